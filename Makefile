@@ -1,0 +1,89 @@
+# Every target sets up what it needs by itself, from Python and a C++ compiler up.
+#   make test ARGS="-k image"      hands ARGS on to pytest; likewise for demo and bench
+#   make test PYTHON=python3.12    uses another Python, in an environment of its own
+#   make test CXX=clang++          uses another compiler, after make clean
+
+PYTHON ?= python3
+VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
+ARGS ?=
+ifeq ($(origin CXX),default)
+  CXX := c++
+endif
+export CXX
+
+# torchvision is installed without its dependencies, for it asks for a torch of its own choice.
+TORCH := torch==2.13.0
+TORCHVISION := torchvision==0.28.0
+
+VENV_PYTHON := $(VENV)/bin/python
+PIP_INSTALL := $(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check
+SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
+  $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint sanitize neon wheel clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.installed $(VENV)/.demo ## Train on photographs, with the stock DataLoader and with pinfeed
+	$(VENV_PYTHON) -m pinfeed demo $(ARGS)
+
+test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings
+	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed tests/ $(ARGS)
+
+bench: $(VENV)/.installed $(VENV)/.bench ## Measure pinfeed beside what else one would use
+	$(VENV_PYTHON) -m bench $(ARGS)
+
+lint: $(VENV)/.installed $(VENV)/.dev ## Check style, types, and the native module against its stub
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+	$(VENV_PYTHON) -m mypy.stubtest pinfeed._core
+	find csrc -name '*.cpp' -o -name '*.h' | xargs $(VENV)/bin/clang-format --dry-run --Werror
+
+sanitize: require-sanitizers $(VENV)/.installed $(VENV)/.dev ## Run kernels and pools under the sanitizers of g++
+	tools/sanitize.sh $(VENV)
+
+neon: require-aarch64 $(VENV)/.build ## Cross-compile the NEON kernels and test them under qemu
+	tools/neon.sh $(VENV)
+
+wheel: $(VENV)/.installed $(VENV)/.dev ## Build a portable wheel into dist/ and test it in an empty environment
+	tools/wheel.sh $(VENV) $(TORCH)
+
+clean: ## Remove what was built; for a fresh start remove .venv too
+	rm -rf build dist $(VENV)/.installed .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# A missing tool stops everything with the one line that the script prints.
+require-%:
+	$(call stop_if,$(shell PYTHON='$(PYTHON)' CXX='$(CXX)' tools/require.sh $*))
+stop_if = $(if $(1),$(error $(1)))
+
+# One stamp for each thing installed, so that an unchanged tree installs nothing again.
+
+$(VENV)/.build: pyproject.toml | require-python require-compiler
+	$(VENV_PYTHON) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) --upgrade 'pip>=25.1'
+	$(PIP_INSTALL) --group build
+	@touch $@
+
+$(VENV)/.torch: $(VENV)/.build
+	$(PIP_INSTALL) $(TORCH)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.torch $(SOURCES)
+	$(PIP_INSTALL) --no-build-isolation .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.torch
+	$(PIP_INSTALL) --group dev
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/.installed
+	$(PIP_INSTALL) 'pinfeed[demo]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.torch
+	$(PIP_INSTALL) --group bench
+	$(PIP_INSTALL) --no-deps $(TORCHVISION)
+	@touch $@

@@ -1,0 +1,55 @@
+"""Every workload by name, and one workload run in a process of its own."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench import arrays, fresh, gathered, images
+from bench.peers import torchvision
+from pinfeed.bench.epoch import Epoch, epoch_workload
+from pinfeed.bench.harness import Workload, measure
+from pinfeed.bench.threads import use_threads
+
+ROOT = Path(__file__).parents[1]
+
+
+def _epoch(name: str) -> Workload:
+    epoch = Epoch()
+    return epoch_workload(name, epoch, torchvision.epoch_ways(epoch))
+
+
+TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
+    **images.workloads(),
+    "gathered": (1, gathered.gathered),
+    "epoch": (1, _epoch),
+    **arrays.workloads(),
+}
+NAMES = [*TIMED, *fresh.WORKLOADS]
+
+
+def run_here(name: str, rounds: int, budget: float, progress) -> dict[str, Any]:
+    """Measure one workload in this process."""
+    threads, make = TIMED[name]
+    with use_threads(threads):
+        result = measure(make(name), rounds=rounds, budget=budget, progress=progress)
+    return result | {"threads": threads}
+
+
+def run(name: str, rounds: int, budget: float) -> dict[str, Any]:
+    """Measure one workload in a fresh process, so that none finds what another left behind."""
+    if name in fresh.WORKLOADS:
+        return fresh.WORKLOADS[name](name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "result.json")
+        command = [sys.executable, "-m", "bench", name, "--here", str(path)]
+        command += ["--rounds", str(rounds), "--budget", str(budget)]
+        done = subprocess.run(command, cwd=ROOT, check=False)
+        if done.returncode:
+            way = {"name": "the whole workload", "role": "peer", "status": "failed"}
+            way["note"] = f"exit status {done.returncode}"
+            return {"name": name, "title": name, "kind": "timing", "images": 0, "ways": [way]}
+        return json.loads(path.read_text())

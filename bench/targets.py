@@ -1,0 +1,186 @@
+"""The speeds that pinfeed promises, each with what was measured. Shown, never asserted."""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.images import SIZES
+from pinfeed.bench.report import table
+
+Results = Mapping[str, Mapping[str, Any]]
+
+
+class NotMeasured(Exception):
+    """The workload did not run, or the way in it did not."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One promise: a measured value that is at most, or at least, a bound.
+
+    One with an `isa` is made only where that instruction set is in use.
+    """
+
+    text: str
+    sign: str
+    bound: float
+    value: Callable[[Results], float]
+    isa: str = ""
+
+
+def _ways(results: Results, workload: str) -> list[Mapping[str, Any]]:
+    if workload not in results:
+        raise NotMeasured(f"{workload} was not run")
+    return results[workload]["ways"]
+
+
+def _way(results: Results, workload: str, *words: str) -> Mapping[str, Any]:
+    """Return the first way whose name holds every word."""
+    for way in _ways(results, workload):
+        if all(word in way["name"] for word in words):
+            if way["status"] != "ok":
+                raise NotMeasured(f"{way['name']}: {way['status']}")
+            return way
+    raise NotMeasured(f"{workload} has no way {' '.join(words)}")
+
+
+def to_limit(workload: str, *words: str) -> Callable[[Results], float]:
+    """How many times the physical limit pinfeed takes."""
+    words = words or ("pinfeed",)
+    return lambda results: _way(results, workload, *words)["to_limit"]["median"]
+
+
+def faster_than(workload: str, *words: str) -> Callable[[Results], float]:
+    """How many times pinfeed's time that peer takes."""
+    return lambda results: _way(results, workload, *words)["to_pinfeed"]["median"]
+
+
+def fastest_peer(workload: str, prefix: str = "") -> Callable[[Results], float]:
+    """How many times pinfeed's time the fastest peer takes (whose name starts with `prefix`)."""
+
+    def value(results: Results) -> float:
+        ratios = [
+            way["to_pinfeed"]["median"]
+            for way in _ways(results, workload)
+            if way["role"] == "peer"
+            and way["status"] == "ok"
+            and way["to_pinfeed"]
+            and way["name"].startswith(prefix)
+        ]
+        if not ratios:
+            raise NotMeasured(f"{workload}: no peer, or pinfeed itself, was measured")
+        return min(ratios)
+
+    return value
+
+
+def _two_threads(workload: str) -> Callable[[Results], float]:
+    def value(results: Results) -> float:
+        return _way(results, workload, "pinfeed", "2 threads")["to_pinfeed"]["median"]
+
+    return value
+
+
+def _beyond_overhead(results: Results) -> float:
+    """Time beyond DataLoader's own, in times of writing the output; paired round by round."""
+    ours = _way(results, "epoch", "pinfeed")["samples_s"]
+    overhead = _way(results, "epoch", "DataLoader alone")["samples_s"]
+    limit = _way(results, "epoch", "physical limit")["samples_s"]
+    return statistics.median((a - b) / c for a, b, c in zip(ours, overhead, limit, strict=False))
+
+
+def _probes(results: Results, workload: str, *keys: str) -> Iterable[Mapping[str, Any]]:
+    chosen = [way for way in _ways(results, workload) if way["key"] in keys]
+    for way in chosen:
+        if way["status"] != "ok":
+            raise NotMeasured(f"{way['name']}: {way['status']}")
+    return chosen
+
+
+def _later_faults(results: Results) -> float:
+    """Most faults of any batch after the first, each dropped before the next."""
+    probes = _probes(results, "page-faults", "pinfeed", "collate")
+    return max(max(way["report"]["faults"][1:]) for way in probes if not way["kept"])
+
+
+def _later_time(results: Results) -> float:
+    """A later pooled batch against one into a reused buffer."""
+    medians = {
+        way["key"]: statistics.median(way["report"]["seconds"][1:])
+        for way in _probes(results, "page-faults", "pinfeed", "out")
+        if not way["kept"]
+    }
+    return medians["pinfeed"] / medians["out"]
+
+
+def _memory(results: Results) -> float:
+    probes = _probes(results, "memory", "pinfeed", "collate")
+    return max(way["report"]["beyond"] for way in probes)
+
+
+def _import(results: Results) -> float:
+    return _way(results, "import", "pinfeed")["values"][0]
+
+
+TARGETS = [
+    Target("float32 NCHW to filling it", "≤", 1.10, to_limit("images")),
+    Target("float16 NCHW to filling it, AVX-512", "≤", 1.30, to_limit("images-float16"), "avx512"),
+    Target(
+        "bfloat16 NCHW to filling it, AVX-512", "≤", 1.30, to_limit("images-bfloat16"), "avx512"
+    ),
+    Target("float16 NCHW to filling it, AVX2", "≤", 2, to_limit("images-float16", "avx2")),
+    Target("bfloat16 NCHW to filling it, AVX2", "≤", 2, to_limit("images-bfloat16", "avx2")),
+    Target("gathered float32 to filling it", "≤", 1.35, to_limit("gathered")),
+    *(
+        Target(f"two threads to one, {size}", "≤", 1.00, _two_threads(f"threads-{size}"))
+        for size in ("224x224-256", "32x32-256", "32x32-1")
+    ),
+    Target("torchvision per sample", "≥", 15, faster_than("images", "torchvision", "per sample")),
+    Target("cv2.dnn.blobFromImages", "≥", 12, faster_than("images", "blobFromImages")),
+    Target("best hand-written torch", "≥", 4, faster_than("images", "torch, best")),
+    Target("DALI's CPU operator", "≥", 3, faster_than("images", "DALI")),
+    Target("page faults of a later batch", "≤", 16, _later_faults),
+    Target("later pooled batch to reused buffer", "≤", 1.10, _later_time),
+    Target("epoch: DataLoader(TensorDataset)", "≥", 10, faster_than("epoch", "TensorDataset")),
+    Target("epoch: torchvision per sample", "≥", 60, faster_than("epoch", "torchvision")),
+    Target("epoch beyond DataLoader to writing it", "≤", 3, _beyond_overhead),
+    *(Target(f"{size}: fastest peer", "≥", 1, fastest_peer(f"size-{size}")) for size in SIZES),
+    Target("224x224-256: fastest peer", "≥", 1, fastest_peer("images")),
+    Target("one 32x32: torch's own ops", "≥", 1, fastest_peer("size-32x32-1", "torch,")),
+    Target("peak memory beyond live batches", "≤", 2, _memory),
+    Target("import beyond torch, s", "≤", 0.1, _import),
+]
+
+
+def check(results: Results, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Compare every target with what was measured, at the two decimals that are shown."""
+    active = facts["pinfeed"]["isa"]["active"]
+    records = []
+    for target in TARGETS:
+        record = {"target": target.text, "bound": f"{target.sign} {target.bound:g}"}
+        try:
+            if target.isa not in ("", active):
+                raise NotMeasured(f"the instruction set in use is {active}")
+            value = round(target.value(results), 2)
+        except NotMeasured as reason:
+            record |= {"measured": None, "verdict": f"not measured: {reason}"}
+        else:
+            met = value <= target.bound if target.sign == "≤" else value >= target.bound
+            record |= {"measured": value, "verdict": "met" if met else "not met"}
+        records.append(record)
+    return records
+
+
+def check_table(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return the comparison as a markdown table."""
+    rows = (
+        [
+            record["target"],
+            record["bound"],
+            "-" if record["measured"] is None else f"{record['measured']:.2f}",
+            record["verdict"],
+        ]
+        for record in records
+    )
+    return table(["target (ratio unless it says otherwise)", "bound", "measured", "verdict"], rows)

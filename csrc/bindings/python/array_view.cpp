@@ -1,0 +1,186 @@
+#include "bindings/python/array_view.h"
+
+#include <pybind11/numpy.h>
+
+#include "bindings/python/torch_exchange.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+using dlpack::TypeCode;
+
+static_assert(sizeof(py::ssize_t) == sizeof(std::int64_t), "pinfeed is for 64-bit machines");
+
+std::string type_name(py::handle object) {
+  return py::str(py::type::handle_of(object).attr("__name__"));
+}
+
+DType dtype_of(const py::array& array, const Subject& subject) {
+  const py::dtype dtype = array.dtype();
+  const char order = dtype.byteorder();
+  if (order == '>') {
+    throw py::type_error(subject.text() + ": expected the machine's byte order, got dtype " +
+                         std::string(py::str(dtype)) +
+                         "; convert with a.astype(a.dtype.newbyteorder('='))");
+  }
+  const auto bits = static_cast<std::uint8_t>(dtype.itemsize() * 8);
+  switch (dtype.kind()) {
+    case 'b':
+      return {TypeCode::boolean, bits};
+    case 'u':
+      return {TypeCode::unsigned_int, bits};
+    case 'i':
+      return {TypeCode::signed_int, bits};
+    case 'f':
+      return {TypeCode::floating, bits};
+    case 'c':
+      if (dtype.itemsize() <= 16) return {TypeCode::complex, bits};
+      break;
+    default:
+      break;
+  }
+  throw py::type_error(subject.text() + ": expected a numeric or bool dtype, got dtype " +
+                       std::string(py::str(dtype)));
+}
+
+ArrayView view_ndarray(const py::array& array, const Subject& subject) {
+  return {
+      .data = static_cast<std::byte*>(const_cast<void*>(array.data())),
+      .dtype = dtype_of(array, subject),
+      .shape = {reinterpret_cast<const std::int64_t*>(array.shape()),
+                static_cast<std::size_t>(array.ndim())},
+      .is_tensor = false,
+      .writable = array.writeable(),
+      .strides_ = reinterpret_cast<const std::int64_t*>(array.strides()),
+      .stride_unit_ = 1,
+  };
+}
+
+// Conjugation and negation may be pending: a mark on the tensor, not yet done in its memory.
+bool has_mark(py::handle tensor, PyObject* method) {
+  PyObject* arguments[] = {tensor.ptr()};
+  PyObject* result = PyObject_VectorcallMethod(method, arguments, 1, nullptr);
+  if (result == nullptr) throw py::error_already_set();
+  const bool marked = result == Py_True;
+  Py_DECREF(result);
+  return marked;
+}
+
+dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
+  dlpack::Tensor tensor;
+  try {
+    tensor = look_at_tensor(object);
+  } catch (py::error_already_set& error) {
+    throw py::type_error(subject.text() + ": expected a dense tensor on the CPU: " +
+                         std::string(py::str(error.value())));
+  }
+  if (tensor.device.type != dlpack::kCpu && tensor.device.type != dlpack::kCudaHost) {
+    throw py::type_error(subject.text() + ": expected a tensor on the CPU, got one on " +
+                         std::string(py::str(object.attr("device"))) +
+                         "; move it with .cpu() first");
+  }
+  return tensor;
+}
+
+ArrayView view_tensor(py::handle object, const Subject& subject) {
+  static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
+  static PyObject* const is_conj = PyUnicode_InternFromString("is_conj");
+  const dlpack::Tensor tensor = look_at_cpu_tensor(object, subject);
+  const DType dtype{static_cast<TypeCode>(tensor.type.code), tensor.type.bits};
+  if (tensor.type.lanes != 1 || tensor.type.code > static_cast<std::uint8_t>(TypeCode::boolean) ||
+      dtype.bits < 8) {
+    throw py::type_error(subject.text() + ": expected a numeric or bool dtype, got " +
+                         std::string(py::str(object.attr("dtype"))));
+  }
+  if (has_mark(object, is_neg) || (dtype.code == TypeCode::complex && has_mark(object, is_conj))) {
+    throw py::type_error(subject.text() +
+                         ": expected a tensor whose values are in memory, got a lazily conjugated "
+                         "one; call .resolve_conj().resolve_neg() first");
+  }
+  return {
+      .data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset,
+      .dtype = dtype,
+      .shape = {tensor.shape, static_cast<std::size_t>(tensor.axes)},
+      .is_tensor = true,
+      .writable = true,
+      .strides_ = tensor.strides,
+      .stride_unit_ = static_cast<std::int64_t>(dtype.item_size()),
+  };
+}
+
+}  // namespace
+
+std::string DType::name() const {
+  switch (code) {
+    case TypeCode::boolean:
+      return "bool";
+    case TypeCode::bfloat:
+      return "bfloat16";
+    case TypeCode::unsigned_int:
+      return "uint" + std::to_string(bits);
+    case TypeCode::signed_int:
+      return "int" + std::to_string(bits);
+    case TypeCode::floating:
+      return "float" + std::to_string(bits);
+    case TypeCode::complex:
+      return "complex" + std::to_string(bits);
+  }
+  return "unknown";
+}
+
+std::string Subject::text() const {
+  return sample < 0 ? name : name + " of sample " + std::to_string(sample);
+}
+
+std::int64_t ArrayView::items() const {
+  std::int64_t count = 1;
+  for (const std::int64_t size : shape) count *= size;
+  return count;
+}
+
+bool ArrayView::contiguous_from(std::size_t axis) const {
+  auto expected = static_cast<std::int64_t>(dtype.item_size());
+  for (std::size_t i = axes(); i-- > axis;) {
+    if (shape[i] != 1 && stride(i) != expected) return items() == 0;
+    expected *= shape[i];
+  }
+  return true;
+}
+
+Shape ArrayView::byte_strides() const {
+  Shape strides(axes());
+  for (std::size_t i = 0; i < axes(); ++i) strides[i] = stride(i);
+  return strides;
+}
+
+ArrayView view_array(py::handle object, const Subject& subject) {
+  if (py::isinstance<py::array>(object)) {
+    return view_ndarray(py::reinterpret_borrow<py::array>(object), subject);
+  }
+  if (is_tensor(object)) return view_tensor(object, subject);
+  throw py::type_error(subject.text() + ": expected a NumPy array or a torch tensor, got " +
+                       type_name(object));
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  }
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+Extent extent(const ArrayView& view) {
+  if (view.items() == 0) return {view.data, view.data};
+  const std::byte* begin = view.data;
+  const std::byte* end = view.data + view.dtype.item_size();
+  for (std::size_t i = 0; i < view.axes(); ++i) {
+    const std::int64_t span = (view.shape[i] - 1) * view.stride(i);
+    (span < 0 ? begin : end) += span;
+  }
+  return {begin, end};
+}
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,73 @@
+// ndarrays and CPU tensors, seen alike.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bindings/python/dlpack.h"
+
+namespace pinfeed::bindings {
+
+struct DType {
+  dlpack::TypeCode code;
+  std::uint8_t bits;
+
+  bool operator==(const DType&) const = default;
+  std::size_t item_size() const { return bits / 8; }
+  std::string name() const;  // "float32"
+};
+
+inline constexpr DType kUint8{dlpack::TypeCode::unsigned_int, 8};
+inline constexpr DType kFloat32{dlpack::TypeCode::floating, 32};
+inline constexpr DType kFloat16{dlpack::TypeCode::floating, 16};
+inline constexpr DType kBfloat16{dlpack::TypeCode::bfloat, 16};
+
+using Shape = std::vector<std::int64_t>;
+
+// What a message is about: "normalize: images", or in a batch "Collate: leaf ['image']" and the
+// number of a sample.
+struct Subject {
+  const std::string& name;
+  std::int64_t sample = -1;  // -1: the whole
+
+  std::string text() const;
+};
+
+// A look at an array. Valid while the object lives and nobody resizes it.
+struct ArrayView {
+  std::byte* data;
+  DType dtype;
+  std::span<const std::int64_t> shape;
+  bool is_tensor;
+  bool writable;
+
+  std::size_t axes() const { return shape.size(); }
+  std::int64_t stride(std::size_t axis) const { return strides_[axis] * stride_unit_; }  // bytes
+  std::int64_t items() const;
+  bool contiguous() const { return contiguous_from(0); }
+  bool contiguous_from(std::size_t axis) const;  // the axes from `axis` on, as one block
+  Shape byte_strides() const;
+
+  const std::int64_t* strides_;
+  std::int64_t stride_unit_;
+};
+
+// Throws TypeError for what is no ndarray or tensor, for tensors elsewhere than on the CPU and for
+// dtypes that are not numbers in this machine's byte order.
+ArrayView view_array(pybind11::handle object, const Subject& subject);
+
+std::string shape_text(std::span<const std::int64_t> shape);
+
+// First and one-past-last address that the view may touch; equal for an empty one.
+struct Extent {
+  const std::byte* begin;
+  const std::byte* end;
+};
+Extent extent(const ArrayView& view);
+
+}  // namespace pinfeed::bindings

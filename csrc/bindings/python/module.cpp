@@ -1,0 +1,13 @@
+// pinfeed._core: a table of contents.
+#include "bindings/python/module.h"
+
+namespace pinfeed::bindings {
+
+PYBIND11_MODULE(_core, m) {
+  register_copies(m);
+  register_images(m);
+  register_indices(m);
+  register_runtime(m);
+}
+
+}  // namespace pinfeed::bindings

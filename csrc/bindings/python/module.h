@@ -1,0 +1,12 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace pinfeed::bindings {
+
+void register_copies(pybind11::module_& m);
+void register_images(pybind11::module_& m);
+void register_indices(pybind11::module_& m);
+void register_runtime(pybind11::module_& m);
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,43 @@
+// Where results go: a new buffer of the pool, one that the caller's allocator makes, or `out`.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <string>
+
+#include "bindings/python/array_view.h"
+
+namespace pinfeed::bindings {
+
+// What a function was asked to write into. `target` is None for a buffer of the pool, a callable
+// allocate(shape, dtype name) -> tensor (in a worker, say), or the array given as `out`.
+struct OutputRequest {
+  pybind11::object target;
+  bool as_tensor;  // for a buffer of the pool: torch tensor or ndarray
+};
+
+struct Output {
+  pybind11::object array;
+  std::byte* data;
+};
+
+// C-contiguous memory for `shape`. An `out` that the user gave is checked first (kind, dtype, shape,
+// writable, contiguous) and never partly written when it does not fit. `alternative`, if not null,
+// is a second order of the same axes, as byte strides, that the caller can write too; then
+// `used_alternative` says which one `out` has. Throws TypeError and ValueError.
+Output make_output(const OutputRequest& request, const Shape& shape, DType dtype,
+                   const std::string& function, const Shape* alternative = nullptr,
+                   bool* used_alternative = nullptr);
+
+// Throws ValueError if the output's memory overlaps the source's.
+void check_no_overlap(const Output& output, std::size_t bytes, const ArrayView& source,
+                      const std::string& function);
+
+// Bytes of an array of this shape. Throws ValueError if they overflow 63 bits.
+std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& function);
+
+// Outputs from this size on are written around the cache.
+bool worth_streaming(std::size_t bytes);
+
+}  // namespace pinfeed::bindings

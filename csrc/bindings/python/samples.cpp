@@ -1,0 +1,80 @@
+#include "bindings/python/samples.h"
+
+#include <pybind11/numpy.h>
+
+#include <algorithm>
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+
+Samples::Samples(py::object source, py::object indices, const std::string& name) {
+  if (py::isinstance<py::list>(source) || py::isinstance<py::tuple>(source)) {
+    // A tuple of our own: another thread may change the list while the GIL is released.
+    owner_ = py::tuple(std::move(source));
+    view_list(name);
+  } else {
+    owner_ = std::move(source);
+    view_rows(indices, name);
+  }
+}
+
+void Samples::view_rows(const py::object& indices, const std::string& name) {
+  whole_ = view_array(owner_, Subject{name});
+  if (whole_.axes() == 0) {
+    throw py::value_error(name + ": expected an axis that counts samples, got a 0-d array");
+  }
+  first_ = whole_;
+  first_.shape = whole_.shape.subspan(1);
+  first_.strides_ = whole_.strides_ + 1;
+  all_contiguous_ = first_.contiguous();
+  const std::int64_t step = whole_.stride(0);
+  if (indices.is_none()) {
+    data_.resize(static_cast<std::size_t>(whole_.shape[0]));
+    for (std::size_t i = 0; i < data_.size(); ++i) {
+      data_[i] = whole_.data + static_cast<std::int64_t>(i) * step;
+    }
+    return;
+  }
+  const auto rows = indices.cast<py::array_t<std::int64_t, py::array::c_style>>();
+  const std::int64_t* row = rows.data();
+  data_.resize(static_cast<std::size_t>(rows.size()));
+  for (std::size_t i = 0; i < data_.size(); ++i) {
+    // as_indices has checked them, but against the length the caller gave: never trust memory to it.
+    if (row[i] < 0 || row[i] >= whole_.shape[0]) {
+      throw py::index_error(name + ": index " + std::to_string(row[i]) + " is out of range for " +
+                            std::to_string(whole_.shape[0]) + " samples");
+    }
+    data_[i] = whole_.data + row[i] * step;
+  }
+}
+
+void Samples::view_list(const std::string& name) {
+  const py::tuple samples = owner_;
+  if (samples.empty()) throw py::value_error(name + ": expected at least one sample, got none");
+  views_.reserve(samples.size());
+  data_.reserve(samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const Subject subject{name, static_cast<std::int64_t>(i)};
+    const ArrayView view = view_array(py::handle(PyTuple_GET_ITEM(samples.ptr(), i)), subject);
+    if (i == 0) {
+      first_ = view;
+    } else if (view.dtype != first_.dtype) {
+      throw py::type_error(subject.text() + ": expected dtype " + first_.dtype.name() +
+                           " as in sample 0, got " + view.dtype.name());
+    } else if (!std::equal(view.shape.begin(), view.shape.end(), first_.shape.begin(),
+                           first_.shape.end())) {
+      throw py::value_error(subject.text() + ": expected shape " + shape_text(first_.shape) +
+                            " as in sample 0, got " + shape_text(view.shape));
+    }
+    all_contiguous_ = all_contiguous_ && view.contiguous();
+    views_.push_back(view);
+    data_.push_back(view.data);
+  }
+}
+
+std::vector<ArrayView> Samples::sources() const {
+  return views_.empty() ? std::vector<ArrayView>{whole_} : views_;
+}
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,50 @@
+// A batch as a function gets it: the rows of one array, all or those of an index list, or a list of
+// separate arrays.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <vector>
+
+#include "bindings/python/array_view.h"
+
+namespace pinfeed::bindings {
+
+// Views of the samples, all of one dtype and shape. Keeps alive what they look at.
+class Samples {
+ public:
+  // `source`: an array whose first axis counts samples, or a sequence of arrays. `indices`: None, or
+  // what as_indices returned for the array. Throws TypeError and ValueError; a message about one
+  // sample says which.
+  Samples(pybind11::object source, pybind11::object indices, const std::string& name);
+
+  std::size_t count() const { return data_.size(); }
+  DType dtype() const { return first_.dtype; }
+  std::span<const std::int64_t> shape() const { return first_.shape; }  // of one sample
+  bool is_tensor() const { return first_.is_tensor; }
+  bool all_contiguous() const { return all_contiguous_; }
+
+  const void* const* data() const { return data_.data(); }
+  // Byte stride of one sample's axis.
+  std::int64_t stride(std::size_t sample, std::size_t axis) const {
+    return views_.empty() ? first_.stride(axis) : views_[sample].stride(axis);
+  }
+  Shape byte_strides(std::size_t sample) const {
+    return views_.empty() ? first_.byte_strides() : views_[sample].byte_strides();
+  }
+  // Each separate array; for rows of one array, that array.
+  std::vector<ArrayView> sources() const;
+
+ private:
+  void view_rows(const pybind11::object& indices, const std::string& name);
+  void view_list(const std::string& name);
+
+  pybind11::object owner_;
+  ArrayView whole_{};             // rows of one array
+  std::vector<ArrayView> views_;  // separate arrays; empty for rows of one array
+  ArrayView first_{};             // stands for every sample's dtype and shape
+  std::vector<const void*> data_;
+  bool all_contiguous_ = true;
+};
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,33 @@
+#include "dispatch/cpu_features.h"
+
+namespace pinfeed::dispatch {
+
+#if defined(__x86_64__)
+
+// The compiler's own detection asks the operating system too (XGETBV), so that registers it does
+// not save are not used.
+bool cpu_has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+bool cpu_has_avx512() {
+  return cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+}
+
+bool cpu_has_neon() { return false; }
+
+#else
+
+bool cpu_has_avx2() { return false; }
+bool cpu_has_avx512() { return false; }
+
+#if defined(__aarch64__)
+bool cpu_has_neon() { return true; }  // part of the architecture
+#else
+bool cpu_has_neon() { return false; }
+#endif
+
+#endif
+
+}  // namespace pinfeed::dispatch

@@ -1,0 +1,48 @@
+#include "dispatch/dispatch.h"
+
+#include <atomic>
+
+#include "dispatch/cpu_features.h"
+
+namespace pinfeed::dispatch {
+namespace {
+
+constexpr Isa kIsas[] = {
+#if defined(__x86_64__)
+    {"avx512", cpu_has_avx512, kernels::normalize_images_avx512},
+    {"avx2", cpu_has_avx2, kernels::normalize_images_avx2},
+#elif defined(__aarch64__)
+    {"neon", cpu_has_neon, kernels::normalize_images_neon},
+#endif
+    {"scalar", [] { return true; }, kernels::normalize_images_scalar},
+};
+
+const Isa* best_isa() {
+  for (const Isa& isa : kIsas) {
+    if (isa.supported()) return &isa;
+  }
+  return nullptr;  // not reached: scalar is always supported
+}
+
+std::atomic<const Isa*>& active() {
+  static std::atomic<const Isa*> isa = best_isa();
+  return isa;
+}
+
+}  // namespace
+
+std::span<const Isa> compiled_isas() { return kIsas; }
+
+const Isa& active_isa() { return *active().load(std::memory_order_relaxed); }
+
+bool force_isa(std::string_view name) {
+  for (const Isa& isa : kIsas) {
+    if (isa.name == name && isa.supported()) {
+      active().store(&isa, std::memory_order_relaxed);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace pinfeed::dispatch

@@ -1,0 +1,27 @@
+// One table of kernels, chosen once for this CPU, or by name.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "kernels/image.h"
+
+namespace pinfeed::dispatch {
+
+struct Isa {
+  std::string_view name;
+  bool (*supported)();
+  kernels::NormalizeImages normalize_images;
+};
+
+// Those compiled in, the best first; the last one, "scalar", runs everywhere.
+std::span<const Isa> compiled_isas();
+
+// The table in use: the best supported one unless another was forced.
+const Isa& active_isa();
+
+// Forces the table called `name` for the whole process. False, and nothing changes, if no such
+// table was compiled in or this CPU can't run it.
+bool force_isa(std::string_view name);
+
+}  // namespace pinfeed::dispatch

@@ -1,0 +1,48 @@
+#include "kernels/copy.h"
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace pinfeed::kernels {
+
+#if defined(__SSE2__)
+
+void copy_bytes(void* out, const void* in, std::size_t count, bool streaming) {
+  // Below this the head, the tail and partly written lines cost more than the cache saves.
+  constexpr std::size_t kWorthIt = 1024;
+  if (!streaming || count < kWorthIt) {
+    std::memcpy(out, in, count);
+    return;
+  }
+  constexpr std::size_t kLine = 64;
+  auto* to = static_cast<std::byte*>(out);
+  const auto* from = static_cast<const std::byte*>(in);
+  const std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % kLine;
+  std::memcpy(to, from, head);
+  const std::size_t lines = (count - head) / kLine;
+  std::size_t done = head;
+  for (std::size_t line = 0; line < lines; ++line, done += kLine) {
+    for (std::size_t part = 0; part < kLine; part += 16) {
+      _mm_stream_si128(
+          reinterpret_cast<__m128i*>(to + done + part),
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done + part)));
+    }
+  }
+  std::memcpy(to + done, from + done, count - done);
+}
+
+void stores_done() { _mm_sfence(); }
+
+#else
+
+void copy_bytes(void* out, const void* in, std::size_t count, bool) { std::memcpy(out, in, count); }
+
+void stores_done() {}
+
+#endif
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,16 @@
+// Plain copies of bytes, with a choice the C library doesn't give: write around the cache.
+#pragma once
+
+#include <cstddef>
+
+namespace pinfeed::kernels {
+
+// Copies `count` bytes between regions that don't overlap. `streaming`: the core won't read the
+// output again, so large copies bypass the cache; stores_done() must follow before another thread
+// reads it.
+void copy_bytes(void* out, const void* in, std::size_t count, bool streaming);
+
+// Orders streaming stores before whatever the thread does next.
+void stores_done();
+
+}  // namespace pinfeed::kernels

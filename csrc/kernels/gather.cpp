@@ -1,0 +1,50 @@
+#include "kernels/gather.h"
+
+#include <cstring>
+
+#include "kernels/copy.h"
+
+namespace pinfeed::kernels {
+namespace {
+
+// A size the compiler knows makes each copy one load and one store.
+template <std::size_t Bytes>
+void gather_fixed(const void* const* rows, std::byte* out, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) std::memcpy(out + i * Bytes, rows[i], Bytes);
+}
+
+}  // namespace
+
+void gather_rows(const void* const* rows, std::size_t row_bytes, void* out, bool streaming,
+                 std::size_t begin, std::size_t end) {
+  auto* to = static_cast<std::byte*>(out);
+  switch (row_bytes) {
+    case 0:
+      return;
+    case 1:
+      return gather_fixed<1>(rows, to, begin, end);
+    case 2:
+      return gather_fixed<2>(rows, to, begin, end);
+    case 4:
+      return gather_fixed<4>(rows, to, begin, end);
+    case 8:
+      return gather_fixed<8>(rows, to, begin, end);
+    case 16:
+      return gather_fixed<16>(rows, to, begin, end);
+    default:
+      break;
+  }
+  constexpr std::size_t kLine = 64, kAhead = 8;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (i + 1 < end) {  // the next row is anywhere: ask for its first lines now
+      const auto* next = static_cast<const std::byte*>(rows[i + 1]);
+      for (std::size_t byte = 0; byte < kAhead * kLine && byte < row_bytes; byte += kLine) {
+        __builtin_prefetch(next + byte);
+      }
+    }
+    copy_bytes(to + i * row_bytes, rows[i], row_bytes, streaming);
+  }
+  if (streaming) stores_done();
+}
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,13 @@
+// Rows of bytes from anywhere, one after the other.
+#pragma once
+
+#include <cstddef>
+
+namespace pinfeed::kernels {
+
+// Copies rows[i], `row_bytes` long, to out + i * row_bytes for i in [begin, end). Sources and
+// output must not overlap. Disjoint ranges may run at the same time.
+void gather_rows(const void* const* rows, std::size_t row_bytes, void* out, bool streaming,
+                 std::size_t begin, std::size_t end);
+
+}  // namespace pinfeed::kernels

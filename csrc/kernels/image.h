@@ -1,0 +1,70 @@
+// Images: uint8 in, normalized and permuted out, in one pass.
+//
+//   out[i, y, x, c] = round_to_type(fma(float(in[i, y, x, c]), scale[c], bias[c]))
+//
+// The float32 result of the fused multiply-add is exact to one rounding; 16-bit outputs round that
+// float32 to nearest, ties to even. uint8 output copies the byte and ignores scale and bias. Every
+// instruction set gives the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pinfeed::kernels {
+
+enum class PixelType : std::uint8_t { float32, float16, bfloat16, uint8 };
+inline constexpr std::size_t kPixelTypes = 4;
+
+constexpr std::size_t pixel_size(PixelType type) {
+  switch (type) {
+    case PixelType::float32:
+      return 4;
+    case PixelType::float16:
+    case PixelType::bfloat16:
+      return 2;
+    case PixelType::uint8:
+      return 1;
+  }
+  return 0;
+}
+
+// Where channels stand in memory: HWC interleaves them pixel by pixel, CHW gives each a plane.
+enum class ImageLayout : std::uint8_t { chw, hwc };
+
+// One source image. Strides are in bytes and may be negative (mirrored views), zero (broadcasts)
+// or anything else; the value of channel c at row y, column x is
+// data[y * row_stride + x * column_stride + c * channel_stride].
+struct ImageSource {
+  const std::uint8_t* data;
+  std::ptrdiff_t row_stride;
+  std::ptrdiff_t column_stride;
+  std::ptrdiff_t channel_stride;
+};
+
+// A batch of `count` images of one size. `out` holds them one after the other, contiguous in
+// `out_layout`, and must not overlap any source.
+struct ImageBatch {
+  const ImageSource* sources;
+  std::size_t count;
+  std::size_t height;
+  std::size_t width;
+  std::size_t channels;
+  const float* scale;  // `channels` values each
+  const float* bias;
+  void* out;
+  ImageLayout out_layout;
+  PixelType out_type;
+  bool streaming;  // write around the cache: the core won't read the output again
+};
+
+// Writes rows [row_begin, row_end) of the batch; row r is row r % height of image r / height.
+// Disjoint ranges may run at the same time.
+using NormalizeImages = void (*)(const ImageBatch& batch, std::size_t row_begin,
+                                 std::size_t row_end);
+
+void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
+void normalize_images_avx2(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
+void normalize_images_avx512(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
+void normalize_images_neon(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
+
+}  // namespace pinfeed::kernels

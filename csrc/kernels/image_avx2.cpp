@@ -1,0 +1,13 @@
+// Image primitives for AVX2 + FMA + F16C.
+#include "kernels/image_avx2.h"
+
+#include "kernels/image_blocks.h"
+
+namespace pinfeed::kernels {
+
+void normalize_images_avx2(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end) {
+  static constexpr ImageRuns runs = make_image_runs<Avx2>();
+  walk_images(runs, batch, row_begin, row_end);
+}
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,157 @@
+// From blocks to runs: everything about a primitive of image_runs.h that does not depend on the
+// instruction set, which is head, tail and alignment. An instruction set `Isa` supplies
+//
+//   planes_blocks<Type, Step, Streaming>(pixels, blocks, scale, bias, out, plane_stride)
+//   packed_blocks<Type, Streaming>(values, blocks, constants, phase, out)
+//   reverse_blocks<Step>(pixels, blocks, out_end)         writes blocks backwards from out_end
+//   interleave_blocks<Step>(planes, plane_stride, blocks, out)
+//
+// each on whole blocks of kBlock values; streaming stores find `out` aligned to a cache line.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/copy.h"
+#include "kernels/image_runs.h"
+
+namespace pinfeed::kernels {
+
+inline constexpr std::size_t kCacheLine = 64;
+
+// Covers `count` >= kBlock values with calls of blocks(streaming, first value, number of blocks).
+// The last block overlaps the one before it instead of leaving single values over: writing a value
+// twice is cheaper than a scalar loop, and it is the same value.
+template <PixelType Type, class Blocks>
+void cover_run(std::size_t count, const void* out, bool streaming, const Blocks& blocks) {
+  constexpr std::size_t size = pixel_size(Type);
+  std::size_t begin = 0;
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(out) % kCacheLine;
+  const std::size_t head = misaligned == 0 ? 0 : (kCacheLine - misaligned) / size;
+  if (streaming && misaligned % size == 0 && count >= head + kCacheLine) {
+    if (head > 0) blocks(std::false_type{}, 0, (head + kBlock - 1) / kBlock);
+    const std::size_t whole = (count - head) / kBlock;
+    blocks(std::true_type{}, head, whole);
+    begin = head + whole * kBlock;
+  } else {
+    blocks(std::false_type{}, 0, count / kBlock);
+    begin = count / kBlock * kBlock;
+  }
+  if (begin < count) blocks(std::false_type{}, count - kBlock, 1);
+}
+
+template <class Isa, PixelType Type, int Step>
+void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scale,
+                const float* bias, void* out, std::ptrdiff_t plane_stride, bool streaming) {
+  constexpr std::size_t size = pixel_size(Type);
+  const auto plane = [&](std::size_t c) {
+    return static_cast<std::byte*>(out) + static_cast<std::ptrdiff_t>(c) * plane_stride;
+  };
+  if (count < kBlock) {
+    std::uint8_t from[kBlock * Step] = {};
+    alignas(kCacheLine) std::byte to[Step * kBlock * size];
+    std::memcpy(from, pixels, count * Step);
+    Isa::template planes_blocks<Type, Step, false>(from, 1, scale, bias, to, kBlock * size);
+    for (std::size_t c = 0; c < Step; ++c) {
+      std::memcpy(plane(c), to + c * kBlock * size, count * size);
+    }
+    return;
+  }
+  if (Step > 1 && streaming && plane_stride % static_cast<std::ptrdiff_t>(kCacheLine) != 0) {
+    // The planes disagree on where a cache line begins: convert a stretch in the L1 cache, then
+    // stream each plane from there.
+    constexpr std::size_t kStretch = 1024;
+    alignas(kCacheLine) std::byte planes[Step * kStretch * size];
+    for (std::size_t begin = 0; begin < count; begin += kStretch) {
+      const std::size_t n = std::min(kStretch, count - begin);
+      planes_run<Isa, Type, Step>(pixels + begin * Step, n, scale, bias, planes, kStretch * size,
+                                  false);
+      for (std::size_t c = 0; c < Step; ++c) {
+        copy_bytes(plane(c) + begin * size, planes + c * kStretch * size, n * size, true);
+      }
+    }
+    return;
+  }
+  cover_run<Type>(count, out, streaming, [&](auto stream, std::size_t first, std::size_t blocks) {
+    Isa::template planes_blocks<Type, Step, stream.value>(pixels + first * Step, blocks, scale, bias,
+                                                          static_cast<std::byte*>(out) + first * size,
+                                                          plane_stride);
+  });
+}
+
+template <class Isa, PixelType Type>
+void packed_run(const std::uint8_t* values, std::size_t count, const PackedConstants& constants,
+                std::size_t phase, void* out, bool streaming) {
+  constexpr std::size_t size = pixel_size(Type);
+  if (count < kBlock) {
+    std::uint8_t from[kBlock] = {};
+    alignas(kCacheLine) std::byte to[kBlock * size];
+    std::memcpy(from, values, count);
+    Isa::template packed_blocks<Type, false>(from, 1, constants, phase % constants.period, to);
+    std::memcpy(out, to, count * size);
+    return;
+  }
+  cover_run<Type>(count, out, streaming, [&](auto stream, std::size_t first, std::size_t blocks) {
+    Isa::template packed_blocks<Type, stream.value>(values + first, blocks, constants,
+                                                    (phase + first) % constants.period,
+                                                    static_cast<std::byte*>(out) + first * size);
+  });
+}
+
+inline void packed_run_uint8(const std::uint8_t* values, std::size_t count, const PackedConstants&,
+                             std::size_t, void* out, bool streaming) {
+  copy_bytes(out, values, count, streaming);
+}
+
+template <class Isa, int Step>
+void reverse_run(const std::uint8_t* pixels, std::size_t count, std::uint8_t* out) {
+  if (count < kBlock) {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(out + (count - 1 - i) * Step, pixels + i * Step, Step);
+    }
+    return;
+  }
+  const std::size_t blocks = count / kBlock;
+  Isa::template reverse_blocks<Step>(pixels, blocks, out + count * Step);
+  if (blocks * kBlock < count) {
+    Isa::template reverse_blocks<Step>(pixels + (count - kBlock) * Step, 1, out + kBlock * Step);
+  }
+}
+
+template <class Isa, int Step>
+void interleave_run(const std::uint8_t* planes, std::ptrdiff_t plane_stride, std::size_t count,
+                    std::uint8_t* out) {
+  if (count < kBlock) {
+    for (std::size_t i = 0; i < count; ++i) {
+      for (int c = 0; c < Step; ++c) out[i * Step + c] = planes[c * plane_stride + i];
+    }
+    return;
+  }
+  const std::size_t blocks = count / kBlock;
+  Isa::template interleave_blocks<Step>(planes, plane_stride, blocks, out);
+  if (blocks * kBlock < count) {
+    const std::size_t last = count - kBlock;
+    Isa::template interleave_blocks<Step>(planes + last, plane_stride, 1, out + last * Step);
+  }
+}
+
+template <class Isa>
+constexpr ImageRuns make_image_runs() {
+  using enum PixelType;
+  return ImageRuns{
+      .planes = {{planes_run<Isa, float32, 1>, planes_run<Isa, float32, 3>, planes_run<Isa, float32, 4>},
+                {planes_run<Isa, float16, 1>, planes_run<Isa, float16, 3>, planes_run<Isa, float16, 4>},
+                {planes_run<Isa, bfloat16, 1>, planes_run<Isa, bfloat16, 3>,
+                 planes_run<Isa, bfloat16, 4>},
+                {planes_run<Isa, uint8, 1>, planes_run<Isa, uint8, 3>, planes_run<Isa, uint8, 4>}},
+      .packed = {packed_run<Isa, float32>, packed_run<Isa, float16>, packed_run<Isa, bfloat16>,
+                 packed_run_uint8},
+      .reverse = {reverse_run<Isa, 1>, reverse_run<Isa, 3>, reverse_run<Isa, 4>},
+      .interleave = {nullptr, interleave_run<Isa, 3>, interleave_run<Isa, 4>},
+  };
+}
+
+}  // namespace pinfeed::kernels

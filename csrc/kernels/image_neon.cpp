@@ -1,0 +1,168 @@
+// Image primitives for NEON, which every AArch64 CPU has.
+//
+// NEON has no intrinsics for stores around the cache, and AArch64 cores notice long runs of whole
+// lines by themselves, so `Streaming` changes nothing here.
+#include <arm_neon.h>
+
+#include "kernels/image_blocks.h"
+
+namespace pinfeed::kernels {
+namespace {
+
+// Sixteen pixels, one vector per channel.
+template <int Step>
+struct Pixels {
+  uint8x16_t channel[Step];
+};
+
+template <int Step>
+inline Pixels<Step> load_pixels(const std::uint8_t* from) {
+  if constexpr (Step == 1) {
+    return {{vld1q_u8(from)}};
+  } else if constexpr (Step == 3) {
+    const uint8x16x3_t in = vld3q_u8(from);
+    return {{in.val[0], in.val[1], in.val[2]}};
+  } else {
+    const uint8x16x4_t in = vld4q_u8(from);
+    return {{in.val[0], in.val[1], in.val[2], in.val[3]}};
+  }
+}
+
+template <int Step>
+inline void store_pixels(std::uint8_t* to, const Pixels<Step>& pixels) {
+  const auto& channel = pixels.channel;
+  if constexpr (Step == 1) {
+    vst1q_u8(to, channel[0]);
+  } else if constexpr (Step == 3) {
+    vst3q_u8(to, {{channel[0], channel[1], channel[2]}});
+  } else {
+    vst4q_u8(to, {{channel[0], channel[1], channel[2], channel[3]}});
+  }
+}
+
+inline uint8x16_t reversed(uint8x16_t bytes) {
+  const uint8x16_t halves = vrev64q_u8(bytes);
+  return vextq_u8(halves, halves, 8);
+}
+
+// Sixteen values in order.
+struct Floats {
+  float32x4_t part[4];
+};
+
+inline Floats to_floats(uint8x16_t bytes) {
+  const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_high_u8(bytes);
+  return {{vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))), vcvtq_f32_u32(vmovl_high_u16(low)),
+           vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))), vcvtq_f32_u32(vmovl_high_u16(high))}};
+}
+
+inline uint16x8_t to_float16(float32x4_t low, float32x4_t high) {
+  return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high));
+}
+
+// What to_bfloat16_bits adds before it keeps the upper half, for numbers and infinities (finite
+// constants never give a NaN).
+inline uint32x4_t bfloat16_rounding(uint32x4_t bits) {
+  const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+  return vaddq_u32(odd, vdupq_n_u32(0x7fff));
+}
+
+inline uint16x8_t to_bfloat16(float32x4_t low, float32x4_t high) {
+  const uint32x4_t low_bits = vreinterpretq_u32_f32(low);
+  const uint32x4_t high_bits = vreinterpretq_u32_f32(high);
+  // vaddhn: the upper halves of the sums.
+  return vaddhn_high_u32(vaddhn_u32(low_bits, bfloat16_rounding(low_bits)), high_bits,
+                         bfloat16_rounding(high_bits));
+}
+
+template <PixelType Type>
+inline void store_block(std::byte* out, const Floats& values) {
+  const auto& part = values.part;
+  if constexpr (Type == PixelType::float32) {
+    auto* const to = reinterpret_cast<float*>(out);
+    for (int i = 0; i < 4; ++i) vst1q_f32(to + 4 * i, part[i]);
+  } else {
+    auto* const to = reinterpret_cast<std::uint16_t*>(out);
+    constexpr auto round = Type == PixelType::float16 ? to_float16 : to_bfloat16;
+    vst1q_u16(to, round(part[0], part[1]));
+    vst1q_u16(to + 8, round(part[2], part[3]));
+  }
+}
+
+struct Neon {
+  template <PixelType Type, int Step, bool Streaming>
+  static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks, const float* scale,
+                            const float* bias, std::byte* out, std::ptrdiff_t plane_stride) {
+    for (std::size_t block = 0; block < blocks; ++block) {
+      const Pixels<Step> in = load_pixels<Step>(pixels);
+      for (int c = 0; c < Step; ++c) {
+        std::byte* const plane = out + c * plane_stride;
+        if constexpr (Type == PixelType::uint8) {
+          vst1q_u8(reinterpret_cast<std::uint8_t*>(plane), in.channel[c]);
+        } else {
+          const float32x4_t scales = vdupq_n_f32(scale[c]), biases = vdupq_n_f32(bias[c]);
+          Floats values = to_floats(in.channel[c]);
+          for (float32x4_t& part : values.part) part = vfmaq_f32(biases, part, scales);
+          store_block<Type>(plane, values);
+        }
+      }
+      pixels += kBlock * Step;
+      out += kBlock * pixel_size(Type);
+    }
+  }
+
+  template <PixelType Type, bool Streaming>
+  static void packed_blocks(const std::uint8_t* values, std::size_t blocks,
+                            const PackedConstants& constants, std::size_t phase, std::byte* out) {
+    const std::size_t period = constants.period, advance = kBlock % period;
+    for (std::size_t block = 0; block < blocks; ++block) {
+      const float* const scale = constants.scale + phase;
+      const float* const bias = constants.bias + phase;
+      Floats scaled = to_floats(vld1q_u8(values));
+      for (int i = 0; i < 4; ++i) {
+        scaled.part[i] =
+            vfmaq_f32(vld1q_f32(bias + 4 * i), scaled.part[i], vld1q_f32(scale + 4 * i));
+      }
+      store_block<Type>(out, scaled);
+      phase += advance;
+      if (phase >= period) phase -= period;
+      values += kBlock;
+      out += kBlock * pixel_size(Type);
+    }
+  }
+
+  template <int Step>
+  static void reverse_blocks(const std::uint8_t* pixels, std::size_t blocks,
+                             std::uint8_t* out_end) {
+    for (std::size_t block = 0; block < blocks; ++block) {
+      Pixels<Step> in = load_pixels<Step>(pixels);
+      for (uint8x16_t& channel : in.channel) channel = reversed(channel);
+      out_end -= kBlock * Step;
+      store_pixels(out_end, in);
+      pixels += kBlock * Step;
+    }
+  }
+
+  template <int Step>
+  static void interleave_blocks(const std::uint8_t* planes, std::ptrdiff_t plane_stride,
+                                std::size_t blocks, std::uint8_t* out) {
+    for (std::size_t block = 0; block < blocks; ++block) {
+      Pixels<Step> pixels;
+      for (int c = 0; c < Step; ++c) pixels.channel[c] = vld1q_u8(planes + c * plane_stride);
+      store_pixels(out, pixels);
+      planes += kBlock;
+      out += kBlock * Step;
+    }
+  }
+};
+
+}  // namespace
+
+void normalize_images_neon(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end) {
+  static constexpr ImageRuns runs = make_image_runs<Neon>();
+  ImageBatch cached = batch;
+  cached.streaming = false;  // else planes would go through a buffer for aligned streaming stores
+  walk_images(runs, cached, row_begin, row_end);
+}
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,58 @@
+// What one instruction set supplies for images: primitives over runs of bytes that stand next to
+// each other. `walk_images` cuts a batch into such runs, so that strides, sizes and layouts are
+// handled in one place and the wide code stays small.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/image.h"
+
+namespace pinfeed::kernels {
+
+// Values that a primitive converts at a time. Buffers handed to a primitive need no padding: the
+// last, partial block goes through a copy.
+inline constexpr std::size_t kBlock = 16;
+
+// `count` pixels of Step adjacent bytes, each channel converted into its own plane: channel c with
+// scale[c] and bias[c] into the plane that begins c * plane_stride bytes after `out`.
+using PlanesRun = void (*)(const std::uint8_t* pixels, std::size_t count, const float* scale,
+                           const float* bias, void* out, std::ptrdiff_t plane_stride,
+                           bool streaming);
+
+// `count` consecutive values whose scale and bias repeat every `period` values, beginning at
+// `phase`. The tables hold `period` + kBlock entries, so that a block can be loaded at any phase.
+struct PackedConstants {
+  const float* scale;
+  const float* bias;
+  std::size_t period;
+};
+using PackedRun = void (*)(const std::uint8_t* values, std::size_t count,
+                           const PackedConstants& constants, std::size_t phase, void* out,
+                           bool streaming);
+
+// `count` adjacent pixels in reverse order. Reads forwards and writes backwards: the source comes
+// from memory, whose prefetcher likes it that way, the output stays in the cache.
+using ReversePixels = void (*)(const std::uint8_t* pixels, std::size_t count, std::uint8_t* out);
+
+// Planes that are `plane_stride` bytes apart, interleaved.
+using InterleavePlanes = void (*)(const std::uint8_t* planes, std::ptrdiff_t plane_stride,
+                                  std::size_t count, std::uint8_t* out);
+
+// Indexed by PixelType, and for pixels of 1, 3 and 4 bytes by step_index().
+struct ImageRuns {
+  PlanesRun planes[kPixelTypes][3];
+  PackedRun packed[kPixelTypes];
+  ReversePixels reverse[3];
+  InterleavePlanes interleave[3];  // [0] unused: one plane is interleaved already
+};
+
+// Position of a pixel size in those tables, or -1 if it has no fast path.
+constexpr int step_index(std::size_t step) {
+  return step == 1 ? 0 : step == 3 ? 1 : step == 4 ? 2 : -1;
+}
+
+void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row_begin,
+                 std::size_t row_end);
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,53 @@
+// The oracle: the definition in image.h, written down as it stands. Kept plain on purpose.
+#include <cmath>
+
+#include "kernels/image.h"
+#include "kernels/round.h"
+
+namespace pinfeed::kernels {
+namespace {
+
+void store(const ImageBatch& batch, std::size_t index, std::uint8_t value, std::size_t channel) {
+  if (batch.out_type == PixelType::uint8) {
+    static_cast<std::uint8_t*>(batch.out)[index] = value;
+    return;
+  }
+  const float result =
+      std::fma(static_cast<float>(value), batch.scale[channel], batch.bias[channel]);
+  switch (batch.out_type) {
+    case PixelType::float32:
+      static_cast<float*>(batch.out)[index] = result;
+      break;
+    case PixelType::float16:
+      static_cast<std::uint16_t*>(batch.out)[index] = to_float16_bits(result);
+      break;
+    case PixelType::bfloat16:
+      static_cast<std::uint16_t*>(batch.out)[index] = to_bfloat16_bits(result);
+      break;
+    case PixelType::uint8:
+      break;
+  }
+}
+
+}  // namespace
+
+void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end) {
+  const std::size_t height = batch.height, width = batch.width, channels = batch.channels;
+  for (std::size_t row = row_begin; row < row_end; ++row) {
+    const std::size_t image = row / height, y = row % height;
+    const ImageSource& source = batch.sources[image];
+    for (std::size_t x = 0; x < width; ++x) {
+      for (std::size_t c = 0; c < channels; ++c) {
+        const std::uint8_t value = source.data[static_cast<std::ptrdiff_t>(y) * source.row_stride +
+                                               static_cast<std::ptrdiff_t>(x) * source.column_stride +
+                                               static_cast<std::ptrdiff_t>(c) * source.channel_stride];
+        const std::size_t index = batch.out_layout == ImageLayout::hwc
+                                      ? ((image * height + y) * width + x) * channels + c
+                                      : ((image * channels + c) * height + y) * width + x;
+        store(batch, index, value, c);
+      }
+    }
+  }
+}
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,56 @@
+// Byte shuffles of a block of 16 pixels, as tables for pshufb: lane i of shuffle[to][from] says
+// which byte of input vector `from` lands in byte i of output vector `to`; -1 gives zero, so that
+// the parts of one output can be joined with or.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace pinfeed::kernels {
+
+using Shuffle = std::array<std::int8_t, 16>;
+
+template <int Vectors>
+struct alignas(16) Shuffles {
+  Shuffle table[Vectors][Vectors];  // [to][from]
+
+  constexpr bool used(int to, int from) const {
+    for (const std::int8_t lane : table[to][from]) {
+      if (lane >= 0) return true;
+    }
+    return false;
+  }
+};
+
+// source(byte of the output) = byte of the input, both counted through their vectors.
+template <int Vectors, class Source>
+constexpr Shuffles<Vectors> make_shuffles(Source source) {
+  Shuffles<Vectors> shuffles{};
+  for (int to = 0; to < Vectors; ++to) {
+    for (int from = 0; from < Vectors; ++from) {
+      for (int lane = 0; lane < 16; ++lane) {
+        const int byte = source(to * 16 + lane) - from * 16;
+        shuffles.table[to][from][lane] =
+            static_cast<std::int8_t>(byte >= 0 && byte < 16 ? byte : -1);
+      }
+    }
+  }
+  return shuffles;
+}
+
+// Interleaved pixels → planes, one vector each.
+template <int Step>
+inline constexpr auto kDeinterleave =
+    make_shuffles<Step>([](int byte) { return byte % 16 * Step + byte / 16; });
+
+// Planes → interleaved pixels.
+template <int Step>
+inline constexpr auto kInterleave =
+    make_shuffles<Step>([](int byte) { return byte % Step * 16 + byte / Step; });
+
+// Pixels in reverse order, the channels of each in their own.
+template <int Step>
+inline constexpr auto kReverse =
+    make_shuffles<Step>([](int byte) { return (15 - byte / Step) * Step + byte % Step; });
+
+}  // namespace pinfeed::kernels

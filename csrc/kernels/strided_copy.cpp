@@ -1,0 +1,184 @@
+#include "kernels/strided_copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/copy.h"
+
+namespace pinfeed::kernels {
+namespace {
+
+struct Complex128 {
+  double parts[2];
+};
+
+// Items on a side of the square that is transposed at a time: its source lines and output lines
+// stay in the L1 cache together.
+constexpr std::size_t kSide = 32;
+
+template <class Item>
+Item load(const std::byte* from) {
+  Item item;
+  std::memcpy(&item, from, sizeof(Item));  // sources need not be aligned
+  return item;
+}
+
+template <class Item>
+void store(std::byte* to, Item item) {
+  std::memcpy(to, &item, sizeof(Item));
+}
+
+// out[i][j] = in[i * slow_stride + j * fast_stride], with few j, so that the loop over them unrolls:
+// planes to pixels.
+template <class Item, std::size_t FastSize>
+void interleave(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow_stride,
+                std::ptrdiff_t fast_stride, std::byte* to) {
+  for (std::size_t i = 0; i < slow_size; ++i) {
+    for (std::size_t j = 0; j < FastSize; ++j) {
+      store(to + j * sizeof(Item),
+            load<Item>(from + static_cast<std::ptrdiff_t>(j) * fast_stride));
+    }
+    from += slow_stride;
+    to += FastSize * sizeof(Item);
+  }
+}
+
+// The same with few i: pixels to planes. Goes over the pixels in stretches that stay in the cache
+// while each plane takes its part.
+template <class Item>
+void deinterleave(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow_stride,
+                  std::size_t fast_size, std::ptrdiff_t fast_stride, std::byte* to) {
+  constexpr std::size_t kStretch = 512;
+  for (std::size_t begin = 0; begin < fast_size; begin += kStretch) {
+    const std::size_t end = std::min(fast_size, begin + kStretch);
+    for (std::size_t i = 0; i < slow_size; ++i) {
+      const std::byte* item = from + static_cast<std::ptrdiff_t>(i) * slow_stride +
+                              static_cast<std::ptrdiff_t>(begin) * fast_stride;
+      std::byte* plane = to + i * fast_size * sizeof(Item);
+      for (std::size_t j = begin; j < end; ++j, item += fast_stride) {
+        store(plane + j * sizeof(Item), load<Item>(item));
+      }
+    }
+  }
+}
+
+template <class Item>
+void transpose(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow_stride,
+               std::size_t fast_size, std::ptrdiff_t fast_stride, std::byte* to) {
+  for (std::size_t i0 = 0; i0 < slow_size; i0 += kSide) {
+    const std::size_t i1 = std::min(slow_size, i0 + kSide);
+    for (std::size_t j0 = 0; j0 < fast_size; j0 += kSide) {
+      const std::size_t j1 = std::min(fast_size, j0 + kSide);
+      for (std::size_t i = i0; i < i1; ++i) {
+        const std::byte* item = from + static_cast<std::ptrdiff_t>(i) * slow_stride +
+                                static_cast<std::ptrdiff_t>(j0) * fast_stride;
+        for (std::size_t j = j0; j < j1; ++j, item += fast_stride) {
+          store(to + (i * fast_size + j) * sizeof(Item), load<Item>(item));
+        }
+      }
+    }
+  }
+}
+
+template <class Item>
+void copy_row(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow_stride,
+              std::size_t fast_size, std::ptrdiff_t fast_stride, std::byte* to) {
+  switch (fast_size) {
+    case 1:
+      return interleave<Item, 1>(from, slow_size, slow_stride, fast_stride, to);
+    case 2:
+      return interleave<Item, 2>(from, slow_size, slow_stride, fast_stride, to);
+    case 3:
+      return interleave<Item, 3>(from, slow_size, slow_stride, fast_stride, to);
+    case 4:
+      return interleave<Item, 4>(from, slow_size, slow_stride, fast_stride, to);
+    default:
+      break;
+  }
+  if (slow_size <= 4) {
+    return deinterleave<Item>(from, slow_size, slow_stride, fast_size, fast_stride, to);
+  }
+  transpose<Item>(from, slow_size, slow_stride, fast_size, fast_stride, to);
+}
+
+}  // namespace
+
+StridedCopy::StridedCopy(const void* source, std::size_t axes, const std::int64_t* shape,
+                         const std::int64_t* strides, std::size_t item_size, void* out)
+    : source_(static_cast<const std::byte*>(source)),
+      out_(static_cast<std::byte*>(out)),
+      item_size_(item_size) {
+  std::vector<Axis> merged;
+  for (std::size_t i = 0; i < axes; ++i) {
+    const Axis axis{static_cast<std::size_t>(shape[i]), static_cast<std::ptrdiff_t>(strides[i])};
+    if (axis.size == 0) rows_ = 0;
+    if (axis.size == 1) continue;
+    if (!merged.empty() &&
+        merged.back().stride == axis.stride * static_cast<std::ptrdiff_t>(axis.size)) {
+      merged.back() = {merged.back().size * axis.size, axis.stride};
+    } else {
+      merged.push_back(axis);
+    }
+  }
+  if (rows_ == 0) return;
+  if (!merged.empty()) {
+    fast_ = merged.back();
+    merged.pop_back();
+  } else {
+    fast_ = {1, static_cast<std::ptrdiff_t>(item_size)};
+  }
+  // A contiguous fast axis is copied as it is; otherwise take one more axis into the row, so that
+  // it can be transposed in squares.
+  if (fast_.stride != static_cast<std::ptrdiff_t>(item_size) && !merged.empty()) {
+    slow_ = merged.back();
+    merged.pop_back();
+  }
+  outer_ = std::move(merged);
+  for (const Axis& axis : outer_) rows_ *= axis.size;
+}
+
+std::size_t StridedCopy::row_bytes() const { return slow_.size * fast_.size * item_size_; }
+
+const std::byte* StridedCopy::row_source(std::size_t row) const {
+  const std::byte* from = source_;
+  for (auto axis = outer_.rbegin(); axis != outer_.rend(); ++axis) {
+    from += static_cast<std::ptrdiff_t>(row % axis->size) * axis->stride;
+    row /= axis->size;
+  }
+  return from;
+}
+
+void StridedCopy::run(std::size_t row_begin, std::size_t row_end, bool streaming) const {
+  const std::size_t bytes = row_bytes();
+  for (std::size_t row = row_begin; row < row_end; ++row) {
+    const std::byte* from = row_source(row);
+    std::byte* to = out_ + row * bytes;
+    if (fast_.stride == static_cast<std::ptrdiff_t>(item_size_)) {
+      copy_bytes(to, from, bytes, streaming);
+      continue;
+    }
+    const auto copy = [&](auto item) {
+      copy_row<decltype(item)>(from, slow_.size, slow_.stride, fast_.size, fast_.stride, to);
+    };
+    switch (item_size_) {
+      case 1:
+        copy(std::uint8_t{});
+        break;
+      case 2:
+        copy(std::uint16_t{});
+        break;
+      case 4:
+        copy(std::uint32_t{});
+        break;
+      case 8:
+        copy(std::uint64_t{});
+        break;
+      default:
+        copy(Complex128{});
+        break;
+    }
+  }
+  if (streaming) stores_done();
+}
+
+}  // namespace pinfeed::kernels

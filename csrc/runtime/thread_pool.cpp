@@ -1,0 +1,190 @@
+#include "runtime/thread_pool.h"
+
+#include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "runtime/background_thread.h"
+
+namespace pinfeed::runtime {
+namespace {
+
+// True while this thread runs a body, so that calls from inside it stay on this thread.
+thread_local bool inside_body = false;
+
+// One call of parallel_for. It lives on the stack of its caller, who leaves only when no other
+// thread can reach it any more.
+class Job {
+ public:
+  Job(std::size_t total, std::size_t chunk, RangeBody body) noexcept
+      : body_(body),
+        total_(total),
+        chunk_(chunk),
+        chunk_count_(total / chunk + (total % chunk != 0)) {}
+
+  std::size_t chunk_count() const { return chunk_count_; }
+
+  // Claims one chunk after the other until none is left. Relaxed is enough: the counter only hands
+  // out numbers, what the bodies wrote is published by the mutex of the pool.
+  void run_claimed_chunks() noexcept {
+    for (;;) {
+      const std::size_t index = next_chunk_.fetch_add(1, std::memory_order_relaxed);
+      if (index >= chunk_count_) return;
+      run_chunk(index);
+    }
+  }
+
+  // The same for a job that no other thread knows.
+  void run_alone() noexcept {
+    for (std::size_t index = 0; index < chunk_count_; ++index) run_chunk(index);
+  }
+
+ private:
+  void run_chunk(std::size_t index) noexcept {
+    const std::size_t begin = index * chunk_;
+    body_(begin, begin + std::min(chunk_, total_ - begin));
+  }
+
+  const RangeBody body_;
+  const std::size_t total_;
+  const std::size_t chunk_;
+  const std::size_t chunk_count_;
+  std::atomic<std::size_t> next_chunk_{0};
+};
+
+class ThreadPool {
+ public:
+  // Runs the job on the caller and up to `helpers` threads of the pool. Returns false, with
+  // nothing done, if the pool serves another job or has no thread to offer.
+  bool try_run(Job& job, std::size_t helpers) noexcept {
+    if (in_use_.test_and_set(std::memory_order_acquire)) return false;
+    grow(helpers);
+    helpers = std::min(helpers, thread_count_);
+    if (helpers > 0) serve(job, helpers);
+    in_use_.clear(std::memory_order_release);
+    return helpers > 0;
+  }
+
+ private:
+  void grow(std::size_t wanted) noexcept {
+    while (thread_count_ < wanted && start_background_thread(&ThreadPool::thread_main, this)) {
+      ++thread_count_;
+    }
+  }
+
+  void serve(Job& job, std::size_t helpers) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = &job;
+      seats_ = helpers;
+    }
+    if (helpers == thread_count_) {
+      job_ready_.notify_all();
+    } else {
+      for (std::size_t i = 0; i < helpers; ++i) job_ready_.notify_one();
+    }
+    job.run_claimed_chunks();
+    // The last chunk of another thread is often about to end, and being woken up costs 20 us more
+    // than looking again; on a busy machine a yield gives that thread the core it needs.
+    for (int i = 0; i < 100 && seated_.load(std::memory_order_relaxed) > 0; ++i) {
+      std::this_thread::yield();
+    }
+    // A thread that wakes up after this point finds no seat, so only those that took one are
+    // waited for: a job is never held up by a thread that the system schedules late.
+    std::unique_lock lock(mutex_);
+    seats_ = 0;
+    job_done_.wait(lock, [this] { return seated_ == 0; });
+    job_ = nullptr;
+  }
+
+  static void* thread_main(void* pool) {
+    static_cast<ThreadPool*>(pool)->take_seats();
+    return nullptr;
+  }
+
+  [[noreturn]] void take_seats() noexcept {
+    inside_body = true;
+    std::unique_lock lock(mutex_);
+    char name[16];
+    std::snprintf(name, sizeof name, "pinfeed-%u", ++named_threads_ % 1'000'000U);
+    name_this_thread(name);
+    for (;;) {
+      job_ready_.wait(lock, [this] { return seats_ > 0; });
+      --seats_;
+      ++seated_;
+      Job* const job = job_;
+      lock.unlock();
+      job->run_claimed_chunks();
+      lock.lock();
+      if (--seated_ == 0) job_done_.notify_one();
+    }
+  }
+
+  std::atomic_flag in_use_;       // held by the thread whose job is being served
+  std::size_t thread_count_ = 0;  // guarded by in_use_
+
+  std::mutex mutex_;  // guards changes of everything below
+  std::condition_variable job_ready_;
+  std::condition_variable job_done_;
+  Job* job_ = nullptr;
+  std::size_t seats_ = 0;               // threads that may still join job_
+  std::atomic<std::size_t> seated_{0};  // threads that joined it and are not done
+  unsigned named_threads_ = 0;
+};
+
+// The pool is never destroyed: at exit its threads may be asleep on its condition variables and
+// other threads of the process may still be in parallel_for; the system reclaims all of it.
+std::atomic<ThreadPool*> shared_pool{nullptr};
+
+// A child has none of its parent's threads, and the mutex of the parent's pool may be locked for
+// ever by one of them. So the child forgets that pool without touching it and makes its own when it
+// needs one. Registered when the library is loaded, before any thread can be in here.
+[[maybe_unused]] const int fork_handler_registered =
+    pthread_atfork(nullptr, nullptr, [] { shared_pool.store(nullptr); });
+
+// Null if there is no memory for a pool.
+ThreadPool* find_or_create_pool() noexcept {
+  ThreadPool* pool = shared_pool.load(std::memory_order_acquire);
+  if (pool != nullptr) return pool;
+  auto* const created = new (std::nothrow) ThreadPool;
+  if (shared_pool.compare_exchange_strong(pool, created)) return created;
+  delete created;  // another thread was faster, and `pool` now holds its pool
+  return pool;
+}
+
+}  // namespace
+
+void parallel_for(std::size_t total, std::size_t chunk, std::size_t threads,
+                  RangeBody body) noexcept {
+  if (total == 0) return;
+  Job job(total, std::max<std::size_t>(chunk, 1), body);
+  const bool was_inside = inside_body;
+  inside_body = true;
+  const std::size_t helpers =
+      was_inside ? 0 : std::min(std::max<std::size_t>(threads, 1), job.chunk_count()) - 1;
+  ThreadPool* const pool = helpers > 0 ? find_or_create_pool() : nullptr;
+  if (pool == nullptr || !pool->try_run(job, helpers)) job.run_alone();
+  inside_body = was_inside;
+}
+
+std::size_t available_cpus() noexcept {
+#if defined(__linux__)
+  cpu_set_t allowed;
+  // Fails on machines with more CPUs than a cpu_set_t holds (1024).
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+    return static_cast<std::size_t>(std::max(CPU_COUNT(&allowed), 1));
+  }
+#endif
+  return std::max(std::thread::hardware_concurrency(), 1U);
+}
+
+}  // namespace pinfeed::runtime

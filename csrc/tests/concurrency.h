@@ -1,0 +1,46 @@
+// Waiting for other threads and for forked processes, without ever hanging.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/check.h"
+
+namespace pinfeed::tests {
+
+// Waits for a condition that other threads bring about; false after 10 s.
+template <typename Condition>
+bool eventually(Condition&& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+// Runs `child` in a forked process and returns whether all its checks passed. A child that hangs is
+// killed by its alarm, which counts as failed.
+template <typename Child>
+bool passes_in_fork(Child&& child) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(20);
+    failed_checks = 0;
+    child();
+    _exit(failed_checks == 0 ? 0 : 1);
+  }
+  int status = -1;
+  return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+         WEXITSTATUS(status) == 0;
+}
+
+// For run_if(): ThreadSanitizer ends a child that starts threads if its parent had some.
+inline constexpr bool kCanFork = !PINFEED_UNDER_TSAN;
+inline constexpr const char* kWhyNoFork =
+    "ThreadSanitizer has no support for threads after a fork of a process with threads";
+
+}  // namespace pinfeed::tests

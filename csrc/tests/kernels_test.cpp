@@ -1,0 +1,13 @@
+// The kernels, on every instruction set that this build has and this CPU can run.
+#include "tests/check.h"
+
+void round_tests();
+void copy_tests();
+void image_tests();
+
+int main() {
+  round_tests();
+  copy_tests();
+  image_tests();
+  return pinfeed::tests::summary();
+}

@@ -1,0 +1,38 @@
+"""pinfeed: the last metre between NumPy arrays and a PyTorch training step.
+
+Drop-in dataset and collate classes that turn selected samples into model-ready batches in one
+native pass over memory, in buffers that are allocated once.
+
+    >>> import numpy as np, pinfeed, torch
+    >>> images = np.zeros((8, 32, 32, 3), np.uint8)
+    >>> dataset = pinfeed.ArrayDataset({"image": images, "label": np.arange(8)})
+    >>> collate = pinfeed.Collate({"image": pinfeed.Image(mean=0.5, std=0.25)})
+    >>> loader = torch.utils.data.DataLoader(dataset, batch_size=4, collate_fn=collate)
+    >>> next(iter(loader))["image"].shape
+    torch.Size([4, 3, 32, 32])
+"""
+
+from pinfeed._core import version as __version__
+from pinfeed.collate import Collate
+from pinfeed.dataset import ArrayDataset, Rows
+from pinfeed.fields import Field, Image, Keep, Stack
+from pinfeed.functions import gather, normalize, permute
+from pinfeed.runtime import build_config, get_num_threads, set_num_threads, use_isa
+
+__all__ = [
+    "ArrayDataset",
+    "Collate",
+    "Field",
+    "Image",
+    "Keep",
+    "Rows",
+    "Stack",
+    "__version__",
+    "build_config",
+    "gather",
+    "get_num_threads",
+    "normalize",
+    "permute",
+    "set_num_threads",
+    "use_isa",
+]

@@ -1,0 +1,186 @@
+"""The collate function: samples in, one batch of the same structure out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from pinfeed.dataset import Rows
+from pinfeed.fields import Field, Stack
+from pinfeed.sources import Source
+from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
+
+_STACK = Stack()
+_KNOWN_TO_TORCH = frozenset(default_collate_fn_map)
+
+
+class Collate:
+    """A ``collate_fn`` for any DataLoader: one native pass per leaf, into reused buffers.
+
+    Args:
+        spec: What becomes of each leaf, in the structure of a sample: a bare `Field` for bare
+            samples, a dict for dict samples, a tuple for tuple samples, nested as deep. Leaves
+            without a field (left out of a dict, or None) get `Stack`. None: all of them.
+
+    The batch has the structure of the samples, with the types that ``default_collate`` gives
+    (tuples become lists), and without a spec the same contents. Samples that are `Rows` of an
+    `ArrayDataset` are gathered natively; any other sequence of samples works too.
+
+    A Collate pickles, and any number of workers and threads may call it. In a DataLoader worker
+    it writes into shared memory; elsewhere into buffers that go back to a pool when the last
+    tensor or array that views them is gone, never before.
+
+    Raises:
+        TypeError: The spec holds something that is no field; a leaf's kind or dtype does not fit.
+        ValueError: The batch is empty; samples differ in shape or structure, or from the spec.
+
+    Example:
+        >>> collate = pinfeed.Collate({"image": pinfeed.Image(scale=1)})
+        >>> samples = [{"image": np.ones((2, 2, 3), np.uint8), "label": i} for i in range(4)]
+        >>> batch = collate(samples)
+        >>> batch["image"].shape, batch["label"]
+        (torch.Size([4, 3, 2, 2]), tensor([0, 1, 2, 3]))
+    """
+
+    def __init__(self, spec: Any = None) -> None:
+        _check_spec(spec, "")
+        self.spec = spec
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        """Collates a batch.
+
+        Args:
+            samples: At least one sample.
+        """
+        if len(samples) == 0:
+            raise ValueError("Collate: expected at least one sample, got an empty batch")
+        if isinstance(samples, Rows):
+            return _collate_rows(self.spec, samples.sources, samples, "")
+        return _collate_samples(self.spec, list(samples), "")
+
+    def __repr__(self) -> str:
+        return f"Collate({'' if self.spec is None else repr(self.spec)})"
+
+
+def _name(path: str) -> str:
+    return f"Collate: leaf {path}" if path else "Collate: the leaf"
+
+
+def _check_spec(spec: Any, path: str) -> None:
+    if spec is None or isinstance(spec, Field):
+        return
+    if not is_container(spec):
+        hint = "; create it with parentheses" if isinstance(spec, type) else ""
+        raise TypeError(
+            f"Collate: spec{path} must be a Field such as Image() or Stack(), or None, "
+            f"got {spec!r}{hint}"
+        )
+    for step, child in children(spec):
+        _check_spec(child, path + step)
+
+
+def _child_specs(spec: Any, node: Any, path: str) -> list[Any]:
+    """The spec of each child of a sample's container, in the order of its children."""
+    steps = [step for step, _ in children(node)]
+    if spec is None:
+        return [None] * len(steps)
+    by_step = dict(children(spec))
+    unknown = [step for step in by_step if step not in steps]
+    named = isinstance(node, Mapping) or is_dataclass(node) or is_namedtuple(node)
+    if unknown or (not named and len(by_step) != len(steps)):
+        raise ValueError(
+            f"Collate: spec{path} has {list(by_step)}, but samples have {steps} there; "
+            "the spec mirrors the sample"
+        )
+    return [by_step.get(step) for step in steps]
+
+
+def _collated(node: Any, values: list[Any]) -> Any:
+    # default_collate makes lists of plain tuples, and code in the wild relies on it.
+    return values if type(node) is tuple else rebuild(node, values)
+
+
+def _collate_rows(spec: Any, sources: Any, rows: Rows, path: str) -> Any:
+    if isinstance(sources, Source):
+        field = _STACK if spec is None else _as_field(spec, path)
+        return field.gather(sources, rows.indices, _name(path))
+    if isinstance(spec, Field):
+        return spec.collate(list(Rows(sources, rows.indices)), _name(path))
+    specs = _child_specs(spec, sources, path)
+    values = [
+        _collate_rows(child_spec, child, rows, path + step)
+        for child_spec, (step, child) in zip(specs, children(sources), strict=True)
+    ]
+    return _collated(sources, values)
+
+
+def _collate_samples(spec: Any, samples: list[Any], path: str) -> Any:
+    if isinstance(spec, Field):
+        return spec.collate(samples, _name(path))
+    first = samples[0]
+    if not is_container(first) or _registered_by_user(type(first)):
+        return _as_field(spec, path).collate(samples, _name(path))
+    specs = _child_specs(spec, first, path)
+    steps = [step for step, _ in children(first)]
+    columns = _columns(samples, path)
+    values = [
+        _collate_samples(child_spec, column, path + step)
+        for child_spec, step, column in zip(specs, steps, columns, strict=True)
+    ]
+    return _collated(first, values)
+
+
+def _as_field(spec: Any, path: str) -> Field:
+    if spec is None:
+        return _STACK
+    if isinstance(spec, Field):
+        return spec
+    raise ValueError(
+        f"Collate: spec{path} is a {type(spec).__name__}, but samples have a single leaf there; "
+        "the spec mirrors the sample"
+    )
+
+
+def _registered_by_user(sample_type: type) -> bool:
+    """Whether torch's default_collate was taught this type."""
+    return sample_type in default_collate_fn_map and sample_type not in _KNOWN_TO_TORCH
+
+
+def _columns(samples: list[Any], path: str) -> list[list[Any]]:
+    """For each child of the samples' containers, that child of every sample."""
+    first = samples[0]
+    if isinstance(first, Mapping):
+        for position, sample in enumerate(samples):
+            if not isinstance(sample, Mapping):
+                raise _differs(path, position, first, sample)
+            if sample.keys() != first.keys():
+                raise ValueError(
+                    f"{_name(path)} of sample {position}: expected keys {list(first)} "
+                    f"as in sample 0, got {list(sample)}"
+                )
+        return [[sample[key] for sample in samples] for key in first]
+    if is_dataclass(first):
+        for position, sample in enumerate(samples):
+            if type(sample) is not type(first):
+                raise _differs(path, position, first, sample)
+        rows = [[child for _, child in children(sample)] for sample in samples]
+    else:
+        for position, sample in enumerate(samples):
+            if not isinstance(sample, Sequence) or isinstance(sample, str | bytes):
+                raise _differs(path, position, first, sample)
+            if len(sample) != len(first):
+                raise ValueError(
+                    f"{_name(path)} of sample {position}: expected {len(first)} items "
+                    f"as in sample 0, got {len(sample)}"
+                )
+        rows = samples
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _differs(path: str, position: int, first: Any, sample: Any) -> ValueError:
+    return ValueError(
+        f"{_name(path)} of sample {position}: expected a {type(first).__name__} as in sample 0, "
+        f"got {type(sample).__name__}"
+    )

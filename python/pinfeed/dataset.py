@@ -1,0 +1,138 @@
+"""Map-style datasets over arrays that nothing copies."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pinfeed import _core
+from pinfeed.sources import Source
+from pinfeed.structure import children, is_container, rebuild
+
+
+class ArrayDataset(torch.utils.data.Dataset[Any]):
+    """Samples that are rows of arrays: ``dataset[i]`` is the structure of all ``array[i]``.
+
+    Works with any DataLoader and any collate function. With `pinfeed.Collate` a whole batch is
+    gathered natively and no sample is touched in Python.
+
+    Args:
+        arrays: An array, or arrays in tuples, lists, dicts, NamedTuples or dataclasses nested at
+            will. An array is an ndarray, an ``np.memmap``, a CPU tensor, or the path of a .npy file
+            (opened as a read-only memmap; nothing is unpickled, nothing is read yet). All have the
+            same length.
+
+    Samples are views: of an ndarray or a file NumPy views, read-only where the array is; of a
+    tensor tensor views (NumPy has no bfloat16); of a 1-D array NumPy scalars. The dataset pickles
+    small where it can: an array that lies in a file travels as the file's path.
+
+    Raises:
+        TypeError: A leaf is no array, or its dtype is not numeric or byte-swapped.
+        ValueError: The lengths differ, there is no array, or a file is no valid .npy file.
+        OSError: A file can't be read.
+
+    Example:
+        >>> dataset = pinfeed.ArrayDataset((np.zeros((10, 4)), np.arange(10)))
+        >>> len(dataset), dataset[3][1]
+        (10, np.int64(3))
+    """
+
+    def __init__(self, arrays: Any) -> None:
+        self._sources = _open_sources(arrays, "")
+        lengths = {path: len(source) for path, source in _leaves(self._sources, "")}
+        if not lengths:
+            raise ValueError("ArrayDataset: expected at least one array, got an empty structure")
+        first_path, self._length = next(iter(lengths.items()))
+        for path, length in lengths.items():
+            if length != self._length:
+                raise ValueError(
+                    f"ArrayDataset: arrays must have the same length, got {self._length} "
+                    f"in leaf {first_path or 'itself'} and {length} in leaf {path}"
+                )
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        position = operator.index(index)
+        if not -self._length <= position < self._length:
+            raise IndexError(
+                f"ArrayDataset: index {position} is out of range for {self._length} samples"
+            )
+        return _sample(self._sources, position % self._length)
+
+    def __getitems__(self, indices: Sequence[int]) -> Rows:
+        """The samples of one batch, which DataLoader asks for at once."""
+        return Rows(self._sources, indices)
+
+    def __repr__(self) -> str:
+        return f"ArrayDataset({self._length} samples: {_sample_text(self._sources)})"
+
+
+class Rows(Sequence[Any]):
+    """Samples of an `ArrayDataset` that know where they came from.
+
+    A ``Sequence`` to any collate function; to `pinfeed.Collate` its ``sources`` and ``indices``,
+    from which it gathers natively.
+
+    Attributes:
+        sources: The dataset's arrays, in their structure.
+        indices: int64 ndarray of shape (B,), checked and not negative.
+    """
+
+    __slots__ = ("indices", "sources")
+
+    def __init__(self, sources: Any, indices: Any) -> None:
+        self.sources = sources
+        length = len(next(source for _, source in _leaves(sources, "")))
+        self.indices: npt.NDArray[np.int64] = _core.as_indices(
+            indices, length, "ArrayDataset: indices"
+        )
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, position: int) -> Any: ...
+    @overload
+    def __getitem__(self, position: slice) -> Rows: ...
+    def __getitem__(self, position: int | slice) -> Any:
+        if isinstance(position, slice):
+            return Rows(self.sources, self.indices[position])
+        return _sample(self.sources, int(self.indices[position]))
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in self.indices.tolist():
+            yield _sample(self.sources, index)
+
+
+def _open_sources(arrays: Any, path: str) -> Any:
+    if not is_container(arrays):
+        return Source(arrays, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
+    opened = [_open_sources(child, path + step) for step, child in children(arrays)]
+    return rebuild(arrays, opened)
+
+
+def _leaves(sources: Any, path: str) -> Iterator[tuple[str, Source]]:
+    if isinstance(sources, Source):
+        yield path, sources
+    else:
+        for step, child in children(sources):
+            yield from _leaves(child, path + step)
+
+
+def _sample(sources: Any, index: int) -> Any:
+    if isinstance(sources, Source):
+        return sources[index]
+    return rebuild(sources, [_sample(child, index) for _, child in children(sources)])
+
+
+def _sample_text(sources: Any) -> str:
+    return ", ".join(
+        f"{path or 'each'} {source.describe()}" for path, source in _leaves(sources, "")
+    )

@@ -1,0 +1,8 @@
+"""Fields: what becomes of one leaf of the samples."""
+
+from pinfeed.fields.field import Field
+from pinfeed.fields.image import Image
+from pinfeed.fields.keep import Keep
+from pinfeed.fields.stack import Stack
+
+__all__ = ["Field", "Image", "Keep", "Stack"]

@@ -1,0 +1,84 @@
+"""Leaves of one shape, stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import default_collate
+
+from pinfeed import _core
+from pinfeed.fields.field import Field
+from pinfeed.outputs import batch_allocator
+from pinfeed.runtime import get_num_threads
+from pinfeed.sources import Source
+
+_POOLED_BYTES = 64 * 1024  # requests below this are malloc's business
+
+
+class Stack(Field):
+    """Arrays, tensors or numbers of one shape and dtype, as one tensor with a batch axis in front.
+
+    The field of every leaf that has no other. Leaves that are no arrays become what torch's
+    ``default_collate`` makes of them: numbers a tensor, strings a list.
+
+    Args:
+        dtype: The batch's dtype, if not the samples' own.
+
+    Example:
+        >>> pinfeed.Collate(pinfeed.Stack())([np.arange(3), np.arange(3)])
+        tensor([[0, 1, 2],
+                [0, 1, 2]])
+    """
+
+    def __init__(self, dtype: torch.dtype | None = None) -> None:
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise TypeError(f"Stack: dtype must be a torch.dtype or None, got {dtype!r}")
+        self.dtype = dtype
+
+    def collate(self, samples: Sequence[Any], name: str) -> Any:
+        """See `Field.collate`: shape (B, *sample.shape)."""
+        first = samples[0]
+        if isinstance(first, np.ndarray) or _is_worth_stacking(first, samples):
+            return self._stack(list(samples), None, name)
+        try:
+            batch = default_collate(samples)
+        except (RuntimeError, TypeError, ValueError) as error:
+            if type(first) is torch.Tensor:
+                self._stack(list(samples), None, name)  # raises, and says which sample differs
+            raise type(error)(f"{name}: {error}") from error
+        if self.dtype is not None and isinstance(batch, torch.Tensor):
+            return batch.to(self.dtype)
+        return batch
+
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> torch.Tensor:
+        """See `Field.gather`: shape (B, *sample.shape)."""
+        source.check()
+        return self._stack(source.array, indices, name)
+
+    def _stack(self, samples: Any, indices: Any, name: str) -> torch.Tensor:
+        batch: torch.Tensor = _core.gather(
+            samples, indices, batch_allocator(), True, name, name, get_num_threads()
+        )
+        return batch if self.dtype is None else batch.to(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"Stack({'' if self.dtype is None else self.dtype})"
+
+
+def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
+    """Whether the samples are tensors that the native side stacks faster than torch.
+
+    torch stacks those that are more than their memory (subclasses and tensors on devices stay what
+    they are, gradients flow), and small batches, which gain nothing from a pooled buffer.
+    """
+    return (
+        type(first) is torch.Tensor
+        and first.nbytes * len(samples) >= _POOLED_BYTES
+        and first.is_cpu
+        and first.layout == torch.strided
+        and not any(isinstance(sample, torch.Tensor) and sample.requires_grad for sample in samples)
+    )

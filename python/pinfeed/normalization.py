@@ -1,0 +1,96 @@
+"""The constants of image normalization, computed once."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+PerChannel = float | Sequence[float] | npt.NDArray[Any] | Any  # Any: tensors, and 0-d anything
+
+DEFAULT_SCALE = 1 / 255
+
+
+class Normalization:
+    """``(x * scale - mean) / std`` as one fused multiply-add per value.
+
+    ``fma(float(x), scale / std, -mean / std)``: both constants are computed in float64 and rounded
+    to float32 once. They have one value per channel, or none (0-d) if mean and std are single
+    numbers.
+
+    Args:
+        mean: Number or one per channel; None is 0.
+        std: Number or one per channel; None is 1.
+        scale: What a byte is multiplied with first.
+        function: Who asks, for messages.
+
+    Raises:
+        TypeError: A value is no number.
+        ValueError: A value is not finite, ``std`` has a zero, the lengths differ, or a constant is
+            too large for float32.
+    """
+
+    def __init__(self, mean: PerChannel, std: PerChannel, scale: float, function: str) -> None:
+        means = _values(mean, 0.0, "mean", function)
+        stds = _values(std, 1.0, "std", function)
+        factor = _values(scale, DEFAULT_SCALE, "scale", function)
+        if factor.ndim != 0:
+            raise ValueError(f"{function}: scale must be a single number, got {scale!r}")
+        if not (stds != 0).all():
+            raise ValueError(f"{function}: std must not be 0, got {std!r}")
+        if means.ndim == stds.ndim == 1 and means.size != stds.size:
+            raise ValueError(
+                f"{function}: mean and std must have the same length, "
+                f"got {means.size} and {stds.size}"
+            )
+        scales, biases = np.broadcast_arrays(factor / stds, -means / stds)
+        with np.errstate(over="ignore"):
+            self.scale = scales.astype(np.float32)
+            self.bias = biases.astype(np.float32)
+        if not (np.isfinite(self.scale).all() and np.isfinite(self.bias).all()):
+            raise ValueError(
+                f"{function}: scale / std and mean / std must fit in float32, "
+                f"got scale {scale!r}, mean {mean!r}, std {std!r}"
+            )
+
+
+def normalization(mean: PerChannel, std: PerChannel, scale: float, function: str) -> Normalization:
+    """A `Normalization`, kept for the next call where mean and std are plain numbers."""
+    try:
+        return _kept(_hashable(mean), _hashable(std), scale, function)
+    except TypeError:  # arrays and tensors; and what is wrong raises again, uncached
+        return Normalization(mean, std, scale, function)
+
+
+def _hashable(values: PerChannel) -> Any:
+    return tuple(values) if type(values) is list else values
+
+
+@functools.lru_cache(maxsize=64, typed=True)
+def _kept(mean: Any, std: Any, scale: float, function: str) -> Normalization:
+    if isinstance(mean, torch.Tensor) or isinstance(std, torch.Tensor):
+        raise TypeError("tensors hash by identity, and their values may change")
+    return Normalization(mean, std, scale, function)
+
+
+def _values(values: PerChannel, default: float, name: str, function: str) -> npt.NDArray[Any]:
+    if values is None:
+        return np.asarray(default)
+    if isinstance(values, int | float) and math.isfinite(values):  # the common case, fast
+        return np.asarray(values, np.float64)
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+        raise TypeError(f"{function}: {name} must be a number or a sequence of them, got {values!r}")
+    if array.ndim > 1 or array.size == 0:
+        raise ValueError(
+            f"{function}: {name} must be a number or one number per channel, "
+            f"got shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError(f"{function}: {name} must be finite, got {values!r}")
+    return array.astype(np.float64)

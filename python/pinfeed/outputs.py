@@ -1,0 +1,30 @@
+"""Where batches are written: the buffer pool, or shared memory in a DataLoader worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+Allocate = Callable[[tuple[int, ...], str], torch.Tensor]
+
+
+def batch_allocator() -> Allocate | None:
+    """The allocator for the outputs of a collation that happens here and now.
+
+    None stands for the native buffer pool. In a DataLoader worker the batch has to reach another
+    process, so it is written into shared memory at once; the queue then sends a handle.
+    """
+    if torch.utils.data.get_worker_info() is None:
+        return None
+    return _allocate_shared
+
+
+def _allocate_shared(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    empty = torch.empty(0, dtype=getattr(torch, dtype))
+    items = math.prod(shape)
+    if items == 0:
+        return empty.reshape(shape)
+    storage = torch.UntypedStorage._new_shared(items * empty.itemsize)
+    return empty.set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]

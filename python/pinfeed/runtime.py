@@ -1,0 +1,93 @@
+"""Threads, instruction sets and what this build is made of."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from pinfeed import _core
+
+_num_threads: int | None = None
+
+
+def set_num_threads(count: int | None) -> None:
+    """Sets how many threads native work may use, the calling one included.
+
+    Args:
+        count: At least 1, or None to follow ``torch.get_num_threads()`` again.
+
+    Raises:
+        TypeError: ``count`` is no integer.
+        ValueError: ``count`` is less than 1.
+
+    Example:
+        >>> pinfeed.set_num_threads(1)
+        >>> pinfeed.get_num_threads()
+        1
+        >>> pinfeed.set_num_threads(None)
+    """
+    global _num_threads
+    if count is not None:
+        count = operator.index(count)
+        if count < 1:
+            raise ValueError(f"set_num_threads: count must be at least 1, got {count}")
+    _num_threads = count
+
+
+def get_num_threads() -> int:
+    """The number of threads that native work uses now.
+
+    In a DataLoader worker 1, since the workers share the CPUs among themselves; elsewhere what
+    `set_num_threads` set; otherwise ``torch.get_num_threads()``.
+    """
+    if torch.utils.data.get_worker_info() is not None:
+        return 1
+    return torch.get_num_threads() if _num_threads is None else _num_threads
+
+
+@contextlib.contextmanager
+def use_isa(name: str) -> Iterator[None]:
+    """Forces one instruction set for the whole process while the context is open; for tests.
+
+    Args:
+        name: One of ``build_config()["isa"]["available"]``, such as ``"scalar"`` or ``"avx2"``.
+
+    Raises:
+        ValueError: This build or this CPU has no such instruction set.
+
+    Example:
+        >>> with pinfeed.use_isa("scalar"):
+        ...     pinfeed.build_config()["isa"]["active"]
+        'scalar'
+    """
+    before = _core.active_isa()
+    if not _core.force_isa(name):
+        raise ValueError(
+            f"use_isa: name must be one of {_core.available_isas()} on this machine, got {name!r}"
+        )
+    try:
+        yield
+    finally:
+        _core.force_isa(before)
+
+
+def build_config() -> dict[str, Any]:
+    """What this build is made of and what it uses on this machine.
+
+    Returns:
+        A dict with ``version``, ``compiler`` and ``isa``, itself a dict of the names ``compiled``
+        in, ``available`` on this CPU and ``active`` now.
+    """
+    return {
+        "version": _core.version,
+        "compiler": _core.compiler,
+        "isa": {
+            "compiled": _core.compiled_isas(),
+            "available": _core.available_isas(),
+            "active": _core.active_isa(),
+        },
+    }

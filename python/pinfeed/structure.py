@@ -1,0 +1,87 @@
+"""Nested structures: tuples, lists, dicts, NamedTuples, dataclasses and types like them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
+from typing import Any
+
+
+def is_dataclass(node: Any) -> bool:
+    """Whether ``node`` is an instance of a dataclass."""
+    return dataclasses.is_dataclass(node) and not isinstance(node, type)
+
+
+def is_namedtuple(node: Any) -> bool:
+    """Whether ``node`` is a NamedTuple."""
+    return isinstance(node, tuple) and hasattr(node, "_fields")
+
+
+def is_container(node: Any) -> bool:
+    """Whether ``node`` holds other nodes; strings and arrays are leaves."""
+    if isinstance(node, str | bytes):
+        return False
+    return isinstance(node, Mapping | Sequence) or is_dataclass(node)
+
+
+def children(node: Any) -> list[tuple[str, Any]]:
+    """The nodes in a container, each with the step that leads to it: ``"['image']"``, ``".x"``."""
+    if isinstance(node, Mapping):
+        return [(f"[{key!r}]", child) for key, child in node.items()]
+    if is_dataclass(node):
+        return [(f".{field.name}", getattr(node, field.name)) for field in dataclasses.fields(node)]
+    if is_namedtuple(node):
+        return [(f".{name}", child) for name, child in zip(node._fields, node, strict=True)]
+    return [(f"[{i}]", child) for i, child in enumerate(node)]
+
+
+def rebuild(node: Any, values: list[Any]) -> Any:
+    """A container like ``node`` that holds ``values`` instead of its children."""
+    if type(node) is dict:
+        return dict(zip(node, values, strict=True))
+    if type(node) is tuple:
+        return tuple(values)
+    if type(node) is list:
+        return values
+    if isinstance(node, Mapping):
+        return _rebuild_mapping(node, dict(zip(node, values, strict=True)))
+    if is_dataclass(node):
+        return _rebuild_dataclass(node, values)
+    if is_namedtuple(node):
+        return type(node)(*values)
+    return _rebuild_sequence(node, values)
+
+
+def _rebuild_mapping(node: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    # As torch's default_collate: a clone keeps whatever else the mapping carries; a type that can't
+    # be made again becomes a dict.
+    try:
+        if isinstance(node, MutableMapping):
+            clone = copy.copy(node)
+            clone.update(items)
+            return clone
+        return type(node)(items)  # type: ignore[call-arg]
+    except TypeError:
+        return items
+
+
+def _rebuild_sequence(node: Sequence[Any], values: list[Any]) -> Any:
+    try:
+        if isinstance(node, MutableSequence):
+            clone = copy.copy(node)
+            for i, value in enumerate(values):
+                clone[i] = value
+            return clone
+        return type(node)(values)  # type: ignore[call-arg]
+    except TypeError:
+        return values
+
+
+def _rebuild_dataclass(node: Any, values: list[Any]) -> Any:
+    # Not dataclasses.replace: it runs __post_init__, which may check for a single sample, and
+    # refuses fields that are not arguments of __init__. object.__setattr__ serves frozen ones too.
+    clone = copy.copy(node)
+    for field, value in zip(dataclasses.fields(node), values, strict=True):
+        object.__setattr__(clone, field.name, value)
+    return clone

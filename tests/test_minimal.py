@@ -1,0 +1,49 @@
+"""The test that every built wheel runs: it needs NumPy, torch and pytest, and no other file."""
+
+import importlib.metadata
+
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    """Two images of 5 × 7 pixels and 3 channels: sizes that no vector width divides."""
+    return np.random.default_rng(0).integers(0, 256, size=(2, 5, 7, 3), dtype=np.uint8)
+
+
+def normalized(images: np.ndarray) -> np.ndarray:
+    """NHWC uint8 → NCHW float32, with the one rounding of a fused multiply-add.
+
+    The product of a byte and a float32 is exact in float64, and so is the sum with a bias of
+    about the same size; the conversion at the end rounds once.
+    """
+    scale = (np.float64(1 / 255) / np.array(STD)).astype(np.float32)
+    bias = (-np.array(MEAN) / np.array(STD)).astype(np.float32)
+    exact = images.astype(np.float64) * scale.astype(np.float64) + bias.astype(np.float64)
+    return exact.astype(np.float32).transpose(0, 3, 1, 2)
+
+
+def test_version_is_that_of_the_distribution() -> None:
+    assert pinfeed.__version__ == importlib.metadata.version("pinfeed")
+
+
+def test_normalize(images: np.ndarray) -> None:
+    result = pinfeed.normalize(images, MEAN, STD)
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, normalized(images))
+
+
+def test_collate(images: np.ndarray) -> None:
+    samples = [{"image": image, "label": label} for label, image in enumerate(images)]
+    batch = pinfeed.Collate({"image": pinfeed.Image(MEAN, STD)})(samples)
+    torch.testing.assert_close(
+        batch["image"], torch.tensor(normalized(images)), rtol=0, atol=0, check_stride=False
+    )
+    torch.testing.assert_close(batch["label"], torch.tensor([0, 1]))

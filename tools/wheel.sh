@@ -1,0 +1,24 @@
+#!/bin/sh
+# Usage: tools/wheel.sh VENV TORCH_REQUIREMENT
+# Builds a wheel into dist/, makes it portable where the platform asks for that, and runs
+# tests/test_minimal.py on it in an empty environment, outside the source tree.
+set -eu
+
+venv=$(cd "$1" && pwd)
+PATH=$venv/bin:$PATH
+out=$(pwd)/build/wheel
+rm -rf "$out" dist
+mkdir -p "$out/test" dist
+
+python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$out" .
+if [ "$(uname)" = Linux ]; then
+  auditwheel repair --wheel-dir dist "$out"/pinfeed-*.whl
+else
+  cp "$out"/pinfeed-*.whl dist/
+fi
+
+python -m venv "$out/venv"
+"$out/venv/bin/python" -m pip install --quiet --disable-pip-version-check dist/pinfeed-*.whl "$2" pytest
+cp tests/test_minimal.py "$out/test"
+cd "$out/test"
+"$out/venv/bin/python" -m pytest -q --rootdir . test_minimal.py
