@@ -133,7 +133,6 @@ void* BufferPool::find_idle(std::size_t bytes, std::size_t size_class) {
   Entries retired;
   {
     const std::lock_guard lock(mutex_);
-    recent_largest_ = std::max(capacity_of(size_class), recent_largest_ - recent_largest_ / 64);
     for (; size_class < kSizeClasses && capacity_of(size_class) / 2 <= bytes; ++size_class) {
       Entries& idle = idle_[size_class];
       if (idle.empty()) continue;
@@ -145,6 +144,7 @@ void* BufferPool::find_idle(std::size_t bytes, std::size_t size_class) {
       --idle_buffers_;
       ++reused_total_;
       data = buffer.data;
+      note_live_bytes();
       break;
     }
     retire_excess(retired);  // the bound may just have decayed
@@ -170,6 +170,7 @@ void* BufferPool::map_new(std::size_t size_class) {
     entries_.emplace(data, entry.begin());
     live_.splice(live_.end(), entry);
     live_bytes_ += capacity;
+    note_live_bytes();
     ++mapped_total_;
   } catch (...) {
     unmap(entry);
@@ -251,8 +252,12 @@ void BufferPool::retire_oldest(Entries& retired) noexcept {
   --idle_buffers_;
 }
 
+void BufferPool::note_live_bytes() noexcept {
+  recent_live_peak_ = std::max(live_bytes_, recent_live_peak_ - recent_live_peak_ / 64);
+}
+
 void BufferPool::retire_excess(Entries& retired) noexcept {
-  const std::size_t limit = std::max(kIdleBytesAlwaysAllowed, 2 * recent_largest_);
+  const std::size_t limit = std::max(kIdleBytesAlwaysAllowed, recent_live_peak_);
   while (idle_bytes_ > limit) retire_oldest(retired);
 }
 

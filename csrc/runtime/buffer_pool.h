@@ -26,8 +26,9 @@ struct Buffer {
 // Buffers are page-aligned; those of 2 MiB and more are aligned to 2 MiB and advised to be huge
 // pages. A released buffer becomes idle, and the one released last is handed out first: its bytes
 // are the likeliest to be in cache. Idle memory is bounded in two ways:
-//   - in bytes, by max(32 MiB, 2 x the largest size class asked for recently), where "recently" is
-//     a maximum that decays by 1/64 at every acquire; the least recently used buffers go first;
+//   - in bytes, by max(32 MiB, the most that was live at once recently), where "recently" is a
+//     maximum that decays by 1/64 at every acquire; the least recently used buffers go first. So a
+//     loop that drops a batch of any number of tensors finds all of them again;
 //   - in time: a thread that exists only while it is needed gives back what was idle for 10 s.
 // Smaller requests get plain memory of 64-byte alignment, which malloc recycles as well.
 //
@@ -90,6 +91,7 @@ class BufferPool {
   void* map_new(std::size_t size_class);
   Entries& oldest_idle();
   void retire_oldest(Entries& retired) noexcept;
+  void note_live_bytes() noexcept;
   void retire_excess(Entries& retired) noexcept;
   static void unmap(const Entries& retired) noexcept;
   static void* reaper_main(void* pool);
@@ -110,7 +112,7 @@ class BufferPool {
   std::size_t idle_buffers_ = 0;
   std::size_t mapped_total_ = 0;
   std::size_t reused_total_ = 0;
-  std::size_t recent_largest_ = 0;  // capacity asked for, decaying
+  std::size_t recent_live_peak_ = 0;  // of live_bytes_, decaying
   Clock::duration idle_timeout_ = std::chrono::seconds(10);
   bool reaper_exists_ = false;
 };

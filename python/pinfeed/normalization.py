@@ -85,7 +85,9 @@ def _values(values: PerChannel, default: float, name: str, function: str) -> npt
         return np.asarray(values, np.float64)
     array = np.asarray(values)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"{function}: {name} must be a number or a sequence of them, got {values!r}")
+        raise TypeError(
+            f"{function}: {name} must be a number or a sequence of them, got {values!r}"
+        )
     if array.ndim > 1 or array.size == 0:
         raise ValueError(
             f"{function}: {name} must be a number or one number per channel, "

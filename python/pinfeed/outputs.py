@@ -26,5 +26,7 @@ def _allocate_shared(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     items = math.prod(shape)
     if items == 0:
         return empty.reshape(shape)
-    storage = torch.UntypedStorage._new_shared(items * empty.itemsize)
-    return empty.set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
+    storage = torch.UntypedStorage._new_shared(  # type: ignore[no-untyped-call]
+        items * empty.itemsize
+    )
+    return empty.set_(storage, 0, shape)  # type: ignore[call-overload]

@@ -89,7 +89,8 @@ class MappedFile:
         """The file that ``array`` lies in, or None if it lies in memory."""
         owner: Any = array
         while isinstance(owner, np.ndarray):
-            if isinstance(owner, np.memmap) and owner._mmap is not None:  # type: ignore[attr-defined]
+            # NumPy's own name for the mmap object, which knows the file's size.
+            if isinstance(owner, np.memmap) and getattr(owner, "_mmap", None) is not None:
                 break
             owner = owner.base
         else:
@@ -99,9 +100,10 @@ class MappedFile:
         # A view of a memmap inherits its `offset` unchanged, so the position in the file comes from
         # the addresses. The mapping begins at a multiple of the granularity.
         mapping_start = owner.offset - owner.offset % ALLOCATIONGRANULARITY
-        mapping_address = np.frombuffer(owner._mmap, np.uint8, 1).ctypes.data
+        mapping: Any = getattr(owner, "_mmap", None)
+        mapping_address = np.frombuffer(mapping, np.uint8, 1).ctypes.data
         offset = mapping_start + array.ctypes.data - mapping_address
-        return cls(os.fspath(owner.filename), owner.mode, offset, np.asarray(array), owner._mmap)
+        return cls(os.fspath(owner.filename), owner.mode, offset, np.asarray(array), mapping)
 
     @property
     def can_reopen(self) -> bool:
@@ -136,7 +138,7 @@ class MappedFile:
             path, np.uint8, "r" if mode == "r" else "r+", offset=first, shape=(end - first,)
         )
         array = np.ndarray(shape, dtype, mapped, offset - first, strides)
-        self.__init__(path, mode, offset, array, mapped._mmap)  # type: ignore[misc, attr-defined]
+        self.__init__(path, mode, offset, array, mapped._mmap)  # type: ignore[misc]
 
 
 def _bytes_before(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -98,8 +98,9 @@ def labels_of(
         int64 (N,): ``photo * columns + column``.
     """
     photo, _, left = positions.T
-    column: NDArray[np.int64] = (left + size // 2) * columns // width
-    return photo * columns + column
+    column = (left + size // 2) * columns // width
+    labels: NDArray[np.int64] = photo * columns + column
+    return labels
 
 
 def save_patches(

@@ -100,7 +100,7 @@ def _draw_losses(axes: Any, runs: Sequence[Run]) -> None:
             f"{run.held_out_accuracy:.1%} on held-out patches"
         )
         axes.plot(epochs, run.losses, color=_FEED_COLORS[run.feed], label=label, **style)
-    axes.set_title("Training loss: the same, epoch by epoch", fontweight="bold")
+    axes.set_title("Training loss", fontweight="bold")
     axes.set(xlabel="epoch", ylabel="cross-entropy", xticks=epochs)
     _finish(axes, headroom=1.2)
 

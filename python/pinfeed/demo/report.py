@@ -16,9 +16,9 @@ _MIB = 1 << 20
 
 
 def waiting_share(run: Run) -> float:
-    """Gives the share of the training time spent waiting for data."""
-    data, compute = sum(run.data_seconds), sum(run.compute_seconds)
-    return data / (data + compute)
+    """Gives the share of the training time spent waiting for data, in the median epoch."""
+    epochs = zip(run.data_seconds, run.compute_seconds, strict=True)
+    return statistics.median(data / (data + compute) for data, compute in epochs)
 
 
 def format_table(stock: Run, pinfeed: Run) -> str:

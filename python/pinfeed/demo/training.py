@@ -15,6 +15,8 @@ from pinfeed.demo.patches import PatchFiles
 from pinfeed.demo.progress import Progress
 
 SEED = 0
+#: Low, so that the last-bit differences between the feeds don't grow into different models.
+LEARNING_RATE = 0.01
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,11 @@ def train(feed: str, settings: Settings) -> Run:
     torch.set_num_threads(settings.threads)
     model = make_model(SEED)
     loader = training_loader(feed, settings.training, SEED)
-    # A low learning rate keeps the last-bit differences between the feeds as small as they are.
     optimizer = torch.optim.SGD(
-        model.parameters(), lr=0.03, momentum=0.9, nesterov=True, weight_decay=5e-4
+        model.parameters(), lr=LEARNING_RATE, momentum=0.9, nesterov=True, weight_decay=5e-4
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=0.03, total_steps=settings.epochs * len(loader)
+        optimizer, max_lr=LEARNING_RATE, total_steps=settings.epochs * len(loader)
     )
     run = Run(feed, images=len(loader.dataset))  # type: ignore[arg-type]
     order = hashlib.sha256()

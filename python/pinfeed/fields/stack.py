@@ -45,7 +45,7 @@ class Stack(Field):
         if isinstance(first, np.ndarray) or _is_worth_stacking(first, samples):
             return self._stack(list(samples), None, name)
         try:
-            batch = default_collate(samples)
+            batch = default_collate(list(samples))
         except (RuntimeError, TypeError, ValueError) as error:
             if type(first) is torch.Tensor:
                 self._stack(list(samples), None, name)  # raises, and says which sample differs

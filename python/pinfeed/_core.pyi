@@ -1,0 +1,47 @@
+"""The native module. Private: the package checks and documents, this executes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+version: str
+compiler: str
+
+def normalize_images(
+    images: Any,
+    indices: npt.NDArray[np.int64] | None,
+    scale: npt.NDArray[np.float32] | np.float32,
+    bias: npt.NDArray[np.float32] | np.float32,
+    layout: str,
+    out_layout: str,
+    dtype: str,
+    target: Any | Callable[[tuple[int, ...], str], Any] | None,
+    as_tensor: bool | None,
+    function: str,
+    name: str,
+    threads: int,
+) -> Any: ...
+def gather(
+    source: Any,
+    indices: npt.NDArray[np.int64] | None,
+    dtype: str | None,
+    target: Any | Callable[[tuple[int, ...], str], Any] | None,
+    as_tensor: bool | None,
+    function: str,
+    name: str,
+    threads: int,
+) -> Any: ...
+def permute(
+    array: Any, axes: Sequence[int], target: Any | None, function: str, name: str, threads: int
+) -> Any: ...
+def as_indices(indices: Any, length: int, name: str) -> npt.NDArray[np.int64]: ...
+def compiled_isas() -> list[str]: ...
+def available_isas() -> list[str]: ...
+def active_isa() -> str: ...
+def force_isa(name: str) -> bool: ...
+def available_cpus() -> int: ...
+def pool_stats() -> dict[str, int]: ...
+def trim_pool() -> None: ...
+def set_pool_idle_timeout(seconds: float) -> None: ...
