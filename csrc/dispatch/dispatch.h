@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "kernels/image.h"
+#include "kernels/permute_runs.h"
 
 namespace pinfeed::dispatch {
 
@@ -12,6 +13,7 @@ struct Isa {
   std::string_view name;
   bool (*supported)();
   kernels::NormalizeImages normalize_images;
+  const kernels::PermuteRuns* permute;
 };
 
 // Those compiled in, the best first; the last one, "scalar", runs everywhere.

@@ -27,9 +27,8 @@ void copy_bytes(void* out, const void* in, std::size_t count, bool streaming) {
   std::size_t done = head;
   for (std::size_t line = 0; line < lines; ++line, done += kLine) {
     for (std::size_t part = 0; part < kLine; part += 16) {
-      _mm_stream_si128(
-          reinterpret_cast<__m128i*>(to + done + part),
-          _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done + part)));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + done + part),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done + part)));
     }
   }
   std::memcpy(to + done, from + done, count - done);

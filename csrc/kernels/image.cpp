@@ -59,10 +59,12 @@ class Band {
     alignas(64) std::uint8_t buffer[kTileBytes];
     for (std::size_t begin = 0; begin < pixels_; begin += tile) {
       const std::size_t count = std::min(tile, pixels_ - begin);
-      for_each_piece(begin, count, [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
-        pack_pixels(from, n, buffer + offset * channels_);
-      });
-      const std::size_t first = ((image_ * batch_.height + row_) * batch_.width + begin) * channels_;
+      for_each_piece(begin, count,
+                     [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
+                       pack_pixels(from, n, buffer + offset * channels_);
+                     });
+      const std::size_t first =
+          ((image_ * batch_.height + row_) * batch_.width + begin) * channels_;
       run_packed(buffer, count * channels_, constants, first);
     }
   }
@@ -95,14 +97,15 @@ class Band {
     if (one_run_ && source_.column_stride > 0) {
       pixels = at(begin) + lowest;
     } else {
-      for_each_piece(begin, count, [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
-        std::uint8_t* to = buffer + offset * channels_;
-        if (source_.column_stride > 0) {
-          std::memcpy(to, from + lowest, n * channels_);
-        } else {
-          runs_.reverse[step_](from + lowest - (n - 1) * channels_, n, to);
-        }
-      });
+      for_each_piece(begin, count,
+                     [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
+                       std::uint8_t* to = buffer + offset * channels_;
+                       if (source_.column_stride > 0) {
+                         std::memcpy(to, from + lowest, n * channels_);
+                       } else {
+                         runs_.reverse[step_](from + lowest - (n - 1) * channels_, n, to);
+                       }
+                     });
     }
     if (!bgr) {
       write_planes(step_, pixels, count, scale(0), bias(0), 0, begin, 1);
@@ -143,11 +146,13 @@ class Band {
         (image_ * channels_ + first_plane) * plane + row_ * batch_.width + begin;
     const auto stride = static_cast<std::ptrdiff_t>(plane * pixel_size(batch_.out_type));
     runs_.planes[static_cast<std::size_t>(batch_.out_type)][step](
-        pixels, count, scale, bias, advance(batch_.out, index, batch_.out_type),
-        direction * stride, batch_.streaming);
+        pixels, count, scale, bias, advance(batch_.out, index, batch_.out_type), direction * stride,
+        batch_.streaming);
   }
 
-  const float* scale(std::size_t channel) const { return scaled() ? batch_.scale + channel : kNone; }
+  const float* scale(std::size_t channel) const {
+    return scaled() ? batch_.scale + channel : kNone;
+  }
   const float* bias(std::size_t channel) const { return scaled() ? batch_.bias + channel : kNone; }
   bool scaled() const { return batch_.out_type != PixelType::uint8; }
 

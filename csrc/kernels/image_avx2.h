@@ -104,8 +104,8 @@ PINFEED_AVX2_INLINE __m256 to_float(__m128i bytes) {
 PINFEED_AVX2_INLINE __m256i round_bfloat16(__m256 value) {
   const __m256i bits = _mm256_castps_si256(value);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  return _mm256_srli_epi32(
-      _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+  return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd),
+                           16);
 }
 
 // Sixteen float32 values, ordered as half_of says, stored as Type.
@@ -183,8 +183,8 @@ struct Avx2 {
       const float* scale = constants.scale + phase;
       const float* bias = constants.bias + phase;
       const __m128i bytes = load16(values);
-      const __m256 low = _mm256_fmadd_ps(to_float(bytes), _mm256_loadu_ps(scale),
-                                         _mm256_loadu_ps(bias));
+      const __m256 low =
+          _mm256_fmadd_ps(to_float(bytes), _mm256_loadu_ps(scale), _mm256_loadu_ps(bias));
       const __m256 high = _mm256_fmadd_ps(to_float(_mm_srli_si128(bytes, 8)),
                                           _mm256_loadu_ps(scale + 8), _mm256_loadu_ps(bias + 8));
       if constexpr (Type == PixelType::bfloat16) {
@@ -235,8 +235,9 @@ struct Avx2 {
     for (std::size_t block = 0; block < blocks; ++block) {
       __m128i in[Step];
       for (int from = 0; from < Step; ++from) in[from] = load16(pixels + 16 * from);
-      store_shuffled<kDeinterleave<Step>, Streaming>(in, reinterpret_cast<std::uint8_t*>(out), plane_stride,
-                                          std::make_integer_sequence<int, Step>{});
+      store_shuffled<kDeinterleave<Step>, Streaming>(in, reinterpret_cast<std::uint8_t*>(out),
+                                                     plane_stride,
+                                                     std::make_integer_sequence<int, Step>{});
       pixels += kBlock * Step;
       out += kBlock;
     }

@@ -1,5 +1,6 @@
 // Image primitives for AVX-512 (F, BW): those with 16-bit outputs, which are bound by instructions
-// on narrower vectors. float32 outputs are bound by memory with AVX2 already, so the rest is AVX2's.
+// on narrower vectors. float32 outputs are bound by memory with AVX2 already, so the rest is
+// AVX2's.
 #include "kernels/image_avx2.h"
 #include "kernels/image_blocks.h"
 
@@ -36,15 +37,14 @@ PINFEED_AVX512_INLINE void store_line(void* out, __m512 first, __m512 second) {
   if constexpr (Type == PixelType::float16) {
     constexpr int kNearestEven = _MM_FROUND_TO_NEAREST_INT;
     const __m512i low = _mm512_castsi256_si512(_mm512_cvtps_ph(first, kNearestEven));
-    store64<Streaming>(out,
-                       _mm512_inserti64x4(low, _mm512_cvtps_ph(second, kNearestEven), 1));
+    store64<Streaming>(out, _mm512_inserti64x4(low, _mm512_cvtps_ph(second, kNearestEven), 1));
   } else {
     // The upper 16 bits of each 32-bit lane, of `first`, then of `second`.
     alignas(64) std::int16_t upper_halves[32];
     for (int i = 0; i < 32; ++i) upper_halves[i] = static_cast<std::int16_t>(2 * i + 1);
-    store64<Streaming>(out, _mm512_permutex2var_epi16(round_bfloat16_high(first),
-                                                      _mm512_load_si512(upper_halves),
-                                                      round_bfloat16_high(second)));
+    store64<Streaming>(
+        out, _mm512_permutex2var_epi16(round_bfloat16_high(first), _mm512_load_si512(upper_halves),
+                                       round_bfloat16_high(second)));
   }
 }
 
@@ -53,8 +53,7 @@ PINFEED_AVX512_INLINE void store_block(void* out, __m512 values) {
   if constexpr (Type == PixelType::float16) {
     store32<false>(out, _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT));
   } else {
-    store32<false>(out,
-                   _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_bfloat16_high(values), 16)));
+    store32<false>(out, _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_bfloat16_high(values), 16)));
   }
 }
 

@@ -76,9 +76,9 @@ void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scal
     return;
   }
   cover_run<Type>(count, out, streaming, [&](auto stream, std::size_t first, std::size_t blocks) {
-    Isa::template planes_blocks<Type, Step, stream.value>(pixels + first * Step, blocks, scale, bias,
-                                                          static_cast<std::byte*>(out) + first * size,
-                                                          plane_stride);
+    Isa::template planes_blocks<Type, Step, stream.value>(
+        pixels + first * Step, blocks, scale, bias, static_cast<std::byte*>(out) + first * size,
+        plane_stride);
   });
 }
 
@@ -142,11 +142,13 @@ template <class Isa>
 constexpr ImageRuns make_image_runs() {
   using enum PixelType;
   return ImageRuns{
-      .planes = {{planes_run<Isa, float32, 1>, planes_run<Isa, float32, 3>, planes_run<Isa, float32, 4>},
-                {planes_run<Isa, float16, 1>, planes_run<Isa, float16, 3>, planes_run<Isa, float16, 4>},
-                {planes_run<Isa, bfloat16, 1>, planes_run<Isa, bfloat16, 3>,
-                 planes_run<Isa, bfloat16, 4>},
-                {planes_run<Isa, uint8, 1>, planes_run<Isa, uint8, 3>, planes_run<Isa, uint8, 4>}},
+      .planes = {{planes_run<Isa, float32, 1>, planes_run<Isa, float32, 3>,
+                  planes_run<Isa, float32, 4>},
+                 {planes_run<Isa, float16, 1>, planes_run<Isa, float16, 3>,
+                  planes_run<Isa, float16, 4>},
+                 {planes_run<Isa, bfloat16, 1>, planes_run<Isa, bfloat16, 3>,
+                  planes_run<Isa, bfloat16, 4>},
+                 {planes_run<Isa, uint8, 1>, planes_run<Isa, uint8, 3>, planes_run<Isa, uint8, 4>}},
       .packed = {packed_run<Isa, float32>, packed_run<Isa, float16>, packed_run<Isa, bfloat16>,
                  packed_run_uint8},
       .reverse = {reverse_run<Isa, 1>, reverse_run<Isa, 3>, reverse_run<Isa, 4>},

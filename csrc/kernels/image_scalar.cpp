@@ -38,9 +38,10 @@ void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std
     const ImageSource& source = batch.sources[image];
     for (std::size_t x = 0; x < width; ++x) {
       for (std::size_t c = 0; c < channels; ++c) {
-        const std::uint8_t value = source.data[static_cast<std::ptrdiff_t>(y) * source.row_stride +
-                                               static_cast<std::ptrdiff_t>(x) * source.column_stride +
-                                               static_cast<std::ptrdiff_t>(c) * source.channel_stride];
+        const std::uint8_t value =
+            source.data[static_cast<std::ptrdiff_t>(y) * source.row_stride +
+                        static_cast<std::ptrdiff_t>(x) * source.column_stride +
+                        static_cast<std::ptrdiff_t>(c) * source.channel_stride];
         const std::size_t index = batch.out_layout == ImageLayout::hwc
                                       ? ((image * height + y) * width + x) * channels + c
                                       : ((image * channels + c) * height + y) * width + x;

@@ -28,40 +28,7 @@ void store(std::byte* to, Item item) {
   std::memcpy(to, &item, sizeof(Item));
 }
 
-// out[i][j] = in[i * slow_stride + j * fast_stride], with few j, so that the loop over them unrolls:
-// planes to pixels.
-template <class Item, std::size_t FastSize>
-void interleave(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow_stride,
-                std::ptrdiff_t fast_stride, std::byte* to) {
-  for (std::size_t i = 0; i < slow_size; ++i) {
-    for (std::size_t j = 0; j < FastSize; ++j) {
-      store(to + j * sizeof(Item),
-            load<Item>(from + static_cast<std::ptrdiff_t>(j) * fast_stride));
-    }
-    from += slow_stride;
-    to += FastSize * sizeof(Item);
-  }
-}
-
-// The same with few i: pixels to planes. Goes over the pixels in stretches that stay in the cache
-// while each plane takes its part.
-template <class Item>
-void deinterleave(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow_stride,
-                  std::size_t fast_size, std::ptrdiff_t fast_stride, std::byte* to) {
-  constexpr std::size_t kStretch = 512;
-  for (std::size_t begin = 0; begin < fast_size; begin += kStretch) {
-    const std::size_t end = std::min(fast_size, begin + kStretch);
-    for (std::size_t i = 0; i < slow_size; ++i) {
-      const std::byte* item = from + static_cast<std::ptrdiff_t>(i) * slow_stride +
-                              static_cast<std::ptrdiff_t>(begin) * fast_stride;
-      std::byte* plane = to + i * fast_size * sizeof(Item);
-      for (std::size_t j = begin; j < end; ++j, item += fast_stride) {
-        store(plane + j * sizeof(Item), load<Item>(item));
-      }
-    }
-  }
-}
-
+// out[i][j] = in[i * slow_stride + j * fast_stride].
 template <class Item>
 void transpose(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow_stride,
                std::size_t fast_size, std::ptrdiff_t fast_stride, std::byte* to) {
@@ -78,27 +45,6 @@ void transpose(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow
       }
     }
   }
-}
-
-template <class Item>
-void copy_row(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow_stride,
-              std::size_t fast_size, std::ptrdiff_t fast_stride, std::byte* to) {
-  switch (fast_size) {
-    case 1:
-      return interleave<Item, 1>(from, slow_size, slow_stride, fast_stride, to);
-    case 2:
-      return interleave<Item, 2>(from, slow_size, slow_stride, fast_stride, to);
-    case 3:
-      return interleave<Item, 3>(from, slow_size, slow_stride, fast_stride, to);
-    case 4:
-      return interleave<Item, 4>(from, slow_size, slow_stride, fast_stride, to);
-    default:
-      break;
-  }
-  if (slow_size <= 4) {
-    return deinterleave<Item>(from, slow_size, slow_stride, fast_size, fast_stride, to);
-  }
-  transpose<Item>(from, slow_size, slow_stride, fast_size, fast_stride, to);
 }
 
 }  // namespace
@@ -148,7 +94,8 @@ const std::byte* StridedCopy::row_source(std::size_t row) const {
   return from;
 }
 
-void StridedCopy::run(std::size_t row_begin, std::size_t row_end, bool streaming) const {
+void StridedCopy::run(const PermuteRuns& runs, std::size_t row_begin, std::size_t row_end,
+                      bool streaming) const {
   const std::size_t bytes = row_bytes();
   for (std::size_t row = row_begin; row < row_end; ++row) {
     const std::byte* from = row_source(row);
@@ -157,8 +104,20 @@ void StridedCopy::run(std::size_t row_begin, std::size_t row_end, bool streaming
       copy_bytes(to, from, bytes, streaming);
       continue;
     }
-    const auto copy = [&](auto item) {
-      copy_row<decltype(item)>(from, slow_.size, slow_.stride, fast_.size, fast_.stride, to);
+    const auto item = static_cast<std::ptrdiff_t>(item_size_);
+    if (const auto interleave = runs.find_interleave(item_size_, fast_.size);
+        interleave != nullptr && slow_.stride == item) {
+      interleave(from, fast_.stride, slow_.size, to, streaming);
+      continue;
+    }
+    if (const auto deinterleave = runs.find_deinterleave(item_size_, slow_.size);
+        deinterleave != nullptr && slow_.stride == item &&
+        fast_.stride == item * static_cast<std::ptrdiff_t>(slow_.size)) {
+      deinterleave(from, fast_.size, to, item * static_cast<std::ptrdiff_t>(fast_.size), streaming);
+      continue;
+    }
+    const auto copy = [&](auto number) {
+      transpose<decltype(number)>(from, slow_.size, slow_.stride, fast_.size, fast_.stride, to);
     };
     switch (item_size_) {
       case 1:

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/permute_runs.h"
+
 namespace pinfeed::kernels {
 
 // The copy of a source with any strides (bytes; negative and zero too) into a contiguous output in
@@ -19,7 +21,8 @@ class StridedCopy {
   // Work is counted in rows of `row_bytes()` output bytes; disjoint ranges may run at once.
   std::size_t rows() const { return rows_; }
   std::size_t row_bytes() const;
-  void run(std::size_t row_begin, std::size_t row_end, bool streaming) const;
+  void run(const PermuteRuns& runs, std::size_t row_begin, std::size_t row_end,
+           bool streaming) const;
 
  private:
   struct Axis {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "dispatch/dispatch.h"
 #include "kernels/gather.h"
 #include "kernels/strided_copy.h"
 #include "tests/check.h"
@@ -124,7 +125,8 @@ const std::uint8_t* place_strided(const Strided& array, Random& random) {
   return source_memory().place(lowest, highest, random);
 }
 
-void check_strided(const Strided& array, Random& random) {
+void check_strided_on(const pinfeed::kernels::PermuteRuns& runs, const Strided& array,
+                      Random& random) {
   const std::uint8_t* const source = place_strided(array, random);
   std::vector<std::byte> all;
   array.append(source, 0, all);
@@ -141,11 +143,17 @@ void check_strided(const Strided& array, Random& random) {
   std::copy(all.begin() + static_cast<std::ptrdiff_t>(begin * copy.row_bytes()),
             all.begin() + static_cast<std::ptrdiff_t>(end * copy.row_bytes()),
             part.begin() + static_cast<std::ptrdiff_t>(begin * copy.row_bytes()));
-  copy.run(begin, end, random() % 2 == 0);
+  copy.run(runs, begin, end, random() % 2 == 0);
   if (!out.equals(part)) throw std::runtime_error("a range of rows: " + array.describe());
-  copy.run(end, rows, random() % 2 == 0);
-  copy.run(0, begin, random() % 2 == 0);
+  copy.run(runs, end, rows, random() % 2 == 0);
+  copy.run(runs, 0, begin, random() % 2 == 0);
   if (!out.equals(all)) throw std::runtime_error("all rows: " + array.describe());
+}
+
+void check_strided(const Strided& array, Random& random) {
+  for (const pinfeed::dispatch::Isa& isa : pinfeed::dispatch::compiled_isas()) {
+    if (isa.supported()) check_strided_on(*isa.permute, array, random);
+  }
 }
 
 // Strides of a contiguous array whose axes stand in a random order in memory, some of them turned

@@ -10,6 +10,7 @@
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
 #include "bindings/python/samples.h"
+#include "dispatch/dispatch.h"
 #include "kernels/gather.h"
 #include "kernels/strided_copy.h"
 
@@ -42,7 +43,7 @@ py::object gather(py::object source, py::object indices, py::object target, py::
       const kernels::StridedCopy copy(samples.data()[i], samples.shape().size(),
                                       samples.shape().data(), strides.data(),
                                       samples.dtype().item_size(), out.data + i * row_bytes);
-      copy.run(0, copy.rows(), streaming);
+      copy.run(*dispatch::active_isa().permute, 0, copy.rows(), streaming);
     }
   });
   return out.array;
@@ -68,7 +69,7 @@ py::object permute(py::object array, const std::vector<std::size_t>& axes, py::o
   const kernels::StridedCopy copy(view.data, shape.size(), shape.data(), strides.data(),
                                   view.dtype.item_size(), out.data);
   run_rows(copy.rows(), copy.row_bytes(), threads, [&](std::size_t begin, std::size_t end) {
-    copy.run(begin, end, worth_streaming(bytes));
+    copy.run(*dispatch::active_isa().permute, begin, end, worth_streaming(bytes));
   });
   return out.array;
 }

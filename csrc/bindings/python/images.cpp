@@ -81,8 +81,9 @@ py::object normalize_images(py::object images, py::object indices, const Constan
                          "; convert with .astype(np.uint8) or .to(torch.uint8)");
   }
   if (samples.shape().size() != (axes.channel < 0 ? 2 : 3)) {
-    throw py::value_error(name + ": expected uint8 images of shape " + axes.text + ", got " + got() +
-                          (samples.shape().size() == 2 ? "; for grey images say input=\"HW\"" : ""));
+    throw py::value_error(
+        name + ": expected uint8 images of shape " + axes.text + ", got " + got() +
+        (samples.shape().size() == 2 ? "; for grey images say input=\"HW\"" : ""));
   }
   if (samples.count() == 0) throw py::value_error(name + ": expected at least one image, got none");
 
@@ -94,8 +95,8 @@ py::object normalize_images(py::object images, py::object indices, const Constan
 
   const auto count = static_cast<std::int64_t>(samples.count());
   const bool chw = out_layout == "CHW";
-  const Shape shape = chw ? Shape{count, channels, height, width}
-                          : Shape{count, height, width, channels};
+  const Shape shape =
+      chw ? Shape{count, channels, height, width} : Shape{count, height, width, channels};
   const DType out_dtype = dtype_of(type);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
 

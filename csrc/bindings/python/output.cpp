@@ -25,8 +25,8 @@ Shape contiguous_strides(const Shape& shape, std::int64_t unit) {
   return strides;
 }
 
-// A tensor's hold on a buffer of the pool: gives it back when the tensor's storage dies. Runs on any
-// thread, with or without the GIL, and touches no Python.
+// A tensor's hold on a buffer of the pool: gives it back when the tensor's storage dies. Runs on
+// any thread, with or without the GIL, and touches no Python.
 struct PooledTensor {
   dlpack::ManagedTensor managed;
   Shape shape;
@@ -79,8 +79,8 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
   if (used_alternative != nullptr) *used_alternative = false;
   if (request.target.is_none()) {
     void* data = BufferPool::instance().acquire(checked_bytes(shape, dtype, function));
-    py::object array = request.as_tensor ? pooled_tensor(shape, dtype, data)
-                                         : pooled_ndarray(shape, dtype, data);
+    py::object array =
+        request.as_tensor ? pooled_tensor(shape, dtype, data) : pooled_ndarray(shape, dtype, data);
     return {std::move(array), static_cast<std::byte*>(data)};
   }
   py::object array = request.target;

@@ -22,9 +22,9 @@ struct Output {
   std::byte* data;
 };
 
-// C-contiguous memory for `shape`. An `out` that the user gave is checked first (kind, dtype, shape,
-// writable, contiguous) and never partly written when it does not fit. `alternative`, if not null,
-// is a second order of the same axes, as byte strides, that the caller can write too; then
+// C-contiguous memory for `shape`. An `out` that the user gave is checked first (kind, dtype,
+// shape, writable, contiguous) and never partly written when it does not fit. `alternative`, if not
+// null, is a second order of the same axes, as byte strides, that the caller can write too; then
 // `used_alternative` says which one `out` has. Throws TypeError and ValueError.
 Output make_output(const OutputRequest& request, const Shape& shape, DType dtype,
                    const std::string& function, const Shape* alternative = nullptr,

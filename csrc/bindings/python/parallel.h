@@ -17,7 +17,8 @@ void run_rows(std::size_t rows, std::size_t row_bytes, std::size_t threads, cons
   // A job of one chunk stays on the calling thread: waking another takes as long as writing a
   // megabyte. Small enough that the last chunks even out.
   constexpr std::size_t kChunkBytes = std::size_t{512} << 10;
-  const std::size_t chunk = std::max<std::size_t>(kChunkBytes / std::max<std::size_t>(row_bytes, 1), 1);
+  const std::size_t chunk =
+      std::max<std::size_t>(kChunkBytes / std::max<std::size_t>(row_bytes, 1), 1);
   // Below this, letting go of the GIL and taking it again is longer than the work.
   constexpr std::size_t kInline = std::size_t{16} << 10;
   if (rows * row_bytes <= kInline) {

@@ -52,17 +52,19 @@ void register_runtime(py::module_& m) {
   m.def("compiled_isas", [] { return isa_names(false); });
   m.def("available_isas", [] { return isa_names(true); });
   m.def("active_isa", [] { return std::string(dispatch::active_isa().name); });
-  m.def("force_isa", [](const std::string& name) { return dispatch::force_isa(name); },
-        py::arg("name"));
+  m.def(
+      "force_isa", [](const std::string& name) { return dispatch::force_isa(name); },
+      py::arg("name"));
   m.def("available_cpus", &runtime::available_cpus);
   m.def("pool_stats", &pool_stats);
   m.def("trim_pool", [] { runtime::BufferPool::instance().trim(); });
-  m.def("set_pool_idle_timeout",
-        [](double seconds) {
-          runtime::BufferPool::instance().set_idle_timeout(
-              std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
-        },
-        py::arg("seconds"));
+  m.def(
+      "set_pool_idle_timeout",
+      [](double seconds) {
+        runtime::BufferPool::instance().set_idle_timeout(
+            std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
+      },
+      py::arg("seconds"));
 }
 
 }  // namespace pinfeed::bindings

@@ -40,7 +40,8 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
   const std::int64_t* row = rows.data();
   data_.resize(static_cast<std::size_t>(rows.size()));
   for (std::size_t i = 0; i < data_.size(); ++i) {
-    // as_indices has checked them, but against the length the caller gave: never trust memory to it.
+    // as_indices has checked them, but against the length the caller gave: never trust memory to
+    // it.
     if (row[i] < 0 || row[i] >= whole_.shape[0]) {
       throw py::index_error(name + ": index " + std::to_string(row[i]) + " is out of range for " +
                             std::to_string(whole_.shape[0]) + " samples");

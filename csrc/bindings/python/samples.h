@@ -13,8 +13,8 @@ namespace pinfeed::bindings {
 // Views of the samples, all of one dtype and shape. Keeps alive what they look at.
 class Samples {
  public:
-  // `source`: an array whose first axis counts samples, or a sequence of arrays. `indices`: None, or
-  // what as_indices returned for the array. Throws TypeError and ValueError; a message about one
+  // `source`: an array whose first axis counts samples, or a sequence of arrays. `indices`: None,
+  // or what as_indices returned for the array. Throws TypeError and ValueError; a message about one
   // sample says which.
   Samples(pybind11::object source, pybind11::object indices, const std::string& name);
 

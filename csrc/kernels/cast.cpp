@@ -1,0 +1,143 @@
+#include "kernels/cast.h"
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/round.h"
+
+namespace pinfeed::kernels {
+namespace {
+
+// What C++20 has no type for, or none that may hold any bits.
+struct Bool {
+  std::uint8_t byte;
+};
+struct Float16 {
+  std::uint16_t bits;
+};
+struct Bfloat16 {
+  std::uint16_t bits;
+};
+template <class Part>
+struct Complex {
+  Part real;
+  Part imaginary;
+};
+
+// In the order of ScalarType.
+using Scalars = std::tuple<Bool, std::uint8_t, std::int8_t, std::uint16_t, std::int16_t,
+                           std::uint32_t, std::int32_t, std::uint64_t, std::int64_t, Float16,
+                           Bfloat16, float, double, Complex<float>, Complex<double>>;
+static_assert(std::tuple_size_v<Scalars> == kScalarTypes);
+
+template <class T>
+inline constexpr bool is_complex = false;
+template <class Part>
+inline constexpr bool is_complex<Complex<Part>> = true;
+template <class T>
+inline constexpr bool is_floating =
+    std::is_floating_point_v<T> || std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
+
+// How much a type can express: bool, integers, real numbers, complex numbers. Casts never go down.
+template <class T>
+inline constexpr int rank = is_complex<T>             ? 3
+                            : is_floating<T>          ? 2
+                            : std::is_same_v<T, Bool> ? 0
+                                                      : 1;
+
+// Exact. Without branches, so that loops over it become vector code; and no step computes with a
+// subnormal number, which a thread may be set to take for zero.
+float to_float(Float16 value) {
+  const std::uint32_t sign = (value.bits & 0x8000u) << 16;
+  const std::uint32_t magnitude = value.bits & 0x7fffu;
+  const std::uint32_t normal = (magnitude << 13) + 0x38000000u;
+  const std::uint32_t special = (magnitude << 13) | 0x7f800000u;
+  // 0.5 + m * 2^-24 has the mantissa m.
+  const float subnormal = std::bit_cast<float>(0x3f000000u + magnitude) - 0.5f;
+  const std::uint32_t finite =
+      magnitude < 0x400u ? std::bit_cast<std::uint32_t>(subnormal) : normal;
+  return std::bit_cast<float>(sign | (magnitude < 0x7c00u ? finite : special));
+}
+
+float to_float(Bfloat16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+template <class To, class From>
+To convert(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (std::is_same_v<From, Bool>) {
+    return convert<To>(static_cast<std::uint8_t>(value.byte != 0));
+  } else if constexpr (std::is_same_v<From, Float16> || std::is_same_v<From, Bfloat16>) {
+    return convert<To>(to_float(value));
+  } else if constexpr (is_complex<From>) {
+    using Part = decltype(To::real);
+    return {static_cast<Part>(value.real), static_cast<Part>(value.imaginary)};
+  } else if constexpr (is_complex<To>) {
+    return {convert<decltype(To::real)>(value), 0};
+  } else if constexpr (std::is_same_v<To, Float16>) {
+    return {to_float16_bits(static_cast<float>(value))};
+  } else if constexpr (std::is_same_v<To, Bfloat16>) {
+    return {to_bfloat16_bits(static_cast<float>(value))};
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+template <class From, class To>
+void cast_items(const void* in, std::size_t count, void* out) {
+  const std::byte* __restrict from = static_cast<const std::byte*>(in);
+  std::byte* __restrict to = static_cast<std::byte*>(out);
+  for (std::size_t i = 0; i < count; ++i) {
+    From item;
+    std::memcpy(&item, from + i * sizeof(From), sizeof(From));
+    const To result = convert<To>(item);
+    std::memcpy(to + i * sizeof(To), &result, sizeof(To));
+  }
+}
+
+template <class From, class To>
+constexpr Cast cast_between() {
+  if constexpr (rank<From> > rank<To>) {
+    return nullptr;
+  } else {
+    return cast_items<From, To>;
+  }
+}
+
+using Row = std::array<Cast, kScalarTypes>;
+
+template <class From, std::size_t... To>
+constexpr Row casts_from(std::index_sequence<To...>) {
+  return {cast_between<From, std::tuple_element_t<To, Scalars>>()...};
+}
+
+template <std::size_t... Types>
+constexpr std::array<Row, kScalarTypes> all_casts(std::index_sequence<Types...> types) {
+  return {casts_from<std::tuple_element_t<Types, Scalars>>(types)...};
+}
+
+template <std::size_t... Types>
+constexpr std::array<std::size_t, kScalarTypes> all_sizes(std::index_sequence<Types...>) {
+  return {sizeof(std::tuple_element_t<Types, Scalars>)...};
+}
+
+}  // namespace
+
+std::size_t scalar_size(ScalarType type) {
+  static constexpr auto sizes = all_sizes(std::make_index_sequence<kScalarTypes>());
+  return sizes[static_cast<std::size_t>(type)];
+}
+
+Cast find_cast(ScalarType from, ScalarType to) {
+  static constexpr auto casts = all_casts(std::make_index_sequence<kScalarTypes>());
+  return casts[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+}
+
+}  // namespace pinfeed::kernels

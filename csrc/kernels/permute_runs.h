@@ -1,0 +1,64 @@
+// What one instruction set supplies for permutations: pixels of 2, 3 or 4 adjacent items to planes
+// and back, items of 1, 2, 4 or 8 bytes. Everything else about axes is StridedCopy's.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+
+namespace pinfeed::kernels {
+
+// `count` pixels into planes that are `plane_stride` bytes apart.
+using Deinterleave = void (*)(const std::byte* pixels, std::size_t count, std::byte* planes,
+                              std::ptrdiff_t plane_stride, bool streaming);
+
+// The way back.
+using Interleave = void (*)(const std::byte* planes, std::ptrdiff_t plane_stride, std::size_t count,
+                            std::byte* pixels, bool streaming);
+
+inline constexpr std::size_t kPermuteItems = 4;     // 1, 2, 4, 8 bytes
+inline constexpr std::size_t kPermuteChannels = 3;  // 2, 3, 4
+
+struct PermuteRuns {
+  Deinterleave deinterleave[kPermuteItems][kPermuteChannels];
+  Interleave interleave[kPermuteItems][kPermuteChannels];
+
+  // Null where no such primitive exists.
+  Deinterleave find_deinterleave(std::size_t item_size, std::size_t channels) const {
+    return has(item_size, channels) ? deinterleave[std::countr_zero(item_size)][channels - 2]
+                                    : nullptr;
+  }
+  Interleave find_interleave(std::size_t item_size, std::size_t channels) const {
+    return has(item_size, channels) ? interleave[std::countr_zero(item_size)][channels - 2]
+                                    : nullptr;
+  }
+
+ private:
+  static bool has(std::size_t item_size, std::size_t channels) {
+    return item_size <= 8 && channels >= 2 && channels <= 4;
+  }
+};
+
+// `Isa` has deinterleave<Item, Channels> and interleave<Item, Channels>, Item in bytes.
+template <class Isa>
+constexpr PermuteRuns make_permute_runs() {
+  PermuteRuns runs{};
+  const auto fill = [&]<std::size_t Item>() {
+    constexpr std::size_t row = std::countr_zero(Item);
+    runs.deinterleave[row][0] = Isa::template deinterleave<Item, 2>;
+    runs.deinterleave[row][1] = Isa::template deinterleave<Item, 3>;
+    runs.deinterleave[row][2] = Isa::template deinterleave<Item, 4>;
+    runs.interleave[row][0] = Isa::template interleave<Item, 2>;
+    runs.interleave[row][1] = Isa::template interleave<Item, 3>;
+    runs.interleave[row][2] = Isa::template interleave<Item, 4>;
+  };
+  fill.template operator()<1>();
+  fill.template operator()<2>();
+  fill.template operator()<4>();
+  fill.template operator()<8>();
+  return runs;
+}
+
+extern const PermuteRuns kPermuteScalar;
+extern const PermuteRuns kPermuteAvx2;
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,91 @@
+"""Arrays to test with: views of every kind, as ndarrays and as tensors, and how to compare them."""
+
+import math
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+NUMPY_DTYPES = ["?", "u1", "i1", "u2", "i2", "f2", "u4", "i4", "f4", "u8", "i8", "f8", "c8", "c16"]
+
+
+def random_array(shape, dtype=np.uint8, seed=0):
+    """Random bytes, whatever they mean in the dtype: NaNs must come through unharmed too."""
+    dtype = np.dtype(dtype)
+    rng = np.random.default_rng(seed)
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    return np.frombuffer(rng.bytes(math.prod(shape) * dtype.itemsize), dtype).reshape(shape).copy()
+
+
+@st.composite
+def views(draw, shape, dtype=np.uint8, mirrored=True):
+    """Views of a shape: cropped, stepped, mirrored, broadcast, with axes in any order in memory."""
+    ways = ["whole", "crop", "step", "broadcast", *(["mirror", "mirror step"] if mirrored else [])]
+    memory_order = draw(st.permutations(range(len(shape))))
+    base_shape, parts = [], []
+    for axis in memory_order:
+        size, way = shape[axis], draw(st.sampled_from(ways))
+        if way == "broadcast" and size > 0:
+            base_shape.append(1)
+            parts.append(slice(None))
+        elif way == "crop":
+            base_shape.append(size + 3)
+            parts.append(slice(1, 1 + size))
+        elif way.endswith("step"):
+            base_shape.append(2 * size)
+            parts.append(slice(None, None, -2 if way.startswith("mirror") else 2))
+        else:
+            base_shape.append(size)
+            parts.append(slice(None, None, -1 if way == "mirror" else 1))
+    base = random_array(base_shape, dtype, draw(st.integers(0, 2**32 - 1)))
+    return np.lib.stride_tricks.as_strided(
+        *_broadcast(base[tuple(parts)].transpose(np.argsort(memory_order)), shape)
+    )
+
+
+def _broadcast(view, shape):
+    strides = [
+        0 if got != wanted else stride
+        for got, wanted, stride in zip(view.shape, shape, view.strides, strict=True)
+    ]
+    return view, shape, strides
+
+
+def as_kind(kind, array):
+    """The array as it is, read-only, or as a tensor that looks at the same memory."""
+    if kind == "tensor":
+        return torch.from_numpy(array)
+    if kind == "read-only":
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def empty_like_kind(kind, shape, dtype):
+    """An array to write into, every byte of it 0xA5."""
+    itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+    memory = np.full(math.prod(shape) * itemsize, 0xA5, np.uint8)
+    if kind == "tensor":
+        return torch.from_numpy(memory).view(getattr(torch, dtype)).reshape(shape)
+    return memory.view(dtype).reshape(shape)
+
+
+def bits(array):
+    """An ndarray of the array's bytes as unsigned integers, so that -0 is not 0 and NaN is NaN."""
+    if isinstance(array, torch.Tensor):
+        if array.dtype == torch.bfloat16:
+            array = array.view(torch.uint16)
+        array = array.numpy()
+    if array.dtype.kind == "c":
+        return np.ascontiguousarray(array)[..., np.newaxis].view(f"u{array.itemsize // 2}")
+    return np.ascontiguousarray(array).view(f"u{array.itemsize}")
+
+
+def assert_same_bits(got, expected):
+    """Same shape, same item size, and every bit the same."""
+    got_bits, expected_bits = bits(got), bits(expected)
+    assert got_bits.dtype == expected_bits.dtype
+    # np.ascontiguousarray makes a 0-d array 1-d, so shapes are compared as they came.
+    assert tuple(got.shape) == tuple(expected.shape)
+    np.testing.assert_array_equal(got_bits, expected_bits)

@@ -1,0 +1,50 @@
+"""Fixtures of all tests: instruction sets, thread counts, and how hard Hypothesis tries."""
+
+import os
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+
+_SETTINGS = {
+    "deadline": None,  # shared machines stall
+    # The fixtures that tests of properties use here set up a state, which examples don't change.
+    "suppress_health_check": [
+        hypothesis.HealthCheck.function_scoped_fixture,
+        hypothesis.HealthCheck.too_slow,
+    ],
+}
+hypothesis.settings.register_profile("quick", derandomize=True, max_examples=150, **_SETTINGS)
+hypothesis.settings.register_profile("thorough", max_examples=2000, **_SETTINGS)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_report_header():
+    config = pinfeed.build_config()
+    return [
+        f"pinfeed {config['version']} ({config['compiler']}), numpy {np.__version__}, "
+        f"torch {torch.__version__}",
+        f"instruction sets: {', '.join(config['isa']['available'])}; "
+        f"threads: {pinfeed.get_num_threads()}",
+    ]
+
+
+@pytest.fixture(params=pinfeed.build_config()["isa"]["available"])
+def isa(request):
+    """Runs the test once on every instruction set of this machine, and makes sure of it."""
+    with pinfeed.use_isa(request.param):
+        assert pinfeed.build_config()["isa"]["active"] == request.param
+        yield request.param
+        assert pinfeed.build_config()["isa"]["active"] == request.param
+
+
+@pytest.fixture(params=[1, 2, 3, 8])
+def num_threads(request):
+    """Runs the test once with each number of threads."""
+    pinfeed.set_num_threads(request.param)
+    assert pinfeed.get_num_threads() == request.param
+    yield request.param
+    pinfeed.set_num_threads(None)

@@ -1,0 +1,169 @@
+"""Structures of samples, what "the same" means for them, and processes of their own.
+
+A module of its own: classes must be importable by the workers that a test starts.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclasses.dataclass
+class Record:
+    x: Any
+    y: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FrozenRecord:
+    x: Any
+    y: Any
+
+
+class Bag(Mapping[str, Any]):
+    """A Mapping that is no dict and can't be changed."""
+
+    def __init__(self, items: Mapping[str, Any]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class TaggedDict(dict):  # type: ignore[type-arg]
+    """A dict that carries something more, which a batch must keep."""
+
+    tag = "none"
+
+
+class Couple(Sequence[Any]):
+    """A Sequence that is no list."""
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self._items = list(items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class TupleOfTwo(tuple):  # type: ignore[type-arg]
+    """A tuple without names of its own type."""
+
+    __slots__ = ()
+
+
+class MarkedTensor(torch.Tensor):
+    """A tensor subclass; torch's operations return it again."""
+
+
+def tagged(x: Any, y: Any) -> TaggedDict:
+    result = TaggedDict(x=x, y=y)
+    result.tag = "kept"
+    return result
+
+
+# How two leaves become one sample, by name.
+STRUCTURES: dict[str, Callable[[Any, Any], Any]] = {
+    "bare": lambda x, _: x,
+    "tuple": lambda x, y: (x, y),
+    "list": lambda x, y: [x, y],
+    "dict": lambda x, y: {"x": x, "y": y},
+    "NamedTuple": Point,
+    "dataclass": Record,
+    "frozen dataclass": FrozenRecord,
+    "OrderedDict": lambda x, y: collections.OrderedDict(x=x, y=y),
+    "dict with more": tagged,
+    "Mapping": lambda x, y: Bag({"x": x, "y": y}),
+    "Sequence": lambda x, y: Couple([x, y]),
+    "nested": lambda x, y: {"a": (x, [y, Point(x, y)]), "b": Record({"c": x}, FrozenRecord(y, x))},
+}
+
+
+def assert_same(actual: Any, expected: Any, path: str = "") -> None:
+    """Same types of containers and leaves, same dtypes and shapes, same bits."""
+    assert type(actual) is type(expected), f"{path}: {type(actual)} is not {type(expected)}"
+    if isinstance(expected, torch.Tensor):
+        assert actual.dtype == expected.dtype, path
+        assert actual.shape == expected.shape, path
+        assert actual.requires_grad == expected.requires_grad, path
+        assert bits(actual) == bits(expected), path
+    elif isinstance(expected, np.ndarray | np.generic):
+        assert actual.dtype == expected.dtype, path
+        assert actual.shape == expected.shape, path
+        assert actual.tobytes() == expected.tobytes(), path
+    elif isinstance(expected, Mapping):
+        assert list(actual) == list(expected), path
+        assert getattr(actual, "tag", None) == getattr(expected, "tag", None), path
+        for key in expected:
+            assert_same(actual[key], expected[key], f"{path}[{key!r}]")
+    elif dataclasses.is_dataclass(expected):
+        for field in dataclasses.fields(expected):
+            name = field.name
+            assert_same(getattr(actual, name), getattr(expected, name), f"{path}.{name}")
+    elif isinstance(expected, Sequence) and not isinstance(expected, str | bytes):
+        assert len(actual) == len(expected), path
+        for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
+            assert_same(one, other, f"{path}[{i}]")
+    else:
+        assert actual == expected, path
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    """The tensor's values as bytes, in the order of its axes."""
+    plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    return plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def random_array(rng: np.random.Generator, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Random bits: every value of the dtype may occur, NaNs and infinities included."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    size = int(np.prod(shape)) * dtype.itemsize
+    return np.frombuffer(rng.bytes(size), dtype).reshape(shape).copy()
+
+
+def random_tensor(
+    rng: np.random.Generator, dtype: torch.dtype, shape: tuple[int, ...]
+) -> torch.Tensor:
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    if dtype == torch.bool:
+        return torch.from_numpy(random_array(rng, bool, shape))
+    raw = random_array(rng, np.uint8, (*shape, dtype.itemsize))
+    return torch.from_numpy(raw).view(dtype).reshape(shape)
+
+
+def run_python(code: str, *arguments: str, timeout: float = 60) -> str:
+    """What a Python program prints; fails if it fails, crashes or hangs."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

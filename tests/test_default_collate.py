@@ -1,0 +1,359 @@
+"""Collate without a spec is torch's default_collate, type for type and bit for bit."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import (
+    Bag,
+    Couple,
+    MarkedTensor,
+    Point,
+    TupleOfTwo,
+    assert_same,
+    random_array,
+    random_tensor,
+    tagged,
+)
+from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+import pinfeed
+
+collate = pinfeed.Collate()
+
+NUMPY_DTYPES = ["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16"]
+SCALAR_DTYPES = [name for name in NUMPY_DTYPES if name != "u8"]  # torch takes no np.uint64
+TORCH_DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+]
+# (64, 400) makes batches that are large enough for the native path of tensors.
+SHAPES = [(), (0,), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 4), (64, 400)]
+
+
+def laid_out(array: np.ndarray, layout: str) -> np.ndarray:
+    """An equal array whose memory looks different."""
+    if array.ndim == 0 or layout == "C":
+        return array
+    if layout == "Fortran":
+        return np.asfortranarray(array)
+    return np.repeat(array, 2, axis=-1)[..., ::2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One leaf of samples; ``make`` gives it other contents for every sample."""
+
+    kind: str
+    dtype: Any = None
+    shape: tuple[int, ...] = ()
+    layout: str = "C"
+
+    def make(self, rng: np.random.Generator) -> Any:
+        if self.kind == "array":
+            return laid_out(random_array(rng, self.dtype, self.shape), self.layout)
+        if self.kind == "scalar":
+            return np.dtype(self.dtype).type(rng.integers(0, 100))
+        if self.kind in ("tensor", "parameter", "subclass"):
+            return self.make_tensor(rng)
+        number = int(rng.integers(-(2**40), 2**40))
+        return {
+            "int": number,
+            "float": number / 7,
+            "bool": number % 2 == 0,
+            "str": str(number),
+            "bytes": str(number).encode(),
+        }[self.kind]
+
+    def make_tensor(self, rng: np.random.Generator) -> torch.Tensor:
+        tensor = random_tensor(rng, self.dtype, self.shape)
+        if self.layout != "C":
+            tensor = tensor.mT.contiguous().mT if tensor.ndim > 1 else tensor
+        if self.kind == "subclass":
+            return tensor.as_subclass(MarkedTensor)
+        return tensor.requires_grad_() if self.kind == "parameter" else tensor
+
+
+Schema = Leaf | tuple[str, tuple[Any, ...]]
+
+CONTAINERS: dict[str, Callable[..., Any]] = {
+    "tuple": lambda x, y: (x, y),
+    "list": lambda x, y: [x, y],
+    "dict": lambda x, y: {"x": x, 5: y},
+    "OrderedDict": lambda x, y: collections.OrderedDict(x=x, y=y),
+    "NamedTuple": Point,
+    "Mapping": lambda x, y: Bag({"x": x, "y": y}),
+    "Sequence": lambda x, y: Couple([x, y]),
+    "dict with more": tagged,
+    "tuple subclass": lambda x, y: TupleOfTwo((x, y)),
+    "empty": lambda *_: {"x": [], "y": {}, "z": ()},
+}
+
+
+def make(schema: Schema, rng: np.random.Generator) -> Any:
+    if isinstance(schema, Leaf):
+        return schema.make(rng)
+    container, children = schema
+    return CONTAINERS[container](*[make(child, rng) for child in children])
+
+
+layouts = st.sampled_from(["C", "Fortran", "strided"])
+shapes = st.sampled_from(SHAPES)
+leaves = st.one_of(
+    st.builds(Leaf, st.just("array"), st.sampled_from(NUMPY_DTYPES), shapes, layouts),
+    st.builds(Leaf, st.just("scalar"), st.sampled_from(SCALAR_DTYPES)),
+    st.builds(Leaf, st.sampled_from(["int", "float", "bool", "str", "bytes"])),
+    st.builds(
+        Leaf,
+        st.sampled_from(["tensor", "subclass"]),
+        st.sampled_from(TORCH_DTYPES),
+        shapes,
+        layouts,
+    ),
+    st.builds(Leaf, st.just("parameter"), st.sampled_from([torch.float16, torch.float64]), shapes),
+)
+schemas = st.recursive(
+    leaves,
+    lambda child: st.tuples(st.sampled_from(sorted(CONTAINERS)), st.tuples(child, child)),
+    max_leaves=6,
+)
+
+
+@given(schema=schemas, count=st.integers(1, 5), seed=st.integers(0, 99))
+def test_nested_samples(schema: Schema, count: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    samples = [make(schema, rng) for _ in range(count)]
+    assert_same(collate(samples), default_collate(samples))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+def test_arrays(dtype: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    samples = [random_array(rng, dtype, shape) for _ in range(3)]
+    assert_same(collate(samples), default_collate(samples))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [*TORCH_DTYPES, torch.float8_e4m3fn], ids=str)
+def test_tensors(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    samples = [random_tensor(rng, dtype, shape) for _ in range(3)]
+    assert_same(collate(samples), default_collate(samples))
+
+
+@pytest.mark.parametrize("dtype", [*NUMPY_DTYPES, "g"])
+def test_numpy_scalars(dtype: str) -> None:
+    assert_agrees([np.dtype(dtype).type(i) for i in range(4)])
+
+
+def assert_agrees(samples: list[Any]) -> None:
+    """The same batch as default_collate's, or an error where it gives one."""
+    try:
+        expected = default_collate(samples)
+    except Exception as error:
+        with pytest.raises((type(error), ValueError)):
+            collate(samples)
+    else:
+        assert_same(collate(samples), expected)
+
+
+SMALL, LARGE = (3,), (200, 500)
+
+
+@pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda shape: [torch.ones(shape), torch.ones(shape, dtype=torch.float64)],
+        lambda shape: [torch.ones(shape, dtype=torch.int32), torch.ones(shape)],
+        lambda shape: [torch.ones(shape, dtype=torch.complex64).conj() * 1j] * 2,
+        lambda shape: [torch.full(shape, 1 + 2j).conj()] * 2,
+        lambda shape: [torch.full(shape, 1 + 2j).conj().imag] * 2,
+        lambda shape: [torch.ones(shape), torch.ones(shape, requires_grad=True)],
+        lambda shape: [torch.ones(shape), torch.ones(shape).as_subclass(MarkedTensor)],
+        lambda shape: [torch.ones(shape).as_subclass(MarkedTensor), torch.ones(shape)],
+        lambda shape: [torch.nn.Parameter(torch.ones(shape))] * 2,
+        lambda shape: [torch.ones(shape, device="meta")] * 2,
+        lambda shape: [torch.ones(1).expand(shape)] * 2,
+        lambda shape: [torch.ones(shape).to_sparse()] * 2,
+        lambda shape: [torch.ones(shape), np.ones(shape)],
+    ],
+    ids=[
+        "two precisions",
+        "integers and floats",
+        "complex",
+        "lazily conjugated",
+        "lazily negated",
+        "the second requires grad",
+        "the second is a subclass",
+        "the first is a subclass",
+        "parameters",
+        "meta",
+        "expanded",
+        "sparse",
+        "a tensor, then an array",
+    ],
+)
+def test_unusual_tensors_whatever_their_size(
+    build: Callable[[tuple[int, ...]], list[Any]], shape: tuple[int, ...]
+) -> None:
+    samples = build(shape)
+    if samples[0].is_meta:
+        assert collate(samples).shape == default_collate(samples).shape
+    else:
+        assert_agrees(samples)
+
+
+def test_gradients_flow() -> None:
+    samples = [torch.full((200, 200), float(i), requires_grad=True) for i in range(3)]
+    collate(samples).sum().backward()
+    for sample in samples:
+        assert torch.equal(sample.grad, torch.ones(200, 200))
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [range(3), range(3, 6)],
+        [[], []],
+        [{}, {}],
+        ["a", "b"],
+        [b"a", b"b"],
+        [("a", 1), ("b", 2)],
+        [["a", b"x"], ["b", b"y"]],
+        [Point("a", 1), Point("b", 2)],
+        [Couple(["a", 1]), Couple(["b", 2])],
+        [TupleOfTwo((1, 2)), TupleOfTwo((3, 4))],
+        [{"name": "a"}, {"name": "b"}],
+        [(1, 2.5), (2.5, 1)],
+        [True, 2],
+        [1, 2.0],
+        [np.float64(1), 2.0],
+        [np.ones((2, 2), np.float32).view(np.matrix), np.ones((2, 2), np.float32)],
+        [np.ma.masked_array([1, 2], [0, 1]), np.array([3, 4])],
+        [(1, 2), [3, 4]],
+        [Point(1, 2), (3, 4)],
+        [collections.OrderedDict(x=1), {"x": 2}],
+        [{"x": 1, "y": 2}, {"y": 4, "x": 3}],
+        [collections.UserDict(x=1), collections.UserDict(x=2)],
+        [collections.UserList([1, "a"]), collections.UserList([2, "b"])],
+        [collections.defaultdict(list, x=1), collections.defaultdict(list, x=2)],
+        [collections.deque([1, 2]), collections.deque([3, 4])],
+    ],
+    ids=repr,
+)
+def test_particular_samples(samples: list[Any]) -> None:
+    assert_agrees(samples)
+
+
+@pytest.mark.parametrize("sample", [None, object(), {1, 2}, 1j, np.array(["a"]), np.array([None])])
+@pytest.mark.parametrize("nest", [lambda x: x, lambda x: {"a": [0, x]}])
+def test_what_torch_refuses(sample: Any, nest: Callable[[Any], Any]) -> None:
+    samples = [nest(sample)] * 2
+    with pytest.raises(TypeError):
+        default_collate(samples)
+    with pytest.raises(TypeError, match=r"Collate: (the leaf|leaf \['a'\]\[1\])"):
+        collate(samples)
+
+
+def test_a_mapping_that_only_its_class_can_make() -> None:
+    class Fussy(dict):  # type: ignore[type-arg]
+        def __init__(self, *, size: int) -> None:
+            super().__init__(size=size)
+
+        def update(self, *_: Any) -> None:
+            raise TypeError("not like this")
+
+    samples = [Fussy(size=1), Fussy(size=2)]
+    assert_same(collate(samples), default_collate(samples))
+
+
+@pytest.fixture
+def taught() -> Iterator[dict[Any, Any]]:
+    """torch's map of collate functions, for a test to extend."""
+    before = dict(default_collate_fn_map)
+    yield default_collate_fn_map
+    default_collate_fn_map.clear()
+    default_collate_fn_map.update(before)
+
+
+class Text:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class LongText(Text):
+    pass
+
+
+class Boxes(list):  # type: ignore[type-arg]
+    pass
+
+
+class Stamped(np.ndarray):
+    pass
+
+
+@dataclasses.dataclass
+class Span:
+    start: int
+
+
+class LongSpan(Span):
+    pass
+
+
+def join(batch: Any, *, collate_fn_map: Any = None) -> str:
+    return f"{len(batch)} of {type(batch[0]).__name__}"
+
+
+@pytest.mark.parametrize(
+    ("known", "sample"),
+    [
+        (Text, Text("a")),
+        (Text, LongText("a")),
+        ((int, Text), LongText("a")),
+        (Boxes, Boxes([1, 2])),
+        (list, Boxes([1, 2])),
+        (Span, Span(1)),
+        (Span, LongSpan(1)),
+        (Stamped, np.zeros(3).view(Stamped)),
+        (MarkedTensor, torch.zeros(200, 500).as_subclass(MarkedTensor)),
+    ],
+)
+@pytest.mark.parametrize("nest", [lambda x: x, lambda x: {"a": (0, x)}])
+def test_types_that_torch_was_taught(
+    known: Any, sample: Any, nest: Callable[[Any], Any], taught: dict[Any, Any]
+) -> None:
+    taught[known] = join
+    samples = [nest(sample)] * 3
+    assert_same(collate(samples), default_collate(samples))
+
+
+@pytest.mark.parametrize("sample", [np.zeros((200, 500)), torch.zeros(200, 500), torch.zeros(2)])
+def test_types_that_torch_was_taught_anew(sample: Any, taught: dict[Any, Any]) -> None:
+    taught[type(sample)] = join
+    assert_same(collate([sample] * 3), default_collate([sample] * 3))

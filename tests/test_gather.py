@@ -1,0 +1,128 @@
+"""pinfeed.gather against fancy indexing: every dtype, any strides, every kind of indices."""
+
+import numpy as np
+import pytest
+import reference
+import torch
+from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, empty_like_kind, random_array, views
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+
+pytestmark = pytest.mark.kernels
+
+KINDS = ["ndarray", "read-only", "tensor"]
+
+INDEX_FORMS = {
+    "list": list,
+    "tuple": tuple,
+    "list of NumPy integers": lambda indices: [np.int16(index) for index in indices],
+    **{
+        f"{dtype} ndarray": lambda indices, dtype=dtype: np.array(indices, dtype)
+        for dtype in ("i1", "i2", "i4", "i8")
+    },
+    "strided ndarray": lambda indices: np.repeat(np.array(indices, np.int64), 2)[::2],
+    "mirrored ndarray": lambda indices: np.array(indices[::-1], np.int64)[::-1],
+    "int32 tensor": lambda indices: torch.tensor(indices, dtype=torch.int32),
+    "int64 tensor": lambda indices: torch.tensor(indices, dtype=torch.int64),
+}
+
+
+@st.composite
+def gathers(draw):
+    """Rows of any dtype, shape and strides, and which of them: some twice, some from the end."""
+    kind = draw(st.sampled_from(KINDS))
+    length = draw(st.integers(1, 100))
+    size = st.one_of(st.integers(0, 4), st.integers(1, 40))
+    row = tuple(draw(size if axis < 2 else st.integers(1, 3)) for axis in range(draw(st.integers(0, 3))))
+    dtype = draw(st.sampled_from(NUMPY_DTYPES))
+    array = draw(views((length, *row), dtype, mirrored=kind != "tensor"))
+    indices = draw(st.lists(st.integers(-length, length - 1), max_size=20))
+    return as_kind(kind, array), indices
+
+
+@given(gathers(), st.sampled_from(list(INDEX_FORMS)))
+def test_any_dtype_strides_and_indices(gather, form):
+    array, indices = gather
+    result = pinfeed.gather(array, INDEX_FORMS[form](indices))
+    assert type(result) is type(array)
+    assert result.dtype == array.dtype
+    assert_same_bits(result, reference.gather(np.asarray(array), indices))
+
+
+@given(gathers())
+def test_out_gets_what_a_new_array_would(gather):
+    array, indices = gather
+    expected = pinfeed.gather(array, indices)
+    kind = "tensor" if isinstance(array, torch.Tensor) else "ndarray"
+    out = empty_like_kind(kind, expected.shape, np.asarray(array).dtype.name)
+    assert pinfeed.gather(array, indices, out=out) is out
+    assert_same_bits(out, expected)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8"])
+def test_indices_of_every_integer_dtype(dtype):
+    array = random_array((100, 3))
+    indices = [0, 99, 7, 7]
+    expected = reference.gather(array, indices)
+    assert_same_bits(pinfeed.gather(array, np.array(indices, dtype)), expected)
+    assert_same_bits(pinfeed.gather(array, torch.from_numpy(np.array(indices, dtype))), expected)
+
+
+@pytest.mark.parametrize(
+    "indices", [range(5), range(9, 0, -2), range(-3, 0), range(0), [], (), [3] * 50], ids=str
+)
+def test_indices_of_other_kinds(indices):
+    array = random_array((10, 4), np.float32)
+    assert_same_bits(pinfeed.gather(array, indices), reference.gather(array, indices))
+
+
+@pytest.mark.parametrize("empty", [np.empty(0, np.int64), np.empty(0, np.uint8)], ids=repr)
+def test_no_indices_from_no_rows(empty):
+    assert pinfeed.gather(np.empty((0, 3)), empty).shape == (0, 3)
+
+
+@pytest.mark.parametrize("row", [(), (3,), (2, 5)], ids=str)
+def test_bfloat16(row):
+    tensor = torch.randn((10, *row)).to(torch.bfloat16)
+    result = pinfeed.gather(tensor, [3, -1, 3])
+    assert result.dtype == torch.bfloat16
+    assert_same_bits(result, tensor[[3, -1, 3]])
+
+
+@pytest.mark.parametrize("row_bytes", [1, 2, 3, 4, 8, 16, 17, 63, 64, 1023, 1025, 150_001])
+@pytest.mark.parametrize("out_offset", [0, 1, 64])
+def test_streaming(row_bytes, out_offset):
+    array = random_array((50, row_bytes))
+    count = (4 << 20) // row_bytes + 3
+    indices = np.random.default_rng(1).integers(-50, 50, count)
+    memory = np.full(count * row_bytes + 256, 0xA5, np.uint8)
+    begin = -memory.ctypes.data % 64 + out_offset
+    end = begin + count * row_bytes
+    pinfeed.gather(array, indices, out=memory[begin:end].reshape(count, row_bytes))
+    np.testing.assert_array_equal(memory[begin:end].reshape(count, row_bytes), array[indices])
+    assert (memory[:begin] == 0xA5).all()
+    assert (memory[end:] == 0xA5).all()
+
+
+@pytest.mark.parametrize("view", [np.s_[::-1], np.s_[:, 1:], np.s_[:, ::-1], np.s_[:, ::2]], ids=str)
+def test_streaming_of_strided_rows(view):
+    array = random_array((40, 301, 401, 2), np.float32)[view]
+    indices = [5, -1, 5, 0, 17]
+    np.testing.assert_array_equal(
+        pinfeed.gather(array, indices).view("u4"), array[indices].view("u4")
+    )
+
+
+def test_any_number_of_threads(num_threads):
+    array = random_array((40, 50_001), np.uint16)
+    indices = np.random.default_rng(1).integers(-40, 40, 300)
+    assert_same_bits(pinfeed.gather(array, indices), array[indices])
+
+
+def test_memmap(tmp_path):
+    array = random_array((30, 7, 5))
+    np.save(tmp_path / "rows.npy", array)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    assert_same_bits(pinfeed.gather(mapped, [3, -1, 3]), array[[3, -1, 3]])

@@ -1,0 +1,270 @@
+"""pinfeed.normalize against exact arithmetic: every byte, layout, dtype and instruction set."""
+
+import math
+
+import numpy as np
+import pytest
+import reference
+import torch
+from arrays import as_kind, assert_same_bits, bits, empty_like_kind, random_array, views
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+
+pytestmark = pytest.mark.kernels
+
+INPUTS = ["NHWC", "NCHW", "NHW"]
+OUTPUTS = ["NCHW", "NHWC"]
+DTYPES = ["float32", "float16", "bfloat16"]
+KINDS = ["ndarray", "read-only", "tensor"]
+
+# What the arithmetic can do wrong, and the constants that would show it.
+CONSTANTS = {
+    "imagenet": {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},
+    "none": {},
+    "bytes as they are": {"scale": 1},
+    "cancellation": {"mean": 0.5, "std": 1e-3},
+    "cancellation to float32 subnormals": {"mean": 1e-38 / 3, "scale": 1e-40},
+    "a product and a bias of very different size": {"mean": (1e-9, 1e9, 1e-20)},
+    "float32 subnormals": {"std": 1e38},
+    "float16 subnormals": {"mean": 2**-17, "scale": 2**-24 / 3},
+    "bfloat16 subnormals": {"scale": 2.0**-134},
+    "half way between two float16": {"scale": 1 + 2**-11},
+    "half way between two bfloat16": {"scale": 1 + 2**-8},
+    "half way between two float16 subnormals": {"mean": 2**-25, "scale": 2**-24},
+    "float16 overflow": {"mean": (-65000.0, 65000.0, 0.0), "scale": 65519.99 / 255},
+    "float32 overflow": {"mean": (1.0, -3e38, 3e38), "scale": 1.5e36},
+    "negative std": {"mean": (0.1, 0.2, 0.3), "std": (-1.0, -0.5, 2.0)},
+    "negative scale": {"mean": None, "scale": -1.0},
+    "scale of zero": {"mean": (0.0, 1.0, -1.0), "scale": 0.0},
+}
+
+
+def shape_of(layout, n, h, w, c):
+    return tuple({"N": n, "H": h, "W": w, "C": c}[letter] for letter in layout)
+
+
+def every_byte(layout, channels):
+    """Two images whose every channel takes all 256 values, in sizes that no vector divides."""
+    height, width = 19, 27
+    pixel = np.arange(2 * height * width).reshape(2, height, width, 1)
+    batch = (pixel * 7 + np.arange(channels) * 31).astype(np.uint8)
+    assert all(len(np.unique(batch[0, :, :, c])) == 256 for c in range(channels))
+    if layout == "NHW":
+        return batch[..., 0]
+    return np.ascontiguousarray(reference.permute(batch, "NHWC", layout))
+
+
+def per_channel(channels):
+    mean = [0.485 - 0.04 * c for c in range(channels)]
+    std = [0.229 + 0.01 * c for c in range(channels)]
+    return {"mean": mean, "std": std}
+
+
+def normalized(images, dtype, **arguments):
+    """normalize, through a tensor where NumPy has no such dtype."""
+    if dtype == "bfloat16" and isinstance(images, np.ndarray):
+        images = torch.from_numpy(images)
+    return pinfeed.normalize(images, dtype=getattr(torch, dtype), **arguments)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    ("input", "channels"),
+    [("NHW", 1), *((layout, c) for layout in ("NHWC", "NCHW") for c in (1, 2, 3, 4, 5, 8))],
+)
+def test_every_byte(isa, input, channels, output, dtype):
+    images = every_byte(input, channels)
+    layouts = {"input": input, "output": output}
+    result = normalized(images, dtype, **per_channel(channels), **layouts)
+    expected = reference.images(images, dtype=dtype, **per_channel(channels), **layouts)
+    assert_same_bits(result, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("constants", CONSTANTS.values(), ids=CONSTANTS.keys())
+def test_every_byte_with_difficult_constants(isa, constants, output, dtype):
+    images = every_byte("NHWC", 3)
+    result = normalized(images, dtype, output=output, **constants)
+    assert_same_bits(result, reference.images(images, dtype=dtype, output=output, **constants))
+
+
+def test_reference_rounds_like_a_fused_multiply_add():
+    # 3 * (1/3 rounded) - 1 is 0 when the product is rounded first, 2^-25 when it is not.
+    third = float(np.float32(1 / 3))
+    assert reference.fused_multiply_add(third, -1.0)[3] == 2.0**-25
+    assert np.signbit(reference.fused_multiply_add(-1.0, -0.0)[0])
+    assert reference.fused_multiply_add(2.0**-149 * 3, 0.0)[1] == 2.0**-149 * 3
+    assert reference.fused_multiply_add(3e38, 0.0)[2] == math.inf
+
+
+@st.composite
+def image_batches(draw):
+    """Images of any size, layout and strides, and the arguments that say so."""
+    kind = draw(st.sampled_from(KINDS))
+    input = draw(st.sampled_from(INPUTS))
+    channels = 1 if input == "NHW" else draw(st.integers(1, 8))
+    size = st.one_of(st.integers(1, 5), st.integers(1, 70))
+    shape = shape_of(input, draw(st.integers(1, 4)), draw(size), draw(size), channels)
+    images = as_kind(kind, draw(views(shape, mirrored=kind != "tensor")))
+    arguments = {
+        "input": input,
+        "output": draw(st.sampled_from(OUTPUTS)),
+        "dtype": draw(st.sampled_from(DTYPES if kind == "tensor" else DTYPES[:2])),
+    }
+    arguments |= draw(st.sampled_from([per_channel(channels), {"mean": 0.5, "std": 0.25}, {}]))
+    return images, arguments
+
+
+@given(image_batches())
+def test_any_size_and_strides(isa, batch):
+    images, arguments = batch
+    result = normalized(images, **arguments)
+    assert_same_bits(result, reference.images(np.asarray(images), **arguments))
+    assert type(result) is type(images)
+
+
+@given(image_batches(), st.booleans())
+def test_out_gets_what_a_new_array_would(isa, batch, channels_last):
+    images, arguments = batch
+    expected = normalized(images, **arguments)
+    kind = "tensor" if isinstance(images, torch.Tensor) else "ndarray"
+    if arguments["output"] == "NCHW" and channels_last:
+        n, c, h, w = expected.shape
+        out = empty_like_kind(kind, (n, h, w, c), arguments["dtype"])
+        out = out.permute(0, 3, 1, 2) if kind == "tensor" else out.transpose(0, 3, 1, 2)
+    else:
+        out = empty_like_kind(kind, expected.shape, arguments["dtype"])
+    assert normalized(images, out=out, **arguments) is out
+    assert_same_bits(out, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 1, 1, 1),
+        (1, 1, 1, 3),
+        (3, 1, 1, 17),
+        (4, 1, 300, 3),
+        (4, 300, 1, 4),
+        (2, 3, 5, 100),
+        (1, 2, 2, 4096),
+        (1, 1, 2, 4097),
+        (1, 1, 1, 5000),
+        (1, 1, 9001, 3),
+        (300, 2, 2, 3),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("mirrored", [False, True], ids=["plain", "mirrored"])
+def test_extreme_shapes(isa, shape, output, dtype, mirrored):
+    images = random_array(shape)
+    if mirrored and dtype != "bfloat16":  # a tensor has no negative strides
+        images = images[:, :, ::-1, ::-1]
+    result = normalized(images, dtype, mean=0.5, std=0.25, output=output)
+    assert_same_bits(result, reference.images(images, 0.5, 0.25, dtype=dtype, output=output))
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 5, 3), (2, 5, 0, 3), (2, 5, 5, 0)], ids=str)
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_images_without_values(shape, output):
+    result = pinfeed.normalize(np.empty(shape, np.uint8), 0.5, 0.25, output=output)
+    assert result.shape == reference.permute(np.empty(shape), "NHWC", output).shape
+    assert result.dtype == np.float32
+
+
+VIEWS = {
+    "plain": lambda a: a,
+    "crop": lambda a: a[:, 3:-4, 5:-2],
+    "mirrored": lambda a: a[:, :, ::-1],
+    "upside down": lambda a: a[:, ::-1],
+    "BGR": lambda a: a[..., ::-1],
+    "mirrored BGR": lambda a: a[:, :, ::-1, ::-1],
+    "every second pixel": lambda a: a[:, ::2, ::2],
+}
+
+
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_streaming(isa, view, dtype, output):
+    images = view(random_array((3, 601, 803, 3)))  # outputs of 4 MiB and more bypass the cache
+    result = normalized(images, dtype, **per_channel(3), output=output)
+    expected = reference.images(images, **per_channel(3), output=output, dtype=dtype)
+    np.testing.assert_array_equal(bits(result), bits(expected))
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("offset", [4, 32, 60])
+def test_streaming_into_memory_at_any_offset(isa, channels, dtype, output, offset):
+    images = random_array((3, 601, 803, channels))
+    expected = pinfeed.normalize(images, 0.5, 0.25, output=output, dtype=dtype)
+    memory = np.full(expected.nbytes + 128, 0xA5, np.uint8)
+    begin = -memory.ctypes.data % 64 + offset
+    out = memory[begin : begin + expected.nbytes].view(dtype).reshape(expected.shape)
+    pinfeed.normalize(images, 0.5, 0.25, output=output, dtype=dtype, out=out)
+    np.testing.assert_array_equal(bits(out), bits(expected))
+    assert (memory[:begin] == 0xA5).all()
+    assert (memory[begin + expected.nbytes :] == 0xA5).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 9, 21, 3), (3, 601, 803, 3)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_out_that_is_not_aligned_to_its_items(isa, shape, dtype):
+    images = random_array(shape)
+    expected = pinfeed.normalize(images, dtype=dtype)
+    out = np.ndarray(expected.shape, dtype, np.zeros(expected.nbytes + 1, np.uint8), offset=1)
+    pinfeed.normalize(images, dtype=dtype, out=out)
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_any_number_of_threads(num_threads, dtype):
+    images = random_array((5, 211, 307, 3))
+    result = normalized(images, dtype, **per_channel(3))
+    assert_same_bits(result, reference.images(images, dtype=dtype, **per_channel(3)))
+
+
+@pytest.mark.parametrize(
+    ("mean", "std"),
+    [
+        (0.5, 0.25),
+        (np.float32(0.5), np.float64(0.25)),
+        ([0.5, 0.5, 0.5], 0.25),
+        (0.5, (0.25, 0.25, 0.25)),
+        (np.full(3, 0.5, np.float32), np.full(3, 0.25)),
+        (torch.tensor([0.5, 0.5, 0.5]), torch.tensor(0.25)),
+        (np.array(0.5), [np.float32(0.25)] * 3),
+    ],
+    ids=repr,
+)
+def test_forms_of_mean_and_std(mean, std):
+    images = random_array((2, 4, 5, 3))
+    assert_same_bits(pinfeed.normalize(images, mean, std), reference.images(images, 0.5, 0.25))
+
+
+def test_a_changed_mean_is_seen():
+    images = random_array((2, 4, 5, 3))
+    for kind in (list, np.array, torch.tensor):
+        mean = kind([0.1, 0.2, 0.3])
+        pinfeed.normalize(images, mean)
+        mean[0] = 0.7
+        expected = reference.images(images, [float(value) for value in mean])
+        assert_same_bits(pinfeed.normalize(images, mean), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", np.float16, np.dtype("f2"), torch.float16], ids=repr)
+def test_forms_of_dtype(dtype):
+    images = random_array((2, 4, 5, 3))
+    assert_same_bits(
+        pinfeed.normalize(images, dtype=dtype), reference.images(images, dtype="float16")
+    )

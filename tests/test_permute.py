@@ -1,0 +1,107 @@
+"""pinfeed.permute against np.transpose: every dtype, any letters, any strides."""
+
+import numpy as np
+import pytest
+import reference
+import torch
+from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, empty_like_kind, random_array, views
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+
+pytestmark = pytest.mark.kernels
+
+KINDS = ["ndarray", "read-only", "tensor"]
+
+
+@st.composite
+def permutations(draw):
+    """An array of any dtype, rank and strides, and two orders of its axes."""
+    kind = draw(st.sampled_from(KINDS))
+    input = "".join(draw(st.permutations("NTHWCβ"))[: draw(st.integers(1, 5))])
+    output = "".join(draw(st.permutations(input)))
+    size = st.one_of(st.integers(0, 5), st.integers(1, 40))
+    shape = tuple(draw(size if axis < 3 else st.integers(1, 4)) for axis in range(len(input)))
+    dtype = draw(st.sampled_from(NUMPY_DTYPES))
+    array = draw(views(shape, dtype, mirrored=kind != "tensor"))
+    return as_kind(kind, array), input, output
+
+
+@given(permutations())
+def test_any_dtype_letters_and_strides(isa, permutation):
+    array, input, output = permutation
+    result = pinfeed.permute(array, input, output)
+    assert type(result) is type(array)
+    assert result.dtype == array.dtype
+    assert_same_bits(result, reference.permute(np.asarray(array), input, output))
+
+
+@given(permutations())
+def test_out_gets_what_a_new_array_would(permutation):
+    array, input, output = permutation
+    expected = pinfeed.permute(array, input, output)
+    kind = "tensor" if isinstance(array, torch.Tensor) else "ndarray"
+    out = empty_like_kind(kind, expected.shape, np.asarray(array).dtype.name)
+    assert pinfeed.permute(array, input, output, out=out) is out
+    assert_same_bits(out, expected)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 8, 100])
+@pytest.mark.parametrize("letters", [("NHWC", "NCHW"), ("NCHW", "NHWC")], ids=str)
+@pytest.mark.parametrize("out_is_channels_last", [False, True])
+def test_bytes_of_images(isa, channels, letters, out_is_channels_last):
+    input, output = letters
+    images = random_array((2, 19, 27, channels) if input == "NHWC" else (2, channels, 19, 27))
+    expected = reference.permute(images, input, output)
+    assert_same_bits(pinfeed.permute(images, input, output), expected)
+    if out_is_channels_last and output == "NCHW":
+        out = torch.zeros(expected.shape, dtype=torch.uint8).to(memory_format=torch.channels_last)
+        assert pinfeed.permute(torch.from_numpy(images), input, output, out=out) is out
+        assert_same_bits(out, expected)
+
+
+@pytest.mark.parametrize("input", ["NHWC", "NTHWC"])
+def test_bfloat16(input):
+    shape = dict(zip("NTHWC", (2, 3, 5, 7, 4), strict=True))
+    tensor = torch.randn([shape[letter] for letter in input]).to(torch.bfloat16)
+    result = pinfeed.permute(tensor, input, input[0] + "C" + input[1:-1])
+    assert result.dtype == torch.bfloat16
+    assert_same_bits(result, tensor.movedim(-1, 1))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "c16"])
+@pytest.mark.parametrize(
+    ("input", "output", "shape"),
+    [
+        ("NHWC", "NCHW", (3, 601, 803, 3)),
+        ("NCHW", "NHWC", (3, 3, 601, 803)),
+        ("HW", "WH", (2051, 2053)),
+        ("NHWC", "NWHC", (3, 601, 803, 3)),
+        ("NHW", "HNW", (601, 3, 2411)),
+    ],
+    ids=str,
+)
+def test_streaming(isa, dtype, input, output, shape):
+    array = random_array(shape, dtype)
+    np.testing.assert_array_equal(
+        pinfeed.permute(array, input, output).view("u1"),
+        np.ascontiguousarray(reference.permute(array, input, output)).view("u1"),
+    )
+
+
+def test_sources_that_are_not_aligned_to_their_items():
+    memory = random_array(1 + 8 * 5 * 7 * 3)
+    array = np.ndarray((5, 7, 3), np.float64, memory, offset=1)
+    assert_same_bits(pinfeed.permute(array, "HWC", "CHW"), reference.permute(array, "HWC", "CHW"))
+
+
+def test_any_number_of_threads(num_threads):
+    array = random_array((5, 211, 307, 3), np.float32)
+    assert_same_bits(pinfeed.permute(array), reference.permute(array, "NHWC", "NCHW"))
+
+
+def test_no_axes():
+    result = pinfeed.permute(np.array(7.5), "", "")
+    assert result.shape == ()
+    assert result == 7.5
