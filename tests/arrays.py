@@ -62,13 +62,12 @@ def as_kind(kind, array):
     return array
 
 
-def empty_like_kind(kind, shape, dtype):
+def unwritten(kind, shape, dtype):
     """An array to write into, every byte of it 0xA5."""
-    itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-    memory = np.full(math.prod(shape) * itemsize, 0xA5, np.uint8)
-    if kind == "tensor":
-        return torch.from_numpy(memory).view(getattr(torch, dtype)).reshape(shape)
-    return memory.view(dtype).reshape(shape)
+    numpy_dtype = np.dtype("uint16" if dtype == "bfloat16" else dtype)
+    memory = np.full(math.prod(shape) * numpy_dtype.itemsize, 0xA5, np.uint8)
+    array = memory.view(numpy_dtype).reshape(shape)
+    return torch.from_numpy(array).view(getattr(torch, dtype)) if kind == "tensor" else array
 
 
 def bits(array):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, empty_like_kind, random_array, views
+from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, unwritten, random_array, views
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +35,9 @@ def gathers(draw):
     kind = draw(st.sampled_from(KINDS))
     length = draw(st.integers(1, 100))
     size = st.one_of(st.integers(0, 4), st.integers(1, 40))
-    row = tuple(draw(size if axis < 2 else st.integers(1, 3)) for axis in range(draw(st.integers(0, 3))))
+    row = tuple(
+        draw(size if axis < 2 else st.integers(1, 3)) for axis in range(draw(st.integers(0, 3)))
+    )
     dtype = draw(st.sampled_from(NUMPY_DTYPES))
     array = draw(views((length, *row), dtype, mirrored=kind != "tensor"))
     indices = draw(st.lists(st.integers(-length, length - 1), max_size=20))
@@ -56,7 +58,7 @@ def test_out_gets_what_a_new_array_would(gather):
     array, indices = gather
     expected = pinfeed.gather(array, indices)
     kind = "tensor" if isinstance(array, torch.Tensor) else "ndarray"
-    out = empty_like_kind(kind, expected.shape, np.asarray(array).dtype.name)
+    out = unwritten(kind, expected.shape, np.asarray(array).dtype.name)
     assert pinfeed.gather(array, indices, out=out) is out
     assert_same_bits(out, expected)
 
@@ -106,7 +108,9 @@ def test_streaming(row_bytes, out_offset):
     assert (memory[end:] == 0xA5).all()
 
 
-@pytest.mark.parametrize("view", [np.s_[::-1], np.s_[:, 1:], np.s_[:, ::-1], np.s_[:, ::2]], ids=str)
+@pytest.mark.parametrize(
+    "view", [np.s_[::-1], np.s_[:, 1:], np.s_[:, ::-1], np.s_[:, ::2]], ids=str
+)
 def test_streaming_of_strided_rows(view):
     array = random_array((40, 301, 401, 2), np.float32)[view]
     indices = [5, -1, 5, 0, 17]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from arrays import as_kind, assert_same_bits, bits, empty_like_kind, random_array, views
+from arrays import as_kind, assert_same_bits, bits, unwritten, random_array, views
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,10 +134,10 @@ def test_out_gets_what_a_new_array_would(isa, batch, channels_last):
     kind = "tensor" if isinstance(images, torch.Tensor) else "ndarray"
     if arguments["output"] == "NCHW" and channels_last:
         n, c, h, w = expected.shape
-        out = empty_like_kind(kind, (n, h, w, c), arguments["dtype"])
+        out = unwritten(kind, (n, h, w, c), arguments["dtype"])
         out = out.permute(0, 3, 1, 2) if kind == "tensor" else out.transpose(0, 3, 1, 2)
     else:
-        out = empty_like_kind(kind, expected.shape, arguments["dtype"])
+        out = unwritten(kind, expected.shape, arguments["dtype"])
     assert normalized(images, out=out, **arguments) is out
     assert_same_bits(out, expected)
 
@@ -187,8 +187,6 @@ VIEWS = {
     "mirrored BGR": lambda a: a[:, :, ::-1, ::-1],
     "every second pixel": lambda a: a[:, ::2, ::2],
 }
-
-
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())

@@ -9,32 +9,19 @@ out=$(pwd)/build/sanitize
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1
 
-# No build type: Release would define NDEBUG, and asserts should hold here.
-configure() {
-  cmake -S . -B "$1" -G Ninja --log-level=WARNING -DCMAKE_CXX_FLAGS=-O1 \
-    -DPINFEED_BUILD_PYTHON=OFF -DPINFEED_BUILD_TESTS=ON -DPINFEED_SANITIZE="$2"
-}
-
-echo "== native tests, address and undefined"
-configure "$out/address" address,undefined
-cmake --build "$out/address" -- --quiet
-ctest --test-dir "$out/address/csrc/tests" --output-on-failure --no-tests=error
-
-echo "== pools, thread"
-configure "$out/thread" thread
-cmake --build "$out/thread" --target pools_test -- --quiet
-# ThreadSanitizer can't place its shadow memory when addresses are randomized over many bits.
-fixed_addresses="setarch $(uname -m) -R"
-$fixed_addresses true 2>/dev/null || fixed_addresses=
-$fixed_addresses ctest --test-dir "$out/thread/csrc/tests" -R pools --output-on-failure --no-tests=error
-
-echo "== Python tests of the kernels, address and undefined"
+# Debug, because asserts should hold here, but optimized, because the tests are many.
+echo "== build for address, undefined"
 rm -rf "$out/site"
 python -m pip install --quiet --no-build-isolation --no-deps --target "$out/site" . \
-  --config-settings=build-dir=build/sanitize/module \
-  --config-settings=cmake.build-type=RelWithDebInfo \
-  --config-settings=cmake.define.PINFEED_SANITIZE=address,undefined \
-  --config-settings=install.strip=false
+  --config-settings=build-dir=build/sanitize/address \
+  --config-settings=install.strip=false \
+  --config-settings=cmake.build-type=Debug \
+  --config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O1 \
+  --config-settings=cmake.define.PINFEED_BUILD_TESTS=ON \
+  --config-settings=cmake.define.PINFEED_SANITIZE=address,undefined
+
+echo "== native tests under address, undefined"
+ctest --test-dir "$out/address/csrc/tests" --output-on-failure --no-tests=error
 
 # Python is not instrumented, so the runtimes must be loaded before it, and libstdc++ with them,
 # for AddressSanitizer looks for __cxa_throw when it starts. Python leaks on purpose.
@@ -45,6 +32,17 @@ done
 sanitized() {
   LD_PRELOAD=$preload ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 PYTHONPATH=$out/site "$@"
 }
+echo "== Python tests of the kernels under address, undefined"
 sanitized python -c "import pinfeed._core as m; assert m.__file__.startswith('$out'), m.__file__"
 # Native output is not captured, or the report of a sanitizer would be lost with the process.
 sanitized python -m pytest -q --capture=sys -m kernels tests/
+
+echo "== pools under thread"
+cmake -S . -B "$out/thread" -G Ninja --log-level=WARNING \
+  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 \
+  -DPINFEED_BUILD_PYTHON=OFF -DPINFEED_BUILD_TESTS=ON -DPINFEED_SANITIZE=thread
+cmake --build "$out/thread" --target pools_test -- --quiet
+# ThreadSanitizer can't place its shadow memory when addresses are randomized over many bits.
+fixed_addresses="setarch $(uname -m) -R"
+$fixed_addresses true 2>/dev/null || fixed_addresses=
+$fixed_addresses ctest --test-dir "$out/thread/csrc/tests" -R pools --output-on-failure --no-tests=error

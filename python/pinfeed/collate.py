@@ -54,6 +54,11 @@ class Collate:
         Args:
             samples: At least one sample.
         """
+        if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
+            raise TypeError(
+                f"Collate: expected a sequence of samples, got {type(samples).__name__}; "
+                "a DataLoader with batch_size=None hands over single samples"
+            )
         if len(samples) == 0:
             raise ValueError("Collate: expected at least one sample, got an empty batch")
         if isinstance(samples, Rows):

@@ -83,7 +83,7 @@ def normalize(
         out,
         None,
         "normalize",
-        "normalize: images",
+        "normalize",
         get_num_threads(),
     )
 
@@ -132,7 +132,7 @@ def permute(
             out,
             None,
             "permute",
-            "permute: images",
+            "permute",
             threads,
         )
     axes = [input.index(letter) for letter in output]

@@ -167,7 +167,8 @@ ArrayView view_array(py::handle object, const Subject& subject) {
 std::string shape_text(std::span<const std::int64_t> shape) {
   std::string text = "(";
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+    if (i > 0) text += ", ";
+    text += std::to_string(shape[i]);
   }
   return text + (shape.size() == 1 ? ",)" : ")");
 }

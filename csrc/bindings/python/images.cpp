@@ -24,13 +24,14 @@ using Constants = py::array_t<float, py::array::c_style>;
 // Which axes of a sample are what; a grey image has no channel axis.
 struct Axes {
   const char* text;
+  const char* batch_text;
   int height, width, channel;
 };
 
 Axes source_axes(const std::string& layout) {
-  if (layout == "HWC") return {"(H, W, C)", 0, 1, 2};
-  if (layout == "CHW") return {"(C, H, W)", 1, 2, 0};
-  if (layout == "HW") return {"(H, W)", 0, 1, -1};
+  if (layout == "HWC") return {"(H, W, C)", "(N, H, W, C)", 0, 1, 2};
+  if (layout == "CHW") return {"(C, H, W)", "(N, C, H, W)", 1, 2, 0};
+  if (layout == "HW") return {"(H, W)", "(N, H, W)", 0, 1, -1};
   throw py::value_error("unknown image layout " + layout);
 }
 
@@ -60,7 +61,7 @@ std::vector<float> per_channel(const Constants& constants, std::int64_t channels
                                const std::string& name) {
   if (constants.ndim() == 0) return std::vector<float>(channels, *constants.data());
   if (constants.size() != channels) {
-    throw py::value_error(name + ": images have " + std::to_string(channels) +
+    throw py::value_error(name + ": the images have " + std::to_string(channels) +
                           " channels, but mean and std have " + std::to_string(constants.size()) +
                           " values; give one per channel, or a single number for all");
   }
@@ -75,15 +76,21 @@ py::object normalize_images(py::object images, py::object indices, const Constan
   const Axes axes = source_axes(layout);
   const PixelType type = pixel_type(dtype);
   const Samples samples(std::move(images), std::move(indices), name);
-  const auto got = [&] { return samples.dtype().name() + " " + shape_text(samples.shape()); };
+  const std::string wanted = std::string("uint8 with shape ") +
+                             (samples.whole() ? axes.batch_text : axes.text) + ", got " +
+                             samples.dtype().name() + " " + shape_text(samples.given_shape());
   if (samples.dtype() != kUint8) {
-    throw py::type_error(name + ": expected uint8 images of shape " + axes.text + ", got " + got() +
+    throw py::type_error(name + ": images must be " + wanted +
                          "; convert with .astype(np.uint8) or .to(torch.uint8)");
   }
-  if (samples.shape().size() != (axes.channel < 0 ? 2 : 3)) {
-    throw py::value_error(
-        name + ": expected uint8 images of shape " + axes.text + ", got " + got() +
-        (samples.shape().size() == 2 ? "; for grey images say input=\"HW\"" : ""));
+  const std::size_t axis_count = axes.channel < 0 ? 2 : 3;
+  if (samples.shape().size() != axis_count) {
+    std::string hint;
+    if (axis_count == 3 && samples.shape().size() == 2) {
+      hint = samples.whole() ? "; a single image needs images[None], grey images input=\"NHW\""
+                             : "; for grey images say input=\"HW\"";
+    }
+    throw py::value_error(name + ": images must be " + wanted + hint);
   }
   if (samples.count() == 0) throw py::value_error(name + ": expected at least one image, got none");
 

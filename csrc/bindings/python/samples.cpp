@@ -30,6 +30,7 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
   all_contiguous_ = first_.contiguous();
   const std::int64_t step = whole_.stride(0);
   if (indices.is_none()) {
+    whole_array_ = true;
     data_.resize(static_cast<std::size_t>(whole_.shape[0]));
     for (std::size_t i = 0; i < data_.size(); ++i) {
       data_[i] = whole_.data + static_cast<std::int64_t>(i) * step;

@@ -32,6 +32,10 @@ class Samples {
   Shape byte_strides(std::size_t sample) const {
     return views_.empty() ? first_.byte_strides() : views_[sample].byte_strides();
   }
+  // Whether all rows of one array were asked for; then messages speak of the array, else of
+  // samples.
+  bool whole() const { return whole_array_; }
+  std::span<const std::int64_t> given_shape() const { return whole() ? whole_.shape : shape(); }
   // Each separate array; for rows of one array, that array.
   std::vector<ArrayView> sources() const;
 
@@ -44,6 +48,7 @@ class Samples {
   std::vector<ArrayView> views_;  // separate arrays; empty for rows of one array
   ArrayView first_{};             // stands for every sample's dtype and shape
   std::vector<const void*> data_;
+  bool whole_array_ = false;
   bool all_contiguous_ = true;
 };
 

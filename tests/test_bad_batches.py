@@ -1,0 +1,290 @@
+"""Batches and specs that don't fit: the error says which leaf of which sample, and what came."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from samples import Bag, Couple, FrozenRecord, Point, Record, run_python
+
+import pinfeed
+from pinfeed import Collate, Image, Keep, Stack
+
+LARGE = (200, 500)
+
+
+def batch_of(*leaves: Any) -> list[Any]:
+    """Samples with these leaves at ``['a'][1]``."""
+    return [{"a": (0, leaf)} for leaf in leaves]
+
+
+@pytest.mark.parametrize("samples", [[], ()])
+def test_an_empty_batch(samples: Any) -> None:
+    with pytest.raises(ValueError, match="Collate: expected at least one sample, got an empty"):
+        Collate()(samples)
+
+
+@pytest.mark.parametrize("samples", [{"x": np.zeros(3)}, 5, None, "text"])
+def test_what_is_no_batch(samples: Any) -> None:
+    with pytest.raises(TypeError, match="Collate: expected a sequence of samples, got"):
+        Collate()(samples)
+
+
+def test_no_rows() -> None:
+    rows = pinfeed.ArrayDataset(np.zeros(3)).__getitems__([])
+    with pytest.raises(ValueError, match="Collate: expected at least one sample, got an empty"):
+        Collate()(rows)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "error", "message"),
+    [
+        (
+            [np.zeros(2), np.zeros(2), np.zeros(3)],
+            ValueError,
+            "of sample 2: expected shape (2,) as in sample 0, got (3,)",
+        ),
+        (
+            [np.zeros((2, 1)), np.zeros(2)],
+            ValueError,
+            "of sample 1: expected shape (2, 1) as in sample 0, got (2,)",
+        ),
+        (
+            [torch.zeros(2), torch.zeros(3)],
+            ValueError,
+            "of sample 1: expected shape (2,) as in sample 0, got (3,)",
+        ),
+        (
+            [torch.zeros(LARGE), torch.zeros(3)],
+            ValueError,
+            "of sample 1: expected shape (200, 500) as in sample 0, got (3,)",
+        ),
+        (
+            [np.zeros(2), np.zeros(2, np.float32)],
+            TypeError,
+            "of sample 1: expected dtype float64 as in sample 0, got float32",
+        ),
+        (
+            [np.zeros(2), "text"],
+            TypeError,
+            "of sample 1: expected a NumPy array or a torch tensor, got str",
+        ),
+        (
+            [np.zeros(2), None],
+            TypeError,
+            "of sample 1: expected a NumPy array or a torch tensor, got NoneType",
+        ),
+        (
+            [torch.zeros(LARGE), 5],
+            TypeError,
+            "of sample 1: expected a NumPy array or a torch tensor, got int",
+        ),
+        (
+            [np.zeros(2), np.array([{}, []], object)],
+            TypeError,
+            "of sample 1: expected a numeric or bool dtype, got dtype object",
+        ),
+        ([np.array(["a"])], TypeError, "of sample 0: expected a numeric or bool dtype"),
+        ([np.zeros(2, "M8[s]")], TypeError, "of sample 0: expected a numeric or bool dtype"),
+        ([np.zeros(2, [("a", "i4")])], TypeError, "of sample 0: expected a numeric or bool dtype"),
+        (
+            [np.zeros(2), np.zeros(2, ">f8")],
+            TypeError,
+            "of sample 1: expected the machine's byte order, got dtype >f8",
+        ),
+        ([np.zeros(2), torch.zeros(2, device="meta").double()], TypeError, "of sample 1: expected"),
+        ([np.zeros(2), torch.zeros(2).double().to_sparse()], TypeError, "of sample 1: expected"),
+        ([None, None], TypeError, ": default_collate: batch must contain"),
+        ([1, None], (RuntimeError, TypeError), ""),
+    ],
+)
+def test_leaves_that_differ(leaves: list[Any], error: Any, message: str) -> None:
+    samples = batch_of(*leaves)
+    with pytest.raises(
+        error, match=re.escape("Collate: leaf ['a'][1]") + ".*" + re.escape(message)
+    ):
+        Collate()(samples)
+
+
+def test_messages_name_a_bare_leaf() -> None:
+    with pytest.raises(ValueError, match=r"^Collate: the leaf of sample 1: expected shape \(2,\)"):
+        Collate()([np.zeros(2), np.zeros(3)])
+
+
+def test_an_error_without_a_long_tail() -> None:
+    """What torch appends to its own messages is for its developers."""
+    with pytest.raises(TypeError) as caught:
+        Collate()([np.zeros((200, 500)), torch.zeros(200, 500).double().to_sparse()])
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([{"x": 1}, {"y": 1}], "sample 1: expected keys ['x'] as in sample 0, got ['y']"),
+        (
+            [{"x": 1}, {"x": 1, "y": 2}],
+            "sample 1: expected keys ['x'] as in sample 0, got ['x', 'y']",
+        ),
+        ([{"x": 1}, {"x": 2}, 5], "sample 2: expected a dict as in sample 0, got int"),
+        ([{"x": 1}, [1]], "sample 1: expected a dict as in sample 0, got list"),
+        ([(1, 2), (1,)], "sample 1: expected 2 items as in sample 0, got 1"),
+        ([[1], [1], [1, 2]], "sample 2: expected 1 items as in sample 0, got 2"),
+        ([(1, 2), 5], "sample 1: expected a tuple as in sample 0, got int"),
+        ([(1, 2), "ab"], "sample 1: expected a tuple as in sample 0, got str"),
+        ([[1, 2], np.zeros(2)], "sample 1: expected a list as in sample 0, got ndarray"),
+        ([Point(1, 2), {"x": 1}], "sample 1: expected a Point as in sample 0, got dict"),
+        (
+            [Record(1, 2), FrozenRecord(1, 2)],
+            "sample 1: expected a Record as in sample 0, got Froz",
+        ),
+        ([Bag({"x": 1}), Bag({})], "sample 1: expected keys ['x'] as in sample 0, got []"),
+        ([Couple([1]), Couple([])], "sample 1: expected 1 items as in sample 0, got 0"),
+    ],
+)
+def test_structures_that_differ(samples: list[Any], message: str) -> None:
+    with pytest.raises(ValueError, match="Collate: the leaf of " + re.escape(message)):
+        Collate()(samples)
+    nested = [{"a": [0, sample]} for sample in samples]
+    with pytest.raises(ValueError, match=re.escape("Collate: leaf ['a'][1] of " + message)):
+        Collate()(nested)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [5, "Image", Stack, Image, torch.float32, {"a": 5}, ["x"], lambda x: x, {"a": {"b": Keep}}],
+)
+def test_a_spec_that_holds_no_field(spec: Any) -> None:
+    with pytest.raises(TypeError, match=r"Collate: spec.* must be a Field such as"):
+        Collate(spec)
+
+
+def test_a_field_without_parentheses() -> None:
+    with pytest.raises(TypeError, match=r"spec\['a'\].*create it with parentheses"):
+        Collate({"a": Image})
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
+@pytest.mark.parametrize(
+    ("spec", "sources"),
+    [
+        ({"z": Stack()}, {"x": 1, "y": 2}),
+        ({"x": Stack(), "z": Stack()}, {"x": 1, "y": 2}),
+        ((Stack(),), (1, 2)),
+        ((Stack(), Stack(), Stack()), (1, 2)),
+        ((Stack(),), {"x": 1}),
+        ({"x": Stack()}, (1, 2)),
+        ((Stack(), Stack()), 1),
+        ({"x": Stack()}, 1),
+        (Point(Stack(), Stack()), {"x": 1, "y": 2}),
+        ({"x": {"z": Stack()}}, {"x": {"y": 1}}),
+        ({"x": {"z": Stack()}}, {"x": 1}),
+    ],
+)
+def test_a_spec_that_does_not_mirror_the_sample(spec: Any, sources: Any, rows: bool) -> None:
+    dataset = pinfeed.ArrayDataset(arrays_in(sources))
+    samples: Any = dataset.__getitems__([0, 1])
+    with pytest.raises(ValueError, match=r"Collate: spec.*the spec mirrors the sample"):
+        Collate(spec)(samples if rows else list(samples))
+
+
+def arrays_in(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: arrays_in(child) for key, child in node.items()}
+    if isinstance(node, tuple):
+        return tuple(arrays_in(child) for child in node)
+    return np.zeros((3, 2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, "float32", float, 5])
+def test_stack_takes_torch_dtypes_only(dtype: Any) -> None:
+    with pytest.raises(TypeError, match=r"Stack: dtype must be a torch.dtype or None"):
+        Stack(dtype)
+
+
+IMAGE = np.zeros((4, 5, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "error", "message"),
+    [
+        ([IMAGE, IMAGE[1:]], ValueError, "of sample 1: expected shape (4, 5, 3)"),
+        ([IMAGE, IMAGE[..., :1]], ValueError, "of sample 1: expected shape (4, 5, 3)"),
+        ([IMAGE, IMAGE.astype(np.float32)], TypeError, "of sample 1: expected dtype uint8"),
+        ([IMAGE / 255], TypeError, ": images must be uint8 with shape (H, W, C), got float64"),
+        (
+            [torch.zeros(4, 5, 3)],
+            TypeError,
+            ": images must be uint8 with shape (H, W, C), got float",
+        ),
+        ([IMAGE[0]], ValueError, ": images must be uint8 with shape (H, W, C), got uint8 (5, 3)"),
+        ([IMAGE[None]], ValueError, ": images must be uint8 with shape (H, W, C)"),
+        ([IMAGE[..., :2]], ValueError, ": the images have 2 channels, but mean and std have 3"),
+        ([5], TypeError, "of sample 0: expected a NumPy array or a torch tensor, got int"),
+        ([IMAGE, None], TypeError, "of sample 1: expected a NumPy array or a torch tensor"),
+    ],
+)
+def test_images_that_do_not_fit(leaves: list[Any], error: Any, message: str) -> None:
+    collate = Collate({"a": (None, Image([0.1, 0.2, 0.3]))})
+    with pytest.raises(
+        error, match=re.escape("Collate: leaf ['a'][1]") + ".*" + re.escape(message)
+    ):
+        collate(batch_of(*leaves))
+    if len(leaves) == 1 and isinstance(leaves[0], np.ndarray | torch.Tensor):
+        dataset = pinfeed.ArrayDataset({"a": (np.zeros(1), leaves[0][None])})
+        with pytest.raises(error, match=re.escape("Collate: leaf ['a'][1]" + message)):
+            collate(dataset.__getitems__([0]))
+
+
+def test_dtypes_that_torch_lacks() -> None:
+    """A dataset may hold long doubles (Keep takes them), a batch can't."""
+    rows = pinfeed.ArrayDataset({"x": np.zeros((3, 2), np.longdouble)}).__getitems__([0, 1])
+    assert Collate({"x": Keep()})(rows)["x"][0].dtype == np.longdouble
+    for samples in (rows, list(rows)):
+        with pytest.raises(TypeError, match=r"Collate: leaf \['x'\].*float128"):
+            Collate()(samples)
+
+
+def test_collating_goes_on_after_an_error() -> None:
+    before = pinfeed._core.pool_stats()["live_buffers"]
+    for _ in range(50):
+        with pytest.raises(ValueError, match="of sample 1"):
+            Collate()([np.zeros(LARGE), np.zeros(2)])
+        with pytest.raises(TypeError, match="float128"):
+            Collate()([np.zeros(LARGE, np.longdouble)] * 2)
+    assert pinfeed._core.pool_stats()["live_buffers"] == before
+    assert Collate()([np.ones(LARGE)] * 2).sum() == 200_000
+
+
+CUT = """
+import os, sys
+import numpy as np, pinfeed
+
+path = sys.argv[1]
+array = np.load(path, mmap_mode="r")
+samples = [array[0], array[-1]]
+os.truncate(path, 4096)
+ways = {
+    "gather": lambda: pinfeed.gather(array, [0, -1]),
+    "normalize": lambda: pinfeed.normalize(array),
+    "permute": lambda: pinfeed.permute(array),
+    "Stack": lambda: pinfeed.Collate()(samples),
+    "Image": lambda: pinfeed.Collate(pinfeed.Image())(samples),
+}
+try:
+    ways[sys.argv[2]]()
+except OSError as error:
+    assert "cut short" in str(error), error
+    print("OSError")
+"""
+
+
+@pytest.mark.parametrize("way", ["gather", "normalize", "permute", "Stack", "Image"])
+def test_a_cut_memmap_outside_of_a_dataset(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "images.npy"
+    np.save(path, np.ones((100, 16, 16, 3), np.uint8))
+    assert run_python(CUT, str(path), way).strip() == "OSError"

@@ -1,0 +1,291 @@
+"""Collate with specs: one field per leaf, from Rows and from lists of samples alike."""
+
+from __future__ import annotations
+
+import collections
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from samples import (
+    STRUCTURES,
+    Bag,
+    FrozenRecord,
+    Point,
+    Record,
+    assert_same,
+    random_array,
+    random_tensor,
+)
+from torch.utils.data import default_collate
+
+import pinfeed
+from pinfeed import Collate, Image, Keep, Stack
+
+COUNT = 6
+TORCH_DTYPES = [torch.uint8, torch.int64, torch.float32, torch.float16, torch.bfloat16, torch.bool]
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    return random_array(np.random.default_rng(0), np.uint8, (COUNT, 8, 6, 3))
+
+
+@pytest.fixture
+def numbers() -> np.ndarray:
+    return np.arange(COUNT, dtype=np.int16) * 3
+
+
+def expected(build: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
+    """A batch as default_collate would give it: plain tuples become lists."""
+    batch = build(x, y)
+    return without_tuples(batch)
+
+
+def without_tuples(node: Any) -> Any:
+    if type(node) in (tuple, list):
+        return [without_tuples(child) for child in node]
+    if type(node) is dict:
+        return {key: without_tuples(child) for key, child in node.items()}
+    if isinstance(node, Record):
+        return Record(without_tuples(node.x), without_tuples(node.y))
+    return node
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_a_spec_of_every_structure(
+    structure: str, rows: bool, images: np.ndarray, numbers: np.ndarray
+) -> None:
+    build = STRUCTURES[structure]
+    dataset = pinfeed.ArrayDataset(build(images, numbers))
+    samples = dataset.__getitems__(range(COUNT))
+    collate = Collate(build(Image(mean=0.5), Stack(torch.float64)))
+    batch = collate(samples if rows else list(samples))
+    image_batch = torch.from_numpy(pinfeed.normalize(images, mean=0.5))
+    assert_same(batch, expected(build, image_batch, torch.from_numpy(numbers.astype(np.float64))))
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_no_spec_for_every_structure(
+    structure: str, rows: bool, images: np.ndarray, numbers: np.ndarray
+) -> None:
+    build = STRUCTURES[structure]
+    samples = pinfeed.ArrayDataset(build(images, numbers)).__getitems__(range(COUNT))
+    batch = Collate()(samples if rows else list(samples))
+    assert_same(batch, expected(build, torch.from_numpy(images), torch.from_numpy(numbers)))
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"y": Stack(torch.float32)},
+        {"x": None, "y": Stack(torch.float32)},
+        {"x": Stack(), "y": Stack(torch.float32)},
+        collections.OrderedDict(y=Stack(torch.float32)),
+        Bag({"y": Stack(torch.float32)}),
+    ],
+    ids=["left out", "None", "Stack", "OrderedDict", "Mapping"],
+)
+def test_leaves_without_a_field_are_stacked(spec: Any, rows: bool, numbers: np.ndarray) -> None:
+    samples = pinfeed.ArrayDataset({"x": numbers, "y": numbers}).__getitems__(range(COUNT))
+    batch = Collate(spec)(samples if rows else list(samples))
+    stacked = torch.from_numpy(numbers)
+    assert_same(batch, {"x": stacked, "y": stacked.float()})
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
+def test_partial_specs_nest(rows: bool, images: np.ndarray, numbers: np.ndarray) -> None:
+    sources = {"a": (images, {"b": numbers, "c": Point(images, numbers)}), "d": [numbers]}
+    samples = pinfeed.ArrayDataset(sources).__getitems__(range(COUNT))
+    spec = {"a": (None, {"c": Point(Image(), None)})}
+    batch = Collate(spec)(samples if rows else list(samples))
+    stacked, normalized = torch.from_numpy(numbers), torch.from_numpy(pinfeed.normalize(images))
+    inner = {"b": stacked, "c": Point(normalized, stacked)}
+    assert_same(batch, {"a": [torch.from_numpy(images), inner], "d": [stacked]})
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
+def test_dataclasses_keep_their_type(rows: bool, numbers: np.ndarray) -> None:
+    sources = FrozenRecord(numbers, Record(numbers, numbers))
+    samples = pinfeed.ArrayDataset(sources).__getitems__(range(COUNT))
+    spec = FrozenRecord(None, Record(Stack(torch.float32), None))
+    batch = Collate(spec)(samples if rows else list(samples))
+    stacked = torch.from_numpy(numbers)
+    assert_same(batch, FrozenRecord(stacked, Record(stacked.float(), stacked)))
+
+
+def test_keep_returns_the_objects() -> None:
+    objects = [object(), None, np.zeros(2), np.zeros(3), "text", {"a": 1}]
+    batch = Collate({"x": Keep()})([{"x": item} for item in objects])
+    assert type(batch["x"]) is list
+    assert all(one is other for one, other in zip(batch["x"], objects, strict=True))
+
+
+def test_keep_of_rows_gives_views(images: np.ndarray) -> None:
+    rows = pinfeed.ArrayDataset((images, images)).__getitems__([3, 1])
+    batch = Collate((Keep(), None))(rows)
+    assert type(batch[0]) is list
+    assert_same(batch[0], [images[3], images[1]])
+    assert np.shares_memory(batch[0][0], images)
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
+def test_keep_of_a_branch(rows: bool, numbers: np.ndarray) -> None:
+    samples = pinfeed.ArrayDataset({"a": (numbers, numbers), "b": numbers}).__getitems__([2, 4])
+    batch = Collate({"a": Keep()})(samples if rows else list(samples))
+    assert_same(
+        batch, {"a": [(numbers[i],) * 2 for i in (2, 4)], "b": torch.tensor([6, 12]).short()}
+    )
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (200, 300)])
+@pytest.mark.parametrize("source", TORCH_DTYPES, ids=str)
+@pytest.mark.parametrize("target", TORCH_DTYPES, ids=str)
+def test_stack_converts_as_torch_does(
+    source: torch.dtype, target: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    tensors = random_tensor(np.random.default_rng(0), source, (4, *shape))
+    if source.is_floating_point:  # NaN and what overflows have no one conversion
+        tensors = (torch.arange(tensors.numel()) % 200).reshape(tensors.shape).to(source)
+    collate = Collate(Stack(target))
+    rows = pinfeed.ArrayDataset(tensors).__getitems__(range(4))
+    assert_same(collate(list(tensors)), tensors.to(target))
+    assert_same(collate(rows), tensors.to(target))
+    if source != torch.bfloat16:
+        arrays = tensors.numpy()
+        assert_same(collate([*arrays]), tensors.to(target))
+        assert_same(
+            collate(pinfeed.ArrayDataset(arrays).__getitems__(range(4))), tensors.to(target)
+        )
+
+
+@pytest.mark.parametrize(
+    "samples", [[1, 2, 3], [1.5, 2.5], [True, False], [np.int8(3), np.int8(4)]]
+)
+def test_stack_converts_numbers(samples: list[Any]) -> None:
+    assert_same(Collate(Stack(torch.float16))(samples), default_collate(samples).half())
+
+
+def test_stack_with_a_dtype_leaves_text_alone() -> None:
+    assert Collate(Stack(torch.float32))(["a", "b"]) == ["a", "b"]
+
+
+def test_stack_with_a_dtype_keeps_gradients() -> None:
+    sample = torch.ones(200, 200, requires_grad=True)
+    Collate(Stack(torch.float64))([sample, sample]).sum().backward()
+    assert torch.equal(sample.grad, torch.full((200, 200), 2.0))
+
+
+SOURCES: dict[str, Callable[[np.ndarray], Any]] = {
+    "contiguous": lambda images: images,
+    "Fortran order": np.asfortranarray,
+    "crops": lambda images: images[:, 1:-1, 2:-1],
+    "mirrored": lambda images: images[:, :, ::-1],
+    "every other, from the end": lambda images: images[::-2],
+    "channels reversed": lambda images: images[..., ::-1],
+    "transposed": lambda images: images.transpose(0, 2, 1, 3),
+    "channels first in memory": lambda images: np.ascontiguousarray(
+        images.transpose(0, 3, 1, 2)
+    ).transpose(0, 2, 3, 1),
+    "broadcast": lambda images: np.broadcast_to(images[:1], images.shape),
+    "one channel": lambda images: images[..., :1],
+    "one pixel": lambda images: images[:, :1, :1],
+    "tensor": torch.from_numpy,
+    "tensor, transposed": lambda images: torch.from_numpy(images).transpose(1, 2),
+}
+FIELDS: dict[str, pinfeed.Field] = {
+    "Stack": Stack(),
+    "Stack float32": Stack(torch.float32),
+    "Keep": Keep(),
+    "Image": Image(),
+    "Image float16": Image(0.5, 0.25, dtype=torch.float16),
+    "Image bfloat16": Image(0.5, 0.25, scale=2, dtype=torch.bfloat16),
+    "Image uint8": Image(dtype=torch.uint8),
+    "Image HWC": Image(output="HWC"),
+    "Image channels_last": Image(channels_last=True),
+    "Image of CHW": Image(input="CHW"),
+    "Image CHW to HWC": Image(input="CHW", output="HWC", dtype=torch.float16),
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_rows_and_samples_agree(source: str, field: str, images: np.ndarray) -> None:
+    dataset = pinfeed.ArrayDataset(SOURCES[source](images))
+    indices = [i % len(dataset) for i in (2, 0, 2, 1)]
+    samples = [dataset[i] for i in indices]
+    collate = Collate(FIELDS[field])
+    from_rows, from_samples = collate(dataset.__getitems__(indices)), collate(samples)
+    assert_same(from_rows, from_samples)
+    if isinstance(from_rows, torch.Tensor):
+        assert from_rows.stride() == from_samples.stride()
+
+
+def test_channels_last_is_its_memory_format(images: np.ndarray) -> None:
+    batch = Collate(Image(channels_last=True))(list(images))
+    assert batch.shape == (COUNT, 3, 8, 6)
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    assert_same(batch, Collate(Image())(list(images)))
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)])
+def test_leaves_without_bytes(shape: tuple[int, ...]) -> None:
+    array = np.zeros((COUNT, *shape), np.float32)
+    rows = pinfeed.ArrayDataset(array).__getitems__([1, 2, 3])
+    assert_same(Collate()(rows), torch.zeros(3, *shape))
+    assert_same(Collate()(list(rows)), torch.zeros(3, *shape))
+
+
+def test_one_sample(images: np.ndarray) -> None:
+    assert_same(Collate()([images[0]]), torch.from_numpy(images[:1]))
+
+
+def test_a_tuple_of_samples(numbers: np.ndarray) -> None:
+    assert_same(Collate()(tuple(numbers)), torch.from_numpy(numbers))
+
+
+def test_samples_are_not_changed(images: np.ndarray) -> None:
+    before = images.copy()
+    samples = [{"x": image, "y": 1} for image in images]
+    batch = Collate({"x": Image(dtype=torch.uint8, output="HWC")})(samples)
+    batch["x"].zero_()
+    np.testing.assert_array_equal(images, before)
+    assert [set(sample) for sample in samples] == [{"x", "y"}] * COUNT
+
+
+def test_batches_may_be_changed(images: np.ndarray) -> None:
+    images.flags.writeable = False
+    batch = Collate()(list(images))
+    batch.zero_()  # no view of the read-only source
+    assert images.any()
+
+
+def test_collate_pickles(images: np.ndarray) -> None:
+    collate = Collate({"x": Image([0.1, 0.2, 0.3], 2.0, channels_last=True), "y": Keep()})
+    samples = [{"x": image, "y": str(i), "z": i} for i, image in enumerate(images)]
+    data = pickle.dumps(collate)
+    assert len(data) < 2000
+    assert_same(pickle.loads(data)(samples), collate(samples))
+
+
+def test_repr_can_be_read() -> None:
+    assert repr(Collate()) == "Collate()"
+    assert repr(Collate({"x": Stack(), "y": Keep()})) == "Collate({'x': Stack(), 'y': Keep()})"
+    assert repr(Stack(torch.float16)) == "Stack(torch.float16)"
+
+
+def test_a_field_of_ones_own() -> None:
+    class Longest(pinfeed.Field):
+        def collate(self, samples: Any, name: str) -> Any:
+            return max(samples, key=len)
+
+        def gather(self, source: Any, indices: Any, name: str) -> Any:
+            return self.collate([source[i] for i in indices], name)
+
+    assert Collate({"text": Longest()})([{"text": "a"}, {"text": "bcd"}]) == {"text": "bcd"}

@@ -1,0 +1,167 @@
+"""pinfeed.Image in a Collate: lists of images of every kind against exact arithmetic."""
+
+import pickle
+
+import numpy as np
+import PIL.Image
+import pytest
+import reference
+import torch
+from arrays import as_kind, assert_same_bits, bits, random_array, views
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+
+pytestmark = pytest.mark.kernels
+
+KINDS = ["ndarray", "read-only", "tensor"]
+INPUTS = ["HWC", "CHW", "HW"]
+OUTPUTS = ["CHW", "HWC"]
+DTYPES = ["float32", "float16", "bfloat16", "uint8"]
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+
+def image_field(dtype="float32", mean=None, std=None, **arguments):
+    if dtype == "uint8":
+        mean = std = None
+    return pinfeed.Image(mean, std, dtype=getattr(torch, dtype), **arguments)
+
+
+def expected_batch(images, input="HWC", output="CHW", **arguments):
+    batch = np.stack([np.asarray(image) for image in images])
+    return reference.images(batch, input="N" + input, output="N" + output, **arguments)
+
+
+@st.composite
+def image_lists(draw):
+    """Images of one size, each with strides of its own, and the arguments that say so."""
+    input = draw(st.sampled_from(INPUTS))
+    size = st.one_of(st.integers(1, 5), st.integers(1, 60))
+    sizes = {"H": draw(size), "W": draw(size), "C": draw(st.integers(1, 6))}
+    shape = tuple(sizes[letter] for letter in input)
+    images = []
+    for _ in range(draw(st.integers(1, 4))):
+        kind = draw(st.sampled_from(KINDS))
+        images.append(as_kind(kind, draw(views(shape, mirrored=kind != "tensor"))))
+    arguments = {
+        "input": input,
+        "output": draw(st.sampled_from(OUTPUTS)),
+        "dtype": draw(st.sampled_from(DTYPES)),
+    }
+    if arguments["dtype"] != "uint8":
+        channels = sizes["C"] if "C" in input else 1
+        arguments["mean"] = [0.5 - 0.04 * c for c in range(channels)]
+        arguments["std"] = draw(st.sampled_from([0.25, None]))
+    return images, arguments
+
+
+@given(image_lists(), st.booleans())
+def test_any_images(isa, image_list, channels_last):
+    images, arguments = image_list
+    channels_last = channels_last and arguments["output"] == "CHW"
+    field = image_field(**arguments, channels_last=channels_last)
+    batch = pinfeed.Collate(field)(images)
+    assert batch.dtype == getattr(torch, arguments["dtype"])
+    assert_same_bits(batch, expected_batch(images, **arguments))
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    assert batch.is_contiguous(memory_format=memory_format)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    "view",
+    [np.s_[:], np.s_[3:-4, 5:-2], np.s_[:, ::-1], np.s_[..., ::-1], np.s_[::-1, ::-1, ::-1]],
+    ids=["plain", "crop", "mirrored", "BGR", "all reversed"],
+)
+def test_streaming(isa, view, output, dtype):
+    images = [random_array((601, 803, 3), seed=i)[view] for i in range(3)]
+    batch = pinfeed.Collate(image_field(dtype, MEAN, STD, output=output))(images)
+    constants = {} if dtype == "uint8" else {"mean": MEAN, "std": STD}
+    expected = expected_batch(images, output=output, dtype=dtype, **constants)
+    np.testing.assert_array_equal(bits(batch), bits(expected))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (9, 21), (33, 65)], ids=str)
+@pytest.mark.parametrize(
+    "view",
+    [np.s_[:], np.s_[:, ::-1], np.s_[..., ::-1], np.s_[:, ::-1, ::-1], np.s_[::2, ::-2]],
+    ids=["plain", "mirrored", "BGR", "mirrored BGR", "mirrored step"],
+)
+def test_pixels_in_any_order(isa, view, size, channels, dtype):
+    images = [random_array((*size, channels), seed=i)[view] for i in range(2)]
+    for layouts in ({"output": "CHW"}, {"output": "HWC"}):
+        batch = pinfeed.Collate(image_field(dtype, **layouts))(images)
+        assert_same_bits(batch, expected_batch(images, dtype=dtype, **layouts))
+
+
+def test_images_of_different_strides_and_kinds():
+    image = random_array((9, 21, 3))
+    planes = np.ascontiguousarray(image.transpose(2, 0, 1)).transpose(1, 2, 0)
+    images = [
+        image,
+        planes,
+        np.asfortranarray(image),
+        torch.from_numpy(image),
+        PIL.Image.fromarray(image),
+    ]
+    batch = pinfeed.Collate(pinfeed.Image(MEAN, STD))(images)
+    one = expected_batch([image], mean=MEAN, std=STD)
+    assert_same_bits(batch, np.repeat(one, len(images), axis=0))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "CMYK", "YCbCr", "LAB", "HSV"])
+def test_pil_modes(mode):
+    bands = len(PIL.Image.new(mode, (1, 1)).getbands())
+    arrays = [random_array((9, 21, bands), seed=i) for i in range(3)]
+    images = [PIL.Image.frombytes(mode, (21, 9), array.tobytes()) for array in arrays]
+    batch = pinfeed.Collate(pinfeed.Image(0.5, 0.25))(images)
+    assert_same_bits(batch, expected_batch(arrays, mean=0.5, std=0.25))
+
+
+def test_pil_grey():
+    arrays = [random_array((9, 21), seed=i) for i in range(3)]
+    images = [PIL.Image.fromarray(array) for array in arrays]
+    batch = pinfeed.Collate(pinfeed.Image(0.5, 0.25, input="HW"))(images)
+    assert_same_bits(batch, expected_batch(arrays, input="HW", mean=0.5, std=0.25))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("indices", [[0], [3, 1, 2, 6], [4, 5, 6, 0, 1, 1]], ids=str)
+@pytest.mark.parametrize("view", [np.s_[:], np.s_[::-1], np.s_[:, :, 1:]], ids=str)
+def test_rows_of_a_dataset(isa, view, indices, dtype):
+    images = random_array((7, 6, 10, 3))[view]
+    rows = pinfeed.ArrayDataset(images).__getitems__(indices)
+    for output in OUTPUTS:
+        batch = pinfeed.Collate(image_field(dtype, output=output))(rows)
+        expected = expected_batch([images[i] for i in indices], output=output, dtype=dtype)
+        assert_same_bits(batch, expected)
+
+
+def test_nested_leaves():
+    images = [random_array((4, 5, 3), seed=i) for i in range(3)]
+    samples = [{"views": (image, image[:, ::-1]), "label": i} for i, image in enumerate(images)]
+    collate = pinfeed.Collate({"views": (pinfeed.Image(MEAN, STD), pinfeed.Image(scale=1))})
+    batch = collate(samples)
+    assert_same_bits(batch["views"][0], expected_batch(images, mean=MEAN, std=STD))
+    mirrored = [image[:, ::-1] for image in images]
+    assert_same_bits(batch["views"][1], expected_batch(mirrored, scale=1))
+    assert batch["label"].tolist() == [0, 1, 2]
+
+
+def test_any_number_of_threads(num_threads):
+    images = [random_array((211, 307, 3), seed=i) for i in range(5)]
+    batch = pinfeed.Collate(pinfeed.Image(MEAN, STD))(images)
+    assert_same_bits(batch, expected_batch(images, mean=MEAN, std=STD))
+
+
+def test_pickled():
+    images = [random_array((4, 5, 3))]
+    field = pinfeed.Image(MEAN, STD, dtype=torch.float16, channels_last=True)
+    collate = pickle.loads(pickle.dumps(pinfeed.Collate(field)))
+    assert repr(collate.spec) == repr(field)
+    assert_same_bits(collate(images), expected_batch(images, mean=MEAN, std=STD, dtype="float16"))

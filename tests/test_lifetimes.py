@@ -1,0 +1,308 @@
+"""A batch that somebody holds, in whatever form, is never written again; others are reused."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import hashlib
+import pickle
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from samples import assert_same, run_python
+from torch.utils.data import DataLoader
+
+import pinfeed
+from pinfeed import _core
+
+BATCH, SHAPE = 16, (32, 32, 3)
+
+
+@pytest.fixture(scope="module")
+def dataset() -> pinfeed.ArrayDataset:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (200, *SHAPE), np.uint8)
+    return pinfeed.ArrayDataset({"image": images, "row": np.arange(len(images))})
+
+
+# 196 kB and 49 kB: a buffer of the pool, and one that is left to malloc.
+COLLATES = {
+    "Image": pinfeed.Collate({"image": pinfeed.Image(0.5, 0.25)}),
+    "channels_last": pinfeed.Collate({"image": pinfeed.Image(channels_last=True)}),
+    "small": pinfeed.Collate({"image": pinfeed.Image(dtype=torch.uint8)}),
+}
+
+
+@pytest.fixture(params=COLLATES)
+def batch_at(request: Any, dataset: pinfeed.ArrayDataset) -> Callable[[int], torch.Tensor]:
+    collate = COLLATES[request.param]
+    return lambda start: collate(dataset.__getitems__(range(start, start + BATCH)))["image"]
+
+
+def digest(array: Any) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+HOLDS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "batch": lambda batch: batch,
+    "slice": lambda batch: batch[3:5],
+    "one value": lambda batch: batch[-1, -1, -1, -1],
+    "permuted": lambda batch: batch.permute(0, 2, 3, 1),
+    "flattened": lambda batch: batch.flatten(),
+    "detached": lambda batch: batch.detach(),
+    "other dtype": lambda batch: batch.view(torch.uint8),
+    "NumPy view": lambda batch: batch.numpy(),
+    "slice of a NumPy view": lambda batch: batch.numpy()[2:, ::-1],
+    "NumPy view of a slice": lambda batch: batch[2].numpy(),
+    "np.asarray": np.asarray,
+    "DLPack": lambda batch: np.from_dlpack(batch),
+    "tensor of a NumPy view": lambda batch: torch.from_numpy(batch.numpy()),
+    "storage": lambda batch: batch.untyped_storage(),
+    "chunks": lambda batch: batch.unbind(),
+    "memoryview": lambda batch: memoryview(batch.numpy()),
+    "shallow copy": copy.copy,
+}
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+def test_what_is_held_survives_1000_batches(
+    hold: str, batch_at: Callable[[int], torch.Tensor]
+) -> None:
+    held = HOLDS[hold](batch_at(0))
+    parts = held if isinstance(held, tuple) else [held]
+    before = [digest(part) for part in parts]
+    for i in range(1000):
+        batch_at(1 + i % 100)
+    assert [digest(part) for part in parts] == before
+
+
+def test_holding_through_a_graph(dataset: pinfeed.ArrayDataset) -> None:
+    weight = torch.ones(3, requires_grad=True)
+    batch = COLLATES["Image"](dataset.__getitems__(range(BATCH)))["image"]
+    expected = batch.sum((0, 2, 3))
+    loss = (batch * weight[:, None, None]).sum()  # the graph is all that holds the batch now
+    del batch
+    for i in range(100):
+        COLLATES["Image"](dataset.__getitems__(range(i, i + BATCH)))
+    loss.backward()
+    torch.testing.assert_close(weight.grad, expected)
+
+
+def test_batches_of_a_loader_kept_in_a_list(dataset: pinfeed.ArrayDataset) -> None:
+    loader = DataLoader(dataset, BATCH, collate_fn=COLLATES["Image"])
+    kept, digests = [], []
+    for _ in range(20):
+        for batch in loader:
+            kept.append(batch)
+            digests.append(digest(batch["image"]))
+    assert [digest(batch["image"]) for batch in kept] == digests
+    assert len({batch["image"].data_ptr() for batch in kept}) == len(kept)
+
+
+def test_outputs_of_functions_are_kept_too(dataset: pinfeed.ArrayDataset) -> None:
+    images = np.stack([dataset[i]["image"] for i in range(BATCH)])
+    functions: list[Callable[[], Any]] = [
+        lambda: pinfeed.normalize(images, 0.5),
+        lambda: pinfeed.gather(images.astype(np.int64), [1, 2, 3]),
+        lambda: pinfeed.permute(images.astype(np.int64)),
+        lambda: pinfeed.normalize(torch.from_numpy(images), 0.5),
+    ]
+    held = [function()[1:, ::2] for function in functions]
+    before = [digest(array) for array in held]
+    for _ in range(100):
+        for function in functions:
+            function()[:] = 0
+    assert [digest(array) for array in held] == before
+
+
+def test_dropped_batches_are_reused(dataset: pinfeed.ArrayDataset) -> None:
+    rows = dataset.__getitems__(range(BATCH))
+    collate = COLLATES["Image"]
+    places = {collate(rows)["image"].data_ptr() for _ in range(5)}  # warm
+    before = _core.pool_stats()
+    places = {collate(rows)["image"].data_ptr() for _ in range(1000)}
+    after = _core.pool_stats()
+    assert len(places) == 1
+    assert after["reused_total"] - before["reused_total"] == 1000
+    assert after["mapped_total"] == before["mapped_total"]
+    assert after["live_bytes"] == before["live_bytes"]
+
+
+def test_a_loop_over_a_loader_needs_two_buffers(dataset: pinfeed.ArrayDataset) -> None:
+    gc.collect()
+    _core.trim_pool()
+    before = _core.pool_stats()
+    for _ in range(20):
+        for _batch in DataLoader(dataset, BATCH, drop_last=True, collate_fn=COLLATES["Image"]):
+            pass
+    after = _core.pool_stats()
+    assert after["mapped_total"] - before["mapped_total"] <= 2
+    assert after["reused_total"] - before["reused_total"] >= 20 * 12 - 2
+
+
+def test_idle_memory_is_bounded(dataset: pinfeed.ArrayDataset) -> None:
+    rows = dataset.__getitems__([i % 200 for i in range(1000)])  # 12 MB each
+    kept = [COLLATES["Image"](rows) for _ in range(8)]
+    peak = _core.pool_stats()["live_bytes"]
+    kept.clear()
+    assert _core.pool_stats()["idle_bytes"] <= peak
+    for _ in range(500):
+        COLLATES["Image"](dataset.__getitems__(range(BATCH)))
+    assert _core.pool_stats()["idle_bytes"] <= 32 << 20
+    _core.trim_pool()
+    assert _core.pool_stats()["idle_bytes"] == 0
+
+
+IDLE = """
+import time
+import numpy as np, pinfeed
+from pinfeed import _core
+
+_core.set_pool_idle_timeout(0.05)
+batch = pinfeed.normalize(np.ones((16, 64, 64, 3), np.uint8))
+del batch
+assert _core.pool_stats()["idle_bytes"] > 0
+deadline = time.monotonic() + 30
+while _core.pool_stats()["idle_bytes"] > 0:
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+"""
+
+
+def test_an_idle_pool_gives_its_memory_back() -> None:
+    run_python(IDLE)
+
+
+POISON = """
+import numpy as np, pinfeed
+from pinfeed import _core
+
+rows = pinfeed.ArrayDataset(np.arange(100_000).reshape(100, 1000))
+batch = pinfeed.Collate()(rows.__getitems__(range(100)))
+assert (batch.numpy() == rows._sources.array).all()
+"""
+
+
+def test_poisoned_buffers_are_filled_completely(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINFEED_DEBUG", "1")
+    run_python(POISON)
+
+
+def test_dropping_in_any_order(batch_at: Callable[[int], torch.Tensor]) -> None:
+    order = random.Random(0)
+    kept: list[tuple[torch.Tensor, str]] = []
+    for i in range(400):
+        batch = batch_at(i % 100)
+        kept.append((batch, digest(batch)))
+        if len(kept) > 12:
+            held, before = kept.pop(order.randrange(len(kept)))
+            assert digest(held) == before
+    assert all(digest(held) == before for held, before in kept)
+
+
+def test_dropping_in_other_threads(batch_at: Callable[[int], torch.Tensor]) -> None:
+    gc.collect()
+    live = _core.pool_stats()["live_buffers"]
+    with ThreadPoolExecutor(3) as threads:
+        for i in range(200):
+            batch = batch_at(i % 100)
+            threads.submit(digest, batch)
+            del batch
+    del threads
+    gc.collect()
+    assert _core.pool_stats()["live_buffers"] == live
+
+
+def test_buffers_outlive_their_thread(batch_at: Callable[[int], torch.Tensor]) -> None:
+    results: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: results.append(batch_at(5)))
+    thread.start()
+    thread.join(timeout=60)
+    for i in range(100):
+        batch_at(i)
+    assert digest(results[0]) == digest(batch_at(5))
+
+
+@pytest.mark.parametrize("native_threads", [1, 2])
+def test_threads_collate_at_the_same_time(
+    native_threads: int, dataset: pinfeed.ArrayDataset
+) -> None:
+    collate = COLLATES["Image"]
+    starts = [list(range(start, start + 100)) for start in range(0, 100, 7)]
+    expected = [digest(collate(dataset.__getitems__(rows))["image"]) for rows in starts]
+
+    def work(seed: int) -> int:
+        order = random.Random(seed)
+        held: list[tuple[torch.Tensor, int]] = []
+        wrong = 0
+        for _ in range(40):
+            i = order.randrange(len(starts))
+            held.append((collate(dataset.__getitems__(starts[i]))["image"], i))
+            if len(held) > 2:
+                batch, which = held.pop(0)
+                wrong += digest(batch) != expected[which]
+        return wrong
+
+    pinfeed.set_num_threads(native_threads)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            futures = [threads.submit(work, seed) for seed in range(4)]
+            assert [future.result(timeout=60) for future in futures] == [0] * 4
+    finally:
+        pinfeed.set_num_threads(None)
+
+
+def test_batches_copy_pickle_and_move_to_shared_memory(dataset: pinfeed.ArrayDataset) -> None:
+    batch = COLLATES["Image"](dataset.__getitems__(range(BATCH)))["image"]
+    assert_same(copy.deepcopy(batch), batch)
+    assert_same(pickle.loads(pickle.dumps(batch)), batch)
+    before = digest(batch)
+    batch.share_memory_()  # gives the pool's buffer up
+    assert batch.is_shared()
+    COLLATES["Image"](dataset.__getitems__(range(50, 50 + BATCH)))
+    assert digest(batch) == before
+
+
+def test_batches_can_grow(dataset: pinfeed.ArrayDataset) -> None:
+    batch = COLLATES["Image"](dataset.__getitems__(range(BATCH)))["image"]
+    larger = batch.clone()
+    with pytest.raises(RuntimeError, match="resiz"):
+        batch.resize_(BATCH * 2, 3, 32, 32)
+    assert_same(batch, larger)
+
+
+AT_EXIT = """
+import numpy as np, pinfeed, torch
+
+batch = pinfeed.Collate()([np.ones((100, 1000))] * 4)
+view = batch.numpy()[1:]
+class Holder: pass
+holder = Holder()
+holder.cycle, holder.view = holder, view
+pinfeed.set_num_threads(2)
+pinfeed.normalize(np.ones((64, 64, 64, 3), np.uint8))
+torch.kept = batch
+"""
+
+
+def test_batches_that_live_until_the_process_ends() -> None:
+    run_python(AT_EXIT)
+
+
+def test_source_arrays_are_not_held(dataset: pinfeed.ArrayDataset, tmp_path: Path) -> None:
+    import weakref
+
+    array = np.ones((4, 100, 100))
+    gone = weakref.ref(array)
+    batch = pinfeed.Collate()(list(array))
+    del array
+    gc.collect()
+    assert gone() is None
+    assert batch.sum() == 40_000
