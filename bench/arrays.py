@@ -5,6 +5,7 @@ import ctypes
 import numpy as np
 import torch
 
+import pinfeed
 from pinfeed.bench.harness import Role, Way, Workload
 
 
@@ -36,8 +37,6 @@ def permute(name: str, source: str, target: str) -> Workload:
     expected = tensor.permute(order).contiguous()
 
     def pinfeed_permute():
-        import pinfeed
-
         return lambda: pinfeed.permute(tensor, source, target, out=out)
 
     def copyto():
@@ -87,8 +86,6 @@ def gather(name: str, rows: int, columns: int, dtype: type, count: int) -> Workl
         return run
 
     def pinfeed_gather():
-        import pinfeed
-
         return lambda: pinfeed.gather(tensor, index_tensor, out=out)
 
     ways = [

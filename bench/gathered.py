@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+import pinfeed
 from bench.peers.torchvision import transforms
 from pinfeed.bench.harness import Role, Way, Workload
 from pinfeed.bench.images import MEAN, STD, ImageBatch, fill_ways
@@ -37,15 +38,11 @@ class GatheredBatch(ImageBatch):
 
 def _pinfeed_ways(batch: GatheredBatch) -> list[Way]:
     def collate():
-        import pinfeed
-
         dataset = pinfeed.ArrayDataset(batch.array)
         collate_fn = pinfeed.Collate(pinfeed.Image(MEAN, STD))
         return lambda: collate_fn(dataset.__getitems__(batch.list))
 
     def functions():
-        import pinfeed
-
         rows = torch.zeros_like(batch.tensor)
 
         def run():

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+import pinfeed
 from bench import peers
 from pinfeed.bench.harness import Role, Way, Workload
 from pinfeed.bench.images import (
@@ -55,8 +56,6 @@ def _forced(way: Way, isa: str) -> Way:
     """Let a way run on one instruction set alone."""
 
     def build():
-        import pinfeed
-
         run = way.build()
 
         def forced():
@@ -85,8 +84,6 @@ def threads(name: str, *sizes: int) -> Workload:
         def set_threads() -> None:
             torch.set_num_threads(count)
             if way.role is Role.PINFEED:
-                import pinfeed
-
                 pinfeed.set_num_threads(count)
 
         name = f"{way.name}, {count} thread{'s' if count > 1 else ''}"

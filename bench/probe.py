@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+import pinfeed
 from pinfeed.bench.images import MEAN, STD, ImageBatch, numpy_ways, torch_ways
 
 
@@ -22,8 +23,6 @@ def make_way(key: str, batch: ImageBatch) -> Callable[[], object]:
         return torch_ways(batch)[key == "torch"].build()
     if key == "numpy":
         return numpy_ways(batch)[1].build()
-
-    import pinfeed
 
     pinfeed.set_num_threads(1)
     if key == "collate":

@@ -57,20 +57,17 @@ def faster_than(workload: str, *words: str) -> Callable[[Results], float]:
 
 
 def fastest_peer(workload: str, prefix: str = "") -> Callable[[Results], float]:
-    """How many times pinfeed's time the fastest peer takes (whose name starts with `prefix`)."""
+    """The fastest peer (whose name starts with `prefix`) in times of pinfeed's fastest form."""
 
     def value(results: Results) -> float:
-        ratios = [
-            way["to_pinfeed"]["median"]
-            for way in _ways(results, workload)
-            if way["role"] == "peer"
-            and way["status"] == "ok"
-            and way["to_pinfeed"]
-            and way["name"].startswith(prefix)
-        ]
-        if not ratios:
+        ratios: dict[str, list[float]] = {"peer": [], "pinfeed": []}
+        for way in _ways(results, workload):
+            chosen = way["role"] == "pinfeed" or way["name"].startswith(prefix)
+            if chosen and way["role"] in ratios and way.get("to_pinfeed"):
+                ratios[way["role"]].append(way["to_pinfeed"]["median"])
+        if not all(ratios.values()):
             raise NotMeasured(f"{workload}: no peer, or pinfeed itself, was measured")
-        return min(ratios)
+        return min(ratios["peer"]) / min(ratios["pinfeed"])
 
     return value
 

@@ -10,8 +10,13 @@ from pinfeed.bench.images import ImageBatch, normalize_table
 def _compile():
     import numba
 
+    threads = torch.get_num_threads()
+    # Its OpenMP layer would share torch's library, and each would tear down the other's threads:
+    # compiled graphs then took 300 times as long.
+    numba.config.THREADING_LAYER = "workqueue"
+
     # FFCV compiles for three channels as well; written out, the channels need no inner loop.
-    @numba.njit(parallel=True, boundscheck=False)
+    @numba.njit(parallel=threads > 1, boundscheck=False)
     def look_up(images, table, out):
         for sample in numba.prange(images.shape[0]):
             for row in range(images.shape[1]):
@@ -20,7 +25,7 @@ def _compile():
                     out[sample, row, column, 1] = table[1, images[sample, row, column, 1]]
                     out[sample, row, column, 2] = table[2, images[sample, row, column, 2]]
 
-    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
     return look_up
 
 

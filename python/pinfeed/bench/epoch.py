@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+import pinfeed
 from pinfeed.bench.harness import Role, Way, Workload
 from pinfeed.bench.images import MEAN, STD, largest_difference, normalize_table
 
@@ -111,8 +112,6 @@ def _limit_ways(epoch: Epoch) -> list[Way]:
 
 def _pinfeed_way(epoch: Epoch) -> Way:
     def build() -> Callable[[], Batches]:
-        import pinfeed
-
         dataset = pinfeed.ArrayDataset((epoch.images, epoch.labels))
         collate = pinfeed.Collate((pinfeed.Image(MEAN, STD), pinfeed.Stack()))
         loader = epoch.loader(dataset, collate)

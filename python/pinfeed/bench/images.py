@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import pinfeed
 from pinfeed.bench.harness import Role, Way, Workload
 
 MEAN = (0.485, 0.456, 0.406)
@@ -130,22 +131,26 @@ def fill_ways(out: torch.Tensor) -> list[Way]:
 
 
 def pinfeed_ways(batch: ImageBatch) -> list[Way]:
-    """Return `pinfeed.normalize`, into a buffer of the caller and into one of its pool."""
+    """Return `pinfeed.normalize` into a buffer of the caller and of its pool, and of ndarrays."""
+    layouts: dict[str, Any] = {"input": batch.input, "output": batch.output, "dtype": batch.dtype}
 
-    def normalize(**keywords: Any) -> Callable[[], Any]:
-        import pinfeed
+    def into_out() -> Callable[[], Any]:
+        return lambda: pinfeed.normalize(batch.tensor, MEAN, STD, out=batch.out, **layouts)
 
-        layouts: dict[str, Any] = {
-            "input": batch.input,
-            "output": batch.output,
-            "dtype": batch.dtype,
-        }
-        return lambda: pinfeed.normalize(batch.tensor, MEAN, STD, **layouts, **keywords)
+    def pooled() -> Callable[[], Any]:
+        return lambda: pinfeed.normalize(batch.tensor, MEAN, STD, **layouts)
 
-    return [
-        Way("**pinfeed** `normalize(out=)`", lambda: normalize(out=batch.out), Role.PINFEED),
-        Way("**pinfeed** `normalize`, pooled", normalize, Role.PINFEED),
+    def arrays() -> Callable[[], Any]:
+        out = batch.out.numpy()
+        return lambda: pinfeed.normalize(batch.images, MEAN, STD, out=out, **layouts)
+
+    ways = [
+        Way("**pinfeed** `normalize(out=)`", into_out, Role.PINFEED),
+        Way("**pinfeed** `normalize`, pooled", pooled, Role.PINFEED),
     ]
+    if batch.dtype != torch.bfloat16:  # NumPy has no such type
+        ways.append(Way("**pinfeed** `normalize(out=)` of ndarrays", arrays, Role.PINFEED))
+    return ways
 
 
 def torch_ways(batch: ImageBatch) -> list[Way]:
