@@ -1,5 +1,6 @@
 """The demo: where patches are cut, what the report says, and one quick run of the whole command."""
 
+import io
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import torch
 from PIL import Image
 
 from pinfeed.demo.agreement import BatchAgreement, compare_batches
-from pinfeed.demo.extra import import_extra
+from pinfeed.demo.extra import import_demo_extra
 from pinfeed.demo.feeds import FEEDS, stock_loader
 from pinfeed.demo.patches import (
     COLUMNS,
@@ -22,6 +23,7 @@ from pinfeed.demo.patches import (
     save_patches,
     training_tops,
 )
+from pinfeed.demo.progress import Progress
 from pinfeed.demo.report import format_table, format_verdicts
 from pinfeed.demo.training import Run, peak_resident_bytes
 
@@ -109,7 +111,6 @@ def patch_files(photos, tmp_path):
 
 
 def test_feeds_give_the_same_batches(patch_files):
-    pytest.importorskip("tqdm", reason="the demo extra is not installed")
     agreement = compare_batches(patch_files)
     assert agreement.holds
     assert agreement.batches == 3
@@ -117,8 +118,6 @@ def test_feeds_give_the_same_batches(patch_files):
 
 @pytest.mark.parametrize("pixel", [1e-5, float("nan")])
 def test_one_wrong_pixel_is_seen(patch_files, monkeypatch, pixel):
-    pytest.importorskip("tqdm", reason="the demo extra is not installed")
-
     def spoiled_collate(samples):
         batch = torch.utils.data.default_collate(samples)
         batch["image"][-1, -1, -1, -1] += pixel
@@ -169,16 +168,27 @@ def test_peak_memory_follows_an_allocation():
     del block
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_full_bar_is_written_once(monkeypatch, terminal):
+    log = io.StringIO()
+    log.isatty = lambda: terminal
+    monkeypatch.setattr(sys, "stderr", log)
+    with Progress("reading", total=2, unit="file") as bar:
+        bar.advance()
+        bar.advance("done")
+    assert log.getvalue().count("100%") == 1
+    assert ("\r" in log.getvalue()) == terminal
+    assert log.getvalue().endswith("\n")
+
+
 def test_missing_extra_says_what_to_install(monkeypatch):
     # None in sys.modules makes the import system report the module as missing.
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    with pytest.raises(ImportError, match=r"needs tqdm.*pip install pinfeed\[demo\]"):
-        import_extra("tqdm")
+    with pytest.raises(ImportError, match=r"tqdm is not installed: pip install pinfeed\[demo\]"):
+        import_demo_extra("tqdm")
 
 
 def test_quick_run_verifies_and_reports(tmp_path):
-    for module in ("matplotlib", "sklearn", "tqdm"):
-        pytest.importorskip(module, reason="the demo extra is not installed")
     done = subprocess.run(
         [sys.executable, "-m", "pinfeed", "demo", "--quick", "--out", str(tmp_path)],
         capture_output=True,

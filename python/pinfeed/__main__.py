@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+from pinfeed.extras import MissingExtraError
+
 _USAGE = """usage: python -m pinfeed COMMAND [options]
 
   info    versions, instruction sets, threads, what accelerator there is
@@ -26,7 +28,11 @@ def main(arguments: list[str]) -> int:
         print(f"pinfeed: no command {command!r}; there are {', '.join(_COMMANDS)}", file=sys.stderr)
         return 2
     # Imported on use: the demo and the bench bring libraries that a training job has no need of.
-    status: int = importlib.import_module(f"pinfeed.{command}").main(options)
+    try:
+        status: int = importlib.import_module(f"pinfeed.{command}").main(options)
+    except MissingExtraError as error:
+        print(f"pinfeed {command}: {error}", file=sys.stderr)
+        return 1
     return status
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pinfeed.demo.extra import import_extra
+from pinfeed.demo.extra import import_demo_extra
 
 PATCH_SIZE = 64
 COLUMNS = 4
@@ -35,7 +35,7 @@ class PatchFiles:
 
 def load_photos() -> list[NDArray[np.uint8]]:
     """Loads the photographs that scikit-learn ships, each uint8 (427, 640, 3)."""
-    return list(import_extra("sklearn.datasets").load_sample_images().images)
+    return list(import_demo_extra("sklearn.datasets").load_sample_images().images)
 
 
 def training_tops(height: int, size: int = PATCH_SIZE, band: range = HELD_OUT_ROWS) -> list[int]:

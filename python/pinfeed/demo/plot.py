@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pinfeed.demo.extra import import_extra
+from pinfeed.demo.extra import import_demo_extra
 from pinfeed.demo.patches import COLUMNS, HELD_OUT_ROWS, PATCH_SIZE
 from pinfeed.demo.report import waiting_share
 from pinfeed.demo.training import Run
@@ -31,7 +31,7 @@ def save_plot(
         runs: The runs to compare.
     """
     # The figure is made without pyplot: no window system is asked for, no global state is left.
-    figure = import_extra("matplotlib.figure").Figure(figsize=(12, 8.6), layout="constrained")
+    figure = import_demo_extra("matplotlib.figure").Figure(figsize=(12, 8.6), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(1.0, 1.05))
     photo_axes = top.subplots(1, len(photos))
     for number, (axes, photo) in enumerate(zip(photo_axes, photos, strict=True)):
@@ -49,7 +49,7 @@ def _draw_photo(
     axes: Any, photo: NDArray[np.uint8], number: int, positions: NDArray[np.int64]
 ) -> None:
     height, width = photo.shape[:2]
-    rectangle = import_extra("matplotlib.patches").Rectangle
+    rectangle = import_demo_extra("matplotlib.patches").Rectangle
     axes.imshow(photo)
     for column in range(COLUMNS):
         middle = (column + 0.5) * width / COLUMNS

@@ -4,7 +4,7 @@ import sys
 import time
 from typing import Self
 
-from pinfeed.demo.extra import import_extra
+from pinfeed.demo.extra import import_demo_extra
 
 
 class Progress:
@@ -21,8 +21,10 @@ class Progress:
 
     def __init__(self, name: str, total: int, unit: str) -> None:
         """Shows an empty bar."""
-        self._tqdm = import_extra("tqdm").tqdm
+        self._tqdm = import_demo_extra("tqdm").tqdm
         self._bar = self._tqdm(desc=name, total=total, unit=unit, disable=None)
+        # Asked now, because close() disables a live bar too.
+        self._live = not self._bar.disable
         self._name, self._total, self._unit = name, total, unit
         self._note = ""
         self._start = time.perf_counter()
@@ -34,7 +36,7 @@ class Progress:
     def __exit__(self, error_type: object, *_: object) -> None:
         """Ends the line of the bar; in a log, writes it, unless the block failed."""
         self._bar.close()
-        if self._bar.disable and error_type is None:
+        if not self._live and error_type is None:
             line = self._tqdm.format_meter(
                 self._total,
                 self._total,

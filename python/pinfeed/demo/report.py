@@ -26,8 +26,8 @@ def format_table(stock: Run, pinfeed: Run) -> str:
     data = [statistics.median(run.data_seconds) for run in (stock, pinfeed)]
     rate = [_images_per_second(run) for run in (stock, pinfeed)]
 
-    def row(name: str, cells: list[str], ratio: str = "") -> tuple[str, str, str, str]:
-        return name, cells[0], cells[1], ratio
+    def row(name: str, cells: list[str], speed_up: str = "") -> tuple[str, str, str, str]:
+        return name, cells[0], cells[1], speed_up
 
     def shares(values: list[float]) -> list[str]:
         return [f"{value:.1%}" for value in values]
@@ -35,21 +35,21 @@ def format_table(stock: Run, pinfeed: Run) -> str:
     runs = (stock, pinfeed)
     return _align(
         [
-            row("", [run.feed for run in runs], "ratio"),
+            row("", [run.feed for run in runs], "speed-up"),
             row(
                 "data time per epoch",
                 [f"{seconds * 1e3:,.0f} ms" for seconds in data],
-                f"{data[0] / data[1]:.1f} x less",
+                f"{data[0] / data[1]:.1f} x",
             ),
             row(
                 "images/s from the loader",
                 [f"{stock.images / seconds:,.0f}" for seconds in data],
-                f"{data[0] / data[1]:.1f} x more",
+                f"{data[0] / data[1]:.1f} x",
             ),
             row(
                 "images/s in training",
                 [f"{images:,.0f}" for images in rate],
-                f"{rate[1] / rate[0]:.1f} x more",
+                f"{rate[1] / rate[0]:.1f} x",
             ),
             row("share of the step waiting for data", shares([waiting_share(run) for run in runs])),
             row(
