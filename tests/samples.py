@@ -49,7 +49,7 @@ class Bag(Mapping[str, Any]):
         return len(self._items)
 
 
-class TaggedDict(dict):  # type: ignore[type-arg]
+class TaggedDict(dict):
     """A dict that carries something more, which a batch must keep."""
 
     tag = "none"
@@ -67,8 +67,11 @@ class Couple(Sequence[Any]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __repr__(self) -> str:
+        return f"Couple({self._items})"
 
-class TupleOfTwo(tuple):  # type: ignore[type-arg]
+
+class TupleOfTwo(tuple):
     """A tuple without names of its own type."""
 
     __slots__ = ()

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from samples import STRUCTURES, Point, assert_same, run_python
 from torch.utils.data import DataLoader, Subset, default_collate
 
 import pinfeed
+from samples import STRUCTURES, Point, assert_same, run_python
 
 # torch says once per process that it can't mark a tensor over a read-only array as such.
 ignore_read_only = pytest.mark.filterwarnings("ignore:The given NumPy array is not writ")
@@ -273,6 +273,23 @@ def test_changes_of_a_private_map_travel(tmp_path: Path) -> None:
     source[3] = -1
     copy = pickle.loads(pickle.dumps(pinfeed.ArrayDataset(source)))
     np.testing.assert_array_equal(copy[3], np.full((4, 3), -1))
+
+
+def test_relative_paths_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(npy(tmp_path, values()).parent)
+    data = pickle.dumps(pinfeed.ArrayDataset("values.npy"))
+    monkeypatch.chdir("/")
+    np.testing.assert_array_equal(pickle.loads(data)[3], values()[3])
+
+
+def test_a_deleted_file_stays_open_but_does_not_travel(tmp_path: Path) -> None:
+    path = npy(tmp_path, values())
+    dataset = pinfeed.ArrayDataset(path)
+    data = pickle.dumps(dataset)
+    path.unlink()
+    np.testing.assert_array_equal(dataset[3], values()[3])
+    with pytest.raises(FileNotFoundError, match=r"values\.npy"):
+        pickle.loads(data)
 
 
 def sparse_npy(path: Path, shape: tuple[int, ...]) -> Path:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from samples import Bag, Couple, FrozenRecord, Point, Record, run_python
 
 import pinfeed
 from pinfeed import Collate, Image, Keep, Stack
+from samples import Bag, Couple, FrozenRecord, Point, Record, run_python
 
 LARGE = (200, 500)
 

@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import default_collate
+
+import pinfeed
+from pinfeed import Collate, Image, Keep, Stack
 from samples import (
     STRUCTURES,
     Bag,
@@ -20,10 +24,6 @@ from samples import (
     random_array,
     random_tensor,
 )
-from torch.utils.data import default_collate
-
-import pinfeed
-from pinfeed import Collate, Image, Keep, Stack
 
 COUNT = 6
 TORCH_DTYPES = [torch.uint8, torch.int64, torch.float32, torch.float16, torch.bfloat16, torch.bool]

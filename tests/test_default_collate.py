@@ -12,6 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+import pinfeed
 from samples import (
     Bag,
     Couple,
@@ -23,10 +27,6 @@ from samples import (
     random_tensor,
     tagged,
 )
-from torch.utils.data import default_collate
-from torch.utils.data._utils.collate import default_collate_fn_map
-
-import pinfeed
 
 collate = pinfeed.Collate()
 
@@ -280,7 +280,7 @@ def test_what_torch_refuses(sample: Any, nest: Callable[[Any], Any]) -> None:
 
 
 def test_a_mapping_that_only_its_class_can_make() -> None:
-    class Fussy(dict):  # type: ignore[type-arg]
+    class Fussy(dict):
         def __init__(self, *, size: int) -> None:
             super().__init__(size=size)
 
@@ -309,7 +309,7 @@ class LongText(Text):
     pass
 
 
-class Boxes(list):  # type: ignore[type-arg]
+class Boxes(list):
     pass
 
 

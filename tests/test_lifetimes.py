@@ -8,19 +8,19 @@ import hashlib
 import pickle
 import random
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from samples import assert_same, run_python
 from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import _core
+from samples import assert_same, run_python
 
 BATCH, SHAPE = 16, (32, 32, 3)
 
@@ -57,14 +57,13 @@ HOLDS: dict[str, Callable[[torch.Tensor], Any]] = {
     "permuted": lambda batch: batch.permute(0, 2, 3, 1),
     "flattened": lambda batch: batch.flatten(),
     "detached": lambda batch: batch.detach(),
-    "other dtype": lambda batch: batch.view(torch.uint8),
+    "other dtype": lambda batch: batch.view({1: torch.int8, 4: torch.int32}[batch.itemsize]),
     "NumPy view": lambda batch: batch.numpy(),
     "slice of a NumPy view": lambda batch: batch.numpy()[2:, ::-1],
     "NumPy view of a slice": lambda batch: batch[2].numpy(),
     "np.asarray": np.asarray,
     "DLPack": lambda batch: np.from_dlpack(batch),
     "tensor of a NumPy view": lambda batch: torch.from_numpy(batch.numpy()),
-    "storage": lambda batch: batch.untyped_storage(),
     "chunks": lambda batch: batch.unbind(),
     "memoryview": lambda batch: memoryview(batch.numpy()),
     "shallow copy": copy.copy,
@@ -270,14 +269,6 @@ def test_batches_copy_pickle_and_move_to_shared_memory(dataset: pinfeed.ArrayDat
     assert digest(batch) == before
 
 
-def test_batches_can_grow(dataset: pinfeed.ArrayDataset) -> None:
-    batch = COLLATES["Image"](dataset.__getitems__(range(BATCH)))["image"]
-    larger = batch.clone()
-    with pytest.raises(RuntimeError, match="resiz"):
-        batch.resize_(BATCH * 2, 3, 32, 32)
-    assert_same(batch, larger)
-
-
 AT_EXIT = """
 import numpy as np, pinfeed, torch
 
@@ -296,9 +287,7 @@ def test_batches_that_live_until_the_process_ends() -> None:
     run_python(AT_EXIT)
 
 
-def test_source_arrays_are_not_held(dataset: pinfeed.ArrayDataset, tmp_path: Path) -> None:
-    import weakref
-
+def test_source_arrays_are_not_held() -> None:
     array = np.ones((4, 100, 100))
     gone = weakref.ref(array)
     batch = pinfeed.Collate()(list(array))

@@ -241,6 +241,8 @@ def test_any_number_of_threads(num_threads, dtype):
         (0.5, (0.25, 0.25, 0.25)),
         (np.full(3, 0.5, np.float32), np.full(3, 0.25)),
         (torch.tensor([0.5, 0.5, 0.5]), torch.tensor(0.25)),
+        (torch.tensor([0.5], dtype=torch.bfloat16).expand(3), torch.tensor(0.25)),
+        (torch.full((3,), 0.5, requires_grad=True), 0.25),
         (np.array(0.5), [np.float32(0.25)] * 3),
     ],
     ids=repr,
@@ -266,3 +268,9 @@ def test_forms_of_dtype(dtype):
     assert_same_bits(
         pinfeed.normalize(images, dtype=dtype), reference.images(images, dtype="float16")
     )
+
+
+def test_bfloat16_by_name():
+    images = random_array((2, 4, 5, 3))
+    result = pinfeed.normalize(torch.from_numpy(images), dtype="bfloat16")
+    assert_same_bits(result, reference.images(images, dtype="bfloat16"))

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch.utils.data._utils.collate import default_collate_fn_map
-
 from pinfeed.dataset import Rows
 from pinfeed.fields import Field, Stack
+from pinfeed.fields.stack import is_taught_to_torch
 from pinfeed.sources import Source
 from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
 
 _STACK = Stack()
-_KNOWN_TO_TORCH = frozenset(default_collate_fn_map)
 
 
 class Collate:
@@ -104,7 +102,7 @@ def _child_specs(spec: Any, node: Any, path: str) -> list[Any]:
 
 def _collated(node: Any, values: list[Any]) -> Any:
     # default_collate makes lists of plain tuples, and code in the wild relies on it.
-    return values if type(node) is tuple else rebuild(node, values)
+    return values if isinstance(node, tuple) and not is_namedtuple(node) else rebuild(node, values)
 
 
 def _collate_rows(spec: Any, sources: Any, rows: Rows, path: str) -> Any:
@@ -121,11 +119,11 @@ def _collate_rows(spec: Any, sources: Any, rows: Rows, path: str) -> Any:
     return _collated(sources, values)
 
 
-def _collate_samples(spec: Any, samples: list[Any], path: str) -> Any:
+def _collate_samples(spec: Any, samples: Sequence[Any], path: str) -> Any:
     if isinstance(spec, Field):
         return spec.collate(samples, _name(path))
     first = samples[0]
-    if not is_container(first) or _registered_by_user(type(first)):
+    if not is_container(first) or is_taught_to_torch(first):
         return _as_field(spec, path).collate(samples, _name(path))
     specs = _child_specs(spec, first, path)
     steps = [step for step, _ in children(first)]
@@ -148,12 +146,7 @@ def _as_field(spec: Any, path: str) -> Field:
     )
 
 
-def _registered_by_user(sample_type: type) -> bool:
-    """Whether torch's default_collate was taught this type."""
-    return sample_type in default_collate_fn_map and sample_type not in _KNOWN_TO_TORCH
-
-
-def _columns(samples: list[Any], path: str) -> list[list[Any]]:
+def _columns(samples: Sequence[Any], path: str) -> list[Sequence[Any]]:
     """For each child of the samples' containers, that child of every sample."""
     first = samples[0]
     if isinstance(first, Mapping):
@@ -170,7 +163,7 @@ def _columns(samples: list[Any], path: str) -> list[list[Any]]:
         for position, sample in enumerate(samples):
             if type(sample) is not type(first):
                 raise _differs(path, position, first, sample)
-        rows = [[child for _, child in children(sample)] for sample in samples]
+        rows: Sequence[Any] = [[child for _, child in children(sample)] for sample in samples]
     else:
         for position, sample in enumerate(samples):
             if not isinstance(sample, Sequence) or isinstance(sample, str | bytes):
@@ -181,7 +174,7 @@ def _columns(samples: list[Any], path: str) -> list[list[Any]]:
                     f"as in sample 0, got {len(sample)}"
                 )
         rows = samples
-    return [list(column) for column in zip(*rows, strict=True)]
+    return list(zip(*rows, strict=True))
 
 
 def _differs(path: str, position: int, first: Any, sample: Any) -> ValueError:

@@ -29,7 +29,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     Samples are views: of an ndarray or a file NumPy views, read-only where the array is; of a
     tensor tensor views (NumPy has no bfloat16); of a 1-D array NumPy scalars. The dataset pickles
-    small where it can: an array that lies in a file travels as the file's path.
+    small where it can: an array that lies in a file travels as the file's path. One thing torch's
+    own ``default_collate`` can't take is a dataset of a single bare tensor, since ``torch.stack``
+    wants a list; put the tensor in a tuple for it.
 
     Raises:
         TypeError: A leaf is no array, or its dtype is not numeric or byte-swapped.

@@ -12,6 +12,7 @@ from pinfeed import _core
 from pinfeed.dtypes import dtype_name
 from pinfeed.normalization import DEFAULT_SCALE, PerChannel, normalization
 from pinfeed.runtime import get_num_threads
+from pinfeed.sources import check_mapped
 
 Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 
@@ -173,6 +174,7 @@ def _array(array: Any, name: str) -> Any:
         raise TypeError(
             f"{name}: expected a NumPy array or a torch tensor, got {type(array).__name__}"
         )
+    check_mapped((array,))
     return array
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from mmap import ALLOCATIONGRANULARITY
 from typing import Any
 
@@ -112,33 +113,48 @@ class MappedFile:
 
     def check(self) -> None:
         """Raises OSError if the file became shorter than the array."""
-        size = self._mapping.size()
-        if size < self._end:
-            raise OSError(
-                f"{self.path}: the file was cut short: it has {size} bytes, "
-                f"the array in it ends at byte {self._end}"
-            )
+        _require_size(self.path, self._mapping.size(), self._end)
 
     def __getstate__(self) -> tuple[Any, ...]:
         array = self.array
-        return (self.path, self.mode, self.offset, array.dtype, array.shape, array.strides)
+        mode = self.mode if array.flags.writeable else "r"
+        return (self.path, mode, self.offset, array.dtype, array.shape, array.strides)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         path, mode, offset, dtype, shape, strides = state
         first = offset - _bytes_before(shape, strides)
-        size = os.path.getsize(path)
         end = offset + _bytes_after_first(shape, strides, dtype.itemsize)
-        if size < end:
-            raise OSError(
-                f"{path}: the file was cut short: it has {size} bytes, "
-                f"the array in it ends at byte {end}"
-            )
+        _require_size(path, os.path.getsize(path), end)
         # "w+" would empty the file.
         mapped = np.memmap(
             path, np.uint8, "r" if mode == "r" else "r+", offset=first, shape=(end - first,)
         )
         array = np.ndarray(shape, dtype, mapped, offset - first, strides)
-        self.__init__(path, mode, offset, array, mapped._mmap)  # type: ignore[misc]
+        self.__init__(path, mode, offset, array, mapped._mmap)  # type: ignore[misc, attr-defined]
+
+
+def check_mapped(arrays: Sequence[Any]) -> None:
+    """Raises OSError if the file under one of these memmaps was cut short since it was opened.
+
+    Looks at the rest only if the first is a memmap: views of a memmap usually come together.
+    """
+    if not isinstance(arrays[0], np.memmap):
+        return
+    checked = set()
+    for array in arrays:
+        mapping = getattr(array, "_mmap", None) if isinstance(array, np.memmap) else None
+        if mapping is not None and id(mapping) not in checked:
+            checked.add(id(mapping))
+            start = array.offset - array.offset % ALLOCATIONGRANULARITY
+            _require_size(array.filename, mapping.size(), start + len(mapping))
+
+
+def _require_size(path: Any, size: int, end: int) -> None:
+    if size < end:
+        raise OSError(
+            f"{path}: the file was cut short: it has {size} bytes, "
+            f"the array in it ends at byte {end}"
+        )
 
 
 def _bytes_before(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
@@ -157,7 +173,7 @@ def _bytes_after(array: npt.NDArray[Any]) -> int:
 
 def _open_npy(path: str, name: str) -> npt.NDArray[Any]:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+        return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{name}: {path} is no complete .npy file of numbers: {error}") from error
 
@@ -173,8 +189,11 @@ def _check_tensor(tensor: torch.Tensor, name: str) -> None:
 
 
 def _check_ndarray(array: npt.NDArray[Any], name: str) -> None:
-    if array.dtype.kind not in "biufc":
-        raise TypeError(f"{name}: expected a numeric or bool dtype, got {array.dtype}")
+    wide = {"f": 8, "c": 16}.get(array.dtype.kind, 8)  # np.longdouble is wider, torch has no such
+    if array.dtype.kind not in "biufc" or array.dtype.itemsize > wide:
+        raise TypeError(
+            f"{name}: expected a bool or numeric dtype that torch has, got {array.dtype}"
+        )
     if not array.dtype.isnative:
         raise TypeError(
             f"{name}: expected the machine's byte order, got dtype {array.dtype.str}; "

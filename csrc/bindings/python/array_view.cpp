@@ -2,6 +2,8 @@
 
 #include <pybind11/numpy.h>
 
+#include <algorithm>
+
 #include "bindings/python/torch_exchange.h"
 
 namespace py = pybind11;
@@ -25,7 +27,8 @@ DType dtype_of(const py::array& array, const Subject& subject) {
                          std::string(py::str(dtype)) +
                          "; convert with a.astype(a.dtype.newbyteorder('='))");
   }
-  const auto bits = static_cast<std::uint8_t>(dtype.itemsize() * 8);
+  const auto bits =
+      static_cast<std::uint8_t>(std::min<py::ssize_t>(dtype.itemsize() * 8, UINT8_MAX));
   switch (dtype.kind()) {
     case 'b':
       return {TypeCode::boolean, bits};
@@ -34,14 +37,15 @@ DType dtype_of(const py::array& array, const Subject& subject) {
     case 'i':
       return {TypeCode::signed_int, bits};
     case 'f':
-      return {TypeCode::floating, bits};
+      if (bits <= 64) return {TypeCode::floating, bits};
+      break;
     case 'c':
-      if (dtype.itemsize() <= 16) return {TypeCode::complex, bits};
+      if (bits <= 128) return {TypeCode::complex, bits};
       break;
     default:
       break;
   }
-  throw py::type_error(subject.text() + ": expected a numeric or bool dtype, got dtype " +
+  throw py::type_error(subject.text() + ": expected a bool or numeric dtype that torch has, got " +
                        std::string(py::str(dtype)));
 }
 
@@ -73,8 +77,9 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
   try {
     tensor = look_at_tensor(object);
   } catch (py::error_already_set& error) {
+    const std::string reason = py::str(error.value());  // torch appends a C++ stack to some
     throw py::type_error(subject.text() + ": expected a dense tensor on the CPU: " +
-                         std::string(py::str(error.value())));
+                         reason.substr(0, reason.find('\n')));
   }
   if (tensor.device.type != dlpack::kCpu && tensor.device.type != dlpack::kCudaHost) {
     throw py::type_error(subject.text() + ": expected a tensor on the CPU, got one on " +
@@ -91,7 +96,7 @@ ArrayView view_tensor(py::handle object, const Subject& subject) {
   const DType dtype{static_cast<TypeCode>(tensor.type.code), tensor.type.bits};
   if (tensor.type.lanes != 1 || tensor.type.code > static_cast<std::uint8_t>(TypeCode::boolean) ||
       dtype.bits < 8) {
-    throw py::type_error(subject.text() + ": expected a numeric or bool dtype, got " +
+    throw py::type_error(subject.text() + ": expected a bool or numeric dtype, got " +
                          std::string(py::str(object.attr("dtype"))));
   }
   if (has_mark(object, is_neg) || (dtype.code == TypeCode::complex && has_mark(object, is_conj))) {

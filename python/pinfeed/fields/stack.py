@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from pinfeed import _core
 from pinfeed.fields.field import Field
 from pinfeed.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources import Source
+from pinfeed.sources import Source, check_mapped
 
 _POOLED_BYTES = 64 * 1024  # requests below this are malloc's business
 
@@ -42,14 +43,19 @@ class Stack(Field):
     def collate(self, samples: Sequence[Any], name: str) -> Any:
         """See `Field.collate`: shape (B, *sample.shape)."""
         first = samples[0]
-        if isinstance(first, np.ndarray) or _is_worth_stacking(first, samples):
-            return self._stack(list(samples), None, name)
+        refusal: Exception | None = None
+        if _is_worth_stacking(first, samples):
+            check_mapped(samples)
+            try:
+                return self._stack(samples, None, name)
+            except TypeError as error:
+                refusal = error  # torch mixes dtypes, and knows some that the native side does not
         try:
-            batch = default_collate(list(samples))
+            batch = default_collate(samples)
         except (RuntimeError, TypeError, ValueError) as error:
-            if type(first) is torch.Tensor:
-                self._stack(list(samples), None, name)  # raises, and says which sample differs
-            raise type(error)(f"{name}: {error}") from error
+            if type(first) is torch.Tensor and refusal is None:
+                self._stack(samples, None, name)  # raises, and says which sample differs
+            raise refusal or type(error)(f"{name}: {error}") from error
         if self.dtype is not None and isinstance(batch, torch.Tensor):
             return batch.to(self.dtype)
         return batch
@@ -70,15 +76,32 @@ class Stack(Field):
 
 
 def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
-    """Whether the samples are tensors that the native side stacks faster than torch.
+    """Whether the samples are arrays that the native side stacks faster than torch.
 
     torch stacks those that are more than their memory (subclasses and tensors on devices stay what
     they are, gradients flow), and small batches, which gain nothing from a pooled buffer.
     """
+    if is_taught_to_torch(first):
+        return False
+    if isinstance(first, np.ndarray):
+        return True
     return (
         type(first) is torch.Tensor
         and first.nbytes * len(samples) >= _POOLED_BYTES
         and first.is_cpu
         and first.layout == torch.strided
-        and not any(isinstance(sample, torch.Tensor) and sample.requires_grad for sample in samples)
+        and not any(
+            isinstance(sample, torch.Tensor)
+            and (sample.requires_grad or type(sample) is not torch.Tensor)
+            for sample in samples
+        )
     )
+
+
+def is_taught_to_torch(sample: Any) -> bool:
+    """Whether the function that ``default_collate`` picks for ``sample`` is not one of torch's."""
+    function = default_collate_fn_map.get(type(sample))
+    if function is None:
+        known = (kind for kind in default_collate_fn_map if isinstance(sample, kind))
+        function = default_collate_fn_map.get(next(known, None))  # type: ignore[arg-type]
+    return function is not None and function.__module__ != default_collate.__module__

@@ -1,0 +1,107 @@
+"""Who may include whom: the layers of csrc, read from the sources themselves."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CSRC = ROOT / "csrc"
+
+INTRINSICS = {"immintrin.h", "emmintrin.h", "arm_neon.h"}
+THREADS = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "atomic", "pthread.h"}
+FILES = {"fstream", "iostream", "cstdio", "filesystem", "stdio.h"}
+
+# For each layer, the layers whose headers it may include, and which other headers: all of the
+# C++ standard library (their names have no dot and no slash) but those left out, plus those named.
+LAYERS = {
+    "kernels": {"layers": {"kernels"}, "without": THREADS | FILES, "plus": INTRINSICS},
+    "dispatch": {"layers": {"dispatch", "kernels"}, "without": FILES, "plus": set()},
+    "runtime": {
+        "layers": {"runtime"},
+        "without": set(),
+        "plus": {"pthread.h", "sched.h", "signal.h", "unistd.h"} | {"sys/mman.h", "sys/stat.h"},
+    },
+    "bindings/python": {
+        "layers": {"bindings/python", "dispatch", "kernels", "runtime"},
+        "without": THREADS | FILES,
+        "plus": {"pybind11/pybind11.h", "pybind11/numpy.h", "pybind11/stl.h"},
+    },
+}
+# Only there under AddressSanitizer.
+SANITIZERS = {"sanitizer/asan_interface.h"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:<(?P<system>[^>]+)>|"(?P<own>[^"]+)")', re.MULTILINE)
+
+
+def sources(folder):
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".h", ".cpp"))
+
+
+def layer_of(path):
+    return next((layer for layer in LAYERS if path.as_posix().startswith(layer + "/")), None)
+
+
+def test_every_source_belongs_to_a_layer():
+    tests = CSRC / "tests"
+    strays = [
+        path
+        for path in sources(CSRC)
+        if not path.is_relative_to(tests) and layer_of(path.relative_to(CSRC)) is None
+    ]
+    assert strays == []
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_includes(layer):
+    rules = LAYERS[layer]
+    found = sources(CSRC / layer)
+    assert found
+    broken = []
+    for path in found:
+        for include in INCLUDE.finditer(path.read_text()):
+            own, system = include["own"], include["system"]
+            if own is not None:
+                allowed = layer_of(Path(own)) in rules["layers"]
+            else:
+                is_standard = re.fullmatch(r"[a-z_0-9]+", system) is not None
+                allowed = is_standard and system not in rules["without"]
+                allowed = allowed or system in rules["plus"] | SANITIZERS
+            if not allowed:
+                broken.append(f"{path.relative_to(CSRC)} includes {own or system}")
+    assert broken == []
+
+
+def test_native_tests_need_no_python():
+    text = "".join(path.read_text() for path in sources(CSRC / "tests"))
+    assert not re.search(r"pybind11|Python\.h|torch/", text)
+
+
+def test_the_module_file_is_a_table_of_contents():
+    text = (CSRC / "bindings/python/module.cpp").read_text()
+    body = re.search(r"PYBIND11_MODULE\([^)]*\) \{(.*?)\n\}", text, re.DOTALL)[1]
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    assert lines
+    assert all(re.fullmatch(r"register_\w+\(m\);", line) for line in lines)
+
+
+def test_no_file_is_compiled_for_a_wider_machine():
+    # Inline functions of the standard library, compiled for a wider machine in one file, could be
+    # the copies that the linker keeps for all. Wide code opens its target function by function.
+    build_files = [ROOT / "pyproject.toml", ROOT / "Makefile", *ROOT.glob("tools/*")]
+    build_files += [ROOT / "CMakeLists.txt", *CSRC.rglob("CMakeLists.txt")]
+    flag = re.compile(r"-m(arch|cpu|tune|avx|fma|f16c|sse|bmi|popcnt)|/arch:|-x[A-Z]|-ffast-math")
+    assert [path.name for path in build_files if flag.search(path.read_text())] == []
+    assert [path.name for path in sources(CSRC) if "GCC target" in path.read_text()] == []
+
+
+def test_import_loads_no_optional_library():
+    code = (
+        "import sys, torch; before = set(sys.modules); import pinfeed;"
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    optional = {"PIL", "matplotlib", "tqdm", "sklearn", "tensorflow", "ray", "pyarrow"}
+    assert set(result.stdout.split()) & optional == set()

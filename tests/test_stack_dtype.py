@@ -1,0 +1,215 @@
+"""Stack(dtype) against Tensor.to: every pair of dtypes, special values, any strides."""
+
+import functools
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+from arrays import as_kind, views
+
+pytestmark = pytest.mark.kernels
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.uint16,
+    torch.int16,
+    torch.uint32,
+    torch.int32,
+    torch.uint64,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+]
+PAIRS = list(itertools.product(DTYPES, DTYPES))
+ALLOWED = [pair for pair in PAIRS if torch.can_cast(*pair)]
+FORBIDDEN = [pair for pair in PAIRS if not torch.can_cast(*pair)]
+NUMPY_PAIRS = [pair for pair in ALLOWED if pair[0] != torch.bfloat16]
+
+
+def pairs(of):
+    return pytest.mark.parametrize(
+        ("source", "target"), of, ids=lambda dtype: str(dtype).removeprefix("torch.")
+    )
+
+
+@functools.cache
+def special_values(dtype):
+    """Limits, halfway cases, infinities, subnormal numbers and any bits at all; even in number."""
+    rng = np.random.default_rng(0)
+    random = torch.from_numpy(rng.integers(0, 256, 4096, np.uint8))
+    if dtype == torch.bool:
+        return random > 127
+    if not dtype.is_floating_point and not dtype.is_complex:
+        info = torch.iinfo(dtype)
+        edges = [sign * 2**bit + near for bit in range(64) for sign in (1, -1) for near in (-1, 1)]
+        # Halfway between two numbers of 8, 11, 24 or 53 binary digits.
+        edges += [
+            2**bit + 2 ** (bit - digits) + near
+            for digits in (8, 11, 24, 53)
+            for bit in range(digits, 64)
+            for near in (-1, 0, 1)
+        ]
+        edges += [0, 1, info.max, info.min, info.max - 1]
+        values = torch.from_numpy(
+            np.array(
+                [edge for edge in edges if info.min <= edge <= info.max],
+                str(dtype).removeprefix("torch."),
+            )
+        )
+        return torch.cat([values, random.view(dtype)])[: -1 if len(values) % 2 else None]
+    if dtype.is_complex:
+        parts = special_values(dtype.to_real())
+        return torch.complex(torch.cat([parts, parts]), torch.cat([parts.flip(0), parts]))
+    powers = 2.0 ** torch.arange(-1074, 1024, dtype=torch.float64)
+    factors = (1, 1 + 2**-8, 1 + 2**-11, 1 + 2**-24, 1 + 2**-11 + 2**-40, 2 - 2**-52)
+    numbers = torch.cat([powers * factor for factor in factors])
+    others = torch.tensor([0.0, math.inf, math.nan, 65519.99, 65520.0], dtype=torch.float64)
+    values = torch.cat([numbers, others, -numbers, -others]).to(dtype)
+    return torch.cat([values, random.view(dtype)])
+
+
+def assert_same_values(got, expected):
+    """Same dtype, shape and bits; but any NaN is a NaN: its bits depend on where torch meets it."""
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    if got.is_complex():
+        got, expected = torch.view_as_real(got), torch.view_as_real(expected)
+    if got.is_floating_point():
+        assert torch.equal(got.isnan(), expected.isnan())
+        assert torch.equal(got.signbit() & ~got.isnan(), expected.signbit() & ~got.isnan())
+        got = got.nan_to_num(0, math.inf, -math.inf)
+        expected = expected.nan_to_num(0, math.inf, -math.inf)
+    np.testing.assert_array_equal(as_numpy(got), as_numpy(expected))
+
+
+def as_numpy(tensor):
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def rows_of(arrays):
+    dataset = pinfeed.ArrayDataset(arrays)
+    return dataset.__getitems__(range(len(dataset)))
+
+
+@pairs(ALLOWED)
+def test_tensors(source, target):
+    collate = pinfeed.Collate(pinfeed.Stack(target))
+    # Long enough for the native side: small tensors are torch's.
+    batch = special_values(source).repeat(8).reshape(2, -1)
+    assert_same_values(collate(list(batch)), batch.to(target))
+    assert_same_values(collate(rows_of(batch)), batch.to(target))
+
+
+@pairs(NUMPY_PAIRS)
+def test_ndarrays(source, target):
+    collate = pinfeed.Collate(pinfeed.Stack(target))
+    batch = special_values(source).reshape(2, -1)
+    assert_same_values(collate([*batch.numpy()]), batch.to(target))
+    assert_same_values(collate(rows_of(batch.numpy())), batch.to(target))
+    one_by_one = special_values(source)
+    assert_same_values(collate(rows_of(one_by_one.numpy())), one_by_one.to(target))
+
+
+@pairs(NUMPY_PAIRS)
+def test_strided(source, target):
+    collate = pinfeed.Collate(pinfeed.Stack(target))
+    values = special_values(source)
+    batch = values[: len(values) // 12 * 12].reshape(2, -1, 3, 2)
+    for view in (
+        batch.movedim(2, 1),
+        batch.transpose(1, 3),
+        batch[:, 1:-1, 1:],
+        batch[:, ::2, ::2],
+        batch[:, :1].expand(2, 700, 3, 2),
+    ):
+        assert_same_values(collate([*view.numpy()]), view.to(target))
+        assert_same_values(collate(rows_of(view)), view.to(target))
+    mirrored = batch.numpy()[:, ::-1, :, ::-1]
+    expected = torch.from_numpy(mirrored.copy()).to(target)
+    assert_same_values(collate([*mirrored]), expected)
+    assert_same_values(collate(rows_of(mirrored)), expected)
+
+
+@given(st.data())
+def test_any_view(data):
+    source = data.draw(st.sampled_from(["u1", "i2", "f4", "f8"]))
+    kind = data.draw(st.sampled_from(["ndarray", "read-only"]))
+    shape = data.draw(st.tuples(*[st.integers(1, 40)] * data.draw(st.integers(1, 3))))
+    samples = [as_kind(kind, data.draw(views(shape, source))) for _ in range(2)]
+    expected = torch.from_numpy(np.stack(samples)).to(torch.complex128)
+    assert_same_values(pinfeed.Collate(pinfeed.Stack(torch.complex128))(samples), expected)
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+def test_threads_and_large_batches(isa, num_threads, permuted):
+    """Past the size from which outputs are written around the cache, cut among threads."""
+    batch = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (9, 301, 407, 3), np.uint8))
+    batch = batch.movedim(3, 1) if permuted else batch
+    for target in (torch.float32, torch.bfloat16, torch.complex64):
+        collate = pinfeed.Collate(pinfeed.Stack(target))
+        assert_same_values(collate(rows_of(batch)), batch.to(target))
+        assert_same_values(collate([*batch.numpy()]), batch.to(target))
+
+
+def test_lists_of_different_strides():
+    samples = [np.arange(6000.0).reshape(60, 100), np.arange(6000.0).reshape(100, 60).T]
+    batch = pinfeed.Collate(pinfeed.Stack(torch.float32))(samples)
+    assert_same_values(batch, torch.from_numpy(np.stack(samples)).float())
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (2, 0, 4)])
+def test_nothing_to_cast(shape):
+    samples = [np.empty(shape, np.uint8)] * 2
+    batch = pinfeed.Collate(pinfeed.Stack(torch.float32))(samples)
+    assert batch.dtype == torch.float32
+    assert batch.shape == (2, *shape)
+
+
+@pairs(FORBIDDEN)
+def test_forbidden_casts(source, target):
+    collate = pinfeed.Collate({"x": pinfeed.Stack(target)})
+    lost = "imaginary parts" if source.is_complex else "fractions"
+    if target == torch.bool:
+        lost = "values"
+    names = [str(dtype).removeprefix("torch.") for dtype in (source, target)]
+    message = (
+        rf"Collate: leaf \['x'\]: can't cast {names[0]} to {names[1]} without losing {lost}; "
+        "cast in the dataset"
+    )
+    batch = torch.ones(2, 3).to(source)
+    samples = [[{"x": row} for row in batch], rows_of({"x": batch})]
+    if source != torch.bfloat16:
+        samples += [[{"x": row} for row in batch.numpy()], rows_of({"x": batch.numpy()})]
+    for batch_of_samples in samples:
+        with pytest.raises(TypeError, match=message):
+            collate(batch_of_samples)
+
+
+def test_forbidden_casts_of_python_numbers():
+    with pytest.raises(TypeError, match="the leaf: can't cast float64 to int64 without losing"):
+        pinfeed.Collate(pinfeed.Stack(torch.int64))([1.5, 2.5])
+
+
+@pytest.mark.parametrize("target", [torch.complex32, torch.float8_e4m3fn])
+def test_dtypes_that_cannot_be_cast_to(target):
+    name = str(target).removeprefix("torch.")
+    with pytest.raises(TypeError, match=rf"the leaf: can't cast float32 to {name}$"):
+        pinfeed.Collate(pinfeed.Stack(target))([np.zeros(3, np.float32)])
+
+
+@pytest.mark.skipif(np.longdouble == np.float64, reason="no float128 on this machine")
+def test_dtypes_that_cannot_be_cast_from():
+    with pytest.raises(TypeError, match=r"the leaf: can't cast float128 to float32$"):
+        pinfeed.Collate(pinfeed.Stack(torch.float32))([np.zeros(3, np.longdouble)])

@@ -1,0 +1,398 @@
+"""DataLoader workers, forks, threads and interrupts: same bits everywhere, and nothing hangs.
+
+Loaders have a timeout, and what could hang elsewhere runs in a process of its own that has one.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Subset, get_worker_info
+
+import pinfeed
+from samples import FrozenRecord, Point, assert_same, run_python
+
+pytestmark = [
+    # Python 3.12 and later warn of every fork of a process that has threads.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+]
+
+COUNT, BATCH = 60, 8
+METHODS = ["fork", "forkserver", "spawn"]
+COLLATE = pinfeed.Collate(
+    {
+        "image": pinfeed.Image(0.5, 0.25),
+        "half": pinfeed.Image(0.5, 0.25, dtype=torch.float16, channels_last=True),
+        "pair": Point(pinfeed.Stack(torch.float32), None),
+    }
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules_in_the_fork_server() -> None:
+    """Workers of a fork server then start in no time, as forks of a process that knows pinfeed."""
+    multiprocessing.set_forkserver_preload(["pinfeed", "samples"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("arrays")
+    images = np.random.default_rng(0).integers(0, 256, (COUNT, 32, 24, 3), np.uint8)
+    np.save(path / "images.npy", images)
+    return path
+
+
+@pytest.fixture(scope="module")
+def dataset(folder: Path) -> pinfeed.ArrayDataset:
+    images = np.load(folder / "images.npy", mmap_mode="r")
+    return pinfeed.ArrayDataset(
+        {
+            "image": folder / "images.npy",
+            "half": images[:, ::-1, 2:-2],
+            "pair": Point(np.arange(COUNT), torch.arange(COUNT).to(torch.bfloat16)),
+            "record": FrozenRecord(
+                np.ones((COUNT, 200, 100)) * np.arange(COUNT)[:, None, None], images
+            ),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(dataset: pinfeed.ArrayDataset) -> list[Any]:
+    return list(DataLoader(dataset, BATCH, collate_fn=COLLATE))
+
+
+@pytest.fixture(autouse=True)
+def threads_that_the_parent_used() -> Iterator[None]:
+    """The parent has native threads and used buffers when workers start."""
+    pinfeed.set_num_threads(2)
+    pinfeed.normalize(np.ones((32, 128, 128, 3), np.uint8))
+    yield
+    pinfeed.set_num_threads(None)
+
+
+def loader(dataset: Any, method: str | None, workers: int, **options: Any) -> DataLoader[Any]:
+    options = {"collate_fn": COLLATE, "batch_size": BATCH} | options
+    if workers > 0:
+        options |= {"multiprocessing_context": method, "timeout": 60}
+    return DataLoader(dataset, num_workers=workers, **options)
+
+
+@pytest.mark.parametrize("workers", range(5))
+@pytest.mark.parametrize("method", METHODS)
+def test_same_batches_for_any_workers(
+    method: str, workers: int, dataset: pinfeed.ArrayDataset, expected: list[Any]
+) -> None:
+    batches = loader(dataset, method, workers, persistent_workers=workers > 0)
+    for _ in range(2):
+        assert_same(list(batches), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_that_do_not_persist(
+    method: str, dataset: pinfeed.ArrayDataset, expected: list[Any]
+) -> None:
+    batches = loader(dataset, method, 1)
+    for _ in range(2):
+        assert_same(list(batches), expected)
+
+
+def test_a_plain_dataset_in_workers(dataset: pinfeed.ArrayDataset, expected: list[Any]) -> None:
+    samples = [dataset[i] for i in range(COUNT)]
+    assert_same(list(loader(samples, "fork", 2)), expected)
+
+
+def test_a_subset_in_workers(dataset: pinfeed.ArrayDataset, expected: list[Any]) -> None:
+    subset = Subset(dataset, range(BATCH, 3 * BATCH))
+    assert_same(list(loader(subset, "fork", 2)), expected[1:3])
+
+
+def test_shuffled_with_a_seed(dataset: pinfeed.ArrayDataset) -> None:
+    def batches(workers: int) -> list[Any]:
+        generator = torch.Generator().manual_seed(5)
+        return list(loader(dataset, "fork", workers, shuffle=True, generator=generator))
+
+    assert_same(batches(2), batches(0))
+
+
+def facts(_: Any) -> list[Any]:
+    """Inside a worker: its number of threads, and which leaves are in shared memory."""
+    samples = get_worker_info().dataset.__getitems__(range(BATCH))
+    batch = COLLATE(samples)
+    leaves = {
+        "image": batch["image"],
+        "channels_last": batch["half"],
+        "converted": batch["pair"].x,
+        "bfloat16": batch["pair"].y,
+        "array": batch["record"].x,
+        "image of a list": COLLATE(list(samples))["image"],
+        "array of a list": pinfeed.Collate()([np.ones((300, 300))] * 2),
+        "tensors of a list": pinfeed.Collate()([torch.ones(300, 300)] * 2),
+        "small array": pinfeed.Collate()([np.ones(3)] * 2),
+    }
+    return [pinfeed.get_num_threads(), {name: leaf.is_shared() for name, leaf in leaves.items()}]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_outputs_of_workers_are_shared_memory(method: str, dataset: pinfeed.ArrayDataset) -> None:
+    threads, shared = next(iter(loader(dataset, method, 1, collate_fn=facts)))
+    assert threads == 1
+    assert shared == dict.fromkeys(shared, True)
+    assert pinfeed.get_num_threads() == 2
+
+
+def test_outputs_elsewhere_are_not_shared(dataset: pinfeed.ArrayDataset) -> None:
+    assert not COLLATE(dataset.__getitems__([0, 1]))["image"].is_shared()
+
+
+def test_batches_outlive_their_workers(dataset: pinfeed.ArrayDataset, expected: list[Any]) -> None:
+    kept = list(loader(dataset, "fork", 2))
+    list(loader(dataset, "fork", 2))
+    assert_same(kept, expected)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_errors_of_a_worker_arrive(method: str) -> None:
+    shapes = [np.ones((3, 2))] * 4 + [np.ones((3, 1))]
+    batches = loader([{"x": x} for x in shapes], method, 1, collate_fn=pinfeed.Collate())
+    with pytest.raises(ValueError, match=r"leaf \['x'\] of sample 4: expected shape \(3, 2\)"):
+        list(batches)
+
+
+RESOURCES = """
+import gc, os, sys, warnings
+import numpy as np, pinfeed, torch
+from torch.utils.data import DataLoader
+
+workers, epochs = int(sys.argv[1]), int(sys.argv[2])
+warnings.simplefilter("ignore")
+images = np.ones((512, 24, 24, 3), np.uint8)
+dataset = pinfeed.ArrayDataset({"image": images, "label": np.arange(len(images))})
+options = {"persistent_workers": True, "timeout": 60} if workers else {}
+loader = DataLoader(
+    dataset, 32, shuffle=True, num_workers=workers,
+    collate_fn=pinfeed.Collate({"image": pinfeed.Image(0.5)}), **options,
+)
+
+def resources():
+    gc.collect()
+    pages = int(open("/proc/self/statm").read().split()[1])
+    maps = sum(1 for _ in open("/proc/self/maps"))
+    return pages * 4096, len(os.listdir("/proc/self/fd")), maps
+
+for epoch in range(epochs):
+    if epoch == epochs // 5:
+        before = resources()
+    for batch in loader:
+        pass
+del batch
+after = resources()
+assert after[0] - before[0] < 8e6, f"memory grew: {before[0]} to {after[0]} bytes"
+assert after[1] <= before[1] + 2, f"open files grew: {before[1]} to {after[1]}"
+assert after[2] <= before[2] + 20, f"mappings grew: {before[2]} to {after[2]}"
+"""
+
+linux_only = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+
+
+@linux_only
+@pytest.mark.parametrize(("workers", "epochs"), [(0, 200), (2, 50)])
+def test_many_epochs_without_growth(workers: int, epochs: int) -> None:
+    run_python(RESOURCES, str(workers), str(epochs), timeout=90)
+
+
+FORKS = """
+import os, sys, threading, time
+import numpy as np, pinfeed
+
+images = np.random.default_rng(0).integers(0, 256, (64, 96, 96, 3), np.uint8)
+collate = pinfeed.Collate(pinfeed.Image(0.5, 0.25))
+dataset = pinfeed.ArrayDataset(images)
+pinfeed.set_num_threads(2)
+reference = collate(dataset.__getitems__(range(64)))
+stop = threading.Event()
+
+def keep_collating():
+    while not stop.is_set():
+        collate(dataset.__getitems__(range(64)))
+
+def child():
+    for _ in range(3):  # in the child there are no threads yet: new ones start
+        if not (collate(dataset.__getitems__(range(64))) == reference).all():
+            os._exit(1)
+    os._exit(0)
+
+def fork_often():
+    for _ in range(int(sys.argv[1])):
+        pid = os.fork()
+        if pid == 0:
+            child()
+        pids.append(pid)
+        if len(pids) >= 2:
+            wait(pids.pop(0))
+
+def wait(pid):
+    deadline = time.monotonic() + 20
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            assert status == 0, f"child ended with status {status}"
+            return
+        if time.monotonic() > deadline:
+            os.kill(pid, 9)
+            raise SystemExit("a child hangs")
+        time.sleep(0.001)
+
+pids, busy = [], [threading.Thread(target=keep_collating) for _ in range(2)]
+for thread in busy:
+    thread.start()
+try:
+    if sys.argv[2] == "thread":
+        forker = threading.Thread(target=fork_often)
+        forker.start()
+        forker.join()
+    else:
+        fork_often()
+    for pid in pids:
+        wait(pid)
+finally:
+    stop.set()
+for thread in busy:
+    thread.join()
+assert (collate(dataset.__getitems__(range(64))) == reference).all()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("place", ["main", "thread"])
+def test_forks_while_other_threads_collate(place: str) -> None:
+    assert (
+        run_python("import warnings; warnings.simplefilter('ignore')\n" + FORKS, "40", place)
+        == "done\n"
+    )
+
+
+NESTED_FORK = """
+import os
+import numpy as np, pinfeed
+
+pinfeed.set_num_threads(2)
+images = np.ones((64, 96, 96, 3), np.uint8)
+kept = pinfeed.normalize(images)
+expected = kept.copy()
+
+def descend(depth):
+    pid = os.fork()
+    if pid == 0:
+        assert (pinfeed.normalize(images) == expected).all()
+        assert (kept == expected).all()
+        if depth > 0:
+            descend(depth - 1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+descend(3)
+del kept
+assert (pinfeed.normalize(images) == expected).all()
+"""
+
+
+def test_children_of_children() -> None:
+    run_python(NESTED_FORK)
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import numpy as np, pinfeed
+
+images = np.ones((256, 224, 224, 3), np.uint8)
+collate = pinfeed.Collate(pinfeed.Image(0.5, 0.25))
+dataset = pinfeed.ArrayDataset(images)
+pinfeed.set_num_threads(2)
+rows = dataset.__getitems__(range(256))
+samples = list(rows)
+collate(rows)
+sent = None
+
+def interrupt():
+    global sent
+    time.sleep(0.3)
+    sent = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+try:
+    while True:
+        collate(rows if sys.argv[1] == "rows" else samples)
+except KeyboardInterrupt:
+    seconds = time.monotonic() - sent
+assert seconds < 10, seconds
+assert collate(rows).shape == (256, 3, 224, 224)  # and it goes on
+print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("how", ["rows", "samples"])
+def test_an_interrupt_during_a_batch(how: str) -> None:
+    assert run_python(INTERRUPTED, how) == "interrupted\n"
+
+
+INTERRUPTED_LOADER = """
+import os, signal, threading, time, warnings
+import numpy as np, pinfeed
+from torch.utils.data import DataLoader
+
+warnings.simplefilter("ignore")
+dataset = pinfeed.ArrayDataset(np.ones((256, 128, 128, 3), np.uint8))
+# Workers that persist: an interrupt while Python forks ends up in a callback that swallows it.
+loader = DataLoader(
+    dataset, 64, collate_fn=pinfeed.Collate(pinfeed.Image()), num_workers=2, timeout=30,
+    persistent_workers=True,
+)
+list(loader)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    while True:
+        for batch in loader:
+            pass
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_during_an_epoch_with_workers() -> None:
+    assert run_python(INTERRUPTED_LOADER) == "interrupted\n"
+
+
+EXIT_WITH_WORKERS = """
+import warnings
+import numpy as np, pinfeed
+from torch.utils.data import DataLoader
+
+warnings.simplefilter("ignore")
+dataset = pinfeed.ArrayDataset(np.ones((256, 128, 128, 3), np.uint8))
+loader = DataLoader(
+    dataset, 16, collate_fn=pinfeed.Collate(pinfeed.Image()), num_workers=2, persistent_workers=True
+)
+batches = iter(loader)
+first = next(batches)
+"""
+
+
+def test_a_process_may_end_in_the_middle_of_an_epoch() -> None:
+    run_python(EXIT_WITH_WORKERS)
+
+
+def test_no_warning_of_its_own(dataset: pinfeed.ArrayDataset) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        COLLATE(dataset.__getitems__([0, 1]))
+        COLLATE(list(dataset.__getitems__([0, 1])))
