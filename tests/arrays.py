@@ -39,17 +39,13 @@ def views(draw, shape, dtype=np.uint8, mirrored=True):
             base_shape.append(size)
             parts.append(slice(None, None, -1 if way == "mirror" else 1))
     base = random_array(base_shape, dtype, draw(st.integers(0, 2**32 - 1)))
-    return np.lib.stride_tricks.as_strided(
-        *_broadcast(base[tuple(parts)].transpose(np.argsort(memory_order)), shape)
-    )
-
-
-def _broadcast(view, shape):
+    view = base[tuple(parts)].transpose(np.argsort(memory_order))
     strides = [
-        0 if got != wanted else stride
-        for got, wanted, stride in zip(view.shape, shape, view.strides, strict=True)
+        stride if size == view_size else 0
+        for size, view_size, stride in zip(shape, view.shape, view.strides, strict=True)
     ]
-    return view, shape, strides
+    # Not np.broadcast_to, whose result is read-only, which torch.from_numpy warns about.
+    return np.lib.stride_tricks.as_strided(view, shape, strides)
 
 
 def as_kind(kind, array):

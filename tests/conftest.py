@@ -24,11 +24,11 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 def pytest_report_header():
     config = pinfeed.build_config()
+    versions = f"numpy {np.__version__}, torch {torch.__version__}"
+    isas = ", ".join(config["isa"]["available"])
     return [
-        f"pinfeed {config['version']} ({config['compiler']}), numpy {np.__version__}, "
-        f"torch {torch.__version__}",
-        f"instruction sets: {', '.join(config['isa']['available'])}; "
-        f"threads: {pinfeed.get_num_threads()}",
+        f"pinfeed {config['version']} ({config['compiler']}), {versions}",
+        f"instruction sets: {isas}; threads: {pinfeed.get_num_threads()}",
     ]
 
 

@@ -64,11 +64,6 @@ def test_no_rows() -> None:
             "of sample 1: expected shape (200, 500) as in sample 0, got (3,)",
         ),
         (
-            [np.zeros(2), np.zeros(2, np.float32)],
-            TypeError,
-            "of sample 1: expected dtype float64 as in sample 0, got float32",
-        ),
-        (
             [np.zeros(2), "text"],
             TypeError,
             "of sample 1: expected a NumPy array or a torch tensor, got str",

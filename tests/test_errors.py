@@ -6,9 +6,9 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from arrays import unwritten
 
 import pinfeed
+from arrays import unwritten
 
 pytestmark = pytest.mark.kernels
 
@@ -34,7 +34,13 @@ def check(call, error, *words):
 
 
 BAD_IMAGES = {
-    "float": (IMAGES.astype(np.float32), TypeError, "uint8", "(N, H, W, C)", "float32 (2, 4, 5, 3)"),
+    "float": (
+        IMAGES.astype(np.float32),
+        TypeError,
+        "uint8",
+        "(N, H, W, C)",
+        "float32 (2, 4, 5, 3)",
+    ),
     "float tensor": (TENSOR.float(), TypeError, "uint8", "float32 (2, 4, 5, 3)"),
     "signed": (IMAGES.astype(np.int8), TypeError, "uint8", "int8"),
     "bool": (IMAGES.astype(np.bool_), TypeError, "uint8", "bool"),
@@ -47,7 +53,7 @@ BAD_IMAGES = {
     "list": ([IMAGES[0]], TypeError, "NumPy array or a torch tensor", "list"),
     "None": (None, TypeError, "NumPy array or a torch tensor", "NoneType"),
     "meta tensor": (TENSOR.to("meta"), TypeError, "CPU", "meta"),
-    "sparse tensor": (TENSOR.to_sparse(), TypeError, "dense", "sparse"),
+    "sparse tensor": (TENSOR.to_sparse(), TypeError, "dense"),
 }
 
 
@@ -146,7 +152,11 @@ def test_normalize_out_that_overlaps_the_images(shift):
     out = memory[800 + shift : 1280 + shift].view(np.float32).reshape(2, 3, 4, 5)
     check(lambda: pinfeed.normalize(images, out=out), ValueError, "normalize", "out", "overlap")
     check(
-        lambda: pinfeed.normalize(images[:, ::-1], out=out), ValueError, "normalize", "out", "overlap"
+        lambda: pinfeed.normalize(images[:, ::-1], out=out),
+        ValueError,
+        "normalize",
+        "out",
+        "overlap",
     )
     assert (memory == 7).all()
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-import reference
 import torch
-from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, unwritten, random_array, views
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pinfeed
+import reference
+from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, unwritten, views
 
 pytestmark = pytest.mark.kernels
 

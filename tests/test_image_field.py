@@ -5,13 +5,13 @@ import pickle
 import numpy as np
 import PIL.Image
 import pytest
-import reference
 import torch
-from arrays import as_kind, assert_same_bits, bits, random_array, views
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pinfeed
+import reference
+from arrays import as_kind, assert_same_bits, bits, random_array, views
 
 pytestmark = pytest.mark.kernels
 

@@ -102,6 +102,8 @@ def test_import_loads_no_optional_library():
         "import sys, torch; before = set(sys.modules); import pinfeed;"
         "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     optional = {"PIL", "matplotlib", "tqdm", "sklearn", "tensorflow", "ray", "pyarrow"}
     assert set(result.stdout.split()) & optional == set()

@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 import pytest
-import reference
 import torch
-from arrays import as_kind, assert_same_bits, bits, unwritten, random_array, views
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pinfeed
+import reference
+from arrays import as_kind, assert_same_bits, bits, random_array, unwritten, views
 
 pytestmark = pytest.mark.kernels
 

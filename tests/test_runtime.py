@@ -10,9 +10,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from arrays import assert_same_bits, random_array
 
 import pinfeed
+from arrays import assert_same_bits, random_array
 from pinfeed import _core
 
 # Outputs of this batch are large enough for the pool, which leaves small ones to malloc.
@@ -38,35 +38,39 @@ def empty_pool():
     _core.trim_pool()
 
 
+@pytest.fixture
+def as_torch_has_it():
+    """The number of threads that pinfeed uses unless told otherwise; restored after the test."""
+    pinfeed.set_num_threads(None)
+    yield torch.get_num_threads()
+    pinfeed.set_num_threads(None)
+
+
 class TestThreads:
-    def test_follow_torch_until_set(self):
-        assert pinfeed.get_num_threads() == torch.get_num_threads()
+    def test_follow_torch_until_set(self, as_torch_has_it):
+        assert pinfeed.get_num_threads() == as_torch_has_it
         pinfeed.set_num_threads(5)
-        try:
-            assert pinfeed.get_num_threads() == 5
-        finally:
-            pinfeed.set_num_threads(None)
-        assert pinfeed.get_num_threads() == torch.get_num_threads()
+        assert pinfeed.get_num_threads() == 5
+        pinfeed.set_num_threads(None)
+        assert pinfeed.get_num_threads() == as_torch_has_it
 
     @pytest.mark.parametrize("count", [0, -1, 2**70])
-    def test_at_least_one_and_a_sane_number(self, count):
+    def test_at_least_one_and_a_sane_number(self, count, as_torch_has_it):
         with pytest.raises(ValueError, match=f"set_num_threads: count must be .* got {count}"):
             pinfeed.set_num_threads(count)
-        assert pinfeed.get_num_threads() == torch.get_num_threads()
+        assert pinfeed.get_num_threads() == as_torch_has_it
 
     @pytest.mark.parametrize("count", [1.5, "2", [1]], ids=repr)
-    def test_an_integer(self, count):
+    def test_an_integer(self, count, as_torch_has_it):
         with pytest.raises(TypeError, match="integer"):
             pinfeed.set_num_threads(count)
-        assert pinfeed.get_num_threads() == torch.get_num_threads()
+        assert pinfeed.get_num_threads() == as_torch_has_it
 
+    @pytest.mark.usefixtures("as_torch_has_it")
     def test_more_than_there_are(self):
         expected = normalize()
         pinfeed.set_num_threads(10_000)
-        try:
-            assert_same_bits(normalize(), expected)
-        finally:
-            pinfeed.set_num_threads(None)
+        assert_same_bits(normalize(), expected)
 
     def test_one_in_a_worker(self):
         loader = torch.utils.data.DataLoader(
@@ -74,15 +78,13 @@ class TestThreads:
         )
         assert list(loader) == [1, 1]
 
+    @pytest.mark.usefixtures("as_torch_has_it")
     def test_results_do_not_depend_on_them(self):
         images = random_array((7, 211, 307, 3))
         results = []
         for count in (1, 2, 3, 8):
             pinfeed.set_num_threads(count)
-            try:
-                results.append(normalize(images=images))
-            finally:
-                pinfeed.set_num_threads(None)
+            results.append(normalize(images=images))
         for result in results[1:]:
             assert_same_bits(result, results[0])
 
@@ -246,7 +248,9 @@ for shape in [(2, 5, 7, 3), (4, 65, 97, 3), (3, 601, 803, 3)]:
 print(digest.hexdigest())
 """
     digests = [
-        subprocess.check_output([sys.executable, "-c", code], env=os.environ | {"PINFEED_DEBUG": on})
+        subprocess.check_output(
+            [sys.executable, "-c", code], env=os.environ | {"PINFEED_DEBUG": on}
+        )
         for on in ("0", "1")
     ]
     assert digests[0] == digests[1]

@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/cast.h"
 #include "kernels/image.h"
 #include "kernels/permute_runs.h"
 
@@ -14,6 +15,7 @@ struct Isa {
   bool (*supported)();
   kernels::NormalizeImages normalize_images;
   const kernels::PermuteRuns* permute;
+  const kernels::CastTable* casts;
 };
 
 // Those compiled in, the best first; the last one, "scalar", runs everywhere.

@@ -1,148 +1,99 @@
 #include "kernels/cast.h"
 
+#include <algorithm>
 #include <array>
-#include <bit>
-#include <cstdint>
-#include <cstring>
-#include <tuple>
-#include <type_traits>
-#include <utility>
 
-#include "kernels/round.h"
+#include "kernels/cast_items.h"
+#include "kernels/copy.h"
 
 namespace pinfeed::kernels {
 namespace {
 
-// What C++20 has no type for, or none that may hold any bits.
-struct Bool {
-  std::uint8_t byte;
-};
-struct Float16 {
-  std::uint16_t bits;
-};
-struct Bfloat16 {
-  std::uint16_t bits;
-};
-template <class Part>
-struct Complex {
-  Part real;
-  Part imaginary;
-};
+// Small enough that what goes through a tile stays in the L1 cache.
+constexpr std::size_t kTileBytes = 4096;
 
-// In the order of ScalarType.
-using Scalars = std::tuple<Bool, std::uint8_t, std::int8_t, std::uint16_t, std::int16_t,
-                           std::uint32_t, std::int32_t, std::uint64_t, std::int64_t, Float16,
-                           Bfloat16, float, double, Complex<float>, Complex<double>>;
-static_assert(std::tuple_size_v<Scalars> == kScalarTypes);
-
-template <class T>
-inline constexpr bool is_complex = false;
-template <class Part>
-inline constexpr bool is_complex<Complex<Part>> = true;
-template <class T>
-inline constexpr bool is_floating =
-    std::is_floating_point_v<T> || std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
-
-// How much a type can express: bool, integers, real numbers, complex numbers. Casts never go down.
-template <class T>
-inline constexpr int rank = is_complex<T>             ? 3
-                            : is_floating<T>          ? 2
-                            : std::is_same_v<T, Bool> ? 0
-                                                      : 1;
-
-// Picks with a mask: compilers make vector code of that where they would not of branches.
-std::int32_t select(bool condition, std::int32_t yes, std::int32_t no) {
-  return no ^ ((yes ^ no) & -static_cast<std::int32_t>(condition));
-}
-
-// Exact. No step computes with a subnormal float32, which a thread may be set to take for zero.
-float to_float(Float16 value) {
-  constexpr float kOrigin = 0.5f;  // kOrigin + m * 2^-24 has the mantissa m
-  const std::int32_t magnitude = value.bits & 0x7fff;
-  const float shifted = std::bit_cast<float>(std::bit_cast<std::int32_t>(kOrigin) + magnitude);
-  const auto subnormal = std::bit_cast<std::int32_t>(shifted - kOrigin);
-  const std::int32_t normal = (magnitude << 13) + 0x38000000;
-  const std::int32_t infinity_or_nan = (magnitude << 13) | 0x7f800000;
-  const std::int32_t number = select(magnitude < 0x400, subnormal, normal);
-  const std::int32_t all = select(magnitude < 0x7c00, number, infinity_or_nan);
-  const std::uint32_t sign = (value.bits & 0x8000u) << 16;
-  return std::bit_cast<float>(sign | static_cast<std::uint32_t>(all));
-}
-
-float to_float(Bfloat16 value) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
-}
-
-template <class To, class From>
-To convert(From value) {
-  if constexpr (std::is_same_v<To, From>) {
-    return value;
-  } else if constexpr (std::is_same_v<From, Bool>) {
-    return convert<To>(static_cast<std::uint8_t>(value.byte != 0));
-  } else if constexpr (std::is_same_v<From, Float16> || std::is_same_v<From, Bfloat16>) {
-    return convert<To>(to_float(value));
-  } else if constexpr (is_complex<From>) {
-    using Part = decltype(To::real);
-    return {static_cast<Part>(value.real), static_cast<Part>(value.imaginary)};
-  } else if constexpr (is_complex<To>) {
-    return {convert<decltype(To::real)>(value), 0};
-  } else if constexpr (std::is_same_v<To, Float16>) {
-    return {to_float16_bits(static_cast<float>(value))};
-  } else if constexpr (std::is_same_v<To, Bfloat16>) {
-    return {to_bfloat16_bits(static_cast<float>(value))};
-  } else {
-    return static_cast<To>(value);
+struct Scalar {
+  template <class From, class To>
+  static void cast(const void* in, std::size_t count, void* out) {
+    cast_items<From, To>(in, count, out);
   }
-}
-
-template <class From, class To>
-void cast_items(const void* in, std::size_t count, void* out) {
-  const std::byte* __restrict from = static_cast<const std::byte*>(in);
-  std::byte* __restrict to = static_cast<std::byte*>(out);
-  for (std::size_t i = 0; i < count; ++i) {
-    From item;
-    std::memcpy(&item, from + i * sizeof(From), sizeof(From));
-    const To result = convert<To>(item);
-    std::memcpy(to + i * sizeof(To), &result, sizeof(To));
-  }
-}
-
-template <class From, class To>
-constexpr Cast cast_between() {
-  if constexpr (rank<From> > rank<To>) {
-    return nullptr;
-  } else {
-    return cast_items<From, To>;
-  }
-}
-
-using Row = std::array<Cast, kScalarTypes>;
-
-template <class From, std::size_t... To>
-constexpr Row casts_from(std::index_sequence<To...>) {
-  return {cast_between<From, std::tuple_element_t<To, Scalars>>()...};
-}
-
-template <std::size_t... Types>
-constexpr std::array<Row, kScalarTypes> all_casts(std::index_sequence<Types...> types) {
-  return {casts_from<std::tuple_element_t<Types, Scalars>>(types)...};
-}
-
-template <std::size_t... Types>
-constexpr std::array<std::size_t, kScalarTypes> all_sizes(std::index_sequence<Types...>) {
-  return {sizeof(std::tuple_element_t<Types, Scalars>)...};
-}
+};
 
 }  // namespace
 
+constexpr CastTable kCastScalar = make_casts<Scalar>();
+
 std::size_t scalar_size(ScalarType type) {
-  static constexpr auto sizes = all_sizes(std::make_index_sequence<kScalarTypes>());
+  static constexpr auto sizes = []<class... Types>(std::type_identity<std::tuple<Types...>>) {
+    return std::to_array({sizeof(Types)...});
+  }(std::type_identity<Scalars>{});
   return sizes[static_cast<std::size_t>(type)];
 }
 
-Cast find_cast(ScalarType from, ScalarType to) {
-  static constexpr auto casts = all_casts(std::make_index_sequence<kScalarTypes>());
-  return casts[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+StridedCast::StridedCast(const CastTable& casts, ScalarType from, ScalarType to, std::size_t axes,
+                         const std::int64_t* shape, const std::int64_t* strides)
+    : cast_(casts.find(from, to)),
+      from_size_(scalar_size(from)),
+      to_size_(scalar_size(to)),
+      rows_(axes, shape, strides, from_size_) {}
+
+void StridedCast::run(const PermuteRuns& runs, const void* source, void* out,
+                      bool streaming) const {
+  const auto* from = static_cast<const std::byte*>(source);
+  auto* to = static_cast<std::byte*>(out);
+  const bool contiguous = rows_.fast().stride == static_cast<std::ptrdiff_t>(from_size_);
+  for (std::size_t row = 0; row < rows_.count(); ++row) {
+    const std::byte* const first = from + rows_.offset(row);
+    if (contiguous) {
+      cast_run(first, rows_.items(), to, streaming);
+    } else {
+      cast_row(runs, first, to, streaming);
+    }
+    to += rows_.items() * to_size_;
+  }
+  if (streaming) stores_done();
+}
+
+// Items that stand next to each other.
+void StridedCast::cast_run(const std::byte* from, std::size_t count, std::byte* to,
+                           bool streaming) const {
+  if (!streaming) return cast_(from, count, to);
+  alignas(64) std::byte tile[kTileBytes];
+  const std::size_t tile_items = kTileBytes / to_size_;
+  for (std::size_t begin = 0; begin < count; begin += tile_items) {
+    const std::size_t items = std::min(tile_items, count - begin);
+    cast_(from + begin * from_size_, items, tile);
+    copy_bytes(to + begin * to_size_, tile, items * to_size_, streaming);
+  }
+}
+
+// A row with strides is brought together in blocks that fill a tile: whole runs of the fast axis if
+// they are short, else parts of up to kSide of them, so that lines of a transposed source are used
+// up while they are in the cache.
+void StridedCast::cast_row(const PermuteRuns& runs, const std::byte* from, std::byte* to,
+                           bool streaming) const {
+  constexpr std::size_t kSide = 32;
+  alignas(64) std::byte tile[kTileBytes];
+  const Axis slow = rows_.slow(), fast = rows_.fast();
+  const std::size_t tile_items = kTileBytes / from_size_;
+  const std::size_t slow_step = std::min(slow.size, std::max(kSide, tile_items / fast.size));
+  const std::size_t fast_step = std::min(fast.size, tile_items / slow_step);
+  for (std::size_t i = 0; i < slow.size; i += slow_step) {
+    const Axis slow_part{std::min(slow_step, slow.size - i), slow.stride};
+    for (std::size_t j = 0; j < fast.size; j += fast_step) {
+      const Axis fast_part{std::min(fast_step, fast.size - j), fast.stride};
+      const std::byte* const first = from + static_cast<std::ptrdiff_t>(i) * slow.stride +
+                                     static_cast<std::ptrdiff_t>(j) * fast.stride;
+      copy_items(runs, first, slow_part, fast_part, from_size_, tile, false);
+      const bool whole = fast_part.size == fast.size;
+      const std::size_t parts = whole ? 1 : slow_part.size;
+      const std::size_t items = whole ? slow_part.size * fast.size : fast_part.size;
+      for (std::size_t part = 0; part < parts; ++part) {
+        cast_run(tile + part * items * from_size_, items,
+                 to + ((i + part) * fast.size + j) * to_size_, streaming);
+      }
+    }
+  }
 }
 
 }  // namespace pinfeed::kernels

@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "kernels/copy.h"
-
 namespace pinfeed::kernels {
 namespace {
 
@@ -15,8 +13,8 @@ void gather_fixed(const void* const* rows, std::byte* out, std::size_t begin, st
 
 }  // namespace
 
-void gather_rows(const void* const* rows, std::size_t row_bytes, void* out, bool streaming,
-                 std::size_t begin, std::size_t end) {
+void gather_rows(const void* const* rows, std::size_t row_bytes, void* out, std::size_t begin,
+                 std::size_t end) {
   auto* to = static_cast<std::byte*>(out);
   switch (row_bytes) {
     case 0:
@@ -42,9 +40,8 @@ void gather_rows(const void* const* rows, std::size_t row_bytes, void* out, bool
         __builtin_prefetch(next + byte);
       }
     }
-    copy_bytes(to + i * row_bytes, rows[i], row_bytes, streaming);
+    std::memcpy(to + i * row_bytes, rows[i], row_bytes);
   }
-  if (streaming) stores_done();
 }
 
 }  // namespace pinfeed::kernels

@@ -1,5 +1,6 @@
 // The oracle: the definition in image.h, written down as it stands. Kept plain on purpose.
 #include <cmath>
+#include <cstring>
 
 #include "kernels/image.h"
 #include "kernels/round.h"
@@ -7,25 +8,24 @@
 namespace pinfeed::kernels {
 namespace {
 
+template <class Item>
+void put(const ImageBatch& batch, std::size_t index, Item item) {
+  // `out` need not be aligned to its items.
+  std::memcpy(static_cast<std::byte*>(batch.out) + index * sizeof(Item), &item, sizeof(Item));
+}
+
 void store(const ImageBatch& batch, std::size_t index, std::uint8_t value, std::size_t channel) {
   if (batch.out_type == PixelType::uint8) {
-    static_cast<std::uint8_t*>(batch.out)[index] = value;
+    put(batch, index, value);
     return;
   }
   const float result =
       std::fma(static_cast<float>(value), batch.scale[channel], batch.bias[channel]);
-  switch (batch.out_type) {
-    case PixelType::float32:
-      static_cast<float*>(batch.out)[index] = result;
-      break;
-    case PixelType::float16:
-      static_cast<std::uint16_t*>(batch.out)[index] = to_float16_bits(result);
-      break;
-    case PixelType::bfloat16:
-      static_cast<std::uint16_t*>(batch.out)[index] = to_bfloat16_bits(result);
-      break;
-    case PixelType::uint8:
-      break;
+  if (batch.out_type == PixelType::float32) {
+    put(batch, index, result);
+  } else {
+    const bool half = batch.out_type == PixelType::float16;
+    put(batch, index, half ? to_float16_bits(result) : to_bfloat16_bits(result));
   }
 }
 

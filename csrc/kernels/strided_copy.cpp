@@ -49,15 +49,12 @@ void transpose(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow
 
 }  // namespace
 
-StridedCopy::StridedCopy(const void* source, std::size_t axes, const std::int64_t* shape,
-                         const std::int64_t* strides, std::size_t item_size, void* out)
-    : source_(static_cast<const std::byte*>(source)),
-      out_(static_cast<std::byte*>(out)),
-      item_size_(item_size) {
+StridedRows::StridedRows(std::size_t axes, const std::int64_t* shape, const std::int64_t* strides,
+                         std::size_t item_size) {
   std::vector<Axis> merged;
   for (std::size_t i = 0; i < axes; ++i) {
     const Axis axis{static_cast<std::size_t>(shape[i]), static_cast<std::ptrdiff_t>(strides[i])};
-    if (axis.size == 0) rows_ = 0;
+    if (axis.size == 0) count_ = 0;
     if (axis.size == 1) continue;
     if (!merged.empty() &&
         merged.back().stride == axis.stride * static_cast<std::ptrdiff_t>(axis.size)) {
@@ -66,7 +63,7 @@ StridedCopy::StridedCopy(const void* source, std::size_t axes, const std::int64_
       merged.push_back(axis);
     }
   }
-  if (rows_ == 0) return;
+  if (count_ == 0) return;
   if (!merged.empty()) {
     fast_ = merged.back();
     merged.pop_back();
@@ -80,61 +77,66 @@ StridedCopy::StridedCopy(const void* source, std::size_t axes, const std::int64_
     merged.pop_back();
   }
   outer_ = std::move(merged);
-  for (const Axis& axis : outer_) rows_ *= axis.size;
+  for (const Axis& axis : outer_) count_ *= axis.size;
 }
 
-std::size_t StridedCopy::row_bytes() const { return slow_.size * fast_.size * item_size_; }
-
-const std::byte* StridedCopy::row_source(std::size_t row) const {
-  const std::byte* from = source_;
+std::ptrdiff_t StridedRows::offset(std::size_t row) const {
+  std::ptrdiff_t offset = 0;
   for (auto axis = outer_.rbegin(); axis != outer_.rend(); ++axis) {
-    from += static_cast<std::ptrdiff_t>(row % axis->size) * axis->stride;
+    offset += static_cast<std::ptrdiff_t>(row % axis->size) * axis->stride;
     row /= axis->size;
   }
-  return from;
+  return offset;
 }
+
+void copy_items(const PermuteRuns& runs, const std::byte* from, Axis slow, Axis fast,
+                std::size_t item_size, std::byte* to, bool streaming) {
+  const auto item = static_cast<std::ptrdiff_t>(item_size);
+  if (const auto interleave = runs.find_interleave(item_size, fast.size);
+      interleave != nullptr && slow.stride == item) {
+    return interleave(from, fast.stride, slow.size, to, streaming);
+  }
+  if (const auto deinterleave = runs.find_deinterleave(item_size, slow.size);
+      deinterleave != nullptr && slow.stride == item &&
+      fast.stride == item * static_cast<std::ptrdiff_t>(slow.size)) {
+    return deinterleave(from, fast.size, to, item * static_cast<std::ptrdiff_t>(fast.size),
+                        streaming);
+  }
+  const auto copy = [&](auto number) {
+    transpose<decltype(number)>(from, slow.size, slow.stride, fast.size, fast.stride, to);
+  };
+  switch (item_size) {
+    case 1:
+      return copy(std::uint8_t{});
+    case 2:
+      return copy(std::uint16_t{});
+    case 4:
+      return copy(std::uint32_t{});
+    case 8:
+      return copy(std::uint64_t{});
+    default:
+      return copy(Complex128{});
+  }
+}
+
+StridedCopy::StridedCopy(const void* source, std::size_t axes, const std::int64_t* shape,
+                         const std::int64_t* strides, std::size_t item_size, void* out)
+    : rows_(axes, shape, strides, item_size),
+      source_(static_cast<const std::byte*>(source)),
+      out_(static_cast<std::byte*>(out)),
+      item_size_(item_size) {}
 
 void StridedCopy::run(const PermuteRuns& runs, std::size_t row_begin, std::size_t row_end,
                       bool streaming) const {
   const std::size_t bytes = row_bytes();
+  const bool contiguous = rows_.fast().stride == static_cast<std::ptrdiff_t>(item_size_);
   for (std::size_t row = row_begin; row < row_end; ++row) {
-    const std::byte* from = row_source(row);
+    const std::byte* from = source_ + rows_.offset(row);
     std::byte* to = out_ + row * bytes;
-    if (fast_.stride == static_cast<std::ptrdiff_t>(item_size_)) {
+    if (contiguous) {
       copy_bytes(to, from, bytes, streaming);
-      continue;
-    }
-    const auto item = static_cast<std::ptrdiff_t>(item_size_);
-    if (const auto interleave = runs.find_interleave(item_size_, fast_.size);
-        interleave != nullptr && slow_.stride == item) {
-      interleave(from, fast_.stride, slow_.size, to, streaming);
-      continue;
-    }
-    if (const auto deinterleave = runs.find_deinterleave(item_size_, slow_.size);
-        deinterleave != nullptr && slow_.stride == item &&
-        fast_.stride == item * static_cast<std::ptrdiff_t>(slow_.size)) {
-      deinterleave(from, fast_.size, to, item * static_cast<std::ptrdiff_t>(fast_.size), streaming);
-      continue;
-    }
-    const auto copy = [&](auto number) {
-      transpose<decltype(number)>(from, slow_.size, slow_.stride, fast_.size, fast_.stride, to);
-    };
-    switch (item_size_) {
-      case 1:
-        copy(std::uint8_t{});
-        break;
-      case 2:
-        copy(std::uint16_t{});
-        break;
-      case 4:
-        copy(std::uint32_t{});
-        break;
-      case 8:
-        copy(std::uint64_t{});
-        break;
-      default:
-        copy(Complex128{});
-        break;
+    } else {
+      copy_items(runs, from, rows_.slow(), rows_.fast(), item_size_, to, streaming);
     }
   }
   if (streaming) stores_done();

@@ -52,7 +52,7 @@ void test_copy_bytes() {
   }
 }
 
-void check_gather(std::size_t row_bytes, std::size_t count, bool streaming, Random& random) {
+void check_gather(std::size_t row_bytes, std::size_t count, Random& random) {
   std::vector<const void*> rows(count);
   for (const void*& row : rows) row = place_bytes(row_bytes, random);
   const std::size_t begin = random() % (count + 1), end = begin + random() % (count + 1 - begin);
@@ -66,10 +66,10 @@ void check_gather(std::size_t row_bytes, std::size_t count, bool streaming, Rand
     }
   }
   MarkedOutput out(count * row_bytes, random() % 64);
-  gather_rows(rows.data(), row_bytes, out.data(), streaming, begin, end);
+  gather_rows(rows.data(), row_bytes, out.data(), begin, end);
   CHECK(out.equals(part));
-  gather_rows(rows.data(), row_bytes, out.data(), streaming, 0, begin);
-  gather_rows(rows.data(), row_bytes, out.data(), streaming, end, count);
+  gather_rows(rows.data(), row_bytes, out.data(), 0, begin);
+  gather_rows(rows.data(), row_bytes, out.data(), end, count);
   CHECK(out.equals(all));
 }
 
@@ -78,11 +78,7 @@ void test_gather_rows() {
   std::vector<std::size_t> sizes{1000, 4096, 4099, 100000};
   for (std::size_t size = 0; size <= 70; ++size) sizes.push_back(size);
   for (const std::size_t row_bytes : sizes) {
-    for (const bool streaming : {false, true}) {
-      for (const std::size_t count : {0, 1, 2, 13}) {
-        check_gather(row_bytes, count, streaming, random);
-      }
-    }
+    for (const std::size_t count : {0, 1, 2, 13}) check_gather(row_bytes, count, random);
   }
 }
 

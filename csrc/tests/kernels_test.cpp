@@ -2,11 +2,13 @@
 #include "tests/check.h"
 
 void round_tests();
+void cast_tests();
 void copy_tests();
 void image_tests();
 
 int main() {
   round_tests();
+  cast_tests();
   copy_tests();
   image_tests();
   return pinfeed::tests::summary();

@@ -189,11 +189,8 @@ def _check_tensor(tensor: torch.Tensor, name: str) -> None:
 
 
 def _check_ndarray(array: npt.NDArray[Any], name: str) -> None:
-    wide = {"f": 8, "c": 16}.get(array.dtype.kind, 8)  # np.longdouble is wider, torch has no such
-    if array.dtype.kind not in "biufc" or array.dtype.itemsize > wide:
-        raise TypeError(
-            f"{name}: expected a bool or numeric dtype that torch has, got {array.dtype}"
-        )
+    if array.dtype.kind not in "biufc":
+        raise TypeError(f"{name}: expected a numeric or bool dtype, got {array.dtype}")
     if not array.dtype.isnative:
         raise TypeError(
             f"{name}: expected the machine's byte order, got dtype {array.dtype.str}; "

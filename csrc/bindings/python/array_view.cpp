@@ -37,15 +37,17 @@ DType dtype_of(const py::array& array, const Subject& subject) {
     case 'i':
       return {TypeCode::signed_int, bits};
     case 'f':
-      if (bits <= 64) return {TypeCode::floating, bits};
-      break;
-    case 'c':
-      if (bits <= 128) return {TypeCode::complex, bits};
-      break;
+    case 'c': {
+      const bool real = dtype.kind() == 'f';
+      if (bits <= (real ? 64 : 128)) return {real ? TypeCode::floating : TypeCode::complex, bits};
+      throw py::type_error(subject.text() + ": expected a dtype that torch has, got dtype " +
+                           std::string(py::str(dtype)) + "; convert with " +
+                           (real ? ".astype(np.float64)" : ".astype(np.complex128)"));
+    }
     default:
       break;
   }
-  throw py::type_error(subject.text() + ": expected a bool or numeric dtype that torch has, got " +
+  throw py::type_error(subject.text() + ": expected a numeric or bool dtype, got dtype " +
                        std::string(py::str(dtype)));
 }
 
@@ -96,7 +98,7 @@ ArrayView view_tensor(py::handle object, const Subject& subject) {
   const DType dtype{static_cast<TypeCode>(tensor.type.code), tensor.type.bits};
   if (tensor.type.lanes != 1 || tensor.type.code > static_cast<std::uint8_t>(TypeCode::boolean) ||
       dtype.bits < 8) {
-    throw py::type_error(subject.text() + ": expected a bool or numeric dtype, got " +
+    throw py::type_error(subject.text() + ": expected a numeric or bool dtype, got " +
                          std::string(py::str(object.attr("dtype"))));
   }
   if (has_mark(object, is_neg) || (dtype.code == TypeCode::complex && has_mark(object, is_conj))) {

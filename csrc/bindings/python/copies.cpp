@@ -1,8 +1,10 @@
-// _core.gather and _core.permute: bytes moved, not changed.
+// _core.gather and _core.permute: values moved, and at most cast.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <numeric>
+#include <algorithm>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "bindings/python/parallel.h"
 #include "bindings/python/samples.h"
 #include "dispatch/dispatch.h"
+#include "kernels/cast.h"
 #include "kernels/gather.h"
 #include "kernels/strided_copy.h"
 
@@ -19,33 +22,111 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-py::object gather(py::object source, py::object indices, py::object target, py::object as_tensor,
-                  const std::string& function, const std::string& name, std::size_t threads) {
+using dlpack::TypeCode;
+using kernels::ScalarType;
+
+struct Scalar {
+  DType dtype;
+  ScalarType type;
+};
+
+// What can be cast.
+constexpr Scalar kScalars[] = {
+    {{TypeCode::boolean, 8}, ScalarType::boolean},
+    {{TypeCode::unsigned_int, 8}, ScalarType::uint8},
+    {{TypeCode::signed_int, 8}, ScalarType::int8},
+    {{TypeCode::unsigned_int, 16}, ScalarType::uint16},
+    {{TypeCode::signed_int, 16}, ScalarType::int16},
+    {{TypeCode::unsigned_int, 32}, ScalarType::uint32},
+    {{TypeCode::signed_int, 32}, ScalarType::int32},
+    {{TypeCode::unsigned_int, 64}, ScalarType::uint64},
+    {{TypeCode::signed_int, 64}, ScalarType::int64},
+    {{TypeCode::floating, 16}, ScalarType::float16},
+    {{TypeCode::bfloat, 16}, ScalarType::bfloat16},
+    {{TypeCode::floating, 32}, ScalarType::float32},
+    {{TypeCode::floating, 64}, ScalarType::float64},
+    {{TypeCode::complex, 64}, ScalarType::complex64},
+    {{TypeCode::complex, 128}, ScalarType::complex128},
+};
+
+struct Types {
+  Scalar from, to;
+};
+
+Types find_types(DType from, const std::string& to, const std::string& name) {
+  const auto source = std::ranges::find(kScalars, from, &Scalar::dtype);
+  const auto target =
+      std::ranges::find_if(kScalars, [&](const Scalar& s) { return s.dtype.name() == to; });
+  if (source == std::end(kScalars) || target == std::end(kScalars) ||
+      dispatch::active_isa().casts->find(source->type, target->type) == nullptr) {
+    throw py::type_error(name + ": can't cast " + from.name() + " to " + to);
+  }
+  return {*source, *target};
+}
+
+// Bodies of run_rows must not throw, so whatever allocates is done before.
+void write_copies(const Samples& samples, std::size_t row_bytes, std::byte* out, bool streaming,
+                  std::size_t threads) {
+  if (samples.all_contiguous()) {
+    run_rows(samples.count(), row_bytes, threads, [&](std::size_t begin, std::size_t end) {
+      kernels::gather_rows(samples.data(), row_bytes, out, begin, end);
+    });
+    return;
+  }
+  const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
+  std::vector<kernels::StridedCopy> copies;
+  copies.reserve(samples.count());
+  for (std::size_t i = 0; i < samples.count(); ++i) {
+    copies.emplace_back(samples.data()[i], samples.shape().size(), samples.shape().data(),
+                        samples.byte_strides(i).data(), samples.dtype().item_size(),
+                        out + i * row_bytes);
+  }
+  run_rows(samples.count(), row_bytes, threads, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) copies[i].run(runs, 0, copies[i].rows(), streaming);
+  });
+}
+
+void write_casts(const Samples& samples, const Types& types, std::size_t row_bytes, std::byte* out,
+                 bool streaming, std::size_t threads) {
+  const dispatch::Isa& isa = dispatch::active_isa();
+  const bool alike = samples.all_contiguous() || !samples.separate();
+  std::vector<kernels::StridedCast> casts;
+  const std::size_t plans = alike ? 1 : samples.count();
+  casts.reserve(plans);
+  for (std::size_t i = 0; i < plans; ++i) {
+    casts.emplace_back(*isa.casts, types.from.type, types.to.type, samples.shape().size(),
+                       samples.shape().data(), samples.byte_strides(i).data());
+  }
+  run_rows(samples.count(), row_bytes, threads, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      casts[alike ? 0 : i].run(*isa.permute, samples.data()[i], out + i * row_bytes, streaming);
+    }
+  });
+}
+
+py::object gather(py::object source, py::object indices, const std::optional<std::string>& dtype,
+                  py::object target, py::object as_tensor, const std::string& function,
+                  const std::string& name, std::size_t threads) {
   const Samples samples(std::move(source), std::move(indices), name);
+  std::optional<Types> types;
+  if (dtype && *dtype != samples.dtype().name()) types = find_types(samples.dtype(), *dtype, name);
+  const DType out_dtype = types ? types->to.dtype : samples.dtype();
   Shape shape{static_cast<std::int64_t>(samples.count())};
   shape.insert(shape.end(), samples.shape().begin(), samples.shape().end());
-  const std::size_t bytes = checked_bytes(shape, samples.dtype(), function);
+  const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const OutputRequest request{std::move(target),
                               as_tensor.is_none() ? samples.is_tensor() : as_tensor.cast<bool>()};
-  const Output out = make_output(request, shape, samples.dtype(), function);
+  const Output out = make_output(request, shape, out_dtype, function);
   for (const ArrayView& view : samples.sources()) check_no_overlap(out, bytes, view, function);
   if (bytes == 0) return out.array;
 
   const std::size_t row_bytes = bytes / samples.count();
   const bool streaming = worth_streaming(bytes);
-  run_rows(samples.count(), row_bytes, threads, [&](std::size_t begin, std::size_t end) {
-    if (samples.all_contiguous()) {
-      kernels::gather_rows(samples.data(), row_bytes, out.data, streaming, begin, end);
-      return;
-    }
-    for (std::size_t i = begin; i < end; ++i) {
-      const Shape strides = samples.byte_strides(i);
-      const kernels::StridedCopy copy(samples.data()[i], samples.shape().size(),
-                                      samples.shape().data(), strides.data(),
-                                      samples.dtype().item_size(), out.data + i * row_bytes);
-      copy.run(*dispatch::active_isa().permute, 0, copy.rows(), streaming);
-    }
-  });
+  if (types) {
+    write_casts(samples, *types, row_bytes, out.data, streaming, threads);
+  } else {
+    write_copies(samples, row_bytes, out.data, streaming, threads);
+  }
   return out.array;
 }
 
@@ -77,8 +158,9 @@ py::object permute(py::object array, const std::vector<std::size_t>& axes, py::o
 }  // namespace
 
 void register_copies(py::module_& m) {
-  m.def("gather", &gather, py::arg("source"), py::arg("indices"), py::arg("target"),
-        py::arg("as_tensor"), py::arg("function"), py::arg("name"), py::arg("threads"));
+  m.def("gather", &gather, py::arg("source"), py::arg("indices"), py::arg("dtype"),
+        py::arg("target"), py::arg("as_tensor"), py::arg("function"), py::arg("name"),
+        py::arg("threads"));
   m.def("permute", &permute, py::arg("array"), py::arg("axes"), py::arg("target"),
         py::arg("function"), py::arg("name"), py::arg("threads"));
 }

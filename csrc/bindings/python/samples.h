@@ -23,6 +23,7 @@ class Samples {
   std::span<const std::int64_t> shape() const { return first_.shape; }  // of one sample
   bool is_tensor() const { return first_.is_tensor; }
   bool all_contiguous() const { return all_contiguous_; }
+  bool separate() const { return !views_.empty(); }  // arrays, each with strides of its own
 
   const void* const* data() const { return data_.data(); }
   // Byte stride of one sample's axis.

@@ -12,6 +12,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from pinfeed import _core
+from pinfeed.dtypes import dtype_name
 from pinfeed.fields.field import Field
 from pinfeed.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -27,7 +28,12 @@ class Stack(Field):
     ``default_collate`` makes of them: numbers a tensor, strings a list.
 
     Args:
-        dtype: The batch's dtype, if not the samples' own.
+        dtype: The batch's dtype, if not the samples' own: one that ``torch.can_cast`` allows, with
+            the values that ``Tensor.to`` gives.
+
+    Raises:
+        TypeError: ``dtype`` is no torch.dtype. When samples are collated: ``torch.can_cast`` says
+            no, because fractions, imaginary parts, or all but whether a value is 0 would be lost.
 
     Example:
         >>> pinfeed.Collate(pinfeed.Stack())([np.arange(3), np.arange(3)])
@@ -46,30 +52,55 @@ class Stack(Field):
         refusal: Exception | None = None
         if _is_worth_stacking(first, samples):
             check_mapped(samples)
+            self._check_cast(first, name)
             try:
                 return self._stack(samples, None, name)
             except TypeError as error:
                 refusal = error  # torch mixes dtypes, and knows some that the native side does not
         try:
-            batch = default_collate(samples)
+            batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
         except (RuntimeError, TypeError, ValueError) as error:
             if type(first) is torch.Tensor and refusal is None:
                 self._stack(samples, None, name)  # raises, and says which sample differs
             raise refusal or type(error)(f"{name}: {error}") from error
-        if self.dtype is not None and isinstance(batch, torch.Tensor):
-            return batch.to(self.dtype)
-        return batch
+        if self.dtype is None or not isinstance(batch, torch.Tensor):
+            return batch
+        self._check_cast(batch, name)
+        return batch.to(self.dtype)
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> torch.Tensor:
         """See `Field.gather`: shape (B, *sample.shape)."""
         source.check()
+        self._check_cast(source.array, name)
         return self._stack(source.array, indices, name)
 
     def _stack(self, samples: Any, indices: Any, name: str) -> torch.Tensor:
         batch: torch.Tensor = _core.gather(
-            samples, indices, batch_allocator(), True, name, name, get_num_threads()
+            samples,
+            indices,
+            None if self.dtype is None else dtype_name(self.dtype),
+            batch_allocator(),
+            True,
+            name,
+            name,
+            get_num_threads(),
         )
-        return batch if self.dtype is None else batch.to(self.dtype)
+        return batch
+
+    def _check_cast(self, array: Any, name: str) -> None:
+        """Raises TypeError if the array's values would lose more than range or precision."""
+        own = getattr(torch, dtype_name(array.dtype), None)
+        if self.dtype is None or not isinstance(own, torch.dtype):
+            return  # the native side refuses what torch has no dtype for
+        if torch.can_cast(own, self.dtype):
+            return
+        lost = "imaginary parts" if own.is_complex else "fractions"
+        if self.dtype == torch.bool:
+            lost = "values"
+        raise TypeError(
+            f"{name}: can't cast {dtype_name(own)} to {dtype_name(self.dtype)} "
+            f"without losing {lost}; cast in the dataset if that is wanted"
+        )
 
     def __repr__(self) -> str:
         return f"Stack({'' if self.dtype is None else self.dtype})"

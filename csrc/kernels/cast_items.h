@@ -1,0 +1,135 @@
+// What the casts of all instruction sets share: the types, one conversion, and the table of loops.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/cast.h"
+#include "kernels/round.h"
+
+namespace pinfeed::kernels {
+namespace {
+
+// What C++20 has no type for, or none that may hold any bits.
+struct Bool {
+  std::uint8_t byte;
+};
+struct Float16 {
+  std::uint16_t bits;
+};
+struct Bfloat16 {
+  std::uint16_t bits;
+};
+template <class Part>
+struct Complex {
+  Part real;
+  Part imaginary;
+};
+
+// In the order of ScalarType.
+using Scalars = std::tuple<Bool, std::uint8_t, std::int8_t, std::uint16_t, std::int16_t,
+                           std::uint32_t, std::int32_t, std::uint64_t, std::int64_t, Float16,
+                           Bfloat16, float, double, Complex<float>, Complex<double>>;
+static_assert(std::tuple_size_v<Scalars> == kScalarTypes);
+
+template <class T>
+inline constexpr bool is_complex = false;
+template <class Part>
+inline constexpr bool is_complex<Complex<Part>> = true;
+template <class T>
+inline constexpr bool is_floating =
+    std::is_floating_point_v<T> || std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
+
+// How much a type can express: bool, integers, real numbers, complex numbers. Casts never go down.
+template <class T>
+inline constexpr int rank = is_complex<T>             ? 3
+                            : is_floating<T>          ? 2
+                            : std::is_same_v<T, Bool> ? 0
+                                                      : 1;
+
+// Picks with a mask: compilers make vector code of that where they would not of branches.
+inline std::int32_t select(bool condition, std::int32_t yes, std::int32_t no) {
+  return no ^ ((yes ^ no) & -static_cast<std::int32_t>(condition));
+}
+
+// Exact. No step computes with a subnormal float32, which a thread may be set to take for zero.
+inline float to_float(Float16 value) {
+  constexpr float kOrigin = 0.5f;  // kOrigin + m * 2^-24 has the mantissa m
+  const std::int32_t magnitude = value.bits & 0x7fff;
+  const float shifted = std::bit_cast<float>(std::bit_cast<std::int32_t>(kOrigin) + magnitude);
+  const auto subnormal = std::bit_cast<std::int32_t>(shifted - kOrigin);
+  const std::int32_t normal = (magnitude << 13) + 0x38000000;
+  const std::int32_t quiet = select(magnitude > 0x7c00, 0x400000, 0);  // as vcvtph2ps does
+  const std::int32_t infinity_or_nan = (magnitude << 13) | 0x7f800000 | quiet;
+  const std::int32_t number = select(magnitude < 0x400, subnormal, normal);
+  const std::int32_t all = select(magnitude < 0x7c00, number, infinity_or_nan);
+  const std::uint32_t sign = (value.bits & 0x8000u) << 16;
+  return std::bit_cast<float>(sign | static_cast<std::uint32_t>(all));
+}
+
+inline float to_float(Bfloat16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+template <class To, class From>
+inline To convert(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (std::is_same_v<From, Bool>) {
+    return convert<To>(static_cast<std::uint8_t>(value.byte != 0));
+  } else if constexpr (std::is_same_v<From, Float16> || std::is_same_v<From, Bfloat16>) {
+    return convert<To>(to_float(value));
+  } else if constexpr (is_complex<From>) {
+    using Part = decltype(To::real);
+    return {static_cast<Part>(value.real), static_cast<Part>(value.imaginary)};
+  } else if constexpr (is_complex<To>) {
+    return {convert<decltype(To::real)>(value), 0};
+  } else if constexpr (std::is_same_v<To, Float16>) {
+    return {to_float16_bits(static_cast<float>(value))};
+  } else if constexpr (std::is_same_v<To, Bfloat16>) {
+    return {to_bfloat16_bits(static_cast<float>(value))};
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+// Part of a function compiled for an instruction set, which then decides what becomes of the loop.
+template <class From, class To>
+[[gnu::always_inline]] inline void cast_items(const void* in, std::size_t count, void* out) {
+  const std::byte* __restrict from = static_cast<const std::byte*>(in);
+  std::byte* __restrict to = static_cast<std::byte*>(out);
+  for (std::size_t i = 0; i < count; ++i) {
+    From item;
+    std::memcpy(&item, from + i * sizeof(From), sizeof(From));
+    const To result = convert<To>(item);
+    std::memcpy(to + i * sizeof(To), &result, sizeof(To));
+  }
+}
+
+// `Isa` has cast<From, To>, a Cast.
+template <class Isa>
+constexpr CastTable make_casts() {
+  CastTable table{};
+  const auto fill = [&]<std::size_t From, std::size_t To>() {
+    using Source = std::tuple_element_t<From, Scalars>;
+    using Target = std::tuple_element_t<To, Scalars>;
+    if constexpr (rank<Source> <= rank<Target>) {
+      table.casts[From][To] = Isa::template cast<Source, Target>;
+    }
+  };
+  const auto fill_row = [&]<std::size_t From, std::size_t... To>(std::index_sequence<To...>) {
+    (fill.template operator()<From, To>(), ...);
+  };
+  [&]<std::size_t... From>(std::index_sequence<From...> types) {
+    (fill_row.template operator()<From>(types), ...);
+  }(std::make_index_sequence<kScalarTypes>());
+  return table;
+}
+
+}  // namespace
+}  // namespace pinfeed::kernels

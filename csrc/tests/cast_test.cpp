@@ -1,0 +1,353 @@
+// Casts, against values read and written one at a time, and StridedCast against a copy and a cast.
+#include "kernels/cast.h"
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "dispatch/dispatch.h"
+#include "tests/check.h"
+#include "tests/guarded_memory.h"
+#include "tests/rounding.h"
+
+namespace {
+
+using namespace pinfeed::tests;
+using pinfeed::dispatch::Isa;
+using pinfeed::kernels::kScalarTypes;
+using pinfeed::kernels::scalar_size;
+using pinfeed::kernels::ScalarType;
+using pinfeed::kernels::StridedCast;
+using pinfeed::kernels::StridedCopy;
+using Bytes = std::vector<std::byte>;
+using Random = std::mt19937_64;
+
+template <class T>
+T read(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+
+template <class T>
+void append(Bytes& to, T value) {
+  const std::size_t end = to.size();
+  to.resize(end + sizeof(T));
+  std::memcpy(to.data() + end, &value, sizeof(T));
+}
+
+// A number of any type: an integer, or a real or complex number, which float64 holds exactly.
+struct Number {
+  bool is_integer = false, is_signed = false;
+  std::uint64_t integer = 0;  // of a signed one, its two's complement
+  double real = 0, imaginary = 0;
+
+  template <class Float>
+  Float as() const {
+    if (!is_integer) return static_cast<Float>(real);
+    return is_signed ? static_cast<Float>(static_cast<std::int64_t>(integer))
+                     : static_cast<Float>(integer);
+  }
+};
+
+template <class Integer>
+Number integer_number(Integer value) {
+  return {true, std::is_signed_v<Integer>, static_cast<std::uint64_t>(value), 0, 0};
+}
+
+Number real_number(double real, double imaginary = 0) { return {false, false, 0, real, imaginary}; }
+
+Number number(ScalarType type, const std::byte* from) {
+  switch (type) {
+    case ScalarType::boolean:
+      return integer_number<std::uint8_t>(read<std::uint8_t>(from) != 0);
+    case ScalarType::uint8:
+      return integer_number(read<std::uint8_t>(from));
+    case ScalarType::int8:
+      return integer_number(read<std::int8_t>(from));
+    case ScalarType::uint16:
+      return integer_number(read<std::uint16_t>(from));
+    case ScalarType::int16:
+      return integer_number(read<std::int16_t>(from));
+    case ScalarType::uint32:
+      return integer_number(read<std::uint32_t>(from));
+    case ScalarType::int32:
+      return integer_number(read<std::int32_t>(from));
+    case ScalarType::uint64:
+      return integer_number(read<std::uint64_t>(from));
+    case ScalarType::int64:
+      return integer_number(read<std::int64_t>(from));
+    case ScalarType::float16:
+      return real_number(float16_value(read<std::uint16_t>(from)));
+    case ScalarType::bfloat16:
+      return real_number(
+          std::bit_cast<float>(static_cast<std::uint32_t>(read<std::uint16_t>(from)) << 16));
+    case ScalarType::float32:
+      return real_number(read<float>(from));
+    case ScalarType::float64:
+      return real_number(read<double>(from));
+    case ScalarType::complex64:
+      return real_number(read<float>(from), read<float>(from + 4));
+    case ScalarType::complex128:
+      return real_number(read<double>(from), read<double>(from + 8));
+  }
+  throw std::logic_error("no such type");
+}
+
+Bytes expected_bytes(const Number& value, ScalarType type) {
+  Bytes bytes;
+  switch (type) {
+    case ScalarType::boolean:
+      append(bytes, static_cast<std::uint8_t>(value.integer));
+      break;
+    case ScalarType::uint8:
+    case ScalarType::int8:
+      append(bytes, static_cast<std::uint8_t>(value.integer));
+      break;
+    case ScalarType::uint16:
+    case ScalarType::int16:
+      append(bytes, static_cast<std::uint16_t>(value.integer));
+      break;
+    case ScalarType::uint32:
+    case ScalarType::int32:
+      append(bytes, static_cast<std::uint32_t>(value.integer));
+      break;
+    case ScalarType::uint64:
+    case ScalarType::int64:
+      append(bytes, value.integer);
+      break;
+    case ScalarType::float16:
+      append(bytes, float16_bits(value.as<float>()));
+      break;
+    case ScalarType::bfloat16:
+      append(bytes, bfloat16_bits(value.as<float>()));
+      break;
+    case ScalarType::float32:
+      append(bytes, value.as<float>());
+      break;
+    case ScalarType::float64:
+      append(bytes, value.as<double>());
+      break;
+    case ScalarType::complex64:
+      append(bytes, value.as<float>());
+      append(bytes, static_cast<float>(value.imaginary));
+      break;
+    case ScalarType::complex128:
+      append(bytes, value.as<double>());
+      append(bytes, value.imaginary);
+      break;
+  }
+  return bytes;
+}
+
+// 0: bool, 1: integer, 2: real, 3: complex.
+int rank(ScalarType type) {
+  return (type >= ScalarType::uint8) + (type >= ScalarType::float16) +
+         (type >= ScalarType::complex64);
+}
+
+template <class Visit>
+void for_each_cast(const Visit& visit) {
+  for (std::size_t from = 0; from < kScalarTypes; ++from) {
+    for (std::size_t to = 0; to < kScalarTypes; ++to) {
+      const auto source = static_cast<ScalarType>(from), target = static_cast<ScalarType>(to);
+      if (rank(source) <= rank(target)) visit(source, target);
+    }
+  }
+}
+
+std::string describe(ScalarType from, ScalarType to) {
+  return "type " + std::to_string(static_cast<int>(from)) + " to " +
+         std::to_string(static_cast<int>(to));
+}
+
+// Two items are the same number, or both not one.
+bool same_item(ScalarType type, const std::byte* item, const std::byte* expected) {
+  if (std::memcmp(item, expected, scalar_size(type)) == 0) return true;
+  const Number a = number(type, item), b = number(type, expected);
+  const auto same = [](double x, double y) {
+    return std::isnan(x) ? std::isnan(y) : x == y && std::signbit(x) == std::signbit(y);
+  };
+  return !a.is_integer && same(a.real, b.real) && same(a.imaginary, b.imaginary);
+}
+
+// Numbers at which something changes, as the bytes of every type; then any bytes at all.
+Bytes interesting_items(ScalarType type) {
+  Bytes items;
+  const auto append_all = [&](const Number& value) {
+    const Bytes bytes = expected_bytes(value, type);
+    items.insert(items.end(), bytes.begin(), bytes.end());
+  };
+  if (rank(type) < 2) {
+    for (int bit = 0; bit < 64; ++bit) {
+      for (const std::uint64_t near : {-1, 0, 1}) {
+        append_all(integer_number((std::uint64_t{1} << bit) + near));
+        append_all(integer_number(-(std::uint64_t{1} << bit) + near));
+        // Halfway between two float32, two bfloat16 or two float16 numbers, or just beside.
+        for (const int digits : {8, 11, 24}) {
+          if (bit >= digits) {
+            append_all(integer_number((std::uint64_t{1} << bit) +
+                                      (std::uint64_t{1} << (bit - digits)) + near));
+          }
+        }
+      }
+    }
+  } else {
+    for (int exponent = -1080; exponent <= 1023; ++exponent) {
+      const double power = std::ldexp(1.0, exponent);
+      for (const double factor : {1.0, 1 + 0x1p-8, 1 + 0x1p-11, 1 + 0x1p-24, 1 + 0x3p-24,
+                                  1 + 0x1p-8 + 0x1p-40, 1 + 0x1p-11 + 0x1p-40, 2 - 0x1p-52}) {
+        append_all(real_number(power * factor, -power));
+        append_all(real_number(-power * factor, power));
+      }
+    }
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    for (const double special : {0.0, -0.0, infinity, -infinity, nan, 65519.99, 65520.0}) {
+      append_all(real_number(special, -special));
+    }
+  }
+  if (type == ScalarType::float16 || type == ScalarType::bfloat16) {
+    for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+      append(items, static_cast<std::uint16_t>(bits));
+    }
+  }
+  Random random(1);
+  for (std::size_t i = 0; i < 1000 * scalar_size(type); ++i) {
+    items.push_back(static_cast<std::byte>(random() & 0xff));
+  }
+  return items;
+}
+
+void test_values(const Isa& isa) {
+  for_each_cast([&](ScalarType from, ScalarType to) {
+    const Bytes items = interesting_items(from);
+    const std::size_t in_size = scalar_size(from), out_size = scalar_size(to);
+    const std::size_t count = items.size() / in_size;
+    for (const std::size_t misalignment : {0, 1}) {
+      Bytes in(misalignment);
+      in.insert(in.end(), items.begin(), items.end());
+      MarkedOutput out(count * out_size, misalignment);
+      isa.casts->find(from, to)(in.data() + misalignment, count, out.data());
+      Bytes expected;
+      std::size_t different = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        // Between equal types nothing is looked at.
+        const std::byte* const item = items.data() + i * in_size;
+        const Bytes bytes =
+            from == to ? Bytes(item, item + in_size) : expected_bytes(number(from, item), to);
+        std::byte* const result = out.data() + i * out_size;
+        different += !same_item(to, result, bytes.data());
+        expected.insert(expected.end(), result, result + out_size);
+      }
+      if (different != 0) throw std::runtime_error("wrong values: " + describe(from, to));
+      CHECK(out.equals(expected));  // nothing was written beside it
+    }
+  });
+}
+
+void test_counts(const Isa& isa) {
+  const GuardedBytes memory(4096);
+  Random random(2);
+  for_each_cast([&](ScalarType from, ScalarType to) {
+    for (std::size_t count = 0; count < 70; ++count) {
+      const std::size_t bytes = count * scalar_size(from);
+      const auto* const in = reinterpret_cast<const std::byte*>(
+          count == 0 ? memory.end()
+                     : memory.place(0, static_cast<std::ptrdiff_t>(bytes) - 1, random));
+      MarkedOutput out(count * scalar_size(to), random() % 64);
+      isa.casts->find(from, to)(in, count, out.data());
+      Bytes one_by_one(count * scalar_size(to));
+      for (std::size_t i = 0; i < count; ++i) {
+        isa.casts->find(from, to)(in + i * scalar_size(from), 1,
+                                  one_by_one.data() + i * scalar_size(to));
+      }
+      CHECK(out.equals(one_by_one));
+    }
+  });
+}
+
+void test_refusals(const Isa& isa) {
+  for (std::size_t from = 0; from < kScalarTypes; ++from) {
+    for (std::size_t to = 0; to < kScalarTypes; ++to) {
+      const auto source = static_cast<ScalarType>(from), target = static_cast<ScalarType>(to);
+      CHECK((isa.casts->find(source, target) == nullptr) == (rank(source) > rank(target)));
+    }
+  }
+}
+
+struct Layout {
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides;  // bytes
+};
+
+void check_strided(const Isa& isa, const GuardedBytes& memory, ScalarType from, ScalarType to,
+                   const Layout& layout, Random& random) {
+  std::ptrdiff_t lowest = 0, highest = static_cast<std::ptrdiff_t>(scalar_size(from)) - 1;
+  std::size_t count = 1;
+  for (std::size_t i = 0; i < layout.shape.size(); ++i) {
+    const std::ptrdiff_t last = (layout.shape[i] - 1) * layout.strides[i];
+    (last < 0 ? lowest : highest) += last;
+    count *= static_cast<std::size_t>(layout.shape[i]);
+  }
+  const void* const source = memory.place(lowest, highest, random);
+  const auto& runs = *isa.permute;
+  Bytes contiguous(count * scalar_size(from)), expected(count * scalar_size(to));
+  const StridedCopy copy(source, layout.shape.size(), layout.shape.data(), layout.strides.data(),
+                         scalar_size(from), contiguous.data());
+  copy.run(runs, 0, copy.rows(), false);
+  isa.casts->find(from, to)(contiguous.data(), count, expected.data());
+
+  const StridedCast cast(*isa.casts, from, to, layout.shape.size(), layout.shape.data(),
+                         layout.strides.data());
+  for (const bool streaming : {false, true}) {
+    MarkedOutput out(expected.size(), random() % 64);
+    cast.run(runs, source, out.data(), streaming);
+    if (!out.equals(expected)) throw std::runtime_error("strided: " + describe(from, to));
+  }
+}
+
+void test_strided(const Isa& isa) {
+  const GuardedBytes memory(std::size_t{4} << 20);
+  Random random(3);
+  for_each_cast([&](ScalarType from, ScalarType to) {
+    const auto size = static_cast<std::int64_t>(scalar_size(from));
+    const Layout layouts[] = {
+        {{}, {}},
+        {{5000}, {size}},
+        {{5000}, {-size}},
+        {{700}, {3 * size + 1}},
+        {{3, 1700}, {size, 3 * size}},                     // pixels to planes
+        {{1700, 3}, {size, 1700 * size}},                  // and back
+        {{2, 70, 31}, {31 * 70 * size, size, 70 * size}},  // transposed
+        {{45, 600}, {size, 45 * size}},                    // in parts of both axes
+        {{20, 9, 5}, {13 * 5 * size, 5 * size, size}},     // cropped
+        {{9, 20, 2, 3}, {-40 * size, 2 * size, 0, -7}},    // turned round and broadcast
+    };
+    for (const Layout& layout : layouts) check_strided(isa, memory, from, to, layout, random);
+  });
+}
+
+}  // namespace
+
+void cast_tests() {
+  for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
+    const auto run_test = [&](const char* what, void (*test)(const Isa&)) {
+      const std::string name = "casts on " + std::string(isa.name) + ": " + what;
+      run_if(isa.supported(), "this CPU can't", name.c_str(), [&] { test(isa); });
+    };
+    run_test("interesting and random values", test_values);
+    run_test("any number of items", test_counts);
+    run_test("what torch refuses", test_refusals);
+    run_test("strides", test_strided);
+  }
+}
