@@ -29,9 +29,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     Samples are views: of an ndarray or a file NumPy views, read-only where the array is; of a
     tensor tensor views (NumPy has no bfloat16); of a 1-D array NumPy scalars. The dataset pickles
-    small where it can: an array that lies in a file travels as the file's path. One thing torch's
-    own ``default_collate`` can't take is a dataset of a single bare tensor, since ``torch.stack``
-    wants a list; put the tensor in a tuple for it.
+    small where it can: an array that lies in a file travels as the file's path.
 
     Raises:
         TypeError: A leaf is no array, or its dtype is not numeric or byte-swapped.
@@ -70,7 +68,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
-        return Rows(self._sources, indices)
+        rows = Rows(self._sources, indices)
+        if isinstance(self._sources, Source) and isinstance(self._sources.array, torch.Tensor):
+            return _ListedRows(rows)  # type: ignore[return-value] # a virtual subclass
+        return rows
 
     def __repr__(self) -> str:
         return f"ArrayDataset({self._length} samples: {_sample_text(self._sources)})"
@@ -111,6 +112,23 @@ class Rows(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         for index in self.indices.tolist():
             yield _sample(self.sources, index)
+
+
+@Rows.register
+class _ListedRows(list[Any]):
+    """Rows of a bare tensor, as a list.
+
+    torch's ``default_collate`` hands a batch whose samples are tensors to ``torch.stack`` as it is,
+    and that takes real lists only.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__(rows)
+        self.sources = rows.sources
+        self.indices = rows.indices
+
+    def __reduce__(self) -> Any:
+        return _ListedRows, (Rows(self.sources, self.indices),)
 
 
 def _open_sources(arrays: Any, path: str) -> Any:

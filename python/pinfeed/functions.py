@@ -61,7 +61,7 @@ def normalize(
         >>> batch.shape, round(float(batch[0, 0, 0, 0]), 6)
         ((2, 3, 4, 4), 2.0)
     """
-    name = dtype_name(dtype)
+    name = dtype_name(dtype, "normalize")
     if name not in _IMAGE_DTYPES:
         raise TypeError(f"normalize: dtype must be one of {_IMAGE_DTYPES}, got {name}")
     if name == "bfloat16" and not isinstance(images, torch.Tensor):
@@ -84,7 +84,7 @@ def normalize(
         out,
         None,
         "normalize",
-        "normalize",
+        "normalize: images",
         get_num_threads(),
     )
 
@@ -133,7 +133,7 @@ def permute(
             out,
             None,
             "permute",
-            "permute",
+            "permute: images",
             threads,
         )
     axes = [input.index(letter) for letter in output]
@@ -176,6 +176,8 @@ def _array(array: Any, name: str) -> Any:
         raise TypeError(
             f"{name}: expected a NumPy array or a torch tensor, got {type(array).__name__}"
         )
+    if isinstance(array, torch.Tensor) and array.requires_grad:
+        raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
     check_mapped((array,))
     return array
 

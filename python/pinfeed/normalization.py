@@ -81,7 +81,7 @@ def _kept(mean: Any, std: Any, scale: float, function: str) -> Normalization:
 def _values(values: PerChannel, default: float, name: str, function: str) -> npt.NDArray[Any]:
     if values is None:
         return np.asarray(default)
-    if isinstance(values, int | float) and math.isfinite(values):  # the common case, fast
+    if isinstance(values, float) and math.isfinite(values):  # the common case, fast
         return np.asarray(values, np.float64)
     array = np.asarray(values)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:

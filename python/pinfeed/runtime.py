@@ -11,6 +11,7 @@ import torch
 
 from pinfeed import _core
 
+_MOST_THREADS = 1024
 _num_threads: int | None = None
 
 
@@ -18,11 +19,11 @@ def set_num_threads(count: int | None) -> None:
     """Sets how many threads native work may use, the calling one included.
 
     Args:
-        count: At least 1, or None to follow ``torch.get_num_threads()`` again.
+        count: From 1 to 1024, or None to follow ``torch.get_num_threads()`` again.
 
     Raises:
         TypeError: ``count`` is no integer.
-        ValueError: ``count`` is less than 1.
+        ValueError: ``count`` is out of range.
 
     Example:
         >>> pinfeed.set_num_threads(1)
@@ -33,8 +34,10 @@ def set_num_threads(count: int | None) -> None:
     global _num_threads
     if count is not None:
         count = operator.index(count)
-        if count < 1:
-            raise ValueError(f"set_num_threads: count must be at least 1, got {count}")
+        if not 1 <= count <= _MOST_THREADS:
+            raise ValueError(
+                f"set_num_threads: count must be from 1 to {_MOST_THREADS}, got {count}"
+            )
     _num_threads = count
 
 

@@ -61,9 +61,10 @@ std::vector<float> per_channel(const Constants& constants, std::int64_t channels
                                const std::string& name) {
   if (constants.ndim() == 0) return std::vector<float>(channels, *constants.data());
   if (constants.size() != channels) {
-    throw py::value_error(name + ": the images have " + std::to_string(channels) +
-                          " channels, but mean and std have " + std::to_string(constants.size()) +
-                          " values; give one per channel, or a single number for all");
+    throw py::value_error(name + " must have a channel for each value of mean and std, got " +
+                          std::to_string(channels) + " channels and " +
+                          std::to_string(constants.size()) +
+                          " values; a single number serves all channels");
   }
   return {constants.data(), constants.data() + channels};
 }
@@ -80,7 +81,7 @@ py::object normalize_images(py::object images, py::object indices, const Constan
                              (samples.whole() ? axes.batch_text : axes.text) + ", got " +
                              samples.dtype().name() + " " + shape_text(samples.given_shape());
   if (samples.dtype() != kUint8) {
-    throw py::type_error(name + ": images must be " + wanted +
+    throw py::type_error(name + " must be " + wanted +
                          "; convert with .astype(np.uint8) or .to(torch.uint8)");
   }
   const std::size_t axis_count = axes.channel < 0 ? 2 : 3;
@@ -90,7 +91,7 @@ py::object normalize_images(py::object images, py::object indices, const Constan
       hint = samples.whole() ? "; a single image needs images[None], grey images input=\"NHW\""
                              : "; for grey images say input=\"HW\"";
     }
-    throw py::value_error(name + ": images must be " + wanted + hint);
+    throw py::value_error(name + " must be " + wanted + hint);
   }
   if (samples.count() == 0) throw py::value_error(name + ": expected at least one image, got none");
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.dtypes import dtype_name
+from pinfeed.dtypes import torch_dtype_name
 from pinfeed.fields.field import Field
 from pinfeed.normalization import DEFAULT_SCALE, Normalization, PerChannel
 from pinfeed.outputs import batch_allocator
@@ -107,7 +107,7 @@ class Image(Field):
             self._constants.bias,
             self.input,
             "HWC" if self.channels_last else self.output,
-            dtype_name(self.dtype),
+            torch_dtype_name(self.dtype),
             batch_allocator(),
             True,
             name,

@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from pinfeed import _core
-from pinfeed.dtypes import dtype_name
+from pinfeed.dtypes import dtype_name, torch_dtype_name
 from pinfeed.fields.field import Field
 from pinfeed.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -78,7 +78,7 @@ class Stack(Field):
         batch: torch.Tensor = _core.gather(
             samples,
             indices,
-            None if self.dtype is None else dtype_name(self.dtype),
+            None if self.dtype is None else torch_dtype_name(self.dtype),
             batch_allocator(),
             True,
             name,
@@ -89,7 +89,7 @@ class Stack(Field):
 
     def _check_cast(self, array: Any, name: str) -> None:
         """Raises TypeError if the array's values would lose more than range or precision."""
-        own = getattr(torch, dtype_name(array.dtype), None)
+        own = getattr(torch, dtype_name(array.dtype, "Stack"), None)
         if self.dtype is None or not isinstance(own, torch.dtype):
             return  # the native side refuses what torch has no dtype for
         if torch.can_cast(own, self.dtype):
@@ -98,7 +98,7 @@ class Stack(Field):
         if self.dtype == torch.bool:
             lost = "values"
         raise TypeError(
-            f"{name}: can't cast {dtype_name(own)} to {dtype_name(self.dtype)} "
+            f"{name}: can't cast {torch_dtype_name(own)} to {torch_dtype_name(self.dtype)} "
             f"without losing {lost}; cast in the dataset if that is wanted"
         )
 
