@@ -218,7 +218,11 @@ IMAGE = np.zeros((4, 5, 3), np.uint8)
         ),
         ([IMAGE[0]], ValueError, " must be uint8 with shape (H, W, C), got uint8 (5, 3)"),
         ([IMAGE[None]], ValueError, " must be uint8 with shape (H, W, C)"),
-        ([IMAGE[..., :2]], ValueError, "got 2 channels and 3 values"),
+        (
+            [IMAGE[..., :2]],
+            ValueError,
+            " must have a channel for each value of mean and std, got 2 channels and 3",
+        ),
         ([5], TypeError, "of sample 0: expected a NumPy array or a torch tensor, got int"),
         ([IMAGE, None], TypeError, "of sample 1: expected a NumPy array or a torch tensor"),
     ],

@@ -83,10 +83,15 @@ def _values(values: PerChannel, default: float, name: str, function: str) -> npt
         return np.asarray(default)
     if isinstance(values, float) and math.isfinite(values):  # the common case, fast
         return np.asarray(values, np.float64)
-    array = np.asarray(values)
+    if isinstance(values, torch.Tensor):
+        values = values.detach().to("cpu", torch.float64).numpy()
+    try:
+        array = np.asarray(values)
+    except ValueError:  # ragged
+        array = np.empty(0, object)
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
         raise TypeError(
-            f"{function}: {name} must be a number or a sequence of them, got {values!r}"
+            f"{function}: {name} must be a number or a sequence of numbers, got {values!r}"
         )
     if array.ndim > 1 or array.size == 0:
         raise ValueError(

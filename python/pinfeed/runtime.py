@@ -11,7 +11,7 @@ import torch
 
 from pinfeed import _core
 
-_MOST_THREADS = 1024
+_MOST_THREADS = 65536
 _num_threads: int | None = None
 
 
@@ -19,7 +19,7 @@ def set_num_threads(count: int | None) -> None:
     """Sets how many threads native work may use, the calling one included.
 
     Args:
-        count: From 1 to 1024, or None to follow ``torch.get_num_threads()`` again.
+        count: From 1 to 65536, or None to follow ``torch.get_num_threads()`` again.
 
     Raises:
         TypeError: ``count`` is no integer.
