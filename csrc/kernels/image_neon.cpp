@@ -34,9 +34,11 @@ inline void store_pixels(std::uint8_t* to, const Pixels<Step>& pixels) {
   if constexpr (Step == 1) {
     vst1q_u8(to, channel[0]);
   } else if constexpr (Step == 3) {
-    vst3q_u8(to, {{channel[0], channel[1], channel[2]}});
+    const uint8x16x3_t three = {{channel[0], channel[1], channel[2]}};
+    vst3q_u8(to, three);  // a macro to some compilers: braces would be split at their commas
   } else {
-    vst4q_u8(to, {{channel[0], channel[1], channel[2], channel[3]}});
+    const uint8x16x4_t four = {{channel[0], channel[1], channel[2], channel[3]}};
+    vst4q_u8(to, four);
   }
 }
 

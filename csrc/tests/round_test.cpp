@@ -1,3 +1,4 @@
+#include "dispatch/cpu_features.h"
 #include "kernels/round.h"
 
 #include <bit>
@@ -17,7 +18,7 @@ using pinfeed::kernels::to_bfloat16_bits;
 using pinfeed::kernels::to_float16_bits;
 
 #if defined(__x86_64__)
-bool has_float16() { return __builtin_cpu_supports("f16c"); }
+bool has_float16() { return pinfeed::dispatch::cpu_has_avx2(); }
 __attribute__((target("f16c"))) std::uint16_t hardware_float16(float value) {
   return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
 }
