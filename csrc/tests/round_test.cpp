@@ -1,12 +1,13 @@
-#include "dispatch/cpu_features.h"
 #include "kernels/round.h"
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "dispatch/cpu_features.h"
 #include "tests/check.h"
 #include "tests/rounding.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
