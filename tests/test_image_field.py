@@ -77,7 +77,9 @@ def test_any_images(isa, image_list, channels_last):
     ids=["plain", "crop", "mirrored", "BGR", "all reversed"],
 )
 def test_streaming(isa, view, output, dtype):
-    images = [random_array((601, 803, 3), seed=i)[view] for i in range(3)]
+    images = [
+        random_array((601, 803, 3), seed=i)[view] for i in range(12 if dtype == "uint8" else 6)
+    ]
     batch = pinfeed.Collate(image_field(dtype, MEAN, STD, output=output))(images)
     constants = {} if dtype == "uint8" else {"mean": MEAN, "std": STD}
     expected = expected_batch(images, output=output, dtype=dtype, **constants)

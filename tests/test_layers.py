@@ -18,7 +18,11 @@ FILES = {"fstream", "iostream", "cstdio", "filesystem", "stdio.h"}
 # C++ standard library (their names have no dot and no slash) but those left out, plus those named.
 LAYERS = {
     "kernels": {"layers": {"kernels"}, "without": THREADS | FILES, "plus": INTRINSICS},
-    "dispatch": {"layers": {"dispatch", "kernels"}, "without": FILES, "plus": {"cpuid.h"}},
+    "dispatch": {
+        "layers": {"dispatch", "kernels"},
+        "without": FILES,
+        "plus": {"cpuid.h", "unistd.h"},
+    },
     "runtime": {
         "layers": {"runtime"},
         "without": set(),

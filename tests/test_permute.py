@@ -74,7 +74,8 @@ def test_bfloat16(input):
 @pytest.mark.parametrize("letters", [("NHWC", "NCHW"), ("NCHW", "NHWC")], ids=str)
 def test_streaming_of_bytes(isa, letters, view):
     input, output = letters
-    images = random_array((3, 601, 803, 3) if input == "NHWC" else (3, 3, 601, 803))[view]
+    shape = (12, 601, 803, 3) if input == "NHWC" else (12, 3, 601, 803)
+    images = random_array(shape)[view]
     np.testing.assert_array_equal(
         pinfeed.permute(images, input, output), reference.permute(images, input, output)
     )

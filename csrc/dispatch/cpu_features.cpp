@@ -1,5 +1,7 @@
 #include "dispatch/cpu_features.h"
 
+#include <unistd.h>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -42,5 +44,14 @@ bool cpu_has_neon() { return false; }
 #endif
 
 #endif
+
+std::size_t last_level_cache_bytes() {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
+#else
+  return 0;
+#endif
+}
 
 }  // namespace pinfeed::dispatch

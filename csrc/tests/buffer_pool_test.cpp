@@ -260,6 +260,10 @@ void test_fork_with_live_buffers() {
   auto* const kept = static_cast<std::uint8_t*>(buffers().acquire(kMiB));
   std::memset(kept, 7, kMiB);
   buffers().release(buffers().acquire(2 * kMiB));  // idle, and a reaper waits for it
+#if defined(__linux__)
+  // A thread that is just being born holds locks of AddressSanitizer, which a child would inherit.
+  CHECK(eventually([] { return thread_exists("pinfeed-reaper"); }));
+#endif
   CHECK(passes_in_fork([&] {
     CHECK(buffers().stats().live_buffers == 1);
     CHECK(buffers().stats().idle_buffers == 0);

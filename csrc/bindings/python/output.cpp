@@ -3,10 +3,11 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <limits>
+#include <algorithm>
 #include <memory>
 
 #include "bindings/python/torch_exchange.h"
+#include "dispatch/cpu_features.h"
 #include "runtime/buffer_pool.h"
 
 namespace py = pybind11;
@@ -128,9 +129,11 @@ std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& fu
 }
 
 bool worth_streaming(std::size_t bytes) {
-  // Well past the caches of one core: what is this large would be evicted before it is read.
-  constexpr std::size_t kThreshold = std::size_t{4} << 20;
-  return bytes >= kThreshold;
+  // Half of the shared cache, for the input wants a place there too; within bounds, because virtual
+  // machines report caches that they have only a share of (384 MB for 32 MB, seen once).
+  static const std::size_t threshold = std::clamp(dispatch::last_level_cache_bytes() / 2,
+                                                  std::size_t{4} << 20, std::size_t{16} << 20);
+  return bytes >= threshold;
 }
 
 }  // namespace pinfeed::bindings

@@ -37,7 +37,8 @@ void check_no_overlap(const Output& output, std::size_t bytes, const ArrayView& 
 // Bytes of an array of this shape. Throws ValueError if they overflow 63 bits.
 std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& function);
 
-// Outputs from this size on are written around the cache.
+// Whether an output is so large that it would be evicted before anyone reads it; then it is written
+// around the cache.
 bool worth_streaming(std::size_t bytes);
 
 }  // namespace pinfeed::bindings
