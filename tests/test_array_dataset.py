@@ -169,7 +169,7 @@ def test_index_out_of_range(index: int) -> None:
         dataset.__getitems__([0, index])
 
 
-@pytest.mark.parametrize("index", [1.0, "1", None, [1]])
+@pytest.mark.parametrize("index", [1.0, "1", None, (1,)])
 def test_index_that_is_no_integer(index: Any) -> None:
     dataset = pinfeed.ArrayDataset(values())
     with pytest.raises(TypeError):
@@ -219,6 +219,21 @@ def test_slices_of_rows_are_rows(part: slice) -> None:
     sliced = rows[part]
     assert isinstance(sliced, pinfeed.Rows)
     assert_same(list(sliced), list(rows)[part])
+
+
+def test_bulk_loading_as_torch_documents_it() -> None:
+    dataset = pinfeed.ArrayDataset({"x": values(), "y": np.arange(LENGTH)})
+    sampler = torch.utils.data.BatchSampler(range(LENGTH), 3, drop_last=False)
+    bulk = DataLoader(dataset, sampler=sampler, batch_size=None, collate_fn=pinfeed.Collate())
+    assert_same(list(bulk), list(DataLoader(dataset, 3, collate_fn=pinfeed.Collate())))
+
+
+def test_rows_of_a_bare_tensor_cannot_change() -> None:
+    rows = pinfeed.ArrayDataset(torch.arange(6)).__getitems__([0, 1, 2])
+    assert isinstance(rows, pinfeed.Rows)
+    assert isinstance(rows, tuple)
+    assert_same(pinfeed.Collate()(rows), default_collate(rows))
+    assert_same(pinfeed.Collate()(pickle.loads(pickle.dumps(rows))), torch.arange(3))
 
 
 def test_rows_pickle() -> None:

@@ -266,6 +266,8 @@ import numpy as np, pinfeed
 path = sys.argv[1]
 array = np.load(path, mmap_mode="r")
 samples = [array[0], array[-1]]
+plain = np.asarray(array)
+rows = [pinfeed.ArrayDataset(array)[i] for i in (0, -1)]
 os.truncate(path, 4096)
 ways = {
     "gather": lambda: pinfeed.gather(array, [0, -1]),
@@ -273,6 +275,9 @@ ways = {
     "permute": lambda: pinfeed.permute(array),
     "Stack": lambda: pinfeed.Collate()(samples),
     "Image": lambda: pinfeed.Collate(pinfeed.Image())(samples),
+    "plain view": lambda: pinfeed.normalize(plain),
+    "rows taken before": lambda: pinfeed.Collate(pinfeed.Image())(rows),
+    "not the first": lambda: pinfeed.Collate()([np.zeros((16, 16, 3), np.uint8), array[-1]]),
 }
 try:
     ways[sys.argv[2]]()
@@ -282,7 +287,19 @@ except OSError as error:
 """
 
 
-@pytest.mark.parametrize("way", ["gather", "normalize", "permute", "Stack", "Image"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "gather",
+        "normalize",
+        "permute",
+        "Stack",
+        "Image",
+        "plain view",
+        "rows taken before",
+        "not the first",
+    ],
+)
 def test_a_cut_memmap_outside_of_a_dataset(way: str, tmp_path: Path) -> None:
     path = tmp_path / "images.npy"
     np.save(path, np.ones((100, 16, 16, 3), np.uint8))

@@ -88,6 +88,7 @@ BAD_ARGUMENTS = {
     "std with a zero": ({"std": (1, 0.0, 1)}, ValueError, "std", "must not be 0", "(1, 0.0, 1)"),
     "std NaN": ({"std": NAN}, ValueError, "std", "finite", "nan"),
     "std too small": ({"mean": 1, "std": 1e-300}, ValueError, "std", "float32", "1e-300"),
+    "std subnormal": ({"std": 1e-320}, ValueError, "std", "float32", "1e-320"),
     "scale NaN": ({"scale": NAN}, ValueError, "scale", "finite", "nan"),
     "scale per channel": ({"scale": [1, 2, 3]}, ValueError, "scale", "single", "[1, 2, 3]"),
     "scale text": ({"scale": "1"}, TypeError, "scale", "number", "'1'"),

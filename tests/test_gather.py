@@ -130,3 +130,13 @@ def test_memmap(tmp_path):
     np.save(tmp_path / "rows.npy", array)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
     assert_same_bits(pinfeed.gather(mapped, [3, -1, 3]), array[[3, -1, 3]])
+
+
+class Failing:
+    def __index__(self):
+        raise KeyboardInterrupt
+
+
+def test_what_an_index_raises_is_not_swallowed():
+    with pytest.raises(KeyboardInterrupt):
+        pinfeed.gather(np.arange(3), [0, Failing()])

@@ -262,6 +262,32 @@ def test_a_changed_mean_is_seen():
         assert_same_bits(pinfeed.normalize(images, mean), expected)
 
 
+def test_a_changed_scalar_tensor_is_seen():
+    images = random_array((2, 4, 5, 3))
+    mean = torch.tensor(0.1)
+    for means in ((mean,) * 3, [mean] * 3):
+        mean.fill_(0.1)
+        pinfeed.normalize(images, means)
+        mean.fill_(0.5)
+        assert_same_bits(pinfeed.normalize(images, means), reference.images(images, 0.5))
+
+
+def test_signs_of_zero_are_kept_apart():
+    images = np.zeros((1, 1, 1, 1), np.uint8)
+    for mean in (0.0, -0.0, [0.0], [-0.0], 0):
+        expected = reference.images(images, mean, -1.0)
+        assert_same_bits(pinfeed.normalize(images, mean, -1.0), expected)
+
+
+def test_out_is_noticed_by_autograd():
+    weight = torch.ones(2, 3, 4, 5, requires_grad=True)
+    out = torch.ones(2, 3, 4, 5)
+    product = (weight * out).sum()
+    pinfeed.normalize(torch.from_numpy(random_array((2, 4, 5, 3))), out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
 @pytest.mark.parametrize("dtype", ["float16", np.float16, np.dtype("f2"), torch.float16], ids=repr)
 def test_forms_of_dtype(dtype):
     images = random_array((2, 4, 5, 3))

@@ -1,5 +1,6 @@
 #include "kernels/gather.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace pinfeed::kernels {
@@ -32,13 +33,12 @@ void gather_rows(const void* const* rows, std::size_t row_bytes, void* out, std:
     default:
       break;
   }
-  constexpr std::size_t kLine = 64, kAhead = 8;
+  constexpr std::size_t kMost = 4096, kLine = 64;
+  const std::size_t ahead = std::min(row_bytes, kMost);
   for (std::size_t i = begin; i < end; ++i) {
-    if (i + 1 < end) {  // the next row is anywhere: ask for its first lines now
+    if (i + 1 < end) {  // the next row is anywhere: ask for it, or its beginning, now
       const auto* next = static_cast<const std::byte*>(rows[i + 1]);
-      for (std::size_t byte = 0; byte < kAhead * kLine && byte < row_bytes; byte += kLine) {
-        __builtin_prefetch(next + byte);
-      }
+      for (std::size_t byte = 0; byte < ahead; byte += kLine) __builtin_prefetch(next + byte);
     }
     std::memcpy(to + i * row_bytes, rows[i], row_bytes);
   }

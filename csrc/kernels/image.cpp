@@ -218,11 +218,12 @@ class Band {
   bool one_run_;  // consecutive pixels are column_stride apart, across rows too
 };
 
-// A gather jumps to a random place for every image; asking for its first lines early hides the
-// latency that the hardware's own prefetcher can't.
-void prefetch(const ImageSource& source) {
-  constexpr std::size_t kLines = 8, kLine = 64;
-  for (std::size_t line = 0; line < kLines; ++line) __builtin_prefetch(source.data + line * kLine);
+// A gather jumps to a random place for every image, which the hardware's own prefetcher can't
+// foresee. Asks for the whole of a small image, and for the beginning of a large one.
+void prefetch(const ImageSource& source, std::size_t bytes) {
+  constexpr std::size_t kMost = 4096, kLine = 64;
+  const std::size_t end = std::min(bytes, kMost);
+  for (std::size_t byte = 0; byte < end; byte += kLine) __builtin_prefetch(source.data + byte);
 }
 
 // Images beginning at `image` whose bytes follow each other in memory.
@@ -272,7 +273,7 @@ void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row
   for (std::size_t row = row_begin; row < row_end;) {
     const std::size_t image = row / height, y = row % height;
     std::size_t rows = std::min(height - y, row_end - row);
-    if (image < last_image) prefetch(batch.sources[image + 1]);
+    if (image < last_image) prefetch(batch.sources[image + 1], height * batch.width * channels);
     const Band band(runs, batch, image, y, rows);
     if (!hwc) {
       band.write_chw();

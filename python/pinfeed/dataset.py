@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     Samples are views: of an ndarray or a file NumPy views, read-only where the array is; of a
     tensor tensor views (NumPy has no bfloat16); of a 1-D array NumPy scalars. The dataset pickles
-    small where it can: an array that lies in a file travels as the file's path.
+    small where it can: an array that lies in a file travels as the file's path. A file that is cut
+    short while it is in use is an OSError at the next batch; only a tensor made from a memmap hides
+    its file, so pass the memmap itself.
 
     Raises:
         TypeError: A leaf is no array, or its dtype is not numeric or byte-swapped.
@@ -58,19 +60,22 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: int) -> Any:
-        position = operator.index(index)
+    def __getitem__(self, index: int | Sequence[int] | npt.NDArray[Any]) -> Any:
+        """One sample; of a list or an array of indices the `Rows`, as torch's bulk loading asks."""
+        if isinstance(index, list | np.ndarray):
+            return self.__getitems__(index)
+        position = operator.index(index)  # type: ignore[arg-type]
         if not -self._length <= position < self._length:
             raise IndexError(
                 f"ArrayDataset: index {position} is out of range for {self._length} samples"
             )
         return _sample(self._sources, position % self._length)
 
-    def __getitems__(self, indices: Sequence[int]) -> Rows:
+    def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
         rows = Rows(self._sources, indices)
         if isinstance(self._sources, Source) and isinstance(self._sources.array, torch.Tensor):
-            return _ListedRows(rows)  # type: ignore[return-value] # a virtual subclass
+            return _TupleRows(rows)  # type: ignore[return-value] # a virtual subclass
         return rows
 
     def __repr__(self) -> str:
@@ -109,26 +114,34 @@ class Rows(Sequence[Any]):
             return Rows(self.sources, self.indices[position])
         return _sample(self.sources, int(self.indices[position]))
 
+    def __repr__(self) -> str:
+        return f"Rows({len(self)} samples: {_sample_text(self.sources)})"
+
     def __iter__(self) -> Iterator[Any]:
         for index in self.indices.tolist():
             yield _sample(self.sources, index)
 
 
 @Rows.register
-class _ListedRows(list[Any]):
-    """Rows of a bare tensor, as a list.
+class _TupleRows(tuple[Any, ...]):
+    """Rows of a bare tensor, as a tuple of its views.
 
     torch's ``default_collate`` hands a batch whose samples are tensors to ``torch.stack`` as it is,
-    and that takes real lists only.
+    and that takes real lists and tuples only. A tuple, because the samples must stay those that the
+    indices name.
     """
 
-    def __init__(self, rows: Rows) -> None:
-        super().__init__(rows)
+    sources: Source
+    indices: npt.NDArray[np.int64]
+
+    def __new__(cls, rows: Rows) -> Self:
+        self = super().__new__(cls, rows)
         self.sources = rows.sources
         self.indices = rows.indices
+        return self
 
     def __reduce__(self) -> Any:
-        return _ListedRows, (Rows(self.sources, self.indices),)
+        return _TupleRows, (Rows(self.sources, self.indices),)
 
 
 def _open_sources(arrays: Any, path: str) -> Any:

@@ -12,7 +12,6 @@ from pinfeed import _core
 from pinfeed.dtypes import dtype_name
 from pinfeed.normalization import DEFAULT_SCALE, PerChannel, normalization
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources import check_mapped
 
 Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 
@@ -73,7 +72,7 @@ def normalize(
     _check_layout("output", output, ("NCHW", "NHWC"), "normalize")
     _check_kind(out, images, "normalize")
     constants = normalization(mean, std, scale, "normalize")
-    return _core.normalize_images(
+    batch = _core.normalize_images(
         _array(images, "normalize: images"),
         None,
         constants.scale,
@@ -87,6 +86,7 @@ def normalize(
         "normalize: images",
         get_num_threads(),
     )
+    return _written(batch, out)
 
 
 def permute(
@@ -112,6 +112,8 @@ def permute(
         >>> pinfeed.permute(np.zeros((2, 4, 5, 3), np.float32)).shape
         (2, 3, 4, 5)
     """
+    if not isinstance(input, str) or not isinstance(output, str):
+        raise TypeError(f"permute: input and output must be strings, got {input!r} and {output!r}")
     if len(set(input)) != len(input) or sorted(input) != sorted(output):
         raise ValueError(
             "permute: input and output must have the same letters, each once, "
@@ -122,7 +124,7 @@ def permute(
     threads = get_num_threads()
     is_bytes = array.dtype in (np.uint8, torch.uint8)
     if is_bytes and array.ndim == 4 and len(array) and {input, output} == {"NHWC", "NCHW"}:
-        return _core.normalize_images(  # the image kernels shuffle bytes with vectors
+        planes = _core.normalize_images(  # the image kernels shuffle bytes with vectors
             array,
             None,
             _NO_CONSTANT,
@@ -136,8 +138,9 @@ def permute(
             "permute: images",
             threads,
         )
+        return _written(planes, out)
     axes = [input.index(letter) for letter in output]
-    return _core.permute(array, axes, out, "permute", "permute: images", threads)
+    return _written(_core.permute(array, axes, out, "permute", "permute: images", threads), out)
 
 
 def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
@@ -178,8 +181,14 @@ def _array(array: Any, name: str) -> Any:
         )
     if isinstance(array, torch.Tensor) and array.requires_grad:
         raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
-    check_mapped((array,))
     return array
+
+
+def _written(result: Any, out: Any) -> Any:
+    if isinstance(out, torch.Tensor):
+        # As torch's own out=: autograd has to notice if it saved this tensor for a backward pass.
+        torch.autograd.graph.increment_version(out)
+    return result
 
 
 def _check_layout(keyword: str, layout: str, allowed: tuple[str, ...], function: str) -> None:

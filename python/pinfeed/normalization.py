@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -48,8 +47,8 @@ class Normalization:
                 f"{function}: mean and std must have the same length, "
                 f"got {means.size} and {stds.size}"
             )
-        scales, biases = np.broadcast_arrays(factor / stds, -means / stds)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # an overflow is told below
+            scales, biases = np.broadcast_arrays(factor / stds, -means / stds)
             self.scale = scales.astype(np.float32)
             self.bias = biases.astype(np.float32)
         if not (np.isfinite(self.scale).all() and np.isfinite(self.bias).all()):
@@ -60,22 +59,40 @@ class Normalization:
 
 
 def normalization(mean: PerChannel, std: PerChannel, scale: float, function: str) -> Normalization:
-    """A `Normalization`, kept for the next call where mean and std are plain numbers."""
+    """A `Normalization`, kept for the next call where all its arguments are plain numbers."""
     try:
-        return _kept(_hashable(mean), _hashable(std), scale, function)
-    except TypeError:  # arrays and tensors; and what is wrong raises again, uncached
+        key = (_key(mean), _key(std), _key(scale))
+    except TypeError:
         return Normalization(mean, std, scale, function)
+    kept = _kept.get(key)
+    if kept is None:
+        kept = Normalization(mean, std, scale, function)
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        _kept[key] = kept
+    return kept
 
 
-def _hashable(values: PerChannel) -> Any:
-    return tuple(values) if type(values) is list else values
+_kept: dict[tuple[Any, ...], Normalization] = {}
+_MOST_KEPT = 64
+_NUMBERS = frozenset((int, float))
 
 
-@functools.lru_cache(maxsize=64, typed=True)
-def _kept(mean: Any, std: Any, scale: float, function: str) -> Normalization:
-    if isinstance(mean, torch.Tensor) or isinstance(std, torch.Tensor):
-        raise TypeError("tensors hash by identity, and their values may change")
-    return Normalization(mean, std, scale, function)
+def _key(values: PerChannel) -> Any:
+    """What equal numbers have in common, never an object whose value may change.
+
+    A zero goes by its text, because 0.0 and -0.0 are equal and normalize to different bits.
+
+    Raises:
+        TypeError: ``values`` are no plain numbers.
+    """
+    if values is None:
+        return None
+    if type(values) in _NUMBERS:
+        return values or repr(values)
+    if isinstance(values, tuple | list) and _NUMBERS.issuperset(map(type, values)):
+        return repr(values) if 0 in values else tuple(values)
+    raise TypeError
 
 
 def _values(values: PerChannel, default: float, name: str, function: str) -> npt.NDArray[Any]:
@@ -85,6 +102,8 @@ def _values(values: PerChannel, default: float, name: str, function: str) -> npt
         return np.asarray(values, np.float64)
     if isinstance(values, torch.Tensor):
         values = values.detach().to("cpu", torch.float64).numpy()
+    elif isinstance(values, tuple | list):
+        values = [v.item() if isinstance(v, torch.Tensor) and v.ndim == 0 else v for v in values]
     try:
         array = np.asarray(values)
     except ValueError:  # ragged

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 
 import torch
+
+#: As the native pool does, so that bytes nobody wrote are seen.
+_POISON = os.environ.get("PINFEED_DEBUG") == "1"
 
 Allocate = Callable[[tuple[int, ...], str], torch.Tensor]
 
@@ -22,11 +26,13 @@ def batch_allocator() -> Allocate | None:
 
 
 def _allocate_shared(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    empty = torch.empty(0, dtype=getattr(torch, dtype))
+    empty = torch.empty(0, dtype=getattr(torch, dtype), device="cpu")
     items = math.prod(shape)
     if items == 0:
         return empty.reshape(shape)
     storage = torch.UntypedStorage._new_shared(  # type: ignore[no-untyped-call]
         items * empty.itemsize
     )
+    if _POISON:
+        storage.fill_(0xCB)
     return empty.set_(storage, 0, shape)  # type: ignore[call-overload]

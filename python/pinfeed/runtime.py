@@ -68,7 +68,7 @@ def use_isa(name: str) -> Iterator[None]:
         'scalar'
     """
     before = _core.active_isa()
-    if not _core.force_isa(name):
+    if not isinstance(name, str) or not _core.force_isa(name):
         raise ValueError(
             f"use_isa: name must be one of {_core.available_isas()} on this machine, got {name!r}"
         )

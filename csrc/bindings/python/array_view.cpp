@@ -101,6 +101,12 @@ ArrayView view_tensor(py::handle object, const Subject& subject) {
     throw py::type_error(subject.text() + ": expected a numeric or bool dtype, got " +
                          std::string(py::str(object.attr("dtype"))));
   }
+  const std::span<const std::int64_t> shape{tensor.shape, static_cast<std::size_t>(tensor.axes)};
+  if (tensor.data == nullptr && std::ranges::find(shape, 0) == shape.end()) {
+    throw py::type_error(subject.text() +
+                         ": expected a tensor with memory of its own, got one without (fake, "
+                         "wrapped, or its storage was freed)");
+  }
   if (has_mark(object, is_neg) || (dtype.code == TypeCode::complex && has_mark(object, is_conj))) {
     throw py::type_error(subject.text() +
                          ": expected a tensor whose values are in memory, got a lazily conjugated "
@@ -109,7 +115,7 @@ ArrayView view_tensor(py::handle object, const Subject& subject) {
   return {
       .data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset,
       .dtype = dtype,
-      .shape = {tensor.shape, static_cast<std::size_t>(tensor.axes)},
+      .shape = shape,
       .is_tensor = true,
       .writable = true,
       .strides_ = tensor.strides,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/python/mapped_file.h"
 #include "bindings/python/module.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
@@ -133,6 +134,7 @@ py::object gather(py::object source, py::object indices, const std::optional<std
 py::object permute(py::object array, const std::vector<std::size_t>& axes, py::object target,
                    const std::string& function, const std::string& name, std::size_t threads) {
   const ArrayView view = view_array(array, Subject{name});
+  MappedFiles().check(array);
   if (view.axes() != axes.size()) {
     throw py::value_error(name + ": expected " + std::to_string(axes.size()) + " axes, got shape " +
                           shape_text(view.shape));

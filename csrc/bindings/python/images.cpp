@@ -80,8 +80,10 @@ py::object normalize_images(py::object images, py::object indices, const Constan
   const std::string wanted = std::string("uint8 with shape ") +
                              (samples.whole() ? axes.batch_text : axes.text) + ", got " +
                              samples.dtype().name() + " " + shape_text(samples.given_shape());
+  // Separate samples agree with the first, so what does not fit is the first one.
+  const std::string subject = Subject{name, samples.separate() ? 0 : -1}.text();
   if (samples.dtype() != kUint8) {
-    throw py::type_error(name + " must be " + wanted +
+    throw py::type_error(subject + " must be " + wanted +
                          "; convert with .astype(np.uint8) or .to(torch.uint8)");
   }
   const std::size_t axis_count = axes.channel < 0 ? 2 : 3;
@@ -91,22 +93,21 @@ py::object normalize_images(py::object images, py::object indices, const Constan
       hint = samples.whole() ? "; a single image needs images[None], grey images input=\"NHW\""
                              : "; for grey images say input=\"HW\"";
     }
-    throw py::value_error(name + " must be " + wanted + hint);
+    throw py::value_error(subject + " must be " + wanted + hint);
   }
   if (samples.count() == 0) throw py::value_error(name + ": expected at least one image, got none");
 
   const auto size = [&](int axis) { return axis < 0 ? 1 : samples.shape()[axis]; };
   const std::int64_t height = size(axes.height), width = size(axes.width),
                      channels = size(axes.channel);
-  const std::vector<float> scales = per_channel(scale, channels, name);
-  const std::vector<float> biases = per_channel(bias, channels, name);
-
   const auto count = static_cast<std::int64_t>(samples.count());
   const bool chw = out_layout == "CHW";
   const Shape shape =
       chw ? Shape{count, channels, height, width} : Shape{count, height, width, channels};
   const DType out_dtype = dtype_of(type);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
+  const std::vector<float> scales = per_channel(scale, channels, name);
+  const std::vector<float> biases = per_channel(bias, channels, name);
 
   // A channels_last tensor: (N, C, H, W) that lies in memory as (N, H, W, C).
   const auto item = static_cast<std::int64_t>(out_dtype.item_size());

@@ -36,7 +36,8 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
     if (PyIndex_Check(object)) {
       const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object));
       if (number) return as_index(number, position, name);
-      PyErr_Clear();
+      if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw py::error_already_set();
+      PyErr_Clear();  // an array of several, say
     }
   }
   throw py::type_error(name + ": expected integers, got " +

@@ -66,6 +66,17 @@ py::object pooled_ndarray(const Shape& shape, DType dtype, void* data) {
   return py::array(py::dtype(dtype.name()), shape, contiguous_strides(shape, unit), data, owner);
 }
 
+void* acquire(std::size_t bytes, const Shape& shape, const std::string& function) {
+  try {
+    return BufferPool::instance().acquire(bytes);
+  } catch (const std::bad_alloc&) {
+    const std::string message = function + ": no memory for a result of shape " +
+                                shape_text(shape) + ", " + std::to_string(bytes) + " bytes";
+    PyErr_SetString(PyExc_MemoryError, message.c_str());
+    throw py::error_already_set();
+  }
+}
+
 bool has_strides(const ArrayView& view, const Shape& strides) {
   for (std::size_t i = 0; i < view.axes(); ++i) {
     if (view.shape[i] != 1 && view.stride(i) != strides[i]) return view.items() == 0;
@@ -79,7 +90,7 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
                    const std::string& function, const Shape* alternative, bool* used_alternative) {
   if (used_alternative != nullptr) *used_alternative = false;
   if (request.target.is_none()) {
-    void* data = BufferPool::instance().acquire(checked_bytes(shape, dtype, function));
+    void* data = acquire(checked_bytes(shape, dtype, function), shape, function);
     py::object array =
         request.as_tensor ? pooled_tensor(shape, dtype, data) : pooled_ndarray(shape, dtype, data);
     return {std::move(array), static_cast<std::byte*>(data)};

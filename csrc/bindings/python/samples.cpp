@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "bindings/python/mapped_file.h"
+
 namespace py = pybind11;
 
 namespace pinfeed::bindings {
@@ -21,6 +23,7 @@ Samples::Samples(py::object source, py::object indices, const std::string& name)
 
 void Samples::view_rows(const py::object& indices, const std::string& name) {
   whole_ = view_array(owner_, Subject{name});
+  MappedFiles().check(owner_);
   if (whole_.axes() == 0) {
     throw py::value_error(name + ": expected an axis that counts samples, got a 0-d array");
   }
@@ -54,11 +57,14 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
 void Samples::view_list(const std::string& name) {
   const py::tuple samples = owner_;
   if (samples.empty()) throw py::value_error(name + ": expected at least one sample, got none");
+  MappedFiles files;
   views_.reserve(samples.size());
   data_.reserve(samples.size());
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const Subject subject{name, static_cast<std::int64_t>(i)};
-    const ArrayView view = view_array(py::handle(PyTuple_GET_ITEM(samples.ptr(), i)), subject);
+    const py::handle sample = PyTuple_GET_ITEM(samples.ptr(), i);
+    const ArrayView view = view_array(sample, subject);
+    files.check(sample);
     if (i == 0) {
       first_ = view;
     } else if (view.dtype != first_.dtype) {

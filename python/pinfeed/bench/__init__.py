@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, or 1 where a result of pinfeed was wrong or missing.
     """
-    parser = argparse.ArgumentParser(prog="python -m pinfeed bench", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m pinfeed bench", description=(main.__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--rounds", type=int, default=10, help="samples of each way (default 10)")
     parser.add_argument("--threads", type=int, default=1, help="threads of each way (default 1)")
     parser.add_argument("--images", type=int, default=10_000, help="images in the epoch")

@@ -16,7 +16,7 @@ from pinfeed.fields.field import Field
 from pinfeed.normalization import DEFAULT_SCALE, Normalization, PerChannel
 from pinfeed.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources import Source, check_mapped
+from pinfeed.sources import Source
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
@@ -91,12 +91,10 @@ class Image(Field):
 
     def collate(self, samples: Sequence[Any], name: str) -> torch.Tensor:
         """See `Field.collate`: shape (B, C, H, W) or (B, H, W, C)."""
-        check_mapped(samples)
         return self._normalize([_as_array(s, name, i) for i, s in enumerate(samples)], None, name)
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> torch.Tensor:
         """See `Field.gather`: shape (B, C, H, W) or (B, H, W, C)."""
-        source.check()
         return self._normalize(source.array, indices, name)
 
     def _normalize(self, images: Any, indices: Any, name: str) -> torch.Tensor:

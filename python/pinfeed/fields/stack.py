@@ -16,9 +16,9 @@ from pinfeed.dtypes import dtype_name, torch_dtype_name
 from pinfeed.fields.field import Field
 from pinfeed.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources import Source, check_mapped
+from pinfeed.sources import Source
 
-_POOLED_BYTES = 64 * 1024  # requests below this are malloc's business
+_POOLED_BYTES = 64 * 1024  # as in runtime/buffer_pool.h: smaller requests are malloc's business
 
 
 class Stack(Field):
@@ -51,7 +51,6 @@ class Stack(Field):
         first = samples[0]
         refusal: Exception | None = None
         if _is_worth_stacking(first, samples):
-            check_mapped(samples)
             self._check_cast(first, name)
             try:
                 return self._stack(samples, None, name)
@@ -70,7 +69,6 @@ class Stack(Field):
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> torch.Tensor:
         """See `Field.gather`: shape (B, *sample.shape)."""
-        source.check()
         self._check_cast(source.array, name)
         return self._stack(source.array, indices, name)
 

@@ -1,0 +1,52 @@
+#include "bindings/python/mapped_file.h"
+
+#include <pybind11/numpy.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+// The memmap that owns the array's memory, or null. A view's base is the array it views.
+PyObject* find_memmap(py::handle array) {
+  static PyObject* const memmap =
+      py::object(py::module_::import("numpy").attr("memmap")).release().ptr();
+  PyObject* owner = array.ptr();
+  PyObject* found = nullptr;
+  while (owner != nullptr && py::isinstance<py::array>(owner)) {
+    // The last one in the chain: memmaps that are views inherit the offset of the first.
+    if (PyObject_TypeCheck(owner, reinterpret_cast<PyTypeObject*>(memmap))) found = owner;
+    owner = py::detail::array_proxy(owner)->base;
+  }
+  return found;
+}
+
+}  // namespace
+
+void MappedFiles::check(py::handle array) {
+  PyObject* const owner = find_memmap(array);
+  if (owner == nullptr || std::ranges::find(checked_, owner) != checked_.end()) return;
+  const py::handle memmap(owner);
+  const py::object mapping = memmap.attr("_mmap");  // NumPy's name for the mmap object
+  if (!mapping.is_none()) {
+    const auto offset = memmap.attr("offset").cast<std::int64_t>();
+    // A mapping begins at a multiple of the page size, at or before the array.
+    const std::int64_t start = offset - offset % sysconf(_SC_PAGESIZE);
+    const std::int64_t end = start + static_cast<std::int64_t>(py::len(mapping));
+    const auto size = mapping.attr("size")().cast<std::int64_t>();
+    if (size < end) {
+      const std::string message = std::string(py::str(memmap.attr("filename"))) +
+                                  ": the file was cut short: it has " + std::to_string(size) +
+                                  " bytes, the array in it ends at byte " + std::to_string(end);
+      PyErr_SetString(PyExc_OSError, message.c_str());
+      throw py::error_already_set();
+    }
+  }
+  checked_.push_back(owner);
+}
+
+}  // namespace pinfeed::bindings
