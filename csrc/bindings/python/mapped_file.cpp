@@ -1,7 +1,6 @@
 #include "bindings/python/mapped_file.h"
 
 #include <pybind11/numpy.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -25,6 +24,13 @@ PyObject* find_memmap(py::handle array) {
   return found;
 }
 
+// What the positions of mappings in their files are multiples of.
+std::int64_t granularity() {
+  static const auto bytes =
+      py::module_::import("mmap").attr("ALLOCATIONGRANULARITY").cast<std::int64_t>();
+  return bytes;
+}
+
 }  // namespace
 
 void MappedFiles::check(py::handle array) {
@@ -34,8 +40,8 @@ void MappedFiles::check(py::handle array) {
   const py::object mapping = memmap.attr("_mmap");  // NumPy's name for the mmap object
   if (!mapping.is_none()) {
     const auto offset = memmap.attr("offset").cast<std::int64_t>();
-    // A mapping begins at a multiple of the page size, at or before the array.
-    const std::int64_t start = offset - offset % sysconf(_SC_PAGESIZE);
+    // A mapping begins at or before its array.
+    const std::int64_t start = offset - offset % granularity();
     const std::int64_t end = start + static_cast<std::int64_t>(py::len(mapping));
     const auto size = mapping.attr("size")().cast<std::int64_t>();
     if (size < end) {
