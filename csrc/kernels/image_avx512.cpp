@@ -27,8 +27,11 @@ PINFEED_AVX512_INLINE void store64(void* out, __m512i value) {
 // numbers to zero.
 PINFEED_AVX512_INLINE __m512i round_bfloat16_high(__m512 value) {
   const __m512i bits = _mm512_castps_si512(value);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  // Half a unit, or just less where the last bit that stays is even: a tie goes to even.
+  const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+  const __m512i half =
+      _mm512_mask_blend_epi32(odd, _mm512_set1_epi32(0x7fff), _mm512_set1_epi32(0x8000));
+  return _mm512_add_epi32(bits, half);
 }
 
 // Two blocks, in order, as one cache line.
