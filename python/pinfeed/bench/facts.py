@@ -48,7 +48,7 @@ def machine_facts() -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cpus": _cpus(),
         "machine": platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": platform.system(),
         "python": platform.python_version(),
         "packages": {package: _version(package) for package in PACKAGES},
         "pinfeed": pinfeed.build_config(),
