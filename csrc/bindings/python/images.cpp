@@ -78,7 +78,7 @@ py::object normalize_images(py::object images, py::object indices, const Constan
   const PixelType type = pixel_type(dtype);
   const Samples samples(std::move(images), std::move(indices), name);
   const std::string wanted = std::string("uint8 with shape ") +
-                             (samples.whole() ? axes.batch_text : axes.text) + ", got " +
+                             (samples.all_rows() ? axes.batch_text : axes.text) + ", got " +
                              samples.dtype().name() + " " + shape_text(samples.given_shape());
   // Separate samples agree with the first, so what does not fit is the first one.
   const std::string subject = Subject{name, samples.separate() ? 0 : -1}.text();
@@ -90,8 +90,8 @@ py::object normalize_images(py::object images, py::object indices, const Constan
   if (samples.shape().size() != axis_count) {
     std::string hint;
     if (axis_count == 3 && samples.shape().size() == 2) {
-      hint = samples.whole() ? "; a single image needs images[None], grey images input=\"NHW\""
-                             : "; for grey images say input=\"HW\"";
+      hint = samples.all_rows() ? "; a single image needs images[None], grey images input=\"NHW\""
+                                : "; for grey images say input=\"HW\"";
     }
     throw py::value_error(subject + " must be " + wanted + hint);
   }

@@ -22,21 +22,21 @@ Samples::Samples(py::object source, py::object indices, const std::string& name)
 }
 
 void Samples::view_rows(const py::object& indices, const std::string& name) {
-  whole_ = view_array(owner_, Subject{name});
+  array_ = view_array(owner_, Subject{name});
   MappedFiles().check(owner_);
-  if (whole_.axes() == 0) {
+  if (array_.axes() == 0) {
     throw py::value_error(name + ": expected an axis that counts samples, got a 0-d array");
   }
-  first_ = whole_;
-  first_.shape = whole_.shape.subspan(1);
-  first_.strides_ = whole_.strides_ + 1;
+  first_ = array_;
+  first_.shape = array_.shape.subspan(1);
+  first_.strides_ = array_.strides_ + 1;
   all_contiguous_ = first_.contiguous();
-  const std::int64_t step = whole_.stride(0);
+  const std::int64_t step = array_.stride(0);
   if (indices.is_none()) {
-    whole_array_ = true;
-    data_.resize(static_cast<std::size_t>(whole_.shape[0]));
+    all_rows_ = true;
+    data_.resize(static_cast<std::size_t>(array_.shape[0]));
     for (std::size_t i = 0; i < data_.size(); ++i) {
-      data_[i] = whole_.data + static_cast<std::int64_t>(i) * step;
+      data_[i] = array_.data + static_cast<std::int64_t>(i) * step;
     }
     return;
   }
@@ -46,11 +46,11 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
   for (std::size_t i = 0; i < data_.size(); ++i) {
     // as_indices has checked them, but against the length the caller gave: never trust memory to
     // it.
-    if (row[i] < 0 || row[i] >= whole_.shape[0]) {
+    if (row[i] < 0 || row[i] >= array_.shape[0]) {
       throw py::index_error(name + ": index " + std::to_string(row[i]) + " is out of range for " +
-                            std::to_string(whole_.shape[0]) + " samples");
+                            std::to_string(array_.shape[0]) + " samples");
     }
-    data_[i] = whole_.data + row[i] * step;
+    data_[i] = array_.data + row[i] * step;
   }
 }
 
@@ -82,7 +82,7 @@ void Samples::view_list(const std::string& name) {
 }
 
 std::vector<ArrayView> Samples::sources() const {
-  return views_.empty() ? std::vector<ArrayView>{whole_} : views_;
+  return views_.empty() ? std::vector<ArrayView>{array_} : views_;
 }
 
 }  // namespace pinfeed::bindings

@@ -23,20 +23,21 @@ class Samples {
   std::span<const std::int64_t> shape() const { return first_.shape; }  // of one sample
   bool is_tensor() const { return first_.is_tensor; }
   bool all_contiguous() const { return all_contiguous_; }
-  bool separate() const { return !views_.empty(); }  // arrays, each with strides of its own
+  // Whether the samples are arrays of their own, each with its strides.
+  bool separate() const { return !views_.empty(); }
 
   const void* const* data() const { return data_.data(); }
   // Byte stride of one sample's axis.
   std::int64_t stride(std::size_t sample, std::size_t axis) const {
-    return views_.empty() ? first_.stride(axis) : views_[sample].stride(axis);
+    return separate() ? views_[sample].stride(axis) : first_.stride(axis);
   }
   Shape byte_strides(std::size_t sample) const {
-    return views_.empty() ? first_.byte_strides() : views_[sample].byte_strides();
+    return separate() ? views_[sample].byte_strides() : first_.byte_strides();
   }
   // Whether all rows of one array were asked for; then messages speak of the array, else of
   // samples.
-  bool whole() const { return whole_array_; }
-  std::span<const std::int64_t> given_shape() const { return whole() ? whole_.shape : shape(); }
+  bool all_rows() const { return all_rows_; }
+  std::span<const std::int64_t> given_shape() const { return all_rows() ? array_.shape : shape(); }
   // Each separate array; for rows of one array, that array.
   std::vector<ArrayView> sources() const;
 
@@ -45,11 +46,11 @@ class Samples {
   void view_list(const std::string& name);
 
   pybind11::object owner_;
-  ArrayView whole_{};             // rows of one array
+  ArrayView array_{};             // rows of one array
   std::vector<ArrayView> views_;  // separate arrays; empty for rows of one array
   ArrayView first_{};             // stands for every sample's dtype and shape
   std::vector<const void*> data_;
-  bool whole_array_ = false;
+  bool all_rows_ = false;
   bool all_contiguous_ = true;
 };
 
