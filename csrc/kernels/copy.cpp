@@ -18,7 +18,6 @@ void copy_bytes(void* out, const void* in, std::size_t count, bool streaming) {
     std::memcpy(out, in, count);
     return;
   }
-  constexpr std::size_t kLine = 64;
   auto* to = static_cast<std::byte*>(out);
   const auto* from = static_cast<const std::byte*>(in);
   const std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % kLine;
@@ -34,11 +33,26 @@ void copy_bytes(void* out, const void* in, std::size_t count, bool streaming) {
   std::memcpy(to + done, from + done, count - done);
 }
 
+void repeat_line(void* out, const void* line, std::size_t lines) {
+  const auto* from = static_cast<const __m128i*>(line);
+  const __m128i parts[] = {_mm_loadu_si128(from), _mm_loadu_si128(from + 1),
+                           _mm_loadu_si128(from + 2), _mm_loadu_si128(from + 3)};
+  auto* to = static_cast<__m128i*>(out);
+  for (std::size_t i = 0; i < lines; ++i) {
+    for (const __m128i part : parts) _mm_stream_si128(to++, part);
+  }
+}
+
 void stores_done() { _mm_sfence(); }
 
 #else
 
 void copy_bytes(void* out, const void* in, std::size_t count, bool) { std::memcpy(out, in, count); }
+
+void repeat_line(void* out, const void* line, std::size_t lines) {
+  auto* to = static_cast<std::byte*>(out);
+  for (std::size_t i = 0; i < lines; ++i) std::memcpy(to + i * kLine, line, kLine);
+}
 
 void stores_done() {}
 

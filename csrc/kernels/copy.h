@@ -10,6 +10,13 @@ namespace pinfeed::kernels {
 // reads it.
 void copy_bytes(void* out, const void* in, std::size_t count, bool streaming);
 
+// Bytes of a cache line.
+inline constexpr std::size_t kLine = 64;
+
+// Writes the kLine bytes at `line` to `lines` lines in a row, around the cache. `out` begins a
+// line.
+void repeat_line(void* out, const void* line, std::size_t lines);
+
 // Orders streaming stores before whatever the thread does next.
 void stores_done();
 

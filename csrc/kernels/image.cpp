@@ -1,229 +1,41 @@
-// Cuts a batch of images into runs of adjacent bytes and hands them to an instruction set's
-// primitives.
-//
-// Note [Tiles]
-// Images whose pixels don't stand next to each other in memory (crops, mirrored views, planes that
-// must be interleaved) are first copied, a tile at a time, into the order that a primitive reads.
-// A tile fits in the L1 cache, so that this pass costs instructions but no memory traffic. A
-// source that is already in order is read where it lies.
+// Walks the rows of a batch of images, with what pads images smaller than their places.
 #include "kernels/image.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "kernels/copy.h"
+#include "kernels/image_band.h"
 #include "kernels/image_runs.h"
 
 namespace pinfeed::kernels {
 namespace {
 
-constexpr std::size_t kTileBytes = 4096;
-constexpr float kNone[4] = {};  // scale and bias of a plain permutation, which has none
+constexpr std::size_t kStageBytes = std::size_t{32} << 10;
 
-std::byte* advance(void* out, std::size_t index, PixelType type) {
-  return static_cast<std::byte*>(out) + index * pixel_size(type);
+// Fills columns [x, width) of the rows [row, row + rows) of an image's place; of several rows, all.
+void pad_rows(const ImageBatch& batch, bool hwc, std::size_t image, std::size_t row,
+              std::size_t rows, std::size_t x) {
+  const std::size_t channels = batch.channels, planes = hwc ? 1 : channels;
+  const std::size_t column = hwc ? channels : 1;  // items of a pixel in a plane
+  const std::size_t items = (rows * batch.width - x) * column;
+  for (std::size_t plane = image * planes; plane < (image + 1) * planes; ++plane) {
+    const std::size_t index = ((plane * batch.height + row) * batch.width + x) * column;
+    batch.padding->fill.write(advance(batch.out, index, batch.out_type), items, batch.streaming);
+  }
 }
-
-// Rows [row, row + rows) of one image.
-class Band {
- public:
-  Band(const ImageRuns& runs, const ImageBatch& batch, std::size_t image, std::size_t row,
-       std::size_t rows)
-      : runs_(runs),
-        batch_(batch),
-        source_(batch.sources[image]),
-        image_(image),
-        row_(row),
-        pixels_(rows * batch.width),
-        channels_(batch.channels),
-        step_(step_index(batch.channels)) {
-    const auto width = static_cast<std::ptrdiff_t>(batch.width);
-    one_run_ = rows <= 1 || source_.row_stride == width * source_.column_stride;
-  }
-
-  void write_chw() const {
-    const std::size_t tile = std::clamp(kTileBytes / channels_, std::size_t{64}, kTileBytes) & ~63u;
-    for (std::size_t begin = 0; begin < pixels_; begin += tile) {
-      const std::size_t count = std::min(tile, pixels_ - begin);
-      if (packed_either_way()) {
-        write_planes_from_pixels(begin, count);
-      } else {
-        write_planes_one_by_one(begin, count);
-      }
-    }
-  }
-
-  // `constants` are the expanded tables of the packed primitive.
-  void write_hwc(const PackedConstants& constants) const {
-    const std::size_t tile = std::max(kTileBytes / channels_ & ~std::size_t{63}, std::size_t{1});
-    alignas(64) std::uint8_t buffer[kTileBytes];
-    for (std::size_t begin = 0; begin < pixels_; begin += tile) {
-      const std::size_t count = std::min(tile, pixels_ - begin);
-      for_each_piece(begin, count,
-                     [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
-                       pack_pixels(from, n, buffer + offset * channels_);
-                     });
-      const std::size_t first =
-          ((image_ * batch_.height + row_) * batch_.width + begin) * channels_;
-      run_packed(buffer, count * channels_, constants, first);
-    }
-  }
-
-  bool linear_hwc() const {
-    return one_run_ && source_.column_stride == static_cast<std::ptrdiff_t>(channels_) &&
-           (source_.channel_stride == 1 || channels_ == 1);
-  }
-
-  void run_packed(const std::uint8_t* values, std::size_t count, const PackedConstants& constants,
-                  std::size_t out_index) const {
-    runs_.packed[static_cast<std::size_t>(batch_.out_type)](
-        values, count, constants, 0, advance(batch_.out, out_index, batch_.out_type),
-        batch_.streaming);
-  }
-
- private:
-  // Pixels of 3 or 4 adjacent bytes, in either channel order (RGB or BGR).
-  bool packed_either_way() const {
-    const auto size = static_cast<std::ptrdiff_t>(channels_);
-    return step_ > 0 && (source_.column_stride == size || source_.column_stride == -size) &&
-           (source_.channel_stride == 1 || source_.channel_stride == -1);
-  }
-
-  void write_planes_from_pixels(std::size_t begin, std::size_t count) const {
-    const bool bgr = source_.channel_stride < 0;
-    const std::ptrdiff_t lowest = bgr ? -static_cast<std::ptrdiff_t>(channels_ - 1) : 0;
-    alignas(64) std::uint8_t buffer[kTileBytes];
-    const std::uint8_t* pixels = buffer;
-    if (one_run_ && source_.column_stride > 0) {
-      pixels = at(begin) + lowest;
-    } else {
-      for_each_piece(begin, count,
-                     [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
-                       std::uint8_t* to = buffer + offset * channels_;
-                       if (source_.column_stride > 0) {
-                         std::memcpy(to, from + lowest, n * channels_);
-                       } else {
-                         runs_.reverse[step_](from + lowest - (n - 1) * channels_, n, to);
-                       }
-                     });
-    }
-    if (!bgr) {
-      write_planes(step_, pixels, count, scale(0), bias(0), 0, begin, 1);
-    } else {
-      float scales[4], biases[4];
-      for (std::size_t c = 0; c < channels_; ++c) {
-        scales[c] = *scale(channels_ - 1 - c);
-        biases[c] = *bias(channels_ - 1 - c);
-      }
-      write_planes(step_, pixels, count, scales, biases, channels_ - 1, begin, -1);
-    }
-  }
-
-  void write_planes_one_by_one(std::size_t begin, std::size_t count) const {
-    alignas(64) std::uint8_t buffer[kTileBytes];
-    for (std::size_t c = 0; c < channels_; ++c) {
-      const std::ptrdiff_t plane = static_cast<std::ptrdiff_t>(c) * source_.channel_stride;
-      const std::uint8_t* values = buffer;
-      if (one_run_ && source_.column_stride == 1) {
-        values = at(begin) + plane;
-      } else {
-        for_each_piece(begin, count,
-                       [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
-                         pack_channel(from + plane, n, buffer + offset);
-                       });
-      }
-      write_planes(0, values, count, scale(c), bias(c), c, begin, 1);
-    }
-  }
-
-  // Pixels [begin, begin + count) of the band; their channel 0 goes to plane `first_plane`, the
-  // others to the planes after it (direction 1) or before it (-1).
-  void write_planes(int step, const std::uint8_t* pixels, std::size_t count, const float* scale,
-                    const float* bias, std::size_t first_plane, std::size_t begin,
-                    std::ptrdiff_t direction) const {
-    const std::size_t plane = batch_.height * batch_.width;
-    const std::size_t index =
-        (image_ * channels_ + first_plane) * plane + row_ * batch_.width + begin;
-    const auto stride = static_cast<std::ptrdiff_t>(plane * pixel_size(batch_.out_type));
-    runs_.planes[static_cast<std::size_t>(batch_.out_type)][step](
-        pixels, count, scale, bias, advance(batch_.out, index, batch_.out_type), direction * stride,
-        batch_.streaming);
-  }
-
-  const float* scale(std::size_t channel) const {
-    return scaled() ? batch_.scale + channel : kNone;
-  }
-  const float* bias(std::size_t channel) const { return scaled() ? batch_.bias + channel : kNone; }
-  bool scaled() const { return batch_.out_type != PixelType::uint8; }
-
-  // Address of channel 0 of the band's pixel number `pixel`, for a band that is one run.
-  const std::uint8_t* at(std::size_t pixel) const {
-    return source_.data + static_cast<std::ptrdiff_t>(row_) * source_.row_stride +
-           static_cast<std::ptrdiff_t>(pixel) * source_.column_stride;
-  }
-
-  // Calls piece(offset, from, n) for every stretch of a row in the pixels [begin, begin + count).
-  template <class Piece>
-  void for_each_piece(std::size_t begin, std::size_t count, const Piece& piece) const {
-    if (one_run_) {
-      piece(0, at(begin), count);
-      return;
-    }
-    std::size_t y = row_ + begin / batch_.width, x = begin % batch_.width;
-    for (std::size_t done = 0; done < count; x = 0, ++y) {
-      const std::size_t n = std::min(batch_.width - x, count - done);
-      piece(done,
-            source_.data + static_cast<std::ptrdiff_t>(y) * source_.row_stride +
-                static_cast<std::ptrdiff_t>(x) * source_.column_stride,
-            n);
-      done += n;
-    }
-  }
-
-  void pack_channel(const std::uint8_t* from, std::size_t n, std::uint8_t* to) const {
-    const std::ptrdiff_t step = source_.column_stride;
-    if (step == 1) {
-      std::memcpy(to, from, n);
-    } else if (step == -1) {
-      runs_.reverse[0](from - (n - 1), n, to);
-    } else {
-      for (std::size_t i = 0; i < n; ++i, from += step) to[i] = *from;
-    }
-  }
-
-  void pack_pixels(const std::uint8_t* from, std::size_t n, std::uint8_t* to) const {
-    const auto size = static_cast<std::ptrdiff_t>(channels_);
-    if (source_.channel_stride == 1 && source_.column_stride == size) {
-      std::memcpy(to, from, n * channels_);
-    } else if (source_.channel_stride == 1 && source_.column_stride == -size && step_ >= 0) {
-      runs_.reverse[step_](from - (n - 1) * channels_, n, to);
-    } else if (source_.column_stride == 1 && step_ > 0) {
-      runs_.interleave[step_](from, source_.channel_stride, n, to);
-    } else {
-      for (std::size_t i = 0; i < n; ++i, from += source_.column_stride) {
-        const std::uint8_t* value = from;
-        for (std::size_t c = 0; c < channels_; ++c, value += source_.channel_stride) *to++ = *value;
-      }
-    }
-  }
-
-  const ImageRuns& runs_;
-  const ImageBatch& batch_;
-  const ImageSource& source_;
-  std::size_t image_;
-  std::size_t row_;
-  std::size_t pixels_;
-  std::size_t channels_;
-  int step_;
-  bool one_run_;  // consecutive pixels are column_stride apart, across rows too
-};
 
 // A gather jumps to a random place for every image, which the hardware's own prefetcher can't
 // foresee. Asks for the whole of a small image, and for the beginning of a large one.
-void prefetch(const ImageSource& source, std::size_t bytes) {
-  constexpr std::size_t kMost = 4096, kLine = 64;
-  const std::size_t end = std::min(bytes, kMost);
-  for (std::size_t byte = 0; byte < end; byte += kLine) __builtin_prefetch(source.data + byte);
+void prefetch(const ImageBatch& batch, std::size_t image) {
+  constexpr std::size_t kMost = 4096;
+  const auto [height, width] =
+      batch.padding == nullptr ? ImageSize{batch.height, batch.width} : batch.padding->sizes[image];
+  const std::size_t end = std::min(height * width * batch.channels, kMost);
+  const std::uint8_t* const data = batch.sources[image].data;
+  for (std::size_t byte = 0; byte < end; byte += kLine) __builtin_prefetch(data + byte);
 }
 
 // Images beginning at `image` whose bytes follow each other in memory.
@@ -241,6 +53,86 @@ std::size_t adjacent_images(const ImageBatch& batch, std::size_t image, std::siz
     ++count;
   }
   return count;
+}
+
+// Rows [begin, end) of an image `width` wide, and the padding beside them.
+void write_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
+                const PackedConstants& constants, std::size_t image, std::size_t width,
+                std::size_t begin, std::size_t end) {
+  const bool narrow = width < batch.width;
+  const std::size_t step = narrow ? 1 : end - begin;
+  for (std::size_t row = begin; row < end; row += step) {
+    Band(runs, batch, image, row, step, width).write(hwc, constants);
+    if (narrow) pad_rows(batch, hwc, image, row, 1, width);
+  }
+}
+
+// Note [Narrow images]
+// The rows of an image narrower than its place begin and end anywhere in a cache line. A line that
+// is not streamed as a whole comes from memory first, and all stores after it wait for that. So a
+// few rows at a time are put together with their padding in the L1 cache and streamed from there;
+// meanwhile the lines that they share with their neighbours arrive.
+
+// How many rows that is; 0 if they are so long that not even one fits.
+std::size_t staged_rows(const ImageBatch& batch, bool hwc) {
+  constexpr std::size_t kRunBytes = 3072;  // of each plane, for few lines to be shared
+  const std::size_t planes = hwc ? 1 : batch.channels;
+  const std::size_t row_bytes = batch.width * batch.channels * pixel_size(batch.out_type);
+  return std::min(std::max(kRunBytes * planes / row_bytes, std::size_t{1}),
+                  kStageBytes / row_bytes);
+}
+
+// Asks for the cache line that two runs of output share which meet at `border`.
+void prefetch_shared(const std::byte* border) {
+  if (reinterpret_cast<std::uintptr_t>(border) % kLine != 0) __builtin_prefetch(border, 1);
+}
+
+// What write_rows does, `rows` rows at a time.
+void stream_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
+                 const PackedConstants& constants, std::size_t image, std::size_t width,
+                 std::size_t begin, std::size_t end, std::size_t rows) {
+  const std::size_t planes = hwc ? 1 : batch.channels;
+  const std::size_t items = batch.width * batch.channels / planes;  // of a row in one plane
+  alignas(kLine) std::byte stage[kStageBytes];
+  for (std::size_t row = begin; row < end; row += rows) {
+    rows = std::min(rows, end - row);
+    const std::size_t bytes = rows * items * pixel_size(batch.out_type);
+    const auto out = [&](std::size_t plane) {
+      return advance(batch.out, ((image * planes + plane) * batch.height + row) * items,
+                     batch.out_type);
+    };
+    for (std::size_t plane = 0; plane < planes; ++plane) {
+      prefetch_shared(out(plane));
+      prefetch_shared(out(plane) + bytes);
+    }
+    ImageSource source = batch.sources[image];
+    source.data += static_cast<std::ptrdiff_t>(row) * source.row_stride;
+    ImageBatch staged = batch;
+    staged.sources = &source;
+    staged.height = rows;
+    staged.out = stage;
+    staged.streaming = false;
+    write_rows(runs, staged, hwc, constants, 0, width, 0, rows);
+    for (std::size_t plane = 0; plane < planes; ++plane) {
+      copy_bytes(out(plane), stage + plane * bytes, bytes, true);
+    }
+  }
+}
+
+// Rows [begin, end) of the place of an image that may be smaller.
+void write_padded(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
+                  const PackedConstants& constants, std::size_t image, std::size_t begin,
+                  std::size_t end) {
+  const auto [height, width] = batch.padding->sizes[image];
+  // An image without columns is all padding.
+  const std::size_t image_end = width == 0 ? begin : std::clamp(height, begin, end);
+  const std::size_t rows = batch.streaming && width < batch.width ? staged_rows(batch, hwc) : 0;
+  if (rows > 0) {
+    stream_rows(runs, batch, hwc, constants, image, width, begin, image_end, rows);
+  } else {
+    write_rows(runs, batch, hwc, constants, image, width, begin, image_end);
+  }
+  if (image_end < end) pad_rows(batch, hwc, image, image_end, end - image_end, 0);
 }
 
 }  // namespace
@@ -273,25 +165,33 @@ void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row
   for (std::size_t row = row_begin; row < row_end;) {
     const std::size_t image = row / height, y = row % height;
     std::size_t rows = std::min(height - y, row_end - row);
-    if (image < last_image) prefetch(batch.sources[image + 1], height * batch.width * channels);
-    const Band band(runs, batch, image, y, rows);
-    if (!hwc) {
-      band.write_chw();
-    } else if (band.linear_hwc()) {
-      // Small images cost more in calls than in bytes: take neighbours along.
-      if (rows == height) {
-        rows *= adjacent_images(batch, image, (row_end - row) / height);
-      }
-      const ImageSource& source = batch.sources[image];
-      const std::uint8_t* first = source.data + static_cast<std::ptrdiff_t>(y) * source.row_stride;
-      band.run_packed(first, rows * batch.width * channels, constants,
-                      row * batch.width * channels);
+    if (image < last_image) prefetch(batch, image + 1);
+    if (batch.padding != nullptr) {
+      write_padded(runs, batch, hwc, constants, image, y, y + rows);
     } else {
-      band.write_hwc(constants);
+      Band band(runs, batch, image, y, rows, batch.width);
+      if (hwc && rows == height && band.linear_hwc()) {
+        // Small images cost more in calls than in bytes: take neighbours along.
+        const std::size_t images = adjacent_images(batch, image, (row_end - row) / height);
+        band.extend(images);
+        rows *= images;
+      }
+      band.write(hwc, constants);
     }
     row += rows;
   }
   if (batch.streaming) stores_done();
+}
+
+void mask_images(const ImageSize* sizes, std::size_t height, std::size_t width, void* out,
+                 std::size_t row_begin, std::size_t row_end) {
+  for (std::size_t row = row_begin; row < row_end; ++row) {
+    const ImageSize size = sizes[row / height];
+    const std::size_t covered = row % height < size.height ? size.width : 0;
+    auto* const to = static_cast<std::byte*>(out) + row * width;
+    std::memset(to, 1, covered);
+    std::memset(to + covered, 0, width - covered);
+  }
 }
 
 }  // namespace pinfeed::kernels

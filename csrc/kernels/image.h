@@ -4,11 +4,14 @@
 //
 // The float32 result of the fused multiply-add is exact to one rounding; 16-bit outputs round that
 // float32 to nearest, ties to even. uint8 output copies the byte and ignores scale and bias. Every
-// instruction set gives the same bits.
+// instruction set gives the same bits. An image may be smaller than its place in the batch: then it
+// stands at the top left, and one value fills the rest.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "kernels/fill.h"
 
 namespace pinfeed::kernels {
 
@@ -41,8 +44,20 @@ struct ImageSource {
   std::ptrdiff_t channel_stride;
 };
 
-// A batch of `count` images of one size. `out` holds them one after the other, contiguous in
-// `out_layout`, and must not overlap any source.
+struct ImageSize {
+  std::size_t height;
+  std::size_t width;
+};
+
+// For images smaller than their place in the batch: how large each one is, at most as large as its
+// place, and what fills the rest, an item of pixel_size(out_type).
+struct ImagePadding {
+  const ImageSize* sizes;
+  Fill fill;
+};
+
+// A batch of `count` images, each with a place of height x width. `out` holds them one after the
+// other, contiguous in `out_layout`, and must not overlap any source.
 struct ImageBatch {
   const ImageSource* sources;
   std::size_t count;
@@ -55,10 +70,11 @@ struct ImageBatch {
   ImageLayout out_layout;
   PixelType out_type;
   bool streaming;  // write around the cache: the core won't read the output again
+  const ImagePadding* padding = nullptr;  // null: every image fills its place
 };
 
-// Writes rows [row_begin, row_end) of the batch; row r is row r % height of image r / height.
-// Disjoint ranges may run at the same time.
+// Writes rows [row_begin, row_end) of the batch, padding included; row r is row r % height of image
+// r / height. Disjoint ranges may run at the same time.
 using NormalizeImages = void (*)(const ImageBatch& batch, std::size_t row_begin,
                                  std::size_t row_end);
 
@@ -66,5 +82,10 @@ void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std
 void normalize_images_avx2(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
 void normalize_images_avx512(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
 void normalize_images_neon(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
+
+// Writes rows [row_begin, row_end), counted in the same way, of the mask of a batch of `width`
+// columns: a byte for each pixel, 1 where an image is and 0 in the padding.
+void mask_images(const ImageSize* sizes, std::size_t height, std::size_t width, void* out,
+                 std::size_t row_begin, std::size_t row_end);
 
 }  // namespace pinfeed::kernels

@@ -20,8 +20,6 @@
 
 namespace pinfeed::kernels {
 
-inline constexpr std::size_t kCacheLine = 64;
-
 // Covers `count` >= kBlock values with calls of blocks(streaming, first value, number of blocks).
 // The last block overlaps the one before it instead of leaving single values over: writing a value
 // twice is cheaper than a scalar loop, and it is the same value.
@@ -29,9 +27,9 @@ template <PixelType Type, class Blocks>
 void cover_run(std::size_t count, const void* out, bool streaming, const Blocks& blocks) {
   constexpr std::size_t size = pixel_size(Type);
   std::size_t begin = 0;
-  const auto misaligned = reinterpret_cast<std::uintptr_t>(out) % kCacheLine;
-  const std::size_t head = misaligned == 0 ? 0 : (kCacheLine - misaligned) / size;
-  if (streaming && misaligned % size == 0 && count >= head + kCacheLine) {
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(out) % kLine;
+  const std::size_t head = misaligned == 0 ? 0 : (kLine - misaligned) / size;
+  if (streaming && misaligned % size == 0 && count >= head + kLine) {
     if (head > 0) blocks(std::false_type{}, 0, (head + kBlock - 1) / kBlock);
     const std::size_t whole = (count - head) / kBlock;
     blocks(std::true_type{}, head, whole);
@@ -52,7 +50,7 @@ void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scal
   };
   if (count < kBlock) {
     std::uint8_t from[kBlock * Step] = {};
-    alignas(kCacheLine) std::byte to[Step * kBlock * size];
+    alignas(kLine) std::byte to[Step * kBlock * size];
     std::memcpy(from, pixels, count * Step);
     Isa::template planes_blocks<Type, Step, false>(from, 1, scale, bias, to, kBlock * size);
     for (std::size_t c = 0; c < Step; ++c) {
@@ -60,11 +58,11 @@ void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scal
     }
     return;
   }
-  if (Step > 1 && streaming && plane_stride % static_cast<std::ptrdiff_t>(kCacheLine) != 0) {
+  if (Step > 1 && streaming && plane_stride % static_cast<std::ptrdiff_t>(kLine) != 0) {
     // The planes disagree on where a cache line begins: convert a stretch in the L1 cache, then
     // stream each plane from there.
     constexpr std::size_t kStretch = 1024;
-    alignas(kCacheLine) std::byte planes[Step * kStretch * size];
+    alignas(kLine) std::byte planes[Step * kStretch * size];
     for (std::size_t begin = 0; begin < count; begin += kStretch) {
       const std::size_t n = std::min(kStretch, count - begin);
       planes_run<Isa, Type, Step>(pixels + begin * Step, n, scale, bias, planes, kStretch * size,
@@ -88,7 +86,7 @@ void packed_run(const std::uint8_t* values, std::size_t count, const PackedConst
   constexpr std::size_t size = pixel_size(Type);
   if (count < kBlock) {
     std::uint8_t from[kBlock] = {};
-    alignas(kCacheLine) std::byte to[kBlock * size];
+    alignas(kLine) std::byte to[kBlock * size];
     std::memcpy(from, values, count);
     Isa::template packed_blocks<Type, false>(from, 1, constants, phase % constants.period, to);
     std::memcpy(out, to, count * size);

@@ -29,6 +29,11 @@ void store(const ImageBatch& batch, std::size_t index, std::uint8_t value, std::
   }
 }
 
+void pad(const ImageBatch& batch, std::size_t index) {
+  const std::size_t item_size = pixel_size(batch.out_type);
+  batch.padding->fill.write(static_cast<std::byte*>(batch.out) + index * item_size, 1, false);
+}
+
 }  // namespace
 
 void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end) {
@@ -36,15 +41,21 @@ void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std
   for (std::size_t row = row_begin; row < row_end; ++row) {
     const std::size_t image = row / height, y = row % height;
     const ImageSource& source = batch.sources[image];
+    const ImageSize size =
+        batch.padding == nullptr ? ImageSize{height, width} : batch.padding->sizes[image];
     for (std::size_t x = 0; x < width; ++x) {
       for (std::size_t c = 0; c < channels; ++c) {
+        const std::size_t index = batch.out_layout == ImageLayout::hwc
+                                      ? ((image * height + y) * width + x) * channels + c
+                                      : ((image * channels + c) * height + y) * width + x;
+        if (y >= size.height || x >= size.width) {
+          pad(batch, index);
+          continue;
+        }
         const std::uint8_t value =
             source.data[static_cast<std::ptrdiff_t>(y) * source.row_stride +
                         static_cast<std::ptrdiff_t>(x) * source.column_stride +
                         static_cast<std::ptrdiff_t>(c) * source.channel_stride];
-        const std::size_t index = batch.out_layout == ImageLayout::hwc
-                                      ? ((image * height + y) * width + x) * channels + c
-                                      : ((image * channels + c) * height + y) * width + x;
         store(batch, index, value, c);
       }
     }

@@ -4,12 +4,18 @@
 void round_tests();
 void cast_tests();
 void copy_tests();
+void fill_tests();
 void image_tests();
+void join_tests();
+void pad_tests();
 
 int main() {
   round_tests();
   cast_tests();
   copy_tests();
+  fill_tests();
   image_tests();
+  join_tests();
+  pad_tests();
   return pinfeed::tests::summary();
 }

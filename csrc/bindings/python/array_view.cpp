@@ -64,14 +64,35 @@ ArrayView view_ndarray(const py::array& array, const Subject& subject) {
   };
 }
 
-// Conjugation and negation may be pending: a mark on the tensor, not yet done in its memory.
-bool has_mark(py::handle tensor, PyObject* method) {
+bool is_true(PyObject* result) {
+  const auto held = py::reinterpret_steal<py::object>(result);
+  if (!held) throw py::error_already_set();
+  return result == Py_True;
+}
+
+bool call_is_true(py::handle tensor, PyObject* method) {
   PyObject* arguments[] = {tensor.ptr()};
-  PyObject* result = PyObject_VectorcallMethod(method, arguments, 1, nullptr);
-  if (result == nullptr) throw py::error_already_set();
-  const bool marked = result == Py_True;
-  Py_DECREF(result);
-  return marked;
+  return is_true(PyObject_VectorcallMethod(method, arguments, 1, nullptr));
+}
+
+// What a tensor may be beyond its memory: part of a graph of gradients, or with a conjugation or
+// negation pending, which are marks on the tensor. Integers are never any of it, and lists of
+// hundreds of them come here for every batch.
+void require_plain_values(py::handle object, DType dtype, const Subject& subject) {
+  static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
+  static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
+  static PyObject* const is_conj = PyUnicode_InternFromString("is_conj");
+  const bool is_complex = dtype.code == TypeCode::complex;
+  if (!is_complex && dtype.code != TypeCode::floating && dtype.code != TypeCode::bfloat) return;
+  if (is_true(PyObject_GetAttr(object.ptr(), requires_grad))) {
+    throw py::type_error(subject.text() +
+                         ": expected a tensor without gradients; call .detach() first");
+  }
+  if (call_is_true(object, is_neg) || (is_complex && call_is_true(object, is_conj))) {
+    throw py::type_error(subject.text() +
+                         ": expected a tensor whose values are in memory, got a lazily conjugated "
+                         "one; call .resolve_conj().resolve_neg() first");
+  }
 }
 
 dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
@@ -92,8 +113,6 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
 }
 
 ArrayView view_tensor(py::handle object, const Subject& subject) {
-  static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
-  static PyObject* const is_conj = PyUnicode_InternFromString("is_conj");
   const dlpack::Tensor tensor = look_at_cpu_tensor(object, subject);
   const DType dtype{static_cast<TypeCode>(tensor.type.code), tensor.type.bits};
   if (tensor.type.lanes != 1 || tensor.type.code > static_cast<std::uint8_t>(TypeCode::boolean) ||
@@ -107,11 +126,7 @@ ArrayView view_tensor(py::handle object, const Subject& subject) {
                          ": expected a tensor with memory of its own, got one without (fake, "
                          "wrapped, or its storage was freed)");
   }
-  if (has_mark(object, is_neg) || (dtype.code == TypeCode::complex && has_mark(object, is_conj))) {
-    throw py::type_error(subject.text() +
-                         ": expected a tensor whose values are in memory, got a lazily conjugated "
-                         "one; call .resolve_conj().resolve_neg() first");
-  }
+  require_plain_values(object, dtype, subject);
   return {
       .data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset,
       .dtype = dtype,

@@ -2,8 +2,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
 #include "bindings/python/samples.h"
+#include "bindings/python/scalar_types.h"
 #include "dispatch/dispatch.h"
 #include "kernels/cast.h"
 #include "kernels/gather.h"
@@ -22,48 +21,6 @@ namespace py = pybind11;
 
 namespace pinfeed::bindings {
 namespace {
-
-using dlpack::TypeCode;
-using kernels::ScalarType;
-
-struct Scalar {
-  DType dtype;
-  ScalarType type;
-};
-
-// What can be cast.
-constexpr Scalar kScalars[] = {
-    {{TypeCode::boolean, 8}, ScalarType::boolean},
-    {{TypeCode::unsigned_int, 8}, ScalarType::uint8},
-    {{TypeCode::signed_int, 8}, ScalarType::int8},
-    {{TypeCode::unsigned_int, 16}, ScalarType::uint16},
-    {{TypeCode::signed_int, 16}, ScalarType::int16},
-    {{TypeCode::unsigned_int, 32}, ScalarType::uint32},
-    {{TypeCode::signed_int, 32}, ScalarType::int32},
-    {{TypeCode::unsigned_int, 64}, ScalarType::uint64},
-    {{TypeCode::signed_int, 64}, ScalarType::int64},
-    {{TypeCode::floating, 16}, ScalarType::float16},
-    {{TypeCode::bfloat, 16}, ScalarType::bfloat16},
-    {{TypeCode::floating, 32}, ScalarType::float32},
-    {{TypeCode::floating, 64}, ScalarType::float64},
-    {{TypeCode::complex, 64}, ScalarType::complex64},
-    {{TypeCode::complex, 128}, ScalarType::complex128},
-};
-
-struct Types {
-  Scalar from, to;
-};
-
-Types find_types(DType from, const std::string& to, const std::string& name) {
-  const auto source = std::ranges::find(kScalars, from, &Scalar::dtype);
-  const auto target =
-      std::ranges::find_if(kScalars, [&](const Scalar& s) { return s.dtype.name() == to; });
-  if (source == std::end(kScalars) || target == std::end(kScalars) ||
-      dispatch::active_isa().casts->find(source->type, target->type) == nullptr) {
-    throw py::type_error(name + ": can't cast " + from.name() + " to " + to);
-  }
-  return {*source, *target};
-}
 
 // Bodies of run_rows must not throw, so whatever allocates is done before.
 void write_copies(const Samples& samples, std::size_t row_bytes, std::byte* out, bool streaming,

@@ -1,9 +1,13 @@
-// _core.normalize_images: the one entry for everything that makes pixels.
+// _core.normalize_images and _core.pad_images: everything that makes pixels.
 #include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "bindings/python/fill_value.h"
 #include "bindings/python/module.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
@@ -17,9 +21,14 @@ namespace pinfeed::bindings {
 namespace {
 
 using kernels::ImageLayout;
+using kernels::ImagePadding;
+using kernels::ImageSize;
 using kernels::ImageSource;
 using kernels::PixelType;
 using Constants = py::array_t<float, py::array::c_style>;
+
+constexpr DType kInt64{dlpack::TypeCode::signed_int, 64};
+constexpr DType kBool{dlpack::TypeCode::boolean, 8};
 
 // Which axes of a sample are what; a grey image has no channel axis.
 struct Axes {
@@ -69,67 +78,136 @@ std::vector<float> per_channel(const Constants& constants, std::int64_t channels
   return {constants.data(), constants.data() + channels};
 }
 
-py::object normalize_images(py::object images, py::object indices, const Constants& scale,
-                            const Constants& bias, const std::string& layout,
-                            const std::string& out_layout, const std::string& dtype,
-                            py::object target, py::object as_tensor, const std::string& function,
-                            const std::string& name, std::size_t threads) {
-  const Axes axes = source_axes(layout);
-  const PixelType type = pixel_type(dtype);
-  const Samples samples(std::move(images), std::move(indices), name);
-  const std::string wanted = std::string("uint8 with shape ") +
-                             (samples.all_rows() ? axes.batch_text : axes.text) + ", got " +
-                             samples.dtype().name() + " " + shape_text(samples.given_shape());
-  // Separate samples agree with the first, so what does not fit is the first one.
-  const std::string subject = Subject{name, samples.separate() ? 0 : -1}.text();
-  if (samples.dtype() != kUint8) {
-    throw py::type_error(subject + " must be " + wanted +
-                         "; convert with .astype(np.uint8) or .to(torch.uint8)");
+// The images of a batch: uint8, with the layout's axes, one number of channels and, unless they
+// may be of any size, one size.
+class Images {
+ public:
+  Images(py::object images, py::object indices, const std::string& layout, bool any_size,
+         const std::string& name)
+      : name_(name),
+        axes_(source_axes(layout)),
+        samples_(std::move(images), std::move(indices), name, Common::rank) {
+    require_layout();
+    require_common(any_size);
   }
-  const std::size_t axis_count = axes.channel < 0 ? 2 : 3;
-  if (samples.shape().size() != axis_count) {
-    std::string hint;
-    if (axis_count == 3 && samples.shape().size() == 2) {
-      hint = samples.all_rows() ? "; a single image needs images[None], grey images input=\"NHW\""
-                                : "; for grey images say input=\"HW\"";
-    }
-    throw py::value_error(subject + " must be " + wanted + hint);
-  }
-  if (samples.count() == 0) throw py::value_error(name + ": expected at least one image, got none");
 
-  const auto size = [&](int axis) { return axis < 0 ? 1 : samples.shape()[axis]; };
-  const std::int64_t height = size(axes.height), width = size(axes.width),
-                     channels = size(axes.channel);
-  const auto count = static_cast<std::int64_t>(samples.count());
-  const bool chw = out_layout == "CHW";
+  const std::string& name() const { return name_; }
+  std::size_t count() const { return samples_.count(); }
+  std::int64_t channels() const { return size(0, axes_.channel); }
+  std::int64_t height(std::size_t image) const { return size(image, axes_.height); }
+  std::int64_t width(std::size_t image) const { return size(image, axes_.width); }
+  bool is_tensor() const { return samples_.is_tensor(); }
+  std::vector<ArrayView> arrays() const { return samples_.sources(); }
+
+  std::vector<ImageSource> sources() const {
+    std::vector<ImageSource> sources(count());
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      sources[i] = {
+          .data = static_cast<const std::uint8_t*>(samples_.data()[i]),
+          .row_stride = samples_.stride(i, static_cast<std::size_t>(axes_.height)),
+          .column_stride = samples_.stride(i, static_cast<std::size_t>(axes_.width)),
+          .channel_stride =
+              axes_.channel < 0 ? 1 : samples_.stride(i, static_cast<std::size_t>(axes_.channel)),
+      };
+    }
+    return sources;
+  }
+
+  std::vector<ImageSize> sizes() const {
+    std::vector<ImageSize> sizes(count());
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      sizes[i] = {static_cast<std::size_t>(height(i)), static_cast<std::size_t>(width(i))};
+    }
+    return sizes;
+  }
+
+ private:
+  std::int64_t size(std::size_t image, int axis) const {
+    return axis < 0 ? 1 : samples_.shape(image)[static_cast<std::size_t>(axis)];
+  }
+
+  void require_layout() const {
+    const std::string wanted = std::string("uint8 with shape ") +
+                               (samples_.all_rows() ? axes_.batch_text : axes_.text) + ", got " +
+                               samples_.dtype().name() + " " + shape_text(samples_.given_shape());
+    // Separate samples agree with the first, so what does not fit is the first one.
+    const std::string subject = Subject{name_, samples_.separate() ? 0 : -1}.text();
+    if (samples_.dtype() != kUint8) {
+      throw py::type_error(subject + " must be " + wanted +
+                           "; convert with .astype(np.uint8) or .to(torch.uint8)");
+    }
+    const std::size_t axis_count = axes_.channel < 0 ? 2 : 3;
+    if (samples_.shape().size() != axis_count) {
+      std::string hint;
+      if (axis_count == 3 && samples_.shape().size() == 2) {
+        hint = samples_.all_rows()
+                   ? "; a single image needs images[None], grey images input=\"NHW\""
+                   : "; for grey images say input=\"HW\"";
+      }
+      throw py::value_error(subject + " must be " + wanted + hint);
+    }
+    if (count() == 0) throw py::value_error(name_ + ": expected at least one image, got none");
+  }
+
+  void require_common(bool any_size) const {
+    if (!samples_.separate()) return;
+    for (std::size_t i = 1; i < count(); ++i) {
+      const bool same_channels = size(i, axes_.channel) == channels();
+      const bool same_size = height(i) == height(0) && width(i) == width(0);
+      if (same_channels && (same_size || any_size)) continue;
+      const std::string subject = Subject{name_, static_cast<std::int64_t>(i)}.text();
+      const std::string shape = shape_text(samples_.shape(i));
+      if (any_size) {
+        throw py::value_error(subject + ": expected " + std::to_string(channels()) +
+                              " channels as in sample 0, got shape " + shape);
+      }
+      throw py::value_error(subject + ": expected shape " + shape_text(samples_.shape()) +
+                            " as in sample 0, got " + shape +
+                            (same_channels ? "; pad_value pads images of different sizes" : ""));
+    }
+  }
+
+  const std::string& name_;
+  Axes axes_;
+  Samples samples_;
+};
+
+// What becomes of images: a batch in which each has a place of height x width.
+struct BatchRequest {
+  const Constants& scale;
+  const Constants& bias;
+  bool chw;
+  PixelType type;
+  std::int64_t height;
+  std::int64_t width;
+  const ImagePadding* padding;
+  OutputRequest output;
+  const std::string& function;
+  std::size_t threads;
+};
+
+py::object write_batch(const Images& images, const BatchRequest& request) {
+  const std::int64_t height = request.height, width = request.width, channels = images.channels();
+  const auto count = static_cast<std::int64_t>(images.count());
   const Shape shape =
-      chw ? Shape{count, channels, height, width} : Shape{count, height, width, channels};
-  const DType out_dtype = dtype_of(type);
-  const std::size_t bytes = checked_bytes(shape, out_dtype, function);
-  const std::vector<float> scales = per_channel(scale, channels, name);
-  const std::vector<float> biases = per_channel(bias, channels, name);
+      request.chw ? Shape{count, channels, height, width} : Shape{count, height, width, channels};
+  const DType dtype = dtype_of(request.type);
+  const std::size_t bytes = checked_bytes(shape, dtype, request.function);
+  const std::vector<float> scales = per_channel(request.scale, channels, images.name());
+  const std::vector<float> biases = per_channel(request.bias, channels, images.name());
 
   // A channels_last tensor: (N, C, H, W) that lies in memory as (N, H, W, C).
-  const auto item = static_cast<std::int64_t>(out_dtype.item_size());
+  const auto item = static_cast<std::int64_t>(dtype.item_size());
   const Shape channels_last{height * width * channels * item, item, width * channels * item,
                             channels * item};
   bool use_channels_last = false;
-  const OutputRequest request{std::move(target),
-                              as_tensor.is_none() ? samples.is_tensor() : as_tensor.cast<bool>()};
-  const Output out = make_output(request, shape, out_dtype, function,
-                                 chw ? &channels_last : nullptr, &use_channels_last);
-  for (const ArrayView& source : samples.sources()) check_no_overlap(out, bytes, source, function);
-
-  std::vector<ImageSource> sources(samples.count());
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    sources[i] = {
-        .data = static_cast<const std::uint8_t*>(samples.data()[i]),
-        .row_stride = samples.stride(i, static_cast<std::size_t>(axes.height)),
-        .column_stride = samples.stride(i, static_cast<std::size_t>(axes.width)),
-        .channel_stride =
-            axes.channel < 0 ? 1 : samples.stride(i, static_cast<std::size_t>(axes.channel)),
-    };
+  const Output out = make_output(request.output, shape, dtype, request.function,
+                                 request.chw ? &channels_last : nullptr, &use_channels_last);
+  for (const ArrayView& source : images.arrays()) {
+    check_no_overlap(out, bytes, source, request.function);
   }
+
+  const std::vector<ImageSource> sources = images.sources();
   const kernels::ImageBatch batch{
       .sources = sources.data(),
       .count = sources.size(),
@@ -139,17 +217,110 @@ py::object normalize_images(py::object images, py::object indices, const Constan
       .scale = scales.data(),
       .bias = biases.data(),
       .out = out.data,
-      .out_layout = chw && !use_channels_last ? ImageLayout::chw : ImageLayout::hwc,
-      .out_type = type,
+      .out_layout = request.chw && !use_channels_last ? ImageLayout::chw : ImageLayout::hwc,
+      .out_type = request.type,
       .streaming = worth_streaming(bytes),
+      .padding = request.padding,
   };
   if (bytes > 0) {
     const std::size_t rows = batch.count * batch.height;
-    run_rows(rows, bytes / rows, threads, [&](std::size_t begin, std::size_t end) {
+    run_rows(rows, bytes / rows, request.threads, [&](std::size_t begin, std::size_t end) {
       dispatch::active_isa().normalize_images(batch, begin, end);
     });
   }
   return out.array;
+}
+
+py::object normalize_images(py::object images, py::object indices, const Constants& scale,
+                            const Constants& bias, const std::string& layout,
+                            const std::string& out_layout, const std::string& dtype,
+                            py::object target, py::object as_tensor, const std::string& function,
+                            const std::string& name, std::size_t threads) {
+  const Images checked(std::move(images), std::move(indices), layout, false, name);
+  const bool tensor = as_tensor.is_none() ? checked.is_tensor() : as_tensor.cast<bool>();
+  return write_batch(checked, {.scale = scale,
+                               .bias = bias,
+                               .chw = out_layout == "CHW",
+                               .type = pixel_type(dtype),
+                               .height = checked.height(0),
+                               .width = checked.width(0),
+                               .padding = nullptr,
+                               .output = {std::move(target), tensor},
+                               .function = function,
+                               .threads = threads});
+}
+
+std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name) {
+  const std::int64_t rest = size % multiple;
+  if (rest != 0 && __builtin_add_overflow(size, multiple - rest, &size)) {
+    throw py::value_error(name + ": multiple_of " + std::to_string(multiple) +
+                          " is larger than memory can be");
+  }
+  return size;
+}
+
+// int64 of shape (B, 2): the height and width of each image.
+py::object write_sizes(const std::vector<ImageSize>& sizes, const OutputRequest& request,
+                       const std::string& name) {
+  const Output out =
+      make_output(request, {static_cast<std::int64_t>(sizes.size()), 2}, kInt64, name);
+  auto* to = reinterpret_cast<std::int64_t*>(out.data);
+  for (const ImageSize& size : sizes) {
+    *to++ = static_cast<std::int64_t>(size.height);
+    *to++ = static_cast<std::int64_t>(size.width);
+  }
+  return out.array;
+}
+
+// bool of shape (B, height, width): true where an image is.
+py::object write_mask(const std::vector<ImageSize>& sizes, std::int64_t height, std::int64_t width,
+                      const OutputRequest& request, const std::string& name, std::size_t threads) {
+  const Shape shape{static_cast<std::int64_t>(sizes.size()), height, width};
+  checked_bytes(shape, kBool, name);
+  const Output out = make_output(request, shape, kBool, name);
+  const auto rows = static_cast<std::size_t>(height), columns = static_cast<std::size_t>(width);
+  run_rows(sizes.size() * rows, columns, threads, [&](std::size_t begin, std::size_t end) {
+    kernels::mask_images(sizes.data(), rows, columns, out.data, begin, end);
+  });
+  return out.array;
+}
+
+// Images of any sizes, each at the top left of a place as large as the largest height and width,
+// rounded up to `multiple_of`. Returns the batch, and its sizes and mask or None.
+py::tuple pad_images(py::object images, py::object indices, const Constants& scale,
+                     const Constants& bias, const std::string& layout,
+                     const std::string& out_layout, const std::string& dtype, py::handle pad_value,
+                     const std::pair<std::int64_t, std::int64_t>& multiple_of, bool with_sizes,
+                     bool with_mask, py::object allocator, const std::string& name,
+                     std::size_t threads) {
+  const Images checked(std::move(images), std::move(indices), layout, true, name);
+  std::int64_t height = 0, width = 0;
+  for (std::size_t i = 0; i < checked.count(); ++i) {
+    height = std::max(height, checked.height(i));
+    width = std::max(width, checked.width(i));
+  }
+  height = rounded_up(height, multiple_of.first, name);
+  width = rounded_up(width, multiple_of.second, name);
+
+  const PixelType type = pixel_type(dtype);
+  const std::vector<ImageSize> sizes = checked.sizes();
+  const ImagePadding padding{sizes.data(),
+                             fill_value(pad_value, dtype_of(type), name + ": pad_value")};
+  const OutputRequest request{std::move(allocator), true};
+  py::object batch = write_batch(checked, {.scale = scale,
+                                           .bias = bias,
+                                           .chw = out_layout == "CHW",
+                                           .type = type,
+                                           .height = height,
+                                           .width = width,
+                                           .padding = &padding,
+                                           .output = request,
+                                           .function = name,
+                                           .threads = threads});
+  py::object sizes_array = py::none(), mask = py::none();
+  if (with_sizes) sizes_array = write_sizes(sizes, request, name);
+  if (with_mask) mask = write_mask(sizes, height, width, request, name, threads);
+  return py::make_tuple(batch, sizes_array, mask);
 }
 
 }  // namespace
@@ -159,6 +330,16 @@ void register_images(py::module_& m) {
         py::arg("scale"), py::arg("bias"), py::arg("layout"), py::arg("out_layout"),
         py::arg("dtype"), py::arg("target"), py::arg("as_tensor"), py::arg("function"),
         py::arg("name"), py::arg("threads"));
+  m.def("pad_images", &pad_images, py::arg("images"), py::arg("indices"), py::arg("scale"),
+        py::arg("bias"), py::arg("layout"), py::arg("out_layout"), py::arg("dtype"),
+        py::arg("pad_value"), py::arg("multiple_of"), py::arg("with_sizes"), py::arg("with_mask"),
+        py::arg("allocator"), py::arg("name"), py::arg("threads"));
+  m.def(
+      "check_pad_value",
+      [](py::handle pad_value, const std::string& dtype, const std::string& name) {
+        fill_value(pad_value, dtype_of(pixel_type(dtype)), name);
+      },
+      py::arg("pad_value"), py::arg("dtype"), py::arg("name"));
 }
 
 }  // namespace pinfeed::bindings

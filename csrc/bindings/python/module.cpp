@@ -7,6 +7,8 @@ PYBIND11_MODULE(_core, m) {
   register_copies(m);
   register_images(m);
   register_indices(m);
+  register_join(m);
+  register_pad(m);
   register_runtime(m);
 }
 

@@ -7,6 +7,8 @@ namespace pinfeed::bindings {
 void register_copies(pybind11::module_& m);
 void register_images(pybind11::module_& m);
 void register_indices(pybind11::module_& m);
+void register_join(pybind11::module_& m);
+void register_pad(pybind11::module_& m);
 void register_runtime(pybind11::module_& m);
 
 }  // namespace pinfeed::bindings

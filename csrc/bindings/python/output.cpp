@@ -120,10 +120,10 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
   return {std::move(array), view.data};
 }
 
-void check_no_overlap(const Output& output, std::size_t bytes, const ArrayView& source,
+void check_no_overlap(const Output& output, std::size_t bytes, const Extent& source,
                       const std::string& function) {
-  const Extent from = extent(source);
-  if (bytes > 0 && from.begin < output.data + bytes && output.data < from.end) {
+  const bool any = bytes > 0 && source.begin < source.end;
+  if (any && source.begin < output.data + bytes && output.data < source.end) {
     throw py::value_error(function + ": out overlaps the input; give it memory of its own");
   }
 }

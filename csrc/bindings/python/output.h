@@ -31,8 +31,12 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
                    bool* used_alternative = nullptr);
 
 // Throws ValueError if the output's memory overlaps the source's.
-void check_no_overlap(const Output& output, std::size_t bytes, const ArrayView& source,
+void check_no_overlap(const Output& output, std::size_t bytes, const Extent& source,
                       const std::string& function);
+inline void check_no_overlap(const Output& output, std::size_t bytes, const ArrayView& source,
+                             const std::string& function) {
+  check_no_overlap(output, bytes, extent(source), function);
+}
 
 // Bytes of an array of this shape. Throws ValueError if they overflow 63 bits.
 std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& function);

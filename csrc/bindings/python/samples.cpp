@@ -10,11 +10,11 @@ namespace py = pybind11;
 
 namespace pinfeed::bindings {
 
-Samples::Samples(py::object source, py::object indices, const std::string& name) {
+Samples::Samples(py::object source, py::object indices, const std::string& name, Common common) {
   if (py::isinstance<py::list>(source) || py::isinstance<py::tuple>(source)) {
     // A tuple of our own: another thread may change the list while the GIL is released.
     owner_ = py::tuple(std::move(source));
-    view_list(name);
+    view_list(name, common);
   } else {
     owner_ = std::move(source);
     view_rows(indices, name);
@@ -54,7 +54,7 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
   }
 }
 
-void Samples::view_list(const std::string& name) {
+void Samples::view_list(const std::string& name, Common common) {
   const py::tuple samples = owner_;
   if (samples.empty()) throw py::value_error(name + ": expected at least one sample, got none");
   MappedFiles files;
@@ -70,6 +70,12 @@ void Samples::view_list(const std::string& name) {
     } else if (view.dtype != first_.dtype) {
       throw py::type_error(subject.text() + ": expected dtype " + first_.dtype.name() +
                            " as in sample 0, got " + view.dtype.name());
+    } else if (common == Common::rank) {
+      if (view.axes() != first_.axes()) {
+        throw py::value_error(subject.text() + ": expected " + std::to_string(first_.axes()) +
+                              " axes as in sample 0 of shape " + shape_text(first_.shape) +
+                              ", got shape " + shape_text(view.shape));
+      }
     } else if (!std::equal(view.shape.begin(), view.shape.end(), first_.shape.begin(),
                            first_.shape.end())) {
       throw py::value_error(subject.text() + ": expected shape " + shape_text(first_.shape) +

@@ -10,17 +10,24 @@
 
 namespace pinfeed::bindings {
 
-// Views of the samples, all of one dtype and shape. Keeps alive what they look at.
+// What separate samples must have in common beside their dtype.
+enum class Common : std::uint8_t { shape, rank };
+
+// Views of the samples, all of one dtype and shape, or rank. Keeps alive what they look at.
 class Samples {
  public:
   // `source`: an array whose first axis counts samples, or a sequence of arrays. `indices`: None,
   // or what as_indices returned for the array. Throws TypeError and ValueError; a message about one
   // sample says which.
-  Samples(pybind11::object source, pybind11::object indices, const std::string& name);
+  Samples(pybind11::object source, pybind11::object indices, const std::string& name,
+          Common common = Common::shape);
 
   std::size_t count() const { return data_.size(); }
   DType dtype() const { return first_.dtype; }
-  std::span<const std::int64_t> shape() const { return first_.shape; }  // of one sample
+  std::span<const std::int64_t> shape() const { return first_.shape; }  // of the first sample
+  std::span<const std::int64_t> shape(std::size_t sample) const {
+    return separate() ? views_[sample].shape : first_.shape;
+  }
   bool is_tensor() const { return first_.is_tensor; }
   bool all_contiguous() const { return all_contiguous_; }
   // Whether the samples are arrays of their own, each with its strides.
@@ -43,12 +50,12 @@ class Samples {
 
  private:
   void view_rows(const pybind11::object& indices, const std::string& name);
-  void view_list(const std::string& name);
+  void view_list(const std::string& name, Common common);
 
   pybind11::object owner_;
   ArrayView array_{};             // rows of one array
   std::vector<ArrayView> views_;  // separate arrays; empty for rows of one array
-  ArrayView first_{};             // stands for every sample's dtype and shape
+  ArrayView first_{};             // stands for every sample's dtype and rank
   std::vector<const void*> data_;
   bool all_rows_ = false;
   bool all_contiguous_ = true;

@@ -1,0 +1,167 @@
+#include "bindings/python/number_lists.h"
+
+#include <algorithm>
+#include <new>
+#include <string>
+
+#include "runtime/buffer_pool.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+// Python's ints of one digit, which most tokens are, without a call.
+bool small_int(PyObject* object, std::int64_t* value) {
+  if (!PyLong_CheckExact(object)) return false;
+  auto* number = reinterpret_cast<PyLongObject*>(object);
+#if PY_VERSION_HEX >= 0x030C0000
+  if (!PyUnstable_Long_IsCompact(number)) return false;
+  *value = PyUnstable_Long_CompactValue(number);
+#else
+  const Py_ssize_t signed_digits = Py_SIZE(number);
+  if (signed_digits < -1 || signed_digits > 1) return false;
+  *value = signed_digits * static_cast<std::int64_t>(number->ob_digit[0]);
+#endif
+  return true;
+}
+
+std::string at(std::size_t position) { return " at position " + std::to_string(position); }
+
+// A number that is no small int.
+class Number {
+ public:
+  enum class Kind { boolean, integer, real };
+
+  Number(py::handle object, std::size_t position, const Subject& subject) {
+    PyObject* number = object.ptr();
+    if (PyBool_Check(number)) {
+      kind = Kind::boolean;
+      integer = number == Py_True;
+    } else if (PyFloat_Check(number)) {
+      real = PyFloat_AS_DOUBLE(number);
+    } else if (PyLong_Check(number)) {
+      set_integer(object, position, subject);
+    } else {
+      convert(object, position, subject);
+    }
+  }
+
+  Kind kind = Kind::real;
+  std::int64_t integer = 0;
+  double real = 0;
+
+ private:
+  void set_integer(py::handle object, std::size_t position, const Subject& subject) {
+    kind = Kind::integer;
+    int overflow = 0;
+    integer = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+    if (overflow != 0) {
+      throw py::value_error(subject.text() + ": expected integers of 64 bits, got " +
+                            std::string(py::str(object)) + at(position));
+    }
+  }
+
+  // NumPy's scalars, and whatever else is a single number. May run any code.
+  void convert(py::handle object, std::size_t position, const Subject& subject) {
+    PyNumberMethods* methods = Py_TYPE(object.ptr())->tp_as_number;
+    const bool single = !PySequence_Check(object.ptr()) && methods != nullptr;
+    if (single && py::isinstance(object, numpy_scalar("bool"))) {
+      kind = Kind::boolean;
+      integer = PyObject_IsTrue(object.ptr());
+      return;
+    }
+    if (single && methods->nb_index != nullptr) {
+      if (const auto number = if_number(PyNumber_Index(object.ptr()))) {
+        return set_integer(number, position, subject);
+      }
+    }
+    const bool real_part_only = py::isinstance(object, numpy_scalar("complexfloating"));
+    if (single && methods->nb_float != nullptr && !real_part_only) {
+      if (const auto number = if_number(PyNumber_Float(object.ptr()))) {
+        real = PyFloat_AS_DOUBLE(number.ptr());
+        return;
+      }
+    }
+    throw py::type_error(subject.text() + ": expected a list of numbers, got " +
+                         std::string(py::str(py::type::handle_of(object).attr("__name__"))) +
+                         at(position) + "; nested lists need np.asarray first");
+  }
+
+  static py::object numpy_scalar(const char* name) {
+    return py::module_::import("numpy").attr(name);
+  }
+
+  // Arrays have the methods too; those that are no single number raise one of these.
+  static py::object if_number(PyObject* result) {
+    auto number = py::reinterpret_steal<py::object>(result);
+    if (!number && !PyErr_ExceptionMatches(PyExc_TypeError) &&
+        !PyErr_ExceptionMatches(PyExc_ValueError)) {
+      throw py::error_already_set();
+    }
+    PyErr_Clear();
+    return number;
+  }
+};
+
+}  // namespace
+
+NumberLists::NumberLists(std::size_t numbers)
+    : memory_(runtime::BufferPool::instance().acquire(numbers * sizeof(Item))) {
+  next_ = static_cast<Item*>(memory_);
+  end_ = next_ + numbers;
+}
+
+NumberLists::~NumberLists() { runtime::BufferPool::instance().release(memory_); }
+
+Numbers NumberLists::read(py::handle list, const Subject& subject) {
+  const auto count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(list.ptr()));
+  Item* const items = next_;
+  const auto changed = [&] {
+    return py::value_error(subject.text() + ": the list changed while it was read");
+  };
+  if (count > static_cast<std::size_t>(end_ - items)) throw changed();
+  Numbers numbers{reinterpret_cast<const std::byte*>(items), static_cast<std::int64_t>(count),
+                  kInt64};
+  std::size_t bools = 0;
+  bool real = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int64_t integer = 0;
+    PyObject* object = PySequence_Fast_GET_ITEM(list.ptr(), i);
+    if (!small_int(object, &integer)) {
+      const auto held = py::reinterpret_borrow<py::object>(object);
+      const Number number(held, i, subject);
+      if (count != static_cast<std::size_t>(PySequence_Fast_GET_SIZE(list.ptr()))) throw changed();
+      if (number.kind == Number::Kind::real) {
+        if (!real) {  // those before were integers
+          real = true;
+          for (std::size_t j = 0; j < i; ++j) {
+            items[j].real = static_cast<double>(items[j].integer);
+          }
+        }
+        items[i].real = number.real;
+        continue;
+      }
+      bools += number.kind == Number::Kind::boolean;
+      integer = number.integer;
+    }
+    numbers.smallest = std::min(numbers.smallest, integer);
+    numbers.largest = std::max(numbers.largest, integer);
+    if (real) {
+      items[i].real = static_cast<double>(integer);
+    } else {
+      items[i].integer = integer;
+    }
+  }
+  next_ += count;
+  if (real) {
+    numbers.dtype = kFloat64;
+  } else if (bools == count && count > 0) {
+    numbers.dtype = kBool;
+    auto* bytes = reinterpret_cast<std::byte*>(items);
+    for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(items[i].integer);
+  }
+  return numbers;
+}
+
+}  // namespace pinfeed::bindings

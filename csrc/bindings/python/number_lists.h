@@ -1,0 +1,56 @@
+// Lists of Python numbers, as tokenizers give them, as arrays.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "bindings/python/array_view.h"
+
+namespace pinfeed::bindings {
+
+inline constexpr DType kInt64{dlpack::TypeCode::signed_int, 64};
+inline constexpr DType kFloat64{dlpack::TypeCode::floating, 64};
+inline constexpr DType kBool{dlpack::TypeCode::boolean, 8};
+
+// One list, converted.
+struct Numbers {
+  const std::byte* data;
+  std::int64_t count;
+  DType dtype;  // int64; bool if all are; float64 if one is a float
+  // Of the integers in it.
+  std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
+  std::int64_t largest = std::numeric_limits<std::int64_t>::min();
+};
+
+// Room for the numbers of a batch's lists, which come one after the other.
+class NumberLists {
+ public:
+  // `numbers`: how many there will be in all.
+  explicit NumberLists(std::size_t numbers);
+  ~NumberLists();
+  NumberLists(const NumberLists&) = delete;
+  NumberLists& operator=(const NumberLists&) = delete;
+
+  static bool is_list(pybind11::handle object) {
+    return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
+  }
+
+  // Converts a list or tuple of bools, ints and floats, Python's or NumPy's. Throws TypeError for
+  // what is no number, ValueError for an integer beyond int64, each with its position.
+  Numbers read(pybind11::handle list, const Subject& subject);
+
+ private:
+  union Item {
+    std::int64_t integer;
+    double real;
+  };
+
+  Item* next_;
+  Item* end_;
+  void* memory_;
+};
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,317 @@
+// _core.pad: samples of different sizes in one batch, with what says where the data is.
+#include "kernels/pad.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/python/element_check.h"
+#include "bindings/python/fill_value.h"
+#include "bindings/python/module.h"
+#include "bindings/python/output.h"
+#include "bindings/python/parallel.h"
+#include "bindings/python/sample_batch.h"
+#include "bindings/python/scalar_types.h"
+#include "bindings/python/sequences.h"
+#include "dispatch/dispatch.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+using AxisList = std::vector<std::int64_t>;
+
+// The keywords of pinfeed.pad that shape a batch.
+struct Options {
+  std::optional<AxisList> axes;  // those that may differ; unset: all, and axis 0 is the one meant
+  bool left;
+  std::optional<std::int64_t> max_length;
+  std::int64_t multiple_of;
+  bool time_major;
+};
+
+std::string axes_text(const AxisList& axes) {
+  return axes.size() == 1 ? "axes=" + std::to_string(axes[0]) : "axes=" + shape_text(axes);
+}
+
+// The axes that lengths, masks, max_length and multiple_of are about, in order.
+AxisList chosen_axes(const Options& options, std::size_t count, const std::string& name) {
+  const auto rank = static_cast<std::int64_t>(count);
+  AxisList axes = options.axes.value_or(AxisList{0});
+  for (std::int64_t& axis : axes) {
+    if (axis < -rank || axis >= rank) {
+      throw py::value_error(name + ": " + axes_text(*options.axes) + " must name axes of " +
+                            std::to_string(rank) + "-D samples");
+    }
+    if (axis < 0) axis += rank;
+  }
+  for (std::size_t i = 1; i < axes.size(); ++i) {
+    if (axes[i] <= axes[i - 1]) {
+      throw py::value_error(name + ": axes must be in order, each once, got " +
+                            shape_text(*options.axes));
+    }
+  }
+  if (options.time_major && axes[0] != 0) {
+    throw py::value_error(name + ": time_major puts axis 0 in front of the batch axis, so axis 0 " +
+                          "must be among the axes, got " + axes_text(axes));
+  }
+  return axes;
+}
+
+std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name) {
+  const std::int64_t rest = size % multiple;
+  if (rest != 0 && __builtin_add_overflow(size, multiple - rest, &size)) {
+    throw py::value_error(name + ": multiple_of=" + std::to_string(multiple) +
+                          " is larger than memory can be");
+  }
+  return size;
+}
+
+// What a batch looks like: the box of each sample.
+class Geometry {
+ public:
+  // Cuts the sequences to max_length.
+  Geometry(Sequences& sequences, const Options& options, const std::string& name)
+      : axes_(chosen_axes(options, sequences.axes(), name)) {
+    const std::size_t count = sequences.axes();
+    box_.assign(sequences.shape(0), sequences.shape(0) + count);
+    for (std::size_t axis = 0; axis < count; ++axis) {
+      const bool is_chosen = std::ranges::find(axes_, axis) != axes_.end();
+      if (is_chosen) {
+        set_chosen(sequences, axis, options, name);
+      } else {
+        set_other(sequences, axis, options, name);
+      }
+    }
+  }
+
+  // Makes room for a given output, which may have more along the chosen axes.
+  void widen(const ArrayView& out, bool time_major) {
+    if (out.axes() != box_.size() + 1) return;
+    for (const std::int64_t axis : axes_) {
+      const std::size_t position = time_major && axis == 0 ? 0 : static_cast<std::size_t>(axis) + 1;
+      box_[axis] = std::max(box_[axis], out.shape[position]);
+    }
+  }
+
+  const AxisList& axes() const { return axes_; }
+  const Shape& box() const { return box_; }
+  Shape mask_box() const {
+    Shape box;
+    for (const std::int64_t axis : axes_) box.push_back(box_[axis]);
+    return box;
+  }
+  // An axis that is not chosen, yet differs.
+  std::optional<std::size_t> stray_axis() const { return stray_axis_; }
+
+ private:
+  void set_chosen(Sequences& sequences, std::size_t axis, const Options& options,
+                  const std::string& name) {
+    std::int64_t longest = 0;
+    for (std::size_t i = 0; i < sequences.count(); ++i) {
+      const std::int64_t size = sequences.shape(i)[axis];
+      if (options.max_length && size > *options.max_length) {
+        sequences.keep(i, axis, *options.max_length, options.left);
+      }
+      longest = std::max(longest, sequences.shape(i)[axis]);
+    }
+    box_[axis] = rounded_up(longest, options.multiple_of, name);
+  }
+
+  void set_other(const Sequences& sequences, std::size_t axis, const Options& options,
+                 const std::string& name) {
+    for (std::size_t i = 1; i < sequences.count(); ++i) {
+      const std::int64_t size = sequences.shape(i)[axis];
+      if (size == sequences.shape(0)[axis]) continue;
+      if (options.axes) {
+        throw py::value_error(Subject{name, static_cast<std::int64_t>(i)}.text() + ": expected " +
+                              std::to_string(sequences.shape(0)[axis]) + " items along axis " +
+                              std::to_string(axis) + " as in sample 0, got " +
+                              std::to_string(size) + "; only the axes in " + axes_text(axes_) +
+                              " may differ");
+      }
+      stray_axis_ = axis;
+      box_[axis] = std::max(box_[axis], size);
+    }
+  }
+
+  AxisList axes_;
+  Shape box_;
+  std::optional<std::size_t> stray_axis_;
+};
+
+// The items of a box in one step along each axis. The batch's bytes have been checked to fit.
+Shape inner_items(const Shape& box) {
+  Shape inner(box.size());
+  std::int64_t items = 1;
+  for (std::size_t axis = box.size(); axis-- > 0;) {
+    inner[axis] = items;
+    items *= box[axis];
+  }
+  return inner;
+}
+
+Shape batch_shape(std::size_t count, const Shape& box, bool time_major) {
+  Shape shape = box;
+  shape.insert(shape.begin() + (time_major ? 1 : 0), static_cast<std::int64_t>(count));
+  return shape;
+}
+
+// Writes what both the values and the mask are: boxes or, time-major, steps of all boxes.
+template <class Boxes, class Steps>
+void run_batch(const kernels::PadBatch& batch, bool time_major, std::size_t threads,
+               const Boxes& boxes, const Steps& steps) {
+  const auto rows =
+      static_cast<std::size_t>(time_major ? batch.box[0] : static_cast<std::int64_t>(batch.count));
+  const auto others =
+      static_cast<std::size_t>(time_major ? static_cast<std::int64_t>(batch.count) : batch.box[0]);
+  const std::size_t row_bytes =
+      others * static_cast<std::size_t>(batch.inner[0]) * batch.fill->item_size();
+  if (rows * row_bytes == 0) return;
+  if (time_major) {
+    run_rows(rows, row_bytes, threads, steps);
+  } else {
+    run_rows(rows, row_bytes, threads, boxes);
+  }
+}
+
+void write_values(const Sequences& sequences, const Geometry& geometry, const Options& options,
+                  const kernels::Fill& fill, const SampleBatch& samples, const Output& out,
+                  bool streaming, std::size_t threads) {
+  const Shape inner = inner_items(geometry.box());
+  const kernels::PadBatch batch{.samples = samples.samples(),
+                                .count = sequences.count(),
+                                .axes = sequences.axes(),
+                                .box = geometry.box().data(),
+                                .inner = inner.data(),
+                                .left = options.left,
+                                .fill = &fill,
+                                .out = out.data,
+                                .streaming = streaming};
+  const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
+  run_batch(
+      batch, options.time_major, threads,
+      [&](std::size_t begin, std::size_t end) { kernels::pad_samples(batch, runs, begin, end); },
+      [&](std::size_t begin, std::size_t end) { kernels::pad_steps(batch, runs, begin, end); });
+}
+
+// `lengths`: of each sample, along each of the box's axes.
+void write_mask(const Shape& lengths, const Shape& box, const Options& options, const Output& out,
+                std::size_t threads) {
+  const std::size_t axes = box.size();
+  const Shape inner = inner_items(box), no_strides(axes);
+  const kernels::Fill fill;
+  std::vector<kernels::Sample> samples;
+  for (std::size_t i = 0; i < lengths.size(); i += axes) {
+    samples.push_back({.data = out.data,  // never read
+                       .shape = &lengths[i],
+                       .strides = no_strides.data(),
+                       .cast = nullptr,
+                       .contiguous = true,
+                       .plan = nullptr});
+  }
+  const kernels::PadBatch batch{.samples = samples.data(),
+                                .count = samples.size(),
+                                .axes = axes,
+                                .box = box.data(),
+                                .inner = inner.data(),
+                                .left = options.left,
+                                .fill = &fill,
+                                .out = out.data,
+                                .streaming = false};
+  run_batch(
+      batch, options.time_major, threads,
+      [&](std::size_t begin, std::size_t end) { kernels::mask_samples(batch, begin, end); },
+      [&](std::size_t begin, std::size_t end) { kernels::mask_steps(batch, begin, end); });
+}
+
+Shape lengths_of(const Sequences& sequences, const AxisList& axes) {
+  Shape lengths;
+  lengths.reserve(sequences.count() * axes.size());
+  for (std::size_t i = 0; i < sequences.count(); ++i) {
+    for (const std::int64_t axis : axes) lengths.push_back(sequences.shape(i)[axis]);
+  }
+  return lengths;
+}
+
+py::tuple pad(py::object source, py::object offsets, py::object indices, py::handle value,
+              std::optional<AxisList> axes, bool one_axis, const std::string& side,
+              std::optional<std::int64_t> max_length, std::optional<std::int64_t> multiple_of,
+              const std::optional<std::string>& dtype, bool with_lengths, bool with_mask,
+              bool time_major, py::object target, py::object as_tensor, const std::string& function,
+              const std::string& name, std::size_t threads) {
+  Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
+  const Options options{std::move(axes), side == "left", max_length, multiple_of.value_or(1),
+                        time_major};
+  Geometry geometry(sequences, options, name);
+  if (with_mask && geometry.stray_axis()) {
+    const std::string stray = std::to_string(*geometry.stray_axis());
+    throw py::value_error(name + ": axis " + stray + " differs between samples, which a mask of " +
+                          "axis 0 can't tell; name all axes that may differ: axes=(0, " + stray +
+                          ")");
+  }
+  const bool is_given = !target.is_none() && PyCallable_Check(target.ptr()) == 0;
+  if (is_given) geometry.widen(view_array(target, Subject{function + ": out"}), time_major);
+
+  const DType empty = PyFloat_Check(value.ptr()) ? kFloat32 : kInt64;
+  const DType out_dtype =
+      dtype ? dtype_named(*dtype, function)
+            : dtype_named(sequences.common_dtype(empty).name(), Subject{name, 0}.text());
+  const kernels::Fill fill = fill_value(value, out_dtype, function + ": value");
+  const Shape shape = batch_shape(sequences.count(), geometry.box(), time_major);
+  const std::size_t bytes = checked_bytes(shape, out_dtype, function);
+  const bool streaming = worth_streaming(bytes);
+  const SampleBatch samples(sequences, out_dtype, streaming, [&](std::size_t i) {
+    return kernels::block_axis(sequences.shape(i), geometry.box().data(), sequences.axes(),
+                               time_major ? 1 : 0);
+  });
+  if (checks_elements()) check_elements(sequences, out_dtype, name);
+
+  const bool tensors = as_tensor.is_none() ? sequences.as_tensor() : as_tensor.cast<bool>();
+  if (!tensors) require_numpy_has(out_dtype, function);
+  const OutputRequest elsewhere{is_given ? py::none() : target, tensors};
+  const Output out =
+      make_output(OutputRequest{std::move(target), tensors}, shape, out_dtype, function);
+  if (is_given) check_no_overlap(out, bytes, sequences, function);
+  const Shape lengths = lengths_of(sequences, geometry.axes());
+  py::object lengths_array = py::none(), mask_array = py::none();
+  if (with_lengths) {
+    const auto count = static_cast<std::int64_t>(sequences.count());
+    const auto columns = static_cast<std::int64_t>(geometry.axes().size());
+    const Output written =
+        make_output(elsewhere, one_axis ? Shape{count} : Shape{count, columns}, kInt64, function);
+    std::ranges::copy(lengths, reinterpret_cast<std::int64_t*>(written.data));
+    lengths_array = written.array;
+  }
+  if (with_mask) {
+    const Shape box = geometry.mask_box();
+    const Shape mask_shape = batch_shape(sequences.count(), box, time_major);
+    const Output written = make_output(elsewhere, mask_shape, kBool, function);
+    write_mask(lengths, box, options, written, threads);
+    mask_array = written.array;
+  }
+  write_values(sequences, geometry, options, fill, samples, out, streaming, threads);
+  return py::make_tuple(out.array, lengths_array, mask_array);
+}
+
+// Throws what pad would throw for a value that does not fit.
+void check_value(py::handle value, const std::string& dtype, const std::string& function) {
+  fill_value(value, dtype_named(dtype, function), function + ": value");
+}
+
+}  // namespace
+
+void register_pad(py::module_& m) {
+  m.def("check_value", &check_value, py::arg("value"), py::arg("dtype"), py::arg("function"));
+  m.def("pad", &pad, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("value"),
+        py::arg("axes"), py::arg("one_axis"), py::arg("side"), py::arg("max_length"),
+        py::arg("multiple_of"), py::arg("dtype"), py::arg("with_lengths"), py::arg("with_mask"),
+        py::arg("time_major"), py::arg("target"), py::arg("as_tensor"), py::arg("function"),
+        py::arg("name"), py::arg("threads"));
+}
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,64 @@
+#include "bindings/python/scalar_types.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "dispatch/dispatch.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+using dlpack::TypeCode;
+using kernels::ScalarType;
+
+constexpr Scalar kScalars[] = {
+    {{TypeCode::boolean, 8}, ScalarType::boolean},
+    {{TypeCode::unsigned_int, 8}, ScalarType::uint8},
+    {{TypeCode::signed_int, 8}, ScalarType::int8},
+    {{TypeCode::unsigned_int, 16}, ScalarType::uint16},
+    {{TypeCode::signed_int, 16}, ScalarType::int16},
+    {{TypeCode::unsigned_int, 32}, ScalarType::uint32},
+    {{TypeCode::signed_int, 32}, ScalarType::int32},
+    {{TypeCode::unsigned_int, 64}, ScalarType::uint64},
+    {{TypeCode::signed_int, 64}, ScalarType::int64},
+    {{TypeCode::floating, 16}, ScalarType::float16},
+    {{TypeCode::bfloat, 16}, ScalarType::bfloat16},
+    {{TypeCode::floating, 32}, ScalarType::float32},
+    {{TypeCode::floating, 64}, ScalarType::float64},
+    {{TypeCode::complex, 64}, ScalarType::complex64},
+    {{TypeCode::complex, 128}, ScalarType::complex128},
+};
+
+const Scalar* find_named(const std::string& dtype) {
+  return std::ranges::find_if(kScalars, [&](const Scalar& s) { return s.dtype.name() == dtype; });
+}
+
+}  // namespace
+
+kernels::Cast Types::cast() const { return dispatch::active_isa().casts->find(from.type, to.type); }
+
+Types find_types(DType from, const std::string& to, const std::string& subject) {
+  const auto source = std::ranges::find(kScalars, from, &Scalar::dtype);
+  const auto target = find_named(to);
+  if (source != std::end(kScalars) && target != std::end(kScalars)) {
+    const Types types{*source, *target};
+    if (types.cast() != nullptr) return types;
+  }
+  throw py::type_error(subject + ": can't cast " + from.name() + " to " + to);
+}
+
+DType dtype_named(const std::string& dtype, const std::string& function) {
+  const Scalar* const found = find_named(dtype);
+  if (found != std::end(kScalars)) return found->dtype;
+  throw py::type_error(function + ": dtype must be numeric or bool, got " + dtype);
+}
+
+void require_numpy_has(DType dtype, const std::string& function) {
+  if (dtype != kBfloat16) return;
+  throw py::type_error(function +
+                       ": NumPy has no bfloat16; pass tensors, or ask for float16 or float32");
+}
+
+}  // namespace pinfeed::bindings

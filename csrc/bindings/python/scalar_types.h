@@ -1,0 +1,32 @@
+// The dtypes that can be cast, and their casts.
+#pragma once
+
+#include <string>
+
+#include "bindings/python/array_view.h"
+#include "kernels/cast.h"
+
+namespace pinfeed::bindings {
+
+struct Scalar {
+  DType dtype;
+  kernels::ScalarType type;
+};
+
+struct Types {
+  Scalar from, to;
+
+  kernels::Cast cast() const;  // of the instruction set in use
+};
+
+// Throws TypeError if there is no cast from one to the other. `subject`: what messages call the
+// array.
+Types find_types(DType from, const std::string& to, const std::string& subject);
+
+// Throws TypeError, in the name of `function`, for a dtype that no cast knows.
+DType dtype_named(const std::string& dtype, const std::string& function);
+
+// Throws TypeError, in the name of `function`, for the one dtype that NumPy lacks.
+void require_numpy_has(DType dtype, const std::string& function);
+
+}  // namespace pinfeed::bindings

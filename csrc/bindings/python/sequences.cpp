@@ -1,0 +1,275 @@
+#include "bindings/python/sequences.h"
+
+#include <pybind11/numpy.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "bindings/python/mapped_file.h"
+#include "bindings/python/scalar_types.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+using dlpack::TypeCode;
+
+// Chosen samples are anywhere, and so are their offsets: these many are on their way at once.
+constexpr std::size_t kAhead = 16;
+
+// The entries of an array of int32 or int64 with any stride.
+class Offsets {
+ public:
+  Offsets(py::handle array, const std::string& name) : view_(view_array(array, Subject{name})) {
+    const bool integers = view_.dtype == kInt64 || view_.dtype == DType{TypeCode::signed_int, 32};
+    if (!integers || view_.axes() != 1 || view_.shape[0] == 0) {
+      throw py::type_error(name + ": offsets must be int64 or int32 with shape (N + 1,), got " +
+                           view_.dtype.name() + " " + shape_text(view_.shape));
+    }
+  }
+
+  std::int64_t samples() const { return view_.shape[0] - 1; }
+
+  // Asks for an entry that will be read soon.
+  void expect(std::int64_t i) const { __builtin_prefetch(view_.data + i * view_.stride(0)); }
+
+  std::int64_t operator[](std::int64_t i) const {
+    const std::byte* const entry = view_.data + i * view_.stride(0);
+    if (view_.dtype.bits == 64) return load<std::int64_t>(entry);
+    return load<std::int32_t>(entry);
+  }
+
+ private:
+  template <class Integer>
+  static Integer load(const std::byte* from) {
+    Integer value;
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+  }
+
+  ArrayView view_;
+};
+
+// Whether an integer dtype holds all of [smallest, largest].
+bool holds(DType dtype, std::int64_t smallest, std::int64_t largest) {
+  if (dtype.code == TypeCode::signed_int) {
+    if (dtype.bits == 64) return true;
+    const std::int64_t limit = std::int64_t{1} << (dtype.bits - 1);
+    return -limit <= smallest && largest < limit;
+  }
+  if (dtype.code == TypeCode::unsigned_int) {
+    return smallest >= 0 && (dtype.bits == 64 || largest < std::int64_t{1} << dtype.bits);
+  }
+  return true;
+}
+
+}  // namespace
+
+Sequences::Sequences(py::object source, py::object offsets, py::object indices,
+                     const std::string& name)
+    : name_(name) {
+  if (py::isinstance<py::list>(source) || py::isinstance<py::tuple>(source)) {
+    // A tuple of our own: another thread may change the list while the GIL is released.
+    owner_ = py::tuple(std::move(source));
+    view_list();
+  } else {
+    owner_ = std::move(source);
+    offsets_owner_ = std::move(offsets);
+    view_parts(indices);
+  }
+  if (count() == 0) throw py::value_error(name_ + ": expected at least one sample, got none");
+}
+
+void Sequences::view_parts(const py::object& indices) {
+  const ArrayView array = view_array(owner_, Subject{name_});
+  MappedFiles files;
+  files.check(owner_);
+  const bool ragged = !offsets_owner_.is_none();
+  const std::size_t sample_axis = ragged ? 0 : 1;
+  if (array.axes() <= sample_axis) {
+    throw py::value_error(name_ + ": expected samples with at least one axis, got " +
+                          (ragged ? "values" : "an array") + " of shape " +
+                          shape_text(array.shape));
+  }
+  axes_ = array.axes() - sample_axis;
+  as_tensor_ = array.is_tensor;
+  contents_.push_back({array.dtype, array.dtype});
+
+  std::optional<Offsets> offsets;
+  if (ragged) {
+    offsets.emplace(offsets_owner_, name_);
+    files.check(offsets_owner_);
+  }
+  const std::int64_t length = ragged ? offsets->samples() : array.shape[0];
+  std::optional<py::array_t<std::int64_t, py::array::c_style>> chosen;
+  if (!indices.is_none()) chosen = indices.cast<py::array_t<std::int64_t, py::array::c_style>>();
+  const auto samples = static_cast<std::size_t>(chosen ? chosen->size() : length);
+  const std::int64_t* const rows = chosen ? chosen->data() : nullptr;
+  const std::int64_t step = array.stride(0);
+  const Shape strides = array.byte_strides();
+
+  data_.resize(samples);
+  shapes_.resize(samples * axes_);
+  strides_.resize(samples * axes_);
+  for (std::size_t i = 0; i < samples; ++i) {
+    const std::int64_t row = rows == nullptr ? static_cast<std::int64_t>(i) : rows[i];
+    // as_indices has checked them, but against the length the caller gave: never trust memory to
+    // it.
+    if (row < 0 || row >= length) {
+      throw py::index_error(name_ + ": index " + std::to_string(row) + " is out of range for " +
+                            std::to_string(length) + " samples");
+    }
+    std::copy(array.shape.begin() + sample_axis, array.shape.end(), &shapes_[i * axes_]);
+    std::copy(strides.begin() + sample_axis, strides.end(), &strides_[i * axes_]);
+    std::int64_t first = row;
+    if (ragged) {
+      if (rows != nullptr && i + kAhead < samples) offsets->expect(rows[i + kAhead]);
+      // They were checked once, but may lie in a file that anybody can write to.
+      first = (*offsets)[row];
+      const std::int64_t end = (*offsets)[row + 1];
+      if (first < 0 || end < first || end > array.shape[0]) {
+        throw py::value_error(name_ + ": offsets must increase from 0 to at most " +
+                              std::to_string(array.shape[0]) + ", got " + std::to_string(first) +
+                              " and " + std::to_string(end) + " for sample " + std::to_string(row));
+      }
+      shapes_[i * axes_] = end - first;
+    }
+    data_[i] = array.data + first * step;
+  }
+}
+
+void Sequences::view_list() {
+  const py::tuple samples = owner_;
+  const std::size_t count = samples.size();
+  // Lists first: converting a number may run any code, also some that moves the memory of an array.
+  const std::vector<Numbers> numbers = read_lists(samples);
+  MappedFiles files;
+  data_.reserve(count);
+  shapes_.reserve(count);
+  strides_.reserve(count);
+  contents_.reserve(count);
+  std::size_t lists = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const py::handle sample = PyTuple_GET_ITEM(samples.ptr(), i);
+    if (lists < numbers.size() && NumberLists::is_list(sample)) {
+      add(numbers[lists++], i);
+    } else {
+      files.check(sample);
+      add(view_array(sample, Subject{name_, static_cast<std::int64_t>(i)}), i);
+    }
+  }
+}
+
+std::vector<Numbers> Sequences::read_lists(const py::tuple& samples) {
+  std::size_t items = 0, lists = 0;
+  for (const py::handle sample : samples) {
+    if (!NumberLists::is_list(sample)) continue;
+    ++lists;
+    items += static_cast<std::size_t>(PySequence_Fast_GET_SIZE(sample.ptr()));
+  }
+  std::vector<Numbers> numbers;
+  if (lists == 0) return numbers;
+  lists_ = std::make_unique<NumberLists>(items);
+  numbers.reserve(lists);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const py::handle sample = PyTuple_GET_ITEM(samples.ptr(), i);
+    if (NumberLists::is_list(sample)) {
+      numbers.push_back(lists_->read(sample, Subject{name_, static_cast<std::int64_t>(i)}));
+    }
+  }
+  return numbers;
+}
+
+void Sequences::require_rank(std::span<const std::int64_t> shape, std::size_t position) {
+  if (position == 0) axes_ = shape.size();
+  if (shape.size() == axes_ && axes_ > 0) return;
+  const Subject subject{name_, static_cast<std::int64_t>(position)};
+  if (shape.empty()) {
+    throw py::value_error(subject.text() +
+                          ": expected at least one axis, got a 0-d array; Stack() makes a batch of "
+                          "single values");
+  }
+  throw py::value_error(subject.text() + ": expected " + std::to_string(axes_) +
+                        "-D as in sample 0, got shape " + shape_text(shape));
+}
+
+void Sequences::add(const ArrayView& view, std::size_t position) {
+  require_rank(view.shape, position);
+  if (position == 0) as_tensor_ = view.is_tensor;
+  data_.push_back(view.data);
+  shapes_.insert(shapes_.end(), view.shape.begin(), view.shape.end());
+  for (std::size_t axis = 0; axis < axes_; ++axis) strides_.push_back(view.stride(axis));
+  contents_.push_back({view.dtype, view.dtype});
+}
+
+void Sequences::add(const Numbers& numbers, std::size_t position) {
+  require_rank({&numbers.count, 1}, position);
+  if (position == 0) as_tensor_ = true;
+  data_.push_back(numbers.data);
+  shapes_.push_back(numbers.count);
+  strides_.push_back(static_cast<std::int64_t>(numbers.dtype.item_size()));
+  contents_.push_back({numbers.dtype, numbers.dtype == kFloat64 ? kFloat32 : numbers.dtype,
+                       numbers.smallest, numbers.largest, numbers.count == 0});
+}
+
+DType Sequences::common_dtype(DType if_all_are_empty_lists) const {
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < contents_.size(); ++i) {
+    if (contents_[i].empty_list) continue;
+    if (!first) first = i;
+    const DType expected = contents_[*first].counts_as, got = contents_[i].counts_as;
+    if (got != expected) {
+      throw py::type_error(Subject{name_, static_cast<std::int64_t>(i)}.text() +
+                           ": expected dtype " + expected.name() + " as in sample " +
+                           std::to_string(*first) + ", got " + got.name() +
+                           "; a dtype for the batch would let them differ");
+    }
+  }
+  return first ? contents_[*first].counts_as : if_all_are_empty_lists;
+}
+
+std::vector<kernels::Cast> Sequences::casts_to(DType dtype) const {
+  std::vector<kernels::Cast> casts(count());
+  const std::string wanted = dtype.name();
+  DType from = dtype;
+  kernels::Cast cast = nullptr;
+  for (std::size_t i = 0; i < count(); ++i) {
+    const Content& given = content(i);
+    if (given.empty_list) continue;
+    if (given.stored != from) {  // samples mostly have the dtype of the one before
+      from = given.stored;
+      cast = from == dtype
+                 ? nullptr
+                 : find_types(from, wanted, Subject{name_, static_cast<std::int64_t>(i)}.text())
+                       .cast();
+    }
+    if (given.smallest <= given.largest && !holds(dtype, given.smallest, given.largest)) {
+      throw py::value_error(Subject{name_, static_cast<std::int64_t>(i)}.text() +
+                            ": expected integers that " + wanted + " can hold, got " +
+                            std::to_string(given.smallest) + " to " +
+                            std::to_string(given.largest));
+    }
+    casts[i] = cast;
+  }
+  return casts;
+}
+
+void Sequences::keep(std::size_t sample, std::size_t axis, std::int64_t items, bool last) {
+  std::int64_t& size = shapes_[sample * axes_ + axis];
+  if (last) data_[sample] += (size - items) * strides_[sample * axes_ + axis];
+  size = items;
+}
+
+Extent Sequences::extent_of(std::size_t sample) const {
+  return extent(ArrayView{.data = const_cast<std::byte*>(data_[sample]),
+                          .dtype = dtype(sample),
+                          .shape = {shape(sample), axes_},
+                          .is_tensor = false,
+                          .writable = false,
+                          .strides_ = strides(sample),
+                          .stride_unit_ = 1});
+}
+
+}  // namespace pinfeed::bindings

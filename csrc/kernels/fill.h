@@ -1,0 +1,28 @@
+// One value, written many times.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "kernels/copy.h"
+
+namespace pinfeed::kernels {
+
+// An item of 1, 2, 4, 8 or 16 bytes, as it stands in memory.
+class Fill {
+ public:
+  Fill() = default;  // a byte of 0
+  Fill(const void* item, std::size_t item_size);
+
+  std::size_t item_size() const { return item_size_; }
+
+  // Writes `items` items to `out`, which need not be aligned. `streaming` as for copy_bytes.
+  void write(void* out, std::size_t items, bool streaming) const;
+
+ private:
+  std::size_t item_size_ = 1;
+  bool one_byte_ = true;                     // every byte of the item is the same
+  std::array<std::byte, 2 * kLine> line_{};  // the item, again and again
+};
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,238 @@
+// Stretches of an image, cut into runs of adjacent bytes for an instruction set's primitives.
+//
+// Note [Tiles]
+// Images whose pixels don't stand next to each other in memory (crops, mirrored views, planes that
+// must be interleaved) are first copied, a tile at a time, into the order that a primitive reads.
+// A tile fits in the L1 cache, so that this pass costs instructions but no memory traffic. A
+// source that is already in order is read where it lies.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/image.h"
+#include "kernels/image_runs.h"
+
+namespace pinfeed::kernels {
+namespace {
+
+constexpr std::size_t kTileBytes = 4096;
+
+std::byte* advance(void* out, std::size_t index, PixelType type) {
+  return static_cast<std::byte*>(out) + index * pixel_size(type);
+}
+
+// Rows [row, row + rows) of an image as wide as its place, or one row of a narrower one.
+class Band {
+ public:
+  Band(const ImageRuns& runs, const ImageBatch& batch, std::size_t image, std::size_t row,
+       std::size_t rows, std::size_t width)
+      : runs_(runs),
+        batch_(batch),
+        source_(batch.sources[image]),
+        image_(image),
+        row_(row),
+        pixels_(rows * width),
+        channels_(batch.channels),
+        step_(step_index(batch.channels)) {
+    one_run_ = rows <= 1 ||
+               source_.row_stride == static_cast<std::ptrdiff_t>(width) * source_.column_stride;
+  }
+
+  // `constants` are the expanded tables of the packed primitive, for HWC.
+  void write(bool hwc, const PackedConstants& constants) const {
+    if (!hwc) {
+      write_chw();
+    } else if (linear_hwc()) {
+      write_packed(at(0), 0, pixels_, constants);
+    } else {
+      write_hwc(constants);
+    }
+  }
+
+  // Whether the source's bytes follow each other in memory as those of an HWC output do.
+  bool linear_hwc() const {
+    return one_run_ && source_.column_stride == static_cast<std::ptrdiff_t>(channels_) &&
+           (source_.channel_stride == 1 || channels_ == 1);
+  }
+
+  // Takes along the images after this one: `images` in all, whose bytes follow each other.
+  void extend(std::size_t images) { pixels_ *= images; }
+
+ private:
+  static constexpr float kNone[4] = {};  // scale and bias of a plain permutation, which has none
+
+  void write_chw() const {
+    const std::size_t tile = std::clamp(kTileBytes / channels_, std::size_t{64}, kTileBytes) & ~63u;
+    for (std::size_t begin = 0; begin < pixels_; begin += tile) {
+      const std::size_t count = std::min(tile, pixels_ - begin);
+      if (packed_either_way()) {
+        write_planes_from_pixels(begin, count);
+      } else {
+        write_planes_one_by_one(begin, count);
+      }
+    }
+  }
+
+  void write_hwc(const PackedConstants& constants) const {
+    const std::size_t tile = std::max(kTileBytes / channels_ & ~std::size_t{63}, std::size_t{1});
+    alignas(64) std::uint8_t buffer[kTileBytes];
+    for (std::size_t begin = 0; begin < pixels_; begin += tile) {
+      const std::size_t count = std::min(tile, pixels_ - begin);
+      for_each_piece(begin, count,
+                     [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
+                       pack_pixels(from, n, buffer + offset * channels_);
+                     });
+      write_packed(buffer, begin, count, constants);
+    }
+  }
+
+  // Pixels [begin, begin + count) of the band.
+  void write_packed(const std::uint8_t* values, std::size_t begin, std::size_t count,
+                    const PackedConstants& constants) const {
+    const std::size_t index = ((image_ * batch_.height + row_) * batch_.width + begin) * channels_;
+    runs_.packed[static_cast<std::size_t>(batch_.out_type)](
+        values, count * channels_, constants, 0, advance(batch_.out, index, batch_.out_type),
+        batch_.streaming);
+  }
+
+  // Pixels of 3 or 4 adjacent bytes, in either channel order (RGB or BGR).
+  bool packed_either_way() const {
+    const auto size = static_cast<std::ptrdiff_t>(channels_);
+    return step_ > 0 && (source_.column_stride == size || source_.column_stride == -size) &&
+           (source_.channel_stride == 1 || source_.channel_stride == -1);
+  }
+
+  void write_planes_from_pixels(std::size_t begin, std::size_t count) const {
+    const bool bgr = source_.channel_stride < 0;
+    const std::ptrdiff_t lowest = bgr ? -static_cast<std::ptrdiff_t>(channels_ - 1) : 0;
+    alignas(64) std::uint8_t buffer[kTileBytes];
+    const std::uint8_t* pixels = buffer;
+    if (one_run_ && source_.column_stride > 0) {
+      pixels = at(begin) + lowest;
+    } else {
+      for_each_piece(begin, count,
+                     [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
+                       std::uint8_t* to = buffer + offset * channels_;
+                       if (source_.column_stride > 0) {
+                         std::memcpy(to, from + lowest, n * channels_);
+                       } else {
+                         runs_.reverse[step_](from + lowest - (n - 1) * channels_, n, to);
+                       }
+                     });
+    }
+    if (!bgr) {
+      write_planes(step_, pixels, count, scale(0), bias(0), 0, begin, 1);
+    } else {
+      float scales[4], biases[4];
+      for (std::size_t c = 0; c < channels_; ++c) {
+        scales[c] = *scale(channels_ - 1 - c);
+        biases[c] = *bias(channels_ - 1 - c);
+      }
+      write_planes(step_, pixels, count, scales, biases, channels_ - 1, begin, -1);
+    }
+  }
+
+  void write_planes_one_by_one(std::size_t begin, std::size_t count) const {
+    alignas(64) std::uint8_t buffer[kTileBytes];
+    for (std::size_t c = 0; c < channels_; ++c) {
+      const std::ptrdiff_t plane = static_cast<std::ptrdiff_t>(c) * source_.channel_stride;
+      const std::uint8_t* values = buffer;
+      if (one_run_ && source_.column_stride == 1) {
+        values = at(begin) + plane;
+      } else {
+        for_each_piece(begin, count,
+                       [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
+                         pack_channel(from + plane, n, buffer + offset);
+                       });
+      }
+      write_planes(0, values, count, scale(c), bias(c), c, begin, 1);
+    }
+  }
+
+  // Pixels [begin, begin + count) of the band; their channel 0 goes to plane `first_plane`, the
+  // others to the planes after it (direction 1) or before it (-1).
+  void write_planes(int step, const std::uint8_t* pixels, std::size_t count, const float* scale,
+                    const float* bias, std::size_t first_plane, std::size_t begin,
+                    std::ptrdiff_t direction) const {
+    const std::size_t plane = batch_.height * batch_.width;
+    const std::size_t index =
+        (image_ * channels_ + first_plane) * plane + row_ * batch_.width + begin;
+    const auto stride = static_cast<std::ptrdiff_t>(plane * pixel_size(batch_.out_type));
+    runs_.planes[static_cast<std::size_t>(batch_.out_type)][step](
+        pixels, count, scale, bias, advance(batch_.out, index, batch_.out_type), direction * stride,
+        batch_.streaming);
+  }
+
+  const float* scale(std::size_t channel) const {
+    return scaled() ? batch_.scale + channel : kNone;
+  }
+  const float* bias(std::size_t channel) const { return scaled() ? batch_.bias + channel : kNone; }
+  bool scaled() const { return batch_.out_type != PixelType::uint8; }
+
+  // Address of channel 0 of the band's pixel number `pixel`, for a band that is one run.
+  const std::uint8_t* at(std::size_t pixel) const {
+    return source_.data + static_cast<std::ptrdiff_t>(row_) * source_.row_stride +
+           static_cast<std::ptrdiff_t>(pixel) * source_.column_stride;
+  }
+
+  // Calls piece(offset, from, n) for every stretch of a row in the pixels [begin, begin + count).
+  template <class Piece>
+  void for_each_piece(std::size_t begin, std::size_t count, const Piece& piece) const {
+    if (one_run_) {
+      piece(0, at(begin), count);
+      return;
+    }
+    std::size_t y = row_ + begin / batch_.width, x = begin % batch_.width;
+    for (std::size_t done = 0; done < count; x = 0, ++y) {
+      const std::size_t n = std::min(batch_.width - x, count - done);
+      piece(done,
+            source_.data + static_cast<std::ptrdiff_t>(y) * source_.row_stride +
+                static_cast<std::ptrdiff_t>(x) * source_.column_stride,
+            n);
+      done += n;
+    }
+  }
+
+  void pack_channel(const std::uint8_t* from, std::size_t n, std::uint8_t* to) const {
+    const std::ptrdiff_t step = source_.column_stride;
+    if (step == 1) {
+      std::memcpy(to, from, n);
+    } else if (step == -1) {
+      runs_.reverse[0](from - (n - 1), n, to);
+    } else {
+      for (std::size_t i = 0; i < n; ++i, from += step) to[i] = *from;
+    }
+  }
+
+  void pack_pixels(const std::uint8_t* from, std::size_t n, std::uint8_t* to) const {
+    const auto size = static_cast<std::ptrdiff_t>(channels_);
+    if (source_.channel_stride == 1 && source_.column_stride == size) {
+      std::memcpy(to, from, n * channels_);
+    } else if (source_.channel_stride == 1 && source_.column_stride == -size && step_ >= 0) {
+      runs_.reverse[step_](from - (n - 1) * channels_, n, to);
+    } else if (source_.column_stride == 1 && step_ > 0) {
+      runs_.interleave[step_](from, source_.channel_stride, n, to);
+    } else {
+      for (std::size_t i = 0; i < n; ++i, from += source_.column_stride) {
+        const std::uint8_t* value = from;
+        for (std::size_t c = 0; c < channels_; ++c, value += source_.channel_stride) *to++ = *value;
+      }
+    }
+  }
+
+  const ImageRuns& runs_;
+  const ImageBatch& batch_;
+  const ImageSource& source_;
+  std::size_t image_;
+  std::size_t row_;
+  std::size_t pixels_;
+  std::size_t channels_;
+  int step_;
+  bool one_run_;  // consecutive pixels are column_stride apart, across rows too
+};
+
+}  // namespace
+}  // namespace pinfeed::kernels

@@ -1,0 +1,27 @@
+#include "kernels/sample.h"
+
+#include <algorithm>
+
+#include "kernels/copy.h"
+
+namespace pinfeed::kernels {
+
+void write_block(const Sample& sample, const PermuteRuns& runs, const std::byte* from,
+                 std::size_t items, std::size_t item_size, std::byte* out, bool streaming) {
+  if (items == 0) return;
+  if (sample.plan != nullptr) {
+    sample.plan->run(runs, from, out, streaming);
+  } else if (sample.cast != nullptr) {
+    sample.cast(from, items, out);
+  } else {
+    copy_bytes(out, from, items * item_size, streaming);
+  }
+}
+
+void prefetch(const Sample& sample, std::size_t bytes) {
+  constexpr std::size_t kMost = 4096;
+  const std::size_t end = std::min(bytes, kMost);
+  for (std::size_t byte = 0; byte < end; byte += kLine) __builtin_prefetch(sample.data + byte);
+}
+
+}  // namespace pinfeed::kernels

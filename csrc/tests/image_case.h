@@ -1,0 +1,199 @@
+// Batches of images to test with: how they lie in memory, and the definition in kernels/image.h
+// written down once more, which every instruction set is held against bit for bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dispatch/dispatch.h"
+#include "kernels/image.h"
+#include "tests/guarded_memory.h"
+#include "tests/image_constants.h"
+
+namespace pinfeed::tests {
+
+using dispatch::Isa;
+using kernels::Fill;
+using kernels::ImageBatch;
+using kernels::ImageLayout;
+using kernels::ImagePadding;
+using kernels::ImageSize;
+using kernels::ImageSource;
+using kernels::pixel_size;
+using kernels::PixelType;
+using Random = std::mt19937_64;
+
+inline constexpr PixelType kTypes[] = {PixelType::float32, PixelType::float16, PixelType::bfloat16,
+                                       PixelType::uint8};
+inline constexpr ImageLayout kLayouts[] = {ImageLayout::chw, ImageLayout::hwc};
+inline constexpr std::size_t kChannels[] = {1, 2, 3, 4, 5, 17};
+
+// A batch, and the first of the pairs of constants that its channels use.
+struct ImageCase {
+  std::string what;
+  std::vector<ImageSource> sources;
+  std::size_t height;
+  std::size_t width;
+  std::size_t channels;
+  ImageLayout layout;
+  PixelType type;
+  std::size_t first_pair = 0;
+  std::vector<ImageSize> sizes = {};  // of each image; none if all fill their places
+  std::uint32_t padding = 0;          // the padding's bits, as many as the type has
+
+  std::size_t rows() const { return sources.size() * height; }
+  std::size_t bytes() const { return rows() * width * channels * pixel_size(type); }
+
+  std::string describe(const char* run) const {
+    return what + " -> " + (layout == ImageLayout::hwc ? "hwc" : "chw") + ", type " +
+           std::to_string(static_cast<int>(type)) + ", " + std::to_string(sources.size()) + " x " +
+           std::to_string(height) + " x " + std::to_string(width) + " x " +
+           std::to_string(channels) + (sizes.empty() ? ", " : ", padded, ") + run;
+  }
+};
+
+// The definition: writes rows [begin, end).
+inline void define(const ImageCase& test, std::size_t begin, std::size_t end, std::byte* out) {
+  const std::size_t size = pixel_size(test.type);
+  const auto channels = static_cast<std::ptrdiff_t>(test.channels);
+  for (std::size_t row = begin; row < end; ++row) {
+    const std::size_t image = row / test.height, y = row % test.height;
+    const ImageSource& source = test.sources[image];
+    const ImageSize own =
+        test.sizes.empty() ? ImageSize{test.height, test.width} : test.sizes[image];
+    for (std::size_t x = 0; x < test.width; ++x) {
+      const bool covered = y < own.height && x < own.width;
+      for (std::ptrdiff_t c = 0; c < channels; ++c) {
+        const auto channel = static_cast<std::size_t>(c);
+        const std::size_t index =
+            test.layout == ImageLayout::hwc
+                ? (row * test.width + x) * test.channels + channel
+                : ((image * test.channels + channel) * test.height + y) * test.width + x;
+        if (covered) {
+          const std::uint8_t value =
+              source.data[static_cast<std::ptrdiff_t>(y) * source.row_stride +
+                          static_cast<std::ptrdiff_t>(x) * source.column_stride +
+                          c * source.channel_stride];
+          constants().store(test.type, test.first_pair + channel, value, out + index * size);
+        } else {
+          std::memcpy(out + index * size, &test.padding, size);
+        }
+      }
+    }
+  }
+}
+
+// The whole batch at once with and without streaming stores, then part of its rows before the
+// others, each into an output with an alignment of its own.
+inline void check_case(const Isa& isa, const ImageCase& test, Random& random) {
+  std::vector<float> scale(test.channels), bias(test.channels);
+  for (std::size_t c = 0; c < test.channels; ++c) {
+    scale[c] = constants().scale(test.first_pair + c);
+    bias[c] = constants().bias(test.first_pair + c);
+  }
+  ImageBatch batch{test.sources.data(), test.sources.size(), test.height, test.width,
+                   test.channels,       scale.data(),        bias.data(), nullptr,
+                   test.layout,         test.type,           false};
+  if (test.type == PixelType::uint8) batch.scale = batch.bias = nullptr;
+  const std::size_t size = pixel_size(test.type), rows = test.rows();
+  const ImagePadding padding{test.sizes.data(), Fill(&test.padding, size)};
+  if (!test.sizes.empty()) batch.padding = &padding;
+
+  std::vector<std::byte> all(test.bytes(), MarkedOutput::kMark);
+  define(test, 0, rows, all.data());
+  for (const bool streaming : {false, true}) {
+    const std::size_t misalignment = random() % 3 == 0 ? 0 : random() % (64 / size) * size;
+    MarkedOutput out(test.bytes(), misalignment);
+    batch.out = out.data();
+    batch.streaming = streaming;
+    isa.normalize_images(batch, 0, rows);
+    if (!out.equals(all)) {
+      throw std::runtime_error(test.describe(streaming ? "streaming" : "not streaming"));
+    }
+  }
+
+  const std::size_t begin = random() % (rows + 1), end = begin + random() % (rows + 1 - begin);
+  std::vector<std::byte> part(test.bytes(), MarkedOutput::kMark);
+  define(test, begin, end, part.data());
+  MarkedOutput out(test.bytes(), random() % (64 / size) * size);
+  batch.out = out.data();
+  batch.streaming = random() % 2 == 0;
+  isa.normalize_images(batch, begin, end);
+  if (!out.equals(part)) throw std::runtime_error(test.describe("a range of rows"));
+  isa.normalize_images(batch, end, rows);
+  isa.normalize_images(batch, 0, begin);
+  if (!out.equals(all)) throw std::runtime_error(test.describe("the rows around a range"));
+}
+
+// A way for an image to lie in memory.
+struct Strides {
+  const char* name;
+  std::ptrdiff_t row;
+  std::ptrdiff_t column;
+  std::ptrdiff_t channel;
+};
+
+inline std::vector<Strides> all_strides(std::size_t height, std::size_t width,
+                                        std::size_t channels) {
+  const auto h = static_cast<std::ptrdiff_t>(height), w = static_cast<std::ptrdiff_t>(width);
+  const auto c = static_cast<std::ptrdiff_t>(channels), plane = h * w;
+  return {{"pixels", w * c, c, 1},
+          {"pixels, cropped", (w + 5) * c, c, 1},
+          {"pixels, mirrored", w * c, -c, 1},
+          {"pixels, mirrored and cropped", (w + 5) * c, -c, 1},
+          {"pixels, flipped", -w * c, c, 1},
+          {"pixels, flipped and mirrored", -w * c, -c, 1},
+          {"pixels, BGR", w * c, c, -1},
+          {"pixels, BGR, cropped", (w + 1) * c, c, -1},
+          {"pixels, BGR, mirrored", w * c, -c, -1},
+          {"pixels, BGR, flipped and mirrored", -w * c, -c, -1},
+          {"pixels, every other column", 2 * w * c, 2 * c, 1},
+          {"pixels, every other row", 2 * w * c, c, 1},
+          {"pixels, first channels", w * (c + 1), c + 1, 1},
+          {"pixels, first channels, mirrored", w * (c + 1), -(c + 1), 1},
+          {"pixels, transposed", c, h * c, 1},
+          {"planes", w, 1, plane},
+          {"planes, cropped", w + 7, 1, h * (w + 7)},
+          {"planes, mirrored", w, -1, plane},
+          {"planes, flipped", -w, 1, plane},
+          {"planes, flipped and mirrored", -w, -1, plane},
+          {"planes, BGR", w, 1, -plane},
+          {"planes, every other column", 2 * w, 2, 2 * plane},
+          {"planes, transposed", 1, h, plane},
+          {"lines of planes", w * c, 1, w},
+          {"one plane for all channels", w, 1, 0},
+          {"one row for all", 0, c, 1},
+          {"one column for all", c, 0, 1},
+          {"one value for all", 0, 0, 0}};
+}
+
+// Memory for sources, whose ends must not be crossed.
+inline const GuardedBytes& source_memory() {
+  static const GuardedBytes memory(std::size_t{1} << 20);
+  return memory;
+}
+
+inline ImageSource place_source(ImageSize size, std::size_t channels, const Strides& strides,
+                                Random& random) {
+  std::ptrdiff_t lowest = 0, highest = 0;
+  const auto extend = [&](std::size_t items, std::ptrdiff_t stride) {
+    const std::ptrdiff_t last = (static_cast<std::ptrdiff_t>(items) - 1) * stride;
+    (last < 0 ? lowest : highest) += last;
+  };
+  extend(size.height, strides.row);
+  extend(size.width, strides.column);
+  extend(channels, strides.channel);
+  return {source_memory().place(lowest, highest, random), strides.row, strides.column,
+          strides.channel};
+}
+
+inline ImageSource place_source(const ImageCase& test, const Strides& strides, Random& random) {
+  return place_source(ImageSize{test.height, test.width}, test.channels, strides, random);
+}
+
+}  // namespace pinfeed::tests

@@ -1,0 +1,304 @@
+// pad_samples, pad_steps and their masks, against items written one at a time.
+#include "kernels/pad.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dispatch/dispatch.h"
+#include "tests/check.h"
+#include "tests/guarded_memory.h"
+#include "tests/sample_case.h"
+
+namespace {
+
+using namespace pinfeed::tests;
+using pinfeed::kernels::block_axis;
+using pinfeed::kernels::Fill;
+using pinfeed::kernels::mask_samples;
+using pinfeed::kernels::mask_steps;
+using pinfeed::kernels::pad_samples;
+using pinfeed::kernels::pad_steps;
+using pinfeed::kernels::PadBatch;
+using pinfeed::kernels::Sample;
+
+struct PadCase {
+  ScalarType type;
+  Shape box;
+  bool left;
+  bool time_major;
+  Bytes padding = {};  // one item
+  std::vector<SampleCase> samples = {};
+
+  // Rows of the output: boxes, or steps of all boxes.
+  std::size_t rows() const {
+    return time_major ? static_cast<std::size_t>(box[0]) : samples.size();
+  }
+  std::size_t row_items() const {
+    return product(box, 1) * (time_major ? samples.size() : static_cast<std::size_t>(box[0]));
+  }
+
+  // Where an item of one sample's box stands in the output.
+  std::size_t position(std::size_t sample, std::size_t item) const {
+    const std::size_t step = product(box, 1);
+    return time_major ? (item / step * samples.size() + sample) * step + item % step
+                      : sample * product(box) + item;
+  }
+
+  std::string describe() const {
+    std::string text = "to type " + std::to_string(static_cast<int>(type)) + ", box " +
+                       to_text(box) + (left ? ", left" : "") + (time_major ? ", time-major" : "");
+    for (const SampleCase& sample : samples) text += "; " + sample.describe();
+    return text;
+  }
+};
+
+// Where in a sample to find an item of its box, in bytes; nowhere if that is padding.
+std::optional<std::ptrdiff_t> find_item(const PadCase& test, const SampleCase& sample,
+                                        std::size_t item) {
+  std::ptrdiff_t offset = 0;
+  for (std::size_t axis = test.box.size(); axis-- > 0;) {
+    const auto size = static_cast<std::size_t>(test.box[axis]);
+    auto index = static_cast<std::int64_t>(item % size);
+    if (test.left) index -= test.box[axis] - sample.shape[axis];
+    if (index < 0 || index >= sample.shape[axis]) return std::nullopt;
+    offset += index * sample.strides[axis];
+    item /= size;
+  }
+  return offset;
+}
+
+struct Expected {
+  Bytes values;
+  Bytes mask;
+  std::vector<std::size_t> value_offsets;  // of each row
+  std::vector<std::size_t> mask_offsets;
+};
+
+Expected define(const Isa& isa, const PadCase& test) {
+  const std::size_t items = product(test.box), item_size = scalar_size(test.type);
+  Bytes mask(test.samples.size() * items), values(mask.size() * item_size);
+  for (std::size_t i = 0; i < test.samples.size(); ++i) {
+    const SampleCase& sample = test.samples[i];
+    for (std::size_t item = 0; item < items; ++item) {
+      const std::size_t position = test.position(i, item);
+      std::byte* const to = &values[position * item_size];
+      const std::optional<std::ptrdiff_t> offset = find_item(test, sample, item);
+      if (offset) {
+        write_item(isa, sample.type, sample.data + *offset, test.type, to);
+      } else {
+        std::memcpy(to, test.padding.data(), item_size);
+      }
+      mask[position] = std::byte{offset.has_value()};
+    }
+  }
+  std::vector<std::size_t> value_offsets, mask_offsets;
+  for (std::size_t row = 0; row <= test.rows(); ++row) {
+    value_offsets.push_back(row * test.row_items() * item_size);
+    mask_offsets.push_back(row * test.row_items());
+  }
+  return {values, mask, value_offsets, mask_offsets};
+}
+
+Shape inner_items(const Shape& box) {
+  Shape inner;
+  for (std::size_t axis = 1; axis <= box.size(); ++axis) {
+    inner.push_back(static_cast<std::int64_t>(product(box, axis)));
+  }
+  return inner;
+}
+
+void check_values(const Isa& isa, const PadCase& test, const Expected& expected, Random& random) {
+  const Shape inner = inner_items(test.box);
+  const Fill fill(test.padding.data(), scalar_size(test.type));
+  const auto find_block = [&](const Shape& shape) {
+    return block_axis(shape.data(), test.box.data(), test.box.size(), test.time_major ? 1 : 0);
+  };
+  for (const bool streaming : {false, true}) {
+    const SampleList samples(isa, test.samples, test.type, find_block, random);
+    const auto write = [&](std::byte* out, std::size_t begin, std::size_t end) {
+      const PadBatch batch{.samples = samples.data(),
+                           .count = test.samples.size(),
+                           .axes = test.box.size(),
+                           .box = test.box.data(),
+                           .inner = inner.data(),
+                           .left = test.left,
+                           .fill = &fill,
+                           .out = out,
+                           .streaming = streaming};
+      (test.time_major ? pad_steps : pad_samples)(batch, *isa.permute, begin, end);
+    };
+    if (!writes_rows(expected.values, expected.value_offsets, random, write)) {
+      throw std::runtime_error(test.describe() + (streaming ? "; streaming" : ""));
+    }
+  }
+}
+
+void check_mask(const PadCase& test, const Expected& expected, Random& random) {
+  const Shape inner = inner_items(test.box), no_strides(test.box.size());
+  const Fill fill;
+  const auto write = [&](std::byte* out, std::size_t begin, std::size_t end) {
+    std::vector<Sample> samples;
+    for (const SampleCase& sample : test.samples) {
+      samples.push_back({.data = out,  // never read
+                         .shape = sample.shape.data(),
+                         .strides = no_strides.data(),
+                         .cast = nullptr,
+                         .contiguous = true,
+                         .plan = nullptr});
+    }
+    const PadBatch batch{.samples = samples.data(),
+                         .count = samples.size(),
+                         .axes = test.box.size(),
+                         .box = test.box.data(),
+                         .inner = inner.data(),
+                         .left = test.left,
+                         .fill = &fill,
+                         .out = out,
+                         .streaming = false};
+    (test.time_major ? mask_steps : mask_samples)(batch, begin, end);
+  };
+  if (!writes_rows(expected.mask, expected.mask_offsets, random, write)) {
+    throw std::runtime_error("mask: " + test.describe());
+  }
+}
+
+void check_case(const Isa& isa, const PadCase& test, Random& random) {
+  const Expected expected = define(isa, test);
+  check_values(isa, test, expected, random);
+  check_mask(test, expected, random);
+}
+
+// A batch without samples. Its padding is any bits at all, or all of one byte.
+PadCase empty_case(ScalarType type, Shape box, Random& random) {
+  PadCase test{type, std::move(box), random() % 2 == 0, random() % 2 == 0};
+  test.padding.resize(scalar_size(type), static_cast<std::byte>(random() & 0xff));
+  if (random() % 3 != 0) {
+    for (std::byte& byte : test.padding) byte = static_cast<std::byte>(random() & 0xff);
+  }
+  return test;
+}
+
+// Adds a sample that fills its box along some axes.
+void add_any(PadCase& test, Random& random) {
+  Shape shape = test.box;
+  for (std::int64_t& size : shape) {
+    if (random() % 2 == 0) {
+      size = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(size + 1));
+    }
+  }
+  test.samples.push_back(random_sample(test.type, shape, random));
+}
+
+void test_random_batches(const Isa& isa) {
+  Random random(1);
+  constexpr std::int64_t sizes[] = {1, 1, 2, 2, 3, 3, 4, 5, 7, 15, 16, 17, 31, 33, 48, 300};
+  for (int repeat = 0; repeat < 3000; ++repeat) {
+    Shape box;
+    for (std::size_t axis = 1 + random() % 4; axis > 0; --axis) {
+      const std::int64_t size = sizes[random() % std::size(sizes)];
+      const bool large = product(box) * static_cast<std::size_t>(size) > 500;
+      box.push_back(random() % 50 == 0 ? 0 : large ? 2 : size);
+    }
+    PadCase test = empty_case(random_type(random), box, random);
+    for (std::size_t count = random() % 7; count > 0; --count) add_any(test, random);
+    check_case(isa, test, random);
+  }
+}
+
+// Samples of one axis and of more, at every beginning and end of the data.
+void test_every_length(const Isa& isa) {
+  Random random(2);
+  for (const Shape& box : {Shape{70}, Shape{40, 3}, Shape{3, 40}, Shape{2, 40, 2}}) {
+    const std::size_t long_axis = box.size() == 1 || box[0] == 40 ? 0 : 1;
+    for (int repeat = 0; repeat < 16; ++repeat) {
+      PadCase test = empty_case(random_type(random), box, random);
+      for (std::int64_t length = 0; length <= box[long_axis]; ++length) {
+        Shape shape = box;
+        shape[long_axis] = length;
+        test.samples.push_back(random_sample(test.type, shape, random));
+      }
+      std::shuffle(test.samples.begin(), test.samples.end(), random);
+      check_case(isa, test, random);
+    }
+  }
+}
+
+// Long enough for streaming stores and for more than one tile.
+void test_long_samples(const Isa& isa) {
+  Random random(3);
+  for (const Shape& box : {Shape{8000}, Shape{2, 4000}, Shape{2600, 3}, Shape{3, 2600},
+                           Shape{90, 80}, Shape{2, 3, 1100}, Shape{20, 19, 18}}) {
+    for (int repeat = 0; repeat < 8; ++repeat) {
+      PadCase test = empty_case(random_type(random), box, random);
+      for (int i = 0; i < 3; ++i) add_any(test, random);
+      check_case(isa, test, random);
+    }
+  }
+}
+
+void test_all_or_nothing(const Isa& isa) {
+  Random random(4);
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    const Shape box(1 + random() % 4, static_cast<std::int64_t>(random() % 5));
+    PadCase full = empty_case(random_type(random), box, random);
+    PadCase empty = empty_case(random_type(random), box, random);
+    for (std::size_t count = 1 + random() % 3; count > 0; --count) {
+      full.samples.push_back(random_sample(full.type, box, random));
+      Shape nothing = box;
+      nothing[random() % box.size()] = 0;
+      empty.samples.push_back(random_sample(empty.type, nothing, random));
+    }
+    check_case(isa, full, random);
+    check_case(isa, empty, random);
+  }
+}
+
+// All small shapes in all small boxes, from every axis on.
+void test_block_axis() {
+  constexpr std::size_t most_axes = 4, sizes = 3;
+  for (std::size_t number = 0; number < 6561; ++number) {  // of shape and box, 3^(2 * 4)
+    Shape shape, box;
+    std::size_t rest = number;
+    for (std::size_t axis = 0; axis < most_axes; ++axis) {
+      shape.push_back(static_cast<std::int64_t>(rest % sizes));
+      box.push_back(static_cast<std::int64_t>(rest / sizes % sizes));
+      rest /= sizes * sizes;
+    }
+    for (std::size_t axes = 1; axes <= most_axes; ++axes) {
+      for (std::size_t first = 0; first <= axes; ++first) {
+        const auto is_block = [&](std::size_t axis) {
+          for (std::size_t later = axis + 1; later < axes; ++later) {
+            if (shape[later] != box[later]) return false;
+          }
+          return true;
+        };
+        std::size_t expected = first;
+        while (expected < axes && !is_block(expected)) ++expected;
+        CHECK(block_axis(shape.data(), box.data(), axes, first) == expected);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void pad_tests() {
+  run("block_axis", test_block_axis);
+  for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
+    const auto run_isa = [&](const char* name, void (*test)(const Isa&)) {
+      const std::string full = "padding on " + std::string(isa.name) + ": " + name;
+      run_if(isa.supported(), "this CPU does not have it", full.c_str(), [&] { test(isa); });
+    };
+    run_isa("random batches", test_random_batches);
+    run_isa("every length", test_every_length);
+    run_isa("long samples", test_long_samples);
+    run_isa("all or nothing", test_all_or_nothing);
+  }
+}
