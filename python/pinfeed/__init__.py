@@ -15,8 +15,12 @@ native pass over memory, in buffers that are allocated once.
 from pinfeed._core import version as __version__
 from pinfeed.collate import Collate
 from pinfeed.dataset import ArrayDataset, Rows
-from pinfeed.fields import Field, Image, Keep, Stack
-from pinfeed.functions import gather, normalize, permute
+from pinfeed.fields import Field, Image, Jagged, Keep, Pad, Stack
+from pinfeed.functions import gather, normalize, pad, permute, unpad
+from pinfeed.jagged import JaggedBatch
+from pinfeed.length_bucket_sampler import LengthBucketSampler
+from pinfeed.padded import Padded
+from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads, use_isa
 
 __all__ = [
@@ -24,7 +28,13 @@ __all__ = [
     "Collate",
     "Field",
     "Image",
+    "Jagged",
+    "JaggedBatch",
     "Keep",
+    "LengthBucketSampler",
+    "Pad",
+    "Padded",
+    "RaggedArray",
     "Rows",
     "Stack",
     "__version__",
@@ -32,7 +42,9 @@ __all__ = [
     "gather",
     "get_num_threads",
     "normalize",
+    "pad",
     "permute",
     "set_num_threads",
+    "unpad",
     "use_isa",
 ]

@@ -23,6 +23,23 @@ def normalize_images(
     name: str,
     threads: int,
 ) -> Any: ...
+def pad_images(
+    images: Any,
+    indices: npt.NDArray[np.int64] | None,
+    scale: npt.NDArray[np.float32] | np.float32,
+    bias: npt.NDArray[np.float32] | np.float32,
+    layout: str,
+    out_layout: str,
+    dtype: str,
+    pad_value: complex,
+    multiple_of: tuple[int, int],
+    with_sizes: bool,
+    with_mask: bool,
+    allocator: Callable[[tuple[int, ...], str], Any] | None,
+    name: str,
+    threads: int,
+) -> tuple[Any, Any | None, Any | None]: ...
+def check_pad_value(pad_value: complex, dtype: str, name: str) -> None: ...
 def gather(
     source: Any,
     indices: npt.NDArray[np.int64] | None,
@@ -33,6 +50,40 @@ def gather(
     name: str,
     threads: int,
 ) -> Any: ...
+def check_value(value: complex, dtype: str, function: str) -> None: ...
+def join(
+    source: Any,
+    offsets: Any,
+    indices: npt.NDArray[np.int64] | None,
+    lengths: npt.NDArray[np.int64] | None,
+    side: str,
+    dtype: str | None,
+    target: Any,
+    as_tensor: bool | None,
+    function: str,
+    name: str,
+    threads: int,
+) -> tuple[Any, Any]: ...
+def pad(
+    source: Any,
+    offsets: Any,
+    indices: npt.NDArray[np.int64] | None,
+    value: complex,
+    axes: Sequence[int] | None,
+    one_axis: bool,
+    side: str,
+    max_length: int | None,
+    multiple_of: int | None,
+    dtype: str | None,
+    with_lengths: bool,
+    with_mask: bool,
+    time_major: bool,
+    target: Any,
+    as_tensor: bool | None,
+    function: str,
+    name: str,
+    threads: int,
+) -> tuple[Any, Any, Any]: ...
 def permute(
     array: Any, axes: Sequence[int], target: Any | None, function: str, name: str, threads: int
 ) -> Any: ...

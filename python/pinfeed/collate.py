@@ -7,9 +7,17 @@ from typing import Any
 
 from pinfeed.dataset import Rows
 from pinfeed.fields import Field, Stack
+from pinfeed.fields.field import Beside
 from pinfeed.fields.stack import is_taught_to_torch
 from pinfeed.sources import Source
-from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
+from pinfeed.structure import (
+    children,
+    is_container,
+    is_dataclass,
+    is_namedtuple,
+    rebuild,
+    rebuild_mapping,
+)
 
 _STACK = Stack()
 
@@ -43,8 +51,8 @@ class Collate:
     """
 
     def __init__(self, spec: Any = None) -> None:
-        _check_spec(spec, "")
         self.spec = spec
+        self._fields = _placed(spec, "", in_dict=False)
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Collates a batch.
@@ -60,8 +68,8 @@ class Collate:
         if len(samples) == 0:
             raise ValueError("Collate: expected at least one sample, got an empty batch")
         if isinstance(samples, Rows):
-            return _collate_rows(self.spec, samples.sources, samples, "")
-        return _collate_samples(self.spec, list(samples), "")
+            return _collate_rows(self._fields, samples.sources, samples, "")
+        return _collate_samples(self._fields, list(samples), "")
 
     def __repr__(self) -> str:
         return f"Collate({'' if self.spec is None else repr(self.spec)})"
@@ -71,17 +79,40 @@ def _name(path: str) -> str:
     return f"Collate: leaf {path}" if path else "Collate: the leaf"
 
 
-def _check_spec(spec: Any, path: str) -> None:
-    if spec is None or isinstance(spec, Field):
-        return
+def _placed(spec: Any, path: str, in_dict: bool) -> Any:
+    """The spec with each field as it behaves at its place; raises for what is no spec."""
+    if spec is None:
+        return None
+    if isinstance(spec, Field):
+        field = spec.placed(in_dict)
+        if field.names() and not in_dict:
+            raise ValueError(
+                f"Collate: spec{path} names {list(field.names())}, keys of a dict, but stands in "
+                "none; say True instead of a name to have it in the leaf"
+            )
+        return field
     if not is_container(spec):
         hint = "; create it with parentheses" if isinstance(spec, type) else ""
         raise TypeError(
             f"Collate: spec{path} must be a Field such as Image() or Stack(), or None, "
             f"got {spec!r}{hint}"
         )
-    for step, child in children(spec):
-        _check_spec(child, path + step)
+    is_dict = isinstance(spec, Mapping)
+    placed = [_placed(child, path + step, is_dict) for step, child in children(spec)]
+    if is_dict:
+        _check_names(spec, placed, path)
+    return rebuild(spec, placed)
+
+
+def _check_names(spec: Mapping[Any, Any], fields: list[Any], path: str) -> None:
+    taken = set(spec)
+    for field in fields:
+        for name in field.names() if isinstance(field, Field) else ():
+            if name in taken:
+                raise ValueError(
+                    f"Collate: spec{path} has two leaves for the key {name!r}; choose another name"
+                )
+            taken.add(name)
 
 
 def _child_specs(spec: Any, node: Any, path: str) -> list[Any]:
@@ -100,9 +131,28 @@ def _child_specs(spec: Any, node: Any, path: str) -> list[Any]:
     return [by_step.get(step) for step in steps]
 
 
-def _collated(node: Any, values: list[Any]) -> Any:
+def _collated(node: Any, values: list[Any], path: str) -> Any:
     # default_collate makes lists of plain tuples, and code in the wild relies on it.
-    return values if isinstance(node, tuple) and not is_namedtuple(node) else rebuild(node, values)
+    if isinstance(node, tuple) and not is_namedtuple(node):
+        return values
+    if isinstance(node, Mapping) and any(isinstance(value, Beside) for value in values):
+        return rebuild_mapping(node, _with_siblings(node, values, path))
+    return rebuild(node, values)
+
+
+def _with_siblings(node: Mapping[Any, Any], values: list[Any], path: str) -> dict[Any, Any]:
+    items: dict[Any, Any] = {}
+    for key, value in zip(node, values, strict=True):
+        leaf, siblings = value if isinstance(value, Beside) else (value, {})
+        items[key] = leaf
+        for name, sibling in siblings.items():
+            if name in node:
+                raise ValueError(
+                    f"{_name(f'{path}[{key!r}]')} goes with a {name!r}, "
+                    "but samples have a leaf under that key; choose another name"
+                )
+            items[name] = sibling
+    return items
 
 
 def _collate_rows(spec: Any, sources: Any, rows: Rows, path: str) -> Any:
@@ -116,7 +166,7 @@ def _collate_rows(spec: Any, sources: Any, rows: Rows, path: str) -> Any:
         _collate_rows(child_spec, child, rows, path + step)
         for child_spec, (step, child) in zip(specs, children(sources), strict=True)
     ]
-    return _collated(sources, values)
+    return _collated(sources, values, path)
 
 
 def _collate_samples(spec: Any, samples: Sequence[Any], path: str) -> Any:
@@ -132,7 +182,7 @@ def _collate_samples(spec: Any, samples: Sequence[Any], path: str) -> Any:
         _collate_samples(child_spec, column, path + step)
         for child_spec, step, column in zip(specs, steps, columns, strict=True)
     ]
-    return _collated(first, values)
+    return _collated(first, values, path)
 
 
 def _as_field(spec: Any, path: str) -> Field:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Self, overload
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.sources import Source
+from pinfeed.sources import ArraySource, Source
 from pinfeed.structure import children, is_container, rebuild
 
 
@@ -23,9 +24,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     Args:
         arrays: An array, or arrays in tuples, lists, dicts, NamedTuples or dataclasses nested at
-            will. An array is an ndarray, an ``np.memmap``, a CPU tensor, or the path of a .npy file
-            (opened as a read-only memmap; nothing is unpickled, nothing is read yet). All have the
-            same length.
+            will. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
+            samples of different lengths, or the path of a .npy file (opened as a read-only memmap;
+            nothing is unpickled, nothing is read yet). All have the same length.
 
     Samples are views: of an ndarray or a file NumPy views, read-only where the array is; of a
     tensor tensor views (NumPy has no bfloat16); of a 1-D array NumPy scalars. The dataset pickles
@@ -74,7 +75,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
         rows = Rows(self._sources, indices)
-        if isinstance(self._sources, Source) and isinstance(self._sources.array, torch.Tensor):
+        if isinstance(self._sources, Source) and isinstance(self._sources.dtype, torch.dtype):
             return _TupleRows(rows)  # type: ignore[return-value] # a virtual subclass
         return rows
 
@@ -124,7 +125,7 @@ class Rows(Sequence[Any]):
 
 @Rows.register
 class _TupleRows(tuple[Any, ...]):
-    """Rows of a bare tensor, as a tuple of its views.
+    """Rows of a bare tensor, or of a RaggedArray over one, as a tuple of its views.
 
     torch's ``default_collate`` hands a batch whose samples are tensors to ``torch.stack`` as it is,
     and that takes real lists and tuples only. A tuple, because the samples must stay those that the
@@ -146,9 +147,22 @@ class _TupleRows(tuple[Any, ...]):
 
 def _open_sources(arrays: Any, path: str) -> Any:
     if not is_container(arrays):
-        return Source(arrays, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
+        return _open_source(arrays, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
     opened = [_open_sources(child, path + step) for step, child in children(arrays)]
     return rebuild(arrays, opened)
+
+
+def _open_source(array: Any, name: str) -> Source:
+    if isinstance(array, Source):
+        return array
+    if isinstance(array, str | os.PathLike):
+        return ArraySource.open(array, name)
+    if isinstance(array, np.ndarray | torch.Tensor):
+        return ArraySource(array, name)
+    raise TypeError(
+        f"{name}: expected an ndarray, a memmap, a CPU tensor, a RaggedArray "
+        f"or the path of a .npy file, got {type(array).__name__}"
+    )
 
 
 def _leaves(sources: Any, path: str) -> Iterator[tuple[str, Source]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,7 +11,11 @@ import torch
 
 from pinfeed import _core
 from pinfeed.dtypes import dtype_name
+from pinfeed.jagged import JaggedBatch
 from pinfeed.normalization import DEFAULT_SCALE, PerChannel, normalization
+from pinfeed.padded import Padded
+from pinfeed.padding import Axes, Padding, Side, flag, unpadded
+from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import get_num_threads
 
 Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
@@ -171,6 +176,133 @@ def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
     checked = _core.as_indices(indices, len(rows), "gather: indices")
     return _core.gather(
         rows, checked, None, out, None, "gather", "gather: array", get_num_threads()
+    )
+
+
+def pad(
+    sequences: Any,
+    value: Any = 0,
+    *,
+    side: Side = "right",
+    axes: Axes = None,
+    max_length: int | None = None,
+    multiple_of: int | None = None,
+    dtype: Any = None,
+    lengths: bool = True,
+    mask: bool = False,
+    time_major: bool = False,
+    out: npt.NDArray[Any] | torch.Tensor | None = None,
+) -> Any:
+    """Puts samples of different sizes into one array, padded to the longest, in one pass.
+
+    Args:
+        sequences: A list of ndarrays, CPU tensors or lists of numbers (as tokenizers give), all of
+            one rank, (L, ...), and one dtype; or a `RaggedArray` or a `JaggedBatch`. Lists of
+            integers count as int64, of floats as float32.
+        value: What padding is made of: a number that the batch's dtype can hold.
+        side: ``"right"``: data at the beginning of every axis, padding at its end; ``"left"``: the
+            other way round.
+        axes: The axes of a sample that may differ, an integer or a tuple of them: ``axes=(1, 2)``
+            for images of shape (C, H, W). None: all may, and the keywords below are about axis 0.
+        max_length: Samples that are longer along ``axes`` are cut, on the side where padding goes.
+        multiple_of: The sizes along ``axes`` are rounded up to a multiple of it.
+        dtype: Cast to it in the same pass, where ``torch.can_cast`` allows it; samples of several
+            dtypes are welcome then. Integers that don't fit wrap, as ``Tensor.to`` does; those of
+            lists, and with ``PINFEED_DEBUG=1`` those of arrays, are an error.
+        lengths: Whether to return how much of each sample is data.
+        mask: Whether to return where data is.
+        time_major: Return values and mask as (L, B, ...).
+        out: Where to write the values: of the result's shape and dtype, C-contiguous. It may be
+            longer along ``axes`` than needed; what is beyond is padding, too.
+
+    Returns:
+        `Padded`: ``values`` of shape (B, L, ...) in a pooled buffer or ``out``; ``lengths``, int64
+        of shape (B,), or (B, n) if ``axes`` is a tuple of n; ``mask``, bool of shape (B, L) or with
+        an axis for each of ``axes``, False also in what ``multiple_of`` added. Without lengths and
+        mask, the values alone. ndarrays if the first sample is one, else tensors.
+
+    Raises:
+        TypeError: A sample is no array of numbers on the CPU, or dtypes differ without ``dtype``.
+        ValueError: No samples, a 0-d sample, ranks that differ, axes that may not differ but do, a
+            value or an integer that the dtype can't hold, an ``out`` that does not fit.
+
+    Example:
+        >>> tokens, lengths = pinfeed.pad([[5, 6, 7], [8]], value=-1)
+        >>> tokens
+        tensor([[ 5,  6,  7],
+                [ 8, -1, -1]])
+        >>> pinfeed.pad([np.arange(3), np.arange(1)], side="left", lengths=False)
+        array([[0, 1, 2],
+               [0, 0, 0]])
+    """
+    padding = Padding(value, side, axes, max_length, multiple_of, dtype, time_major, "pad")
+    source, offsets = _sequences(sequences)
+    if out is not None:
+        _array(out, "pad: out")
+    values, counts, where = padding.pad(
+        source,
+        offsets,
+        lengths=flag(lengths, "pad: lengths"),
+        mask=flag(mask, "pad: mask"),
+        target=out,
+        as_tensor=None if out is None else isinstance(out, torch.Tensor),
+        name="pad: sequences",
+    )
+    _written(values, out)
+    return values if counts is None and where is None else Padded(values, counts, where)
+
+
+def unpad(
+    padded: Any,
+    lengths: Any = None,
+    *,
+    side: Side = "right",
+    time_major: bool = False,
+) -> list[Any]:
+    """The data of each sample of a padded batch, as views: the way back from `pad`.
+
+    Args:
+        padded: (B, L, ...) ndarray or tensor on any device, or a `Padded` that has lengths.
+        lengths: (B,) integers, or (B, n) for the first n axes of the samples; not needed for a
+            `Padded`.
+        side: Where the padding is.
+        time_major: Whether ``padded`` is (L, B, ...).
+
+    Returns:
+        B arrays of shape (length, ...), which share the memory of ``padded``; gradients flow.
+
+    Raises:
+        TypeError: ``padded`` is no array, or lengths are no integers.
+        ValueError: There are not B lengths, or one is not from 0 to the size of its axis.
+
+    Example:
+        >>> pinfeed.unpad(np.array([[5, 6, 7], [8, 0, 0]]), [3, 1])
+        [array([5, 6, 7]), array([8])]
+    """
+    if isinstance(padded, Padded):
+        lengths = getattr(padded, "lengths", None) if lengths is None else lengths
+        padded = padded.values
+    if lengths is None:
+        raise TypeError("unpad: expected lengths, or a Padded that has them")
+    if not isinstance(padded, np.ndarray | torch.Tensor):
+        raise TypeError(
+            "unpad: padded must be a NumPy array, a torch tensor or a Padded, "
+            f"got {type(padded).__name__}"
+        )
+    return unpadded(padded, lengths, side, time_major, "unpad")
+
+
+def _sequences(sequences: Any) -> tuple[Any, Any]:
+    """What `Padding.pad` takes: the samples or all their values, and None or offsets."""
+    if isinstance(sequences, JaggedBatch | RaggedArray):
+        return sequences.values, sequences.offsets
+    if isinstance(sequences, list | tuple | np.ndarray | torch.Tensor):
+        return sequences, None
+    if isinstance(sequences, Sequence) and not isinstance(sequences, str | bytes):
+        return list(sequences), None
+    raise TypeError(
+        "pad: sequences must be a list of arrays, a RaggedArray or a JaggedBatch, "
+        f"got {type(sequences).__name__}"
     )
 
 

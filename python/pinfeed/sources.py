@@ -1,8 +1,9 @@
-"""One array of a dataset, wherever it lies: in memory, in a tensor, in a file."""
+"""What a leaf of a dataset may be, and the first kind of it: an array, wherever it lies."""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,36 @@ import torch
 from pinfeed.mapped_file import MappedFile
 
 
-class Source:
+class Source(ABC):
+    """Samples that can be counted and looked at one by one; nothing copies them."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> Any: ...
+
+    @property
+    @abstractmethod
+    def dtype(self) -> Any:
+        """Of the samples: a np.dtype, or a torch.dtype where they are tensors."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises OSError if a file no longer holds the samples (reading them would be SIGBUS)."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Dtype and shape of a sample, for people."""
+
+
+class ArraySource(Source):
     """An array whose first axis counts samples.
 
     Args:
-        array: ndarray, memmap, CPU tensor, or the path of a .npy file.
+        array: ndarray, memmap or CPU tensor.
         name: What messages call it.
 
     Attributes:
@@ -26,21 +52,24 @@ class Source:
     __slots__ = ("_file", "array")
 
     def __init__(self, array: Any, name: str) -> None:
-        if isinstance(array, str | os.PathLike):
-            array = _open_npy(os.fspath(array), name)
         if isinstance(array, torch.Tensor):
-            _check_tensor(array, name)
+            check_tensor(array, name)
         elif isinstance(array, np.ndarray):
-            _check_ndarray(array, name)
+            check_ndarray(array, name)
         else:
             raise TypeError(
-                f"{name}: expected an ndarray, a memmap, a CPU tensor or the path of a .npy file, "
-                f"got {type(array).__name__}"
+                f"{name}: expected an ndarray, a memmap or a CPU tensor, got {type(array).__name__}"
             )
         if array.ndim == 0:
             raise ValueError(f"{name}: expected an axis that counts samples, got a 0-d array")
         self._file = MappedFile.under(array) if isinstance(array, np.ndarray) else None
         self.array: Any = array if isinstance(array, torch.Tensor) else np.asarray(array)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], name: str) -> ArraySource:
+        """The array of a .npy file, as a read-only memmap; nothing is unpickled."""
+        path = os.fspath(path)
+        return cls(_open_npy(path, name), f"{name}: {path}")
 
     def __len__(self) -> int:
         return len(self.array)
@@ -49,14 +78,24 @@ class Source:
         self.check()
         return self.array[index]
 
+    @property
+    def dtype(self) -> Any:
+        """See `Source.dtype`."""
+        return self.array.dtype
+
+    @property
+    def path(self) -> str | None:
+        """The file that the array lies in, if it lies in one."""
+        return None if self._file is None else self._file.path
+
     def check(self) -> None:
-        """Raises OSError if the array's file no longer holds it (reading it would be SIGBUS)."""
+        """See `Source.check`."""
         if self._file is not None:
             self._file.check()
 
     def describe(self) -> str:
-        """Dtype and shape of a sample, for people."""
-        return f"{str(self.array.dtype).removeprefix('torch.')} {tuple(self.array.shape[1:])}"
+        """See `Source.describe`."""
+        return f"{str(self.dtype).removeprefix('torch.')} {tuple(self.array.shape[1:])}"
 
     def __getstate__(self) -> Any:
         if self._file is None or not self._file.can_reopen:
@@ -72,14 +111,8 @@ class Source:
             self.array = state
 
 
-def _open_npy(path: str, name: str) -> npt.NDArray[Any]:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{name}: {path} is no complete .npy file of numbers: {error}") from error
-
-
-def _check_tensor(tensor: torch.Tensor, name: str) -> None:
+def check_tensor(tensor: torch.Tensor, name: str) -> None:
+    """Raises TypeError for a tensor whose memory can't be read as it is."""
     if tensor.device.type != "cpu":
         raise TypeError(
             f"{name}: expected a tensor on the CPU, got one on {tensor.device}; "
@@ -89,7 +122,8 @@ def _check_tensor(tensor: torch.Tensor, name: str) -> None:
         raise TypeError(f"{name}: expected a dense tensor, got {tensor.layout}")
 
 
-def _check_ndarray(array: npt.NDArray[Any], name: str) -> None:
+def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
+    """Raises TypeError for an array that holds no numbers, or swapped ones."""
     if array.dtype.kind not in "biufc":
         raise TypeError(f"{name}: expected a numeric or bool dtype, got {array.dtype}")
     if not array.dtype.isnative:
@@ -97,3 +131,12 @@ def _check_ndarray(array: npt.NDArray[Any], name: str) -> None:
             f"{name}: expected the machine's byte order, got dtype {array.dtype.str}; "
             "convert with a.astype(a.dtype.newbyteorder('='))"
         )
+
+
+def _open_npy(path: str, name: str) -> npt.NDArray[Any]:
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except OSError:
+        raise
+    except Exception as error:  # a damaged header may stop NumPy's parser anywhere
+        raise ValueError(f"{name}: {path} is no complete .npy file of numbers: {error}") from error

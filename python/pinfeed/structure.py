@@ -45,7 +45,7 @@ def rebuild(node: Any, values: list[Any]) -> Any:
     if type(node) is list:
         return values
     if isinstance(node, Mapping):
-        return _rebuild_mapping(node, dict(zip(node, values, strict=True)))
+        return rebuild_mapping(node, dict(zip(node, values, strict=True)))
     if is_dataclass(node):
         return _rebuild_dataclass(node, values)
     if is_namedtuple(node):
@@ -53,7 +53,10 @@ def rebuild(node: Any, values: list[Any]) -> Any:
     return _rebuild_sequence(node, values)
 
 
-def _rebuild_mapping(node: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+def rebuild_mapping(node: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    """A mapping like ``node`` with ``items`` for those keys."""
+    if type(node) is dict:
+        return items
     # As torch's default_collate: a clone keeps whatever else the mapping carries; a type that can't
     # be made again becomes a dict.
     try:

@@ -2,7 +2,9 @@
 
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import Image
+from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.keep import Keep
+from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import Stack
 
-__all__ = ["Field", "Image", "Keep", "Stack"]
+__all__ = ["Field", "Image", "Jagged", "Keep", "Pad", "Stack"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.padded import Padded
 from pinfeed.sources import Source
 
 
@@ -27,12 +28,61 @@ class Field(ABC):
             name: What messages call the leaf, such as ``"Collate: leaf ['image']"``.
         """
 
-    @abstractmethod
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
-        """The batch of rows of one array.
+        """The batch of samples of one source; unless a field knows better, that of its views.
 
         Args:
-            source: The array.
+            source: Where the samples are: an `ArraySource` or a `RaggedArray`.
             indices: int64 of shape (B,), checked and not negative.
             name: What messages call the leaf.
         """
+        return self.collate([source[index] for index in indices.tolist()], name)
+
+    def placed(self, in_dict: bool) -> Field:
+        """The field as it behaves at its place in a spec: directly in a dict or elsewhere."""
+        return self
+
+    def names(self) -> tuple[str, ...]:
+        """The keys of a dict that the field fills beside its own."""
+        return ()
+
+
+class Beside(NamedTuple):
+    """What a field returns that has `Field.names`: its leaf, and the leaves under those keys."""
+
+    leaf: Any
+    siblings: dict[str, Any]
+
+
+#: How a field is asked for lengths or a mask: no, yes, or under this key of a dict.
+Request = bool | str
+
+
+def check_request(request: Any, name: str) -> Request:
+    """Returns the request; raises TypeError if it is none."""
+    if isinstance(request, bool | str) and request != "":
+        return request
+    raise TypeError(f"{name} must be True, False or the key of a dict, got {request!r}")
+
+
+def padded_leaf(
+    values: Any, lengths: Any, lengths_request: Request, mask: Any, mask_request: Request
+) -> Any:
+    """The leaf of a field that pads: `Padded` if anything stands in it beside the values.
+
+    Args:
+        values: The batch.
+        lengths: Only looked at if asked for.
+        lengths_request: Whether lengths were asked for, or the key they go to.
+        mask: Only looked at if asked for.
+        mask_request: The same for the mask.
+    """
+    siblings = {
+        key: part
+        for key, part in ((lengths_request, lengths), (mask_request, mask))
+        if isinstance(key, str)
+    }
+    lengths = lengths if lengths_request is True else None
+    mask = mask if mask_request is True else None
+    leaf = values if lengths is None and mask is None else Padded(values, lengths, mask)
+    return Beside(leaf, siblings) if siblings else leaf

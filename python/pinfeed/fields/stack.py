@@ -16,7 +16,7 @@ from pinfeed.dtypes import dtype_name, torch_dtype_name
 from pinfeed.fields.field import Field
 from pinfeed.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources import Source
+from pinfeed.sources import ArraySource, Source
 
 _POOLED_BYTES = 64 * 1024  # as in runtime/buffer_pool.h: smaller requests are malloc's business
 
@@ -67,8 +67,12 @@ class Stack(Field):
         self._check_cast(batch, name)
         return batch.to(self.dtype)
 
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> torch.Tensor:
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, *sample.shape)."""
+        if not isinstance(source, ArraySource):
+            samples = [source[index] for index in indices.tolist()]
+            _require_one_length(samples, name)
+            return self.collate(samples, name)
         self._check_cast(source.array, name)
         return self._stack(source.array, indices, name)
 
@@ -102,6 +106,16 @@ class Stack(Field):
 
     def __repr__(self) -> str:
         return f"Stack({'' if self.dtype is None else self.dtype})"
+
+
+def _require_one_length(sequences: list[Any], name: str) -> None:
+    length = len(sequences[0])
+    for position, sequence in enumerate(sequences):
+        if len(sequence) != length:
+            raise ValueError(
+                f"{name} of sample {position}: expected length {length} as in sample 0, "
+                f"got {len(sequence)}; use Pad() or Jagged() for sequences of different lengths"
+            )
 
 
 def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
