@@ -75,7 +75,7 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	$(PIP_INSTALL) --no-build-isolation .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.torch
+$(VENV)/.dev: pyproject.toml | $(VENV)/.torch
 	$(PIP_INSTALL) --group dev
 	@touch $@
 
@@ -83,7 +83,7 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/.installed
 	$(PIP_INSTALL) 'pinfeed[demo]'
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.torch
+$(VENV)/.bench: pyproject.toml | $(VENV)/.torch
 	$(PIP_INSTALL) --group bench
 	$(PIP_INSTALL) --no-deps $(TORCHVISION)
 	@touch $@

@@ -15,6 +15,7 @@ from pinfeed.bench.facts import machine_facts
 from pinfeed.bench.report import facts_line, workload_table, write_json
 
 RESULTS = Path(__file__).parent / "results"
+README_TABLES = ("images", "epoch", "pad-tensors", "epoch-ragged")
 BEGIN, END = "<!-- benchmark: begin -->", "<!-- benchmark: end -->"
 
 
@@ -26,7 +27,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the names of the workloads")
     parser.add_argument("--rounds", type=int, default=30, help="samples of each way (default 30)")
     parser.add_argument(
-        "--budget", type=float, default=4, help="seconds for each slow way (default 6)"
+        "--budget", type=float, default=4, help="seconds for each slow way (default 4)"
     )
     parser.add_argument("--dali", action="store_true", help="install DALI beside, if it isn't yet")
     parser.add_argument("--keep", action="store_true", help="keep the results of other workloads")
@@ -77,7 +78,7 @@ def _update_readme(path: Path, facts: Mapping[str, Any], results: Mapping[str, A
     text = path.read_text()
     if BEGIN not in text or END not in text:
         raise SystemExit(f"{path} lacks the marks {BEGIN} and {END}")
-    tables = [workload_table(results[name]) for name in ("images", "epoch") if name in results]
+    tables = [workload_table(results[name]) for name in README_TABLES if name in results]
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]
     body = "\n\n".join([f"One run of `make bench` on {facts_line(facts)}.", *tables])
     path.write_text(f"{before}{BEGIN}\n{body.strip()}\n{END}{after}")

@@ -9,7 +9,8 @@ import pinfeed
 from pinfeed.bench.harness import Role, Way, Workload
 
 
-def _memcpy(target: torch.Tensor, source: torch.Tensor) -> Way:
+def memcpy_way(target: torch.Tensor, source: torch.Tensor) -> Way:
+    """Return the physical limit of moving bytes."""
     size = target.numel() * target.element_size()
     copy = ctypes.memmove
     return Way(
@@ -19,10 +20,12 @@ def _memcpy(target: torch.Tensor, source: torch.Tensor) -> Way:
     )
 
 
-def _difference(result, expected: torch.Tensor) -> float:
-    """Nothing is computed here, so a result is right or wrong."""
+def difference(result, expected: torch.Tensor) -> float:
+    """Return 0, or infinity: where nothing is computed, a result is right or wrong."""
     result = torch.as_tensor(result)
-    return 0.0 if torch.equal(result, expected) else float("inf")
+    if result.dtype != expected.dtype or not torch.equal(result, expected):
+        return float("inf")
+    return 0.0
 
 
 def permute(name: str, source: str, target: str) -> Workload:
@@ -44,7 +47,7 @@ def permute(name: str, source: str, target: str) -> Workload:
         return out_array
 
     ways = [
-        _memcpy(out, tensor),
+        memcpy_way(out, tensor),
         Way("**pinfeed** `permute(out=)`", pinfeed_permute, Role.PINFEED),
         Way("torch `out.copy_(x.permute(…))`", lambda: lambda: out.copy_(tensor.permute(order))),
         Way(
@@ -58,7 +61,7 @@ def permute(name: str, source: str, target: str) -> Workload:
     ]
     size = "x".join(map(str, shape))
     title = f"{size} float32 {source} → {target}, {torch.get_num_threads()} thread(s)"
-    return Workload(name, title, ways, lambda result: _difference(result, expected), images=64)
+    return Workload(name, title, ways, lambda result: difference(result, expected), images=64)
 
 
 def gather(name: str, rows: int, columns: int, dtype: type, count: int) -> Workload:
@@ -108,7 +111,7 @@ def gather(name: str, rows: int, columns: int, dtype: type, count: int) -> Workl
         name,
         title,
         ways,
-        error=lambda result: _difference(result, tensor[index_tensor]),
+        error=lambda result: difference(result, tensor[index_tensor]),
         prepare=choose,
         repeat=False,
     )

@@ -34,11 +34,11 @@ def _python(*arguments: str) -> str:
     return done.stdout
 
 
-def _probe(name: str, role: str, arguments: Sequence[str], values) -> dict[str, Any]:
-    """Run the probe for one way and make a row of what it reports."""
+def probe(name: str, role: str, arguments: Sequence[str], values) -> dict[str, Any]:
+    """Run a probe, given as a module and its arguments, and make a row of what it reports."""
     way: dict[str, Any] = {"name": name, "role": role, "status": "ok", "note": ""}
     try:
-        way["report"] = json.loads(_python("-m", "bench.probe", *arguments))
+        way["report"] = json.loads(_python("-m", *arguments))
         way["values"] = values(way["report"])
     except RuntimeError as error:
         missing = "ModuleNotFoundError" in str(error)
@@ -58,10 +58,10 @@ def faults(name: str) -> dict[str, Any]:
         pattern = "the last one kept" if kept else "each one dropped"
         for key, label in WAYS.items():
             ways.append(
-                _probe(
+                probe(
                     f"{label}, {pattern}",
                     _role(key),
-                    ["faults", key, str(BATCHES), str(kept)],
+                    ["bench.probe", "faults", key, str(BATCHES), str(kept)],
                     lambda report: [
                         *report["faults"],
                         f"{statistics.median(report['seconds'][2:]) * 1e3:.1f} ms",
@@ -86,10 +86,10 @@ def memory(name: str) -> dict[str, Any]:
             if kept and key in ("out", "torch-out"):
                 continue  # one output can't hold several batches
             ways.append(
-                _probe(
+                probe(
                     f"{label}, {kept} kept",
                     _role(key),
-                    ["memory", key, "24", str(kept)],
+                    ["bench.probe", "memory", key, "24", str(kept)],
                     lambda report: [report["beyond"]],
                 )
             )

@@ -8,7 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import arrays, fresh, gathered, images
+from bench import (
+    arrays,
+    dataset_memory,
+    fresh,
+    gathered,
+    images,
+    jagged,
+    mixed_sizes,
+    ragged_epoch,
+    sequences,
+)
 from bench.peers import torchvision
 from pinfeed.bench.epoch import Epoch, epoch_workload
 from pinfeed.bench.harness import Workload, measure
@@ -27,8 +37,13 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     "gathered": (1, gathered.gathered),
     "epoch": (1, _epoch),
     **arrays.workloads(),
+    **sequences.workloads(),
+    **jagged.workloads(),
+    **mixed_sizes.workloads(),
+    **ragged_epoch.workloads(),
 }
-NAMES = [*TIMED, *fresh.WORKLOADS]
+FRESH = {**fresh.WORKLOADS, **dataset_memory.WORKLOADS}
+NAMES = [*TIMED, *FRESH]
 
 
 def run_here(name: str, rounds: int, budget: float, progress) -> dict[str, Any]:
@@ -41,8 +56,8 @@ def run_here(name: str, rounds: int, budget: float, progress) -> dict[str, Any]:
 
 def run(name: str, rounds: int, budget: float) -> dict[str, Any]:
     """Measure one workload in a fresh process, so that none finds what another left behind."""
-    if name in fresh.WORKLOADS:
-        return fresh.WORKLOADS[name](name)
+    if name in FRESH:
+        return FRESH[name](name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result.json")
         command = [sys.executable, "-m", "bench", name, "--here", str(path)]

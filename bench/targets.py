@@ -120,6 +120,16 @@ def _import(results: Results) -> float:
     return _way(results, "import", "pinfeed")["values"][0]
 
 
+def _dataset(column: int) -> Callable[[Results], float]:
+    """A column of what pinfeed's dataset of sequences costs."""
+
+    def value(results: Results) -> float:
+        (way,) = _probes(results, "dataset-memory", "pinfeed")
+        return way["values"][column]
+
+    return value
+
+
 TARGETS = [
     Target("float32 NCHW to filling it", "≤", 1.10, to_limit("images")),
     Target("float16 NCHW to filling it, AVX-512", "≤", 1.30, to_limit("images-float16"), "avx512"),
@@ -146,6 +156,33 @@ TARGETS = [
     Target("224x224-256: fastest peer", "≥", 1, fastest_peer("images")),
     Target("one 32x32: torch's own ops", "≥", 1, fastest_peer("size-32x32-1", "torch,")),
     Target("peak memory beyond live batches", "≤", 2, _memory),
+    Target(
+        "pad ndarrays: from_numpy + pad_sequence", "≥", 8, faster_than("pad-ndarrays", "from_numpy")
+    ),
+    Target("pad tensors: pad_sequence", "≥", 6, faster_than("pad-tensors", "pad_sequence")),
+    Target(
+        "pad lists: DataCollatorWithPadding",
+        "≥",
+        100,
+        faster_than("pad-lists", "DataCollatorWithPadding"),
+    ),
+    Target("pad lists: fastest by NumPy", "≥", 2, fastest_peer("pad-lists", "NumPy")),
+    Target(
+        "pad (L, 80) float32: pad_sequence", "≥", 1.7, faster_than("pad-frames", "pad_sequence")
+    ),
+    Target("pad (L, 80) float32 to filling it", "≤", 1.35, to_limit("pad-frames")),
+    Target("epoch of sequences: list of tensors", "≥", 10, faster_than("epoch-ragged", "tensors")),
+    Target(
+        "images of different sizes: torchvision, canvas of zeros",
+        "≥",
+        10,
+        faster_than("images-mixed-sizes", "torchvision", "canvas"),
+    ),
+    Target("Collate(Jagged) to memcpy", "≤", 1.2, to_limit("join-frames")),
+    Target("from_padded to memcpy", "≤", 1.2, to_limit("unpad-frames", "from_padded")),
+    Target("unpad to memcpy", "≤", 1.2, to_limit("unpad-frames", "pinfeed", "`unpad`")),
+    Target("sequence in a dataset beyond its data, bytes", "≤", 8.1, _dataset(0)),
+    Target("a forked worker's growth, bytes a sequence", "≤", 2, _dataset(2)),
     Target("import beyond torch, s", "≤", 0.1, _import),
 ]
 

@@ -4,6 +4,7 @@ bfloat16, which NumPy lacks, appears as its bits in uint16.
 """
 
 import functools
+import itertools
 import math
 from fractions import Fraction
 
@@ -78,3 +79,79 @@ def permute(array, input, output):
 def gather(array, indices):
     """The rows of those numbers; negative ones count from the end."""
     return array[np.array(list(indices), dtype=object).astype(np.int64)]
+
+
+def pad(
+    samples,
+    value,
+    side="right",
+    axes=None,
+    max_length=None,
+    multiple_of=1,
+    time_major=False,
+    room=(),
+):
+    """Values, lengths and mask that `pinfeed.pad` makes of ndarrays.
+
+    room: sizes along ``axes`` that the values have at least, as those of an ``out``.
+    """
+    rank, left = samples[0].ndim, side == "left"
+    chosen = [0 if axes is None else axes] if not isinstance(axes, tuple) else axes
+    chosen = [axis % rank for axis in chosen]
+    for axis in chosen:
+        samples = [_cut(sample, axis, max_length, left) for sample in samples]
+    box = [max(sample.shape[axis] for sample in samples) for axis in range(rank)]
+    for axis, least in itertools.zip_longest(chosen, room, fillvalue=0):
+        box[axis] = max(-(-box[axis] // multiple_of) * multiple_of, least)
+
+    values = np.full((len(samples), *box), value, samples[0].dtype)
+    mask = np.zeros((len(samples), *(box[axis] for axis in chosen)), np.bool_)
+    for row, mask_row, sample in zip(values, mask, samples, strict=True):
+        row[_corner(row.shape, sample.shape, left)] = sample
+        mask_row[_corner(mask_row.shape, [sample.shape[axis] for axis in chosen], left)] = True
+    lengths = np.array([[sample.shape[axis] for axis in chosen] for sample in samples], np.int64)
+    if time_major:
+        values, mask = values.swapaxes(0, 1), mask.swapaxes(0, 1)
+    return values, lengths if isinstance(axes, tuple) else lengths[:, 0], mask
+
+
+def _cut(sample, axis, max_length, left):
+    size = sample.shape[axis]
+    keep = size if max_length is None else min(size, max_length)
+    rows = np.s_[size - keep :] if left else np.s_[:keep]
+    return np.moveaxis(np.moveaxis(sample, axis, 0)[rows], 0, axis)
+
+
+def _corner(box, shape, left):
+    """Where in a box data of a shape stands."""
+    sizes = zip(box, shape, strict=True)
+    return tuple(slice(room - size if left else 0, room if left else size) for room, size in sizes)
+
+
+def jagged(samples):
+    """Values and offsets of samples one after the other."""
+    ends = itertools.accumulate((len(sample) for sample in samples), initial=0)
+    return np.concatenate(samples), np.array(list(ends), np.int64)
+
+
+def padded_images(
+    samples, pad_value, multiple_of=1, input="HWC", output="CHW", dtype="float32", **constants
+):
+    """The batch, sizes and mask that `pinfeed.Image` makes of uint8 images of any sizes."""
+    normalized = [
+        images(sample[np.newaxis], dtype=dtype, input="N" + input, output="NHWC", **constants)[0]
+        for sample in samples
+    ]
+    sizes = np.array([image.shape[:2] for image in normalized], np.int64)
+    height, width = -(-sizes.max(axis=0) // multiple_of) * multiple_of
+    if dtype == "uint8":
+        fill = np.uint8(pad_value)
+    else:
+        with np.errstate(over="ignore"):
+            fill = rounded(np.array([pad_value], np.float32), dtype)[0]
+    batch = np.full((len(samples), height, width, normalized[0].shape[2]), fill)
+    mask = np.zeros(batch.shape[:3], np.bool_)
+    for i, (rows, columns) in enumerate(sizes):
+        batch[i, :rows, :columns] = normalized[i]
+        mask[i, :rows, :columns] = True
+    return permute(batch, "NHWC", "N" + output), sizes, mask

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, default_collate
 
 import pinfeed
+from pinfeed.ragged_array import RaggedArray
 from samples import STRUCTURES, Point, assert_same, run_python
 
 # torch says once per process that it can't mark a tensor over a read-only array as such.
@@ -354,6 +355,9 @@ def resident_bytes() -> int:
 def test_repr_names_the_leaves() -> None:
     dataset = pinfeed.ArrayDataset({"x": values(), "y": torch.zeros(LENGTH)})
     assert repr(dataset) == "ArrayDataset(11 samples: ['x'] int32 (4, 3), ['y'] float32 ())"
+    ragged = RaggedArray(np.zeros((5, 2)), np.array([0, 2, 5]))
+    dataset = pinfeed.ArrayDataset([ragged, np.zeros((2, 3))])
+    assert repr(dataset) == "ArrayDataset(2 samples: [0] float64 (*, 2), [1] float64 (3,))"
 
 
 def cut_npy(folder: Path, size: int) -> Path:
@@ -387,6 +391,12 @@ def plain_pickle(folder: Path) -> Path:
     return path
 
 
+def npz(folder: Path) -> Path:
+    path = folder / "arrays.npz"
+    np.savez(path, values())
+    return path
+
+
 REFUSED: tuple[tuple[Make, type[Exception], str], ...] = (
     (lambda _: np.array([{}, []], object), TypeError, "numeric or bool dtype, got object"),
     (lambda _: np.array(["a", "b"]), TypeError, "numeric or bool dtype, got <U1"),
@@ -397,7 +407,7 @@ REFUSED: tuple[tuple[Make, type[Exception], str], ...] = (
     (lambda _: torch.tensor(1.0), ValueError, "counts samples, got a 0-d array"),
     (lambda _: torch.zeros(3, device="meta"), TypeError, r"on the CPU, got one on meta.*\.cpu"),
     (lambda _: torch.eye(3).to_sparse(), TypeError, "dense tensor"),
-    (lambda _: 5, TypeError, "expected an ndarray.*got int"),
+    (lambda _: 5, TypeError, "expected an ndarray.*a RaggedArray.*got int"),
     (lambda _: None, TypeError, "expected an ndarray.*got NoneType"),
     (lambda _: b"values.npy", TypeError, "expected an ndarray.*got bytes"),
     (lambda folder: folder / "missing.npy", FileNotFoundError, "missing.npy"),
@@ -409,6 +419,8 @@ REFUSED: tuple[tuple[Make, type[Exception], str], ...] = (
     (lambda folder: text_file(folder), ValueError, "text.npy is no complete .npy file"),
     (lambda folder: pickled_npy(folder), ValueError, "objects.npy is no complete .npy file"),
     (lambda folder: plain_pickle(folder), ValueError, "plain.npy is no complete .npy file"),
+    (lambda folder: npz(folder), ValueError, "arrays.npz is no complete .npy file"),
+    (lambda folder: npy(folder, np.zeros(3, ">f4")), TypeError, "values.npy: .*byte order, got dt"),
 )
 
 
@@ -427,6 +439,9 @@ def test_sources_that_are_refused(
 def test_different_lengths() -> None:
     with pytest.raises(ValueError, match=r"got 3 in leaf \['a'\] and 4 in leaf \['b'\]\.y"):
         pinfeed.ArrayDataset({"a": np.zeros(3), "b": Point(np.zeros(3), torch.zeros(4))})
+    ragged = RaggedArray(np.zeros(4), np.array([0, 1, 4]))
+    with pytest.raises(ValueError, match=r"got 4 in leaf \[0\] and 2 in leaf \[1\]"):
+        pinfeed.ArrayDataset([np.zeros(4), ragged])
 
 
 @pytest.mark.parametrize("structure", [{}, [], (), {"a": {}, "b": []}])

@@ -59,6 +59,27 @@ def ways(batch: ImageBatch) -> list[Way]:
     return [Way(name, per_sample, tolerance=rounding), on_batch_way]
 
 
+def canvas_ways(batch) -> list[Way]:
+    """Of `MixedImages`: a transform per image, copied into a canvas of zeros."""
+
+    def build(reuse: bool):
+        transform = _per_sample(torch.float32)
+
+        def run():
+            canvas = batch.out.zero_() if reuse else torch.zeros(batch.out.shape)
+            for image, place in batch.places(canvas):
+                place.copy_(transform(image))
+            return canvas
+
+        return run
+
+    name = "torchvision v2 per image + copy into"
+    return [
+        Way(f"{name} a canvas of zeros", lambda: build(reuse=False), tolerance=2e-6),
+        Way(f"{name} a zeroed `out`", lambda: build(reuse=True), tolerance=2e-6),
+    ]
+
+
 def epoch_ways(epoch: Epoch) -> list[Way]:
     """The Dataset that tutorials show: one transform per sample, collated by default."""
 

@@ -1,0 +1,179 @@
+"""Samples of different sizes to test padding with, and keywords that go with them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+import reference
+from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, views
+
+KINDS = ["ndarray", "read-only", "tensor", "list"]
+LIST_DTYPES = ["?", "i8", "f4"]  # what lists of bools, integers and floats count as
+# Numbers that every dtype but bool can hold.
+SMALL = {
+    "?": st.booleans(),
+    "i8": st.integers(0, 100),
+    "f4": st.integers(0, 100).map(lambda n: n / 4),
+}
+
+
+class Batch(NamedTuple):
+    """What `pinfeed.pad` is called with, and what it is expected to make of it."""
+
+    samples: list[Any]
+    keywords: dict[str, Any]
+    arrays: list[np.ndarray]  # the samples, in the dtype of the result
+    dtype: Any  # of the result: what torch calls it
+    is_tensor: bool
+
+    def expected(self, room=()):
+        """Values, lengths and mask."""
+        names = {"lengths", "mask", "dtype"}
+        keywords = {k: v for k, v in self.keywords.items() if k not in names and v is not None}
+        return reference.pad(self.arrays, room=room, **keywords)
+
+
+def torch_dtype(dtype):
+    """torch's dtype for NumPy's."""
+    return getattr(torch, np.dtype(dtype).name)
+
+
+def cast(array, dtype):
+    """The array in one of torch's dtypes, as torch casts it; bfloat16 as float32."""
+    tensor = torch.from_numpy(array.copy()).to(dtype)
+    return (tensor.float() if dtype == torch.bfloat16 else tensor).numpy()
+
+
+def padding_values(dtype):
+    """Numbers that a dtype of torch holds exactly."""
+    if dtype == torch.bool:
+        return st.booleans()
+    if dtype == torch.bfloat16:
+        return st.sampled_from([0, -100, 0.5, float("inf"), float("nan")])
+    if dtype.is_floating_point or dtype.is_complex:
+        width = 8 * dtype.itemsize
+        numbers = st.complex_numbers if dtype.is_complex else st.floats
+        some = numbers(width=width, allow_nan=False)
+        return st.one_of(some, st.integers(-100, 100), st.sampled_from([0, float("nan")]))
+    limits = torch.iinfo(dtype)
+    return st.one_of(st.integers(limits.min, limits.max), st.sampled_from([0, 1, 2.0]))
+
+
+@st.composite
+def shapes(draw, rank, varying):
+    """Shapes of the samples of a batch, which differ along those axes only."""
+    most = {1: 70, 2: 20}.get(rank, 6)
+    size = st.one_of(st.integers(0, 3), st.integers(1, most))
+    common = [draw(size) for _ in range(rank)]
+    return [
+        tuple(draw(size) if axis in varying else common[axis] for axis in range(rank))
+        for _ in range(draw(st.integers(1, 5)))
+    ]
+
+
+@st.composite
+def shaping(draw, rank):
+    """The axes that differ between samples, and the keywords about axes."""
+    varying = sorted(draw(st.sets(st.integers(0, rank - 1), min_size=1)))
+    named = tuple(axis - rank * draw(st.booleans()) for axis in varying)
+    ways = [named, *(named if len(named) == 1 else ())]
+    if draw(st.integers(0, 3)) == 0:
+        ways, varying = [None], varying if draw(st.booleans()) else [0]
+    axes = draw(st.sampled_from(ways))
+    keywords = {
+        "axes": axes,
+        "side": draw(st.sampled_from(["right", "left"])),
+        "max_length": draw(st.one_of(st.none(), st.integers(1, 9))),
+        "multiple_of": draw(st.sampled_from([None, 1, 2, 3, 8])),
+        "time_major": 0 in varying and draw(st.booleans()),
+        "lengths": draw(st.booleans()),
+        # A mask of axis 0 can't tell about others.
+        "mask": (axes is not None or varying == [0]) and draw(st.booleans()),
+    }
+    if axes is None and 0 not in varying:
+        keywords["time_major"] = draw(st.booleans())
+    return varying, {k: v for k, v in keywords.items() if v is not None or draw(st.booleans())}
+
+
+@st.composite
+def samples_of(draw, shape, kind, dtype, fits_all):
+    """A sample, and the same as an ndarray."""
+    if kind == "list":
+        numbers = draw(st.lists(SMALL[dtype], min_size=shape[0], max_size=shape[0]))
+        if dtype == "i8" and not fits_all and numbers and draw(st.booleans()):
+            numbers[0] = draw(st.integers(-(2**63), 2**63 - 1))
+        return draw(st.sampled_from([list, tuple]))(numbers), np.array(numbers, dtype)
+    array = draw(views(shape, dtype, mirrored=kind != "tensor"))
+    return as_kind(kind, array), array
+
+
+@st.composite
+def batches(draw, kinds=KINDS):
+    """Samples of any rank, dtype, strides and kind, with any keywords: a `Batch`."""
+    rank = draw(st.integers(1, 4))
+    varying, keywords = draw(shaping(rank))
+    all_shapes = draw(shapes(rank, varying))
+    allowed = kinds if rank == 1 else [kind for kind in kinds if kind != "list"]
+    some = draw(st.lists(st.sampled_from(allowed), min_size=1, max_size=len(allowed), unique=True))
+    dtypes = LIST_DTYPES if "list" in some else NUMPY_DTYPES
+    dtype = draw(st.sampled_from(dtypes))
+    target = torch_dtype(dtype)
+    is_cast = draw(st.booleans())
+    first = draw(st.sampled_from(some))
+    if is_cast:
+        every = {torch_dtype(name) for name in NUMPY_DTYPES}
+        if first in ("tensor", "list"):
+            every.add(torch.bfloat16)
+        castable = [to for to in every if torch.can_cast(target, to)]
+        target = draw(st.sampled_from(sorted(castable, key=str)))
+        named = draw(st.booleans()) or target == torch.bfloat16
+        keywords["dtype"] = target if named else str(target).removeprefix("torch.")
+    samples, arrays = [], []
+    for position, shape in enumerate(all_shapes):
+        kind = first if position == 0 else draw(st.sampled_from(some))
+        if kind == "list" and shape == (0,) and "dtype" not in keywords and position == 0:
+            shape = (1,)  # at least one that says what the dtype is
+        sample, array = draw(samples_of(shape, kind, dtype, is_cast))
+        samples.append(sample)
+        arrays.append(cast(array, target) if is_cast else array)
+    keywords["value"] = draw(padding_values(target))
+    return Batch(samples, keywords, arrays, target, first in ("tensor", "list"))
+
+
+def assert_same_padded(result, batch, room=()):
+    """The parts that were asked for, of the right types, and every bit of them."""
+    keywords = batch.keywords
+    values, lengths, mask = batch.expected(room)
+    parts = {"values": values}
+    if keywords["lengths"]:
+        parts["lengths"] = lengths
+    if keywords["mask"]:
+        parts["mask"] = mask
+    if len(parts) == 1:
+        assert_same_part(result, values, batch)
+        return
+    assert result._fields == tuple(parts)
+    for got, (name, expected) in zip(result, parts.items(), strict=True):
+        if name == "values":
+            assert_same_part(got, expected, batch)
+        else:
+            assert type(got) is (torch.Tensor if batch.is_tensor else np.ndarray)
+            assert np.asarray(got).dtype == expected.dtype
+            np.testing.assert_array_equal(got, expected)
+
+
+def assert_same_part(got, expected, batch):
+    """The values: bits as they were, or where there was a cast the same numbers."""
+    assert type(got) is (torch.Tensor if batch.is_tensor else np.ndarray)
+    if batch.dtype == torch.bfloat16:
+        assert got.dtype == torch.bfloat16
+        got = got.float()
+    assert np.asarray(got).dtype == expected.dtype
+    assert np.asarray(got).flags.c_contiguous
+    if "dtype" not in batch.keywords:
+        assert_same_bits(got, expected)
+        return
+    assert tuple(got.shape) == expected.shape
+    np.testing.assert_array_equal(got, expected)  # NaNs are the same whatever their payload

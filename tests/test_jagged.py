@@ -1,0 +1,301 @@
+"""Jagged and JaggedBatch: samples one after the other, and the ways to and from other forms."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+import reference
+from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, views
+from sequences import KINDS, LIST_DTYPES, samples_of, torch_dtype
+
+pytestmark = pytest.mark.kernels
+
+JAGGED = pinfeed.Collate(pinfeed.Jagged())
+BOXES = [np.ones((2, 4), np.float32), np.zeros((0, 4), np.float32), np.ones((3, 4), np.float32)]
+
+
+@st.composite
+def batches(draw):
+    """Samples that differ along axis 0, and the same as ndarrays."""
+    rest = draw(st.lists(st.integers(0, 5), max_size=2))
+    allowed = KINDS if rest == [] else [kind for kind in KINDS if kind != "list"]
+    some = draw(st.lists(st.sampled_from(allowed), min_size=1, unique=True))
+    dtype = draw(st.sampled_from(LIST_DTYPES if "list" in some else NUMPY_DTYPES))
+    pairs = []
+    for position in range(draw(st.integers(1, 6))):
+        kind = draw(st.sampled_from(some))
+        length = draw(st.one_of(st.integers(0, 4), st.integers(1, 60)))
+        if kind == "list" and position == 0:
+            length = max(length, 1)  # at least one that says what the dtype is
+        pairs.append(draw(samples_of((length, *rest), kind, dtype, False)))
+    return [list(column) for column in zip(*pairs, strict=True)]
+
+
+def assert_same_batch(batch, expected):
+    values, offsets = expected
+    assert type(batch) is pinfeed.JaggedBatch
+    assert type(batch.values) is type(batch.offsets) is torch.Tensor
+    assert batch.offsets.dtype == torch.int64
+    assert batch.offsets.tolist() == offsets.tolist()
+    assert batch.lengths.tolist() == np.diff(offsets).tolist()
+    assert batch.values.dtype == torch_dtype(values.dtype)
+    assert_same_bits(batch.values, values)
+
+
+@given(batches())
+def test_any_samples(isa, batch):
+    samples, arrays = batch
+    assert_same_batch(JAGGED(samples), reference.jagged(arrays))
+
+
+@given(batches(), st.sampled_from(["right", "left"]), st.integers(1, 4))
+def test_to_padded_and_back(batch, side, multiple):
+    samples, arrays = batch
+    jagged = JAGGED(samples)
+    padded = jagged.to_padded(1, side=side, multiple_of=multiple, mask=True)
+    expected = reference.pad(arrays, 1, side, multiple_of=multiple)
+    for part, expected_part in zip(padded, expected, strict=True):
+        assert_same_bits(part, expected_part)
+    for back in (
+        pinfeed.JaggedBatch.from_padded(padded, side=side),
+        pinfeed.JaggedBatch.from_padded(padded.values, padded.lengths.tolist(), side=side),
+    ):
+        assert_same_batch(back, reference.jagged(arrays))
+
+
+@given(st.data())
+def test_from_padded_of_any_strides(data):
+    shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=2, max_size=4)))
+    kind = data.draw(st.sampled_from(["ndarray", "read-only", "tensor"]))
+    array = data.draw(views(shape, np.int16, mirrored=kind != "tensor"))
+    lengths = data.draw(st.lists(st.integers(0, shape[1]), min_size=shape[0], max_size=shape[0]))
+    side = data.draw(st.sampled_from(["right", "left"]))
+    batch = pinfeed.JaggedBatch.from_padded(as_kind(kind, array), np.array(lengths), side=side)
+    rows = [
+        row[len(row) - length :] if side == "left" else row[:length]
+        for row, length in zip(array, lengths, strict=True)
+    ]
+    values, offsets = reference.jagged(rows)
+    assert (
+        type(batch.values)
+        is type(batch.offsets)
+        is (torch.Tensor if kind == "tensor" else np.ndarray)
+    )
+    assert_same_bits(batch.values, values)
+    assert_same_bits(batch.offsets, offsets)
+
+
+def test_lengths_of_one_axis_in_a_tuple():
+    """They have shape (B, 1)."""
+    padded = pinfeed.pad([np.arange(3), np.arange(1)], axes=(0,))
+    assert pinfeed.JaggedBatch.from_padded(padded).values.tolist() == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64"])
+def test_dtype(dtype):
+    samples = [np.array([1, 2], np.int8), [0.5], [], torch.tensor([True])]
+    for name in (dtype, np.dtype(dtype), getattr(torch, dtype)):
+        batch = pinfeed.Collate(pinfeed.Jagged(name))(samples)
+        assert batch.values.dtype == getattr(torch, dtype)
+        assert batch.values.tolist() == [1, 2, 0.5, 1]
+        assert batch.offsets.tolist() == [0, 2, 3, 3, 4]
+
+
+def test_in_structures_of_samples():
+    collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "label": None})
+    batch = collate([{"boxes": boxes, "label": i} for i, boxes in enumerate(BOXES)])
+    assert_same_batch(batch["boxes"], reference.jagged(BOXES))
+    assert batch["label"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("offsets", [[0, 0, 0], [3, 5, 40], [0, 17, 17, 40]])
+def test_rows_of_a_ragged_array(convert, offsets):
+    values = random_array((40, 3), np.int32)
+    dataset = pinfeed.ArrayDataset(pinfeed.RaggedArray(convert(values), np.array(offsets)))
+    order = [*range(len(dataset))][::-1] * 2
+    expected = reference.jagged([values[offsets[i] : offsets[i + 1]] for i in order])
+    assert_same_batch(JAGGED(dataset.__getitems__(order)), expected)
+
+
+def test_rows_of_an_array():
+    array = random_array((5, 7, 3), np.float32)
+    rows = pinfeed.ArrayDataset(array).__getitems__([4, 0, 4])
+    assert_same_batch(JAGGED(rows), reference.jagged(array[[4, 0, 4]]))
+
+
+def test_any_number_of_threads(num_threads):
+    rng = np.random.default_rng(0)
+    samples = [random_array((length, 5), np.int32) for length in rng.integers(0, 3000, 50)]
+    assert_same_batch(JAGGED(samples), reference.jagged(samples))
+
+
+@pytest.mark.parametrize("dtype", [None, np.float64])
+def test_large_batches(isa, dtype):
+    rng = np.random.default_rng(0)
+    samples = [rng.random((size, 3), np.float32) for size in (1_000_001, 3, 0, 700_003)]
+    samples.append(samples[0][::-1])
+    values, offsets = reference.jagged(samples)
+    assert values.nbytes > 16 << 20
+    batch = pinfeed.Collate(pinfeed.Jagged(dtype))(samples)
+    assert_same_batch(batch, (values.astype(dtype or np.float32), offsets))
+
+
+def test_a_batch_that_is_held_is_not_written_again():
+    held = JAGGED([np.full(50_000, 7)] * 2)
+    for _ in range(50):
+        JAGGED([np.zeros(50_000, np.int64)] * 2)
+    assert (held.values == 7).all()
+    assert held.offsets.tolist() == [0, 50_000, 100_000]
+
+
+# Other forms.
+
+
+def test_nested_tensors_share_the_memory():
+    batch = JAGGED(BOXES)
+    nested = batch.to_nested()
+    assert nested.is_nested
+    assert nested.layout == torch.jagged
+    assert nested.values().data_ptr() == batch.values.data_ptr()
+    assert nested.offsets().data_ptr() == batch.offsets.data_ptr()
+    for got, expected in zip(nested.unbind(), BOXES, strict=True):
+        assert_same_bits(got, expected)
+    batch.values[0] = 5
+    assert (nested.unbind()[0][0] == 5).all()
+
+
+def test_nested_tensors_of_ndarrays():
+    values, offsets = np.arange(5.0), np.array([0, 2, 5])
+    nested = pinfeed.JaggedBatch(values, offsets).to_nested()
+    assert nested.values().data_ptr() == values.ctypes.data
+    assert [part.tolist() for part in nested.unbind()] == [[0, 1], [2, 3, 4]]
+
+
+def test_gradients_flow_through_nested_tensors():
+    batch = JAGGED(BOXES)
+    values = batch.values.requires_grad_()
+    nested = batch._replace(values=values).to_nested()
+    (nested * 3).values().sum().backward()
+    assert (values.grad == 3).all()
+
+
+def test_cu_seqlens():
+    batch = JAGGED(BOXES)
+    assert batch.cu_seqlens().dtype == torch.int32
+    assert batch.cu_seqlens().tolist() == [0, 2, 2, 5]
+    of_numpy = pinfeed.JaggedBatch(np.arange(3), np.array([0, 3])).cu_seqlens()
+    assert type(of_numpy) is np.ndarray
+    assert of_numpy.dtype == np.int32
+
+
+@pytest.mark.parametrize("convert", [np.array, torch.tensor])
+def test_cu_seqlens_that_int32_can_not_hold(convert):
+    largest = pinfeed.JaggedBatch(None, convert([0, 2**31 - 1]))
+    assert largest.cu_seqlens().tolist() == [0, 2**31 - 1]
+    for total in (2**31, 2**40):
+        with pytest.raises(ValueError, match=rf"cu_seqlens: .*less than 2\*\*31.*got {total}"):
+            pinfeed.JaggedBatch(None, convert([0, total])).cu_seqlens()
+
+
+def test_to_padded_takes_the_keywords_of_pad():
+    batch = JAGGED([[1, 2, 3], [4]])
+    assert batch.to_padded(-1, lengths=False).tolist() == [[1, 2, 3], [4, -1, -1]]
+    values, lengths, mask = batch.to_padded(
+        side="left", max_length=2, multiple_of=4, dtype=np.int8, mask=True, time_major=True
+    )
+    assert values.dtype == torch.int8
+    assert values.T.tolist() == [[0, 0, 2, 3], [0, 0, 0, 4]]
+    assert lengths.tolist() == [2, 1]
+    assert mask.T.tolist() == [[False, False, True, True], [False] * 3 + [True]]
+    assert batch.to_padded(axes=(0,)).lengths.tolist() == [[3], [1]]
+
+
+@pytest.mark.parametrize("keyword", ["lengths", "mask"])
+def test_to_padded_has_no_dict_to_put_names_in(keyword):
+    with pytest.raises(TypeError, match=rf"to_padded: {keyword} must be True or False, got 'name'"):
+        JAGGED([[1]]).to_padded(**{keyword: "name"})
+
+
+def test_what_is_read_only_gives_no_warning():
+    values, offsets = np.arange(3), np.array([0, 1, 3])
+    values.flags.writeable = offsets.flags.writeable = False
+    batch = pinfeed.JaggedBatch(values, offsets)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert batch.to_padded(lengths=False).tolist() == [[0, 0], [1, 2]]
+
+
+@pytest.mark.parametrize("field", [pinfeed.Jagged(), pinfeed.Jagged(torch.bfloat16)])
+def test_fields_pickle(field):
+    again = pickle.loads(pickle.dumps(pinfeed.Collate(field)))
+    assert repr(again) == f"Collate({field!r})"
+    assert again([[1.0], [2.0]]).values.tolist() == [1, 2]
+
+
+HUGE = np.broadcast_to(np.uint8(1), (2**62,))
+BAD = {
+    "other axes": (
+        [*BOXES, np.ones((1, 5), np.float32)],
+        ValueError,
+        "sample 3",
+        "(2, 4), got (1, 5)",
+        "Pad()",
+    ),
+    "ranks": ([np.ones(2), np.ones((2, 1))], ValueError, "sample 1", "1-D", "(2, 1)"),
+    "0-d": ([np.array(1)], ValueError, "sample 0", "0-d"),
+    "dtypes": ([np.ones(2), [1]], TypeError, "sample 1", "float64", "int64"),
+    "no numbers": ([["a"]], TypeError, "sample 0", "str at position 0"),
+    "gradients": ([torch.ones(2, requires_grad=True)], TypeError, "sample 0", "detach()"),
+    "more than memory": ([HUGE, HUGE], ValueError, "larger than memory"),
+    "no memory": ([HUGE[: 2**50]], MemoryError, "(1125899906842624,)"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_bad_samples(bad):
+    samples, error, *words = bad
+    with pytest.raises(error) as caught:
+        JAGGED(samples)
+    message = str(caught.value)
+    assert message.startswith("Collate: the leaf")
+    assert [word for word in words if word not in message] == [], message
+
+
+PADDED = np.zeros((2, 3))
+BAD_PADDED = {
+    "no lengths": (PADDED, None, TypeError, "expected lengths"),
+    "too long": (PADDED, [1, 4], ValueError, "from 0 to 3, got 4 for sample 1"),
+    "negative": (PADDED, [-1, 1], ValueError, "from 0 to 3, got -1 for sample 0"),
+    "too few": (PADDED, [1], ValueError, "(2,)", "(1,)"),
+    "of two axes": (PADDED[..., None], [[1, 1]] * 2, ValueError, "1 axes, got 2"),
+    "floats": (PADDED, [1.0, 2.0], TypeError, "integers"),
+    "list": ([[1, 2]], [1], TypeError, "padded must be an array", "list"),
+    "1-D": (np.zeros(3), [1] * 3, TypeError, "(B, L, ...)", "(3,)"),
+    "gradients": (torch.ones((1, 2), requires_grad=True), [1], TypeError, "detach()"),
+    "meta": (torch.ones((1, 2), device="meta"), [1], TypeError, "CPU"),
+    "none": (np.zeros((0, 3)), [], ValueError, "at least one sample"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_PADDED.values(), ids=BAD_PADDED.keys())
+def test_bad_padded(bad):
+    padded, lengths, error, *words = bad
+    with pytest.raises(error) as caught:
+        pinfeed.JaggedBatch.from_padded(padded, lengths)
+    message = str(caught.value)
+    assert [word for word in ("from_padded: ", *words) if word not in message] == [], message
+    with pytest.raises(ValueError, match="from_padded: side must be"):
+        pinfeed.JaggedBatch.from_padded(PADDED, [1, 1], side="both")
+
+
+@pytest.mark.parametrize("dtype", [object, "float128", torch.complex32, 3])
+def test_dtypes_that_are_none(dtype):
+    with pytest.raises(TypeError, match="Jagged: dtype must be"):
+        pinfeed.Jagged(dtype)

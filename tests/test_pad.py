@@ -1,0 +1,242 @@
+"""pinfeed.pad against its definition: any rank, dtype, strides, kinds of samples and keywords."""
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+import reference
+from arrays import assert_same_bits, random_array, unwritten
+from sequences import assert_same_padded, batches
+
+pytestmark = pytest.mark.kernels
+
+TOKENS = [np.array([1, 2, 3]), np.array([4])]
+
+
+@given(batches())
+def test_every_keyword(isa, batch):
+    assert_same_padded(pinfeed.pad(batch.samples, **batch.keywords), batch)
+
+
+@given(batches(), st.data())
+def test_out_gets_what_a_new_array_would_and_padding_beyond(batch, data):
+    shape = list(batch.expected()[0].shape)
+    axes = batch.keywords.get("axes")
+    chosen = axes if isinstance(axes, tuple) else [0 if axes is None else axes]
+    room = []
+    for axis in chosen:
+        axis %= len(shape) - 1
+        position = 0 if axis == 0 and batch.keywords.get("time_major") else axis + 1
+        shape[position] += data.draw(st.sampled_from([0, 0, 1, 20]))
+        room.append(shape[position])
+    kind = "tensor" if batch.dtype == torch.bfloat16 else data.draw(st.sampled_from(["", "tensor"]))
+    out = unwritten(kind, shape, str(batch.dtype).removeprefix("torch."))
+    result = pinfeed.pad(batch.samples, **batch.keywords, out=out)
+    values = result if not isinstance(result, tuple) else result.values
+    assert values is out
+    assert_same_padded(result, batch._replace(is_tensor=kind == "tensor"), room)
+
+
+def test_tokens():
+    tokens, lengths = pinfeed.pad(TOKENS, value=9)
+    np.testing.assert_array_equal(tokens, [[1, 2, 3], [4, 9, 9]])
+    np.testing.assert_array_equal(lengths, [3, 1])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "box"),
+    [
+        ([(5, 4), (2, 4)], (5, 4)),  # features
+        ([(3, 5, 4), (3, 2, 6)], (3, 5, 6)),  # images
+        ([(5, 5), (2, 2)], (5, 5)),  # masks of attention
+    ],
+)
+def test_without_axes_all_may_differ(shapes, box):
+    first, second = pinfeed.pad([np.ones(shape) for shape in shapes], lengths=False)
+    assert first.shape == second.shape == box
+    assert first[tuple(map(slice, shapes[0]))].sum() == first.sum() == np.prod(shapes[0])
+    assert second[tuple(map(slice, shapes[1]))].sum() == second.sum() == np.prod(shapes[1])
+
+
+# What the definition doesn't say, since it knows ndarrays only.
+
+
+@pytest.mark.parametrize("convert", [list, tuple, np.array, torch.tensor])
+def test_the_first_sample_says_what_the_result_is(convert):
+    samples = [convert([1, 2]), np.array([3]), torch.tensor([4]), [5]]
+    result = pinfeed.pad(samples, mask=True)
+    kind = np.ndarray if convert is np.array else torch.Tensor
+    assert [type(part) for part in result] == [kind] * 3
+    np.testing.assert_array_equal(result.values, [[1, 2], [3, 0], [4, 0], [5, 0]])
+
+
+class Samples(list):
+    """A list that is more."""
+
+
+@pytest.mark.parametrize("container", [list, tuple, Samples, pinfeed.ArrayDataset])
+def test_any_sequence_of_samples(container):
+    if container is pinfeed.ArrayDataset:
+        ragged = pinfeed.RaggedArray.from_sequences(TOKENS)
+        samples = container(ragged).__getitems__([0, 1])
+    else:
+        samples = container(TOKENS)
+    values, lengths = pinfeed.pad(samples, value=-1)
+    np.testing.assert_array_equal(values, [[1, 2, 3], [4, -1, -1]])
+    np.testing.assert_array_equal(lengths, [3, 1])
+
+
+def joined(as_tensor, offsets_dtype):
+    """Values and offsets with a gap in front and one behind, and the samples as a list."""
+    values = random_array((40, 3), np.int16)
+    offsets = np.array([2, 9, 9, 30, 38], offsets_dtype)
+    samples = [values[start:end] for start, end in itertools.pairwise(offsets)]
+    if as_tensor:
+        values, offsets = torch.from_numpy(values), torch.from_numpy(offsets)
+    return values, offsets, samples
+
+
+@pytest.mark.parametrize("keywords", [{}, {"side": "left", "max_length": 5, "multiple_of": 4}])
+@pytest.mark.parametrize("offsets_dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_samples_in_one_array(as_tensor, offsets_dtype, keywords):
+    values, offsets, samples = joined(as_tensor, offsets_dtype)
+    expected = reference.pad(samples, 7, **keywords)
+    for kind in (pinfeed.JaggedBatch, pinfeed.RaggedArray):
+        result = pinfeed.pad(kind(values, offsets), 7, mask=True, **keywords)
+        for got, part in zip(result, expected, strict=True):
+            assert type(got) is type(values)
+            assert_same_bits(got, part)
+
+
+def test_a_part_of_a_ragged_array():
+    values, offsets, samples = joined(False, np.int64)
+    ragged = pinfeed.RaggedArray(values, offsets)
+    np.testing.assert_array_equal(
+        pinfeed.pad(ragged[1:3], lengths=False), reference.pad(samples[1:3], 0)[0]
+    )
+    # Values in any order of memory.
+    fortran = pinfeed.RaggedArray(np.asfortranarray(values), offsets)
+    np.testing.assert_array_equal(pinfeed.pad(fortran, lengths=False), reference.pad(samples, 0)[0])
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
+def test_rows_of_an_array(convert):
+    array = random_array((5, 7, 3), np.float32)
+    result = pinfeed.pad(convert(array), multiple_of=4, side="left")
+    assert type(result.values) is type(convert(array))
+    values, lengths, _ = reference.pad(list(array), 0, "left", multiple_of=4)
+    assert_same_bits(result.values, values)
+    assert_same_bits(result.lengths, lengths)
+
+
+def test_memory_that_is_not_aligned_to_its_items():
+    memory = random_array((1 + 8 * 21,))
+    sample = np.ndarray((7, 3), np.float64, memory, offset=1)
+    room = np.full(1 + 8 * 2 * 8 * 3, 0xA5, np.uint8)
+    out = np.ndarray((2, 8, 3), np.float64, room, offset=1)
+    pinfeed.pad([sample, sample[::-2]], 1.5, multiple_of=8, out=out)
+    assert_same_bits(out, reference.pad([sample, sample[::-2]], 1.5, multiple_of=8)[0])
+    assert room[0] == 0xA5
+
+
+def test_many_axes():
+    shapes = [(2, 1, 1, 3, 1, 1, 1, 1, 2, 1, 1, 1), (1, 1, 2, 3, 1, 1, 1, 1, 1, 1, 1, 2)]
+    samples = [random_array(shape, np.int16) for shape in shapes]
+    for side in ("right", "left"):
+        assert_same_bits(
+            pinfeed.pad(samples, 5, side=side, lengths=False), reference.pad(samples, 5, side)[0]
+        )
+
+
+def test_one_sample_many_times():
+    sample = random_array((3, 5), np.int64)
+    samples = [sample, sample.T, sample[::-1], sample] * 100
+    assert_same_bits(pinfeed.pad(samples, -1, lengths=False), reference.pad(samples, -1)[0])
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 100_000])
+def test_a_batch_that_is_held_is_not_written_again(size):
+    samples = [np.full(size, i) for i in range(4)]
+    held = pinfeed.pad(samples, mask=True)
+    before = [part.copy() for part in held]
+    for _ in range(50):
+        pinfeed.pad([sample + 1 for sample in samples], 7, mask=True)
+    for part, expected in zip(held, before, strict=True):
+        assert_same_bits(part, expected)
+
+
+def test_out_counts_as_changed_for_autograd():
+    out = torch.zeros(2, 3)
+    weight = torch.ones(2, 3, requires_grad=True)
+    loss = (weight * out).sum()
+    pinfeed.pad([torch.ones(3), torch.ones(1)], out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+# Batches that are cut into parts for threads, and those that are written around the cache.
+
+# Shapes of samples that make more than 16 MiB, with odd sizes; keywords.
+LARGE = {
+    "tokens": ([(8191,), (0,), (100,), (8190,)] * 70, "i8", {"multiple_of": 3}),
+    "tokens, left": ([(8191,), (0,), (100,), (8190,)] * 70, "i8", {"side": "left"}),
+    "bytes": ([(1_000_003,), (999_999,)] * 9, "u1", {"side": "left"}),
+    "audio": ([(1_600_001,), (1,)], "c16", {"max_length": 1_500_001}),
+    "features": ([(1201, 33), (1153, 31), (7, 33)] * 40, "f4", {"axes": (0, 1)}),
+    "images": ([(3, 301, 403), (3, 299, 401)] * 9, "f4", {"axes": (1, 2), "side": "left"}),
+    "time-major": ([(4093,), (511,), (0,)] * 180, "i8", {"time_major": True}),
+    "time-major features": ([(61, 67), (59, 64)] * 600, "f4", {"axes": (0, 1), "time_major": True}),
+}
+
+
+@pytest.mark.parametrize("large", LARGE)
+def test_large_batches(large):
+    shapes, dtype, keywords = LARGE[large]
+    samples = [random_array(shape, dtype, seed) for seed, shape in enumerate(shapes)]
+    values, lengths, mask = reference.pad(samples, 3, **keywords)
+    assert values.nbytes > 16 << 20
+    result = pinfeed.pad(samples, 3, mask=True, **keywords)
+    assert_same_bits(result.values, values)
+    assert_same_bits(result.lengths, lengths)
+    assert_same_bits(result.mask, mask)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("view", [np.s_[..., ::-1], np.s_[:, 1:, 1:], "transposed"], ids=str)
+def test_large_batches_of_views(isa, view, dtype):
+    rng = np.random.default_rng(0)
+    arrays = [rng.random((3, size, size + 2), np.float32) for size in (1101, 1003)]
+    samples = [array.T if view == "transposed" else array[view] for array in arrays]
+    values, _, _ = reference.pad([sample.astype(dtype) for sample in samples], 3)
+    assert_same_bits(pinfeed.pad(samples, 3, dtype=dtype, lengths=False), values)
+
+
+@pytest.mark.parametrize("time_major", [False, True])
+def test_any_number_of_threads(num_threads, time_major):
+    rng = np.random.default_rng(0)
+    samples = [random_array((length, 5), np.int32) for length in rng.integers(0, 3000, 50)]
+    expected = reference.pad(samples, -1, time_major=time_major)
+    result = pinfeed.pad(samples, -1, mask=True, time_major=time_major)
+    for got, part in zip(result, expected, strict=True):
+        assert_same_bits(got, part)
+
+
+def test_several_threads_of_python():
+    batches = [
+        [random_array((k * size,), np.int64, k) for k in range(9)] for size in range(1, 3000, 150)
+    ]
+    expected = [reference.pad(samples, 7)[0] for samples in batches]
+
+    def pad_all(_):
+        for samples, values in zip(batches, expected, strict=True):
+            assert_same_bits(pinfeed.pad(samples, 7, lengths=False), values)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(pad_all, range(12)))

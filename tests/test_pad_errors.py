@@ -1,0 +1,249 @@
+"""Bad input to padding: the right exception, a message that says what, and not one byte written."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+from arrays import unwritten
+
+pytestmark = pytest.mark.kernels
+
+TOKENS = [np.array([1, 2, 3]), np.array([4])]
+BOXES = [np.zeros((2, 4), np.float32), np.zeros((3, 4), np.float32)]
+HUGE = np.broadcast_to(np.uint8(1), (2**62,))
+
+# Samples, keywords, the error, and words of its message.
+BAD = {
+    "no samples": ([], {}, ValueError, "at least one sample, got none"),
+    "no rows": (np.zeros((0, 3)), {}, ValueError, "at least one sample, got none"),
+    "0-d array": ([np.array(1.0)], {}, ValueError, "sample 0", "0-d array", "Stack()"),
+    "0-d tensor": ([torch.ones(2), torch.tensor(1.0)], {}, ValueError, "sample 1", "0-d"),
+    "scalar": ([np.float32(1)], {}, TypeError, "sample 0", "float32"),
+    "int": ([1, 2], {}, TypeError, "sample 0", "got int"),
+    "string": (["abc"], {}, TypeError, "sample 0", "got str"),
+    "None": ([[1], None], {}, TypeError, "sample 1", "NoneType"),
+    "array of scalars": (np.zeros(3), {}, ValueError, "at least one axis", "(3,)"),
+    "no sequence": ({1}, {}, TypeError, "list of arrays", "set"),
+    "dict": ({"a": [1]}, {}, TypeError, "list of arrays", "dict"),
+    "text": ("abc", {}, TypeError, "list of arrays", "str"),
+    "generator": (iter(TOKENS), {}, TypeError, "list of arrays", "list_iterator"),
+    "ranks": ([*TOKENS, np.zeros((1, 1))], {}, ValueError, "sample 2", "1-D", "(1, 1)"),
+    "ranks of lists": ([np.zeros((1, 1)), [1]], {}, ValueError, "sample 1", "2-D", "(1,)"),
+    "dtypes": (
+        [*TOKENS, np.ones(1)],
+        {},
+        TypeError,
+        "sample 2",
+        "int64 as in sample 0, got float64",
+        "dtype for the batch",
+    ),
+    "dtypes of lists": ([[1], [], [1.5]], {}, TypeError, "sample 2", "int64", "float32"),
+    "bools and ints": ([[True], [1]], {}, TypeError, "sample 1", "bool", "int64"),
+    "objects": ([np.array([None])], {}, TypeError, "sample 0", "object"),
+    "dates": ([np.array(["2020"], "M8[D]")], {}, TypeError, "sample 0", "datetime64"),
+    "byte order": ([np.array([1], ">i4")], {}, TypeError, "sample 0", "byte order", ">i4"),
+    "long double": ([np.ones(1, np.longdouble)], {}, TypeError, "sample 0", "float128"),
+    "gradients": ([torch.ones(1, requires_grad=True)], {}, TypeError, "sample 0", "detach()"),
+    "sparse": ([torch.eye(2).to_sparse()], {}, TypeError, "sample 0", "dense"),
+    "meta": ([torch.ones(1, device="meta")], {}, TypeError, "sample 0", "CPU"),
+    "conjugated": ([torch.ones(1) * 1j, (torch.ones(1) * 1j).conj()], {}, TypeError, "sample 1"),
+    "fixed axis": (
+        [*BOXES, np.zeros((1, 5), np.float32)],
+        {"axes": 0},
+        ValueError,
+        "sample 2",
+        "4 items along axis 1",
+        "got 5",
+        "axes=0",
+    ),
+    "fixed axes": (
+        [np.zeros((3, 2, 2)), np.zeros((1, 2, 3))],
+        {"axes": (1, 2)},
+        ValueError,
+        "sample 1",
+        "3 items along axis 0",
+        "got 1",
+        "axes=(1, 2)",
+    ),
+    "a mask of all axes": (
+        [np.zeros((1, 1)), np.zeros((1, 2))],
+        {"mask": True},
+        ValueError,
+        "axis 1 differs",
+        "axes=(0, 1)",
+    ),
+    "axis out of range": (TOKENS, {"axes": 1}, ValueError, "axes=1", "1-D"),
+    "negative axis": (BOXES, {"axes": (-3, 1)}, ValueError, "axes=(-3, 1)", "2-D"),
+    "axis beyond integers": (TOKENS, {"axes": 2**70}, ValueError, "axes", str(2**70)),
+    "axis twice": (BOXES, {"axes": (1, -1)}, ValueError, "in order, each once", "(1, -1)"),
+    "axes out of order": (BOXES, {"axes": (1, 0)}, ValueError, "in order", "(1, 0)"),
+    "no axes": (TOKENS, {"axes": ()}, TypeError, "axes", "integer", "()"),
+    "axes by name": (TOKENS, {"axes": "L"}, TypeError, "axes", "'L'"),
+    "axes of floats": (TOKENS, {"axes": (0.0,)}, TypeError, "axes", "(0.0,)"),
+    "axes of bools": (TOKENS, {"axes": True}, TypeError, "axes", "True"),
+    "time_major": (BOXES, {"axes": 1, "time_major": True}, ValueError, "time_major", "axis 0"),
+    "side": (TOKENS, {"side": "top"}, ValueError, "side must be 'right' or 'left'", "'top'"),
+    "side None": (TOKENS, {"side": None}, ValueError, "side must be", "None"),
+    "lengths by name": (TOKENS, {"lengths": "n"}, TypeError, "lengths", "True or False", "'n'"),
+    "mask by name": (TOKENS, {"mask": "m"}, TypeError, "mask", "True or False", "'m'"),
+    "fill": (TOKENS, {"value": float("nan")}, ValueError, "value", "int64", "nan"),
+    "list of numbers beyond": ([[300]], {"dtype": np.uint8}, ValueError, "sample 0", "uint8"),
+    "negative in a list": ([[0], [3, -1]], {"dtype": np.uint64}, ValueError, "sample 1", "-1 to 3"),
+    "fractions": ([np.ones(1)], {"dtype": int}, TypeError, "sample 0", "float64 to int64"),
+    "list of fractions": ([[1], [0.5]], {"dtype": int}, TypeError, "sample 1", "float64 to int64"),
+    "imaginary": ([np.ones(1) * 1j], {"dtype": float}, TypeError, "complex128 to float64"),
+    "truth": ([[1]], {"dtype": bool}, TypeError, "sample 0", "int64 to bool"),
+    "too long": ([HUGE, HUGE], {}, ValueError, "(2, 4611686018427387904)", "larger than memory"),
+    "no memory": ([HUGE[: 2**50]], {}, MemoryError, "(1, 1125899906842624)"),
+    "multiple of eight bytes": (TOKENS, {"multiple_of": 2**62}, ValueError, "larger than memory"),
+    "multiple of bytes": ([HUGE[:1]], {"multiple_of": 2**62}, MemoryError, "no memory"),
+    "multiple beyond": ([HUGE[: 2**61]], {"multiple_of": 2**63 - 1, "mask": True}, MemoryError),
+    "multiple of multiples": ([HUGE[:5]], {"multiple_of": 2**63 - 1, "dtype": "i2"}, ValueError),
+    "multiples": (
+        [np.zeros((2, 2), np.uint8)],
+        {"multiple_of": 2**62, "axes": (0, 1)},
+        ValueError,
+        "larger than memory",
+    ),
+    "a mask of nothing": (
+        [np.zeros((3, 0), np.uint8)],
+        {"multiple_of": 2**62, "mask": True},
+        MemoryError,
+    ),
+}
+for keyword in ("max_length", "multiple_of"):
+    BAD |= {
+        f"{keyword}={value}": (TOKENS, {keyword: value}, error, keyword, str(value))
+        for value, error in [
+            (0, ValueError),
+            (-1, ValueError),
+            (2**63, ValueError),
+            (2**64 + 1, ValueError),
+            (1.0, TypeError),
+            (True, TypeError),
+            ("8", TypeError),
+            (np.float64(1), TypeError),
+        ]
+    }
+OFFSETS = {
+    "that decrease": ([0, 3, 2], ValueError, "3 and 2 for sample 1"),
+    "beyond the values": ([0, 3, 5], ValueError, "at most 4", "3 and 5 for sample 1"),
+    "far beyond": ([0, 2**62, 4], ValueError, "0 and 4611686018427387904 for sample 0"),
+    "negative": ([-1, 3, 4], ValueError, "-1 and 3 for sample 0"),
+    "floats": ([0.0, 4.0], TypeError, "int64 or int32", "float64"),
+    "none": (np.zeros(0, np.int64), TypeError, "(N + 1,)", "(0,)"),
+    "2-D": ([[0, 4]], TypeError, "(N + 1,)", "(1, 2)"),
+    "of no sample": ([4], ValueError, "at least one sample"),
+}
+BAD |= {
+    f"offsets {name}": (
+        pinfeed.JaggedBatch(np.arange(4), np.array(offsets)),
+        {},
+        error,
+        "pad: sequences",
+        *words,
+    )
+    for name, (offsets, error, *words) in OFFSETS.items()
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_bad_input(bad):
+    samples, keywords, error, *words = bad
+    with pytest.raises(error) as caught:
+        pinfeed.pad(samples, **keywords)
+    assert type(caught.value) is error
+    message = str(caught.value)
+    assert message.startswith("pad")
+    assert "\n" not in message
+    assert [word for word in words if word not in message] == [], message
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+@pytest.mark.parametrize("dtype", ["int64", "float32", "uint8"])
+def test_bad_input_leaves_out_as_it_was(bad, dtype):
+    samples, keywords, *_ = bad
+    for shape in [(2, 3), (3, 3), (2, 3, 4), (1, 0)]:
+        out = unwritten("ndarray", shape, dtype)
+        before = out.tobytes()
+        with pytest.raises((TypeError, ValueError, MemoryError)):
+            pinfeed.pad(samples, **keywords, out=out)
+        assert out.tobytes() == before
+
+
+READ_ONLY = np.zeros((2, 3), np.int64)
+READ_ONLY.flags.writeable = False
+BAD_OUT = {
+    "dtype": (np.zeros((2, 3), np.int32), TypeError, "int64", "int32"),
+    "shape": (np.zeros((3, 3), np.int64), ValueError, "(2, 3)", "(3, 3)"),
+    "too short": (np.zeros((2, 2), np.int64), ValueError, "(2, 3)", "(2, 2)"),
+    "rank": (np.zeros((2, 3, 1), np.int64), ValueError, "(2, 3)", "(2, 3, 1)"),
+    "order": (np.zeros((3, 2), np.int64).T, ValueError, "C-contiguous"),
+    "gaps": (np.zeros((2, 6), np.int64)[:, ::2], ValueError, "C-contiguous"),
+    "read-only": (READ_ONLY, ValueError, "read-only"),
+    "list": ([[0] * 3] * 2, TypeError, "list"),
+    "function": (lambda shape, dtype: torch.zeros(shape), TypeError, "function"),
+    "gradients": (torch.zeros(2, 3, requires_grad=True), TypeError, "detach()"),
+    "meta": (torch.zeros(2, 3, dtype=torch.int64, device="meta"), TypeError, "CPU"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_OUT.values(), ids=BAD_OUT.keys())
+def test_bad_out(bad):
+    out, error, *words = bad
+    before = out.tobytes() if isinstance(out, np.ndarray) else None
+    with pytest.raises(error) as caught:
+        pinfeed.pad(TOKENS, out=out)
+    assert type(caught.value) is error
+    assert [word for word in ("pad: out", *words) if word not in str(caught.value)] == []
+    assert before is None or out.tobytes() == before
+
+
+def test_out_may_be_longer_along_axes_only():
+    samples = [np.ones((2, 3)), np.ones((1, 3))]
+    for axes, shape in [(None, (2, 2, 4)), (0, (2, 2, 4)), (1, (2, 3, 3)), ((0,), (3, 2, 3))]:
+        with pytest.raises(ValueError, match=re.escape("pad: out must have shape (2, 2, 3)")):
+            pinfeed.pad(samples if axes != 1 else samples[:1] * 2, axes=axes, out=np.zeros(shape))
+
+
+def test_out_that_overlaps_the_input():
+    memory = np.arange(24, dtype=np.int64)
+    out = memory[:6].reshape(2, 3)
+    before = memory.copy()
+    for samples in (
+        [memory[5:7], memory[10:13]],
+        [memory[10:13], memory[5:6]],
+        [memory[9:4:-2], memory[10:13]],
+        pinfeed.JaggedBatch(memory[4:], np.array([0, 3, 4])),
+        memory[3:9].reshape(2, 3),
+        [torch.from_numpy(memory[:3]), [1]],
+    ):
+        with pytest.raises(ValueError, match="pad: out overlaps the input"):
+            pinfeed.pad(samples, out=out)
+        np.testing.assert_array_equal(memory, before)
+    pinfeed.pad([memory[6:9], memory[23:]], out=out)
+    np.testing.assert_array_equal(out, [[6, 7, 8], [23, 0, 0]])
+
+
+def test_out_may_hold_what_is_cut_off_and_what_is_empty():
+    memory = np.arange(24, dtype=np.int64)
+    out = memory[:12].reshape(2, 6)
+    pinfeed.pad([memory[6:], memory[3:4][:0]], -1, max_length=6, side="left", out=out)
+    np.testing.assert_array_equal(out, [range(18, 24), [-1] * 6])
+
+
+@pytest.mark.parametrize(
+    ("sample", "keywords"),
+    [
+        (np.zeros((1,) * 63 + (100_000,), np.uint8), {}),
+        (np.zeros((0, 1, 1), np.uint8), {"axes": (0, 1, 2), "multiple_of": 2**62}),
+    ],
+)
+def test_shapes_that_numpy_does_not_have(sample, keywords):
+    before = pinfeed._core.pool_stats()["live_buffers"]
+    with pytest.raises(ValueError, match=r"number of dimensions|array is too big"):
+        pinfeed.pad([sample], **keywords)
+    assert pinfeed._core.pool_stats()["live_buffers"] == before

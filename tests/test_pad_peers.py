@@ -1,0 +1,173 @@
+"""Padding beside torch's own and that of transformers, where they do the same."""
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch.nn.utils.rnn import (
+    pack_padded_sequence,
+    pack_sequence,
+    pad_packed_sequence,
+    pad_sequence,
+    unpad_sequence,
+)
+from transformers import (
+    DataCollatorForTokenClassification,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerFast,
+    Wav2Vec2FeatureExtractor,
+)
+
+import pinfeed
+from samples import assert_same
+
+LENGTHS = [3, 1, 7, 5, 7]
+
+
+def sequences(dtype, *rest):
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(k, *rest, generator=generator) * 9).to(dtype) for k in LENGTHS]
+
+
+# torch
+
+
+@pytest.mark.parametrize("rest", [(), (4,), (2, 3)])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, torch.bool, torch.complex64])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_pad_sequence(side, dtype, rest):
+    samples = sequences(dtype, *rest)
+    for batch_first in (True, False):
+        expected = pad_sequence(samples, batch_first, 1, side)
+        got = pinfeed.pad(samples, 1, side=side, time_major=not batch_first, lengths=False)
+        assert_same(got, expected)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_unpad_sequence(batch_first):
+    samples = sequences(torch.float32, 4)
+    padded = pinfeed.pad(samples, time_major=not batch_first)
+    views = pinfeed.unpad(padded, time_major=not batch_first)
+    assert_same(views, samples)
+    # Last, for it transposes what it is given in place.
+    assert_same(unpad_sequence(*padded, batch_first=batch_first), views)
+
+
+def test_packed_sequences():
+    samples = sequences(torch.float32, 4)
+    packed = pack_padded_sequence(*pinfeed.pad(samples, time_major=True), enforce_sorted=False)
+    assert_same(packed, pack_sequence(samples, enforce_sorted=False))
+    again = pad_packed_sequence(packed, batch_first=True)
+    assert_same([*again], [*pinfeed.pad(samples)])
+
+
+def test_nested_tensors():
+    samples = sequences(torch.float32, 4)
+    batch = pinfeed.Collate(pinfeed.Jagged())(samples)
+    expected = torch.nested.nested_tensor(samples, layout=torch.jagged)
+    nested = batch.to_nested()
+    assert_same(nested.values(), expected.values())
+    assert_same(nested.offsets(), expected.offsets())
+    assert_same(batch.to_padded(2.5, lengths=False), torch.nested.to_padded_tensor(expected, 2.5))
+
+
+def test_attention_of_a_jagged_batch():
+    samples = sequences(torch.float64, 8)
+    batch = pinfeed.Collate(pinfeed.Jagged())(samples)
+    ends = batch.cu_seqlens()
+    lengths = (ends[1:] - ends[:-1]).tolist()
+    assert_same([*batch.values.split(lengths)], samples)
+
+
+# transformers
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    """Tokenizers that pad on each side."""
+    words = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *"abcdefghij"])}
+    model = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    model.pre_tokenizer = pre_tokenizers.Whitespace()
+    return {
+        side: PreTrainedTokenizerFast(
+            tokenizer_object=model, pad_token="[PAD]", unk_token="[UNK]", padding_side=side
+        )
+        for side in ("right", "left")
+    }
+
+
+TEXTS = ["a b c", "", "d", "e f g h i j a b c", "a a"]
+
+
+@pytest.mark.parametrize("multiple_of", [None, 8])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_tokenizer_that_pads(tokenizers, side, multiple_of):
+    tokenizer = tokenizers[side]
+    encoded = [tokenizer(text) for text in TEXTS]
+    expected = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=multiple_of)(encoded)
+    field = pinfeed.Pad(
+        tokenizer.pad_token_id, side=side, multiple_of=multiple_of, mask="attention_mask"
+    )
+    batch = pinfeed.Collate({"input_ids": field})([{"input_ids": e["input_ids"]} for e in encoded])
+    assert_same(batch["input_ids"], expected["input_ids"].long())
+    assert_same(batch["attention_mask"].long(), expected["attention_mask"].long())
+    # The tokenizer's own mask is a leaf like any other.
+    zeros = pinfeed.Pad(0, side=side, multiple_of=multiple_of)
+    spec = {"input_ids": zeros, "attention_mask": zeros}
+    for collated in (
+        pinfeed.Collate(spec)([dict(e) for e in encoded]),
+        pinfeed.Collate(spec)(encoded),  # BatchEncoding, a Mapping of its own
+    ):
+        assert set(collated) == set(expected)
+        for key in expected:
+            assert_same(collated[key], expected[key].long())
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_tokenizer_that_truncates(tokenizers, side):
+    tokenizer = tokenizers[side]
+    tokenizer.truncation_side = side
+    expected = tokenizer(
+        TEXTS, padding="longest", truncation=True, max_length=4, return_tensors="pt"
+    )
+    encoded = [tokenizer(text)["input_ids"] for text in TEXTS]
+    values, mask = pinfeed.pad(encoded, side=side, max_length=4, lengths=False, mask=True)
+    assert_same(values, expected["input_ids"])
+    assert_same(mask.long(), expected["attention_mask"])
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_labels(tokenizers, side):
+    tokenizer = tokenizers[side]
+    samples = []
+    for text in TEXTS:
+        ids = tokenizer(text)["input_ids"]
+        samples.append({"input_ids": ids, "labels": [label % 3 for label in ids]})
+    expected = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=4)(samples)
+    batch = pinfeed.Collate(
+        {
+            "input_ids": pinfeed.Pad(0, side=side, multiple_of=4, mask="attention_mask"),
+            "labels": pinfeed.Pad(-100, side=side, multiple_of=4),
+        }
+    )(samples)
+    assert list(batch) == ["input_ids", "attention_mask", "labels"]
+    for key in ("input_ids", "labels"):
+        assert_same(batch[key], expected[key].long())
+    assert_same(batch["attention_mask"].long(), expected["attention_mask"].long())
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_audio(side):
+    extractor = Wav2Vec2FeatureExtractor(
+        padding_side=side, do_normalize=False, return_attention_mask=True
+    )
+    rng = np.random.default_rng(0)
+    samples = [rng.random(length, np.float32) for length in (1000, 1, 777)]
+    expected = extractor(
+        samples, sampling_rate=16000, padding=True, pad_to_multiple_of=64, return_tensors="pt"
+    )
+    batch = pinfeed.Collate({"x": pinfeed.Pad(0.0, side=side, multiple_of=64, mask="mask")})(
+        [{"x": sample} for sample in samples]
+    )
+    assert_same(batch["x"], expected["input_values"])
+    assert_same(batch["mask"].long(), expected["attention_mask"].long())

@@ -1,0 +1,360 @@
+"""RaggedArray: views, slices and selections, its place in a dataset, and offsets that are wrong."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+from arrays import NUMPY_DTYPES, random_array
+from pinfeed.ragged_array import RaggedArray
+from samples import assert_same, run_python
+
+LENGTHS = [3, 0, 1, 5, 0, 2, 4]
+COUNT = len(LENGTHS)
+TOTAL = sum(LENGTHS)
+
+
+def offsets() -> np.ndarray:
+    return np.cumsum([0, *LENGTHS])
+
+
+def values() -> np.ndarray:
+    return np.arange(TOTAL * 2, dtype=np.float32).reshape(TOTAL, 2)
+
+
+def parts(array: Any) -> list[Any]:
+    """What the sequences are, by definition."""
+    ends = offsets()
+    return [array[ends[i] : ends[i + 1]] for i in range(COUNT)]
+
+
+def mapped(folder: Path, name: str, array: np.ndarray, mode: Any = "r") -> np.ndarray:
+    np.save(folder / name, array)
+    return np.load(folder / f"{name}.npy", mmap_mode=mode)
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+Make = Callable[[Path], tuple[Any, Any]]
+
+KINDS: dict[str, Make] = {
+    "ndarrays": lambda _: (values(), offsets()),
+    "read-only": lambda _: (read_only(values()), read_only(offsets())),
+    "strided": lambda _: (np.repeat(values(), 2, 0)[::2, ::-1], np.repeat(offsets(), 3)[::3]),
+    "backwards": lambda _: (values()[::-1], offsets()[::-1].copy()[::-1]),
+    "int32 offsets": lambda _: (values(), offsets().astype(np.int32)),
+    "memmaps": lambda folder: (
+        mapped(folder, "values", values()),
+        mapped(folder, "offsets", offsets(), "r+"),
+    ),
+    "tensors": lambda _: (torch.from_numpy(values()), torch.from_numpy(offsets())),
+    "bfloat16": lambda _: (torch.from_numpy(values()).to(torch.bfloat16), offsets()),
+    "tensor view": lambda _: (torch.from_numpy(values()).t().contiguous().t(), offsets()),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sequences_are_views(kind: str, tmp_path: Path) -> None:
+    array, ends = KINDS[kind](tmp_path)
+    ragged = RaggedArray(array, ends)
+    plain = array if isinstance(array, torch.Tensor) else np.asarray(array)
+    assert len(ragged) == COUNT
+    assert_same(list(ragged), parts(plain))
+    for i in range(-COUNT, COUNT):
+        assert_same(ragged[i], parts(plain)[i])
+    for i in (0, np.int64(3), np.array(3), torch.tensor(3), -1):
+        view, expected = ragged[i], parts(plain)[i]
+        if isinstance(array, torch.Tensor):
+            assert view.data_ptr() == expected.data_ptr()
+            assert view.stride() == expected.stride()
+        else:
+            assert view.ctypes.data == expected.ctypes.data
+            assert view.strides == expected.strides
+            assert view.flags.writeable == array.flags.writeable
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_and_offsets_are_not_copied(kind: str, tmp_path: Path) -> None:
+    array, ends = KINDS[kind](tmp_path)
+    ragged = RaggedArray(array, ends)
+    assert np.shares_memory(np.asarray(ends), ragged.offsets)
+    assert ragged.offsets.dtype == np.asarray(ends).dtype
+    if isinstance(array, torch.Tensor):
+        assert ragged.values is array
+    else:
+        assert ragged.values.ctypes.data == array.ctypes.data
+        assert type(ragged.values) is np.ndarray
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lengths(kind: str, tmp_path: Path) -> None:
+    lengths = RaggedArray(*KINDS[kind](tmp_path)).lengths
+    assert_same(lengths, np.array(LENGTHS, np.int64))
+
+
+def test_values_that_belong_to_no_sequence() -> None:
+    ragged = RaggedArray(np.arange(10), np.array([2, 4, 7]))
+    assert_same(list(ragged), [np.array([2, 3]), np.array([4, 5, 6])])
+    assert_same(ragged.lengths, np.array([2, 3]))
+
+
+def test_no_sequences_and_no_values() -> None:
+    for ragged in (RaggedArray(np.arange(3), np.array([1])), RaggedArray(values(), offsets())[:0]):
+        assert len(ragged) == 0
+        assert list(ragged) == []
+        assert_same(ragged.lengths, np.empty(0, np.int64))
+        assert len(ragged[::2]) == len(ragged[[]]) == 0
+    assert_same(list(RaggedArray(np.empty((0, 3)), np.zeros(3, np.int64))), [np.empty((0, 3))] * 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.slices(COUNT))
+def test_slices(kind: str, tmp_path_factory: pytest.TempPathFactory, part: slice) -> None:
+    array, ends = KINDS[kind](tmp_path_factory.getbasetemp())
+    ragged = RaggedArray(array, ends)
+    plain = array if isinstance(array, torch.Tensor) else np.asarray(array)
+    cut = ragged[part]
+    assert type(cut) is RaggedArray
+    assert_same(list(cut), parts(plain)[part])
+    assert_same(list(cut[1:]), parts(plain)[part][1:])
+    if part.step in (None, 1):
+        assert np.shares_memory(cut.offsets, ragged.offsets)
+        if isinstance(array, torch.Tensor):
+            assert cut.values is array
+        else:
+            assert cut.values is ragged.values
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.lists(st.integers(-COUNT, COUNT - 1), max_size=20))
+def test_selections(kind: str, tmp_path_factory: pytest.TempPathFactory, index: list[int]) -> None:
+    array, ends = KINDS[kind](tmp_path_factory.getbasetemp())
+    ragged = RaggedArray(array, ends)
+    plain = array if isinstance(array, torch.Tensor) else np.asarray(array)
+    expected = [parts(plain)[i] for i in index]
+    for form in (index, np.array(index, np.int16), torch.tensor(index, dtype=torch.int64)):
+        chosen = ragged[form]
+        assert type(chosen) is RaggedArray
+        assert_same(list(chosen), expected)
+        assert chosen.offsets[0] == 0
+        assert chosen.offsets[-1] == len(chosen.values)
+        if isinstance(array, torch.Tensor):
+            assert chosen.values.is_contiguous()
+        else:
+            assert chosen.values.flags.c_contiguous
+            assert not np.shares_memory(chosen.values, ragged.values)
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+def test_every_dtype(dtype: str) -> None:
+    array = random_array((TOTAL, 3), dtype)
+    ragged = RaggedArray(array, offsets())
+    assert ragged.dtype == np.dtype(dtype)
+    assert_same(list(ragged), parts(array))
+    assert_same(list(ragged[::-1]), parts(array)[::-1])
+
+
+def test_selections_larger_than_what_is_copied_in_one_go() -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.choice([0, 1, 30, 3000, 100_000], 500)
+    ends = np.cumsum([5, *lengths])
+    array = rng.integers(0, 256, ends[-1] + 7, np.uint8)
+    index = rng.integers(-500, 500, 700)
+    chosen = RaggedArray(array, ends)[index]
+    expected = [array[ends[i] : ends[i] + lengths[i]] for i in index % 500]
+    assert_same(list(chosen), expected)
+
+
+def test_masks() -> None:
+    ragged = RaggedArray(values(), offsets())
+    expected = [part for part in parts(values()) if len(part) > 1]
+    mask = ragged.lengths > 1
+    for form in (mask, torch.from_numpy(mask), np.repeat(mask, 2)[::2]):
+        assert_same(list(ragged[form]), expected)
+    with pytest.raises(IndexError, match=r"mask of shape \(7,\), got \(6,\)"):
+        ragged[mask[1:]]
+    with pytest.raises(IndexError, match=r"mask of shape \(7,\), got \(7, 1\)"):
+        ragged[mask[:, None]]
+    with pytest.raises(TypeError, match="expected integers, got bool at position 0"):
+        ragged[mask.tolist()]
+
+
+@pytest.mark.parametrize("index", [COUNT, -COUNT - 1, 2**70])
+def test_indices_out_of_range(index: int) -> None:
+    ragged = RaggedArray(values(), offsets())
+    with pytest.raises(IndexError, match=r"RaggedArray: index -?\d+ is out of range for 7 seq"):
+        ragged[index]
+    with pytest.raises(IndexError, match=r"RaggedArray: indices: index .* at position 1"):
+        ragged[[0, index]]
+
+
+@pytest.mark.parametrize("index", [1.0, "1", None, (1, 2), ..., [1.0], np.array([[1]]), ["1"]])
+def test_indices_that_are_no_integers(index: Any) -> None:
+    with pytest.raises(TypeError, match="integer"):
+        RaggedArray(values(), offsets())[index]
+
+
+def test_repr() -> None:
+    ragged = RaggedArray(values(), offsets())
+    assert repr(ragged) == "RaggedArray(7 sequences of float32 (*, 2), 15 values)"
+    flat = RaggedArray(torch.zeros(15, dtype=torch.bfloat16), offsets())
+    assert repr(flat) == "RaggedArray(7 sequences of bfloat16 (*,), 15 values)"
+
+
+REFUSED: tuple[tuple[Any, Any, type[Exception], str], ...] = (
+    (values(), [0, 3], TypeError, "offsets: expected an ndarray, a memmap or a CPU tensor, got li"),
+    ([1, 2], offsets(), TypeError, "values: expected an ndarray, a memmap or a CPU tensor, got li"),
+    ("values.npy", offsets(), TypeError, "values: expected an ndarray.*got str"),
+    (np.array(["a"]), offsets(), TypeError, "values: expected a numeric or bool dtype, got <U1"),
+    (np.float32(1), offsets(), TypeError, "values: expected an ndarray.*got float32"),
+    (np.zeros(()), offsets(), ValueError, "values: .*0-d"),
+    (torch.zeros(3, device="meta"), offsets(), TypeError, "values: .*on the CPU"),
+    (values(), offsets().astype(np.uint64), TypeError, "offsets: expected int64 or int32, got ui"),
+    (values(), offsets().astype(np.float64), TypeError, "offsets: expected int64 or int32, got fl"),
+    (values(), offsets().astype(">i8"), TypeError, "offsets: expected the machine's byte order"),
+    (values(), offsets() > 0, TypeError, "offsets: expected int64 or int32, got bool"),
+    (values(), offsets()[:0], ValueError, r"offsets: .*of sequences \+ 1,\), got \(0,\)"),
+    (values(), offsets()[:, None], ValueError, r"offsets: .*of sequences \+ 1,\), got \(8, 1\)"),
+    (values(), np.array([-1, 3]), ValueError, r"offsets\[0\] is -1; expected no negative offset"),
+    (values(), np.array([16]), ValueError, r"offsets\[0\] is 16; .*past the 15 values"),
+    (values(), np.array([0, 15, 16]), ValueError, r"offsets\[2\] is 16; .*past the 15 values"),
+    (values(), np.array([0, 9, 4, 99]), ValueError, r"\[2\] is 4; .*less than offsets\[1\].* is 9"),
+    (values(), np.array([0, 99, 4, -1]), ValueError, r"\[1\] is 99; .*past the 15 values"),
+    (values(), np.array([0, -4, 1]), ValueError, r"\[1\] is -4; expected no negative"),
+    (values(), np.array([0, 2**63 - 1, 3]), ValueError, r"\[1\] is 9223372036854775807; .*past"),
+    (values(), torch.tensor([0, 3, 2]), ValueError, r"\[2\] is 2; .*less than offsets\[1\]"),
+)
+
+
+@pytest.mark.parametrize(("array", "ends", "error", "message"), REFUSED)
+def test_what_is_refused(array: Any, ends: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^RaggedArray: .*{message}"):
+        RaggedArray(array, ends)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("entry", [1, 2**20 - 1, 2**20, 2**20 + 1, 2**21, 2_500_000])
+def test_the_first_bad_entry_of_many(entry: int, dtype: Any) -> None:
+    ends = np.arange(2_500_001, dtype=dtype)
+    ends[entry:] -= 2
+    ends[-1] = -5
+    found, before = (-5, "") if entry == 2_500_000 else (entry - 2, entry - 1)
+    message = f"offsets[{entry}] is {found}; expected none less than .*{before}"
+    if found < 0:
+        message = f"offsets[{entry}] is {found}; expected no negative"
+    with pytest.raises(ValueError, match=message.replace("[", r"\[").replace("]", r"\]")):
+        RaggedArray(np.broadcast_to(np.uint8(0), 2_500_001), ends)
+
+
+BROKEN_LATER = {
+    "before the first value": -1,
+    "less than the one before": 2,
+    "past the last value": 16,
+    "far away": 2**62,
+    "far before": -(2**62),
+}
+
+
+@pytest.mark.parametrize("offset", BROKEN_LATER.values(), ids=list(BROKEN_LATER))
+@pytest.mark.parametrize("kind", ["ndarrays", "memmaps", "tensors"])
+def test_offsets_that_change_later(kind: str, offset: int, tmp_path: Path) -> None:
+    array, ends = KINDS[kind](tmp_path)
+    ragged = RaggedArray(array, ends)
+    ends[3] = offset  # the end of sequence 2 and the start of sequence 3
+    place = re.escape(str(tmp_path)) if kind == "memmaps" else "RaggedArray: offsets"
+    dataset = pinfeed.ArrayDataset({"x": ragged})
+    ways: tuple[Callable[[], Any], ...] = (
+        lambda: ragged[2],
+        lambda: ragged[-5],
+        lambda: ragged[1:][1],
+        lambda: ragged[[0, 2]],
+        lambda: ragged[::-1],
+        lambda: list(ragged),
+        lambda: dataset[2],
+        lambda: pinfeed.Collate()(dataset.__getitems__([2, 2])),
+        lambda: pinfeed.Collate({"x": pinfeed.Keep()})(dataset.__getitems__([2])),
+        lambda: ragged.save(tmp_path / "saved"),
+        lambda: pickle.loads(pickle.dumps(ragged))[2],
+    )
+    for way in ways:
+        with pytest.raises(ValueError, match=rf"{place}.*\[\d\] is {offset}; expected no"):
+            way()
+    assert_same(ragged[0], parts(array)[0] if kind == "tensors" else parts(np.asarray(array))[0])
+
+
+CUT_LATER = """
+import os, pickle, sys
+import numpy as np
+from pinfeed import ArrayDataset, Collate, Keep
+from pinfeed.ragged_array import RaggedArray
+
+folder, cut = sys.argv[1:]
+RaggedArray(np.ones(50_000), np.arange(50_001)).save(folder)
+ragged = RaggedArray.open(folder)
+part, pickled = ragged[40_000:], pickle.dumps(ragged)
+rows = ArrayDataset({"x": ragged}).__getitems__([0, -1])
+os.truncate(f"{folder}/{cut}.npy", 4096)
+ways = {
+    "sequence": lambda: ragged[-1],
+    "sequence of a slice": lambda: part[-1],
+    "selection": lambda: ragged[[0, -1]],
+    "lengths": lambda: ragged.lengths,
+    "rows": lambda: list(rows),
+    "Collate": lambda: Collate()(rows),
+    "Keep": lambda: Collate({"x": Keep()})(rows),
+    "save": lambda: ragged.save(folder + "2"),
+    "unpickled": lambda: pickle.loads(pickled),
+}
+for name, way in ways.items():
+    try:
+        way()
+    except OSError as error:
+        assert "cut short" in str(error) and f"{folder}/{cut}.npy" in str(error), error
+        print(name, end=",")
+"""
+
+
+@pytest.mark.parametrize("cut", ["values", "offsets"])
+def test_a_file_cut_after_opening_is_an_error_not_a_crash(cut: str, tmp_path: Path) -> None:
+    done = run_python(CUT_LATER, str(tmp_path / "ragged"), cut).rstrip(",").split(",")
+    expected = ["sequence", "sequence of a slice", "selection", "lengths", "rows", "Collate"]
+    expected += ["Keep", "save", "unpickled"]
+    if cut == "values":
+        expected.remove("lengths")
+    assert done == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pickle(kind: str, tmp_path: Path) -> None:
+    ragged = RaggedArray(*KINDS[kind](tmp_path))
+    for array in (ragged, ragged[2:5], ragged[3:3], ragged[[4, 0]]):
+        again = pickle.loads(pickle.dumps(array))
+        assert type(again) is RaggedArray
+        assert_same(list(again), list(array))
+        assert_same(list(pickle.loads(pickle.dumps(again))), list(array))
+
+
+def test_pickles_are_small() -> None:
+    large = RaggedArray(np.zeros(10**6), np.arange(10**6 + 1))
+    assert len(pickle.dumps(large[500:510])) < 1000
+
+
+def test_pickles_of_files_are_small(tmp_path: Path) -> None:
+    RaggedArray(np.zeros(10**6), np.arange(10**6 + 1)).save(tmp_path / "large")
+    ragged = RaggedArray.open(tmp_path / "large")
+    assert len(pickle.dumps(ragged)) < 1500
+    assert len(pickle.dumps(ragged[5:-5])) < 1500
+    assert len(pickle.dumps(pinfeed.ArrayDataset({"x": ragged}))) < 2000

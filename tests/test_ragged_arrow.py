@@ -1,0 +1,185 @@
+"""RaggedArray.from_arrow: the memory of pyarrow's arrays of lists, and no copy of it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import pinfeed
+from pinfeed.ragged_array import RaggedArray
+from samples import assert_same, run_python
+
+LISTS = [[1, 2], [], [3, 4, 5], [6]]
+
+NUMBERS = [
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.float16(), pa.float32(), pa.float64()),
+]
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "ListArray": lambda: pa.array(LISTS, pa.list_(pa.int32())),
+    "LargeListArray": lambda: pa.array(LISTS, pa.large_list(pa.int32())),
+    "slice": lambda: pa.array([[9], *LISTS, [8, 7]], pa.list_(pa.int32()))[1:5],
+    "slice of values": lambda: pa.ListArray.from_arrays(
+        pa.array([0, 2, 2, 5, 6], pa.int32()), pa.array([0, 1, 2, 3, 4, 5, 6, 7], pa.int32())[1:]
+    ),
+    "one chunk": lambda: pa.chunked_array([pa.array(LISTS, pa.list_(pa.int32()))]),
+    "column": lambda: pa.table({"x": pa.array(LISTS, pa.list_(pa.int32()))})["x"],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_come_back(kind: str) -> None:
+    array = KINDS[kind]()
+    ragged = RaggedArray.from_arrow(array)
+    assert_same(list(ragged), [np.array(part, np.int32) for part in LISTS])
+    assert ragged.offsets.dtype == (np.int64 if kind.startswith("Large") else np.int32)
+    assert not ragged.values.flags.writeable
+    assert_same(list(ragged[[3, 0]]), [ragged[3], ragged[0]])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_copied(kind: str) -> None:
+    array = KINDS[kind]()
+    ragged = RaggedArray.from_arrow(array)
+    chunk = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    values = chunk.values
+    start = values.buffers()[1].address + 4 * values.offset
+    assert ragged.values.ctypes.data == start
+    offsets_start = chunk.buffers()[1].address + ragged.offsets.itemsize * chunk.offset
+    assert ragged.offsets.ctypes.data == offsets_start
+
+
+def test_the_memory_lives_as_long_as_the_views() -> None:
+    before = pa.total_allocated_bytes()
+    ragged = RaggedArray.from_arrow(pa.array([[i] * 1000 for i in range(1000)]))
+    assert pa.total_allocated_bytes() - before > 8_000_000
+    view = ragged[500]
+    del ragged
+    gc.collect()
+    assert (view == 500).all()
+    del view
+    gc.collect()
+    assert pa.total_allocated_bytes() == before
+
+
+@pytest.mark.parametrize("kind", NUMBERS, ids=str)
+def test_every_kind_of_number(kind: Any) -> None:
+    ragged = RaggedArray.from_arrow(pa.array([[1], [2, 3]], pa.list_(kind)))
+    dtype = np.dtype(kind.to_pandas_dtype())
+    assert_same(list(ragged), [np.array([1], dtype), np.array([2, 3], dtype)])
+
+
+@pytest.mark.parametrize("lists", [[], [[]], [[], []]])
+def test_empty(lists: list[Any]) -> None:
+    for kind in (pa.list_(pa.int16()), pa.large_list(pa.int16())):
+        ragged = RaggedArray.from_arrow(pa.array(lists, kind))
+        assert_same(list(ragged), [np.empty(0, np.int16)] * len(lists))
+
+
+def test_in_a_dataset() -> None:
+    table = pa.table({"tokens": LISTS, "label": [0, 1, 0, 1]})
+    tokens = RaggedArray.from_arrow(table["tokens"])
+    dataset = pinfeed.ArrayDataset({"tokens": tokens, "label": table["label"].to_numpy()})
+    assert dataset[2]["tokens"].tolist() == [3, 4, 5]
+    assert dataset[2]["tokens"].ctypes.data == tokens.values[2:].ctypes.data
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "list": (lambda: LISTS, TypeError, "expected a pyarrow ListArray or LargeListArray, got list"),
+    "table": (lambda: pa.table({"x": LISTS}), TypeError, "expected a pyarrow ListArray.*got Table"),
+    "numbers": (lambda: pa.array([1, 2]), TypeError, "expected lists, got int64"),
+    "struct": (lambda: pa.array([{"a": [1]}]), TypeError, "expected lists, got struct"),
+    "map": (
+        lambda: pa.array([[(1, 2)]], pa.map_(pa.int8(), pa.int8())),
+        TypeError,
+        "expected lists, got map",
+    ),
+    "list view": (
+        lambda: pa.array(LISTS, pa.list_view(pa.int8())),
+        TypeError,
+        "expected lists, got list_view",
+    ),
+    "strings": (lambda: pa.array([["a"]]), TypeError, "expected lists of numbers, got list<.*str"),
+    "lists of lists": (lambda: pa.array([LISTS]), TypeError, "expected lists of numbers, got list"),
+    "times": (
+        lambda: pa.array([[1]], pa.list_(pa.timestamp("s"))),
+        TypeError,
+        "expected lists of numbers, got list<.*timestamp",
+    ),
+    "chunks": (
+        lambda: pa.chunked_array([LISTS, LISTS]),
+        ValueError,
+        r"expected one chunk, got 2; .*combine_chunks\(\)",
+    ),
+    "no chunks": (
+        lambda: pa.chunked_array([], pa.list_(pa.int8())),
+        ValueError,
+        "expected one chunk, got 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused(kind: str) -> None:
+    make, error, message = REFUSED[kind]
+    with pytest.raises(error, match=rf"^RaggedArray\.from_arrow: {message}"):
+        RaggedArray.from_arrow(make())
+
+
+def test_the_way_out_for_lists_of_one_size() -> None:
+    array = pa.array([[9, 9], [1, 2], [3, 4]], pa.list_(pa.int32(), 2))[1:]
+    with pytest.raises(TypeError, match=r"array\.flatten\(\)\.to_numpy\(\)\.reshape\(-1, 2\)$"):
+        RaggedArray.from_arrow(array)
+    dataset = pinfeed.ArrayDataset(array.flatten().to_numpy().reshape(-1, 2))
+    assert_same(list(dataset), [np.array([1, 2], np.int32), np.array([3, 4], np.int32)])
+
+
+def test_the_way_out_for_bools() -> None:
+    array = pa.array([[True], [False, True]])
+    with pytest.raises(TypeError, match=r"array\.cast\(pyarrow\.list_\(pyarrow\.uint8\(\)\)\)$"):
+        RaggedArray.from_arrow(array)
+    ragged = RaggedArray.from_arrow(array.cast(pa.list_(pa.uint8())))
+    assert [part.tolist() for part in ragged] == [[1], [0, 1]]
+
+
+def test_the_ways_out_for_lists_that_are_null() -> None:
+    array = pa.array([[1, 2], None, [3]])
+    with pytest.raises(
+        ValueError, match=r"1 of 3 lists are null; .*drop_null\(\).*fill_null\(\[\]"
+    ):
+        RaggedArray.from_arrow(array)
+    dropped = RaggedArray.from_arrow(array.drop_null())
+    assert [part.tolist() for part in dropped] == [[1, 2], [3]]
+    filled = RaggedArray.from_arrow(array.fill_null([]))
+    assert [part.tolist() for part in filled] == [[1, 2], [], [3]]
+    assert len(RaggedArray.from_arrow(array[2:])) == 1
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+def test_the_way_out_for_values_that_are_null(kind: Any) -> None:
+    array = pa.array([[9], [1, None], [3]], kind(pa.int64()))[1:]
+    with pytest.raises(ValueError, match=r"1 values are null; fill them: type\(array\)\.from_arr"):
+        RaggedArray.from_arrow(array)
+    full = type(array).from_arrays(array.offsets, array.values.fill_null(0))
+    assert [part.tolist() for part in RaggedArray.from_arrow(full)] == [[1, 0], [3]]
+
+
+def test_pyarrow_is_not_imported() -> None:
+    code = """
+import sys
+from pinfeed.ragged_array import RaggedArray
+try:
+    RaggedArray.from_arrow([[1]])
+except TypeError as error:
+    print(error, "pyarrow" in sys.modules)
+"""
+    assert run_python(code).endswith(
+        "expected a pyarrow ListArray or LargeListArray, got list False\n"
+    )

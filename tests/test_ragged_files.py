@@ -1,0 +1,316 @@
+"""RaggedArray in files: complete or absent, and damage that is an error, never a crash."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from arrays import NUMPY_DTYPES, random_array
+from pinfeed.ragged_array import RaggedArray
+from samples import assert_same, run_python
+
+ENDS = np.array([0, 3, 3, 4, 9])
+
+
+def example() -> RaggedArray:
+    return RaggedArray(np.arange(18, dtype=np.int16).reshape(9, 2), ENDS)
+
+
+def other() -> RaggedArray:
+    return RaggedArray(np.ones(5), np.array([0, 2, 5]))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("kind", [str, Path, lambda path: f"{path}/"])
+def test_what_is_saved_opens_again(kind: Callable[[Path], Any], tmp_path: Path) -> None:
+    path = kind(tmp_path / "ragged")
+    example().save(path)
+    ragged = RaggedArray.open(path)
+    assert type(ragged) is RaggedArray
+    assert_same(list(ragged), list(example()))
+    assert not ragged[0].flags.writeable
+    assert names(tmp_path) == ["ragged"]
+    assert names(tmp_path / "ragged") == ["offsets.npy", "values.npy"]
+
+
+def test_the_files_are_plain_npy(tmp_path: Path) -> None:
+    example().save(tmp_path / "ragged")
+    assert_same(np.load(tmp_path / "ragged" / "values.npy"), example().values)
+    assert_same(np.load(tmp_path / "ragged" / "offsets.npy"), ENDS)
+    np.save(tmp_path / "ragged" / "offsets.npy", ENDS.astype(np.int32))
+    assert_same(list(RaggedArray.open(tmp_path / "ragged")), list(example()))
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+@pytest.mark.parametrize("inner", [(), (2,), (2, 3), (0,)])
+def test_every_dtype_and_shape(dtype: str, inner: tuple[int, ...], tmp_path: Path) -> None:
+    ragged = RaggedArray(random_array((9, *inner), dtype), ENDS)
+    ragged.save(tmp_path / "ragged")
+    assert_same(list(RaggedArray.open(tmp_path / "ragged")), list(ragged))
+
+
+@pytest.mark.parametrize(
+    "ragged",
+    [
+        RaggedArray(np.arange(20)[::-2], np.array([2, 4, 9], np.int32)),
+        RaggedArray(np.arange(40).reshape(10, 4)[:, ::2], ENDS),
+        example()[1:3],
+        example()[4:],
+        RaggedArray(np.empty((0, 3)), np.zeros(4, np.int64)),
+        RaggedArray(np.asfortranarray(np.eye(9)), ENDS),
+        RaggedArray(np.arange(5_000_000), np.array([1_000_000, 1_000_001, 4_500_000])),
+        RaggedArray(np.zeros(1, np.uint8), np.repeat([0, 1], 3_000_000)),
+    ],
+)
+def test_only_what_is_used_is_saved_and_from_0(ragged: RaggedArray, tmp_path: Path) -> None:
+    ragged.save(tmp_path / "ragged")
+    again = RaggedArray.open(tmp_path / "ragged")
+    assert len(again) == len(ragged)
+    assert again.offsets.dtype == np.int64
+    assert again.offsets[0] == 0
+    assert again.offsets[-1] == len(again.values)
+    np.testing.assert_array_equal(again.offsets, ragged.offsets - ragged.offsets[0])
+    assert_same(again.values, ragged.values[ragged.offsets[0] : ragged.offsets[-1]])
+    again.save(tmp_path / "again")
+    for name in ("values.npy", "offsets.npy"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "ragged" / name).read_bytes()
+
+
+def test_tensors(tmp_path: Path) -> None:
+    values = torch.arange(9.0, requires_grad=True)
+    RaggedArray(values, ENDS).save(tmp_path / "ragged")
+    assert_same(RaggedArray.open(tmp_path / "ragged").values, values.detach().numpy())
+    bits = re.escape(
+        "can't hold bfloat16; save a RaggedArray of its bits: values.view(torch.uint16)"
+    )
+    with pytest.raises(TypeError, match=bits):
+        RaggedArray(values.bfloat16(), ENDS).save(tmp_path / "bfloat16")
+    assert names(tmp_path) == ["ragged"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_saving_needs_no_copy(tmp_path: Path) -> None:
+    out = run_python(
+        """
+import re, sys
+import numpy as np
+from pinfeed.ragged_array import RaggedArray
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+
+ends = np.arange(0, 100_000_001, 20, np.int32)
+ragged = RaggedArray(np.ones(100_000_001, np.uint8)[1:], ends)
+before = peak()
+ragged.save(sys.argv[1])
+print(peak() - before)
+""",
+        str(tmp_path / "ragged"),
+    )
+    assert int(out) < 64e6  # of 140 MB
+
+
+def test_what_exists_stays_unless_it_is_to_be_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "ragged"
+    example().save(path)
+    with pytest.raises(FileExistsError, match=r"save: .*ragged exists; overwrite=True replaces"):
+        other().save(path)
+    assert_same(list(RaggedArray.open(path)), list(example()))
+    other().save(path, overwrite=True)
+    assert_same(list(RaggedArray.open(path)), list(other()))
+    assert names(tmp_path) == ["ragged"]
+
+
+def test_overwriting_what_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "ragged"
+    example().save(path)
+    ragged = RaggedArray.open(path)
+    ragged[1:3].save(path, overwrite=True)
+    assert_same(list(RaggedArray.open(path)), list(example()[1:3]))
+    assert_same(list(ragged), list(example()))
+
+
+def test_only_what_save_wrote_is_overwritten(tmp_path: Path) -> None:
+    folder, file = tmp_path / "folder", tmp_path / "file"
+    folder.mkdir()
+    (folder / "offsets.npy").touch()
+    (folder / "thesis.txt").touch()
+    file.touch()
+    for path in (folder, file):
+        with pytest.raises(FileExistsError, match=r"no directory that RaggedArray\.save wrote"):
+            example().save(path, overwrite=True)
+    assert names(folder) == ["offsets.npy", "thesis.txt"]
+    assert names(tmp_path) == ["file", "folder"]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "ragged")
+    example().save(tmp_path / "link")
+    other().save(tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert_same(list(RaggedArray.open(tmp_path / "ragged")), list(other()))
+
+
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        example().save(tmp_path / "nowhere" / "ragged")
+    with pytest.raises(FileNotFoundError, match=r"nowhere/values\.npy"):
+        RaggedArray.open(tmp_path / "nowhere")
+
+
+FULL = """
+import os, resource, sys
+import numpy as np
+from pinfeed.ragged_array import RaggedArray
+
+folder, limit = sys.argv[1], int(sys.argv[2])
+RaggedArray(np.arange(5), np.array([0, 2, 5])).save(f"{folder}/old")
+large = RaggedArray(np.ones(100_000), np.arange(100_001))
+tiny_values = RaggedArray(np.ones(1), np.repeat([0, 1], 100_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+for ragged in (large, tiny_values):
+    for name in ("new", "old"):
+        try:
+            ragged.save(f"{folder}/{name}", overwrite=True)
+        except OSError as error:
+            print(error.errno)
+assert os.listdir(folder) == ["old"], os.listdir(folder)
+assert RaggedArray.open(f"{folder}/old")[1].tolist() == [2, 3, 4]
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 100, 5000, 799_999])
+def test_a_full_disk_leaves_nothing_behind(limit: int, tmp_path: Path) -> None:
+    assert len(run_python(FULL, str(tmp_path), str(limit)).split()) == 4
+
+
+FOREVER = """
+import sys
+import numpy as np
+from pinfeed.ragged_array import RaggedArray
+RaggedArray(np.broadcast_to(1.0, 10**11), np.array([0, 10**11])).save(sys.argv[1])
+"""
+
+
+def test_a_process_that_is_killed_leaves_no_half_directory(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", FOREVER, str(tmp_path / "ragged")])
+    deadline = time.monotonic() + 60
+    try:
+        while not any(path.stat().st_size > 0 for path in tmp_path.glob(".*/values.npy")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.wait()
+    assert not (tmp_path / "ragged").exists()
+
+
+FUZZ = """
+import os, sys, warnings
+import numpy as np
+from pinfeed.ragged_array import RaggedArray
+
+warnings.simplefilter("ignore")  # NumPy's, about headers that it guesses at
+folder, name = sys.argv[1:]
+ends = np.array([0, 3, 3, 4, 9])
+RaggedArray(np.arange(18, dtype=np.int16).reshape(9, 2), ends).save(folder)
+path = f"{folder}/{name}.npy"
+intact = open(path, "rb").read()
+counts = {"opened": 0, "refused": 0}
+
+def first_bad(ends, count):
+    for i, end in enumerate(ends):
+        if not 0 <= end <= count or (i > 0 and end < ends[i - 1]):
+            return f"offsets[{i}] is {end};"
+
+def attempt(content):
+    with open(path, "wb") as file:
+        file.write(content)
+    expected = None
+    if name == "offsets" and content[:128] == intact[:128] and len(content) == len(intact):
+        expected = first_bad(np.frombuffer(content[128:], np.int64).tolist(), 9)
+    try:
+        ragged = RaggedArray.open(folder)
+    except (OSError, ValueError) as error:
+        # Values that are too few by their header are an error of the first offset past them.
+        past_the_end = name == "values" and "offsets.npy" in str(error) and "past" in str(error)
+        assert path in str(error) or past_the_end, error
+        assert expected is None or expected in str(error), (expected, error)
+        counts["refused"] += 1
+        return
+    assert expected is None, expected
+    assert first_bad(ragged.offsets.tolist(), len(ragged.values)) is None
+    for i, sequence in enumerate(ragged):
+        part = ragged.values[ragged.offsets[i] : ragged.offsets[i + 1]]
+        assert sequence.tobytes() == part.tobytes()
+    ragged[::-1].values.tobytes()
+    counts["opened"] += 1
+
+for position in range(len(intact)):
+    for change in (1, 2, 4, 8, 16, 32, 64, 128, 255):
+        damaged = bytearray(intact)
+        damaged[position] ^= change
+        attempt(bytes(damaged))
+for length in range(len(intact)):
+    attempt(intact[:length])
+assert counts["opened"] < counts["refused"], counts
+opened = counts["opened"]
+attempt(intact + b"more")
+attempt(intact)
+assert counts["opened"] == opened + 2
+print(counts)
+"""
+
+
+@pytest.mark.parametrize("name", ["values", "offsets"])
+def test_files_damaged_byte_by_byte(name: str, tmp_path: Path) -> None:
+    print(run_python(FUZZ, str(tmp_path / "ragged"), name, timeout=120))
+
+
+def replace(name: str, array: Any) -> Callable[[Path], None]:
+    return lambda folder: np.save(folder / f"{name}.npy", array)
+
+
+DAMAGES: tuple[tuple[Callable[[Path], None], str], ...] = (
+    (
+        replace("offsets", ENDS.astype(np.uint64)),
+        "offsets.npy: offsets: .*int64 or int32, got uint",
+    ),
+    (replace("offsets", ENDS.astype(">i8")), "offsets.npy: expected the machine's byte order"),
+    (replace("offsets", ENDS[:, None]), r"offsets.npy: offsets: expected shape .*got \(5, 1\)"),
+    (replace("offsets", ENDS[:0]), r"offsets.npy: offsets: expected shape .*got \(0,\)"),
+    (replace("offsets", ENDS[0]), "offsets.npy: expected an axis"),
+    (replace("offsets", [0, 3, 2, 1]), r"offsets.npy: offsets\[2\] is 2; .*less.*\[1\].* is 3"),
+    (replace("offsets", [0, 3, 10]), r"offsets.npy: offsets\[2\] is 10; .*past the 9 values"),
+    (replace("values", np.zeros((8, 2))), r"offsets.npy: offsets\[4\] is 9; .*past the 8 values"),
+    (replace("values", np.asfortranarray(np.eye(9))), "values.npy: expected C order"),
+    (replace("values", np.array(["a"] * 9)), "values.npy: expected a numeric or bool dtype"),
+    (replace("values", np.zeros(9, "M8[s]")), "values.npy: expected a numeric or bool dtype"),
+    (replace("values", np.array([{}] * 9)), "values.npy is no complete .npy file"),
+    (lambda folder: (folder / "values.npy").write_text("PK\3\4"), "values.npy is no complete"),
+    (lambda folder: (folder / "values.npy").unlink(), "values.npy"),
+    (lambda folder: (folder / "offsets.npy").unlink(), "offsets.npy"),
+)
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES)
+def test_damaged_files(damage: Callable[[Path], None], message: str, tmp_path: Path) -> None:
+    folder = tmp_path / "ragged"
+    example().save(folder)
+    damage(folder)
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+        RaggedArray.open(folder)
+    assert str(folder) in str(caught.value)

@@ -1,0 +1,210 @@
+"""RaggedArray.from_sequences: what it takes, what it makes of it, and that it holds it once."""
+
+from __future__ import annotations
+
+import array
+import collections
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arrays import NUMPY_DTYPES, views
+from pinfeed.ragged_array import RaggedArray
+from samples import assert_same, run_python
+
+
+@given(st.data())
+def test_sequences_come_back(data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(NUMPY_DTYPES))
+    inner = data.draw(st.sampled_from([(), (3,), (2, 2), (0,)]))
+    lengths = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=12))
+    sequences = [data.draw(views((length, *inner), dtype)) for length in lengths]
+    ragged = RaggedArray.from_sequences(iter(sequences))
+    assert_same(list(ragged), sequences)
+    assert ragged.values.shape == (sum(lengths), *inner)
+    assert ragged.offsets.dtype == np.int64
+    assert not any(np.shares_memory(ragged.values, sequence) for sequence in sequences)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 100, 10_000])
+def test_many(count: int) -> None:
+    ragged = RaggedArray.from_sequences(np.full(i % 7, i) for i in range(count))
+    assert_same(list(ragged), [np.full(i % 7, i) for i in range(count)])
+    assert ragged.values.base is None  # nothing is kept that was too much
+    assert ragged.values.nbytes == sum(i % 7 for i in range(count)) * 8
+
+
+INT, FLOAT = np.dtype(np.int64), np.dtype(np.float32)
+
+TAKEN: dict[str, tuple[Any, Any, list[list[Any]]]] = {
+    "lists of ints": ([[1, 2], [], [3]], INT, [[1, 2], [], [3]]),
+    "lists of floats": ([[0.5], [1, 0.25]], FLOAT, [[0.5], [1, 0.25]]),
+    "lists of bools": ([[True], [False, True]], np.dtype(bool), [[True], [False, True]]),
+    "lists of complex numbers": ([[1j]], np.dtype(np.complex64), [[1j]]),
+    "empty lists first": ([[], (), [0.5]], FLOAT, [[], [], [0.5]]),
+    "empty lists among pairs": ([[], [[1, 2]], []], INT, [[], [[1, 2]], []]),
+    "tuples and ranges": ([(1, 2), range(3)], INT, [[1, 2], [0, 1, 2]]),
+    "lists of NumPy's numbers": ([[np.uint8(3)]], np.dtype(np.uint8), [[3]]),
+    "large ints": ([[2**63]], np.dtype(np.uint64), [[2**63]]),
+    "array.array": ([array.array("h", [1, 2])], np.dtype(np.int16), [[1, 2]]),
+    "bytearray": ([memoryview(b"ab"), bytearray(b"c")], np.dtype(np.uint8), [[97, 98], [99]]),
+    "float64 arrays": ([np.array([0.5])], np.dtype(np.float64), [[0.5]]),
+    "rows of an array": (np.eye(2, dtype=int), INT, [[1, 0], [0, 1]]),
+    "a deque": (collections.deque([[1]]), INT, [[1]]),
+    "values of a dict": ({"a": [1]}.values(), INT, [[1]]),
+    "a RaggedArray": (RaggedArray(np.arange(3), np.array([0, 1, 3])), INT, [[0], [1, 2]]),
+}
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_what_is_taken(kind: str) -> None:
+    sequences, dtype, expected = TAKEN[kind]
+    ragged = RaggedArray.from_sequences(sequences)
+    assert ragged.dtype == dtype
+    assert [sequence.tolist() for sequence in ragged] == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.bool, torch.uint16])
+def test_tensors_stay_tensors(dtype: torch.dtype) -> None:
+    sequences = [torch.ones(2, 3).to(dtype), torch.ones(3, 4).t()[:, ::1].to(dtype)]
+    sequences[1] = sequences[1][:1, :3]
+    ragged = RaggedArray.from_sequences(sequences)
+    assert_same(list(ragged), sequences)
+    mixed = RaggedArray.from_sequences([[], *sequences, sequences[0].numpy()])
+    assert_same(list(mixed)[1:], [*sequences, sequences[0]])
+    assert isinstance(RaggedArray.from_sequences([sequences[0].numpy(), *sequences])[2], np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "dtype", "expected"),
+    [
+        ([1, 2], np.uint16, np.array([1, 2], np.uint16)),
+        ([0, 65535], torch.uint16, np.array([0, 65535], np.uint16)),
+        ([0.1], "float64", np.array([0.1])),
+        ([1], "f2", np.array([1], np.float16)),
+        ([True], np.int8, np.array([1], np.int8)),
+        ([-1.5], np.complex128, np.array([-1.5 + 0j])),
+        (np.array([-3]), np.int8, np.array([-3], np.int8)),
+        (np.array([1, 2], ">i4"), np.int32, np.array([1, 2], np.int32)),
+        (np.array([0.1]), np.float32, np.array([0.1], np.float32)),
+        (torch.tensor([1, 2]), torch.float32, torch.tensor([1.0, 2.0])),
+        (torch.tensor([1, 2]), np.uint8, torch.tensor([1, 2], dtype=torch.uint8)),
+        ([], np.int32, np.empty(0, np.int32)),
+    ],
+)
+def test_dtype(sequence: Any, dtype: Any, expected: Any) -> None:
+    for count in (1, 3):
+        ragged = RaggedArray.from_sequences([sequence] * count, dtype=dtype)
+        assert_same(list(ragged), [expected] * count)
+
+
+def test_no_sequences() -> None:
+    ragged = RaggedArray.from_sequences([], dtype=np.int32)
+    assert len(ragged) == 0
+    assert ragged.dtype == np.int32
+    assert ragged.values.shape == (0,)
+    for sequences, count in (([], 0), ([[], ()], 2)):
+        with pytest.raises(ValueError, match=rf"has a dtype, got {count} empty lists; name one"):
+            RaggedArray.from_sequences(sequences)
+
+
+ONE = np.ones(1, np.int32)
+BFLOAT16 = torch.ones(1).bfloat16()
+
+REFUSED: tuple[tuple[Any, Any, type[Exception], str], ...] = (
+    ([ONE, np.ones(1)], None, TypeError, "1: expected int32 like those before, got float64; name"),
+    ([[1], [0.5]], None, TypeError, "1: expected int64 like those before, got float32; name"),
+    ([ONE, np.empty(0)], None, TypeError, "1: expected int32 like those before, got float64"),
+    ([ONE, ["a"]], None, TypeError, "1: expected int32 like those before, got <U1"),
+    ([["a"]], None, TypeError, "0: expected a numeric or bool dtype, got <U1"),
+    (["abc"], None, TypeError, "0: expected an array or a list of numbers, got str"),
+    ([[None]], None, TypeError, "0: expected a numeric or bool dtype, got object"),
+    ([{"a": 1}], None, TypeError, "0: expected an array or a list of numbers, got dict"),
+    ([[2**64]], None, TypeError, "0: expected a numeric or bool dtype, got object"),
+    ([np.ones(1, ">f4")], None, TypeError, "0: expected the machine's byte order"),
+    ([ONE, torch.ones(1, device="meta")], None, TypeError, r"1: .*on the CPU.*\.cpu"),
+    ([torch.eye(3).to_sparse()], None, TypeError, "0: expected a dense tensor"),
+    ([torch.ones(1, requires_grad=True)], None, TypeError, r"0: .*without gradients.*\.detach\("),
+    ([BFLOAT16], None, TypeError, r"0: NumPy has no bfloat16; join .* torch\.cat"),
+    ([BFLOAT16], np.float32, TypeError, "0: NumPy has no bfloat16"),
+    ([1, 2], None, TypeError, "0: expected an array or a list of numbers, got int"),
+    ([[], ONE, 5], None, TypeError, "2: expected an array or a list of numbers, got int"),
+    (np.arange(3), None, TypeError, "0: expected an array or a list of numbers, got int64"),
+    ([ONE, np.array(1)], None, ValueError, "1: expected at least one axis, got a 0-d array"),
+    (torch.arange(3), None, ValueError, "0: expected at least one axis, got a 0-d array"),
+    ([ONE, np.ones((1, 2), np.int32)], None, ValueError, r"1: expected shape \(\*\) .* \(1, 2\)"),
+    ([[[1, 2]], [[1, 2, 3]]], None, ValueError, r"1: expected shape \(\*, 2\) .*, got \(1, 3\)"),
+    ([ONE, [[1], [1, 2]]], None, ValueError, "1: setting an array element.*inhomogeneous"),
+    ([ONE, [0.5]], np.int32, TypeError, "1: can't cast float64 to int32"),
+    ([[1j]], np.float32, TypeError, "0: can't cast complex128 to float32"),
+    ([[1]], bool, TypeError, "0: can't cast int64 to bool"),
+    ([["a"]], np.int32, TypeError, "0: can't cast <U1 to int32"),
+    ([["1"]], np.float32, TypeError, "0: can't cast <U1 to float32"),
+    ([[0], [1, 65536]], np.uint16, ValueError, "1: 65536 does not fit in uint16"),
+    ([[[1, -1]]], np.uint64, ValueError, "0: -1 does not fit in uint64"),
+    ([[2**63]], np.int64, ValueError, "0: 9223372036854775808 does not fit in int64"),
+    ([np.array([300])], np.int8, ValueError, "0: 300 does not fit in int8"),
+)
+
+
+@pytest.mark.parametrize(("sequences", "dtype", "error", "message"), REFUSED)
+def test_what_is_refused(sequences: Any, dtype: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=rf"^RaggedArray\.from_sequences: sequence {message}"):
+        RaggedArray.from_sequences(sequences, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, "bfloat16", object, str, "M8[s]", 5, "nonsense"])
+def test_dtypes_that_are_refused(dtype: Any) -> None:
+    with pytest.raises(TypeError, match=r"^RaggedArray\.from_sequences: dtype must be"):
+        RaggedArray.from_sequences([[1]], dtype=dtype)
+
+
+def test_an_error_of_the_iterable_passes_through() -> None:
+    def sequences() -> Any:
+        yield [1]
+        raise KeyError("from the generator")
+
+    with pytest.raises(KeyError, match="from the generator"):
+        RaggedArray.from_sequences(sequences())
+    with pytest.raises(TypeError, match="not iterable"):
+        RaggedArray.from_sequences(5)  # type: ignore[arg-type]
+
+
+MEMORY = """
+import re, sys
+import numpy as np
+from pinfeed.ragged_array import RaggedArray
+
+def in_use(key):
+    return int(re.search(key + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+
+make = lambda: (np.full(count, i, np.int32) for i in range(50_000_000 // count))
+count, kind = int(sys.argv[1]), sys.argv[2]
+sequences = list(make()) if kind == "list" else make()
+open("/proc/self/clear_refs", "w").write("5")  # the peak so far is forgotten
+before = in_use("VmRSS")
+ragged = RaggedArray.from_sequences(sequences)
+data = ragged.values.nbytes + ragged.offsets.nbytes
+assert ragged.values.nbytes == 200_000_000
+print((in_use("VmHWM") - before) / data, (in_use("VmRSS") - before) / data)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize(("count", "kind"), [(100, "generator"), (5000, "list"), (10**6, "list")])
+def test_the_data_is_never_held_twice(count: int, kind: str) -> None:
+    peak, after = map(float, run_python(MEMORY, str(count), kind).split())
+    assert peak < 1.4
+    assert after < 1.1
+
+
+def test_messages_are_about_the_sequence_that_differs() -> None:
+    sequences = [np.zeros(2, np.int8)] * 12_345 + [np.zeros(2, np.int16)]
+    with pytest.raises(TypeError, match=re.escape("sequence 12345: expected int8")):
+        RaggedArray.from_sequences(iter(sequences))

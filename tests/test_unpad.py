@@ -1,0 +1,180 @@
+"""pinfeed.unpad: views of the data, of any axes, on either side, and gradients through them."""
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+from arrays import as_kind, random_array, views
+from sequences import batches
+
+pytestmark = pytest.mark.kernels
+
+PADDED = np.arange(24).reshape(2, 3, 4)
+
+
+@st.composite
+def padded_batches(draw):
+    """A padded array of any strides and kind, lengths in some form, and keywords."""
+    shape = draw(st.lists(st.integers(0, 5), min_size=2, max_size=4))
+    kind = draw(st.sampled_from(["ndarray", "read-only", "tensor"]))
+    array = draw(views(shape, np.int32, mirrored=kind != "tensor"))
+    axes = draw(st.integers(1, len(shape) - 1))
+    lengths = [
+        [draw(st.integers(0, size)) for size in shape[1 : 1 + axes]] for _ in range(shape[0])
+    ]
+    if axes == 1 and draw(st.booleans()):
+        lengths = [length for (length,) in lengths]
+    given = lengths
+    if draw(st.booleans()):
+        given = np.array(lengths, draw(st.sampled_from([np.int64, np.uint8, np.int32])))
+        given = torch.from_numpy(given) if draw(st.booleans()) else given
+    keywords = {"side": draw(st.sampled_from(["right", "left"])), "time_major": draw(st.booleans())}
+    if keywords["time_major"]:
+        array = array.swapaxes(0, 1)
+    return as_kind(kind, array), given, lengths, keywords
+
+
+def place(array):
+    """Where in memory an array lies."""
+    if isinstance(array, torch.Tensor):
+        return array.data_ptr(), array.stride()
+    return array.ctypes.data, array.strides
+
+
+@given(padded_batches())
+def test_any_batch(batch):
+    padded, given, lengths, keywords = batch
+    result = pinfeed.unpad(padded, given, **keywords)
+    assert type(result) is list
+    rows = padded.swapaxes(0, 1) if keywords["time_major"] else padded
+    assert len(result) == len(rows)
+    for row, sizes, got in zip(rows, lengths, result, strict=True):
+        for axis, size in enumerate(sizes if isinstance(sizes, list) else [sizes]):
+            start = row.shape[axis] - size if keywords["side"] == "left" else 0
+            index = (*[slice(None)] * axis, slice(start, start + size))
+            row = row[index]
+        assert type(got) is type(padded)
+        assert got.shape == row.shape
+        np.testing.assert_array_equal(got, row)
+        if 0 not in row.shape:
+            assert place(got) == place(row)  # the same memory, not a copy
+
+
+@given(batches())
+def test_the_way_back_from_pad(batch):
+    rank, axes = batch.arrays[0].ndim, batch.keywords.get("axes") or 0
+    chosen = [axis % rank for axis in (axes if isinstance(axes, tuple) else [axes])]
+    hypothesis.assume(chosen == [*range(len(chosen))])  # unpad knows lengths of the first axes
+    padded = pinfeed.pad(batch.samples, **batch.keywords | {"lengths": True, "mask": False})
+    side = batch.keywords.get("side", "right")
+    time_major = batch.keywords.get("time_major", False)
+    views = pinfeed.unpad(padded, side=side, time_major=time_major)
+    values, lengths, _ = batch.expected()
+    rows = values.swapaxes(0, 1) if time_major else values
+    for view, row, sizes in zip(views, rows, lengths.reshape(len(rows), -1), strict=True):
+        left = side == "left"
+        window = tuple(
+            slice(n - k, n) if left else slice(k)
+            for k, n in zip(sizes.tolist(), row.shape, strict=False)
+        )
+        got = view.float() if view.dtype == torch.bfloat16 else view
+        np.testing.assert_array_equal(got, row[window])
+
+
+def layouts():
+    """The same batch, contiguous and not."""
+    contiguous = torch.from_numpy(random_array((3, 5, 2), np.int64))
+    strided = contiguous.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    assert not strided.is_contiguous()
+    return {
+        "contiguous": contiguous,
+        "strided": strided,
+        "ndarray": contiguous.clone().numpy(),
+        "strided ndarray": np.asfortranarray(contiguous.numpy()),
+    }
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("layout", layouts())
+def test_writes_show_through(layout, side):
+    padded = layouts()[layout]
+    first, second, third = pinfeed.unpad(padded, [2, 0, 5], side=side)
+    first[:] = -1
+    third[0] = -2
+    padded[2, -1, 1] = -3
+    assert (padded[0][:2] if side == "right" else padded[0][3:]).sum() == -4
+    assert padded[2, 0].tolist() == [-2, -2]
+    assert third[-1, 1] == -3
+    assert second.shape == (0, 2)
+
+
+@pytest.mark.parametrize("lengths", [[3, 1], [[3, 2], [1, 4]]])
+@pytest.mark.parametrize("is_contiguous", [True, False])
+def test_gradients_flow(is_contiguous, lengths):
+    leaf = torch.arange(24.0).reshape(2, 3, 4).requires_grad_()
+    padded = leaf if is_contiguous else leaf * 1.0
+    padded = padded if is_contiguous else padded.transpose(1, 2).contiguous().transpose(1, 2)
+    views = pinfeed.unpad(padded, lengths)
+    sum((i + 1) * view.sum() for i, view in enumerate(views)).backward()
+    expected = torch.zeros(2, 3, 4)
+    for i, view in enumerate(views):
+        expected[i, : view.shape[0], : view.shape[1]] = i + 1
+    torch.testing.assert_close(leaf.grad, expected)
+
+
+def test_a_gradient_that_stays_in_the_padding_is_zero():
+    padded = torch.ones(1, 4, requires_grad=True)
+    pinfeed.unpad(padded, [0])[0].sum().backward()
+    assert padded.grad.tolist() == [[0] * 4]
+
+
+def test_no_samples():
+    assert pinfeed.unpad(np.zeros((0, 3)), []) == []
+    assert pinfeed.unpad(torch.zeros((0, 3)), torch.zeros(0, dtype=torch.int64)) == []
+    assert pinfeed.unpad(torch.zeros((0, 3, 2)), np.zeros((0, 2), np.int32)) == []
+
+
+def test_padded_that_nobody_filled():
+    for padded in (np.zeros((2, 0, 3)), torch.zeros((2, 0, 3)), torch.zeros((2, 3, 0))):
+        views = pinfeed.unpad(padded, [0, 0])
+        assert [tuple(view.shape) for view in views] == [(0, padded.shape[2])] * 2
+
+
+BAD = {
+    "too long": (PADDED, [3, 4], {}, ValueError, "from 0 to 3, got 4 for sample 1"),
+    "negative": (PADDED, [-1, 3], {}, ValueError, "from 0 to 3, got -1 for sample 0"),
+    "far too long": (PADDED, np.array([0, 2**64 - 1], np.uint64), {}, ValueError, "sample 1"),
+    "beyond integers": (PADDED, [1, 2**70], {}, (TypeError, ValueError), "lengths"),
+    "second axis": (PADDED, [[1, 4], [1, 5]], {}, ValueError, "from 0 to 4, got 5 for sample 1"),
+    "too few": (PADDED, [1], {}, ValueError, "(2,) or (2, n), got (1,)"),
+    "of 3 axes": (PADDED, [[1, 1, 1]] * 2, {}, ValueError, "1 to 2 axes, got 3"),
+    "of no axes": (PADDED, np.zeros((2, 0), int), {}, ValueError, "1 to 2 axes, got 0"),
+    "number": (PADDED, 3, {}, ValueError, "(2,) or (2, n), got ()"),
+    "time-major": (PADDED, [1, 1], {"time_major": True}, ValueError, "(3,) or (3, n)"),
+    "floats": (PADDED, [1.0, 2.0], {}, TypeError, "integers, got float64"),
+    "bools": (PADDED, [True, False], {}, TypeError, "integers, got bool"),
+    "strings": (PADDED, ["1", "2"], {}, TypeError, "integers"),
+    "ragged": (PADDED, [[1], [1, 2]], {}, TypeError, "lengths must be integers"),
+    "no lengths": (PADDED, None, {}, TypeError, "expected lengths"),
+    "no lengths in it": (pinfeed.Padded(PADDED), None, {}, TypeError, "expected lengths"),
+    "1-D": (PADDED[0, 0], [1] * 4, {}, ValueError, "a batch axis and one more", "(4,)"),
+    "0-d": (torch.tensor(1), [], {}, ValueError, "a batch axis and one more", "()"),
+    "list": ([[1]], [1], {}, TypeError, "padded must be", "list"),
+    "side": (PADDED, [1, 1], {"side": "both"}, ValueError, "side must be", "'both'"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+@pytest.mark.parametrize("convert", [lambda array: array, torch.as_tensor], ids=["", "tensor"])
+def test_bad_input(bad, convert):
+    padded, lengths, keywords, error, *words = bad
+    padded = convert(padded) if isinstance(padded, np.ndarray) else padded
+    with pytest.raises(error) as caught:
+        pinfeed.unpad(padded, lengths, **keywords)
+    message = str(caught.value)
+    assert [word for word in ("unpad: ", *words) if word not in message] == [], message
+    assert "\n" not in message
