@@ -1,6 +1,7 @@
 """Fixtures of all tests: instruction sets, thread counts, and how hard Hypothesis tries."""
 
 import os
+import sys
 
 import hypothesis
 import numpy as np
@@ -8,6 +9,9 @@ import pytest
 import torch
 
 import pinfeed
+
+# transformers imports it where it is, for images only, and fails if it is built for another torch.
+sys.modules.setdefault("torchvision", None)
 
 _SETTINGS = {
     "deadline": None,  # shared machines stall
@@ -48,3 +52,12 @@ def num_threads(request):
     assert pinfeed.get_num_threads() == request.param
     yield request.param
     pinfeed.set_num_threads(None)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Enough for small models: on a busy machine, two that wait for each other take longer."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

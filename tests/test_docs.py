@@ -1,32 +1,19 @@
 """The code in README.md and docs/ runs, block after block, as a reader would paste it."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-@pytest.fixture
-def one_thread():
-    """Enough for small examples: on a busy machine, two that wait for each other take longer."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page(page, tmp_path, monkeypatch, one_thread):
     monkeypatch.chdir(tmp_path)  # examples may write files
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    # transformers would import it, for images only, and fail if it is built for another torch.
-    monkeypatch.setitem(sys.modules, "torchvision", None)
     text = page.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(text))
     # Python code under another mark, or without one, would escape this test.

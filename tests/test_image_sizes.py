@@ -288,7 +288,7 @@ BAD_ARGUMENTS = {
     "per channel": ({"pad_value": [0, 0, 0]}, TypeError, "pad_value", "number", "[0, 0, 0]"),
     "array": ({"pad_value": np.zeros(3)}, TypeError, "pad_value", "number"),
     "multiple of 0": ({"pad_value": 0, "multiple_of": 0}, ValueError, "multiple_of", "got 0"),
-    "negative": ({"pad_value": 0, "multiple_of": (8, -8)}, ValueError, "multiple_of", "(8, -8)"),
+    "negative": ({"pad_value": 0, "multiple_of": (8, -8)}, ValueError, "multiple_of", "-8"),
     "too large": ({"pad_value": 0, "multiple_of": 2**63}, ValueError, "multiple_of", str(2**63)),
     "three": ({"pad_value": 0, "multiple_of": (8, 8, 8)}, ValueError, "multiple_of", "(8, 8, 8)"),
     "float": ({"pad_value": 0, "multiple_of": 8.0}, TypeError, "multiple_of", "8.0"),
@@ -297,8 +297,8 @@ BAD_ARGUMENTS = {
     "multiple alone": ({"multiple_of": 8}, ValueError, "multiple_of", "pad_value"),
     "sizes alone": ({"sizes": True}, ValueError, "sizes", "pad_value"),
     "mask alone": ({"mask": "mask"}, ValueError, "mask", "pad_value"),
-    "sizes": ({"pad_value": 0, "sizes": 1}, TypeError, "sizes", "True or a key", "got 1"),
-    "mask": ({"pad_value": 0, "mask": None}, TypeError, "mask", "True or a key", "None"),
+    "sizes": ({"pad_value": 0, "sizes": 1}, TypeError, "sizes", "True, False or the key", "got 1"),
+    "mask": ({"pad_value": 0, "mask": None}, TypeError, "mask", "True, False or the key", "None"),
     "one key": ({"pad_value": 0, "sizes": "a", "mask": "a"}, ValueError, "different keys", "'a'"),
 }
 

@@ -11,7 +11,6 @@ import inspect
 import json
 import pathlib
 import statistics
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -52,9 +51,6 @@ class WatchedCollate(pinfeed.Collate):
 def transformers() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
-        # It would be imported for images, which nothing here has, and fails if it is built for
-        # another torch.
-        patch.setitem(sys.modules, "torchvision", None)
         import transformers
 
         yield transformers
@@ -76,15 +72,6 @@ def tokens(transformers: ModuleType, texts: list[str]) -> list[list[int]]:
     """Lists of different lengths, as tokenizers give them; ids go up to 258."""
     tokenizer = transformers.ByT5Tokenizer()
     return tokenizer(texts, truncation=True, max_length=LONGEST)["input_ids"]
-
-
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """Enough for tiny models: on a busy machine, two that wait for each other take much longer."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ BAD = {
     "floats": (PADDED, [1.0, 2.0], {}, TypeError, "integers, got float64"),
     "bools": (PADDED, [True, False], {}, TypeError, "integers, got bool"),
     "strings": (PADDED, ["1", "2"], {}, TypeError, "integers"),
-    "ragged": (PADDED, [[1], [1, 2]], {}, TypeError, "lengths must be integers"),
+    "ragged": (PADDED, [[1], [1, 2]], {}, ValueError, "lengths must have shape (2,) or (2, n)"),
     "no lengths": (PADDED, None, {}, TypeError, "expected lengths"),
     "no lengths in it": (pinfeed.Padded(PADDED), None, {}, TypeError, "expected lengths"),
     "1-D": (PADDED[0, 0], [1] * 4, {}, ValueError, "a batch axis and one more", "(4,)"),

@@ -124,7 +124,8 @@ void interleave_run(const std::uint8_t* planes, std::ptrdiff_t plane_stride, std
                     std::uint8_t* out) {
   if (count < kBlock) {
     for (std::size_t i = 0; i < count; ++i) {
-      for (int c = 0; c < Step; ++c) out[i * Step + c] = planes[c * plane_stride + i];
+      for (int c = 0; c < Step; ++c)
+        out[i * Step + c] = planes[c * plane_stride + static_cast<std::ptrdiff_t>(i)];
     }
     return;
   }

@@ -39,7 +39,6 @@ def pad_images(
     name: str,
     threads: int,
 ) -> tuple[Any, Any | None, Any | None]: ...
-def check_pad_value(pad_value: complex, dtype: str, name: str) -> None: ...
 def gather(
     source: Any,
     indices: npt.NDArray[np.int64] | None,
@@ -50,7 +49,7 @@ def gather(
     name: str,
     threads: int,
 ) -> Any: ...
-def check_value(value: complex, dtype: str, function: str) -> None: ...
+def check_value(value: complex, dtype: str, function: str, keyword: str) -> None: ...
 def join(
     source: Any,
     offsets: Any,

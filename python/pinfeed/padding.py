@@ -52,12 +52,12 @@ class Padding:
         self.value = _number(value, f"{function}: value")
         self.side = side
         self.axes = _axes(axes, function)
-        self.max_length = _positive(max_length, f"{function}: max_length")
-        self.multiple_of = _positive(multiple_of, f"{function}: multiple_of")
+        self.max_length = positive_integer(max_length, f"{function}: max_length")
+        self.multiple_of = positive_integer(multiple_of, f"{function}: multiple_of")
         self.dtype = None if dtype is None else dtype_name(dtype, function)
         self.time_major = bool(time_major)
         if self.dtype is not None:
-            _core.check_value(self.value, self.dtype, function)
+            _core.check_value(self.value, self.dtype, function, "value")
 
     def pad(
         self,
@@ -124,7 +124,13 @@ def _integer(value: Any) -> int | None:
         return None
 
 
-def _positive(value: Any, name: str) -> int | None:
+def positive_integer(value: Any, name: str) -> int | None:
+    """The value as an int, None for None.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is not positive, or beyond 64 bits.
+    """
     if value is None:
         return None
     number = _integer(value)
@@ -209,8 +215,7 @@ def checked_lengths(lengths: Any, shape: tuple[int, ...], function: str) -> list
         array = np.asarray(lengths)
     except ValueError as error:
         raise ValueError(
-            f"{function}: lengths must have shape ({shape[0]},) or ({shape[0]}, n), "
-            f"got {lengths!r}"
+            f"{function}: lengths must have shape ({shape[0]},) or ({shape[0]}, n), got {lengths!r}"
         ) from error
     if array.size == 0 and not isinstance(lengths, np.ndarray):
         array = array.astype(np.int64)  # NumPy takes an empty list for floats

@@ -23,6 +23,9 @@ struct DType {
 };
 
 inline constexpr DType kUint8{dlpack::TypeCode::unsigned_int, 8};
+inline constexpr DType kBool{dlpack::TypeCode::boolean, 8};
+inline constexpr DType kInt64{dlpack::TypeCode::signed_int, 64};
+inline constexpr DType kFloat64{dlpack::TypeCode::floating, 64};
 inline constexpr DType kFloat32{dlpack::TypeCode::floating, 32};
 inline constexpr DType kFloat16{dlpack::TypeCode::floating, 16};
 inline constexpr DType kBfloat16{dlpack::TypeCode::bfloat, 16};

@@ -27,9 +27,6 @@ using kernels::ImageSource;
 using kernels::PixelType;
 using Constants = py::array_t<float, py::array::c_style>;
 
-constexpr DType kInt64{dlpack::TypeCode::signed_int, 64};
-constexpr DType kBool{dlpack::TypeCode::boolean, 8};
-
 // Which axes of a sample are what; a grey image has no channel axis.
 struct Axes {
   const char* text;
@@ -250,15 +247,6 @@ py::object normalize_images(py::object images, py::object indices, const Constan
                                .threads = threads});
 }
 
-std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name) {
-  const std::int64_t rest = size % multiple;
-  if (rest != 0 && __builtin_add_overflow(size, multiple - rest, &size)) {
-    throw py::value_error(name + ": multiple_of " + std::to_string(multiple) +
-                          " is larger than memory can be");
-  }
-  return size;
-}
-
 // int64 of shape (B, 2): the height and width of each image.
 py::object write_sizes(const std::vector<ImageSize>& sizes, const OutputRequest& request,
                        const std::string& name) {
@@ -334,12 +322,6 @@ void register_images(py::module_& m) {
         py::arg("bias"), py::arg("layout"), py::arg("out_layout"), py::arg("dtype"),
         py::arg("pad_value"), py::arg("multiple_of"), py::arg("with_sizes"), py::arg("with_mask"),
         py::arg("allocator"), py::arg("name"), py::arg("threads"));
-  m.def(
-      "check_pad_value",
-      [](py::handle pad_value, const std::string& dtype, const std::string& name) {
-        fill_value(pad_value, dtype_of(pixel_type(dtype)), name);
-      },
-      py::arg("pad_value"), py::arg("dtype"), py::arg("name"));
 }
 
 }  // namespace pinfeed::bindings

@@ -11,10 +11,6 @@
 
 namespace pinfeed::bindings {
 
-inline constexpr DType kInt64{dlpack::TypeCode::signed_int, 64};
-inline constexpr DType kFloat64{dlpack::TypeCode::floating, 64};
-inline constexpr DType kBool{dlpack::TypeCode::boolean, 8};
-
 // One list, converted.
 struct Numbers {
   const std::byte* data;

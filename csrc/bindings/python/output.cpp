@@ -139,6 +139,15 @@ std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& fu
   return static_cast<std::size_t>(bytes);
 }
 
+std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name) {
+  const std::int64_t rest = size % multiple;
+  if (rest != 0 && __builtin_add_overflow(size, multiple - rest, &size)) {
+    throw py::value_error(name + ": multiple_of=" + std::to_string(multiple) +
+                          " is larger than memory can be");
+  }
+  return size;
+}
+
 bool worth_streaming(std::size_t bytes) {
   // Half of the shared cache, for the input wants a place there too; within bounds, because virtual
   // machines report caches that they have only a share of (384 MB for 32 MB, seen once).

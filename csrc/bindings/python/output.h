@@ -41,6 +41,9 @@ inline void check_no_overlap(const Output& output, std::size_t bytes, const Arra
 // Bytes of an array of this shape. Throws ValueError if they overflow 63 bits.
 std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& function);
 
+// The next multiple. Throws ValueError if it overflows 63 bits.
+std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name);
+
 // Whether an output is so large that it would be evicted before anyone reads it; then it is written
 // around the cache.
 bool worth_streaming(std::size_t bytes);

@@ -62,15 +62,6 @@ AxisList chosen_axes(const Options& options, std::size_t count, const std::strin
   return axes;
 }
 
-std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name) {
-  const std::int64_t rest = size % multiple;
-  if (rest != 0 && __builtin_add_overflow(size, multiple - rest, &size)) {
-    throw py::value_error(name + ": multiple_of=" + std::to_string(multiple) +
-                          " is larger than memory can be");
-  }
-  return size;
-}
-
 // What a batch looks like: the box of each sample.
 class Geometry {
  public:
@@ -298,15 +289,17 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, py::han
   return py::make_tuple(out.array, lengths_array, mask_array);
 }
 
-// Throws what pad would throw for a value that does not fit.
-void check_value(py::handle value, const std::string& dtype, const std::string& function) {
-  fill_value(value, dtype_named(dtype, function), function + ": value");
+// Throws what padding would throw for a value that does not fit.
+void check_value(py::handle value, const std::string& dtype, const std::string& function,
+                 const std::string& keyword) {
+  fill_value(value, dtype_named(dtype, function), function + ": " + keyword);
 }
 
 }  // namespace
 
 void register_pad(py::module_& m) {
-  m.def("check_value", &check_value, py::arg("value"), py::arg("dtype"), py::arg("function"));
+  m.def("check_value", &check_value, py::arg("value"), py::arg("dtype"), py::arg("function"),
+        py::arg("keyword"));
   m.def("pad", &pad, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("value"),
         py::arg("axes"), py::arg("one_axis"), py::arg("side"), py::arg("max_length"),
         py::arg("multiple_of"), py::arg("dtype"), py::arg("with_lengths"), py::arg("with_mask"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -13,9 +12,10 @@ import torch
 
 from pinfeed import _core
 from pinfeed.dtypes import torch_dtype_name
-from pinfeed.fields.field import Field, Request, padded_leaf
+from pinfeed.fields.field import Field, Request, check_request, padded_leaf
 from pinfeed.normalization import DEFAULT_SCALE, Normalization, PerChannel
 from pinfeed.outputs import batch_allocator
+from pinfeed.padding import positive_integer
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources import ArraySource, Source
 
@@ -110,12 +110,7 @@ class Image(Field):
         if isinstance(pad_value, np.generic | torch.Tensor) and pad_value.ndim == 0:
             pad_value = pad_value.item()
         if pad_value is not None:
-            _core.check_pad_value(pad_value, torch_dtype_name(dtype), "Image: pad_value")
-        for keyword, request in (("sizes", sizes), ("mask", mask)):
-            if not isinstance(request, bool | str):
-                raise TypeError(
-                    f"Image: {keyword} must be False, True or a key of a dict, got {request!r}"
-                )
+            _core.check_value(pad_value, torch_dtype_name(dtype), "Image", "pad_value")
         if isinstance(sizes, str) and sizes == mask:
             raise ValueError(f"Image: sizes and mask must have different keys, got {sizes!r}")
         self.mean = mean
@@ -127,8 +122,8 @@ class Image(Field):
         self.channels_last = channels_last
         self.pad_value = pad_value
         self.multiple_of = multiple_of
-        self.sizes = sizes
-        self.mask = mask
+        self.sizes = check_request(sizes, "Image: sizes")
+        self.mask = check_request(mask, "Image: mask")
         self._constants = Normalization(mean, std, scale, "Image")
         self._multiples = _multiples(multiple_of)
 
@@ -190,15 +185,13 @@ class Image(Field):
 
 def _multiples(multiple_of: Any) -> tuple[int, int]:
     """Of height and width."""
-    if multiple_of is None:
-        return 1, 1
     pair = multiple_of if isinstance(multiple_of, tuple | list) else (multiple_of, multiple_of)
-    wanted = f"Image: multiple_of must be a positive integer or a pair of them, got {multiple_of!r}"
-    if any(isinstance(number, bool) or not hasattr(number, "__index__") for number in pair):
-        raise TypeError(wanted)
-    if len(pair) != 2 or not all(0 < number < 2**63 for number in pair):
-        raise ValueError(wanted)
-    return operator.index(pair[0]), operator.index(pair[1])
+    if len(pair) != 2:
+        raise ValueError(
+            f"Image: multiple_of must be an integer or a pair of them, got {multiple_of!r}"
+        )
+    height, width = (positive_integer(number, "Image: multiple_of") for number in pair)
+    return height or 1, width or 1
 
 
 def _as_array(sample: Any, name: str, position: int) -> Any:

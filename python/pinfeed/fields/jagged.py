@@ -41,7 +41,7 @@ class Jagged(Field):
     def __init__(self, dtype: Any = None) -> None:
         self.dtype = None if dtype is None else dtype_name(dtype, "Jagged")
         if self.dtype is not None:
-            _core.check_value(0, self.dtype, "Jagged")
+            _core.check_value(0, self.dtype, "Jagged", "value")
 
     def collate(self, samples: Sequence[Any], name: str) -> JaggedBatch:
         """See `Field.collate`."""
