@@ -4,6 +4,7 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from hypothesis import given
@@ -126,6 +127,15 @@ def test_a_part_of_a_ragged_array():
     np.testing.assert_array_equal(pinfeed.pad(fortran, lengths=False), reference.pad(samples, 0)[0])
 
 
+def test_lists_of_arrow():
+    lists = [[1, 2, 3], [], [4]]
+    ragged = pinfeed.RaggedArray.from_arrow(pyarrow.array(lists, pyarrow.list_(pyarrow.uint16())))
+    values, lengths = pinfeed.pad(ragged, 9, side="left")
+    assert values.dtype == np.uint16
+    np.testing.assert_array_equal(values, [[1, 2, 3], [9, 9, 9], [9, 9, 4]])
+    np.testing.assert_array_equal(lengths, [3, 0, 1])
+
+
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
 def test_rows_of_an_array(convert):
     array = random_array((5, 7, 3), np.float32)
@@ -218,10 +228,11 @@ def test_large_batches_of_views(isa, view, dtype):
     assert_same_bits(pinfeed.pad(samples, 3, dtype=dtype, lengths=False), values)
 
 
+@pytest.mark.parametrize("rest", [(), (5,)])
 @pytest.mark.parametrize("time_major", [False, True])
-def test_any_number_of_threads(num_threads, time_major):
+def test_any_number_of_threads(num_threads, time_major, rest):
     rng = np.random.default_rng(0)
-    samples = [random_array((length, 5), np.int32) for length in rng.integers(0, 3000, 50)]
+    samples = [random_array((length, *rest), np.int32) for length in rng.integers(0, 9000, 60)]
     expected = reference.pad(samples, -1, time_major=time_major)
     result = pinfeed.pad(samples, -1, mask=True, time_major=time_major)
     for got, part in zip(result, expected, strict=True):
