@@ -218,6 +218,17 @@ def test_large_batches(large):
     assert_same_bits(result.mask, mask)
 
 
+@pytest.mark.parametrize("offset", [0, 1, 3, 60])
+def test_large_batches_in_memory_that_is_not_aligned_to_items(offset):
+    samples = [random_array((size,), np.float64, size) for size in (700_001, 900_000, 3)]
+    memory = np.zeros(100 + 8 * 3 * 900_000, np.uint8)
+    out = np.ndarray((3, 900_000), np.float64, memory, offset)
+    pinfeed.pad(samples, 1.1, out=out)
+    assert_same_bits(out, reference.pad(samples, 1.1)[0])
+    assert not memory[:offset].any()
+    assert not memory[offset + out.nbytes :].any()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("view", [np.s_[..., ::-1], np.s_[:, 1:, 1:], "transposed"], ids=str)
 def test_large_batches_of_views(isa, view, dtype):
@@ -251,3 +262,19 @@ def test_several_threads_of_python():
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(pad_all, range(12)))
+
+
+@pytest.mark.parametrize("kind", ["ragged", "rows of an array", "a structure"])
+def test_rows_of_a_dataset(kind):
+    ragged = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [], [4]])
+    array = np.arange(12).reshape(3, 4)
+    source, samples = (ragged, ragged) if kind == "ragged" else (array, array)
+    rows = pinfeed.ArrayDataset(source if kind != "a structure" else (array,)).__getitems__([2, 0])
+    if kind == "a structure":
+        with pytest.raises(TypeError, match="sample 0"):
+            pinfeed.pad(rows)
+        return
+    values, lengths = pinfeed.pad(rows, 9)
+    expected, counts, _ = reference.pad([samples[2], samples[0]], 9)
+    np.testing.assert_array_equal(values, expected)
+    np.testing.assert_array_equal(lengths, counts)

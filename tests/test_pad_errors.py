@@ -93,7 +93,7 @@ BAD = {
     "list of numbers beyond": ([[300]], {"dtype": np.uint8}, ValueError, "sample 0", "uint8"),
     "negative in a list": ([[0], [3, -1]], {"dtype": np.uint64}, ValueError, "sample 1", "-1 to 3"),
     "fractions": ([np.ones(1)], {"dtype": int}, TypeError, "sample 0", "float64 to int64"),
-    "list of fractions": ([[1], [0.5]], {"dtype": int}, TypeError, "sample 1", "float64 to int64"),
+    "list of fractions": ([[1], [0.5]], {"dtype": int}, TypeError, "sample 1", "float32 to int64"),
     "imaginary": ([np.ones(1) * 1j], {"dtype": float}, TypeError, "complex128 to float64"),
     "truth": ([[1]], {"dtype": bool}, TypeError, "sample 0", "int64 to bool"),
     "too long": ([HUGE, HUGE], {}, ValueError, "(2, 4611686018427387904)", "larger than memory"),
@@ -247,3 +247,18 @@ def test_more_axes_than_numpy_has():
     with pytest.raises(ValueError, match="number of dimensions"):
         pinfeed.pad([np.zeros((1,) * 63 + (100_000,), np.uint8)])
     assert pinfeed._core.pool_stats()["live_buffers"] == before
+
+
+@pytest.mark.parametrize("keyword", ["lengths", "mask", "time_major"])
+@pytest.mark.parametrize("value", ["no", 1, None, np.True_])
+def test_flags_are_true_or_false(keyword, value):
+    with pytest.raises(TypeError, match=f"pad: {keyword} must be True or False, got"):
+        pinfeed.pad([[1]], **{keyword: value})
+
+
+def test_integers_of_lists_that_float16_has_not():
+    assert pinfeed.pad([[65519, -65519]], dtype="float16", lengths=False).tolist() == [
+        [65504.0, -65504.0]
+    ]
+    with pytest.raises(ValueError, match="expected integers that float16 can hold, got 1 to 65520"):
+        pinfeed.pad([[1, 65520]], dtype="float16")

@@ -178,3 +178,42 @@ def test_bad_input(bad, convert):
     message = str(caught.value)
     assert [word for word in ("unpad: ", *words) if word not in message] == [], message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("axes", [0, 1, -1, (1,), (0, 2), (1, 2), (-3, -1)])
+def test_axes_are_those_of_pad(convert, side, axes):
+    chosen = axes if isinstance(axes, tuple) else (axes,)
+    rng = np.random.default_rng(0)
+    sizes = np.full((6, 3), 4)
+    sizes[:, chosen] = rng.integers(0, 5, (6, len(chosen)))
+    samples = [convert(rng.random(size)) for size in sizes]
+    padded = pinfeed.pad(samples, -1, side=side, axes=axes, multiple_of=7)
+    views = pinfeed.unpad(padded, side=side, axes=axes)
+    assert len(views) == 6
+    for view, sample in zip(views, samples, strict=True):
+        np.testing.assert_array_equal(view, sample)
+
+
+def test_axes_that_are_none():
+    with pytest.raises(ValueError, match="unpad: axes must name axes of 1-D samples, got 1"):
+        pinfeed.unpad(np.zeros((2, 3)), [1, 2], axes=1)
+
+
+def test_views_may_be_changed_in_place_with_gradients():
+    weight = torch.ones((), requires_grad=True)
+    values = torch.ones(2, 3)
+    pinfeed.unpad(values, [1, 2])[1].mul_(2 * weight)
+    values.sum().backward()
+    assert weight.grad == 4
+
+
+def test_matrices_and_masked_arrays():
+    with pytest.warns(PendingDeprecationWarning):
+        matrix = np.matrix([[1, 2], [3, 4]])
+    assert [view.tolist() for view in pinfeed.unpad(matrix, [1, 2])] == [[1], [3, 4]]
+    with pytest.raises(TypeError, match="unpad: padded must be"):
+        pinfeed.unpad(np.ma.zeros((2, 3)), [1, 2])
+    with pytest.raises(TypeError, match="sample 0: expected an array without a mask"):
+        pinfeed.pad([np.ma.zeros(3)])

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
+from pinfeed.dataset import Rows
 from pinfeed.dtypes import dtype_name
 from pinfeed.jagged import JaggedBatch
 from pinfeed.normalization import DEFAULT_SCALE, PerChannel, normalization
@@ -17,6 +18,7 @@ from pinfeed.padded import Padded
 from pinfeed.padding import Axes, Padding, Side, flag, unpadded
 from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import get_num_threads
+from pinfeed.sources import ArraySource
 
 Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 
@@ -197,8 +199,8 @@ def pad(
 
     Args:
         sequences: A list of ndarrays, CPU tensors or lists of numbers (as tokenizers give), all of
-            one rank, (L, ...), and one dtype; or a `RaggedArray` or a `JaggedBatch`. Lists of
-            integers count as int64, of floats as float32.
+            one rank, (L, ...), and one dtype; or a `RaggedArray`, `Rows` of one, or a
+            `JaggedBatch`. Lists of integers count as int64, of floats as float32.
         value: What padding is made of: a number that the batch's dtype can hold.
         side: ``"right"``: data at the beginning of every axis, padding at its end; ``"left"``: the
             other way round.
@@ -236,12 +238,13 @@ def pad(
                [0, 0, 0]])
     """
     padding = Padding(value, side, axes, max_length, multiple_of, dtype, time_major, "pad")
-    source, offsets = _sequences(sequences)
+    source, offsets, indices = _sequences(sequences)
     if out is not None:
         _array(out, "pad: out")
     values, counts, where = padding.pad(
         source,
         offsets,
+        indices,
         lengths=flag(lengths, "pad: lengths"),
         mask=flag(mask, "pad: mask"),
         target=out,
@@ -257,15 +260,17 @@ def unpad(
     lengths: Any = None,
     *,
     side: Side = "right",
+    axes: Axes = None,
     time_major: bool = False,
 ) -> list[Any]:
     """The data of each sample of a padded batch, as views: the way back from `pad`.
 
     Args:
         padded: (B, L, ...) ndarray or tensor on any device, or a `Padded` that has lengths.
-        lengths: (B,) integers, or (B, n) for the first n axes of the samples; not needed for a
-            `Padded`.
-        side: Where the padding is.
+        lengths: (B,) integers, or (B, n) for n axes of the samples; not needed for a `Padded`.
+        side: Where the padding is. It has to be said again, for a `Padded` doesn't know.
+        axes: The axes that were padded, likewise: an integer or a tuple, as for `pad`. None: the
+            first ones, as many as there are lengths of a sample.
         time_major: Whether ``padded`` is (L, B, ...).
 
     Returns:
@@ -284,22 +289,30 @@ def unpad(
         padded = padded.values
     if lengths is None:
         raise TypeError("unpad: expected lengths, or a Padded that has them")
-    if not isinstance(padded, np.ndarray | torch.Tensor):
+    if isinstance(padded, np.ma.MaskedArray) or not isinstance(padded, np.ndarray | torch.Tensor):
         raise TypeError(
             "unpad: padded must be a NumPy array, a torch tensor or a Padded, "
             f"got {type(padded).__name__}"
         )
-    return unpadded(padded, lengths, side, time_major, "unpad")
+    if isinstance(padded, np.ndarray):
+        padded = np.asarray(padded)  # a matrix has two axes whatever one takes of it
+    return unpadded(padded, lengths, side, axes, time_major, "unpad")
 
 
-def _sequences(sequences: Any) -> tuple[Any, Any]:
-    """What `Padding.pad` takes: the samples or all their values, and None or offsets."""
+def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
+    """What `Padding.pad` takes: samples or an array that holds them, offsets, indices."""
     if isinstance(sequences, JaggedBatch | RaggedArray):
-        return sequences.values, sequences.offsets
+        return sequences.values, sequences.offsets, None
+    if isinstance(sequences, Rows):
+        source = sequences.sources
+        if isinstance(source, RaggedArray):
+            return source.values, source.offsets, sequences.indices
+        if isinstance(source, ArraySource):
+            return source.array, None, sequences.indices
     if isinstance(sequences, list | tuple | np.ndarray | torch.Tensor):
-        return sequences, None
+        return sequences, None, None
     if isinstance(sequences, Sequence) and not isinstance(sequences, str | bytes):
-        return list(sequences), None
+        return list(sequences), None, None
     raise TypeError(
         "pad: sequences must be a list of arrays, a RaggedArray or a JaggedBatch, "
         f"got {type(sequences).__name__}"

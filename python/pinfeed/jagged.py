@@ -9,7 +9,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.padded import Padded
-from pinfeed.padding import Axes, Padding, Side, checked_lengths, flag
+from pinfeed.padding import Axes, Padding, Side, check_side, checked_lengths, flag
 from pinfeed.runtime import get_num_threads
 
 
@@ -86,7 +86,7 @@ class JaggedBatch(NamedTuple):
 
     @classmethod
     def from_padded(cls, padded: Any, lengths: Any = None, *, side: Side = "right") -> JaggedBatch:
-        """The data of a padded batch, copied together in one pass.
+        """The data of a batch padded along axis 0 of its samples, copied together in one pass.
 
         Args:
             padded: (B, L, ...) ndarray or CPU tensor, or a `Padded` that has lengths.
@@ -102,8 +102,7 @@ class JaggedBatch(NamedTuple):
             padded = padded.values
         if lengths is None:
             raise TypeError("from_padded: expected lengths, or a Padded that has them")
-        if side not in ("right", "left"):
-            raise ValueError(f"from_padded: side must be 'right' or 'left', got {side!r}")
+        check_side(side, "from_padded")
         if not isinstance(padded, np.ndarray | torch.Tensor) or padded.ndim < 2:
             raise TypeError(
                 "from_padded: padded must be an array of shape (B, L, ...), "

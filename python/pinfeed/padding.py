@@ -46,8 +46,7 @@ class Padding:
         time_major: bool,
         function: str,
     ) -> None:
-        if side not in ("right", "left"):
-            raise ValueError(f"{function}: side must be 'right' or 'left', got {side!r}")
+        check_side(side, function)
         self.function = function
         self.value = _number(value, f"{function}: value")
         self.side = side
@@ -55,7 +54,7 @@ class Padding:
         self.max_length = positive_integer(max_length, f"{function}: max_length")
         self.multiple_of = positive_integer(multiple_of, f"{function}: multiple_of")
         self.dtype = None if dtype is None else dtype_name(dtype, function)
-        self.time_major = bool(time_major)
+        self.time_major = flag(time_major, f"{function}: time_major")
         if self.dtype is not None:
             _core.check_value(self.value, self.dtype, function, "value")
 
@@ -158,47 +157,63 @@ def _axes(axes: Any, function: str) -> Axes:
     return checked if several else checked[0]
 
 
+def check_side(side: Any, function: str) -> None:
+    """Raises ValueError for what is no side."""
+    if side not in ("right", "left"):
+        raise ValueError(f"{function}: side must be 'right' or 'left', got {side!r}")
+
+
 def flag(value: Any, name: str) -> bool:
     """The value; raises TypeError if it is not True or False."""
     if isinstance(value, bool):
         return value
-    raise TypeError(f"{name} must be True or False, got {value!r}; names are for Pad()")
+    hint = "; names are for Pad()" if isinstance(value, str) else ""
+    raise TypeError(f"{name} must be True or False, got {value!r}{hint}")
 
 
-def unpadded(padded: Any, lengths: Any, side: Side, time_major: bool, function: str) -> list[Any]:
+def unpadded(
+    padded: Any, lengths: Any, side: Side, axes: Axes, time_major: bool, function: str
+) -> list[Any]:
     """Views of the data in a padded array; see `pinfeed.unpad`."""
-    if side not in ("right", "left"):
-        raise ValueError(f"{function}: side must be 'right' or 'left', got {side!r}")
+    check_side(side, function)
+    flag(time_major, f"{function}: time_major")
     if padded.ndim < 2:
         raise ValueError(
             f"{function}: padded must have a batch axis and one more, got {tuple(padded.shape)}"
         )
     batch = padded.swapaxes(0, 1) if time_major else padded
-    rows = checked_lengths(lengths, tuple(batch.shape), function)
-    left = side == "left"
-    if rows and isinstance(rows[0], int) and isinstance(batch, torch.Tensor):
-        return _tensor_views(batch, rows, left)
+    order = _chosen_axes(axes, batch.ndim - 1, function)
+    rows = checked_lengths(
+        lengths, batch.shape[:1] + tuple(batch.shape[1 + i] for i in order), function
+    )
+    # Each view by an index of its own. torch would make all of them at once (unbind, split) in half
+    # the time, but autograd then forbids to change one in place.
+    if rows and isinstance(rows[0], int) and order[0] == 0:
+        size = batch.shape[1]
+        starts = [size - length if side == "left" else 0 for length in rows]
+        return [
+            batch[i, start : start + length]
+            for i, (start, length) in enumerate(zip(starts, rows, strict=True))
+        ]
     views = []
-    for row, sizes in zip(batch, rows, strict=True):
-        sizes = (sizes,) if isinstance(sizes, int) else sizes
-        window = zip(sizes, row.shape, strict=False)
-        views.append(row[tuple(slice(n - k, n) if left else slice(k) for k, n in window)])
+    for i, counts in enumerate(rows):
+        parts = [slice(None)] * (batch.ndim - 1)
+        for axis, k in zip(order, [counts] if isinstance(counts, int) else counts, strict=False):
+            n = batch.shape[1 + axis]
+            parts[axis] = slice(n - k, n) if side == "left" else slice(k)
+        views.append(batch[(i, *parts)])
     return views
 
 
-def _tensor_views(batch: torch.Tensor, lengths: list[int], left: bool) -> list[torch.Tensor]:
-    if not batch.is_contiguous() or batch.requires_grad:
-        size = batch.shape[1]
-        starts = [size - length if left else 0 for length in lengths]
-        return [
-            batch[i, start : start + length]
-            for i, (start, length) in enumerate(zip(starts, lengths, strict=True))
-        ]
-    # Data and padding in turn: one call of torch that makes twice as many views takes half the time
-    # of two calls for each sample.
-    size = batch.shape[1]
-    parts = [part for k in lengths for part in ((size - k, k) if left else (k, size - k))]
-    return list(batch.flatten(0, 1).split_with_sizes(parts)[left::2])
+def _chosen_axes(axes: Axes, count: int, function: str) -> tuple[int, ...]:
+    """The axes that lengths are about; None: the first ones, as many as there are lengths."""
+    axes = _axes(axes, function)
+    if axes is None:
+        return tuple(range(count))
+    chosen = axes if isinstance(axes, tuple) else (axes,)
+    if not all(-count <= axis < count for axis in chosen):
+        raise ValueError(f"{function}: axes must name axes of {count}-D samples, got {axes}")
+    return tuple(axis % count for axis in chosen)
 
 
 def checked_lengths(lengths: Any, shape: tuple[int, ...], function: str) -> list[Any]:

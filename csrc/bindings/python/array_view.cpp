@@ -51,7 +51,22 @@ DType dtype_of(const py::array& array, const Subject& subject) {
                        std::string(py::str(dtype)));
 }
 
+// A masked array's mask would be left behind.
+void require_no_mask(const py::array& array, const Subject& subject) {
+  static PyObject* const ndarray =
+      py::object(py::module_::import("numpy").attr("ndarray")).release().ptr();
+  static PyObject* const masked =
+      py::object(py::module_::import("numpy.ma").attr("MaskedArray")).release().ptr();
+  if (reinterpret_cast<PyObject*>(Py_TYPE(array.ptr())) == ndarray) return;
+  if (PyObject_IsInstance(array.ptr(), masked) == 1) {
+    throw py::type_error(subject.text() +
+                         ": expected an array without a mask, got a masked one; fill it with "
+                         ".filled(value) first");
+  }
+}
+
 ArrayView view_ndarray(const py::array& array, const Subject& subject) {
+  require_no_mask(array, subject);
   return {
       .data = static_cast<std::byte*>(const_cast<void*>(array.data())),
       .dtype = dtype_of(array, subject),

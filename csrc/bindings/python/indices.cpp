@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bindings/python/array_view.h"
+#include "bindings/python/mapped_file.h"
 #include "bindings/python/module.h"
 
 namespace py = pybind11;
@@ -34,6 +35,7 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
                             std::to_string(position) + " does not fit in 64 bits");
     }
     if (PyIndex_Check(object)) {
+      MappedFiles().check(item);
       const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object));
       if (number) return as_index(number, position, name);
       if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw py::error_already_set();
@@ -64,6 +66,7 @@ void convert(const ArrayView& view, std::int64_t length, const std::string& name
 py::array_t<std::int64_t> from_array(py::handle indices, std::int64_t length,
                                      const std::string& name) {
   using dlpack::TypeCode;
+  MappedFiles().check(indices);
   const ArrayView view = view_array(indices, Subject{name});
   if (view.axes() != 1 ||
       (view.dtype.code != TypeCode::signed_int && view.dtype.code != TypeCode::unsigned_int)) {

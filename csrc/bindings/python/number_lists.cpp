@@ -28,6 +28,11 @@ bool small_int(PyObject* object, std::int64_t* value) {
 
 std::string at(std::size_t position) { return " at position " + std::to_string(position); }
 
+// Never freed: NumPy's types live as long as the interpreter.
+py::handle numpy_type(const char* name) {
+  return py::object(py::module_::import("numpy").attr(name)).release();
+}
+
 // A number that is no small int.
 class Number {
  public:
@@ -66,7 +71,9 @@ class Number {
   void convert(py::handle object, std::size_t position, const Subject& subject) {
     PyNumberMethods* methods = Py_TYPE(object.ptr())->tp_as_number;
     const bool single = !PySequence_Check(object.ptr()) && methods != nullptr;
-    if (single && py::isinstance(object, numpy_scalar("bool"))) {
+    static const py::handle numpy_bool = numpy_type("bool");
+    static const py::handle numpy_complex = numpy_type("complexfloating");
+    if (single && py::isinstance(object, numpy_bool)) {
       kind = Kind::boolean;
       integer = PyObject_IsTrue(object.ptr());
       return;
@@ -76,8 +83,8 @@ class Number {
         return set_integer(number, position, subject);
       }
     }
-    const bool real_part_only = py::isinstance(object, numpy_scalar("complexfloating"));
-    if (single && methods->nb_float != nullptr && !real_part_only) {
+    const bool is_complex = py::isinstance(object, numpy_complex);
+    if (single && methods->nb_float != nullptr && !is_complex) {
       if (const auto number = if_number(PyNumber_Float(object.ptr()))) {
         real = PyFloat_AS_DOUBLE(number.ptr());
         return;
@@ -85,11 +92,10 @@ class Number {
     }
     throw py::type_error(subject.text() + ": expected a list of numbers, got " +
                          std::string(py::str(py::type::handle_of(object).attr("__name__"))) +
-                         at(position) + "; nested lists need np.asarray first");
-  }
-
-  static py::object numpy_scalar(const char* name) {
-    return py::module_::import("numpy").attr(name);
+                         at(position) +
+                         (PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr())
+                              ? "; nested lists need np.asarray first"
+                              : ""));
   }
 
   // Arrays have the methods too; those that are no single number raise one of these.

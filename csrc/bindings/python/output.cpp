@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "bindings/python/mapped_file.h"
 #include "bindings/python/torch_exchange.h"
 #include "dispatch/cpu_features.h"
 #include "runtime/buffer_pool.h"
@@ -101,6 +102,7 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
   }
   const std::string name = function + ": out";
   const ArrayView view = view_array(array, Subject{name});
+  MappedFiles().check(array);
   if (view.dtype != dtype) {
     throw py::type_error(name + " must have dtype " + dtype.name() + ", got " + view.dtype.name());
   }
@@ -129,14 +131,16 @@ void check_no_overlap(const Output& output, std::size_t bytes, const Extent& sou
 }
 
 std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& function) {
+  // An axis without items must not hide that the others are too long: strides are made of them.
+  const bool empty = std::ranges::find(shape, 0) != shape.end();
   auto bytes = static_cast<std::int64_t>(dtype.item_size());
   for (const std::int64_t size : shape) {
-    if (__builtin_mul_overflow(bytes, size, &bytes)) {
+    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) {
       throw py::value_error(function + ": a result of shape " + shape_text(shape) +
                             " is larger than memory can be");
     }
   }
-  return static_cast<std::size_t>(bytes);
+  return empty ? 0 : static_cast<std::size_t>(bytes);
 }
 
 std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name) {

@@ -39,14 +39,16 @@ const Scalar* find_named(const std::string& dtype) {
 
 kernels::Cast Types::cast() const { return dispatch::active_isa().casts->find(from.type, to.type); }
 
-Types find_types(DType from, const std::string& to, const std::string& subject) {
+Types find_types(DType from, const std::string& to, const std::string& subject, DType shown) {
   const auto source = std::ranges::find(kScalars, from, &Scalar::dtype);
   const auto target = find_named(to);
+  std::string hint;
   if (source != std::end(kScalars) && target != std::end(kScalars)) {
     const Types types{*source, *target};
     if (types.cast() != nullptr) return types;
+    hint = "; cast in the dataset if what is lost is not wanted";
   }
-  throw py::type_error(subject + ": can't cast " + from.name() + " to " + to);
+  throw py::type_error(subject + ": can't cast " + shown.name() + " to " + to + hint);
 }
 
 DType dtype_named(const std::string& dtype, const std::string& function) {

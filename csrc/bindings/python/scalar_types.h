@@ -20,8 +20,11 @@ struct Types {
 };
 
 // Throws TypeError if there is no cast from one to the other. `subject`: what messages call the
-// array.
-Types find_types(DType from, const std::string& to, const std::string& subject);
+// array; `shown`: what they call its dtype.
+Types find_types(DType from, const std::string& to, const std::string& subject, DType shown);
+inline Types find_types(DType from, const std::string& to, const std::string& subject) {
+  return find_types(from, to, subject, from);
+}
 
 // Throws TypeError, in the name of `function`, for a dtype that no cast knows.
 DType dtype_named(const std::string& dtype, const std::string& function);

@@ -22,7 +22,8 @@ constexpr std::size_t kAhead = 16;
 // The entries of an array of int32 or int64 with any stride.
 class Offsets {
  public:
-  Offsets(py::handle array, const std::string& name) : view_(view_array(array, Subject{name})) {
+  Offsets(py::handle array, const std::string& name)
+      : view_(view_array(array, Subject{name + ": offsets"})) {
     const bool integers = view_.dtype == kInt64 || view_.dtype == DType{TypeCode::signed_int, 32};
     if (!integers || view_.axes() != 1 || view_.shape[0] == 0) {
       throw py::type_error(name + ": offsets must be int64 or int32 with shape (N + 1,), got " +
@@ -52,7 +53,7 @@ class Offsets {
   ArrayView view_;
 };
 
-// Whether an integer dtype holds all of [smallest, largest].
+// Whether a dtype holds all integers of [smallest, largest], rounded if it is floating.
 bool holds(DType dtype, std::int64_t smallest, std::int64_t largest) {
   if (dtype.code == TypeCode::signed_int) {
     if (dtype.bits == 64) return true;
@@ -62,7 +63,9 @@ bool holds(DType dtype, std::int64_t smallest, std::int64_t largest) {
   if (dtype.code == TypeCode::unsigned_int) {
     return smallest >= 0 && (dtype.bits == 64 || largest < std::int64_t{1} << dtype.bits);
   }
-  return true;
+  constexpr std::int64_t kMostInFloat16 = 65519;  // what is beyond rounds to infinity
+  const bool half = dtype == kFloat16;
+  return !half || (-kMostInFloat16 <= smallest && largest <= kMostInFloat16);
 }
 
 }  // namespace
@@ -106,6 +109,11 @@ void Sequences::view_parts(const py::object& indices) {
   std::optional<py::array_t<std::int64_t, py::array::c_style>> chosen;
   if (!indices.is_none()) chosen = indices.cast<py::array_t<std::int64_t, py::array::c_style>>();
   const auto samples = static_cast<std::size_t>(chosen ? chosen->size() : length);
+  constexpr std::size_t kMost = std::size_t{1} << 40;  // a pointer to each is more than memory
+  if (samples > kMost) {
+    throw py::value_error(name_ + ": a batch of " + std::to_string(samples) +
+                          " samples is larger than memory can be");
+  }
   const std::int64_t* const rows = chosen ? chosen->data() : nullptr;
   const std::int64_t step = array.stride(0);
   const Shape strides = array.byte_strides();
@@ -240,10 +248,11 @@ std::vector<kernels::Cast> Sequences::casts_to(DType dtype) const {
     if (given.empty_list) continue;
     if (given.stored != from) {  // samples mostly have the dtype of the one before
       from = given.stored;
-      cast = from == dtype
-                 ? nullptr
-                 : find_types(from, wanted, Subject{name_, static_cast<std::int64_t>(i)}.text())
-                       .cast();
+      cast = nullptr;
+      if (from != dtype) {
+        const std::string subject = Subject{name_, static_cast<std::int64_t>(i)}.text();
+        cast = find_types(from, wanted, subject, given.counts_as).cast();
+      }
     }
     if (given.smallest <= given.largest && !holds(dtype, given.smallest, given.largest)) {
       throw py::value_error(Subject{name_, static_cast<std::int64_t>(i)}.text() +
