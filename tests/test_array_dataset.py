@@ -308,6 +308,39 @@ def test_a_deleted_file_stays_open_but_does_not_travel(tmp_path: Path) -> None:
         pickle.loads(data)
 
 
+def test_a_file_changed_after_pickling_is_refused(tmp_path: Path) -> None:
+    path = npy(tmp_path, values())
+    data = pickle.dumps(pinfeed.ArrayDataset(path))
+    time.sleep(0.02)  # some file systems' clocks tick as slowly as that
+    npy(tmp_path, values() + 1)
+    with pytest.raises(OSError, match=r"values\.npy: the file was replaced or changed after"):
+        pickle.loads(data)
+
+
+def test_a_file_replaced_before_pickling_is_refused(tmp_path: Path) -> None:
+    path = npy(tmp_path, values())
+    dataset = pinfeed.ArrayDataset(path)
+    (tmp_path / "other.npy").write_bytes(path.read_bytes())
+    (tmp_path / "other.npy").replace(path)
+    with pytest.raises(OSError, match=r"values\.npy: the file was replaced after it was opened"):
+        pickle.dumps(dataset)
+
+
+def test_a_file_being_written_travels(tmp_path: Path) -> None:
+    source = np.load(npy(tmp_path, values()), mmap_mode="r+")
+    for array in (source, read_only(source[:])):
+        data = pickle.dumps(pinfeed.ArrayDataset(array))
+        time.sleep(0.02)
+        source[3] -= 1
+        source.flush()
+        np.testing.assert_array_equal(pickle.loads(data)[3], source[3])
+    other = tmp_path / "other.npy"
+    np.save(other, values())
+    other.replace(tmp_path / "values.npy")
+    with pytest.raises(OSError, match=r"values\.npy: the file was replaced or changed after"):
+        pickle.loads(data)
+
+
 def sparse_npy(path: Path, shape: tuple[int, ...]) -> Path:
     """A .npy file of zeros that takes no room on the disk."""
     with path.open("wb") as file:
@@ -448,6 +481,24 @@ def test_different_lengths() -> None:
 def test_no_array_at_all(structure: Any) -> None:
     with pytest.raises(ValueError, match="at least one array, got an empty structure"):
         pinfeed.ArrayDataset(structure)
+
+
+@pytest.mark.parametrize("index", ["a", 1.5, None, (1, 2), range(2), torch.arange(2)])
+def test_what_is_no_index(index: Any) -> None:
+    expected = "ArrayDataset: expected an integer, or a list or an ndarray of integers"
+    with pytest.raises(TypeError, match=f"^{expected}, got {type(index).__name__}$"):
+        pinfeed.ArrayDataset(values())[index]
+
+
+def test_the_way_out_for_slices() -> None:
+    dataset = pinfeed.ArrayDataset(values())
+    subset = r"torch\.utils\.data\.Subset\(dataset, range\(10, 4, -2\)\)"
+    samples = r"dataset\.__getitems__\(range\(10, 4, -2\)\)"
+    with pytest.raises(
+        TypeError, match=f"^ArrayDataset: .*, got a slice; take {subset}.* {samples}"
+    ):
+        dataset[:4:-2]
+    assert_same(list(dataset.__getitems__(range(10, 4, -2))), [values()[i] for i in (10, 8, 6)])
 
 
 CUT_LATER = """

@@ -719,6 +719,8 @@ def test_states_of_other_samplers(changed: Options, message: str) -> None:
     [
         ({"planning": 0}, ValueError, "the state is of another sampler: planning is 0 there"),
         ({"epoch": -1}, ValueError, "epoch of the state must be at least 0, got -1"),
+        ({"seed": np.arange(2)}, TypeError, "seed of the state must be one value, .* got ndarray"),
+        ({"finished": torch.ones(2)}, TypeError, "finished of the state must be one .* got Tensor"),
         ({"epoch": 0.5}, TypeError, r"epoch of the state must be an integer, got 0\.5"),
         ({"yielded": -1}, ValueError, "yielded of the state must be at least 0, got -1"),
         ({"yielded": None}, TypeError, "yielded of the state must be an integer, got None"),
@@ -761,3 +763,51 @@ def test_repr() -> None:
         "LengthBucketSampler(3 samples, batch_size=2, max_tokens=None, shuffle=True, seed=4, "
         "bucket_batches=100, drop_last=False, world_size=1, rank=0, epoch=7)"
     )
+
+
+def all_batches(lengths: list[int], **options: Any) -> list[list[int]]:
+    sampler = LengthBucketSampler(lengths, **options)
+    assert len(sampler) == len(list(sampler))
+    assert 0 <= sampler.padding_fraction() < 1
+    return sorted(sorted(batch) for batch in sampler)
+
+
+def test_lengths_whose_sum_is_beyond_64_bits() -> None:
+    alone = [[0], [1], [2], [3]]
+    assert all_batches([2**62] * 4, max_tokens=2**62) == alone
+    assert all_batches([2**63 - 1] * 4, max_tokens=2**63 - 1) == alone
+    assert all_batches([2**62] * 4, max_tokens=2**64) == [[0, 1, 2, 3]]
+    # Wrapped, the sum would be 5, all samples one bucket, and their order that of their lengths.
+    lengths = [2**62, 1, 2**62, 1, 2**62, 1, 2**62, 1, 1]
+    options = {"max_tokens": 2**63, "shuffle": False, "bucket_batches": 2}
+    assert list(LengthBucketSampler(lengths, **options)) == [[1, 3, 5, 7], [0, 2], [4, 6], [8]]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("max_tokens", [None, 2**80])
+def test_limits_beyond_64_bits(shuffle: bool, max_tokens: int | None) -> None:
+    options = {"batch_size": 2**70, "max_tokens": max_tokens, "shuffle": shuffle}
+    assert all_batches([3, 1, 2], **options) == [[0, 1, 2]]
+    assert all_batches([3, 1, 2], **options, bucket_batches=2**70) == [[0, 1, 2]]
+    assert all_batches([3, 1, 2], **options, drop_last=True) == []
+
+
+CUT_LENGTHS = """
+import os, sys
+import numpy as np
+from pinfeed import LengthBucketSampler
+
+np.save(sys.argv[1], np.arange(5000))
+lengths = np.load(sys.argv[1], mmap_mode="r")
+os.truncate(sys.argv[1], 0)
+for cut in (lengths, lengths[10:20]):
+    try:
+        LengthBucketSampler(cut, 4)
+    except OSError as error:
+        assert f"{sys.argv[1]}: the file was cut short: it has 0 bytes" in str(error), error
+        print("refused")
+"""
+
+
+def test_lengths_in_a_file_that_was_cut(tmp_path: Path) -> None:
+    assert run_python(CUT_LENGTHS, str(tmp_path / "lengths.npy")).split() == ["refused"] * 2

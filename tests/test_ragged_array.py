@@ -296,7 +296,7 @@ def test_offsets_that_change_later(kind: str, offset: int, tmp_path: Path) -> No
 
 
 CUT_LATER = """
-import os, pickle, sys
+import copy, os, pickle, sys
 import numpy as np
 from pinfeed import ArrayDataset, Collate, Keep
 from pinfeed.ragged_array import RaggedArray
@@ -304,6 +304,8 @@ from pinfeed.ragged_array import RaggedArray
 folder, cut = sys.argv[1:]
 RaggedArray(np.ones(50_000), np.arange(50_001)).save(folder)
 ragged = RaggedArray.open(folder)
+in_memory = RaggedArray(np.ones(50_000), ragged.offsets)
+private = RaggedArray(*(np.load(f"{folder}/{name}.npy", "c") for name in ("values", "offsets")))
 part, pickled = ragged[40_000:], pickle.dumps(ragged)
 rows = ArrayDataset({"x": ragged}).__getitems__([0, -1])
 os.truncate(f"{folder}/{cut}.npy", 4096)
@@ -317,6 +319,10 @@ ways = {
     "Keep": lambda: Collate({"x": Keep()})(rows),
     "save": lambda: ragged.save(folder + "2"),
     "unpickled": lambda: pickle.loads(pickled),
+    "deepcopy": lambda: copy.deepcopy(ragged),
+    "pickle of a private map": lambda: pickle.dumps(private),
+    "pickle of values in memory": lambda: pickle.dumps(in_memory),
+    "copy": lambda: copy.copy(ragged)[-1],
 }
 for name, way in ways.items():
     try:
@@ -331,10 +337,88 @@ for name, way in ways.items():
 def test_a_file_cut_after_opening_is_an_error_not_a_crash(cut: str, tmp_path: Path) -> None:
     done = run_python(CUT_LATER, str(tmp_path / "ragged"), cut).rstrip(",").split(",")
     expected = ["sequence", "sequence of a slice", "selection", "lengths", "rows", "Collate"]
-    expected += ["Keep", "save", "unpickled"]
+    expected += ["Keep", "save", "unpickled", "deepcopy", "pickle of a private map"]
+    expected += ["pickle of values in memory", "copy"]
     if cut == "values":
         expected.remove("lengths")
+        expected.remove("pickle of values in memory")
     assert done == expected
+
+
+CUT_INDICES = """
+import os, sys
+import numpy as np
+from pinfeed import ArrayDataset
+from pinfeed.ragged_array import RaggedArray
+
+def cut(array):
+    path = f"{sys.argv[1]}/{array.dtype}.npy"
+    np.save(path, array)
+    mapped = np.load(path, mmap_mode="r")
+    os.truncate(path, 0)
+    return mapped
+
+ragged = RaggedArray(np.arange(5000), np.arange(5001))
+dataset = ArrayDataset(np.arange(5000))
+indices, mask = cut(np.arange(5000)), cut(np.ones(5000, bool))
+ways = (
+    lambda: ragged[indices],
+    lambda: ragged[indices[10:20]],
+    lambda: ragged[indices[3:4].reshape(())],
+    lambda: ragged[[indices[3:4].reshape(())]],
+    lambda: ragged[mask],
+    lambda: dataset[indices],
+    lambda: dataset.__getitems__(indices),
+)
+for way in ways:
+    try:
+        way()
+    except OSError as error:
+        assert "cut short: it has 0 bytes" in str(error), error
+        print("refused")
+"""
+
+
+def test_indices_in_a_file_that_was_cut(tmp_path: Path) -> None:
+    assert run_python(CUT_INDICES, str(tmp_path)).split() == ["refused"] * 7
+
+
+LARGER_THAN_MEMORY = """
+import numpy as np, torch
+from pinfeed.ragged_array import RaggedArray
+
+def try_selection(values, times):
+    n = len(values)
+    try:
+        RaggedArray(values, np.array([0, n]))[[0] * times]
+    except ValueError as error:
+        assert str(error).endswith(f"the {times} selected sequences are larger than memory can be")
+        print("refused")
+
+for times in (2, 4, 7, 8, 9, 16):
+    try_selection(np.broadcast_to(np.int8(1), 2**61), times)
+    try_selection(torch.ones(1, dtype=torch.int8).expand(2**61), times)
+    try_selection(np.broadcast_to(1.0, (2**48, 2**11)), times)
+try_selection(torch.empty((2**62, 0), dtype=torch.int8), 4)
+"""
+
+
+def test_selections_larger_than_memory() -> None:
+    assert run_python(LARGER_THAN_MEMORY).split() == ["refused"] * 19
+
+
+def test_values_and_offsets_cannot_be_exchanged() -> None:
+    ragged = RaggedArray(values(), offsets())
+    for name in ("values", "offsets"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(ragged, name, np.arange(3))
+
+
+@pytest.mark.parametrize("index", ["abc", 1.5, None, (1, 2), range(2), {1}, b"a"])
+def test_what_is_no_index(index: Any) -> None:
+    expected = "expected an integer, a slice, or a list, an ndarray or a tensor of integers or bool"
+    with pytest.raises(TypeError, match=f"^RaggedArray: {expected}s, got {type(index).__name__}$"):
+        RaggedArray(values(), offsets())[index]
 
 
 @pytest.mark.parametrize("kind", KINDS)

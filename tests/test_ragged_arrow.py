@@ -29,6 +29,9 @@ KINDS: dict[str, Callable[[], Any]] = {
     "slice of values": lambda: pa.ListArray.from_arrays(
         pa.array([0, 2, 2, 5, 6], pa.int32()), pa.array([0, 1, 2, 3, 4, 5, 6, 7], pa.int32())[1:]
     ),
+    "slice beside nulls": lambda: pa.array([[9, None], *LISTS, None, [None]], pa.list_(pa.int32()))[
+        1:5
+    ],
     "one chunk": lambda: pa.chunked_array([pa.array(LISTS, pa.list_(pa.int32()))]),
     "column": lambda: pa.table({"x": pa.array(LISTS, pa.list_(pa.int32()))})["x"],
 }
@@ -116,14 +119,21 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "chunks": (
         lambda: pa.chunked_array([LISTS, LISTS]),
         ValueError,
-        r"expected one chunk, got 2; .*combine_chunks\(\)",
+        r"expected at most one chunk, got 2; .*combine_chunks\(\)",
     ),
-    "no chunks": (
-        lambda: pa.chunked_array([], pa.list_(pa.int8())),
+    "nulls in a slice": (
+        lambda: pa.array([[1], [None, 2], [None]])[:2],
         ValueError,
-        "expected one chunk, got 0",
+        "1 values are null",
     ),
 }
+
+
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list])
+def test_no_chunks(make: Callable[[Any], Any]) -> None:
+    ragged = RaggedArray.from_arrow(pa.chunked_array([], make(pa.int8())))
+    assert len(ragged) == 0
+    assert ragged.dtype == np.int8
 
 
 @pytest.mark.parametrize("kind", REFUSED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
 import subprocess
 import sys
@@ -33,7 +35,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("kind", [str, Path, lambda path: f"{path}/"])
+@pytest.mark.parametrize("kind", [str, Path, lambda path: f"{path}/", os.fsencode])
 def test_what_is_saved_opens_again(kind: Callable[[Path], Any], tmp_path: Path) -> None:
     path = kind(tmp_path / "ragged")
     example().save(path)
@@ -142,6 +144,26 @@ def test_overwriting_what_is_open(tmp_path: Path) -> None:
     assert_same(list(ragged), list(example()))
 
 
+def test_a_pickle_does_not_lead_to_what_came_later(tmp_path: Path) -> None:
+    path = tmp_path / "ragged"
+    example().save(path)
+    ragged = RaggedArray.open(path)
+    data = pickle.dumps(ragged)
+    later = RaggedArray(example().values + 1, ENDS)
+    time.sleep(0.02)  # some file systems' clocks tick as slowly as that
+    later.save(path, overwrite=True)
+    with pytest.raises(
+        OSError, match=r"ragged/values\.npy: the file was replaced or changed after"
+    ):
+        pickle.loads(data)
+    with pytest.raises(
+        OSError, match=r"ragged/values\.npy: the file was replaced after it was ope"
+    ):
+        pickle.dumps(ragged)
+    assert_same(list(ragged), list(example()))
+    assert_same(list(pickle.loads(pickle.dumps(RaggedArray.open(path)))), list(later))
+
+
 def test_only_what_save_wrote_is_overwritten(tmp_path: Path) -> None:
     folder, file = tmp_path / "folder", tmp_path / "file"
     folder.mkdir()
@@ -164,8 +186,9 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"RaggedArray\.save: .*nowhere/ragged'$") as caught:
         example().save(tmp_path / "nowhere" / "ragged")
+    assert caught.value.filename == str(tmp_path / "nowhere" / "ragged")
     with pytest.raises(FileNotFoundError, match=r"nowhere/values\.npy"):
         RaggedArray.open(tmp_path / "nowhere")
 

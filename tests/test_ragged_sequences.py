@@ -51,7 +51,9 @@ TAKEN: dict[str, tuple[Any, Any, list[list[Any]]]] = {
     "empty lists among pairs": ([[], [[1, 2]], []], INT, [[], [[1, 2]], []]),
     "tuples and ranges": ([(1, 2), range(3)], INT, [[1, 2], [0, 1, 2]]),
     "lists of NumPy's numbers": ([[np.uint8(3)]], np.dtype(np.uint8), [[3]]),
-    "large ints": ([[2**63]], np.dtype(np.uint64), [[2**63]]),
+    "large ints": ([[2**63 - 1]], INT, [[2**63 - 1]]),
+    "NumPy's large ints": ([[np.uint64(2**63)]], np.dtype(np.uint64), [[2**63]]),
+    "large floats": ([[2.0**63, 1, float("inf")]], FLOAT, [[2.0**63, 1, float("inf")]]),
     "array.array": ([array.array("h", [1, 2])], np.dtype(np.int16), [[1, 2]]),
     "bytearray": ([memoryview(b"ab"), bytearray(b"c")], np.dtype(np.uint8), [[97, 98], [99]]),
     "float64 arrays": ([np.array([0.5])], np.dtype(np.float64), [[0.5]]),
@@ -87,6 +89,11 @@ def test_tensors_stay_tensors(dtype: torch.dtype) -> None:
         ([1, 2], np.uint16, np.array([1, 2], np.uint16)),
         ([0, 65535], torch.uint16, np.array([0, 65535], np.uint16)),
         ([0.1], "float64", np.array([0.1])),
+        ([2**63], np.uint64, np.array([2**63], np.uint64)),
+        ([1e300], np.float64, np.array([1e300])),
+        ([1e300, -1e300j], "c16", np.array([1e300, -1e300j])),
+        (np.array([np.inf, np.nan, -np.inf]), "f2", np.array([np.inf, np.nan, -np.inf], "f2")),
+        ([65504], np.float16, np.array([65504], np.float16)),
         ([1], "f2", np.array([1], np.float16)),
         ([True], np.int8, np.array([1], np.int8)),
         ([-1.5], np.complex128, np.array([-1.5 + 0j])),
@@ -148,6 +155,30 @@ REFUSED: tuple[tuple[Any, Any, type[Exception], str], ...] = (
     ([["1"]], np.float32, TypeError, "0: can't cast <U1 to float32"),
     ([[0], [1, 65536]], np.uint16, ValueError, "1: 65536 does not fit in uint16"),
     ([[[1, -1]]], np.uint64, ValueError, "0: -1 does not fit in uint64"),
+    ([[2**63]], None, ValueError, "0: expected integers of 64 bits, got 9223372036854775808; name"),
+    (
+        [[[-1], [2**63]]],
+        None,
+        ValueError,
+        "0: expected integers of 64 bits, got 922337203685477580",
+    ),
+    ([[1], [1e300]], None, ValueError, r"1: 1e\+300 does not fit in float32; .*wider.*dtype="),
+    ([[1, 1e300j]], None, ValueError, r"0: 1e\+300j does not fit in complex64"),
+    ([[0.5, 7e4]], "f2", ValueError, r"0: 70000\.0 does not fit in float16"),
+    ([np.array([1, -70000])], "f2", ValueError, "0: -70000 does not fit in float16"),
+    (
+        [torch.tensor([1e300], dtype=torch.float64)],
+        "f4",
+        ValueError,
+        r"0: 1e\+300 does not fit in float32",
+    ),
+    (
+        [torch.ones(1, dtype=torch.cfloat).conj().imag],
+        None,
+        TypeError,
+        r"0: .*lazily negated; .*g\(",
+    ),
+    ([torch.ones(1, dtype=torch.cfloat).conj()], None, TypeError, r"0: .*lazily conjugated; .*j\("),
     ([[2**63]], np.int64, ValueError, "0: 9223372036854775808 does not fit in int64"),
     ([np.array([300])], np.int8, ValueError, "0: 300 does not fit in int8"),
 )
@@ -208,3 +239,25 @@ def test_messages_are_about_the_sequence_that_differs() -> None:
     sequences = [np.zeros(2, np.int8)] * 12_345 + [np.zeros(2, np.int16)]
     with pytest.raises(TypeError, match=re.escape("sequence 12345: expected int8")):
         RaggedArray.from_sequences(iter(sequences))
+
+
+CUT_SEQUENCES = """
+import os, sys
+import numpy as np
+from pinfeed.ragged_array import RaggedArray
+
+path = f"{sys.argv[1]}/rows.npy"
+np.save(path, np.ones((5000, 4)))
+rows = np.load(path, mmap_mode="r")
+os.truncate(path, 200)
+for sequences in ([rows], [rows[5:10]], rows, [[rows[5], rows[6]]], [np.ones((1, 4)), rows[::-1]]):
+    try:
+        RaggedArray.from_sequences(sequences)
+    except OSError as error:
+        assert f"{path}: the file was cut short: it has 200 bytes" in str(error), error
+        print("refused")
+"""
+
+
+def test_sequences_in_a_file_that_was_cut(tmp_path: Path) -> None:
+    assert run_python(CUT_SEQUENCES, str(tmp_path)).split() == ["refused"] * 5

@@ -65,7 +65,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         """One sample; of a list or an array of indices the `Rows`, as torch's bulk loading asks."""
         if isinstance(index, list | np.ndarray):
             return self.__getitems__(index)
-        position = operator.index(index)  # type: ignore[arg-type]
+        try:
+            position = operator.index(index)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise TypeError(self._wrong_index(index)) from error
         if not -self._length <= position < self._length:
             raise IndexError(
                 f"ArrayDataset: index {position} is out of range for {self._length} samples"
@@ -78,6 +81,16 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         if isinstance(self._sources, Source) and isinstance(self._sources.dtype, torch.dtype):
             return _TupleRows(rows)  # type: ignore[return-value] # a virtual subclass
         return rows
+
+    def _wrong_index(self, index: Any) -> str:
+        expected = "ArrayDataset: expected an integer, or a list or an ndarray of integers"
+        if not isinstance(index, slice):
+            return f"{expected}, got {type(index).__name__}"
+        numbers = range(*index.indices(self._length))
+        return (
+            f"{expected}, got a slice; take torch.utils.data.Subset(dataset, {numbers}), "
+            f"or the samples as one batch: dataset.__getitems__({numbers})"
+        )
 
     def __repr__(self) -> str:
         return f"ArrayDataset({self._length} samples: {_sample_text(self._sources)})"

@@ -48,13 +48,13 @@ def plan_epoch(
     if bucket_batches > 1:
         samples = count if batch_size is None else batch_size
         if max_tokens is not None:
-            samples = min(samples, max_tokens * count // int(sizes.sum()))
+            samples = min(samples, max_tokens * count // _sum(sizes))
         bucket = samples * bucket_batches * world_size
         most = max(count // 4, samples) if shuffle else count
-        order = order[_bucket_order(lengths[order], min(bucket, most))]
+        order = order[_bucket_order(lengths[order], min(bucket, most, count))]
     if max_tokens is None:
         assert batch_size is not None
-        cuts = np.append(np.arange(0, count, batch_size), count)
+        cuts = np.append(np.arange(0, count, min(batch_size, count)), count)
         is_full = count % batch_size == 0
     else:
         cuts, is_full = _cut(sizes[order], batch_size or count, max_tokens)
@@ -70,6 +70,11 @@ def plan_epoch(
 def _permutation(count: int, bits: np.random.PCG64) -> npt.NDArray[np.int64]:
     # NumPy guarantees the raw stream for all time, but not what Generator.permutation makes of it.
     return np.argsort(bits.random_raw(count), kind="stable")
+
+
+def _sum(sizes: npt.NDArray[np.int64]) -> int:
+    # Of both halves, because the sum of a few large sizes is beyond 64 bits.
+    return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())
 
 
 def _bucket_order(lengths: npt.NDArray[np.int64], bucket: int) -> npt.NDArray[np.int64]:

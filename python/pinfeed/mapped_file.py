@@ -11,7 +11,12 @@ import numpy.typing as npt
 
 
 class MappedFile:
-    """The part of a file that an array looks at; pickles as where it is, not as its bytes."""
+    """The part of a file that an array looks at; pickles as where it is, not as its bytes.
+
+    A pickle is refused where its path leads to another file. For a read-only map that is told by
+    the file's size and time of change; to the file of a writable one, its own process may write
+    meanwhile, so there it is the inode.
+    """
 
     def __init__(
         self, path: str, mode: str, offset: int, array: npt.NDArray[Any], mapping: Any
@@ -22,27 +27,20 @@ class MappedFile:
         self.array = array
         self._mapping = mapping
         self._end = offset + _bytes_after(array)
+        self._inode = _inode(path)
 
     @classmethod
     def under(cls, array: npt.NDArray[Any]) -> MappedFile | None:
         """The file that ``array`` lies in, or None if it lies in memory."""
-        owner: Any = array
-        while isinstance(owner, np.ndarray):
-            # NumPy's own name for the mmap object, which knows the file's size.
-            if isinstance(owner, np.memmap) and getattr(owner, "_mmap", None) is not None:
-                break
-            owner = owner.base
-        else:
-            return None
-        if owner.filename is None:
+        owner = _memmap_under(array)
+        if owner is None or owner.filename is None:
             return None
         # A view of a memmap inherits its `offset` unchanged, so the position in the file comes from
-        # the addresses. The mapping begins at a multiple of the granularity.
-        mapping_start = owner.offset - owner.offset % ALLOCATIONGRANULARITY
-        mapping: Any = getattr(owner, "_mmap", None)
-        mapping_address = np.frombuffer(mapping, np.uint8, 1).ctypes.data
-        offset = mapping_start + array.ctypes.data - mapping_address
-        return cls(os.fspath(owner.filename), owner.mode, offset, np.asarray(array), mapping)
+        # the addresses.
+        mapping_address = np.frombuffer(owner._mmap, np.uint8, 1).ctypes.data
+        offset = _mapping_start(owner) + array.ctypes.data - mapping_address
+        path = os.fsdecode(owner.filename)
+        return cls(path, owner.mode, offset, np.asarray(array), owner._mmap)
 
     @property
     def can_reopen(self) -> bool:
@@ -55,20 +53,67 @@ class MappedFile:
 
     def __getstate__(self) -> tuple[Any, ...]:
         array = self.array
+        file = os.stat(self.path)
+        if file.st_ino != self._inode:
+            raise OSError(
+                f"{self.path}: the file was replaced after it was opened; open it again to pickle it"
+            )
         mode = self.mode if array.flags.writeable else "r"
-        return (self.path, mode, self.offset, array.dtype, array.shape, array.strides)
+        marks = _marks(file, self.mode != "r")
+        return (self.path, mode, self.offset, array.dtype, array.shape, array.strides, marks)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        path, mode, offset, dtype, shape, strides = state
+        path, mode, offset, dtype, shape, strides, marks = state
         first = offset - _bytes_before(shape, strides)
         end = offset + _bytes_after_first(shape, strides, dtype.itemsize)
-        _require_size(path, os.path.getsize(path), end)
+        file = os.stat(path)
+        _require_size(path, file.st_size, end)
+        if _marks(file, "st_ino" in marks) != marks:
+            raise OSError(
+                f"{path}: the file was replaced or changed after the array in it was pickled; "
+                "make the array anew from the file, and pickle that"
+            )
         # "w+" would empty the file.
         mapped = np.memmap(
             path, np.uint8, "r" if mode == "r" else "r+", offset=first, shape=(end - first,)
         )
         array = np.ndarray(shape, dtype, mapped, offset - first, strides)
         self.__init__(path, mode, offset, array, mapped._mmap)  # type: ignore[misc, attr-defined]
+
+
+def require_whole_file(array: npt.NDArray[Any]) -> None:
+    """Raises OSError if ``array`` is mapped from a file that was cut short (SIGBUS, if read)."""
+    owner = _memmap_under(array)
+    if owner is not None:
+        end = _mapping_start(owner) + len(owner._mmap)
+        _require_size(owner.filename, owner._mmap.size(), end)
+
+
+def _memmap_under(array: npt.NDArray[Any]) -> Any:
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        # NumPy's own name for the mmap object, which knows the file's size.
+        if isinstance(owner, np.memmap) and getattr(owner, "_mmap", None) is not None:
+            return owner
+        owner = owner.base
+    return None
+
+
+def _mapping_start(owner: Any) -> int:
+    # The mapping begins at a multiple of the granularity, at or before its array.
+    return int(owner.offset - owner.offset % ALLOCATIONGRANULARITY)
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except OSError:  # deleted already, which only matters to a pickle
+        return None
+
+
+def _marks(file: os.stat_result, is_written: bool) -> dict[str, int]:
+    names = ("st_ino",) if is_written else ("st_size", "st_mtime_ns")
+    return {name: getattr(file, name) for name in names}
 
 
 def _require_size(path: Any, size: int, end: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Iterable
@@ -12,12 +13,14 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
+from pinfeed.mapped_file import require_whole_file
 from pinfeed.ragged_arrow import arrow_parts
 from pinfeed.ragged_builder import RaggedBuilder
 from pinfeed.ragged_files import open_ragged, save_ragged
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources import ArraySource, Source
 
+_MOST_BYTES = 1 << 62  # far beyond what any machine can address; no sum below it wraps
 _CHUNK_OFFSETS = 1 << 20  # that are looked at in one go
 _CHUNK_ROWS = 1 << 16  # that are copied in one go, unless a sequence is longer
 
@@ -43,10 +46,6 @@ class RaggedArray(Source):
       are a RaggedArray of copies; so is ``ragged[mask]`` with an ndarray or a tensor of bools, one
       for each sequence.
 
-    Attributes:
-        values: ndarray (a memmap as a plain view of itself) or tensor.
-        offsets: ndarray.
-
     Raises:
         TypeError: Values or offsets are no such arrays, or have no such dtype.
         ValueError: A shape does not fit; an offset is less than the one before it, or lies outside
@@ -60,7 +59,7 @@ class RaggedArray(Source):
         RaggedArray(2 sequences of int64 (*,), 6 values)
     """
 
-    __slots__ = ("_offsets", "_values", "offsets", "values")
+    __slots__ = ("_ends", "_offsets", "_values")
 
     def __init__(self, values: Any, offsets: Any) -> None:
         self._set_sources(
@@ -87,7 +86,7 @@ class RaggedArray(Source):
         Raises:
             TypeError: A sequence holds no numbers, its dtype differs, or the cast to ``dtype``
                 would lose fractions or imaginary parts.
-            ValueError: A shape differs; an integer does not fit in ``dtype``; no sequence and no
+            ValueError: A shape differs; a number does not fit in the dtype; no sequence and no
                 ``dtype`` says what the values are.
 
         Example:
@@ -105,11 +104,12 @@ class RaggedArray(Source):
         """Looks at the memory of a pyarrow array of lists of numbers, without a copy.
 
         Args:
-            array: ListArray or LargeListArray, also a slice of one, or a ChunkedArray of one chunk.
+            array: ListArray or LargeListArray, also a slice of one, or a ChunkedArray of at most
+                one chunk.
 
         Raises:
             TypeError: ``array`` is something else, or its lists hold no numbers.
-            ValueError: A list or a value is null, or the chunks are not one.
+            ValueError: A list or a value is null, or the chunks are several.
 
         Example:
             >>> import pyarrow
@@ -132,7 +132,7 @@ class RaggedArray(Source):
             OSError: A file can't be read.
             ValueError: A file is damaged; the message names it, and the first bad offset.
         """
-        path = os.fspath(path)
+        path = os.fsdecode(path)
         self = cls.__new__(cls)
         try:
             self._set_sources(*open_ragged(path, "RaggedArray.open"))
@@ -144,7 +144,9 @@ class RaggedArray(Source):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes the sequences into a new directory: ``values.npy`` and ``offsets.npy``.
 
-        The directory appears under its name when it is complete and on the disk, never before. Only
+        The directory appears under its name when it is complete and on the disk, never before. With
+        ``overwrite`` there are two renames: a process that is killed just between them leaves the
+        old and the new directory under hidden names (``.name.*``) and nothing under this one. Only
         values that belong to a sequence are written; the offsets are int64 and begin at 0.
 
         Args:
@@ -153,7 +155,8 @@ class RaggedArray(Source):
 
         Raises:
             FileExistsError: There is something of that name, which is not to be overwritten.
-            OSError: It can't be written; nothing is left behind.
+            OSError: It can't be written; nothing is left behind. Or all is written and in its place,
+                and the system can't say whether its name is on the disk.
             TypeError: NumPy does not have the values' dtype, such as bfloat16.
 
         Example:
@@ -165,10 +168,10 @@ class RaggedArray(Source):
             RaggedArray(2 sequences of int64 (*,), 3 values)
         """
         self._validate()
-        save_ragged(os.fspath(path), self.values, self.offsets, overwrite, "RaggedArray.save")
+        save_ragged(os.fsdecode(path), self.values, self.offsets, overwrite, "RaggedArray.save")
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self._ends) - 1
 
     @overload
     def __getitem__(self, index: int) -> Any: ...
@@ -179,16 +182,34 @@ class RaggedArray(Source):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self._slice(index)
+        if isinstance(index, np.ndarray):
+            require_whole_file(index)
         if isinstance(index, list) or (
             isinstance(index, np.ndarray | torch.Tensor) and index.ndim > 0
         ):
             return self._select(self._positions(index))
-        position = operator.index(index)
+        try:
+            position = operator.index(index)
+        except TypeError as error:
+            raise TypeError(
+                "RaggedArray: expected an integer, a slice, or a list, an ndarray or a tensor of "
+                f"integers or bools, got {type(index).__name__}"
+            ) from error
         if not -len(self) <= position < len(self):
             raise IndexError(
                 f"RaggedArray: index {position} is out of range for {len(self)} sequences"
             )
         return self._view(position % len(self))
+
+    @property
+    def values(self) -> Any:
+        """All sequences, joined: ndarray (a memmap as a plain view of itself) or tensor."""
+        return self._values.array
+
+    @property
+    def offsets(self) -> npt.NDArray[Any]:
+        """Where each sequence begins, and the end of the last: ndarray."""
+        return self._ends
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -216,12 +237,13 @@ class RaggedArray(Source):
 
     def __getstate__(self) -> Any:
         values, offsets = self._values, self._offsets
-        first, last = self.offsets[0], self.offsets[-1]
-        in_memory = isinstance(self.values, np.ndarray) and values.path is None
-        if in_memory and last - first < len(self.values):
-            # As NumPy's slices do: without what the slice leaves out.
-            values = ArraySource(self.values[first:last], "RaggedArray: values")
-            offsets = ArraySource(self.offsets - first, "RaggedArray: offsets")
+        if isinstance(self.values, np.ndarray) and values.path is None:
+            offsets.check()
+            first, last = self.offsets[0], self.offsets[-1]
+            if last - first < len(self.values):
+                # As NumPy's slices do: without what the slice leaves out.
+                values = ArraySource(self.values[first:last], "RaggedArray: values")
+                offsets = ArraySource(self.offsets - first, "RaggedArray: offsets")
         return values, offsets
 
     def __setstate__(self, state: Any) -> None:
@@ -230,8 +252,7 @@ class RaggedArray(Source):
     def _set_sources(self, values: ArraySource, offsets: ArraySource) -> None:
         self._values = values
         self._offsets = offsets
-        self.values: Any = values.array
-        self.offsets: npt.NDArray[Any] = np.asarray(offsets.array)
+        self._ends: npt.NDArray[Any] = np.asarray(offsets.array)
 
     def _validate(self) -> None:
         self.check()
@@ -317,6 +338,11 @@ def _join_parts(
     Returns:
         The copies, of the kind of ``values``, and their offsets.
     """
+    row_bytes = max(1, math.prod(values.shape[1:]) * values.itemsize)
+    if lengths.sum(dtype=np.float64) * row_bytes >= _MOST_BYTES:
+        raise ValueError(
+            f"RaggedArray: the {len(lengths)} selected sequences are larger than memory can be"
+        )
     offsets = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     shape = (int(offsets[-1]), *values.shape[1:])

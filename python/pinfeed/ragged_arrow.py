@@ -12,17 +12,17 @@ def arrow_parts(array: Any, function: str) -> tuple[npt.NDArray[Any], npt.NDArra
     """The values and offsets of a pyarrow array of lists, as views of its memory.
 
     Args:
-        array: ListArray, LargeListArray, or a ChunkedArray of one.
+        array: ListArray, LargeListArray, or a ChunkedArray of one or none.
         function: Who asks, for messages.
     """
     pa = sys.modules.get("pyarrow")  # nobody has such an array without having imported it
     if pa is not None and isinstance(array, pa.ChunkedArray):
-        if array.num_chunks != 1:
+        if array.num_chunks > 1:
             raise ValueError(
-                f"{function}: expected one chunk, got {array.num_chunks}; "
+                f"{function}: expected at most one chunk, got {array.num_chunks}; "
                 "join them with array.combine_chunks(), which copies"
             )
-        array = array.chunk(0)
+        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
     if pa is None or not isinstance(array, pa.Array):
         raise TypeError(
             f"{function}: expected a pyarrow ListArray or LargeListArray, "
@@ -48,10 +48,15 @@ def arrow_parts(array: Any, function: str) -> tuple[npt.NDArray[Any], npt.NDArra
             f"{function}: {array.null_count} of {len(array)} lists are null; leave them out with "
             "array.drop_null(), or make them empty with array.fill_null([])"
         )
-    if array.values.null_count:
+    nulls = array.flatten().null_count  # only these, if the array is a slice of another
+    if nulls:
         raise ValueError(
-            f"{function}: {array.values.null_count} values are null; fill them: "
+            f"{function}: {nulls} values are null; fill them: "
             "type(array).from_arrays(array.offsets, array.values.fill_null(0))"
         )
+    values = array.values
+    if values.null_count:  # outside of the slice; without the bits that say where
+        buffers = [None, values.buffers()[1]]
+        values = pa.Array.from_buffers(kind, len(values), buffers, offset=values.offset)
     offsets = array.offsets.to_numpy(zero_copy_only=True)
-    return array.values.to_numpy(zero_copy_only=True), offsets
+    return values.to_numpy(zero_copy_only=True), offsets

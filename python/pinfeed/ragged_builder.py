@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed.dtypes import dtype_name
+from pinfeed.mapped_file import require_whole_file
 from pinfeed.sources import check_ndarray, check_tensor
 
 # Large memory that grows is remapped, not copied, so all but this much of it is data.
@@ -86,12 +88,13 @@ class RaggedBuilder:
         if isinstance(sequence, torch.Tensor):
             part = self._from_tensor(sequence)
         else:
+            _require_whole_files(sequence)
             try:
                 part = np.asarray(sequence)
             except ValueError as error:  # lists of different lengths in it
                 raise ValueError(f"{self._name()}: {error}") from error
             if self._asked is None and isinstance(sequence, list | tuple):
-                part = part.astype(_LIST_DTYPES.get(part.dtype, part.dtype), copy=False)
+                part = self._from_list(part, sequence)
         if part.ndim == 0:
             if isinstance(sequence, np.ndarray | torch.Tensor):
                 raise ValueError(f"{self._name()}: expected at least one axis, got a 0-d array")
@@ -100,6 +103,19 @@ class RaggedBuilder:
                 f"got {type(sequence).__name__}"
             )
         return part
+
+    def _from_list(self, part: npt.NDArray[Any], numbers: Any) -> npt.NDArray[Any]:
+        # Python's ints of 2**63 and more: alone they become uint64, beside others float64.
+        if part.dtype in (np.uint64, np.float64) and (part >= 2**63).any():
+            large = next((x for x in _leaves(numbers) if type(x) is int and x >= 2**63), None)
+            if large is not None:
+                raise ValueError(
+                    f"{self._name()}: expected integers of 64 bits, got {large}; "
+                    "name the dtype of all with dtype="
+                )
+        if part.dtype not in _LIST_DTYPES:
+            return part
+        return self._checked_cast(part, _LIST_DTYPES[part.dtype])
 
     def _from_tensor(self, tensor: torch.Tensor) -> npt.NDArray[Any]:
         if tensor.requires_grad:
@@ -123,10 +139,24 @@ class RaggedBuilder:
             )
         if _RANK.get(part.dtype.kind, len(_RANK)) > _RANK[dtype.kind]:
             raise TypeError(f"{self._name()}: can't cast {part.dtype} to {dtype}")
-        cast = part.astype(dtype)
-        if dtype.kind in "iu" and not np.array_equal(cast, part):
-            wrong = part[cast != part].ravel()[0]
-            raise ValueError(f"{self._name()}: {wrong} does not fit in {dtype}")
+        return self._checked_cast(part, dtype)
+
+    def _checked_cast(self, part: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        with np.errstate(over="ignore"):  # an error of our own says which number it is
+            cast = part.astype(dtype)
+        if dtype.kind in "iu":
+            wrong = cast != part
+        elif dtype.kind in "fc":
+            wrong = ~np.isfinite(cast)
+            if wrong.any():
+                wrong &= np.isfinite(part)
+        else:
+            return cast
+        if wrong.any():
+            raise ValueError(
+                f"{self._name()}: {part[wrong][0]} does not fit in {dtype}; "
+                "name a wider one with dtype="
+            )
         return cast
 
 
@@ -139,6 +169,24 @@ def _numpy_dtype(dtype: Any, function: str) -> np.dtype[Any]:
     if result.kind not in _RANK:
         raise TypeError(f"{function}: dtype must be NumPy's, of numbers or bool, got {name}")
     return result
+
+
+def _require_whole_files(sequence: Any) -> None:
+    if isinstance(sequence, np.ndarray):
+        require_whole_file(sequence)
+    elif isinstance(sequence, list | tuple) and isinstance(
+        next(iter(sequence), None), np.ndarray | list | tuple
+    ):  # beside a number are numbers only
+        for item in sequence:
+            _require_whole_files(item)
+
+
+def _leaves(numbers: Any) -> Iterator[Any]:
+    if isinstance(numbers, list | tuple):
+        for item in numbers:
+            yield from _leaves(item)
+    else:
+        yield numbers
 
 
 def _resize(values: npt.NDArray[Any], length: int) -> None:

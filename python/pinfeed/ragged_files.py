@@ -31,6 +31,7 @@ def save_ragged(
         overwrite: Whether to replace what an earlier call wrote.
         function: Who asks, for messages.
     """
+    given = path
     first, last = int(offsets[0]), int(offsets[-1])
     used = _as_ndarray(values, function)[first:last]
     path = os.path.realpath(path)  # of a link, what it points to
@@ -38,17 +39,20 @@ def save_ragged(
         _require_replaceable(path, overwrite, function)
     parent, base = os.path.split(path)
     draft = os.path.join(parent, f".{base}.{os.urandom(4).hex()}")
-    os.mkdir(draft)
+    try:
+        os.mkdir(draft)
+    except OSError as error:  # which names the draft
+        raise OSError(error.errno, f"{function}: {error.strerror}", given) from error
     try:
         _write_npy(os.path.join(draft, _VALUES), used.dtype, used.shape, _chunks(used))
         from_zero = (chunk.astype(np.int64) - first for chunk in _chunks(offsets))
         _write_npy(os.path.join(draft, _OFFSETS), np.dtype(np.int64), offsets.shape, from_zero)
         _sync_directory(draft)
         _put_in_place(draft, path, overwrite)
-        _sync_directory(parent)
     except BaseException:
         _remove(draft)
         raise
+    _sync_directory(parent)
 
 
 def open_ragged(path: str, function: str) -> tuple[ArraySource, ArraySource]:

@@ -68,7 +68,7 @@ class ArraySource(Source):
     @classmethod
     def open(cls, path: str | os.PathLike[str], name: str) -> ArraySource:
         """The array of a .npy file, as a read-only memmap; nothing is unpickled."""
-        path = os.fspath(path)
+        path = os.fsdecode(path)
         return cls(_open_npy(path, name), f"{name}: {path}")
 
     def __len__(self) -> int:
@@ -98,9 +98,10 @@ class ArraySource(Source):
         return f"{str(self.dtype).removeprefix('torch.')} {tuple(self.array.shape[1:])}"
 
     def __getstate__(self) -> Any:
-        if self._file is None or not self._file.can_reopen:
-            return self.array
-        return self._file
+        if self._file is not None and self._file.can_reopen:
+            return self._file
+        self.check()  # the array is about to be read
+        return self.array
 
     def __setstate__(self, state: Any) -> None:
         if isinstance(state, MappedFile):
@@ -118,8 +119,20 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
             f"{name}: expected a tensor on the CPU, got one on {tensor.device}; "
             "move it with .cpu() first"
         )
-    if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
-        raise TypeError(f"{name}: expected a dense tensor, got {tensor.layout}")
+    if tensor.layout != torch.strided:
+        raise TypeError(
+            f"{name}: expected a dense tensor, got {tensor.layout}; "
+            "convert it with .to_dense() first"
+        )
+    for lazily, is_lazy, resolve in (
+        ("conjugated", tensor.is_conj(), "resolve_conj"),
+        ("negated", tensor.is_neg(), "resolve_neg"),
+    ):
+        if is_lazy:
+            raise TypeError(
+                f"{name}: expected a tensor whose memory holds its values, got one that is lazily "
+                f"{lazily}; call .{resolve}() first"
+            )
 
 
 def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
