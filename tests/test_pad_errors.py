@@ -1,5 +1,6 @@
 """Bad input to padding: the right exception, a message that says what, and not one byte written."""
 
+import math
 import re
 
 import numpy as np
@@ -262,3 +263,14 @@ def test_integers_of_lists_that_float16_has_not():
     ]
     with pytest.raises(ValueError, match="expected integers that float16 can hold, got 1 to 65520"):
         pinfeed.pad([[1, 65520]], dtype="float16")
+
+
+@pytest.mark.parametrize("dtype", [None, "float32", "float16", "bfloat16", "complex64"])
+def test_floats_of_lists_that_would_become_infinite(dtype):
+    with pytest.raises(
+        ValueError, match=r"sample 1: expected numbers that \w+ can hold, got 1e\+300"
+    ):
+        pinfeed.pad([[1.5], [math.inf, -1e300]], dtype=dtype)
+    assert pinfeed.pad([[math.inf, math.nan]], dtype=dtype, lengths=False).shape == (1, 2)
+    wide = pinfeed.pad([[1.5], [1e300]], dtype="float64", lengths=False)
+    assert wide.tolist() == [[1.5], [1e300]]

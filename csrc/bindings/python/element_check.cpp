@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <string_view>
 
 #include "bindings/python/scalar_types.h"
@@ -20,20 +19,11 @@ bool is_integer(DType dtype) {
          dtype.code == TypeCode::boolean;
 }
 
-// From here on a number rounds to infinity.
-double limit_of(DType dtype) {
-  const int bits = dtype.code == TypeCode::complex ? dtype.bits / 2 : dtype.bits;
-  if (dtype.code == TypeCode::bfloat) return 0x1.ffp127;
-  if (bits == 16) return 65520;
-  if (bits == 32) return 0x1.ffffffp127;
-  return std::numeric_limits<double>::infinity();
-}
-
 // Elements of one dtype on their way to another.
 class Elements {
  public:
   Elements(DType from, DType to, const std::string& subject)
-      : from_(from), to_(to), limit_(limit_of(to)), subject_(subject) {
+      : from_(from), to_(to), limit_(overflow_limit(to)), subject_(subject) {
     const bool is_complex = from.code == TypeCode::complex;
     parts_ = is_complex ? 2 : 1;
     widen_ = find_types(from, is_complex ? "complex128" : "float64", subject).cast();

@@ -1,6 +1,7 @@
 #include "bindings/python/number_lists.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <string>
 
@@ -146,6 +147,9 @@ Numbers NumberLists::read(py::handle list, const Subject& subject) {
           }
         }
         items[i].real = number.real;
+        if (std::isfinite(number.real)) {
+          numbers.largest_real = std::max(numbers.largest_real, std::fabs(number.real));
+        }
         continue;
       }
       bools += number.kind == Number::Kind::boolean;

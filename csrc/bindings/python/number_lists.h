@@ -19,6 +19,7 @@ struct Numbers {
   // Of the integers in it.
   std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
   std::int64_t largest = std::numeric_limits<std::int64_t>::min();
+  double largest_real = 0;  // of the magnitudes of its finite floats
 };
 
 // Room for the numbers of a batch's lists, which come one after the other.

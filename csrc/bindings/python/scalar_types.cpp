@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "dispatch/dispatch.h"
 
@@ -61,6 +62,14 @@ void require_numpy_has(DType dtype, const std::string& function) {
   if (dtype != kBfloat16) return;
   throw py::type_error(function +
                        ": NumPy has no bfloat16; pass tensors, or ask for float16 or float32");
+}
+
+double overflow_limit(DType dtype) {
+  const int bits = dtype.code == TypeCode::complex ? dtype.bits / 2 : dtype.bits;
+  if (dtype.code == TypeCode::bfloat) return 0x1.ffp127;
+  if (bits == 16) return 65520;
+  if (bits == 32) return 0x1.ffffffp127;
+  return std::numeric_limits<double>::infinity();
 }
 
 }  // namespace pinfeed::bindings

@@ -29,6 +29,9 @@ inline Types find_types(DType from, const std::string& to, const std::string& su
 // Throws TypeError, in the name of `function`, for a dtype that no cast knows.
 DType dtype_named(const std::string& dtype, const std::string& function);
 
+// From here on a number rounds to infinity in a floating or complex dtype.
+double overflow_limit(DType dtype);
+
 // Throws TypeError, in the name of `function`, for the one dtype that NumPy lacks.
 void require_numpy_has(DType dtype, const std::string& function);
 

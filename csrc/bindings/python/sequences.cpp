@@ -219,7 +219,8 @@ void Sequences::add(const Numbers& numbers, std::size_t position) {
   shapes_.push_back(numbers.count);
   strides_.push_back(static_cast<std::int64_t>(numbers.dtype.item_size()));
   contents_.push_back({numbers.dtype, numbers.dtype == kFloat64 ? kFloat32 : numbers.dtype,
-                       numbers.smallest, numbers.largest, numbers.count == 0});
+                       numbers.smallest, numbers.largest, numbers.count == 0,
+                       numbers.largest_real});
 }
 
 DType Sequences::common_dtype(DType if_all_are_empty_lists) const {
@@ -259,6 +260,12 @@ std::vector<kernels::Cast> Sequences::casts_to(DType dtype) const {
                             ": expected integers that " + wanted + " can hold, got " +
                             std::to_string(given.smallest) + " to " +
                             std::to_string(given.largest));
+    }
+    if (given.largest_real >= overflow_limit(dtype)) {
+      throw py::value_error(Subject{name_, static_cast<std::int64_t>(i)}.text() +
+                            ": expected numbers that " + wanted + " can hold, got " +
+                            std::string(py::repr(py::float_(given.largest_real))) +
+                            "; a dtype for the batch may be wider");
     }
     casts[i] = cast;
   }

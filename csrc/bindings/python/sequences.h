@@ -42,7 +42,7 @@ class Sequences {
   DType common_dtype(DType if_all_are_empty_lists) const;
 
   // The cast that each sample needs, null for none. Throws TypeError if there is none to `dtype`,
-  // ValueError for an integer in a list that `dtype` can't hold.
+  // ValueError for a number in a list that `dtype` can't hold.
   std::vector<kernels::Cast> casts_to(DType dtype) const;
 
   // Cuts an axis of one sample to `items` items: the first ones, or the last.
@@ -64,6 +64,7 @@ class Sequences {
     std::int64_t smallest = 0;  // of the integers of a list
     std::int64_t largest = 0;
     bool empty_list = false;
+    double largest_real = 0;  // of the floats of a list
   };
   const Content& content(std::size_t sample) const {
     return contents_[contents_.size() == 1 ? 0 : sample];
