@@ -21,7 +21,7 @@ SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint sanitize neon wheel clean
+.PHONY: help demo test bench docs lint sanitize neon wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,10 @@ test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the exa
 
 bench: $(VENV)/.installed $(VENV)/.bench ## Measure pinfeed beside what else one would use
 	$(VENV_PYTHON) -m bench $(ARGS)
+
+# The variable silences an advertisement; --quiet would silence what --strict counts.
+docs: $(VENV)/.docs ## Build the documentation into site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
 lint: $(VENV)/.installed $(VENV)/.dev ## Check style, types, and the native module against its stub
 	$(VENV)/bin/ruff check
@@ -52,7 +56,7 @@ wheel: $(VENV)/.installed $(VENV)/.dev ## Build a portable wheel into dist/ and 
 	tools/wheel.sh $(VENV) $(TORCH)
 
 clean: ## Remove what was built; for a fresh start remove .venv too
-	rm -rf build dist $(VENV)/.installed .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site $(VENV)/.installed .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # A missing tool stops everything with the one line that the script prints.
 require-%:
@@ -77,6 +81,10 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.torch
 	$(PIP_INSTALL) --group dev
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.build
+	$(PIP_INSTALL) --group docs
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/.installed

@@ -80,7 +80,7 @@ def _update_readme(path: Path, facts: Mapping[str, Any], results: Mapping[str, A
         raise SystemExit(f"{path} lacks the marks {BEGIN} and {END}")
     tables = [workload_table(results[name]) for name in README_TABLES if name in results]
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    body = "\n\n".join([f"One run of `make bench` on {facts_line(facts)}.", *tables])
+    body = "\n\n".join([f"Measured by `make bench` on {facts_line(facts)}.", *tables])
     path.write_text(f"{before}{BEGIN}\n{body.strip()}\n{END}{after}")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from bench import (
     arrays,
     dataset_memory,
+    draining,
     fresh,
     gathered,
     images,
@@ -41,8 +42,9 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **jagged.workloads(),
     **mixed_sizes.workloads(),
     **ragged_epoch.workloads(),
+    **draining.workloads(),
 }
-FRESH = {**fresh.WORKLOADS, **dataset_memory.WORKLOADS}
+FRESH = {**fresh.WORKLOADS, **dataset_memory.WORKLOADS, **draining.WORKLOADS}
 NAMES = [*TIMED, *FRESH]
 
 

@@ -1,13 +1,18 @@
-"""The code in README.md and docs/ runs, block after block, as a reader would paste it."""
+"""The code in README.md and docs/ runs, from the top of each page to its end."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from samples import run_python
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+# The first line of pages about libraries that start threads for good: no later test could fork.
+ALONE = "<!-- runs in a process of its own -->\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -21,13 +26,25 @@ def test_page(page, tmp_path, monkeypatch, one_thread):
     assert set(marks) <= {"python", "sh", "text"}
     assert marks.count("python") == len(blocks)
     assert len(re.findall(r"^ *```", text, re.MULTILINE)) == 2 * len(marks)
-    names = {"__name__": "__main__"}
+    code = _code(text, blocks)
+    if text.startswith(ALONE):
+        run_python("import warnings; warnings.simplefilter('error')" + code)
+    else:
+        exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
+
+
+def _code(text, blocks):
+    """The page with all lines empty but those of its code: a traceback names the line of the file."""
+    lines = [""] * text.count("\n")
     for block in blocks:
-        lines_before = text.count("\n", 0, block.start(1))
-        source = "\n" * lines_before + block[1]  # a traceback names the line of the file
-        exec(compile(source, str(page), "exec"), names)
+        start = text.count("\n", 0, block.start(1))
+        code = block[1].splitlines()
+        lines[start : start + len(code)] = code
+    return "\n".join(lines)
 
 
-def test_pages_that_must_have_code():
-    for name in ("README.md", "docs/variable-length.md"):
-        assert BLOCK.search((ROOT / name).read_text(encoding="utf-8"))
+def test_every_page_of_the_guide_has_code():
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if page.name != "api.md" and not text.startswith("--8<--"):
+            assert BLOCK.search(text), page

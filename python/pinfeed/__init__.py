@@ -15,7 +15,10 @@ native pass over memory, in buffers that are allocated once.
 from pinfeed._core import version as __version__
 from pinfeed.collate import Collate
 from pinfeed.dataset import ArrayDataset, Rows
+from pinfeed.device_loader import DeviceLoader
+from pinfeed.draining import to_numpy
 from pinfeed.fields import Field, Image, Jagged, Keep, Pad, Stack
+from pinfeed.from_numpy import from_numpy
 from pinfeed.functions import gather, normalize, pad, permute, unpad
 from pinfeed.jagged import JaggedBatch
 from pinfeed.length_bucket_sampler import LengthBucketSampler
@@ -26,6 +29,7 @@ from pinfeed.runtime import build_config, get_num_threads, set_num_threads, use_
 __all__ = [
     "ArrayDataset",
     "Collate",
+    "DeviceLoader",
     "Field",
     "Image",
     "Jagged",
@@ -39,12 +43,14 @@ __all__ = [
     "Stack",
     "__version__",
     "build_config",
+    "from_numpy",
     "gather",
     "get_num_threads",
     "normalize",
     "pad",
     "permute",
     "set_num_threads",
+    "to_numpy",
     "unpad",
     "use_isa",
 ]

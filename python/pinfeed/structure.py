@@ -62,7 +62,8 @@ def rebuild_mapping(node: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     try:
         if isinstance(node, MutableMapping):
             clone = copy.copy(node)
-            clone.update(items)
+            for key, value in items.items():  # not update(), which transformers' outputs forbid
+                clone[key] = value
             return clone
         return type(node)(items)  # type: ignore[call-arg]
     except TypeError:

@@ -1,0 +1,44 @@
+"""What the plots of the guide have in common: colours, the size of a page, where files go."""
+
+import platform
+from pathlib import Path
+
+import matplotlib as mpl
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pinfeed.bench.facts import machine_facts
+
+ASSETS = Path(__file__).parents[1] / "assets"
+
+PINFEED = "#1f6f8b"
+PEER = "#b4532a"
+OTHER_PEER = "#d9a441"
+LIMIT = "#9aa1a8"
+
+# Text stays text, and the same measurement is the same file.
+mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "pinfeed", "font.size": 10})
+
+
+def new_plot(title: str, height: float = 3.2) -> tuple[Figure, Axes]:
+    """An empty plot of the width of a page."""
+    figure = Figure(figsize=(7.5, height), layout="constrained")
+    axes = figure.subplots()
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def save_plot(figure: Figure, name: str) -> None:
+    """Writes ``docs/assets/name.svg``, with a line about the machine."""
+    facts = machine_facts()
+    machine = (
+        f"{facts['cpu']}, {facts['cpus']} CPUs, Python {platform.python_version()}, "
+        f"torch {torch.__version__}"
+    )
+    figure.supxlabel(machine, fontsize=7, color="0.45", x=0.99, ha="right")
+    path = ASSETS / f"{name}.svg"
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, metadata={"Date": None}, facecolor="white")
+    print(path)

@@ -1,0 +1,242 @@
+"""Batches of any loader, ahead of time and on the device."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from pinfeed.feeding.accelerator import Accelerator
+from pinfeed.feeding.batch_spec import BatchSpec
+from pinfeed.feeding.feed import Feed, register_exit
+from pinfeed.feeding.host_memory import HostMemory
+from pinfeed.feeding.stats import FeedStats, Journal
+from pinfeed.feeding.transfer import (
+    DeviceTransfer,
+    HostTransfer,
+    OrderedTransfer,
+    Transfer,
+)
+
+# Kinds of devices that have one stream.
+_ORDERED = ("mps",)
+
+
+class DeviceLoader:
+    """Runs a loader ahead of the training loop and copies its batches to the device meanwhile.
+
+    Args:
+        loader: Any iterable of batches: a DataLoader, a StatefulDataLoader, a list, a generator.
+        device: Where batches go. None: the accelerator that ``torch.accelerator`` finds when a loop
+            begins, and its current index; without one the CPU.
+        fields: What becomes of leaves of the batch when they are there, in the structure of the
+            batch: an `Image` for uint8 images, which then cross the bus as bytes; a `Pad` for a
+            `JaggedBatch`, whose padding then doesn't. Leaves without a field stay as they are.
+        depth: How many batches may be ready or in the making beyond the one in use; at least 1.
+
+    Iterating starts a background thread, which takes batches from the loader and puts them on the
+    device through pinned memory that it reuses, on a stream of its own. What you get is in order
+    with your current stream. Small tensors of a batch share one copy, and one piece of memory.
+
+    - Batches keep their structure: dicts, tuples, NamedTuples, dataclasses, custom containers.
+      Tensors move; objects with a ``.to`` (PackedSequence, graphs) are asked to; all else stays.
+    - On the CPU nothing is copied: batches are those of the loader, fetched ahead.
+    - An error in the loader is raised as it is, with a note that says in which batch; asking again
+      goes on behind it, if the loader does.
+    - A loop that is left in any way ends the thread, and drops what was fetched ahead: of a
+      generator these batches are gone.
+    - ``len()`` and all attributes are the loader's: ``.sampler``, ``.dataset``, ``set_epoch``.
+    - If the loader has a ``state_dict``, it is asked for it at every batch. The one returned here
+      goes with the last batch that you got, not with those fetched ahead; it is the loader's own.
+
+    What to know of a loader that runs in another thread: it must not write into a batch again that
+    it has returned. It shares the generator of random numbers with your code, so one that draws
+    while it works (a DataLoader without workers, say) needs a generator of its own to be
+    reproducible; what it draws at its start is safe, because the first batch is fetched in your
+    thread. Context variables, grad and inference mode are those of your first ``next``; autocast is
+    off. Iterations over one DeviceLoader take turns at the loader.
+
+    What has been tested where: the CPU's way in full; a device's way against a simulated one, with
+    delayed copies. No GPU has run it yet.
+
+    Raises:
+        TypeError: ``loader`` is no iterable, ``depth`` no integer, ``device`` no device; the fields
+            hold something else than an `Image` or a `Pad`.
+        ValueError: ``depth`` is less than 1. When a loop begins: there is no such device.
+
+    Example:
+        >>> dataset = pinfeed.ArrayDataset((np.zeros((8, 4, 4, 3), np.uint8), np.arange(8)))
+        >>> loader = torch.utils.data.DataLoader(dataset, batch_size=4, collate_fn=pinfeed.Collate())
+        >>> batches = pinfeed.DeviceLoader(loader, device="cpu", fields=(pinfeed.Image(), None))
+        >>> for images, labels in batches:
+        ...     print(images.shape, labels)
+        torch.Size([4, 3, 4, 4]) tensor([0, 1, 2, 3])
+        torch.Size([4, 3, 4, 4]) tensor([4, 5, 6, 7])
+        >>> batches.stats().batches
+        2
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        device: torch.device | str | int | None = None,
+        fields: Any = None,
+        depth: int = 2,
+    ) -> None:
+        if not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
+            raise TypeError(
+                f"DeviceLoader: loader must be an iterable of batches, got {type(loader).__name__}"
+            )
+        self.loader = loader
+        self.device = None if device is None else _checked_device(device)
+        self.fields = fields
+        self.depth = _checked_depth(depth)
+        self._spec = BatchSpec(fields)
+        self._memory = HostMemory()
+        self._journal = Journal()
+        self._lock = threading.Lock()
+        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type] # or its TypeError
+
+    def __iter__(self) -> DeviceIterator:
+        device = _available(self.device)
+        with self._lock:
+            # In this thread, because worker processes and signal handlers want it so; and while no
+            # other iteration is at the loader, because it may reset an iterator that others use.
+            source = iter(self.loader)
+            for feed in list(self._feeds):
+                if feed.source is source:
+                    feed.supersede()
+        if getattr(self.loader, "persistent_workers", False):
+            register_exit()  # again, so that it comes before what torch has just registered
+        self._journal = Journal()
+        feed = Feed(
+            source,
+            self._lock,
+            self._transfer(device),
+            getattr(self.loader, "state_dict", None),
+            self.depth,
+            self._journal,
+        )
+        self._feeds.add(feed)
+        return DeviceIterator(feed)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader" or name.startswith("__"):  # not there yet, while it is unpickled
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        attribute = getattr(self.loader, name)
+        return {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}.get(
+            name, attribute
+        )
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.loader, self.device, self.fields, self.depth)
+
+    def __repr__(self) -> str:
+        return (
+            f"DeviceLoader({self.loader!r}, device={self.device}, fields={self.fields!r}, "
+            f"depth={self.depth})"
+        )
+
+    def stats(self) -> FeedStats:
+        """What the iteration that began last has done so far, and what it waited for.
+
+        Example:
+            >>> import time
+            >>> batches = pinfeed.DeviceLoader([torch.zeros(4)] * 3, device="cpu")
+            >>> for batch in batches:
+            ...     time.sleep(0.01)  # a training step
+            >>> batches.stats().bottleneck
+            'consumer'
+        """
+        return self._journal.stats()
+
+    # Found by __getattr__ if the loader has such methods, so that hasattr() tells whether it does.
+
+    def _state_dict(self) -> Any:
+        if self._journal.state is not None:
+            return self._journal.state
+        with self._lock:
+            return self.loader.state_dict()  # type: ignore[attr-defined]
+
+    def _load_state_dict(self, state: Any) -> None:
+        with self._lock:
+            self.loader.load_state_dict(state)  # type: ignore[attr-defined]
+        self._journal = Journal()  # what an iteration under way still gets is of no interest
+
+    def _transfer(self, device: torch.device) -> Transfer:
+        if device.type == "cpu":
+            return HostTransfer(self._spec)
+        if device.type in _ORDERED:
+            return OrderedTransfer(self._spec, device)
+        return DeviceTransfer(self._spec, Accelerator(device), self._memory)
+
+
+class DeviceIterator(Iterator[Any]):
+    """One loop over a `DeviceLoader`; closed when it is dropped."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._close = weakref.finalize(self, feed.close)
+        self._close.atexit = False  # the feed sees to that itself
+
+    def __next__(self) -> Any:
+        return self._feed.take()
+
+    def close(self) -> None:
+        """Ends the loop, as ``break`` does when nothing else holds the iterator."""
+        self._close()
+
+
+def _checked_depth(depth: Any) -> int:
+    try:
+        number = None if isinstance(depth, bool) else operator.index(depth)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"DeviceLoader: depth must be an integer, got {depth!r}")
+    if number < 1:
+        raise ValueError(f"DeviceLoader: depth must be at least 1, got {number}")
+    return number
+
+
+def _checked_device(device: Any) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        kind = type(error) if isinstance(error, TypeError) else ValueError
+        raise kind(
+            "DeviceLoader: device must be a torch.device, or a string or an index that "
+            f"torch.device takes, got {device!r}: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _available(device: torch.device | None) -> torch.device:
+    """The device that is meant now, with its index; not initialized yet where that can be helped.
+
+    Raises:
+        ValueError: There is no such device.
+    """
+    if device is not None and device.type == "cpu":
+        return device
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if device is None:
+        if accelerator is None:
+            return torch.device("cpu")
+        device = accelerator
+    count = 0 if accelerator is None else torch.accelerator.device_count()
+    if accelerator is None or device.type != accelerator.type or (device.index or 0) >= count:
+        there = f"{count} of type {accelerator.type!r}" if accelerator else "no accelerator"
+        raise ValueError(
+            f"DeviceLoader: device {str(device)!r} is not available, torch finds {there}; "
+            "leave device out to take what is there, or say 'cpu'"
+        )
+    if device.index is None:
+        return torch.device(device.type, torch.accelerator.current_device_index())
+    return device

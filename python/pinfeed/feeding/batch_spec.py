@@ -1,0 +1,142 @@
+"""Fields for the leaves of whole batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pinfeed.feeding.apply_field import APPLICABLE, apply_field
+from pinfeed.fields import Field
+from pinfeed.fields.field import Beside
+from pinfeed.structure import (
+    children,
+    is_container,
+    is_dataclass,
+    is_namedtuple,
+    rebuild,
+    rebuild_mapping,
+)
+
+
+class BatchSpec:
+    """What becomes of the leaves of a batch, wherever the batch is.
+
+    Args:
+        spec: Fields in the structure of a batch; leaves without one stay as they are. A tuple
+            stands for a list, too, as which ``default_collate`` returns it.
+
+    Raises:
+        TypeError: The spec holds something that is no field, or a field of samples only.
+        ValueError: Two leaves would have one key of a dict.
+    """
+
+    def __init__(self, spec: Any) -> None:
+        self._spec = _placed(spec, "", in_dict=False)
+
+    def __bool__(self) -> bool:
+        return self._spec is not None
+
+    def apply(self, batch: Any, host: Any) -> Any:
+        """The batch with all fields applied.
+
+        Args:
+            batch: Where the fields are to be applied.
+            host: The same batch before it was moved there.
+
+        Raises:
+            TypeError, ValueError: The batch has another structure than the spec, or a leaf that its
+                field can't take.
+        """
+        if self._spec is None:
+            return batch
+        return _applied(self._spec, batch, host, "")
+
+
+def _name(path: str) -> str:
+    return f"DeviceLoader: leaf {path} of the batch" if path else "DeviceLoader: the batch"
+
+
+def _placed(spec: Any, path: str, in_dict: bool) -> Any:
+    """The spec with each field as it behaves at its place."""
+    if spec is None:
+        return None
+    if isinstance(spec, APPLICABLE):
+        field = spec.placed(in_dict)
+        if field.names() and not in_dict:
+            raise ValueError(
+                f"DeviceLoader: fields{path} names {list(field.names())}, keys of a dict, but "
+                "stands in none; say True instead of a name to have it in the leaf"
+            )
+        return field
+    if isinstance(spec, Field):
+        names = " and ".join(f"{kind.__name__}()" for kind in APPLICABLE)
+        raise TypeError(
+            f"DeviceLoader: fields{path} must be one of those that take whole batches, {names}, "
+            f"got {spec!r}; give it to Collate"
+        )
+    if not is_container(spec):
+        hint = "; create it with parentheses" if isinstance(spec, type) else ""
+        raise TypeError(
+            f"DeviceLoader: fields{path} must be a Field such as Image(), or None, "
+            f"got {spec!r}{hint}"
+        )
+    is_dict = isinstance(spec, Mapping)
+    fields = [_placed(child, path + step, is_dict) for step, child in children(spec)]
+    if is_dict:
+        _check_names(spec, fields, path)
+    return rebuild(spec, fields)
+
+
+def _check_names(spec: Mapping[Any, Any], fields: list[Any], path: str) -> None:
+    taken = set(spec)
+    for field in fields:
+        for name in field.names() if isinstance(field, Field) else ():
+            if name in taken:
+                raise ValueError(
+                    f"DeviceLoader: fields{path} has two leaves for the key {name!r}; "
+                    "choose another name"
+                )
+            taken.add(name)
+
+
+def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
+    if spec is None:
+        return node
+    if isinstance(spec, Field):
+        return apply_field(spec, node, host, _name(path))
+    if not is_container(node):
+        raise ValueError(
+            f"DeviceLoader: fields{path} is a {type(spec).__name__}, but batches have a "
+            f"{type(node).__name__} there; fields mirror the batch"
+        )
+    fields = dict(children(spec))
+    parts = children(node)
+    steps = [step for step, _ in parts]
+    is_named = isinstance(node, Mapping) or is_dataclass(node) or is_namedtuple(node)
+    if not fields.keys() <= set(steps) or (not is_named and len(fields) != len(steps)):
+        raise ValueError(
+            f"DeviceLoader: fields{path} has {list(fields)}, but batches have {steps} there; "
+            "fields mirror the batch"
+        )
+    values = [
+        _applied(fields.get(step), child, before, path + step)
+        for (step, child), (_, before) in zip(parts, children(host), strict=True)
+    ]
+    if isinstance(node, Mapping) and any(isinstance(value, Beside) for value in values):
+        return rebuild_mapping(node, _with_siblings(node, values, path))
+    return rebuild(node, values)
+
+
+def _with_siblings(node: Mapping[Any, Any], values: list[Any], path: str) -> dict[Any, Any]:
+    items: dict[Any, Any] = {}
+    for key, value in zip(node, values, strict=True):
+        leaf, siblings = value if isinstance(value, Beside) else (value, {})
+        items[key] = leaf
+        for name, sibling in siblings.items():
+            if name in node:
+                raise ValueError(
+                    f"{_name(f'{path}[{key!r}]')} goes with a {name!r}, but batches have a leaf "
+                    "under that key; choose another name"
+                )
+            items[name] = sibling
+    return items

@@ -1,0 +1,69 @@
+"""`Pad` for a batch on a device, in torch's own operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pinfeed import _core
+from pinfeed.dtypes import torch_dtype_name
+from pinfeed.fields import Pad
+from pinfeed.fields.field import padded_leaf
+from pinfeed.jagged import JaggedBatch
+
+
+def pad_with_torch(field: Pad, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
+    """What `Pad` makes of the samples, bit for bit.
+
+    Args:
+        field: The field; its ``axes`` must be None or 0, the axis that a `JaggedBatch` has.
+        batch: On a device.
+        offsets: The batch's, in host memory: the size of the result comes from them, and to ask the
+            device would mean to wait for it.
+        name: What messages call the leaf.
+
+    Raises:
+        TypeError: The values can't be cast to the field's dtype.
+        ValueError: The field pads other axes; the batch is empty; the value does not fit.
+    """
+    padding = field._padding
+    values = batch.values
+    if padding.axes not in (None, 0):
+        raise ValueError(
+            f"{name}: on {values.device} Pad() pads axis 0, got axes={padding.axes}; "
+            "leave axes out, or pad in Collate"
+        )
+    if len(offsets) < 2:
+        raise ValueError(f"{name}: expected at least one sample, got an empty batch")
+    dtype = values.dtype if padding.dtype is None else getattr(torch, padding.dtype)
+    if not torch.can_cast(values.dtype, dtype):
+        raise TypeError(f"{name}: can't cast {values.dtype} to {dtype} without losing values")
+    _core.check_value(padding.value, torch_dtype_name(dtype), name, "value")
+
+    longest = int((offsets[1:] - offsets[:-1]).max())
+    most = longest if padding.max_length is None else min(longest, padding.max_length)
+    multiple = padding.multiple_of or 1
+    size = -(-most // multiple) * multiple
+
+    starts, ends = batch.offsets[:-1, None], batch.offsets[1:, None]
+    kept = (ends - starts).clamp(max=most)
+    places = torch.arange(size, device=values.device)
+    if padding.side == "right":
+        is_data = places < kept
+        sources = starts + places
+    else:
+        is_data = places >= size - kept
+        sources = ends - size + places
+    shape = (*is_data.shape, *values.shape[1:])
+    if len(values) == 0:
+        padded = torch.empty(shape, dtype=dtype, device=values.device)
+    else:
+        sources = torch.where(is_data, sources, 0)  # any that exists
+        padded = values.index_select(0, sources.view(-1)).view(shape).to(dtype)
+    is_padding = is_data.logical_not().view(*is_data.shape, *[1] * (values.ndim - 1))
+    padded.masked_fill_(is_padding, padding.value)
+    if padding.time_major:
+        padded, is_data = padded.swapaxes(0, 1).contiguous(), is_data.t().contiguous()
+    lengths_request = field.lengths is None or field.lengths
+    return padded_leaf(padded, kept.view(-1), lengths_request, is_data, field.mask)

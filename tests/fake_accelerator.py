@@ -1,0 +1,211 @@
+"""A device made of host memory, whose streams do their work as late as they may.
+
+Work that was put on a stream is done when somebody waits for it and not before, and memory that is
+freed is overwritten at once, unless a stream that it was kept for has yet to get there. So memory
+that is written, reused or given back too early shows in the results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+POISON = 0xA5
+_lock = threading.RLock()  # of all streams and all memory
+
+
+class FakeStream:
+    """Work in order."""
+
+    def __init__(self, accelerator: FakeAccelerator) -> None:
+        self._accelerator = accelerator
+        self._work: deque[Callable[[], Any]] = deque()
+        self.given = 0  # pieces of work
+        self.done = 0
+
+    def put(self, work: Callable[[], Any]) -> None:
+        with _lock:
+            self._work.append(work)
+            self.given += 1
+        if self._accelerator.is_eager:
+            self.run()
+
+    def run(self, until: int | None = None) -> None:
+        """Does the work up to that piece, or all of it."""
+        with _lock:
+            while self._work and (until is None or self.done < until):
+                self._work.popleft()()
+                self.done += 1
+
+    def wait_event(self, event: FakeEvent) -> None:
+        self.put(event.synchronize)
+
+    def __enter__(self) -> None:
+        self._accelerator.streams().append(self)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._accelerator.streams().pop() is self
+
+
+class FakeEvent:
+    """A place in a stream's work."""
+
+    def __init__(self, stream: FakeStream) -> None:
+        self._stream = stream
+        self._place = stream.given
+
+    def synchronize(self) -> None:
+        self._stream.run(self._place)
+
+
+class _Array(np.ndarray):
+    """An ndarray whose end can be noticed."""
+
+
+class _Memory:
+    """Bytes that stay where they are, so that an address too old does no harm to the tests.
+
+    Args:
+        stream: Whose work uses them first when they are allocated again.
+    """
+
+    def __init__(self, stream: FakeStream | None) -> None:
+        self.pieces: list[np.ndarray] = []  # for good
+        self.used: dict[int, int] = {}  # address: size
+        self.kept_for: dict[int, set[FakeStream]] = {}  # by address
+        self._stream = stream
+
+    def allocate(self, size: int) -> torch.Tensor:
+        piece = np.full(size, POISON, np.uint8)
+        array = piece.view(_Array)
+        address = piece.ctypes.data
+        with _lock:
+            self.pieces.append(piece)
+            self.used[address] = size
+            self.kept_for[address] = set()
+        weakref.finalize(array, self._free, address, piece)
+        return torch.from_numpy(array)
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage().data_ptr() in self.used
+
+    def _free(self, address: int, piece: np.ndarray) -> None:
+        with _lock:
+            del self.used[address]
+            for stream in self.kept_for.pop(address):
+                if stream.done < stream.given:  # it may be using it
+                    return
+        if self._stream is None:
+            piece.fill(POISON)
+        else:
+            self._stream.put(lambda: piece.fill(POISON))
+
+
+class FakeAccelerator:
+    """Takes the place of `pinfeed.feeding.accelerator.Accelerator`.
+
+    Args:
+        is_eager: Do all work at once.
+
+    Attributes:
+        default: The stream that threads begin with.
+        room: Bytes of the device; more is an OutOfMemoryError. None: no limit.
+        pinned_left: How many more pinned allocations succeed. None: all.
+        pinned_sizes: Of those that did.
+        copied: The size of each copy that was started.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, is_eager: bool = False) -> None:
+        self.is_eager = is_eager
+        self.copies = FakeStream(self)
+        self.default = FakeStream(self)
+        self.room: int | None = None
+        self.pinned_left: int | None = None
+        self.pinned_sizes: list[int] = []
+        self.copied: list[int] = []
+        self.memory = _Memory(self.copies)
+        self._host = _Memory(None)
+        self._threads = threading.local()
+
+    @property
+    def used_bytes(self) -> int:
+        """Of the device."""
+        with _lock:
+            return sum(self.memory.used.values())
+
+    @property
+    def pinned_bytes(self) -> int:
+        """In use."""
+        with _lock:
+            return sum(self._host.used.values())
+
+    def streams(self) -> list[FakeStream]:
+        """Those that this thread has entered."""
+        if not hasattr(self._threads, "streams"):
+            self._threads.streams = [self.default]
+        return self._threads.streams
+
+    def current_stream(self) -> FakeStream:
+        return self.streams()[-1]
+
+    def as_here(self) -> FakeStream:
+        return self.current_stream()
+
+    def record(self, stream: FakeStream) -> FakeEvent:
+        return FakeEvent(stream)
+
+    def pinned(self, size: int) -> torch.Tensor:
+        if self.pinned_left is not None:
+            if self.pinned_left == 0:
+                raise RuntimeError("CUDA error: out of memory")
+            self.pinned_left -= 1
+        self.pinned_sizes.append(size)
+        return self._host.allocate(size)
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        return self._host.has(tensor)
+
+    def empty(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+    ) -> torch.Tensor:
+        size = int(np.prod(shape)) * dtype.itemsize
+        if size == 0:
+            return torch.empty_strided(shape, strides, dtype=dtype)
+        if self.room is not None and self.used_bytes + size > self.room:
+            raise torch.OutOfMemoryError(f"tried to allocate {size} bytes")
+        return self.memory.allocate(size).view(dtype).as_strided(shape, strides)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        assert self.current_stream() is self.copies
+        assert target.stride() == source.stride()  # or it would be more than a copy of bytes
+        assert self.memory.has(target)
+        self.copied.append(source.nbytes)
+        to, of = _bytes_at(target), _bytes_at(source)
+        if not self.is_pinned(source):
+            of = of.copy()  # drivers take ordinary memory along at once
+        self.copies.put(lambda: np.copyto(to, of))
+
+    def keep_for(self, thing: Any, stream: FakeStream) -> None:
+        if not isinstance(thing, torch.Tensor):
+            thing.record_stream(stream)
+        elif self.memory.has(thing):
+            with _lock:
+                self.memory.kept_for[thing.untyped_storage().data_ptr()].add(stream)
+
+    def is_on_device(self, tensor: torch.Tensor) -> bool:
+        return self.memory.has(tensor)
+
+
+def _bytes_at(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's memory as the device knows it, by address; that keeps nothing alive."""
+    buffer = (ctypes.c_uint8 * tensor.nbytes).from_address(tensor.data_ptr())
+    return np.frombuffer(buffer, np.uint8)

@@ -1,0 +1,61 @@
+"""Loaders that a test can look into, and what every test of DeviceLoader goes through."""
+
+from __future__ import annotations
+
+import faulthandler
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from pinfeed.device_loader import DeviceLoader
+
+COUNT = 6
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """What hangs ends with the stacks of all threads."""
+    faulthandler.dump_traceback_later(120, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    assert feeding_threads() == []
+
+
+def feeding_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "pinfeed"]
+
+
+def on_cpu(loader: Any, **options: Any) -> DeviceLoader:
+    return DeviceLoader(loader, "cpu", **options)
+
+
+class Generated:
+    """A loader whose every iteration is recorded."""
+
+    def __init__(self, count: int = COUNT, fail_at: int | None = None) -> None:
+        self.count, self.fail_at = count, fail_at
+        self.asked = 0  # batches, in all iterations
+        self.open = 0  # iterations that have begun and are not over
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        self.open += 1
+        try:
+            for i in range(self.count):
+                self.asked += 1
+                if i == self.fail_at:
+                    raise_in_the_loader(i)
+                yield torch.tensor(i)
+        finally:
+            self.open -= 1
+
+
+def raise_in_the_loader(number: int) -> None:
+    raise LookupError(f"batch {number} is missing")

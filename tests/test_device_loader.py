@@ -1,0 +1,335 @@
+"""DeviceLoader on the CPU: a thread that runs any loader ahead."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import pickle
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import pinfeed
+from loaders import COUNT, Generated, feeding_threads, no_thread_is_left, on_cpu, watchdog
+from pinfeed.device_loader import DeviceLoader
+from samples import STRUCTURES, run_python
+
+__all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
+
+
+class Items:
+    """Only the old protocol."""
+
+    def __getitem__(self, index: int) -> int:
+        if index >= COUNT:
+            raise IndexError
+        return index
+
+
+LOADERS: dict[str, Any] = {
+    "list": lambda: list(range(COUNT)),
+    "range": lambda: range(COUNT),
+    "generator": lambda: (i for i in range(COUNT)),
+    "iterator": lambda: iter(range(COUNT)),
+    "class": lambda: Generated(),
+    "items": lambda: Items(),
+    "DataLoader": lambda: DataLoader(torch.arange(COUNT), batch_size=None),
+    "DeviceLoader": lambda: on_cpu(range(COUNT)),
+}
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5, 100])
+@pytest.mark.parametrize("kind", LOADERS)
+def test_all_batches_in_order(kind: str, depth: int) -> None:
+    assert [int(batch) for batch in on_cpu(LOADERS[kind](), depth=depth)] == list(range(COUNT))
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_again_and_again(kind: str) -> None:
+    batches = on_cpu(LOADERS[kind]())
+    is_used_up = kind in ("generator", "iterator")
+    for epoch in range(3):
+        expected = [] if is_used_up and epoch > 0 else list(range(COUNT))
+        assert [int(batch) for batch in batches] == expected
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_batches_are_the_loaders_own(structure: str) -> None:
+    batch = STRUCTURES[structure](torch.arange(3), np.arange(2))
+    (result,) = on_cpu([batch])
+    assert result is batch
+
+
+@pytest.mark.parametrize("empty", [[], Generated(0), iter(())])
+def test_a_loader_that_yields_nothing(empty: Any) -> None:
+    batches = on_cpu(empty)
+    assert list(batches) == []
+    assert batches.stats().batches == 0
+
+
+def test_batches_that_are_none() -> None:
+    assert list(on_cpu([None, None])) == [None, None]
+
+
+def test_the_end_stays_the_end() -> None:
+    batches = iter(on_cpu([1]))
+    assert next(batches) == 1
+    for _ in range(3):
+        with pytest.raises(StopIteration):
+            next(batches)
+
+
+# Several loops.
+
+
+@pytest.mark.parametrize("kind", ["list", "class", "items", "DataLoader"])
+def test_two_iterators_at_once(kind: str) -> None:
+    batches = on_cpu(LOADERS[kind]())
+    pairs = [(int(one), int(other)) for one, other in zip(batches, batches, strict=True)]
+    assert pairs == [(i, i) for i in range(COUNT)]
+
+
+def test_two_iterators_at_once_of_a_generator() -> None:
+    batches = on_cpu(i for i in range(COUNT))
+    first = iter(batches)
+    next(first)
+    rest = list(batches)
+    assert rest == list(range(COUNT))[-len(rest) :]  # but for what was fetched ahead
+    with pytest.raises(RuntimeError, match=r"ended when a later one began.*drop one first"):
+        next(first)
+
+
+def test_several_consumers_of_several_loops() -> None:
+    batches = on_cpu(range(200))
+    results: list[list[int]] = [[] for _ in range(4)]
+    threads = [threading.Thread(target=lambda r=r: r.extend(batches)) for r in results]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [list(range(200))] * 4
+
+
+@pytest.mark.parametrize("levels", [2, 4])
+def test_nested(levels: int) -> None:
+    loader: Any = Generated()
+    batches = loader
+    for _ in range(levels):
+        batches = on_cpu(batches)
+    assert [int(batch) for batch in batches] == list(range(COUNT))
+    for _ in batches:
+        break
+    assert feeding_threads() == []
+    assert loader.open == 0
+
+
+# How far ahead.
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_no_more_than_depth_ahead(depth: int) -> None:
+    loader = Generated(30)
+    for received, _ in enumerate(on_cpu(loader, depth=depth), 1):
+        deadline = time.monotonic() + 5
+        while loader.asked < min(received + depth, 30) and time.monotonic() < deadline:
+            time.sleep(0)
+        time.sleep(0.001)
+        assert loader.asked == min(received + depth, 30)
+
+
+def test_batches_are_let_go() -> None:
+    alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+
+    def loader() -> Iterator[torch.Tensor]:
+        for _ in range(20):
+            alive.add(batch := torch.zeros(3))
+            yield batch
+            del batch
+
+    for batch in on_cpu(loader(), depth=2):
+        time.sleep(0.002)
+        del batch
+        assert len(alive) <= 3  # two ahead, and the one that the generator is at
+    assert len(alive) == 0
+
+
+def test_a_batch_is_let_go_while_the_loader_works_on_the_next() -> None:
+    def loader() -> Iterator[torch.Tensor]:
+        for _ in range(3):
+            yield torch.zeros(3)
+            gate.wait(10)
+
+    gate = threading.Event()
+    loop = iter(on_cpu(loader(), depth=1))
+    gone = weakref.ref(next(loop))
+    assert gone() is None
+    gate.set()
+    loop.close()
+
+
+# What the loader sees.
+
+
+def test_modes_of_the_consumer() -> None:
+    def loader() -> Iterator[Any]:
+        for _ in range(3):
+            tensor = torch.ones(1, requires_grad=True) * 2
+            yield tensor.requires_grad, tensor.is_inference(), variable.get()
+
+    variable = contextvars.ContextVar("variable", default="nothing")
+    assert list(on_cpu(loader())) == [(True, False, "nothing")] * 3
+    variable.set("something")
+    with torch.no_grad():
+        assert list(on_cpu(loader())) == [(False, False, "something")] * 3
+    with torch.inference_mode():
+        assert list(on_cpu(loader())) == [(False, True, "something")] * 3
+
+
+def test_iter_is_called_in_the_consumers_thread() -> None:
+    threads = []
+
+    class Loader:
+        def __iter__(self) -> Iterator[int]:
+            threads.append(threading.current_thread())
+            return iter([1])
+
+    list(on_cpu(Loader()))
+    assert threads == [threading.current_thread()]
+
+
+def test_the_order_follows_from_the_seed() -> None:
+    # A sampler draws its seed from the global generator when the first batch is asked for, and so
+    # does the loop itself later on.
+    def epoch(wrap: Any) -> list[float]:
+        torch.manual_seed(0)
+        results = []
+        for (batch,) in wrap(DataLoader(dataset, 4, shuffle=True)):
+            results += [*batch.tolist(), float(torch.rand(()))]
+        return results
+
+    dataset = TensorDataset(torch.arange(100))
+    expected = epoch(lambda loader: loader)
+    for _ in range(20):
+        assert epoch(on_cpu) == expected
+
+
+# What it says of itself.
+
+
+def test_length_and_attributes_are_the_loaders() -> None:
+    dataset = TensorDataset(torch.arange(10))
+    sampler = torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
+    loader = DataLoader(dataset, 2, sampler=sampler)
+    batches = on_cpu(loader)
+    assert len(batches) == len(loader) == 3
+    assert batches.dataset is dataset
+    assert batches.sampler is sampler
+    batches.sampler.set_epoch(3)
+    assert sampler.epoch == 3
+    assert batches.loader is loader
+    assert not hasattr(batches, "set_epoch")
+    assert not hasattr(batches, "state_dict")
+    with pytest.raises(AttributeError, match="'DataLoader' object has no attribute 'nothing'"):
+        _ = batches.nothing
+    with pytest.raises(TypeError, match="has no len"):
+        len(on_cpu(i for i in range(3)))
+
+    class WithEpochs(Generated):
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+    with_epochs = WithEpochs()
+    on_cpu(with_epochs).set_epoch(5)
+    assert with_epochs.epoch == 5
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda batches: pickle.loads(pickle.dumps(batches))]
+)
+def test_copies(copied: Any) -> None:
+    batches = on_cpu([1, 2, 3], depth=3)
+    running = iter(batches)
+    next(running)
+    other = copied(batches)
+    assert list(other) == [1, 2, 3]
+    assert (other.depth, other.device) == (3, torch.device("cpu"))
+    assert list(running) == [2, 3]
+
+
+def test_repr() -> None:
+    text = repr(DeviceLoader([1], fields=pinfeed.Pad(), depth=4))
+    assert text.startswith("DeviceLoader([1], device=None, fields=Pad(0, ")
+    assert text.endswith("depth=4)")
+
+
+# What does not fit.
+
+
+@pytest.mark.parametrize("loader", [None, 3, object()])
+def test_no_loader(loader: Any) -> None:
+    with pytest.raises(TypeError, match="loader must be an iterable of batches, got"):
+        DeviceLoader(loader)
+
+
+@pytest.mark.parametrize(
+    ("depth", "error"), [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)]
+)
+def test_bad_depths(depth: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="depth must be"):
+        DeviceLoader([], depth=depth)
+    assert DeviceLoader([], depth=np.int64(3)).depth == 3
+
+
+@pytest.mark.parametrize(
+    ("device", "error"),
+    [("gpu", ValueError), ("cuda:-1", ValueError), (-1, ValueError), (1.5, TypeError)],
+)
+def test_what_is_no_device(device: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"device must be a torch\.device"):
+        DeviceLoader([], device)
+
+
+@pytest.mark.parametrize("device", ["meta", "cuda:99", "xpu:99"])
+def test_devices_that_are_not_there(device: str) -> None:
+    loader = Generated()
+    batches = DeviceLoader(loader, device)
+    with pytest.raises(ValueError, match=f"device '{device}' is not available.*or say 'cpu'"):
+        iter(batches)
+    assert loader.asked == 0
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
+def test_the_device_of_a_machine_without_accelerator() -> None:
+    batch = torch.ones(1)
+    assert next(iter(DeviceLoader([batch]))) is batch
+
+
+UNTOUCHED = """
+import torch
+
+def touched(*_, **__):
+    raise AssertionError("a device was touched")
+
+for name in ("device_count", "current_device_index", "current_stream", "set_stream", "is_available"):
+    setattr(torch.accelerator, name, touched)
+torch.Stream = torch.Event = touched
+torch.cuda._lazy_init = touched
+import pinfeed
+from pinfeed.device_loader import DeviceLoader
+
+for device in (None, "cpu", "cuda", "cuda:3"):
+    loader = DeviceLoader([torch.ones(1)], device, {"x": pinfeed.Image(0.5)})
+    len(loader), repr(loader), loader.stats()
+assert list(DeviceLoader([1, 2], "cpu")) == [1, 2]
+"""
+
+
+def test_no_device_is_touched_before_a_loop_begins() -> None:
+    run_python(UNTOUCHED)

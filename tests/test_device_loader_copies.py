@@ -1,0 +1,500 @@
+"""DeviceLoader's way to a device, held against one that does its work as late as it may."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+import pinfeed
+from fake_accelerator import POISON, FakeAccelerator, FakeStream
+from loaders import no_thread_is_left, watchdog
+from pinfeed import Image, device_loader
+from pinfeed.device_loader import DeviceLoader
+from pinfeed.feeding.slots import Slot
+from samples import STRUCTURES, MarkedTensor, assert_same, bits, random_tensor
+
+__all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
+
+KIB = 1024
+LARGE = (40, KIB)  # of float32: more than a small leaf
+
+
+@pytest.fixture(params=[False, True], ids=["late", "eager"])
+def is_eager(request: Any) -> bool:
+    return request.param
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, is_eager: bool) -> FakeAccelerator:
+    accelerator = FakeAccelerator(is_eager)
+    monkeypatch.setattr(device_loader, "_available", lambda _: torch.device("meta"))
+    monkeypatch.setattr(device_loader, "Accelerator", lambda _: accelerator)
+    return accelerator
+
+
+def arrived(fake: FakeAccelerator, batch: Any) -> Any:
+    """The batch as the consumer's stream sees it once it gets to its place."""
+    fake.current_stream().run()
+    return batch
+
+
+def batch_of(number: int) -> dict[str, Any]:
+    return {
+        "image": torch.full(LARGE, number, dtype=torch.float32),
+        "label": torch.full((7,), number),
+        "weight": torch.full((3, 2), number, dtype=torch.float64),
+        "name": f"batch {number}",
+    }
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 8])
+def test_batches_arrive_as_they_were(fake: FakeAccelerator, depth: int) -> None:
+    expected = [batch_of(i) for i in range(12)]
+    batches = DeviceLoader(expected, depth=depth)
+    for _ in range(2):
+        for i, batch in enumerate(batches):
+            assert_same(arrived(fake, batch), expected[i])
+            assert all(
+                fake.is_on_device(leaf) for leaf in batch.values() if isinstance(leaf, torch.Tensor)
+            )
+        assert i == 11
+
+
+def test_batches_that_are_kept_stay_as_they_were(fake: FakeAccelerator) -> None:
+    kept = list(DeviceLoader([batch_of(i) for i in range(12)]))
+    assert_same(arrived(fake, kept), [batch_of(i) for i in range(12)])
+
+
+@pytest.mark.parametrize("is_eager", [False])
+def test_a_batch_is_there_only_after_its_event(fake: FakeAccelerator) -> None:
+    batches = iter(DeviceLoader([batch_of(1), batch_of(2)], depth=1))
+    batch = next(batches)
+    assert bits(batch["label"]) == bytes([POISON]) * batch["label"].nbytes
+    assert_same(arrived(fake, batch), batch_of(1))
+
+
+@pytest.mark.parametrize("is_eager", [False])
+def test_a_slot_that_is_reused_too_early_is_caught(
+    fake: FakeAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Slot, "wait", lambda _: None)
+    batches = list(DeviceLoader([batch_of(i) for i in range(6)], depth=6))
+    labels = [int(batch["label"][0]) for batch in arrived(fake, batches)]
+    assert labels != list(range(6))
+
+
+class Loss:
+    """What a consumer's stream computes of a batch that the consumer has long let go."""
+
+    def __init__(self, fake: FakeAccelerator) -> None:
+        self.values: list[int] = []
+        self._fake = fake
+
+    def add(self, batch: Any) -> None:
+        address, count = batch["label"].data_ptr(), batch["label"].nbytes
+        # By address: streams hold no tensors.
+        piece = next(
+            p for p in self._fake.memory.pieces if p.ctypes.data <= address < p.ctypes.data + p.size
+        )
+        start = address - piece.ctypes.data
+        self._fake.current_stream().put(
+            lambda: self.values.append(int(piece[start : start + count].view(np.int64)[0]))
+        )
+
+
+@pytest.mark.parametrize("is_eager", [False])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_memory_waits_for_the_consumers_stream(
+    fake: FakeAccelerator, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_kept:  # then the test has to see it
+        monkeypatch.setattr(fake, "keep_for", lambda *_: None)
+    loss = Loss(fake)
+    for batch in DeviceLoader([batch_of(i) for i in range(6)]):
+        loss.add(batch)
+        del batch
+    arrived(fake, None)
+    assert (loss.values == list(range(6))) == is_kept
+
+
+def test_a_consumer_with_streams_of_its_own(fake: FakeAccelerator) -> None:
+    own = FakeStream(fake)
+    batches = iter(DeviceLoader([batch_of(i) for i in range(4)]))
+    for i, stream in enumerate([own, fake.default, own, own]):
+        with stream:
+            assert_same(arrived(fake, next(batches)), batch_of(i))
+
+
+@pytest.mark.parametrize("is_eager", [False])
+def test_what_the_loader_does_on_the_device_comes_first(fake: FakeAccelerator) -> None:
+    class Computed:
+        """A batch that the loader's stream has yet to compute."""
+
+        def __init__(self, value: int) -> None:
+            self.value = 0
+            fake.current_stream().put(lambda: setattr(self, "value", value))
+
+        def to(self, device: torch.device) -> Computed:
+            return self
+
+        def record_stream(self, stream: Any) -> None: ...
+
+    own = FakeStream(fake)
+    batches = iter(DeviceLoader(Computed(i) for i in range(1, 4)))
+    assert arrived(fake, next(batches)).value == 1
+    with own:
+        assert arrived(fake, next(batches)).value == 2
+        assert arrived(fake, next(batches)).value == 3
+
+
+def test_host_memory_is_let_go(fake: FakeAccelerator) -> None:
+    def loader() -> Iterator[torch.Tensor]:
+        for _ in range(3):
+            batch = torch.zeros(3)
+            alive.append(weakref.ref(batch))
+            yield batch
+            del batch
+            gate.wait(10)
+
+    gate, alive = threading.Event(), []
+    batches = iter(DeviceLoader(loader(), depth=1))
+    next(batches)
+    while len(alive) < 1 or alive[0]() is not None:
+        time.sleep(0.001)  # the watchdog ends it
+    gate.set()
+    batches.close()
+
+
+def test_small_leaves_share_a_copy(fake: FakeAccelerator) -> None:
+    rng = np.random.default_rng(0)
+    dtypes = [torch.uint8, torch.int64, torch.bool, torch.bfloat16, torch.complex128, torch.float32]
+    small = [random_tensor(rng, dtype, (size,)) for size, dtype in enumerate(dtypes, 1)]
+    batch = [*small, torch.tensor(5), torch.empty(0, 3), random_tensor(rng, torch.float32, LARGE)]
+    (result,) = DeviceLoader([batch])
+    assert_same(arrived(fake, result), batch)
+    assert len(fake.copied) == 2
+    assert fake.copied[1] == batch[-1].nbytes
+    # Each begins where a tensor of its own could, and all lie in one piece of memory.
+    starts = [leaf.storage_offset() * leaf.itemsize for leaf in result[:7]]
+    assert [start % 512 for start in starts] == [0] * 7
+    assert len({leaf.untyped_storage().data_ptr() for leaf in result[:7]}) == 1
+    assert result[-1].storage_offset() == 0
+
+
+def test_strides_are_those_of_torch(fake: FakeAccelerator) -> None:
+    rng = np.random.default_rng(0)
+    whole = random_tensor(rng, torch.float32, (4, 6, 30, 50))
+    batch = {
+        "channels_last": whole.to(memory_format=torch.channels_last),
+        "transposed": whole[0, 0].t(),
+        "sliced": whole[::2, :, 3:, ::2],
+        "expanded": torch.arange(5).expand(3, 5),
+        "small channels_last": whole[:1, :, :2, :2].to(memory_format=torch.channels_last),
+        "conjugated": torch.conj(torch.complex(whole[0, 0], whole[0, 1])),
+    }
+    (result,) = DeviceLoader([batch])
+    assert_same(arrived(fake, result), batch)
+    for name, leaf in batch.items():
+        assert result[name].stride() == torch.empty_like(leaf, device="meta").stride(), name
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_structures_survive(structure: str, fake: FakeAccelerator) -> None:
+    batch = STRUCTURES[structure](
+        torch.arange(3.0), [torch.ones(2, dtype=torch.int8), "text", None]
+    )
+    (result,) = DeviceLoader([batch])
+    assert_same(arrived(fake, result), batch)
+
+
+OTHER_LEAVES: dict[str, Any] = {
+    "string": "text",
+    "number": 3.5,
+    "None": None,
+    "ndarray": np.arange(3),
+    "range": range(4),
+    "size": torch.Size([1, 2]),
+    "bytes": bytearray(b"abc"),
+    "names": ["a", "b"],
+    "class": torch.Tensor,
+    "set": {1, 2},
+    "object": object(),
+    "deque": collections.deque([1]),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_LEAVES)
+def test_what_is_no_tensor_stays_the_same_object(kind: str, fake: FakeAccelerator) -> None:
+    leaf = OTHER_LEAVES[kind]
+    (result,) = DeviceLoader([{"tensor": torch.ones(2), "other": leaf}])
+    assert result["other"] is leaf
+    (result,) = DeviceLoader([leaf])
+    assert result is leaf
+
+
+@dataclasses.dataclass
+class Graph:
+    """Opaque but for its own methods, as graphs are."""
+
+    inside: Any
+    moves: int = 0
+    streams: tuple[Any, ...] = ()
+
+    def to(self, device: torch.device) -> Graph:
+        return type(self)(self.inside, self.moves + 1)
+
+
+class OpaqueGraph(Graph):
+    def __init__(self, inside: Any = None, moves: int = 0) -> None:
+        self.inside, self.moves = (inside, object()), moves
+
+
+class StreamedGraph(OpaqueGraph):
+    def record_stream(self, stream: Any) -> None:
+        self.streams = (*self.streams, stream)
+
+
+class InPlace:
+    moves = 0
+
+    def to(self, device: torch.device) -> None:
+        self.moves += 1
+
+
+@pytest.mark.parametrize("kind", [Graph, OpaqueGraph, StreamedGraph, InPlace])
+def test_objects_that_move_themselves_are_asked_once(kind: Any, fake: FakeAccelerator) -> None:
+    leaf = kind() if kind is not Graph else Graph([torch.ones(2)])
+    batches = list(DeviceLoader([{"graph": leaf, "label": torch.ones(2)}]))
+    (result,) = arrived(fake, batches)
+    assert type(result["graph"]) is kind
+    assert result["graph"].moves == 1
+    assert_same(result["label"], torch.ones(2))
+    if kind is StreamedGraph:
+        assert result["graph"].streams == (fake.default,)
+
+
+def test_an_object_whose_memory_is_unknown_moves_with_the_consumer(fake: FakeAccelerator) -> None:
+    threads = []
+
+    class Opaque:
+        def to(self, device: torch.device) -> str:
+            threads.append((threading.current_thread(), fake.current_stream()))
+            return "moved"
+
+    class Streamed(Opaque):
+        def record_stream(self, stream: Any) -> None: ...
+
+    (result,) = DeviceLoader([[Opaque(), torch.ones(1)]])
+    assert result[0] == "moved"
+    assert threads.pop() == (threading.main_thread(), fake.default)
+    list(DeviceLoader([[Streamed(), torch.ones(1)]]))
+    thread, stream = threads.pop()
+    assert thread is not threading.main_thread()
+    assert stream is fake.copies
+
+
+def test_a_packed_sequence(fake: FakeAccelerator) -> None:
+    packed = pack_sequence([torch.arange(3.0), torch.arange(2.0)])
+    (result,) = DeviceLoader([(packed, torch.ones(1))])
+    assert type(result[0]) is PackedSequence
+    assert_same(tuple(result[0]), tuple(packed))
+
+
+def test_a_batch_of_a_tokenizer(fake: FakeAccelerator) -> None:
+    transformers = pytest.importorskip("transformers")
+    batch = transformers.BatchEncoding({"input_ids": torch.arange(6), "mask": torch.ones(6)})
+    (result,) = DeviceLoader([batch])
+    assert type(result) is transformers.BatchEncoding
+    assert_same(dict(arrived(fake, result)), dict(batch))
+    assert len(fake.copied) == 1  # and not one for each, as its own .to would
+
+
+TENSORS: dict[str, Callable[[], torch.Tensor]] = {
+    "subclass": lambda: torch.arange(4.0).as_subclass(MarkedTensor),
+    "parameter": lambda: torch.nn.Parameter(torch.ones(3)),
+    "gradients": lambda: torch.ones(3, requires_grad=True) * 2,
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "jagged": lambda: torch.nested.nested_tensor(
+        [torch.ones(2), torch.ones(3)], layout=torch.jagged
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor.*")
+@pytest.mark.filterwarnings("ignore:.*torch.ao.quantization.*")
+def test_tensors_that_are_more_than_bytes(kind: str, fake: FakeAccelerator) -> None:
+    leaf = TENSORS[kind]()
+    (result,) = DeviceLoader([[leaf, torch.ones(2)]])
+    assert type(result[0]) is type(leaf)
+    assert result[0].layout == leaf.layout
+    assert result[0].requires_grad == leaf.requires_grad
+    assert_same(arrived(fake, result)[1], torch.ones(2))
+
+
+# Fields.
+
+
+@pytest.mark.parametrize("is_eager", [True])  # the host's fields can't wait for a stream
+def test_fields_are_applied_after_the_copy(fake: FakeAccelerator) -> None:
+    images = torch.randint(0, 256, (20, 40, 30, 3), dtype=torch.uint8)
+    loader = DeviceLoader([{"image": images, "label": torch.arange(20)}], fields={"image": Image()})
+    (result,) = loader
+    assert_same(result["image"], pinfeed.normalize(images))
+    assert fake.copied == [512, images.nbytes]
+    assert loader.stats().bytes == images.nbytes + 160
+
+
+# A device that does everything in one order.
+
+
+def test_a_device_of_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    meta = torch.device("meta")  # has memory of no kind, and .to goes there
+    monkeypatch.setattr(device_loader, "_available", lambda _: meta)
+    monkeypatch.setattr(device_loader, "_ORDERED", ("meta",))
+    packed = pack_sequence([torch.arange(3.0), torch.arange(2.0)])
+    on_it = torch.ones(4, device=meta)
+    batch = {"image": torch.ones(2, 3), "name": "text", "pair": (on_it, np.ones(2)), "p": packed}
+    loader = DeviceLoader([batch] * 3)
+    for result in loader:
+        assert result["image"].device == result["p"].data.device == meta
+        assert result["image"].shape == (2, 3)
+        assert result["name"] is batch["name"]
+        assert result["pair"] is batch["pair"]
+    assert loader.stats()[:2] == (3, 3 * 24)
+
+
+# Slots.
+
+
+def test_slots_are_allocated_once(fake: FakeAccelerator) -> None:
+    for _ in DeviceLoader([batch_of(i) for i in range(20)], depth=4):
+        pass
+    assert len(fake.pinned_sizes) == 2
+
+
+def test_slots_grow_a_few_times(fake: FakeAccelerator) -> None:
+    lengths = np.random.default_rng(0).integers(1, 100_000, 50).tolist()
+    expected = [torch.arange(length) for length in lengths]
+    for batch, tensor in zip(DeviceLoader(expected), expected, strict=True):
+        assert_same(arrived(fake, batch), tensor)
+    assert len(fake.pinned_sizes) <= 2 * 18
+
+
+def test_tensors_that_are_pinned_are_copied_from_where_they_are(fake: FakeAccelerator) -> None:
+    def loader() -> Iterator[torch.Tensor]:
+        for i in range(6):
+            pinned = fake.pinned(LARGE[0] * LARGE[1] * 4).view(torch.float32).view(LARGE)
+            pinned.fill_(i)
+            yield pinned
+
+    for i, batch in enumerate(DeviceLoader(loader())):
+        assert_same(arrived(fake, batch), torch.full(LARGE, float(i)))
+    assert len(fake.pinned_sizes) == 6  # no slot
+
+
+def test_a_loop_leaves_no_pinned_memory(fake: FakeAccelerator) -> None:
+    batches = DeviceLoader([batch_of(i) for i in range(8)])
+    for stop in range(9):
+        for i, _ in enumerate(batches):
+            if i == stop:
+                break
+        assert fake.pinned_sizes
+        assert fake.pinned_bytes == 0
+
+
+def test_no_more_than_depth_batches_are_on_the_device(fake: FakeAccelerator) -> None:
+    size = 100 * KIB
+    for depth in (1, 2, 5):
+        highest = 0
+        for batch in DeviceLoader(
+            (torch.zeros(size, dtype=torch.uint8) for _ in range(20)), depth=depth
+        ):
+            arrived(fake, batch)
+            for _ in range(50):
+                highest = max(highest, fake.used_bytes)
+        assert highest <= (depth + 2) * size  # the one in use, and the one it replaces
+        del batch
+        assert fake.used_bytes == 0
+
+
+# What goes wrong.
+
+
+def test_a_batch_too_large_for_the_device(fake: FakeAccelerator) -> None:
+    fake.room = 4 * LARGE[0] * LARGE[1] * 4
+    too_large = [torch.zeros(LARGE), torch.zeros(fake.room)]
+    batches = iter(DeviceLoader([batch_of(0), too_large, batch_of(2), batch_of(3)], depth=1))
+    assert_same(arrived(fake, next(batches)), batch_of(0))
+    with pytest.raises(torch.OutOfMemoryError, match="tried to allocate") as caught:
+        next(batches)
+    assert caught.value.__notes__ == ["DeviceLoader: raised while batch 1 was moved to the device"]
+    assert fake.pinned_bytes == 0
+    assert fake.used_bytes == 0  # though the error is still here
+    assert_same(arrived(fake, next(batches)), batch_of(2))
+    assert_same(arrived(fake, next(batches)), batch_of(3))
+    assert next(batches, None) is None
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_pinned_memory_that_is_refused(fake: FakeAccelerator, left: int) -> None:
+    fake.pinned_left = left
+    expected = [batch_of(i) for i in range(6)]
+    loader = DeviceLoader(expected)
+    with pytest.warns(RuntimeWarning, match=r"could not be pinned.*out of memory") as caught:
+        kept = list(loader)
+    assert_same(arrived(fake, kept), expected)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for batch, wanted in zip(loader, expected, strict=True):
+            assert_same(arrived(fake, batch), wanted)
+    assert fake.pinned_sizes == [fake.pinned_sizes[0]] * left if left else fake.pinned_sizes == []
+
+
+def test_an_object_that_can_not_move(fake: FakeAccelerator) -> None:
+    class Stuck:
+        def to(self, device: torch.device) -> None:
+            raise NotImplementedError("stuck")
+
+    class StuckOnItsWay(Stuck):
+        def record_stream(self, stream: Any) -> None: ...
+
+    for kind, how in ((Stuck, "handed over"), (StuckOnItsWay, "moved to the device")):
+        batches = iter(DeviceLoader([batch_of(0), [kind()], batch_of(2)]))
+        next(batches)
+        with pytest.raises(NotImplementedError, match="stuck") as caught:
+            next(batches)
+        assert caught.value.__notes__ == [f"DeviceLoader: raised while batch 1 was {how}"]
+        assert_same(arrived(fake, next(batches)), batch_of(2))
+
+
+def test_bytes_are_counted(fake: FakeAccelerator) -> None:
+    loader = DeviceLoader([batch_of(i) for i in range(3)])
+    list(loader)
+    stats = loader.stats()
+    assert stats.batches == 3
+    assert stats.bytes == 3 * (40 * KIB * 4 + 7 * 8 + 6 * 8)
+
+
+# Late, the outer one would read with the host what is still on its way: here all memory is the host's.
+@pytest.mark.parametrize("is_eager", [True])
+def test_one_loader_in_another(fake: FakeAccelerator) -> None:
+    inner = DeviceLoader([batch_of(i) for i in range(6)])
+    for i, batch in enumerate(DeviceLoader(inner)):
+        assert_same(arrived(fake, batch), batch_of(i))

@@ -1,0 +1,299 @@
+"""Fields on whole batches: what they would have made of the samples, on the CPU and with torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
+from pinfeed.device_loader import DeviceLoader
+from pinfeed.feeding import batch_spec
+from pinfeed.feeding.torch_image import image_with_torch
+from pinfeed.feeding.torch_pad import pad_with_torch
+from samples import FrozenRecord, Point, assert_same
+
+pytestmark = pytest.mark.kernels
+
+RNG = np.random.default_rng(0)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@pytest.fixture(params=["native", "torch"])
+def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How fields are applied; "torch", as on a device, but in host memory."""
+    if request.param == "torch":
+        monkeypatch.setattr(batch_spec, "apply_field", apply_with_torch)
+    return request.param
+
+
+def apply_with_torch(field: Any, leaf: Any, host: Any, name: str) -> Any:
+    if isinstance(field, Image):
+        return image_with_torch(field, leaf, name)
+    return pad_with_torch(field, leaf, host.offsets, name)
+
+
+def applied(fields: Any, batch: Any) -> Any:
+    (result,) = DeviceLoader([batch], "cpu", fields=fields)
+    return result
+
+
+def same(fields: Any, samples: list[Any], before: Any) -> None:
+    """Applying fields to a batch is collating with them."""
+    expected = Collate(fields)(samples)
+    batch = Collate(before)(samples)
+    result = applied(fields, batch)
+    assert_same(result, expected)
+    for one, other in zip(leaves(result), leaves(expected), strict=True):
+        assert steps(one) == steps(other)
+
+
+def steps(tensor: torch.Tensor) -> list[int]:
+    """The strides that matter."""
+    if tensor.numel() == 0:
+        return []
+    return [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+
+
+def leaves(node: Any) -> list[torch.Tensor]:
+    if isinstance(node, torch.Tensor):
+        return [node]
+    values = node.values() if isinstance(node, dict) else node
+    return [leaf for value in values for leaf in leaves(value)]
+
+
+def images(layout: str, channels: int = 3, count: int = 4) -> list[Any]:
+    shape = {"HWC": (5, 7, channels), "CHW": (channels, 5, 7), "HW": (5, 7)}[layout]
+    return list(RNG.integers(0, 256, (count, *shape), np.uint8))
+
+
+@pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])
+@pytest.mark.parametrize("output", ["CHW", "channels_last", "HWC"])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8], ids=str
+)
+def test_images(layout: str, output: str, dtype: torch.dtype, way: str) -> None:
+    numbers = {} if dtype == torch.uint8 else {"mean": 0.45, "std": 0.22}
+    options: Any = {"input": layout, "dtype": dtype, **numbers}
+    options |= {"channels_last": True} if output == "channels_last" else {"output": output}
+    same(Image(**options), images(layout), Stack())
+
+
+def test_every_byte_of_every_channel(way: str) -> None:
+    bytes_ = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, -1)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        same(Image(MEAN, STD, dtype=dtype), list(bytes_), Stack())
+        same(Image(0.5, (1e-4, 1.0, 1e4), scale=3.0, dtype=dtype), list(bytes_), Stack())
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 13])
+def test_channels(channels: int, way: str) -> None:
+    mean = np.linspace(0.1, 0.6, channels)
+    same(Image(mean, 0.25), images("HWC", channels), Stack())
+    same(Image(mean, 0.25, input="CHW", output="HWC"), images("CHW", channels), Stack())
+
+
+@pytest.mark.parametrize("output", ["CHW", "channels_last", "HWC"])
+@pytest.mark.parametrize("multiple_of", [None, 4, (8, 3)])
+@pytest.mark.parametrize(("sizes", "mask"), list(itertools.product([False, True], repeat=2)))
+def test_padded_images(output: str, multiple_of: Any, sizes: bool, mask: bool, way: str) -> None:
+    options: Any = {"channels_last": True} if output == "channels_last" else {"output": output}
+    field = Image(
+        0.5, 0.5, pad_value=-1.5, multiple_of=multiple_of, sizes=sizes, mask=mask, **options
+    )
+    same(field, images("HWC"), Stack())
+
+
+def test_images_from_any_strides(way: str) -> None:
+    batch = torch.from_numpy(RNG.integers(0, 256, (4, 9, 11, 3), np.uint8))
+    views = {
+        "cropped": batch[:, 1:-2, 3:],
+        "mirrored": batch.flip(2),
+        "BGR": batch.flip(3),
+        "every second": batch[::2, ::2, ::2],
+        "channels first": batch.permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1),
+    }
+    for name, view in views.items():
+        expected = pinfeed.normalize(view, MEAN, STD)
+        assert_same(applied(Image(MEAN, STD), view), expected, name)
+
+
+def tokens(dtype: Any = np.int64, shape: tuple[int, ...] = (), empty: bool = False) -> list[Any]:
+    lengths = [0, 0, 0] if empty else [3, 0, 7, 1, 4]
+    return [RNG.integers(0, 100, (length, *shape)).astype(dtype) for length in lengths]
+
+
+PADS: dict[str, Callable[..., Pad]] = {
+    "plain": lambda **options: Pad(**options),
+    "value": lambda **options: Pad(-7, **options),
+    "left": lambda **options: Pad(9, side="left", **options),
+    "cut": lambda **options: Pad(9, max_length=4, **options),
+    "cut left": lambda **options: Pad(9, max_length=4, side="left", **options),
+    "multiple": lambda **options: Pad(9, multiple_of=8, **options),
+    "multiple left": lambda **options: Pad(9, multiple_of=4, max_length=5, side="left", **options),
+    "time_major": lambda **options: Pad(9, time_major=True, **options),
+    "axis 0": lambda **options: Pad(9, axes=0, **options),
+    "cast": lambda **options: Pad(0.5, dtype=torch.float32, **options),
+    "bfloat16": lambda **options: Pad(0.5, dtype=torch.bfloat16, **options),
+}
+
+
+@pytest.mark.parametrize("kind", PADS)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)], ids=str)
+@pytest.mark.parametrize("empty", [False, True])
+def test_pads(kind: str, shape: tuple[int, ...], empty: bool, way: str) -> None:
+    same(PADS[kind](lengths=True, mask=True), tokens(shape=shape, empty=empty), Jagged())
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.bool_, np.uint8, np.int16, np.float32, np.float64, np.complex64]
+)
+@pytest.mark.parametrize(
+    ("lengths", "mask"), list(itertools.product([None, False, True], [False, True]))
+)
+def test_pads_of_every_kind(dtype: Any, lengths: Any, mask: bool, way: str) -> None:
+    same(Pad(1, lengths=lengths, mask=mask), tokens(dtype), Jagged())
+
+
+def test_keys_beside_a_leaf(way: str) -> None:
+    samples = [
+        {"ids": sample, "image": image}
+        for sample, image in zip(tokens(), images("HWC", count=5), strict=True)
+    ]
+    fields = {
+        "ids": Pad(lengths="lengths", mask="attention_mask"),
+        "image": Image(pad_value=0, multiple_of=4, sizes="sizes", mask="pixel_mask"),
+    }
+    expected = Collate(fields)(samples)
+    batch = Collate({"ids": Jagged()})(samples)
+    result = applied(fields, batch)
+    assert list(result) == list(expected)
+    assert_same(result, expected)
+
+
+def test_a_dict_leaf_is_padded_without_lengths(way: str) -> None:
+    batch = Collate({"ids": Jagged()})([{"ids": sample} for sample in tokens()])
+    assert isinstance(applied({"ids": Pad()}, batch)["ids"], torch.Tensor)
+    assert isinstance(applied(Pad(), batch["ids"]), pinfeed.Padded)
+
+
+def test_fields_mirror_the_batch() -> None:
+    image, label = torch.zeros(2, 4, 4, 3, dtype=torch.uint8), torch.arange(2)
+    expected = pinfeed.normalize(image)
+    for batch, fields in (
+        ([image, label], (Image(), None)),
+        ([image, label], [Image(), None]),
+        ((image, label), (Image(), None)),
+        (Point(image, label), Point(Image(), None)),
+        (FrozenRecord(image, label), FrozenRecord(Image(), None)),
+        ({"x": image, "label": label}, {"x": Image()}),
+        ({"a": {"x": image}, "label": label}, {"a": {"x": Image()}}),
+    ):
+        result = applied(fields, batch)
+        assert type(result) is type(batch)
+        flat = leaves(result if not isinstance(result, FrozenRecord) else [result.x, result.y])
+        assert_same(flat[0], expected)
+        assert all(leaf is label for leaf in flat[1:])
+
+
+def test_from_a_data_loader() -> None:
+    dataset = pinfeed.ArrayDataset(
+        {"image": RNG.integers(0, 256, (20, 9, 7, 3), np.uint8), "label": np.arange(20)}
+    )
+    fields = {"image": Image(MEAN, STD)}
+    expected = list(DataLoader(dataset, 4, collate_fn=Collate(fields)))
+    stock = DataLoader(dataset, 4, collate_fn=Collate())
+    assert_same(list(DeviceLoader(stock, "cpu", fields=fields)), expected)
+
+
+# What does not fit.
+
+
+@pytest.mark.parametrize("field", [Stack(), Jagged(), pinfeed.Keep()], ids=repr)
+def test_fields_of_samples_only(field: Any) -> None:
+    with pytest.raises(TypeError, match=r"fields\['x'\] must be one of those that take whole"):
+        DeviceLoader([], fields={"x": field})
+
+
+@pytest.mark.parametrize("field", [3, "image", Image, torch.float32])
+def test_what_is_no_field(field: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"fields\['x'\] must be a Field such as Image\(\), or None"
+    ):
+        DeviceLoader([], fields={"x": field})
+
+
+def test_keys_that_clash() -> None:
+    with pytest.raises(ValueError, match="two leaves for the key 'y'"):
+        DeviceLoader([], fields={"x": Pad(lengths="y"), "y": Image()})
+    with pytest.raises(ValueError, match="stands in none"):
+        DeviceLoader([], fields=[Pad(lengths="y")])
+    batch = {"x": JaggedBatch(torch.arange(2), torch.tensor([0, 2])), "y": 1}
+    with pytest.raises(ValueError, match=r"leaf \['x'\] of the batch goes with a 'y'"):
+        applied({"x": Pad(lengths="y")}, batch)
+
+
+def test_fields_that_do_not_mirror_the_batch() -> None:
+    with pytest.raises(ValueError, match=r"fields has \[\"\['x'\]\"\], but batches have"):
+        applied({"x": Image()}, {"y": torch.zeros(1)})
+    with pytest.raises(
+        ValueError, match=r"fields has \['\[0\]'\], but batches have \['\[0\]', '\[1\]'"
+    ):
+        applied((Image(),), [torch.zeros(1), torch.zeros(1)])
+    with pytest.raises(ValueError, match="fields is a dict, but batches have a Tensor there"):
+        applied({"x": Image()}, torch.zeros(1))
+
+
+IMAGE = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
+JAGGED = JaggedBatch(torch.arange(3), torch.tensor([0, 2, 3]))
+MISFITS: dict[str, tuple[Any, Any, Any, str]] = {
+    "float images": (Image(), IMAGE.float(), TypeError, "uint8"),
+    "images without channels": (Image(), IMAGE[0], ValueError, "shape"),
+    "channels of another number": (Image(MEAN), IMAGE[..., :2], ValueError, "mean"),
+    "uncastable": (
+        Pad(dtype=torch.int64),
+        JAGGED._replace(values=torch.ones(3)),
+        TypeError,
+        "cast",
+    ),
+    "a value that does not fit": (
+        Pad(-1),
+        JAGGED._replace(values=torch.ones(3, dtype=torch.uint8)),
+        ValueError,
+        "got -1",
+    ),
+    "no samples": (Pad(), JaggedBatch(torch.ones(0), torch.tensor([0])), ValueError, "sample"),
+}
+
+
+@pytest.mark.parametrize("kind", MISFITS)
+def test_leaves_that_a_field_can_not_take(kind: str, way: str) -> None:
+    field, leaf, error, words = MISFITS[kind]
+    with pytest.raises(error, match=words) as caught:
+        applied({"x": field}, {"x": leaf})
+    assert caught.value.__notes__ == ["DeviceLoader: raised while batch 0 was moved to the device"]
+    if way == "torch":
+        assert "['x']" in str(caught.value)
+
+
+def test_leaves_of_other_kinds() -> None:
+    with pytest.raises(TypeError, match=r"leaf \['x'\] of the batch: Image\(\) takes a uint8 ten"):
+        applied({"x": Image()}, {"x": IMAGE.numpy()})
+    for leaf in (IMAGE, JaggedBatch(JAGGED.values.numpy(), JAGGED.offsets.numpy())):
+        with pytest.raises(TypeError, match=r"leaf \['x'\] of the batch: Pad\(\) takes a Jagged"):
+            applied({"x": Pad()}, {"x": leaf})
+
+
+def test_other_axes_on_a_device(way: str) -> None:
+    batch = JaggedBatch(torch.ones(3, 2), torch.tensor([0, 2, 3]))
+    if way == "native":
+        assert applied(Pad(axes=(0, 1)), batch).values.shape == (2, 2, 2)
+    else:
+        with pytest.raises(ValueError, match=r"pads axis 0, got axes=\(0, 1\)"):
+            applied(Pad(axes=(0, 1)), batch)

@@ -1,0 +1,392 @@
+"""Every way to leave a loop over a DeviceLoader: nothing stays behind, and nothing hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from loaders import (
+    COUNT,
+    Generated,
+    feeding_threads,
+    no_thread_is_left,
+    on_cpu,
+    raise_in_the_loader,
+    watchdog,
+)
+from samples import run_python
+
+__all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("stop", range(COUNT))
+def test_a_break(stop: int, depth: int) -> None:
+    loader = Generated()
+    for i, _ in enumerate(on_cpu(loader, depth=depth)):
+        if i == stop:
+            break
+    assert feeding_threads() == []
+    assert loader.open == 0
+    assert loader.asked <= stop + 1 + depth
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("number", range(COUNT))
+def test_an_error_in_the_loader(number: int, depth: int) -> None:
+    loader = Generated(fail_at=number)
+    received: list[torch.Tensor] = []
+    with pytest.raises(LookupError, match=f"batch {number} is missing") as caught:
+        received.extend(on_cpu(loader, depth=depth))
+    assert received == [torch.tensor(i) for i in range(number)]
+    assert feeding_threads() == []
+    assert loader.open == 0
+    assert caught.value.__notes__ == [
+        f"DeviceLoader: raised by the loader for batch {number} of this iteration, counted from 0"
+    ]
+    frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert frames[-2:] == ["__iter__", "raise_in_the_loader"]
+    assert frames[0] == "test_an_error_in_the_loader"
+
+
+class FailsOften:
+    """An iterator that goes on after an error, as a DataLoader with workers does."""
+
+    def __init__(self) -> None:
+        self.number = -1
+
+    def __iter__(self) -> FailsOften:
+        return self
+
+    def __next__(self) -> int:
+        self.number += 1
+        if self.number >= 9:
+            raise StopIteration
+        if self.number % 3 == 1:
+            raise ValueError(self.number)
+        return self.number
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_going_on_after_an_error(depth: int) -> None:
+    batches = iter(on_cpu(FailsOften(), depth=depth))
+    results: list[Any] = []
+    while len(results) < 9:
+        try:
+            results.append(next(batches))
+        except ValueError as error:
+            results.append(f"error {error}")
+    assert results == [0, "error 1", 2, 3, "error 4", 5, 6, "error 7", 8]
+    assert next(batches, None) is None
+
+
+def test_nothing_is_asked_of_a_loader_that_failed_until_the_consumer_asks() -> None:
+    loader = FailsOften()
+    batches = iter(on_cpu(loader, depth=5))
+    assert next(batches) == 0
+    with pytest.raises(ValueError, match="1"):
+        next(batches)
+    time.sleep(0.05)
+    assert loader.number == 1
+    assert feeding_threads() == []
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_an_error_that_is_dropped_leaves_nothing(number: int) -> None:
+    source = iter(Generated(fail_at=number))
+    gone = weakref.ref(source)
+    gc.disable()  # a loader's workers can't wait for it
+    try:
+        with contextlib.suppress(LookupError):
+            list(on_cpu(source))
+        del source
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("number", [0, 1])
+def test_errors_that_are_no_exceptions(error: BaseException, number: int) -> None:
+    def loader() -> Iterator[int]:
+        yield from range(number)
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        list(on_cpu(loader()))
+    assert caught.value is error
+
+
+def test_an_error_of_the_consumer() -> None:
+    def train() -> None:
+        for batch in on_cpu(loader):
+            1 / int(batch == -1)
+
+    loader = Generated()
+    with pytest.raises(ZeroDivisionError):
+        train()
+    gc.collect()
+    assert feeding_threads() == []
+    assert loader.open == 0
+
+
+def test_the_iterator_is_dropped() -> None:
+    loader = Generated()
+    batches = iter(on_cpu(loader))
+    next(batches)
+    assert len(feeding_threads()) == 1
+    del batches
+    assert feeding_threads() == []
+    assert loader.open == 0
+
+
+def test_the_iterator_is_garbage_of_a_cycle() -> None:
+    class Holder:
+        pass
+
+    loader, holder = Generated(), Holder()
+    holder.batches, holder.cycle = iter(on_cpu(loader)), holder  # type: ignore[attr-defined]
+    next(holder.batches)  # type: ignore[attr-defined]
+    del holder
+    gc.collect()
+    assert feeding_threads() == []
+    assert loader.open == 0
+
+
+def test_garbage_that_the_thread_itself_collects() -> None:
+    def loader() -> Iterator[int]:
+        yield 0
+        gate.wait(10)
+        kept.clear()  # the last reference to the iterator goes in its own thread
+        yield 1
+
+    gate = threading.Event()
+    kept = [iter(on_cpu(loader(), depth=1))]
+    assert next(kept[0]) == 0
+    (thread,) = feeding_threads()
+    gate.set()
+    thread.join()
+
+
+def test_an_iterator_that_was_never_asked() -> None:
+    loader = Generated()
+    batches = iter(on_cpu(loader))
+    assert feeding_threads() == []
+    del batches
+    assert loader.asked == 0
+
+
+def test_close() -> None:
+    loader = Generated()
+    batches = iter(on_cpu(loader))
+    next(batches)
+    batches.close()
+    assert feeding_threads() == []
+    assert loader.open == 0
+    batches.close()
+    with pytest.raises(StopIteration):
+        next(batches)
+
+
+def test_close_while_another_thread_waits_for_a_batch() -> None:
+    gate = threading.Event()
+
+    def loader() -> Iterator[int]:
+        yield 0
+        gate.wait()
+        yield 1
+
+    batches = iter(on_cpu(loader()))
+    next(batches)
+    results: list[Any] = []
+    consumer = threading.Thread(target=lambda: results.append(next(batches, "end")))
+    consumer.start()
+    threading.Timer(0.05, gate.set).start()
+    batches.close()
+    consumer.join()
+    assert results[0] in (1, "end")
+
+
+def test_close_just_before_another_thread_waits_for_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = iter(on_cpu(range(COUNT)))
+    next(loop)
+    feed = loop._feed
+    wait = feed._next_item
+    monkeypatch.setattr(feed, "_next_item", lambda thread: (feed.close(), wait(thread))[1])
+    assert next(loop, "end") == "end"
+
+
+def test_an_error_after_the_end_leaves_nothing() -> None:
+    def loader() -> Iterator[int]:
+        yield 0
+        gate.wait(10)
+        raise_in_the_loader(1)
+
+    gate = threading.Event()
+    source = loader()
+    gone = weakref.ref(source)
+    loop = iter(on_cpu(source))
+    next(loop)
+    gc.disable()
+    try:
+        loop._feed.close(0)  # as at the end of the process: without waiting
+        (thread,) = feeding_threads()
+        gate.set()
+        thread.join()
+        del source, loop, thread
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_loader_that_blocks_does_not_block_a_break() -> None:
+    gate = threading.Event()
+
+    def loader() -> Iterator[int]:
+        yield 0
+        gate.wait()
+        yield 1
+
+    start = time.monotonic()
+    for _ in on_cpu(loader()):
+        break
+    assert 0.9 < time.monotonic() - start < 10
+    (thread,) = feeding_threads()
+    gate.set()
+    thread.join()
+
+
+def test_a_new_loop_waits_until_the_old_one_has_left_the_loader() -> None:
+    class Exclusive:
+        """May be used by one thread at a time, as most datasets."""
+
+        def __init__(self) -> None:
+            self.users = 0
+            self.most = 0
+
+        def __iter__(self) -> Iterator[int]:
+            for i in range(COUNT):
+                self.users += 1
+                self.most = max(self.most, self.users)
+                time.sleep(0.01)
+                self.users -= 1
+                yield i
+
+    loader = Exclusive()
+    batches = on_cpu(loader)
+    for _ in range(5):
+        first, second = iter(batches), iter(batches)
+        next(first)
+        next(second)
+        next(first)
+        first.close()
+        second.close()
+    assert loader.most == 1
+
+
+FORKED = """
+import os, sys, warnings
+from pinfeed.device_loader import DeviceLoader
+
+warnings.simplefilter("ignore")
+batches = DeviceLoader(range(100), "cpu")
+loop = iter(batches)
+next(loop), next(loop)
+pid = os.fork()
+if pid == 0:
+    received = []
+    try:
+        while True:  # those that were fetched ahead
+            received.append(next(loop))
+    except RuntimeError as error:
+        assert "forked process" in str(error), error
+    assert len(received) <= 2, received
+    del loop
+    assert list(batches) == list(range(100))
+    sys.exit(0)  # through atexit, where threads are ended
+assert os.waitpid(pid, 0)[1] == 0
+assert list(loop) == list(range(2, 100))
+"""
+
+
+def test_an_iterator_in_a_forked_process() -> None:
+    run_python(FORKED)
+
+
+INTERRUPTED = """
+import os, signal, threading, time
+from pinfeed.device_loader import DeviceLoader
+
+def loader():
+    yield 0
+    interrupted.wait()
+    yield from range(1, 50)
+
+interrupted = threading.Event()
+loop = iter(DeviceLoader(loader(), "cpu"))
+next(loop)
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    next(loop)
+except KeyboardInterrupt:
+    interrupted.set()
+assert list(loop) == list(range(1, 50))
+"""
+
+
+def test_an_interrupt_while_waiting() -> None:
+    run_python(INTERRUPTED)
+
+
+INTERRUPTED_OFTEN = """
+import itertools, os, signal, sys, threading
+from pinfeed.device_loader import DeviceLoader
+
+# An interrupt may take the batch that just arrived with it, as any does; but none comes twice or out
+# of order, and nothing hangs.
+def interrupt():
+    while not done.wait(0.0005):
+        os.kill(os.getpid(), signal.SIGINT)
+        handled.wait(5)
+        handled.clear()
+
+def on_interrupt(*_):
+    handled.set()
+    if armed:
+        raise KeyboardInterrupt
+
+armed, done, handled = False, threading.Event(), threading.Event()
+signal.signal(signal.SIGINT, on_interrupt)
+thread = threading.Thread(target=interrupt)
+thread.start()
+received, interrupts = [], 0
+loop = iter(DeviceLoader(itertools.count(), "cpu", depth=1))
+while len(received) < 20000:
+    try:
+        armed = True
+        received.append(next(loop))
+        armed = False
+    except KeyboardInterrupt:
+        armed = False
+        interrupts += 1
+done.set()
+thread.join()
+assert received == sorted(set(received))
+assert received[-1] < len(received) + interrupts + 1
+print(interrupts > 10)
+"""
+
+
+def test_interrupts_at_any_moment() -> None:
+    assert run_python(INTERRUPTED_OFTEN) == "True\n"

@@ -1,0 +1,332 @@
+"""DeviceLoader over DataLoaders with worker processes, and how processes end."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+import pinfeed
+from loaders import watchdog
+from pinfeed.device_loader import DeviceLoader
+from samples import assert_same, run_python
+
+__all__ = ["watchdog"]  # a fixture of every test here
+
+pytestmark = [
+    # Python 3.12 and later warn of every fork of a process that has threads.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+]
+
+COUNT, BATCH = 40, 4
+BATCHES = COUNT // BATCH
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    gc.collect()  # errors hold frames, and these the loader's iterator
+    assert [thread for thread in threading.enumerate() if thread.name == "pinfeed"] == []
+    assert multiprocessing.active_children() == []
+
+
+class Numbers(Dataset[Any]):
+    """0, 1, ..., of which one can be missing."""
+
+    def __init__(self, missing: int | None = None) -> None:
+        self.missing = missing
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> int:
+        if index == self.missing:
+            raise LookupError(f"sample {index} is missing")
+        return index
+
+
+def expected(number: int) -> torch.Tensor:
+    return torch.arange(number * BATCH, (number + 1) * BATCH)
+
+
+def loader(dataset: Any = None, method: str = "fork", **options: Any) -> DataLoader[Any]:
+    options = {"num_workers": 2, "timeout": 60, "multiprocessing_context": method} | options
+    return DataLoader(Numbers() if dataset is None else dataset, BATCH, **options)
+
+
+@pytest.mark.parametrize(
+    ("method", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
+)
+def test_all_batches(method: str, persistent: bool) -> None:
+    batches = DeviceLoader(loader(method=method, persistent_workers=persistent), "cpu")
+    for _ in range(2):
+        assert_same(list(batches), [expected(i) for i in range(BATCHES)])
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_break_at_every_batch(persistent: bool) -> None:
+    batches = DeviceLoader(loader(persistent_workers=persistent), "cpu")
+    for stop in range(BATCHES):
+        for i, batch in enumerate(batches):
+            assert_same(batch, expected(i))
+            if i == stop:
+                break
+        if not persistent:
+            assert multiprocessing.active_children() == []
+
+
+def test_persistent_workers_serve_the_last_loop() -> None:
+    batches = DeviceLoader(loader(persistent_workers=True), "cpu")
+    for _ in range(5):
+        first = iter(batches)
+        next(first)
+        assert_same(list(batches), [expected(i) for i in range(BATCHES)])
+        with pytest.raises(RuntimeError, match="ended when a later one began"):
+            next(first)
+
+
+@pytest.mark.parametrize("missing", [0, 5, COUNT - 1])
+def test_an_error_in_a_worker(missing: int) -> None:
+    received: list[torch.Tensor] = []
+    number = missing // BATCH
+    with pytest.raises(LookupError, match=f"sample {missing} is missing") as caught:
+        received.extend(DeviceLoader(loader(Numbers(missing)), "cpu"))
+    assert_same(received, [expected(i) for i in range(number)])
+    assert f"for batch {number} of this iteration" in caught.value.__notes__[0]
+    assert "__getitem__" in str(caught.value)  # the worker's own traceback
+    del caught
+
+
+def test_going_on_after_an_error_in_a_worker() -> None:
+    batches = iter(DeviceLoader(loader(Numbers(5)), "cpu"))
+    assert_same(next(batches), expected(0))
+    with pytest.raises(LookupError):
+        next(batches)
+    assert_same(list(batches), [expected(i) for i in range(2, BATCHES)])
+
+
+class Killed(Numbers):
+    def __getitem__(self, index: int) -> int:
+        if index == 20:
+            time.sleep(0.3)  # the batches before are through
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+def test_a_worker_that_is_killed() -> None:
+    with pytest.raises(RuntimeError, match=r"DataLoader worker.*(killed|exited)"):
+        list(DeviceLoader(loader(Killed(), timeout=1), "cpu"))
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and threading.active_count() > 1:
+        time.sleep(0.01)  # the thread looks after the workers once in a timeout
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[int]:
+        yield from range(COUNT)
+
+
+def test_a_stream() -> None:
+    batches = DeviceLoader(loader(Stream(), num_workers=1), "cpu")
+    for _ in range(2):
+        assert_same(list(batches), [expected(i) for i in range(BATCHES)])
+
+
+def test_other_workers_start_during_a_loop() -> None:
+    training = DeviceLoader(loader(), "cpu")
+    validation = DeviceLoader(loader(), "cpu")
+    for i, batch in enumerate(training):
+        assert_same(batch, expected(i))
+        if i % 4 == 0:
+            assert_same(list(validation), [expected(j) for j in range(BATCHES)])
+
+
+def test_batches_of_pinfeed() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (COUNT, 9, 7, 3), np.uint8)
+    dataset = pinfeed.ArrayDataset({"image": images, "label": np.arange(COUNT)})
+    image = pinfeed.Image(0.5, 0.25)
+    in_workers = DataLoader(dataset, BATCH, collate_fn=pinfeed.Collate({"image": image}))
+    behind_them = loader(dataset, collate_fn=pinfeed.Collate())
+    assert_same(list(DeviceLoader(behind_them, "cpu", fields={"image": image})), list(in_workers))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11
+def test_a_stateful_loader(workers: int) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    def batches() -> DeviceLoader:
+        lengths = np.arange(COUNT) % 7 + 1
+        sampler = pinfeed.LengthBucketSampler(lengths, batch_size=BATCH, seed=3)
+        return DeviceLoader(
+            stateful(Numbers(), batch_sampler=sampler, num_workers=workers), "cpu", depth=3
+        )
+
+    whole = list(batches())
+    for received in (0, 1, 4, BATCHES):
+        saved = batches()
+        loop = iter(saved)
+        for i in range(received):
+            assert_same(next(loop), whole[i])
+        state = saved.state_dict()
+        loop.close()
+        resumed = batches()
+        resumed.load_state_dict(state)
+        assert_same(list(resumed), whole[received:])
+        del saved, loop, resumed
+
+
+# How a process ends. Nothing may be written then, for that is where Python complains.
+
+ENDING = """
+import os, sys, threading, time, warnings
+os.dup2(1, 2)
+warnings.simplefilter("ignore")
+import torch
+from torch.utils.data import DataLoader, Dataset
+from pinfeed.device_loader import DeviceLoader
+from pinfeed.feeding import feed
+
+class Slow(Dataset):
+    def __len__(self):
+        return 1000
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.ones(100, 100) * index
+
+def blocked():
+    yield 0
+    threading.Event().wait()
+
+def busy():
+    while True:
+        yield torch.randn(300, 300) @ torch.randn(300, 300)
+
+def pure():
+    yield 0
+    while True:
+        pass
+
+loader = {
+    "list": lambda: [1] * 1000,
+    "busy": busy,
+    "blocked": blocked,
+    "pure": pure,
+    "workers": lambda: DataLoader(Slow(), 4, num_workers=2),
+    "persistent": lambda: DataLoader(Slow(), 4, num_workers=2, persistent_workers=True),
+    "nested": lambda: DeviceLoader(DataLoader(Slow(), 4, num_workers=2), "cpu"),
+}[sys.argv[1]]()
+if sys.argv[1] in ("blocked", "pure"):
+    feed._SECONDS_TO_EXIT = 0.3
+loop = iter(DeviceLoader(loader, "cpu", depth=4))
+next(loop)
+if sys.argv[2] == "cycle":
+    class Holder: pass
+    holder = Holder()
+    holder.loop, holder.cycle = loop, holder
+    del loop, holder
+elif sys.argv[2] == "other thread":
+    threading.Thread(target=lambda: [next(loop) for _ in range(3)]).start()
+print("end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("list", "cycle"),
+        ("list", "other thread"),
+        ("busy", "plain"),
+        ("workers", "plain"),
+        ("workers", "cycle"),
+        ("persistent", "plain"),
+        ("nested", "other thread"),
+    ],
+)
+def test_a_process_ends_in_the_middle_of_a_loop(kind: str, how: str) -> None:
+    start = time.monotonic()
+    assert run_python(ENDING, kind, how) == "end\n"
+    assert time.monotonic() - start < 30
+
+
+@pytest.mark.parametrize("kind", ["blocked", "pure"])
+def test_a_process_ends_though_a_loader_does_not(kind: str) -> None:
+    assert run_python(ENDING, kind, "plain") == "end\n"
+
+
+RESOURCES = """
+import gc, os, threading, warnings
+import torch
+from torch.utils.data import DataLoader
+from pinfeed.device_loader import DeviceLoader
+
+warnings.simplefilter("ignore")
+
+def collate(samples):
+    if epoch % 10 == 0:
+        torch.ones(50_000).add_(1)  # large enough for torch to use several threads
+    return torch.stack(samples)
+
+batches = DeviceLoader(DataLoader(torch.arange(8), 2, collate_fn=collate), "cpu")
+
+def resources():
+    gc.collect()
+    pages = int(open("/proc/self/statm").read().split()[1])
+    return pages * 4096, len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+for epoch in range(500):
+    if epoch == 100:
+        before = resources()
+    for i, batch in enumerate(batches):
+        if epoch % 3 == 0 and i == 1:
+            break
+after = resources()
+assert after[0] - before[0] < 4e6, f"memory grew: {before[0]} to {after[0]} bytes"
+assert after[1:] == before[1:], f"files and threads grew: {before[1:]} to {after[1:]}"
+assert threading.active_count() == 1
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+def test_500_loops_without_growth() -> None:
+    run_python(RESOURCES)
+
+
+INTERRUPTED_TRAINING = """
+import os, signal, threading, time, warnings
+os.dup2(1, 2)
+warnings.simplefilter("ignore")
+import torch
+from torch.utils.data import DataLoader
+from pinfeed.device_loader import DeviceLoader
+
+def loop():
+    batches = DeviceLoader(DataLoader(torch.arange(100_000), 8, num_workers=2), "cpu")
+    while True:
+        for batch in batches:
+            pass
+
+threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    loop()
+except KeyboardInterrupt:
+    pass
+assert [thread.name for thread in threading.enumerate() if thread.name == "pinfeed"] == []
+print("interrupted")
+"""
+
+
+def test_an_interrupt_during_training() -> None:
+    assert run_python(INTERRUPTED_TRAINING) == "interrupted\n"

@@ -1,0 +1,415 @@
+"""to_numpy: every structure, dtype and kind of leaf, from loaders of every kind."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
+
+import pinfeed
+from arrays import NUMPY_DTYPES, views
+from pinfeed.draining import to_numpy
+from pinfeed.draining.planned_length import PlannedLength, planned_length
+from samples import STRUCTURES, MarkedTensor, Point, assert_same
+
+pytestmark = pytest.mark.kernels
+
+
+class Numbers:
+    """A sampler that may yield fewer or more samples than it says."""
+
+    def __init__(self, count: int, said: int) -> None:
+        self.count, self.said = count, said
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.count))
+
+    def __len__(self) -> int:
+        return self.said
+
+
+class Stream(IterableDataset):
+    """Numbers one after the other."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.count))
+
+
+class SizedStream(Stream):
+    def __len__(self) -> int:
+        return self.count
+
+
+def cut(rows: Any, size: int) -> list[Any]:
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+# What a loader says about its length, from the number of samples.
+SAID = {"exact": lambda n: n, "too few": lambda n: 1, "too many": lambda n: 2 * n + 3}
+
+
+def make_loader(kind: str, batches: list[Any], count: int, size: int) -> Iterable[Any]:
+    """A loader of some kind that yields these batches."""
+    if kind == "list":
+        return batches
+    if kind == "generator":
+        return (batch for batch in batches)
+    left = iter(batches)
+    sampler = Numbers(count, SAID[kind](count))
+    return DataLoader(range(count), size, sampler=sampler, collate_fn=lambda _: next(left))
+
+
+@given(
+    st.data(), st.sampled_from(sorted(STRUCTURES)), st.sampled_from(["list", "generator", *SAID])
+)
+def test_structures_shapes_dtypes_and_loaders(
+    data: st.DataObject, structure: str, loader: str
+) -> None:
+    count, size = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 5))
+    columns: list[Any] = []
+    for _ in "xy":
+        shape = (count, *data.draw(st.lists(st.integers(0, 3), max_size=2)))
+        array = data.draw(views(shape, data.draw(st.sampled_from(NUMPY_DTYPES))))
+        as_tensor = min(array.strides) >= 0 and data.draw(st.booleans())
+        columns.append(torch.from_numpy(array) if as_tensor else array)
+    make = STRUCTURES[structure]
+    batches = [make(x, y) for x, y in zip(*(cut(column, size) for column in columns), strict=True)]
+    result = to_numpy(make_loader(loader, batches, count, size))
+    assert_same(result, make(*(np.asarray(column).copy() for column in columns)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_data_loader(workers: int, drop_last: bool) -> None:
+    x = torch.randn(103, 5)
+    loader = DataLoader(
+        TensorDataset(x, torch.arange(103)), 10, drop_last=drop_last, num_workers=workers
+    )
+    kept = 100 if drop_last else 103
+    assert_same(to_numpy(loader), [x[:kept].numpy(), np.arange(kept)])
+
+
+def test_a_batch_larger_than_the_dataset() -> None:
+    assert_same(to_numpy(DataLoader(range(3), 10)), np.arange(3))
+    with pytest.raises(ValueError, match="yielded no batch"):
+        to_numpy(DataLoader(range(3), 10, drop_last=True))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_collate_and_bucketed_batches(workers: int) -> None:
+    sequences = [np.arange(i % 23) for i in range(200)]
+    ragged = pinfeed.RaggedArray.from_sequences(sequences)
+    sampler = pinfeed.LengthBucketSampler(ragged.lengths, max_tokens=64, seed=1)
+    order = np.concatenate(list(sampler))
+    loader = DataLoader(
+        pinfeed.ArrayDataset({"tokens": ragged, "id": np.arange(200)}),
+        batch_sampler=sampler,
+        collate_fn=pinfeed.Collate({"tokens": pinfeed.Pad(-1, lengths=True)}),
+        num_workers=workers,
+    )
+    result = to_numpy(loader)
+    assert_same(result["id"], order)
+    assert_same(list(result["tokens"]), [sequences[i] for i in order])
+
+
+@given(st.integers(1, 20), st.integers(1, 6), st.integers(1, 25), st.sampled_from(["list", *SAID]))
+def test_max_samples(count: int, size: int, most: int, loader: str) -> None:
+    rows = np.arange(count)
+    batches = [{"x": part, "s": [str(i) for i in part]} for part in cut(rows, size)]
+    result = to_numpy(make_loader(loader, batches, count, size), max_samples=most)
+    assert_same(result, {"x": rows[:most], "s": [str(i) for i in rows[:most]]})
+
+
+def test_max_samples_ends_an_infinite_loader_at_the_batch_that_fills_it() -> None:
+    drawn = []
+
+    def forever() -> Iterator[Any]:
+        while True:
+            drawn.append(len(drawn))
+            yield pinfeed.JaggedBatch(torch.arange(4), torch.tensor([0, 1, 4]))
+
+    result = to_numpy(forever(), max_samples=5)
+    assert_same(list(result), [np.arange(1), np.arange(1, 4)] * 2 + [np.arange(1)])
+    assert len(drawn) == 3
+
+
+def test_a_predict_loop_as_it_stands() -> None:
+    model = torch.nn.Linear(4, 3)
+    x = torch.randn(10, 4)
+    loader = DataLoader(TensorDataset(x), 4)
+    result = to_numpy(model(x) for (x,) in loader)
+    assert_same(result, model(x).detach().numpy())
+
+
+def test_tensors_that_are_more_than_memory() -> None:
+    values = torch.randn(4, 3, dtype=torch.complex64, requires_grad=True)
+    plain = values.detach().numpy()
+    for batch, expected in (
+        (values, plain),
+        (values.conj(), plain.conj()),
+        (values.imag, plain.imag.copy()),
+        (values.conj().imag, plain.conj().imag.copy()),
+        (values.detach().as_subclass(MarkedTensor), plain),
+        (values.t(), plain.T.copy()),
+        (torch.nn.Parameter(values.detach()), plain),
+        (values[0, 0].detach().expand(4, 3), np.full((4, 3), plain[0, 0])),
+    ):
+        assert_same(to_numpy([batch]), expected)
+
+
+@pytest.mark.parametrize("kind", ["dense", "transposed", "jagged", "padded"])
+def test_bfloat16(kind: str) -> None:
+    values = torch.randn(6, 5).to(torch.bfloat16)
+    batch: Any = values.t() if kind == "transposed" else values
+    if kind == "jagged":
+        batch = pinfeed.JaggedBatch(values, torch.tensor([0, 4, 6]))
+    if kind == "padded":
+        batch = pinfeed.Padded(values, torch.full((6,), 5))
+    for choice, expected in (("float32", values.float()), ("uint16", values.view(torch.uint16))):
+        result = to_numpy([batch], bfloat16=choice)
+        result = result.values if isinstance(result, pinfeed.RaggedArray) else result
+        wanted = expected.t() if kind == "transposed" else expected
+        assert_same(result.ravel(), wanted.numpy().ravel())
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["2024-02-29", "2024-03-01"], "M8[D]"),
+        np.array([3, 4], "m8[ms]"),
+        np.array([(1, 2.5), (3, 4.5)], [("a", "i4"), ("b", "f8", (2,))]),
+        np.arange(6, dtype=">f4").reshape(2, 3)[:, ::2],
+    ],
+    ids=str,
+)
+def test_dtypes_of_numpy_alone(array: np.ndarray) -> None:
+    result = to_numpy([array, array[:1]])
+    assert_same(result, np.concatenate([array, array[:1]], dtype=array.dtype))
+
+
+def test_objects_and_strings_are_lists() -> None:
+    picture = object()
+    batches = [
+        {
+            "x": torch.zeros(2),
+            "names": ("a", "bc"),
+            "objects": [picture, None],
+            "dicts": [{"w": 1}, {"h": 2}],
+            "lists": [[1, 2], [3]],
+            "strings": np.array(["u", "vw"]),
+            "any": np.array([{}, 1.5], object),
+        }
+    ] * 2
+    assert to_numpy(batches) | {"x": None} == {
+        "x": None,
+        "names": ["a", "bc"] * 2,
+        "objects": [picture, None] * 2,
+        "dicts": [{"w": 1}, {"h": 2}] * 2,
+        "lists": [[1, 2], [3]] * 2,
+        "strings": ["u", "vw"] * 2,
+        "any": [{}, 1.5] * 2,
+    }
+    assert to_numpy([["a", "b"], ("c",)]) == ["a", "b", "c"]
+
+
+def test_none_stays_none() -> None:
+    attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+    x = torch.randn(3, 5, 4)
+    values, weights = to_numpy(attention(x, x, x, need_weights=False) for _ in range(2))
+    assert values.shape == (6, 5, 4)
+    assert weights is None
+
+
+def arrays_of(*lengths: int) -> list[Any]:
+    return [np.arange(n) for n in lengths]
+
+
+def test_lists_of_arrays_are_objects_only_where_they_cannot_be_columns() -> None:
+    # As many as samples, and none of that size.
+    batch = {"x": np.zeros(3), "raw": arrays_of(1, 5, 2)}
+    assert_same(to_numpy([batch] * 2)["raw"], arrays_of(1, 5, 2) * 2)
+    assert_same(
+        to_numpy([{"raw": arrays_of(3, 1, 2), "x": np.zeros(3)}])["raw"], arrays_of(3, 1, 2)
+    )
+    # Columns.
+    assert_same(to_numpy([{"x": np.zeros(3), "two": arrays_of(3, 3)}])["two"], arrays_of(3, 3))
+    assert_same(to_numpy([arrays_of(2, 2)]), arrays_of(2, 2))
+    # Neither.
+    with pytest.raises(ValueError, match=r"leaf \['raw'\]\[0\].*expected 3 samples.*got 1"):
+        to_numpy([{"x": np.zeros(3), "raw": arrays_of(1, 2)}])
+    with pytest.raises(ValueError, match=r"leaf \[1\] of batch 0: expected 2 samples.*got 3"):
+        to_numpy([[np.zeros(2), ["a", "b", "c"]]])
+
+
+def test_what_a_loader_plans_tells_samples_from_columns() -> None:
+    loader = DataLoader(arrays_of(4, 1, 3, 2), 2, collate_fn=list)
+    assert_same(to_numpy(loader), arrays_of(4, 1, 3, 2))
+    same = DataLoader(arrays_of(3, 3, 3, 3), 2, collate_fn=list)
+    with pytest.raises(ValueError, match=r"2 arrays in a list could be the 2 samples"):
+        to_numpy(same)
+    assert_same(to_numpy(iter(same)), [np.tile(np.arange(3), 2)] * 2)
+    marked = DataLoader(
+        arrays_of(3, 3, 3, 3), 2, collate_fn=lambda samples: np.fromiter(samples, object)
+    )
+    assert_same(to_numpy(marked), arrays_of(3, 3, 3, 3))
+
+
+def test_images_and_targets_of_a_detector() -> None:
+    samples = [(torch.zeros(3, i + 1, 2), {"boxes": torch.zeros(i, 4)}) for i in range(5)]
+    loader = DataLoader(samples, 4, collate_fn=lambda batch: tuple(zip(*batch, strict=True)))
+    images, targets = to_numpy(loader)
+    assert [tuple(image.shape) for image in images] == [(3, i + 1, 2) for i in range(5)]
+    assert [len(target["boxes"]) for target in targets] == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("loader", "samples", "first"),
+    [
+        (DataLoader(range(10), 4), 10, 4),
+        (DataLoader(range(10), 4, drop_last=True), 8, 4),
+        (DataLoader(range(3), 4), 3, 3),
+        (DataLoader(range(3), 4, drop_last=True), 0, 0),
+        (DataLoader(range(10), 4, sampler=range(3, 9)), 6, 4),
+        (DataLoader(torch.utils.data.Subset(range(10), [1, 2, 5]), 2, shuffle=True), 3, 2),
+        (DataLoader(range(10), batch_sampler=BatchSampler(range(7), 3, True)), 6, 3),
+        (DataLoader(range(10), batch_sampler=[[1], [2, 3]]), 3, 1),
+        (DataLoader(SizedStream(9), 2, drop_last=True), 8, 2),
+    ],
+)
+def test_planned_length(loader: DataLoader, samples: int, first: int) -> None:
+    assert planned_length(loader) == PlannedLength(samples, first)
+    assert len([i for batch in loader for i in batch]) == samples
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        DataLoader(Stream(3), 2),
+        DataLoader(SizedStream(3), None),
+        DataLoader(range(4), None),
+        DataLoader(range(4), 2, sampler=iter([1, 2])),
+        DataLoader(range(4), batch_sampler=pinfeed.LengthBucketSampler([1] * 4, 2)),
+        DataLoader(range(4), batch_sampler=[]),
+        iter([]),
+        3,
+    ],
+)
+def test_no_planned_length(loader: Any) -> None:
+    assert planned_length(loader) is None
+
+
+def test_a_stateful_data_loader() -> None:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torchdata's own
+        loader = torchdata.StatefulDataLoader(range(10), 4)
+        assert planned_length(loader) == PlannedLength(10, 4)
+        assert_same(to_numpy(loader), np.arange(10))
+        next(iter(loader))
+        loader.load_state_dict(loader.state_dict())
+        assert_same(to_numpy(loader), np.arange(4, 10))
+
+
+class Shard(BatchSampler):
+    """Every second batch, as a library for several processes makes it."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return islice(super().__iter__(), 0, None, 2)
+
+    def __len__(self) -> int:
+        return (super().__len__() + 1) // 2
+
+
+def test_batch_samplers_that_count_in_their_own_way() -> None:
+    loader = DataLoader(range(10), batch_sampler=Shard(range(10), 3, False))
+    assert planned_length(loader) is None
+    assert_same(to_numpy(loader), np.array([0, 1, 2, 6, 7, 8]))
+
+
+def test_streams_that_yield_more_than_their_length_is_no_warning() -> None:
+    stream = SizedStream(20)
+    loader = DataLoader(stream, 4, num_workers=2)  # both workers yield everything
+    assert len(to_numpy(loader)) == 40
+
+
+def test_a_collate_function_that_leaves_samples_out() -> None:
+    loader = DataLoader(range(20), 4, collate_fn=lambda rows: np.array([i for i in rows if i % 3]))
+    assert_same(to_numpy(loader), np.array([i for i in range(20) if i % 3]))
+
+
+def test_empty_batches_say_the_dtype_only() -> None:
+    batches = [np.zeros((0, 7), np.int16), np.ones((2, 3), np.int16), np.zeros((0, 0), np.int16)]
+    assert_same(to_numpy(batches), np.ones((2, 3), np.int16))
+    assert_same(to_numpy(batches[:1]), np.zeros((0, 7), np.int16))
+
+
+def test_the_result_can_be_written_and_kept() -> None:
+    source = torch.zeros(4, 2)
+    result = to_numpy([Point(source, source)])
+    result.x[:] = 1
+    assert source.sum() == 0
+    assert result.y.sum() == 0
+    assert result.x.flags.c_contiguous
+
+
+def test_batches_whose_memory_is_used_again() -> None:
+    buffer = np.zeros((2, 3))
+
+    def batches() -> Iterator[np.ndarray]:
+        for i in range(5):
+            buffer[:] = i
+            yield buffer
+
+    assert_same(to_numpy(batches()), np.repeat(np.arange(5.0), 2)[:, np.newaxis] * np.ones(3))
+
+
+def test_outputs_of_transformers() -> None:
+    outputs = pytest.importorskip("transformers.modeling_outputs")
+    batch = outputs.SequenceClassifierOutput(logits=torch.ones(4, 2, requires_grad=True))
+    result = to_numpy(iter([batch, batch]))
+    assert type(result) is type(batch)
+    assert_same(result.logits, np.ones((8, 2), np.float32))
+    assert_same(result["logits"], result.logits)
+
+
+def test_named_results_of_torch() -> None:
+    result = to_numpy(torch.eye(3).max(1) for _ in range(2))
+    assert_same(result.indices, np.array([0, 1, 2] * 2))
+
+
+def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(20, 25)), 5)
+    to_numpy(loader, progress=True)
+    assert "to_numpy: 100%" in (shown := capsys.readouterr().err)
+    assert "20.0/20.0" in shown
+    assert "samples/s" in shown
+    assert "2.00kB" in shown
+    to_numpy((x for (x,) in loader), progress=True)
+    assert "20.0 samples" in capsys.readouterr().err
+
+
+def test_progress_without_tqdm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+
+    def untouched() -> Iterator[Any]:
+        pytest.fail("the loader was asked for a batch")
+        yield
+
+    with pytest.raises(
+        ImportError, match=r"tqdm is not installed: pip install pinfeed\[progress\]"
+    ):
+        to_numpy(untouched(), tmp_path / "x.npy", progress=True)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,158 @@
+"""to_numpy of tensors on accelerators; where there is none, of streams that copy late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+from pinfeed.draining import drain, staging, to_numpy
+from pinfeed.draining.staging import Staging
+from samples import assert_same
+
+pytestmark = pytest.mark.kernels
+
+
+class LateStream:
+    """Copies when it is waited for, and no sooner: a copy that is read too early shows."""
+
+    def __init__(self) -> None:
+        self.buffers: list[torch.Tensor] = []
+
+    def buffer(self, size: int) -> torch.Tensor:
+        self.buffers.append(torch.full((size,), 0xCB, dtype=torch.uint8))
+        return self.buffers[-1]
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:
+        settled = source.clone()
+        return lambda: target.copy_(settled)
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> LateStream:
+    """Takes tensors for those of a device."""
+    stream = LateStream()
+    monkeypatch.setattr(drain, "is_remote", torch.is_tensor)
+    monkeypatch.setattr(staging, "is_remote", torch.is_tensor)
+    monkeypatch.setattr(drain, "Staging", lambda: Staging(lambda device: stream))
+    return stream
+
+
+def batch(n: int) -> dict[str, Any]:
+    return {
+        "x": torch.full((2, 3), n, dtype=torch.float16),
+        "mixed": np.full((2, 1), n),
+        "half": torch.full((2,), n).to(torch.bfloat16),
+        "names": [str(n), "-"],
+        "mask": torch.full((2, 0, 2), n % 2 == 0),
+        "tokens": pinfeed.JaggedBatch(torch.full((n,), n), torch.tensor([0, n // 2, n])),
+        "padded": pinfeed.Padded(torch.full((2, n), n), np.array([n // 3, n])),
+    }
+
+
+def unstructured(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: unstructured(child) for key, child in node.items()}
+    return list(node) if isinstance(node, pinfeed.RaggedArray) else node
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+def test_batches_come_whole_and_in_order(count: int, late: LateStream) -> None:
+    numbers = [7, 3, 12, 1, 0, 30, 2, 5, 6][:count]
+    result = to_numpy((batch(n) for n in numbers), side="right")
+    with pytest.MonkeyPatch.context() as undone:
+        undone.setattr(drain, "is_remote", lambda part: False)
+        expected = to_numpy((batch(n) for n in numbers), side="right")
+    assert_same(unstructured(result), unstructured(expected))
+    assert_same(result["mixed"][:, 0], np.repeat(numbers, 2))
+
+
+def test_there_are_two_buffers(late: LateStream) -> None:
+    to_numpy(torch.full((5, n % 3 + 1), n) for n in range(20))
+    sizes = [len(buffer) for buffer in late.buffers]
+    assert max(sizes) == 5 * 3 * 8
+    assert sizes.count(5 * 3 * 8) == 2
+
+
+def test_memory_that_a_loader_uses_again(late: LateStream) -> None:
+    tensor, array, lengths = torch.zeros(2, 3), np.zeros((2, 1)), np.zeros(2, np.int64)
+
+    def batches() -> Iterator[Any]:
+        for i in range(4):
+            array[:] = lengths[:] = i
+            yield tensor.fill_(i), array, (tensor[:, 0], pinfeed.Padded(tensor, lengths))
+
+    result = to_numpy(batches(), side="right")
+    rows = np.repeat(np.arange(4), 2)
+    assert result[0][:, 0].tolist() == result[1][:, 0].tolist() == rows.tolist()
+    assert result[2][0].tolist() == rows.tolist()
+    assert [row.tolist() for row in result[2][1]] == [[i] * i for i in rows]
+
+
+@pytest.mark.parametrize("most", [1, 3, 4, 100])
+def test_partial_results_have_what_was_under_way(most: int, late: LateStream) -> None:
+    def batches() -> Iterator[Any]:
+        for i in range(3):
+            yield {"x": torch.full((2,), i), "y": [i, i]}
+        raise RuntimeError("device")
+
+    if most < 6:
+        assert to_numpy(batches(), max_samples=most)["y"] == [0, 0, 1, 1][:most]
+        return
+    with pytest.raises(RuntimeError, match="device") as caught:
+        to_numpy(batches())
+    assert_same(caught.value.partial, {"x": np.repeat(np.arange(3), 2), "y": [0, 0, 1, 1, 2, 2]})
+
+
+def test_a_device_that_fails_leaves_what_came_before(late: LateStream) -> None:
+    def batches() -> Iterator[Any]:
+        yield {"x": torch.zeros(2), "y": [0, 0]}
+        late.copy = broken  # type: ignore[method-assign]
+        yield {"x": torch.zeros(2), "y": [0, 0]}
+
+    def broken(target: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:
+        def wait() -> None:
+            raise RuntimeError("the copy failed")
+
+        return wait
+
+    with pytest.raises(RuntimeError, match="the copy failed") as caught:
+        to_numpy(batches())
+    assert_same(caught.value.partial, {"x": np.zeros(2, np.float32), "y": [0, 0]})
+
+
+def test_devices_without_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain, "is_remote", torch.is_tensor)
+    monkeypatch.setattr(staging, "is_remote", torch.is_tensor)
+    assert staging.copy_stream(torch.device("mps")) is None
+    assert staging.copy_stream(torch.device("cpu")) is None
+    result = to_numpy(torch.full((2, 3), i) for i in range(4))
+    assert_same(result[:, 0].copy(), np.repeat(np.arange(4), 2))
+
+
+ON_ACCELERATOR = pytest.mark.skipif(
+    not torch.accelerator.is_available(), reason="there is no accelerator"
+)
+
+
+@ON_ACCELERATOR
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int64])
+def test_predict_loop_on_an_accelerator(dtype: torch.dtype) -> None:
+    device = torch.accelerator.current_accelerator()
+    batches = [torch.randn(64, 500, 200).to(dtype) for _ in range(7)]
+    result = to_numpy({"x": x.to(device), "t": x.to(device).transpose(1, 2)} for x in batches)
+    expected = torch.cat(batches)
+    expected = expected.float() if dtype == torch.bfloat16 else expected
+    assert_same(result["x"], expected.numpy())
+    assert_same(result["t"], expected.transpose(1, 2).contiguous().numpy())
+
+
+@ON_ACCELERATOR
+def test_memory_of_an_accelerator_that_is_used_again() -> None:
+    buffer = torch.zeros(1 << 24, device=torch.accelerator.current_accelerator())
+    result = to_numpy(buffer.fill_(i) for i in range(8))
+    assert (result.reshape(8, -1) == np.arange(8)[:, np.newaxis]).all()

@@ -1,0 +1,378 @@
+"""to_numpy into files: complete or absent, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pinfeed
+from arrays import NUMPY_DTYPES, random_array
+from pinfeed.draining import draft_file, to_numpy
+from samples import Point, Record, assert_same, run_python
+
+pytestmark = pytest.mark.kernels
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@settings(max_examples=50)  # each waits for the disk
+@given(
+    st.sampled_from([*NUMPY_DTYPES, ">i4", "M8[ns]", "i2, f4"]),
+    st.lists(st.integers(0, 9), min_size=1, max_size=6),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.booleans(),
+)
+def test_a_file(
+    tmp_path: Path, dtype: str, counts: list[int], shape: list[int], known: bool
+) -> None:
+    batches = [np.zeros((n, *shape), dtype) for n in counts]
+    for seed, batch in enumerate(batches):
+        raw = random_array((batch.nbytes,), "u1", seed)
+        batch[...] = raw.view(dtype).reshape(batch.shape) if batch.size else batch
+    path = tmp_path / "x.npy"
+    result = to_numpy(batches if known else iter(batches), path, overwrite=True)
+    assert isinstance(result, np.memmap)
+    assert not result.flags.writeable
+    for array in (result, np.load(path), np.load(path, mmap_mode="r")):
+        assert array.dtype == np.dtype(dtype)
+        assert array.flags.c_contiguous
+        assert array.shape == (sum(counts), *shape)
+        assert array.tobytes() == b"".join(batch.tobytes() for batch in batches)
+    assert os.listdir(tmp_path) == ["x.npy"]
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    def batch(n: int) -> Any:
+        return {
+            "image": torch.full((n, 2), n),
+            "target": [Point(np.full(n, n), Record(np.ones(n), torch.ones(n, 1)))],
+            "a/b %": np.zeros(n),
+            3: np.arange(n),
+            "tokens": pinfeed.JaggedBatch(torch.arange(n), torch.tensor([0] * n + [n])),
+            "logits": np.full((n, n), n),
+            "nothing": None,
+        }
+
+    result = to_numpy([batch(2), batch(3)], str(tmp_path / "out"))
+    found = sorted(contents(tmp_path / "out"))
+    assert found == [
+        "3.npy",
+        "a%2Fb %25.npy",
+        "image.npy",
+        "logits/offsets.npy",
+        "logits/values.npy",
+        "target.0.x.npy",
+        "target.0.y.x.npy",
+        "target.0.y.y.npy",
+        "tokens/offsets.npy",
+        "tokens/values.npy",
+    ]
+    assert os.listdir(tmp_path) == ["out"]
+    expected = to_numpy([batch(2), batch(3)])
+    for key in ("tokens", "logits"):
+        assert_same(list(pinfeed.RaggedArray.open(tmp_path / "out" / key)), list(expected[key]))
+        assert_same(list(result.pop(key)), list(expected.pop(key)))
+    assert_same(np.load(tmp_path / "out" / "target.0.y.x.npy"), expected["target"][0].y.x)
+    assert_same(as_arrays(result), expected)
+    dataset = pinfeed.ArrayDataset({"image": tmp_path / "out" / "image.npy"})
+    assert len(dataset) == 5
+
+
+def as_arrays(node: Any) -> Any:
+    """The structure with memmaps as plain arrays."""
+    if isinstance(node, np.ndarray):
+        return np.array(node)
+    if isinstance(node, dict):
+        return {key: as_arrays(child) for key, child in node.items()}
+    if isinstance(node, Record):
+        return Record(as_arrays(node.x), as_arrays(node.y))
+    if isinstance(node, list):
+        return [as_arrays(child) for child in node]
+    return Point(*map(as_arrays, node)) if isinstance(node, Point) else node
+
+
+def test_a_directory_of_a_single_leaf(tmp_path: Path) -> None:
+    to_numpy([np.ones((2, 3))], tmp_path / "one")
+    assert list(contents(tmp_path / "one")) == ["values.npy"]
+    to_numpy([np.ones((2, 3)), np.ones((1, 4))], tmp_path / "two")
+    assert [len(row) for row in pinfeed.RaggedArray.open(tmp_path / "two")] == [3, 3, 4]
+
+
+def test_keys_that_are_no_names(tmp_path: Path) -> None:
+    jagged = pinfeed.JaggedBatch(np.arange(3), np.array([0, 1, 3]))
+    batch = {"": np.zeros(2), "..": jagged, ".": jagged, "values": np.ones(2), "a\0b": np.ones(2)}
+    to_numpy([batch], tmp_path / "x")
+    assert sorted(contents(tmp_path)) == [
+        "x/%.npy",
+        "x/%2E./offsets.npy",
+        "x/%2E./values.npy",
+        "x/%2E/offsets.npy",
+        "x/%2E/values.npy",
+        "x/a%00b.npy",
+        "x/values.npy",
+    ]
+    assert np.load(tmp_path / "x" / "values.npy").tolist() == [1, 1]
+
+
+def test_a_directory_of_nothing(tmp_path: Path) -> None:
+    empty = pinfeed.JaggedBatch(np.zeros((0, 2)), np.zeros(3, np.int64))
+    assert_same(list(to_numpy([empty] * 2, tmp_path / "x")), [np.zeros((0, 2))] * 4)
+    none = pinfeed.JaggedBatch(np.zeros((0, 2)), np.zeros(1, np.int64))
+    assert len(to_numpy([none], tmp_path / "y")) == 0
+    dataset = pinfeed.ArrayDataset(to_numpy([np.zeros((0, 3))], tmp_path / "z.npy"))
+    assert len(dataset) == 0
+
+
+def test_padding_in_a_file(tmp_path: Path) -> None:
+    batches = [random_array((n, n), "f4", n) for n in (2, 3, 1, 60)]
+    result = to_numpy(iter(batches), tmp_path / "x.npy", pad=0)
+    assert np.array_equal(result, to_numpy(batches, pad=0), equal_nan=True)
+    assert (tmp_path / "x.npy").stat().st_size == 2048 + result.nbytes
+
+
+def test_overwriting(tmp_path: Path) -> None:
+    file, folder = tmp_path / "x.npy", tmp_path / "x"
+    to_numpy([np.zeros(3)], file)
+    to_numpy([{"a": np.zeros(3), "b": np.zeros((3, 1))}], folder)
+    before = contents(tmp_path)
+
+    def untouched() -> Iterator[Any]:
+        pytest.fail("the loader was asked for a batch")
+        yield
+
+    for path in (file, folder):
+        with pytest.raises(FileExistsError, match="exists; overwrite=True replaces it"):
+            to_numpy(untouched(), path)
+    assert contents(tmp_path) == before
+    to_numpy([np.ones(2)], file, overwrite=True)
+    to_numpy([{"a": np.ones(2)}], folder, overwrite=True)
+    assert sorted(contents(tmp_path)) == ["x.npy", "x/a.npy"]
+    assert np.load(file).tolist() == np.load(folder / "a.npy").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("make", ["notes.txt", "deep/x.npy", "tokens/more.npy", "link"])
+def test_what_others_wrote_is_never_replaced(tmp_path: Path, make: str) -> None:
+    folder = tmp_path / "x"
+    (folder / make).parent.mkdir(parents=True)
+    if make == "link":
+        (folder / make).symlink_to(tmp_path)
+    else:
+        (folder / make).write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder.npy").mkdir()
+    for path in (folder, tmp_path / "file", tmp_path / "folder.npy"):
+        with pytest.raises(FileExistsError, match="is nothing that to_numpy wrote"):
+            to_numpy([np.zeros(2)], path, overwrite=True)
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def test_a_path_that_is_taken_meanwhile(tmp_path: Path) -> None:
+    def batches() -> Iterator[Any]:
+        yield np.zeros(2)
+        (tmp_path / "x.npy").write_text("mine")
+
+    with pytest.raises(FileExistsError, match="exists") as caught:
+        to_numpy(batches(), tmp_path / "x.npy")
+    assert_same(caught.value.partial, np.zeros(2))
+    assert contents(tmp_path) == {"x.npy": b"mine"}
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "x.npy").symlink_to(tmp_path / "real" / "y.npy")
+    to_numpy([np.zeros(2)], tmp_path / "x.npy")
+    to_numpy([np.ones(2)], tmp_path / "x.npy", overwrite=True)
+    assert (tmp_path / "x.npy").is_symlink()
+    assert np.load(tmp_path / "real" / "y.npy").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("name", ["x.npy", "x"])
+def test_a_run_that_fails_leaves_the_previous_files(
+    tmp_path: Path, name: str, error: type[BaseException]
+) -> None:
+    def batches() -> Iterator[Any]:
+        yield np.ones((2, 3))
+        yield np.ones((1, 3))
+        raise error
+
+    path = tmp_path / name
+    with pytest.raises(error) as caught:
+        to_numpy(batches(), path)
+    assert contents(tmp_path) == {}
+    assert_same(caught.value.partial, np.ones((3, 3)))
+    to_numpy([np.zeros((1, 3))], path)
+    before = contents(tmp_path)
+    with pytest.raises(error):
+        to_numpy(batches(), path, overwrite=True)
+    assert contents(tmp_path) == before
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_previous_directory_comes_back_if_it_can_not_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to_numpy([np.zeros(2)], tmp_path / "x")
+    before = contents(tmp_path)
+    rename = os.rename
+
+    def failing(source: str, target: str) -> None:
+        if os.path.basename(source) == "result":
+            raise OSError(errno.EIO, "worn out")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(OSError, match="worn out") as caught:
+        to_numpy([np.ones(2)], tmp_path / "x", overwrite=True)
+    assert contents(tmp_path) == before
+    assert_same(caught.value.partial, np.ones(2))
+
+
+REFUSED: tuple[tuple[list[Any], str, type[Exception], str], ...] = (
+    ([np.zeros(2)], "no/x.npy", FileNotFoundError, "out: there is no directory .*no$"),
+    (
+        [[np.zeros(2), np.zeros(2)]],
+        "x.npy",
+        ValueError,
+        "a .npy file holds one array; give the path",
+    ),
+    ([["a", "b"]], "x", TypeError, "batch 0: a .npy file can't hold lists of objects"),
+    (
+        [{"x": np.zeros(2), "s": ["a", "b"]}],
+        "x",
+        TypeError,
+        r"leaf \['s'\] of batch 0: a .npy file",
+    ),
+    (
+        [np.zeros((2, 3)), np.zeros((2, 4))],
+        "x.npy",
+        ValueError,
+        "or for out the path of a directory",
+    ),
+    (
+        [pinfeed.JaggedBatch(np.zeros(3), np.array([0, 3]))],
+        "x.npy",
+        ValueError,
+        "can't hold samples of different lengths; give out= the path of a directory",
+    ),
+    (
+        [{"a": {"b": np.zeros(2)}, "a.b": np.zeros(2)}],
+        "x",
+        ValueError,
+        r"leaf \['a.b'\] of batch 0: another leaf is already written to a.b; rename a key",
+    ),
+    ([{"a": np.zeros(2), "a.npy": np.zeros(2)}], "x", ValueError, "already written to a.npy"),
+)
+
+
+@pytest.mark.parametrize(("batches", "name", "error", "message"), REFUSED)
+def test_what_files_can_not_hold(
+    tmp_path: Path, batches: list[Any], name: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        to_numpy(batches, tmp_path / name)
+    assert os.listdir(tmp_path) == []
+
+
+# A limit on the size of files fails where a full disk does, and needs no disk.
+FULL = """
+import os, resource, signal, sys
+import numpy as np
+from pinfeed.draining import to_numpy
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+folder = sys.argv[1]
+np.save(f"{folder}/x.npy", np.arange(3))
+batches = [np.ones((100, 100)) for _ in range(20)]
+for loader in (batches, iter(batches)):
+    try:
+        to_numpy(loader, f"{folder}/x.npy", overwrite=True)
+    except OSError as error:
+        print(type(error).__name__, error.errno, getattr(error.partial, "shape", None))
+    print(os.listdir(folder), np.load(f"{folder}/x.npy"))
+fits = to_numpy((np.ones(1000) for _ in range(120)), f"{folder}/y.npy")
+print(fits.shape)
+"""
+
+
+def test_a_disk_that_fills(tmp_path: Path) -> None:
+    assert run_python(FULL, str(tmp_path)).splitlines() == [
+        # The length is known: nothing is written.
+        f"OSError {errno.EFBIG} None",
+        "['x.npy'] [0 1 2]",
+        # It isn't: 13 batches of 80,000 bytes fit.
+        f"OSError {errno.EFBIG} (1300, 100)",
+        "['x.npy'] [0 1 2]",
+        # There is no room to grow in, but for what is needed.
+        "(120000,)",
+    ]
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "pinfeed-test", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk takes root; a limit on file sizes was tested instead")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_small_disk_that_fills(tmp_path: Path, known: bool) -> None:
+    with small_disk(tmp_path):
+        batches = [{"x": np.ones((100, 100)), "y": np.ones(100)} for _ in range(20)]
+        with pytest.raises(OSError, match="No space left") as caught:
+            to_numpy(batches if known else iter(batches), tmp_path / "out")
+        assert os.listdir(tmp_path) == []
+        partial = caught.value.partial
+        if known:
+            assert partial is None
+        else:
+            assert len(partial["x"]) == len(partial["y"]) > 0
+            assert (partial["x"] == 1).all()
+
+
+def test_file_systems_that_allocate_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    batches = [random_array((700, 100), "u4", seed) for seed in range(8)]
+    assert_same(np.array(to_numpy(iter(batches), tmp_path / "x.npy")), np.concatenate(batches))
+    monkeypatch.delattr(draft_file.os, "posix_fallocate")
+    assert_same(np.array(to_numpy(iter(batches), tmp_path / "y.npy")), np.concatenate(batches))
+
+
+def test_descriptors_are_closed(tmp_path: Path) -> None:
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    gc.collect()
+    before = open_files()
+    for i in range(3):
+        to_numpy([np.zeros(2)], tmp_path / f"{i}.npy")
+        with pytest.raises(ValueError, match="no batch"):
+            to_numpy([], tmp_path / "x.npy")
+    assert open_files() == before

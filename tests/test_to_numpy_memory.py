@@ -1,0 +1,259 @@
+"""to_numpy: how much memory it takes, which memory it lets go, and when there is too little."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from pinfeed.draining import to_numpy
+from pinfeed.draining.free_memory import free_memory, require_memory
+from pinfeed.draining.memory import Memory
+from samples import assert_same, run_python
+
+pytestmark = pytest.mark.kernels
+
+ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+# 200 MB in batches of 3 MB; a first run has loaded and allocated what stays.
+PEAK = """
+import sys
+from pathlib import Path
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from pinfeed.draining import to_numpy
+
+def status(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
+
+rows = torch.arange(256 * 3072, dtype=torch.float32).reshape(256, 3072)
+loader = DataLoader(range(16_384), 256, collate_fn=lambda indices: rows.clone())
+ways = {
+    "known": lambda: to_numpy(loader),
+    "unknown": lambda: to_numpy(batch for batch in loader),
+    "wider": lambda: to_numpy((b[:, : 3072 - i % 64] for i, b in enumerate(loader)), pad=0),
+    "short": lambda: to_numpy([rows.numpy()] * 10 + [rows[:, :1].numpy()] * 54, pad=0),
+    "cat": lambda: torch.cat(list(loader)).numpy(),
+}
+to_numpy([rows, rows])
+next(iter(loader))
+for name, way in ways.items():
+    Path("/proc/self/clear_refs").write_text("5")  # starts the peak anew
+    before = status("VmRSS")
+    result = way()
+    peak = status("VmHWM") - before
+    size = getattr(result, "values", result).nbytes
+    print(name, (peak - 2 * rows.nbytes) / size)
+    del result
+"""
+
+
+@ONLY_LINUX
+def test_the_peak_is_the_result_and_two_batches() -> None:
+    shown = dict(line.split() for line in run_python(PEAK).splitlines())
+    peaks = {name: float(peak) for name, peak in shown.items()}
+    assert peaks.pop("cat") > 1.9  # the measure sees what is there
+    assert len(peaks) == 4
+    assert all(0.9 < peak < 1.05 for peak in peaks.values()), peaks
+
+
+def test_batches_are_let_go() -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def batches() -> Iterator[Any]:
+        for i in range(6):
+            assert sum(ref() is not None for ref in alive) == 0
+            batch = {"x": torch.full((2, 3), i), "y": [np.zeros((2, i))]}
+            alive[:] = [weakref.ref(batch["x"]), weakref.ref(batch["y"][0])]
+            yield batch
+            del batch
+
+    gc.disable()
+    try:
+        to_numpy(batches())
+    finally:
+        gc.enable()
+
+
+def test_buffers_of_the_pool_are_used_again() -> None:
+    dataset = pinfeed.ArrayDataset(np.zeros((64, 100_000), np.float32))
+    seen = set()
+
+    def watched() -> Iterator[Any]:
+        for batch in DataLoader(dataset, 4, collate_fn=pinfeed.Collate()):
+            seen.add(batch.data_ptr())
+            yield batch
+            del batch
+
+    to_numpy(watched())
+    assert len(seen) <= 2
+
+
+class Huge(torch.utils.data.Dataset):
+    """More samples than any machine has memory for."""
+
+    def __len__(self) -> int:
+        return 1 << 44
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return indices
+
+
+def test_a_result_that_does_not_fit_is_an_error_at_the_start() -> None:
+    drawn = []
+
+    def collate(indices: list[int]) -> Any:
+        drawn.append(indices)
+        assert len(drawn) < 10
+        return {"x": np.zeros((len(indices), 100)), "y": np.zeros(len(indices))}
+
+    loader = DataLoader(Huge(), 4, collate_fn=collate)
+    message = r"the result of 17,592,186,044,416 samples needs 14,214,486,323,888,128 bytes of mem"
+    with pytest.raises(MemoryError, match=f"^to_numpy: {message}") as caught:
+        to_numpy(loader)
+    assert caught.value.partial is None
+    assert len(drawn) == 1
+    assert to_numpy(loader, max_samples=10)["x"].shape == (10, 100)
+
+
+def test_growing_stops_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [10_000_000]
+    monkeypatch.setattr("pinfeed.draining.free_memory.free_memory", lambda: left[0])
+
+    def batches() -> Iterator[Any]:
+        for _ in range(30):
+            left[0] -= 800_000
+            yield np.ones((100, 1000))
+
+    with pytest.raises(
+        MemoryError, match=r"more samples need .* bytes of .* max_samples"
+    ) as caught:
+        to_numpy(batches())
+    assert (caught.value.partial == 1).all()
+    assert len(caught.value.partial) >= 400
+
+
+# 512 MiB of addresses beyond what is mapped: the system itself says no.
+NO_ADDRESSES = """
+import resource
+import numpy as np
+from pinfeed.draining import to_numpy
+
+np.zeros(1)
+to_numpy([np.zeros((2, 3)), np.zeros((2, 4))], pad=0)
+lines = open("/proc/self/status").read().splitlines()
+mapped = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmSize:"))
+limit = mapped + (512 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+batch = np.ones((1 << 20, 4))
+for batches in ([batch] * 64, iter([batch] * 64)):
+    try:
+        to_numpy(batches)
+    except MemoryError as error:
+        partial = error.partial
+        print(str(error).partition(":")[2], None if partial is None else len(partial) >> 20)
+        del error, partial
+print(len(to_numpy(iter([batch] * 12))) >> 20)
+"""
+
+
+@ONLY_LINUX
+def test_the_system_refuses() -> None:
+    known, unknown, exact = run_python(NO_ADDRESSES).splitlines()
+    assert known == " the system has no memory for an array of 2,147,483,648 bytes None"
+    assert unknown.startswith(" the system has no memory for an array of")
+    assert int(unknown.split()[-1]) >= 12
+    assert exact == "12"
+
+
+def test_memory_keeps_its_items_while_a_view_forbids_to_move_them() -> None:
+    memory = Memory(np.dtype(np.int32))
+    memory.resize(3)
+    view = memory.view(0, 3)
+    view[:] = [1, 2, 3]
+    memory.reserve(2000)
+    assert_same(memory.view(0, 3).copy(), view)
+    memory.view(0, 2000)[:] = np.arange(2000)
+    kept = memory.view(0, 1)
+    memory.finish((700, 2), "")
+    assert_same(memory.result(), np.arange(1400, dtype=np.int32).reshape(700, 2))
+    assert kept[0] == 0
+
+
+def test_memory_that_is_left_is_given_back() -> None:
+    memory = Memory(np.dtype(np.int32))
+    memory.resize(1 << 20)
+    memory.finish((5, 3), "")
+    assert len(memory._map) == 60
+
+
+def test_memory_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    assert to_numpy([np.ones((1000, 1000))] * 2).sum() == 2_000_000
+
+
+def write(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def machine(folder: Path, cgroup: str) -> tuple[str, str]:
+    """A machine with 1,000 kB of memory and 24 of swap to spare, and these control groups."""
+    meminfo = "MemTotal: 4000 kB\nMemAvailable:    1000 kB\nSwapFree: 24 kB\nHugePages_Total: 0\n"
+    write(folder / "proc", meminfo=meminfo)
+    write(folder / "proc" / "self", cgroup=cgroup)
+    return str(folder / "proc"), str(folder / "sys")
+
+
+def test_free_memory_of_the_system(tmp_path: Path) -> None:
+    assert free_memory(*machine(tmp_path, "0::/\n")) == 1024 * 1024
+    assert 0 < free_memory() < 1 << 50
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert free_memory(str(tmp_path / "none"), str(tmp_path)) == physical
+
+
+def test_free_memory_of_control_groups_v2(tmp_path: Path) -> None:
+    where = machine(tmp_path, "0::/user/job\n")
+    stat = "anon 5\ninactive_file 30\nactive_file 7\n"
+    user, job = tmp_path / "sys" / "user", tmp_path / "sys" / "user" / "job"
+    write(job, memory__max="max\n", memory__current="500\n", memory__stat=stat)
+    assert free_memory(*where) == 1024 * 1024
+    write(user, memory__max="9000\n", memory__current="500\n", memory__stat=stat)
+    assert free_memory(*where) == 9000 - 500 + 37
+    write(job, memory__max="600\n")
+    assert free_memory(*where) == 600 - 500 + 37
+    write(job, memory__current="700\n")
+    assert free_memory(*where) == 0
+
+
+def test_free_memory_of_control_groups_v1(tmp_path: Path) -> None:
+    where = machine(tmp_path, "12:cpu,cpuacct:/x\n4:memory:/docker/abc\n1:name=systemd:/x\n")
+    unlimited, stat = str(2**63 - 4096), "cache 9\ntotal_inactive_file 40\ntotal_active_file 2\n"
+    # In a container only the mount itself is there.
+    root = tmp_path / "sys" / "memory"
+    write(root, memory__limit_in_bytes=unlimited, memory__usage_in_bytes="1", memory__stat=stat)
+    assert free_memory(*where) == 1024 * 1024
+    write(root, memory__limit_in_bytes="1000", memory__usage_in_bytes="800")
+    assert free_memory(*where) == 1000 - 800 + 42
+
+
+def test_require_memory() -> None:
+    require_memory(0, "nothing needs")
+    with pytest.raises(
+        MemoryError, match=r"all that is needs 9,007,199,254,740,992 bytes of memory"
+    ):
+        require_memory(1 << 53, "all that is needs")
