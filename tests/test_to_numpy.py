@@ -22,8 +22,6 @@ from pinfeed.draining import to_numpy
 from pinfeed.draining.planned_length import PlannedLength, planned_length
 from samples import STRUCTURES, MarkedTensor, Point, assert_same
 
-pytestmark = pytest.mark.kernels
-
 
 class Numbers:
     """A sampler that may yield fewer or more samples than it says."""

@@ -14,8 +14,6 @@ from pinfeed.draining import drain, staging, to_numpy
 from pinfeed.draining.staging import Staging
 from samples import assert_same
 
-pytestmark = pytest.mark.kernels
-
 
 class LateStream:
     """Copies when it is waited for, and no sooner: a copy that is read too early shows."""

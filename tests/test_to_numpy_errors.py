@@ -16,8 +16,6 @@ import pinfeed
 from pinfeed.draining import to_numpy
 from samples import Point, assert_same
 
-pytestmark = pytest.mark.kernels
-
 
 def test_out_is_filled_and_returned() -> None:
     x, y = torch.randn(10, 3), torch.arange(10)

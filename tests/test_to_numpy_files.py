@@ -22,8 +22,6 @@ from arrays import NUMPY_DTYPES, random_array
 from pinfeed.draining import draft_file, to_numpy
 from samples import Point, Record, assert_same, run_python
 
-pytestmark = pytest.mark.kernels
-
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {

@@ -22,8 +22,6 @@ from pinfeed.draining.free_memory import free_memory, require_memory
 from pinfeed.draining.memory import Memory
 from samples import assert_same, run_python
 
-pytestmark = pytest.mark.kernels
-
 ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 # 200 MB in batches of 3 MB; a first run has loaded and allocated what stays.

@@ -15,8 +15,6 @@ from arrays import NUMPY_DTYPES, random_array
 from pinfeed.draining import to_numpy
 from samples import assert_same
 
-pytestmark = pytest.mark.kernels
-
 SIDES = st.sampled_from(["right", "left"])
 
 
