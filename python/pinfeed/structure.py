@@ -62,8 +62,13 @@ def rebuild_mapping(node: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     try:
         if isinstance(node, MutableMapping):
             clone = copy.copy(node)
-            for key, value in items.items():  # not update(), which transformers' outputs forbid
-                clone[key] = value
+            try:
+                clone.update(items)
+            except TypeError:
+                return items
+            except Exception:  # noqa: BLE001 # transformers' outputs forbid update(), and only that
+                for key, value in items.items():
+                    clone[key] = value
             return clone
         return type(node)(items)  # type: ignore[call-arg]
     except TypeError:
