@@ -188,6 +188,9 @@ def test_a_stateful_loader(workers: int) -> None:
         del saved, loop, resumed
 
 
+linux_only = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+
+
 # How a process ends. Nothing may be written then, for that is where Python complains.
 
 ENDING = """
@@ -299,9 +302,31 @@ assert threading.active_count() == 1
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+@linux_only
 def test_500_loops_without_growth() -> None:
     run_python(RESOURCES)
+
+
+NUM_THREADS = """
+import os
+import torch
+from pinfeed.device_loader import DeviceLoader
+
+def loader():
+    matrix = torch.ones(400, 400)
+    for _ in range(3):
+        matrix @ matrix
+        yield len(os.listdir("/proc/self/task"))
+
+torch.set_num_threads(1)
+first, *others = DeviceLoader(loader(), "cpu")
+assert others == [first + 1] * 2, (first, others)
+"""
+
+
+@linux_only
+def test_the_loader_uses_as_many_threads_as_torch_was_told_to() -> None:
+    run_python(NUM_THREADS)
 
 
 INTERRUPTED_TRAINING = """

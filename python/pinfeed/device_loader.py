@@ -27,41 +27,42 @@ _ORDERED = ("mps",)
 
 
 class DeviceLoader:
-    """Runs a loader ahead of the training loop and copies its batches to the device meanwhile.
+    """Runs a loader ahead of the training loop, and copies its batches to the device meanwhile.
 
     Args:
         loader: Any iterable of batches: a DataLoader, a StatefulDataLoader, a list, a generator.
         device: Where batches go. None: the accelerator that ``torch.accelerator`` finds when a loop
-            begins, and its current index; without one the CPU.
+            begins, at its current index; without one the CPU.
         fields: What becomes of leaves of the batch when they are there, in the structure of the
-            batch: an `Image` for uint8 images, which then cross the bus as bytes; a `Pad` for a
+            batch: an `Image` for uint8 images, which so cross the bus as bytes; a `Pad` for a
             `JaggedBatch`, whose padding then doesn't. Leaves without a field stay as they are.
         depth: How many batches may be ready or in the making beyond the one in use; at least 1.
 
-    Iterating starts a background thread, which takes batches from the loader and puts them on the
-    device through pinned memory that it reuses, on a stream of its own. What you get is in order
-    with your current stream. Small tensors of a batch share one copy, and one piece of memory.
+    A loop starts a background thread. It takes batches from the loader and puts them on the device,
+    through pinned memory that it reuses, on a stream of its own; what you get is in order with your
+    current stream. Small tensors of a batch share one copy, and one piece of memory. On the CPU
+    nothing is copied: batches are the loader's, fetched ahead.
 
     - Batches keep their structure: dicts, tuples, NamedTuples, dataclasses, custom containers.
-      Tensors move; objects with a ``.to`` (PackedSequence, graphs) are asked to; all else stays.
-    - On the CPU nothing is copied: batches are those of the loader, fetched ahead.
-    - An error in the loader is raised as it is, with a note that says in which batch; asking again
+      Tensors move; objects with a ``.to`` (a PackedSequence, a graph) are asked to; all else stays.
+    - An error in the loader is raised as it is, with a note that says for which batch. ``next`` then
       goes on behind it, if the loader does.
-    - A loop that is left in any way ends the thread, and drops what was fetched ahead: of a
+    - A loop that is left in whatever way ends the thread, and drops what was fetched ahead; of a
       generator these batches are gone.
-    - ``len()`` and all attributes are the loader's: ``.sampler``, ``.dataset``, ``set_epoch``.
-    - If the loader has a ``state_dict``, it is asked for it at every batch. The one returned here
-      goes with the last batch that you got, not with those fetched ahead; it is the loader's own.
+    - ``len()`` and all attributes are the loader's: ``.sampler``, ``.dataset``, ``.set_epoch``.
+    - A loader's ``state_dict`` is called after every batch. The one here returns what belongs to the
+      last batch that you got, whatever was fetched ahead. It is the loader's own, so both sides
+      load it.
 
-    What to know of a loader that runs in another thread: it must not write into a batch again that
-    it has returned. It shares the generator of random numbers with your code, so one that draws
-    while it works (a DataLoader without workers, say) needs a generator of its own to be
-    reproducible; what it draws at its start is safe, because the first batch is fetched in your
-    thread. Context variables, grad and inference mode are those of your first ``next``; autocast is
-    off. Iterations over one DeviceLoader take turns at the loader.
+    The loader runs in another thread, but for its ``iter`` and the first batch. It must not write
+    into a batch again that it has handed out. Random numbers that it draws from a global generator
+    (those of a dataset, without workers) come in no certain order with yours; what a sampler draws
+    at the start does. It sees your context variables, grad and inference mode, but no autocast. Loops
+    over one DeviceLoader take turns at the loader.
 
-    What has been tested where: the CPU's way in full; a device's way against a simulated one, with
-    delayed copies. No GPU has run it yet.
+    No GPU has run this yet: the way to a device was tested against simulated ones, whose copies are
+    as late as they may be. A device of type "mps", which has one stream, is served by plain ``.to``
+    in the thread.
 
     Raises:
         TypeError: ``loader`` is no iterable, ``depth`` no integer, ``device`` no device; the fields

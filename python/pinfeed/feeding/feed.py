@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import contextvars
+import os
 import queue
 import threading
 import time
@@ -22,6 +24,8 @@ from pinfeed.feeding.transfer import Sent, Transfer
 # How long closing waits for a loader that is busy; the thread ends when the loader returns.
 _SECONDS_TO_CLOSE = 1.0
 _SECONDS_TO_EXIT = 5.0
+# How often a consumer that waits looks whether the thread is still there.
+_SECONDS_TO_CHECK = 1.0
 
 
 @dataclass(slots=True)
@@ -82,6 +86,8 @@ class Feed:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._is_superseded = False
+        self._process = os.getpid()
+        self._pending: _Item | None = None  # what a thread that didn't start was to begin with
         self._last: _Item | None = None  # the end, or an error, until it is put to the items
         # Of all queues this is the one that finalizers may use whatever they interrupt, and that an
         # interrupted consumer leaves as it was.
@@ -106,7 +112,7 @@ class Feed:
             item = self._start()
         else:
             self._permits.put(None)
-            item = self._next_item(self._thread)
+            item = self._next_item()
         if item.is_end:
             if item.state is not None:  # or the end is but that of the feed
                 self._journal.state = item.state
@@ -142,6 +148,7 @@ class Feed:
             seconds: How long to wait for that.
         """
         self._is_closed = True
+        self._pending = None
         self._permits.put(None)
         self._join(seconds)
         if self._thread is None or not self._thread.is_alive():
@@ -155,7 +162,9 @@ class Feed:
     def _join(self, seconds: float | None) -> None:
         thread = self._thread
         # A garbage collection may run a finalizer in the very thread.
-        if thread is not None and thread is not threading.current_thread():
+        if thread is None or thread is threading.current_thread():
+            return
+        with contextlib.suppress(RuntimeError):  # interrupted while it was started: it will end
             thread.join(seconds)
 
     def _why_closed(self) -> Exception:
@@ -168,16 +177,19 @@ class Feed:
 
     def _start(self) -> _Item:
         """Asks the loader, and if it has a batch, starts the thread with that."""
-        item = self._ask()
+        item = self._ask() if self._pending is None else self._pending
         if item is None:
             self._journal.begin(None)
             self._put_last()
             return self._items.get()
+        self._pending = None
+        first = [item]
+        del item
         self._thread = threading.Thread(
             target=contextvars.copy_context().run,
             args=(
                 self._run,
-                [item],
+                first,
                 self._transfer.as_here(),
                 torch.is_inference_mode_enabled(),
                 torch.is_grad_enabled(),
@@ -185,25 +197,31 @@ class Feed:
             name="pinfeed",
             daemon=True,  # or a loader that never returns would keep the process from ending
         )
-        del item
         _running.add(self)
         try:
             self._thread.start()
-        except RuntimeError:  # no more threads
-            self._thread = None
+        except BaseException:  # no more threads; or an interrupt, and it may have started or not
+            with contextlib.suppress(IndexError):
+                self._pending = first.pop()  # whoever is first has the batch
+                self._thread = None
             raise
-        return self._next_item(self._thread)
+        return self._next_item()
 
-    def _next_item(self, thread: threading.Thread) -> _Item:
-        if thread.is_alive():
-            return self._items.get()
-        try:
-            return self._items.get_nowait()
-        except queue.Empty:
-            raise RuntimeError(
-                "DeviceLoader: the background thread is gone, as it is in a forked process; "
-                "begin an iteration of its own there"
-            ) from None
+    def _next_item(self) -> _Item:
+        while True:
+            try:
+                return self._items.get(timeout=_SECONDS_TO_CHECK)
+            except queue.Empty:
+                if self._thread is not None and self._thread.is_alive():
+                    continue
+            if os.getpid() != self._process:
+                raise RuntimeError(
+                    "DeviceLoader: a forked process has no thread for this iteration; "
+                    "begin one of its own there"
+                )
+            if not self._items.empty():  # since then
+                continue
+            return self._start()  # an interrupt took the thread's last word with it
 
     # An error knows the frames that it came through, and they all that it was ever called. Were it
     # in a variable of theirs, only a garbage collection could free it, them, and a loader's workers.
@@ -217,9 +235,13 @@ class Feed:
         self, first: list[_Item], here: AbstractContextManager[Any], inference: bool, grad: bool
     ) -> None:
         """What the thread does."""
+        # OpenMP has a number of threads of its own in each thread, all CPUs to begin with. Asked for
+        # it, torch sets it to what set_num_threads said; else a product of two matrices may not.
+        torch.get_num_threads()
         try:
             with here, torch.inference_mode(inference), torch.set_grad_enabled(grad):
-                self._work(first)
+                if not self._work(first):
+                    return
         except BaseException as error:  # noqa: BLE001, it is the consumer's
             self._last = _Item(self._asked, error=error)
         self._journal.begin(None)
@@ -233,9 +255,19 @@ class Feed:
             self.source = None
         self._put_last()
 
-    def _work(self, first: list[_Item]) -> None:
-        """Passes batches on until there is none, an error, or the feed is closed."""
-        item: _Item | None = first.pop()
+    def _work(self, first: list[_Item]) -> bool:
+        """Passes batches on until there is none, an error, or the feed is closed.
+
+        Args:
+            first: The batch to begin with, if it is still there.
+
+        Returns:
+            Whether it was. The start of a thread can be interrupted, and made up for by another.
+        """
+        try:
+            item: _Item | None = first.pop()
+        except IndexError:
+            return False
         while item is not None:
             self._journal.begin(Activity.COPYING)
             try:
@@ -247,13 +279,14 @@ class Feed:
                     f"DeviceLoader: raised while batch {item.number} was moved to the device"
                 )
                 self._last = _Item(item.number, error=error)
-                return
+                return True
             item.batch = None
             self._journal.begin(Activity.WAITING)
             self._items.put(item)
             del item  # or it would live on here for as long as the next one takes
             self._permits.get()
             item = self._ask()
+        return True
 
     def _ask(self) -> _Item | None:
         """Asks the loader for a batch; if there is none, ``_last`` says why."""
