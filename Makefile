@@ -21,16 +21,22 @@ SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench docs lint sanitize neon wheel clean
+.PHONY: help demo test test-tensorflow bench docs lint sanitize neon wheel clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed $(VENV)/.demo ## Train on photographs, with the stock DataLoader and with pinfeed
 	$(VENV_PYTHON) -m pinfeed demo $(ARGS)
 
 test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings
-	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed tests/ $(ARGS)
+	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed tests/ --ignore-glob='*tensorflow*' $(ARGS)
+
+# In a process of its own: TensorFlow starts threads for good, and the other tests fork.
+TENSORFLOW_TESTS = tests/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/dataloader-to-tensorflow.md]'
+
+test-tensorflow: $(VENV)/.installed $(VENV)/.dev $(VENV)/.tensorflow ## Run the tests of to_tensorflow, with TensorFlow
+	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed.tensorflow_data $(TENSORFLOW_TESTS) $(ARGS)
 
 bench: $(VENV)/.installed $(VENV)/.bench ## Measure pinfeed beside what else one would use
 	$(VENV_PYTHON) -m bench $(ARGS)
@@ -81,6 +87,10 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.torch
 	$(PIP_INSTALL) --group dev
+	@touch $@
+
+$(VENV)/.tensorflow: pyproject.toml | $(VENV)/.torch
+	$(PIP_INSTALL) --group tensorflow
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.build

@@ -19,6 +19,7 @@ from bench import (
     mixed_sizes,
     ragged_epoch,
     sequences,
+    tensorflow_feed,
 )
 from bench.peers import torchvision
 from pinfeed.bench.epoch import Epoch, epoch_workload
@@ -43,6 +44,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **mixed_sizes.workloads(),
     **ragged_epoch.workloads(),
     **draining.workloads(),
+    **tensorflow_feed.workloads(),
 }
 FRESH = {**fresh.WORKLOADS, **dataset_memory.WORKLOADS, **draining.WORKLOADS}
 NAMES = [*TIMED, *FRESH]

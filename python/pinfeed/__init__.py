@@ -25,6 +25,7 @@ from pinfeed.length_bucket_sampler import LengthBucketSampler
 from pinfeed.padded import Padded
 from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads, use_isa
+from pinfeed.tensorflow_data import to_tensorflow
 
 __all__ = [
     "ArrayDataset",
@@ -51,6 +52,7 @@ __all__ = [
     "permute",
     "set_num_threads",
     "to_numpy",
+    "to_tensorflow",
     "unpad",
     "use_isa",
 ]

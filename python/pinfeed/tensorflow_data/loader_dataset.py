@@ -1,0 +1,55 @@
+"""The dataset of a loader's batches."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from pinfeed.extras import import_extra
+from pinfeed.tensorflow_data.epoch import Epoch
+from pinfeed.tensorflow_data.failures import Failures
+from pinfeed.tensorflow_data.feed_dataset import FeedDataset
+from pinfeed.tensorflow_data.layout import Layout
+from pinfeed.tensorflow_data.loader_iterator import LoaderIterator
+from pinfeed.tensorflow_data.loader_source import LoaderSource
+from pinfeed.tensorflow_data.passes import Passes
+
+tf: Any = import_extra("tensorflow", "tensorflow")
+
+
+class LoaderDataset(FeedDataset):
+    """The batches of a loader.
+
+    A loop in Python takes them from the loader itself. All else in TensorFlow, that is
+    ``model.fit``, a ``tf.function`` and other datasets made of this one, has them from a
+    `LoaderSource`.
+
+    Args:
+        passes: Over the loader.
+        layout: Of its batches.
+        limit: The most samples to take in each epoch.
+    """
+
+    def __init__(self, passes: Passes, layout: Layout, limit: int | None) -> None:
+        length = passes.length() if limit is None else None
+        # Not a method: a cycle of references would keep the loader's first iterator for a while.
+        self._epoch = functools.partial(Epoch, passes, layout, length, limit)
+        self._layout = layout
+        failures = Failures()
+        batches = LoaderSource(self._epoch, layout.part_specs, failures).map(layout.element)
+        if length is not None:
+            batches = batches.apply(tf.data.experimental.assert_cardinality(length))
+        super().__init__(batches, failures)
+
+    def __iter__(self) -> Any:
+        if not tf.executing_eagerly():
+            return super().__iter__()
+        epoch = self._epoch()
+
+        def begin() -> Any:
+            if not epoch.has_begun:
+                return tf.data.Dataset.__iter__(self)
+            rest = LoaderSource(lambda: epoch, self._layout.part_specs, self._failures)
+            return iter(rest.map(self._layout.element))
+
+        return LoaderIterator(epoch, self._layout, self.element_spec, begin, self._failures)

@@ -1,0 +1,82 @@
+"""What an element of a dataset has to be, and the ways to one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pinfeed import JaggedBatch
+
+
+def collected(dataset: Any) -> list[Any]:
+    """Elements as a loop in Python gets them."""
+    return list(dataset)
+
+
+def prefetched(dataset: Any) -> list[Any]:
+    """The same by way of TensorFlow's threads."""
+    return list(dataset.prefetch(2))
+
+
+def mapped(dataset: Any) -> list[Any]:
+    """The same by way of a graph."""
+    return list(dataset.map(lambda *element: element if len(element) > 1 else element[0]))
+
+
+WAYS: dict[str, Callable[[Any], list[Any]]] = {
+    "loop": collected,
+    "prefetch": prefetched,
+    "map": mapped,
+}
+
+
+def assert_element(element: Any, batch: Any, path: str = "") -> None:
+    """The element has the structure, the dtypes and the bits of the batch."""
+    if batch is None:
+        assert element is None, path
+    elif isinstance(batch, JaggedBatch):
+        assert type(element).__name__ == "RaggedTensor", path
+        assert_tensor(element.values, batch.values, f"{path}.values")
+        assert_tensor(element.row_splits, batch.offsets, f"{path}.offsets")
+    elif isinstance(batch, np.ndarray | torch.Tensor):
+        assert_tensor(element, batch, path)
+    elif isinstance(batch, Mapping):
+        assert type(element) is dict, path
+        assert list(element) == list(batch), path
+        for key, value in batch.items():
+            assert_element(element[key], value, f"{path}[{key!r}]")
+    elif dataclasses.is_dataclass(batch):
+        names = [field.name for field in dataclasses.fields(batch)]
+        assert type(element) is dict, path
+        assert list(element) == names, path
+        for name in names:
+            assert_element(element[name], getattr(batch, name), f"{path}.{name}")
+    elif isinstance(batch, Sequence):
+        is_named = hasattr(batch, "_fields")
+        assert type(element) is (type(batch) if is_named else tuple), path
+        assert len(element) == len(batch), path
+        for i, (one, other) in enumerate(zip(element, batch, strict=True)):
+            assert_element(one, other, f"{path}[{i}]")
+    else:
+        raise AssertionError(f"{path}: what is a {type(batch).__name__}?")
+
+
+def assert_tensor(tensor: Any, array: Any, path: str = "") -> None:
+    """Same dtype, shape and bits."""
+    assert tensor.dtype.name == str(array.dtype).removeprefix("torch."), path
+    assert tuple(tensor.shape) == tuple(array.shape), path
+    if isinstance(array, torch.Tensor):
+        array = array.detach().resolve_conj().resolve_neg().contiguous()
+        array = array.reshape(-1).view(torch.uint8).numpy()
+    assert tensor.numpy().tobytes() == array.tobytes(), path
+
+
+def address(tensor: Any) -> int:
+    """Where the values of a tensor are, of torch, NumPy or TensorFlow."""
+    if isinstance(tensor, torch.Tensor):
+        return tensor.data_ptr()
+    return (tensor if isinstance(tensor, np.ndarray) else tensor.__array__()).ctypes.data

@@ -1,0 +1,527 @@
+"""to_tensorflow: every structure, dtype and kind of leaf, by every way to an element."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
+
+import pinfeed
+from samples import STRUCTURES, MarkedTensor, Point, random_array, random_tensor
+from tensorflow_elements import WAYS, assert_element, assert_tensor, mapped
+
+NAMES = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+)
+
+
+@pytest.fixture(scope="module")
+def tf() -> ModuleType:
+    import tensorflow
+
+    return tensorflow
+
+
+def tensors(seed: int, size: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    return random_tensor(rng, torch.float32, (size, 4)), random_tensor(rng, torch.int64, (size,))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_structures(structure: str, way: str) -> None:
+    batches = [STRUCTURES[structure](*tensors(seed)) for seed in range(3)]
+    elements = WAYS[way](pinfeed.to_tensorflow(batches))
+    assert len(elements) == 3
+    for element, batch in zip(elements, batches, strict=True):
+        assert_element(element, batch)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_keys_in_any_order_go_with_their_own_arrays(way: str) -> None:
+    """TensorFlow sorts the keys of dicts; arrays that look alike would be mixed up unnoticed."""
+    batch = {
+        name: {key: torch.full((2, 3), number + 10 * digit) for digit, key in enumerate("zam")}
+        for number, name in enumerate(["right", "left", "Middle"])
+    }
+    element, _ = WAYS[way](pinfeed.to_tensorflow([batch, batch]))
+    assert_element(element, batch)
+
+
+leaves = st.integers(0, 10**6).map(lambda seed: tensors(seed)[0])
+names = st.text(st.sampled_from("abzAZ_0é ."), min_size=1, max_size=3)
+structures = st.recursive(
+    leaves,
+    lambda nodes: st.one_of(
+        st.dictionaries(names, nodes, min_size=1, max_size=4),
+        st.dictionaries(st.integers(-3, 3), nodes, min_size=1, max_size=2),
+        st.lists(nodes, min_size=1, max_size=3),
+        st.lists(nodes, min_size=1, max_size=3).map(tuple),
+        st.tuples(nodes, nodes).map(lambda pair: Point(*pair)),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=25)
+@given(structures)
+def test_nested_structures(batch: Any) -> None:
+    dataset = pinfeed.to_tensorflow([batch])
+    for element in (*dataset, *dataset.prefetch(1)):
+        assert_element(element, batch)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_dtypes(way: str) -> None:
+    rng = np.random.default_rng(0)
+    batch: dict[str, Any] = {}
+    for name in NAMES:
+        batch[name] = random_tensor(rng, getattr(torch, name), (3, 5))
+        if name != "bfloat16":
+            batch[f"array of {name}"] = random_array(rng, name, (3, 5))
+    (element,) = WAYS[way](pinfeed.to_tensorflow([batch]))
+    assert_element(element, batch)
+
+
+def test_bfloat16_of_numpy(tf: ModuleType) -> None:
+    array = np.arange(6, dtype=tf.bfloat16.as_numpy_dtype).reshape(2, 3)
+    (element,) = pinfeed.to_tensorflow([array])
+    assert element.dtype == tf.bfloat16
+    assert element.numpy().tobytes() == array.tobytes()
+
+
+def unaligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The same where no tensor of TensorFlow ever is."""
+    memory = torch.empty(4 * tensor.numel() + 128, dtype=torch.uint8)
+    start = 68 - memory.data_ptr() % 64
+    moved = memory[start : start + 4 * tensor.numel()].view(tensor.dtype).view(tensor.shape)
+    assert moved.data_ptr() % 64 == 4
+    return moved.copy_(tensor)
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+grid = torch.arange(24.0).reshape(4, 6)
+# What stands in the batch, and the tensor that it is worth.
+ARRAYS: dict[str, tuple[Any, torch.Tensor]] = {
+    "0-d": (torch.tensor(3.5), torch.tensor(3.5)),
+    "no samples": (torch.empty(0, 3), torch.empty(0, 3)),
+    "nothing in a sample": (torch.empty(3, 0), torch.empty(3, 0)),
+    "one sample": (grid[:1].clone(), grid[:1].clone()),
+    "one of a transposed": (grid.t()[:, :1], grid[0][:, None].clone()),
+    "transposed": (grid.t(), grid.t().contiguous()),
+    "stepped": (grid[::2, ::3], grid[::2, ::3].clone()),
+    "expanded": (torch.ones(1, 4).expand(3, 4), torch.ones(3, 4)),
+    "part": (grid[1:], grid[1:].clone()),
+    "unaligned": (unaligned(grid), grid),
+    "unaligned ndarray": (unaligned(grid).numpy(), grid),
+    "mirrored ndarray": (grid.numpy()[::-1, ::-1], grid.flip(0, 1)),
+    "Fortran's order": (np.asfortranarray(grid.numpy()), grid),
+    "read-only ndarray": (read_only(grid.numpy().copy()), grid),
+    "big-endian ndarray": (grid.numpy().astype(">f4"), grid),
+    "scalar of NumPy": (np.float64(0.1), torch.tensor(0.1, dtype=torch.float64)),
+    "with gradients": (grid.clone().requires_grad_() * 1, grid),
+    "conjugate": (torch.complex(grid, grid).conj(), torch.complex(grid, -grid)),
+    "negative": (torch.complex(grid, grid).conj().imag, -grid),
+    "of a subclass": (grid.as_subclass(MarkedTensor), grid),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays(kind: str, way: str) -> None:
+    array, expected = ARRAYS[kind]
+    elements = WAYS[way](pinfeed.to_tensorflow([array, array]))
+    assert len(elements) == 2
+    for element in elements:
+        assert_tensor(element, expected)
+        # A kernel aborts the process if it doesn't like the memory.
+        np.testing.assert_array_equal(element + element, (expected + expected).numpy())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_padded(way: str) -> None:
+    collate = pinfeed.Collate(pinfeed.Pad(-1, mask=True))
+    batches = [collate([[1, 2, 3], [4]]), collate([[5], [6, 7, 8, 9]])]
+    elements = WAYS[way](pinfeed.to_tensorflow(batches))
+    for element, batch in zip(elements, batches, strict=True):
+        assert_element(element, batch)
+    values, lengths, mask = elements[1]
+    assert values.shape == mask.shape == (2, 4)
+    assert lengths.numpy().tolist() == [1, 4]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_jagged(dtype: torch.dtype, way: str) -> None:
+    rng = np.random.default_rng(0)
+    batches = [
+        {
+            "boxes": pinfeed.JaggedBatch(
+                random_tensor(rng, dtype, (total, 4)), torch.tensor(offsets)
+            ),
+            "label": torch.arange(len(offsets) - 1),
+        }
+        for total, offsets in [(5, [0, 2, 2, 5]), (0, [0, 0]), (3, [0, 3])]
+    ]
+    elements = WAYS[way](pinfeed.to_tensorflow(batches))
+    for element, batch in zip(elements, batches, strict=True):
+        assert_element(element, batch)
+    assert [len(row) for row in elements[0]["boxes"]] == [2, 0, 3]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ragged_arrays(way: str) -> None:
+    ragged = pinfeed.RaggedArray.from_sequences([[1, 2], [], [3], [4, 5, 6]])
+    elements = WAYS[way](pinfeed.to_tensorflow([ragged[:2], ragged[1:]]))
+    assert [element.to_list() for element in elements] == [[[1, 2], []], [[], [3], [4, 5, 6]]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_strings_and_numbers(way: str, tf: ModuleType) -> None:
+    batch = {
+        "names": ["cat", "Bär", b"\x00\xff"],
+        "tuple": ("a", "b", "c"),
+        "array": np.array(["cat", "a longer one", ""]),
+        "objects": np.array([["cat", b"dog"]], object),
+        "name": "cat",
+        "ints": [1, 2, 2**40],
+        "floats": (0.5, 1, 2.5),
+        "bools": [True, False, True],
+        "int": 7,
+        "float": 0.1,
+        "none": None,
+    }
+    (element,) = WAYS[way](pinfeed.to_tensorflow([batch]))
+    assert list(element) == list(batch)
+    assert element.pop("none") is None
+    assert {
+        key: (value.dtype.name, np.asarray(value).tolist()) for key, value in element.items()
+    } == {
+        "names": ("string", [b"cat", "Bär".encode(), b"\x00\xff"]),
+        "tuple": ("string", [b"a", b"b", b"c"]),
+        "array": ("string", [b"cat", b"a longer one", b""]),
+        "objects": ("string", [[b"cat", b"dog"]]),
+        "name": ("string", b"cat"),
+        "ints": ("int64", [1, 2, 2**40]),
+        "floats": ("float32", [0.5, 1.0, 2.5]),
+        "bools": ("bool", [True, False, True]),
+        "int": ("int64", 7),
+        "float": ("float32", pytest.approx(0.1)),
+    }
+
+
+def test_lists_of_default_collate() -> None:
+    """It makes lists of tuples, and tuples of strings: Keras wants the former to be (x, y)."""
+    samples = [(np.ones(3, np.float32), 1, "a"), (np.zeros(3, np.float32), 0, "b")]
+    loader = DataLoader(samples, batch_size=2)
+    ((x, y, name),) = pinfeed.to_tensorflow(loader)
+    assert x.numpy().tolist() == [[1, 1, 1], [0, 0, 0]]
+    assert y.numpy().tolist() == [1, 0]
+    assert name.numpy().tolist() == [b"a", b"b"]
+
+
+def shapes(dataset: Any) -> Any:
+    spec = dataset.element_spec
+    if isinstance(spec, dict):
+        return {key: tuple(one.shape) for key, one in spec.items()}
+    return [tuple(one.shape) for one in spec] if isinstance(spec, tuple) else tuple(spec.shape)
+
+
+def once(batch: Any) -> Iterator[Any]:
+    yield batch
+
+
+def test_shapes_of_the_first_batch() -> None:
+    batch = {"image": torch.zeros(2, 3, 8, 8), "label": torch.zeros(2), "scale": torch.tensor(1.0)}
+    assert shapes(pinfeed.to_tensorflow(once(batch))) == {
+        "image": (None, 3, 8, 8),
+        "label": (None,),
+        "scale": (),
+    }
+
+
+def test_shapes_that_differ_in_a_list() -> None:
+    batches = [(torch.zeros(2, w, 5), torch.zeros(2, h, w)) for w, h in [(3, 1), (4, 1), (3, 2)]]
+    dataset = pinfeed.to_tensorflow(batches)
+    assert shapes(dataset) == [(None, None, 5), (None, None, None)]
+    for element, batch in zip(dataset.prefetch(1), batches, strict=True):
+        assert_element(element, batch)
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (pinfeed.Pad(), [(None, None, 4), (None,)]),
+        (pinfeed.Pad(mask=True), [(None, None, 4), (None,), (None, None)]),
+        (pinfeed.Pad(axes=1), [(None, 3, None), (None,)]),
+        (pinfeed.Pad(axes=(0, -1)), [(None, None, None), (None, 2)]),
+        (pinfeed.Pad(time_major=True), [(None, None, 4), (None,)]),
+        (pinfeed.Pad(lengths=False), (None, None, 4)),
+        (pinfeed.Stack(), (None, 3, 4)),
+    ],
+    ids=repr,
+)
+def test_shapes_of_pad(field: pinfeed.Field, expected: Any) -> None:
+    samples = [np.zeros((3, 4))] * 6
+    loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(field))
+    assert shapes(pinfeed.to_tensorflow(loader)) == expected
+
+
+@pytest.mark.parametrize(("output", "sizes"), [("CHW", (3, None, None)), ("HWC", (None, None, 3))])
+def test_shapes_of_padded_images(output: Any, sizes: Any) -> None:
+    samples = [np.zeros((size, size + 1, 3), np.uint8) for size in range(4, 10)]
+    field = pinfeed.Image(pad_value=0, output=output, sizes=True, mask=True)
+    loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(field))
+    dataset = pinfeed.to_tensorflow(loader)
+    assert shapes(dataset) == [(None, *sizes), (None, 2), (None, None, None)]
+    assert [values.shape[0] for values, _, _ in dataset] == [2, 2, 2]
+
+
+def test_shapes_of_named_leaves() -> None:
+    """What a language model takes: widths differ, and nothing in the first batch says so."""
+    samples = [{"input_ids": [1] * n, "labels": [2] * n} for n in (3, 2, 7, 1)]
+    spec = {
+        "input_ids": pinfeed.Pad(0, lengths="n", mask="attention_mask"),
+        "labels": pinfeed.Pad(-100),
+    }
+    loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(spec))
+    dataset = pinfeed.to_tensorflow(pinfeed.DeviceLoader(loader, device="cpu"))
+    two = (None, None)
+    assert shapes(dataset) == {"input_ids": two, "n": (None,), "attention_mask": two, "labels": two}
+    assert [batch["labels"].shape[1] for batch in dataset] == [3, 7]
+
+
+def test_shapes_of_fields_on_the_device() -> None:
+    samples = [{"tokens": [1] * n} for n in (3, 2, 7, 1)]
+    collate = pinfeed.Collate({"tokens": pinfeed.Jagged()})
+    loader = DataLoader(samples, batch_size=2, collate_fn=collate)
+    fields = {"tokens": pinfeed.Pad(lengths=False)}
+    dataset = pinfeed.to_tensorflow(pinfeed.DeviceLoader(loader, device="cpu", fields=fields))
+    assert shapes(dataset) == {"tokens": (None, None)}
+    assert [batch["tokens"].shape[1] for batch in dataset] == [3, 7]
+
+
+def widening() -> Iterator[dict[str, torch.Tensor]]:
+    for width in (3, 5):
+        yield {"x": torch.zeros(2, width), "y": torch.zeros(2)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_signature_says_what_the_first_batch_does_not(way: str, tf: ModuleType) -> None:
+    signature = {"x": tf.TensorSpec((None, None)), "y": tf.TensorSpec((None,))}
+    dataset = pinfeed.to_tensorflow(widening(), signature=signature)
+    assert dataset.element_spec == signature
+    assert [element["x"].shape[1] for element in WAYS[way](dataset)] == [3, 5]
+
+
+def test_the_error_names_the_signature() -> None:
+    message = re.escape(
+        "to_tensorflow: leaf ['x'] of batch 1: expected shape (None, 3), got (2, 5); "
+        "if that varies, say so: signature= with tf.TensorSpec((None, None), tf.float32)"
+    )
+    with pytest.raises(ValueError, match=message):
+        list(pinfeed.to_tensorflow(widening()))
+
+
+def test_a_signature_of_every_kind(tf: ModuleType) -> None:
+    batch = {
+        "jagged": pinfeed.JaggedBatch(torch.ones(3, 2), torch.tensor([0, 1, 3])),
+        "names": ["a", "b"],
+        "none": None,
+        "padded": pinfeed.Padded(torch.zeros(2, 3), torch.tensor([3, 1])),
+        "pair": [torch.zeros(2, 1), 5],
+    }
+    spec = pinfeed.to_tensorflow(once(batch)).element_spec
+    again = pinfeed.to_tensorflow([batch, batch], signature=spec)
+    assert again.element_spec == spec
+    assert len(mapped(again)) == 2
+    spec["padded"] = tuple(spec["padded"])  # by position
+    _, lengths = next(iter(pinfeed.to_tensorflow([batch], signature=spec)))["padded"]
+    assert lengths.numpy().tolist() == [3, 1]
+
+
+def test_a_signature_reads_nothing(tf: ModuleType) -> None:
+    asked = []
+
+    def batches() -> Iterator[torch.Tensor]:
+        asked.append(True)
+        yield torch.zeros(2)
+
+    dataset = pinfeed.to_tensorflow(batches(), signature=tf.TensorSpec((None,)))
+    assert not asked
+    assert len(list(dataset)) == 1
+    assert asked
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "signed", [pytest.param(False, id="first batch"), pytest.param(True, id="signature")]
+)
+def test_nothing_of_a_generator_is_lost(signed: bool, way: str, tf: ModuleType) -> None:
+    batches = (torch.full((2,), number) for number in range(5))
+    signature = tf.TensorSpec((None,), tf.int64) if signed else None
+    dataset = pinfeed.to_tensorflow(batches, signature=signature)
+    assert [int(batch[0]) for batch in WAYS[way](dataset)] == [0, 1, 2, 3, 4]
+
+
+def test_max_samples() -> None:
+    def endless() -> Iterator[Any]:
+        while True:
+            offsets = torch.tensor([0, 1, 3, 6])
+            yield {
+                "x": torch.arange(3),
+                "jagged": pinfeed.JaggedBatch(torch.arange(6), offsets),
+                "names": ["a", "b", "c"],
+                "loss": torch.tensor(0.5),
+            }
+
+    for count, sizes in [(1, [1]), (3, [3]), (8, [3, 3, 2])]:
+        dataset = pinfeed.to_tensorflow(endless(), max_samples=count)
+        elements = list(dataset)
+        assert [len(element["x"]) for element in elements] == sizes
+        last = elements[-1]
+        assert last["jagged"].to_list() == [[0], [1, 2], [3, 4, 5]][: sizes[-1]]
+        assert last["names"].numpy().tolist() == [b"a", b"b", b"c"][: sizes[-1]]
+        assert last["loss"].numpy() == 0.5
+    assert [len(x) for x in pinfeed.to_tensorflow([torch.zeros(3)] * 9, max_samples=7)] == [3, 3, 1]
+
+
+def test_in_memory() -> None:
+    rng = np.random.default_rng(0)
+    x, y = random_array(rng, np.int16, (7, 2, 3)), np.arange(7)
+    loader = DataLoader(pinfeed.ArrayDataset({"x": x, "y": y}), batch_size=3)
+    dataset = pinfeed.to_tensorflow(loader, in_memory=True)
+    assert len(dataset) == 7
+    for number, sample in enumerate(dataset):
+        assert_element(sample, {"x": x[number], "y": y[number : number + 1].reshape(())})
+    assert len(pinfeed.to_tensorflow(loader, in_memory=True, max_samples=5)) == 5
+    shuffled = [int(sample["y"]) for sample in dataset.shuffle(7, seed=0)]
+    assert shuffled != sorted(shuffled)
+    assert sorted(shuffled) == list(range(7))
+    assert [batch["x"].shape for batch in dataset.batch(4)] == [(4, 2, 3), (3, 2, 3)]
+
+
+def test_in_memory_of_other_leaves() -> None:
+    collate = pinfeed.Collate({"tokens": pinfeed.Jagged(), "padded": pinfeed.Pad(lengths=True)})
+    samples = [{"tokens": [1] * n, "padded": [2] * n, "name": str(n)} for n in (3, 0, 2, 5)]
+    loader = DataLoader(samples, batch_size=2, collate_fn=collate)
+    elements = list(pinfeed.to_tensorflow(loader, in_memory=True))
+    assert [element["tokens"].numpy().tolist() for element in elements] == [
+        [1] * 3,
+        [],
+        [1] * 2,
+        [1] * 5,
+    ]
+    assert [element["padded"].numpy().tolist() for element in elements] == [
+        [2] * 3,
+        [],
+        [2] * 2,
+        [2] * 5,
+    ]
+    assert [element["name"].numpy() for element in elements] == [b"3", b"0", b"2", b"5"]
+
+
+@pytest.mark.parametrize("way", [*WAYS, "in memory", "ndarray"])
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float64", "uint8"])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 1, 1), (3, 1, 4, 4), (2, 5, 1, 7)])
+def test_channels_last(shape: tuple[int, ...], name: str, way: str) -> None:
+    images = random_tensor(np.random.default_rng(0), getattr(torch, name), shape)
+    expected = images.permute(0, 2, 3, 1).contiguous()
+    batch: Any = {"image": images, "grid": torch.zeros(shape)}
+    if way in WAYS:
+        (element,) = WAYS[way](pinfeed.to_tensorflow([batch], channels_last="image"))
+    else:
+        if name == "bfloat16":  # which NumPy doesn't have
+            batch["image"], expected = images.float(), expected.float()
+        if way == "ndarray":
+            batch = {key: tensor.numpy() for key, tensor in batch.items()}
+        in_memory = way == "in memory"
+        dataset = pinfeed.to_tensorflow([batch], channels_last="image", in_memory=in_memory)
+        element = next(iter(dataset.batch(len(images)) if in_memory else dataset))
+    assert_tensor(element["image"], expected)
+    assert element["grid"].shape == shape
+
+
+def test_which_channels_move() -> None:
+    batch = {
+        "uint8": torch.zeros(2, 3, 4, 5, dtype=torch.uint8),
+        "half": torch.zeros(2, 3, 4, 5, dtype=torch.float16),
+        "mask": torch.zeros(2, 3, 4, 5, dtype=torch.bool),
+        "int64": torch.zeros(2, 3, 4, 5, dtype=torch.int64),
+        "video": torch.zeros(2, 3, 4, 5, 6),
+        "nested": [torch.zeros(2, 3, 4), {"x": torch.zeros(2, 3, 4, 5)}],
+    }
+
+    def moved(channels_last: Any) -> dict[str, Any]:
+        dataset = pinfeed.to_tensorflow([batch], channels_last=channels_last)
+        for _ in dataset.prefetch(1):
+            pass
+        first, second = dataset.element_spec["nested"]
+        specs = dataset.element_spec | {"nested.0": first, "nested.1.x": second["x"]}
+        old = {"video": (None, 3, 4, 5, 6), "nested.0": (None, 3, 4)}
+        return {
+            name: tuple(spec.shape)
+            for name, spec in specs.items()
+            if name != "nested" and tuple(spec.shape) != old.get(name, (None, 3, 4, 5))
+        }
+
+    images = dict.fromkeys(("uint8", "half", "nested.1.x"), (None, 4, 5, 3))
+    assert moved(True) == images
+    assert moved(False) == moved([]) == {}
+    assert moved("mask") == {"mask": (None, 4, 5, 3)}
+    assert moved(["video", "nested.0", "int64"]) == {
+        "video": (None, 4, 5, 6, 3),
+        "nested.0": (None, 4, 3),
+        "int64": (None, 4, 5, 3),
+    }
+
+
+def test_channels_last_with_a_signature(tf: ModuleType) -> None:
+    images = torch.arange(120.0).reshape(2, 3, 4, 5)
+    spec = tf.TensorSpec((2, 4, 5, 3))
+    dataset = pinfeed.to_tensorflow([images], channels_last=True, signature=spec)
+    assert dataset.element_spec == spec
+    assert_tensor(next(iter(dataset)), images.permute(0, 2, 3, 1).contiguous())
+
+
+def test_length_is_cardinality(tf: ModuleType) -> None:
+    dataset = TensorDataset(torch.arange(10))
+    loader = DataLoader(dataset, batch_size=4)
+    assert len(pinfeed.to_tensorflow(loader)) == 3
+    assert len(pinfeed.to_tensorflow(loader).repeat(2).prefetch(1)) == 6
+    assert len(pinfeed.to_tensorflow(pinfeed.DeviceLoader(loader, device="cpu"))) == 3
+    assert len(list(pinfeed.to_tensorflow(loader).prefetch(1))) == 3
+    for unknown in (iter(loader), (batch for batch in loader)):
+        cardinality = pinfeed.to_tensorflow(unknown).cardinality()
+        assert cardinality == tf.data.UNKNOWN_CARDINALITY
+    assert pinfeed.to_tensorflow(loader, max_samples=5).cardinality() < 0
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(10))
+
+    def __len__(self) -> int:
+        return 10
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_length_of_a_stream() -> None:
+    assert len(pinfeed.to_tensorflow(DataLoader(Stream(), batch_size=4))) == 3
+    # Each worker has all of it, which len() doesn't know.
+    dataset = pinfeed.to_tensorflow(DataLoader(Stream(), batch_size=4, num_workers=2))
+    assert dataset.cardinality() < 0
+    assert len(list(dataset)) == 6

@@ -1,0 +1,245 @@
+"""A Keras model learns the same from a loader as from the arrays themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+
+# Python 3.12 and later warn of every fork of a process that has threads.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+SAMPLES, BATCH, EPOCHS = 70, 16, 2
+MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.3, 0.35)
+
+rng = np.random.default_rng(0)
+IMAGES = rng.integers(0, 256, (SAMPLES, 12, 10, 3), np.uint8)
+LABELS = rng.integers(0, 3, SAMPLES)
+AGES = rng.random((SAMPLES, 2), np.float32)
+
+
+class Training(NamedTuple):
+    losses: list[float]  # of every epoch
+    validation: list[float]
+    weights: list[np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def keras() -> ModuleType:
+    import keras
+
+    return keras
+
+
+@pytest.fixture(scope="module")
+def model(keras: ModuleType) -> Callable[[], Any]:
+    """Makes models of the same weights, which take a dict of images and ages."""
+
+    def model() -> Any:
+        keras.utils.set_random_seed(0)
+        image = keras.Input((12, 10, 3), name="image")
+        age = keras.Input((2,), name="age")
+        features = keras.layers.Conv2D(4, 3, activation="relu")(image)
+        features = keras.layers.Concatenate()([keras.layers.Flatten()(features), age])
+        made = keras.Model({"image": image, "age": age}, keras.layers.Dense(3)(features))
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        made.compile("adam", loss)
+        return made
+
+    return model
+
+
+@pytest.fixture(scope="module")
+def train(model: Callable[[], Any]) -> Callable[..., Training]:
+    def train(*data: Any, **keywords: Any) -> Training:
+        made = model()
+        history = made.fit(*data, shuffle=False, verbose=0, epochs=EPOCHS, **keywords).history
+        return Training(history["loss"], history.get("val_loss", []), made.get_weights())
+
+    return train
+
+
+def arrays() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    images = pinfeed.normalize(IMAGES, MEAN, STD, output="NHWC")
+    return {"image": images, "age": AGES}, LABELS
+
+
+@pytest.fixture(scope="module")
+def expected(train: Callable[..., Training]) -> Training:
+    """What the model learns from the arrays."""
+    training = train(*arrays(), batch_size=BATCH)
+    assert training.losses[-1] < training.losses[0]
+    return training
+
+
+def loader(**keywords: Any) -> DataLoader:
+    # In another order than TensorFlow's, which is that of the alphabet.
+    dataset = pinfeed.ArrayDataset(({"image": IMAGES, "age": AGES}, LABELS))
+    collate = pinfeed.Collate(({"image": pinfeed.Image(MEAN, STD)}, None))
+    return DataLoader(dataset, batch_size=BATCH, collate_fn=collate, **keywords)
+
+
+def assert_same(actual: Training, expected: Training) -> None:
+    assert actual.losses == expected.losses
+    for one, other in zip(actual.weights, expected.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda dataset: dataset, id="as it is"),
+        pytest.param(lambda dataset: dataset.prefetch(2), id="prefetch"),
+        pytest.param(lambda dataset: dataset.map(lambda x, y: (x, y + 0)), id="map"),
+        pytest.param(lambda dataset: dataset.cache(), id="cache"),
+    ],
+)
+def test_same_losses(
+    change: Callable[[Any], Any], train: Callable[..., Training], expected: Training
+) -> None:
+    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
+    assert_same(train(change(dataset)), expected)
+
+
+def test_same_losses_with_workers(train: Callable[..., Training], expected: Training) -> None:
+    dataset = pinfeed.to_tensorflow(loader(num_workers=2), channels_last=True)
+    assert_same(train(dataset), expected)
+
+
+def test_same_losses_in_memory(train: Callable[..., Training], expected: Training) -> None:
+    dataset = pinfeed.to_tensorflow(loader(), channels_last=True, in_memory=True)
+    assert_same(train(dataset.batch(BATCH)), expected)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_same_losses_of_unknown_length(train: Callable[..., Training]) -> None:
+    """As of any dataset that doesn't know; Keras then goes a step too far, which shows in Adam."""
+    import tensorflow as tf
+
+    class Unsized:
+        def __iter__(self) -> Iterator[Any]:
+            return iter(loader())
+
+    dataset = pinfeed.to_tensorflow(Unsized(), channels_last=True)
+    own = tf.data.Dataset.from_tensor_slices(arrays()).batch(BATCH).filter(lambda x, y: True)
+    assert_same(train(dataset), train(own))
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+def test_same_losses_of_several_steps_at_once(steps: int, model: Callable[[], Any]) -> None:
+    def losses(*data: Any, **keywords: Any) -> list[float]:
+        made = model()
+        made.steps_per_execution = steps
+        return made.fit(*data, shuffle=False, verbose=0, **keywords).history["loss"]
+
+    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
+    assert losses(dataset) == losses(*arrays(), batch_size=BATCH)
+
+
+def test_validation(train: Callable[..., Training]) -> None:
+    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
+    actual = train(dataset, validation_data=dataset)
+    own = train(*arrays(), batch_size=BATCH, validation_data=arrays(), validation_batch_size=BATCH)
+    assert actual.validation == own.validation
+    assert len(actual.validation) == EPOCHS
+
+
+def test_evaluate_and_predict(model: Callable[[], Any]) -> None:
+    made = model()
+    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
+    x, y = arrays()
+    assert made.evaluate(dataset, verbose=0) == made.evaluate(x, y, batch_size=BATCH, verbose=0)
+    np.testing.assert_array_equal(
+        made.predict(dataset, verbose=0), made.predict(x, batch_size=BATCH, verbose=0)
+    )
+
+
+def test_steps_per_epoch(model: Callable[[], Any]) -> None:
+    made = model()
+    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
+    repeated = dataset.repeat()
+    history = made.fit(repeated, steps_per_epoch=3, epochs=4, shuffle=False, verbose=0).history
+    assert len(history["loss"]) == 4
+
+
+def test_eager_models(model: Callable[[], Any], expected: Training) -> None:
+    made = model()
+    made.run_eagerly = True
+    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
+    losses = made.fit(dataset, epochs=EPOCHS, shuffle=False, verbose=0).history["loss"]
+    assert losses == pytest.approx(expected.losses, rel=1e-4)
+
+
+def test_ragged_and_padded_batches(keras: ModuleType) -> None:
+    """Widths differ from batch to batch, and the padding doesn't count."""
+    lengths = rng.integers(1, 9, SAMPLES)
+    tokens = [rng.integers(1, 20, length) for length in lengths]
+    samples = [
+        {"tokens": one, "label": np.float32(label)}
+        for one, label in zip(tokens, LABELS, strict=True)
+    ]
+
+    def losses(field: pinfeed.Field) -> list[float]:
+        collate = pinfeed.Collate({"tokens": field})
+        batches = DataLoader(samples, batch_size=BATCH, collate_fn=collate)
+        dataset = pinfeed.to_tensorflow(batches)
+        pairs = dataset.map(
+            lambda x: (
+                x["tokens"].to_tensor() if hasattr(x["tokens"], "to_tensor") else x["tokens"],
+                x["label"],
+            )
+        )
+        keras.utils.set_random_seed(0)
+        made = keras.Sequential(
+            [
+                keras.layers.Embedding(20, 4, mask_zero=True),
+                keras.layers.GlobalAveragePooling1D(),
+                keras.layers.Dense(1),
+            ]
+        )
+        made.compile("sgd", "mse")
+        return made.fit(pairs, epochs=EPOCHS, shuffle=False, verbose=0).history["loss"]
+
+    assert losses(pinfeed.Jagged()) == losses(pinfeed.Pad(0))
+
+
+class Broken(Exception):
+    pass
+
+
+def test_an_error_in_fit_quotes_the_loader(model: Callable[[], Any]) -> None:
+    import tensorflow as tf
+
+    def breaking() -> Iterator[Any]:
+        yield from loader()
+        raise Broken("no more of it")
+
+    dataset = pinfeed.to_tensorflow(breaking(), channels_last=True)
+    with pytest.raises(tf.errors.OpError, match="Broken: no more of it") as caught:
+        model().fit(dataset, shuffle=False, verbose=0)
+    assert "in breaking" in str(caught.value)
+
+
+def test_a_generator_lasts_one_epoch(model: Callable[[], Any]) -> None:
+    import tensorflow as tf
+
+    signature = pinfeed.to_tensorflow(loader(), channels_last=True).element_spec
+    dataset = pinfeed.to_tensorflow(iter(loader()), channels_last=True, signature=signature)
+    made = model()
+    steps = SAMPLES // BATCH
+    made.fit(dataset, shuffle=False, verbose=0, steps_per_epoch=steps)
+    with pytest.raises(tf.errors.OpError, match="was used up by an earlier loop"):
+        made.fit(dataset, shuffle=False, verbose=0, steps_per_epoch=steps)
+
+
+def test_torch_is_not_disturbed() -> None:
+    """Both have pools of threads and libraries of the same names in one process."""
+    one = torch.nn.functional.conv2d(torch.ones(2, 3, 32, 32), torch.ones(4, 3, 3, 3))
+    assert float(one[0, 0, 0, 0]) == 27
