@@ -14,6 +14,7 @@ native pass over memory, in buffers that are allocated once.
 
 from pinfeed._core import version as __version__
 from pinfeed.collate import Collate
+from pinfeed.concat_array import ConcatArray
 from pinfeed.dataset import ArrayDataset, Rows
 from pinfeed.device_loader import DeviceLoader
 from pinfeed.draining import to_numpy
@@ -30,6 +31,7 @@ from pinfeed.tensorflow_data import to_tensorflow
 __all__ = [
     "ArrayDataset",
     "Collate",
+    "ConcatArray",
     "DeviceLoader",
     "Field",
     "Image",

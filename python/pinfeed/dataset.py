@@ -25,8 +25,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     Args:
         arrays: An array, or arrays in tuples, lists, dicts, NamedTuples or dataclasses nested at
             will. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
-            samples of different lengths, or the path of a .npy file (opened as a read-only memmap;
-            nothing is unpickled, nothing is read yet). All have the same length.
+            samples of different lengths, a `ConcatArray` of many arrays, or the path of a .npy file
+            (opened as a read-only memmap; nothing is unpickled, nothing is read yet). All have the
+            same length.
 
     Samples are views: of an ndarray or a file NumPy views, read-only where the array is; of a
     tensor tensor views (NumPy has no bfloat16); of a 1-D array NumPy scalars. The dataset pickles
@@ -173,8 +174,8 @@ def _open_source(array: Any, name: str) -> Source:
     if isinstance(array, np.ndarray | torch.Tensor):
         return ArraySource(array, name)
     raise TypeError(
-        f"{name}: expected an ndarray, a memmap, a CPU tensor, a RaggedArray "
-        f"or the path of a .npy file, got {type(array).__name__}"
+        f"{name}: expected an ndarray, a memmap, a CPU tensor, a RaggedArray, "
+        f"a ConcatArray or the path of a .npy file, got {type(array).__name__}"
     )
 
 

@@ -32,7 +32,7 @@ class Field(ABC):
         """The batch of samples of one source; unless a field knows better, that of its views.
 
         Args:
-            source: Where the samples are: an `ArraySource` or a `RaggedArray`.
+            source: Where the samples are: an `ArraySource`, a `RaggedArray`, a `ConcatArray`.
             indices: int64 of shape (B,), checked and not negative.
             name: What messages call the leaf.
         """

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
+from pinfeed.concat_array import ConcatArray
 from pinfeed.dtypes import torch_dtype_name
 from pinfeed.fields.field import Field, Request, check_request, padded_leaf
 from pinfeed.normalization import DEFAULT_SCALE, Normalization, PerChannel
@@ -133,6 +134,8 @@ class Image(Field):
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, C, H, W) or (B, H, W, C)."""
+        if isinstance(source, ConcatArray):
+            return self.collate(source.views(indices), name)
         if not isinstance(source, ArraySource):
             return super().gather(source, indices, name)
         return self._batch(source.array, indices, name)

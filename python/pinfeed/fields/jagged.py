@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed import _core
+from pinfeed.concat_array import ConcatArray
 from pinfeed.dtypes import dtype_name
 from pinfeed.fields.field import Field
 from pinfeed.jagged import JaggedBatch
@@ -51,7 +52,9 @@ class Jagged(Field):
         """See `Field.gather`."""
         if isinstance(source, RaggedArray):
             return self._join(source.values, source.offsets, indices, name)
-        assert isinstance(source, ArraySource)
+        if not isinstance(source, ArraySource):
+            assert isinstance(source, ConcatArray)
+            return self.collate(source.views(indices), name)
         return self._join(source.array, None, indices, name)
 
     def _join(self, source: Any, offsets: Any, indices: Any, name: str) -> JaggedBatch:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.concat_array import ConcatArray
 from pinfeed.fields.field import Field, Request, check_request, padded_leaf
 from pinfeed.outputs import batch_allocator
 from pinfeed.padding import Axes, Padding, Side
@@ -96,7 +97,9 @@ class Pad(Field):
         """See `Field.gather`: shape (B, L, ...), or a `Padded`."""
         if isinstance(source, RaggedArray):
             return self._pad(source.values, source.offsets, indices, name)
-        assert isinstance(source, ArraySource)
+        if not isinstance(source, ArraySource):
+            assert isinstance(source, ConcatArray)
+            return self.collate(source.views(indices), name)
         return self._pad(source.array, None, indices, name)
 
     def _pad(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:

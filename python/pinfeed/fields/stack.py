@@ -12,6 +12,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from pinfeed import _core
+from pinfeed.concat_array import ConcatArray
 from pinfeed.dtypes import dtype_name, torch_dtype_name
 from pinfeed.fields.field import Field
 from pinfeed.outputs import batch_allocator
@@ -69,6 +70,10 @@ class Stack(Field):
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, *sample.shape)."""
+        if isinstance(source, ConcatArray) and not source.is_ragged:
+            views = source.views(indices)
+            self._check_cast(views[0], name)
+            return self._stack(views, None, name)
         if not isinstance(source, ArraySource):
             samples = [source[index] for index in indices.tolist()]
             _require_one_length(samples, name)

@@ -1,0 +1,204 @@
+"""ConcatArray: many arrays that behave like one."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, default_collate
+
+import pinfeed
+from arrays import NUMPY_DTYPES, assert_same_bits, random_array, views
+from samples import assert_same
+
+pytestmark = pytest.mark.kernels
+
+KINDS = ["ndarray", "tensor", "memmap", "path"]
+
+# torch says once per process that it can't mark a tensor over a read-only array as such.
+ignore_read_only = pytest.mark.filterwarnings("ignore:The given NumPy array is not writ")
+
+
+def as_parts(kind: str, arrays: list[Any], folder: Path) -> list[Any]:
+    if kind == "ndarray":
+        return arrays
+    if kind == "tensor":
+        return [torch.from_numpy(array) for array in arrays]
+    paths = [folder / f"part-{i}.npy" for i in range(len(arrays))]
+    for path, array in zip(paths, arrays, strict=True):
+        np.save(path, array)
+    return paths if kind == "path" else [np.load(path, mmap_mode="r") for path in paths]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", [[4], [3, 2, 6], [0, 3, 0, 0, 4, 0], [0]])
+def test_samples_are_those_of_the_concatenation(
+    kind: str, lengths: list[int], tmp_path: Path
+) -> None:
+    arrays = [random_array((length, 2, 3), np.float32, length) for length in lengths]
+    whole = np.concatenate(arrays)
+    concat = pinfeed.ConcatArray(as_parts(kind, arrays, tmp_path))
+    assert len(concat) == len(whole)
+    copy = pickle.loads(pickle.dumps(concat))
+    for i in range(-len(whole), len(whole)):
+        assert_same_bits(np.asarray(concat[i]), whole[i])
+        assert_same_bits(np.asarray(copy[i]), whole[i])
+    for i in (len(whole), -len(whole) - 1):
+        with pytest.raises(IndexError, match=f"index {i} is out of range for {len(whole)} samples"):
+            concat[i]
+
+
+@st.composite
+def parts_and_indices(draw: Any) -> tuple[list[Any], list[int]]:
+    """Parts with strides of all kinds, and indices into their concatenation."""
+    dtype = draw(st.sampled_from(NUMPY_DTYPES))
+    shape = draw(st.lists(st.integers(0, 4), max_size=2))
+    lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=5).filter(any))
+    parts = [draw(views((length, *shape), dtype)) for length in lengths]
+    count = sum(lengths)
+    return parts, draw(st.lists(st.integers(-count, count - 1), min_size=1, max_size=12))
+
+
+@given(case=parts_and_indices())
+def test_stacking_gathers_the_concatenation(case: tuple[list[Any], list[int]]) -> None:
+    parts, indices = case
+    dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(parts))
+    batch = pinfeed.Collate()(dataset.__getitems__(indices))
+    assert_same_bits(batch.numpy(), np.concatenate(parts)[indices])
+
+
+FIELDS = {
+    "Stack": pinfeed.Stack(),
+    "Stack cast": pinfeed.Stack(torch.float32),
+    "Image": pinfeed.Image(mean=0.5),
+    "Image padded": pinfeed.Image(pad_value=0, sizes=True),
+    "Pad": pinfeed.Pad(),
+    "Jagged": pinfeed.Jagged(),
+    "Keep": pinfeed.Keep(),
+}
+
+
+@ignore_read_only
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("field", FIELDS)
+def test_every_field(field: str, kind: str, tmp_path: Path) -> None:
+    arrays = [random_array((length, 5, 4, 3), np.uint8, length) for length in (3, 0, 5)]
+    concat = pinfeed.ConcatArray(as_parts(kind, arrays, tmp_path))
+    one = np.concatenate(arrays)
+    whole = pinfeed.ArrayDataset(torch.from_numpy(one) if kind == "tensor" else one)
+    collate, indices = pinfeed.Collate(FIELDS[field]), [7, 0, 0, -2, 3, 2]
+    rows = pinfeed.ArrayDataset(concat).__getitems__(indices)
+    assert_same(collate(rows), collate(whole.__getitems__(indices)))
+    assert_same(default_collate(rows), default_collate(whole.__getitems__(indices)))
+
+
+RAGGED_PARTS = [
+    pinfeed.RaggedArray(np.arange(10), np.array([0, 3, 3, 4, 10])),
+    pinfeed.RaggedArray(np.arange(0), np.array([0])),
+    pinfeed.RaggedArray(np.arange(50, 80), np.array([2, 9, 20, 20, 30], np.int32)),
+]
+RAGGED_LENGTHS = [3, 0, 1, 6, 7, 11, 0, 10]
+
+
+@pytest.mark.parametrize("field", [pinfeed.Pad(-1, mask=True), pinfeed.Jagged(), pinfeed.Keep()])
+def test_ragged_parts(field: Any) -> None:
+    concat = pinfeed.ConcatArray(RAGGED_PARTS)
+    samples = [part[i] for part in RAGGED_PARTS for i in range(len(part))]
+    assert concat.lengths.tolist() == [len(sample) for sample in samples] == RAGGED_LENGTHS
+    collate, indices = pinfeed.Collate(field), [7, 0, 1, 1, 5, -2]
+    rows = pinfeed.ArrayDataset(concat).__getitems__(indices)
+    assert_same(collate(rows), collate([samples[i] for i in indices]))
+
+
+def test_ragged_parts_of_tensors() -> None:
+    parts = [pinfeed.RaggedArray(torch.from_numpy(p.values), p.offsets) for p in RAGGED_PARTS]
+    rows = pinfeed.ArrayDataset(pinfeed.ConcatArray(parts)).__getitems__([7, 2, 1])
+    samples = [parts[2][3], parts[0][2], parts[0][1]]
+    collate = pinfeed.Collate(pinfeed.Jagged())
+    assert_same(collate(rows), collate(samples))
+
+
+def test_lengths_are_for_ragged_parts() -> None:
+    with pytest.raises(TypeError, match="samples of arrays have one length"):
+        _ = pinfeed.ConcatArray([np.arange(3)]).lengths
+
+
+def test_samples_of_parts_in_memory_are_views() -> None:
+    parts = [np.zeros((2, 3)), np.zeros((4, 3))]
+    assert np.shares_memory(pinfeed.ConcatArray(parts)[3], parts[1][1])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_workers(kind: str, method: str, tmp_path: Path) -> None:
+    arrays = [random_array((length, 3), np.int32, length) for length in (5, 0, 6)]
+    loader = DataLoader(
+        pinfeed.ArrayDataset({"x": pinfeed.ConcatArray(as_parts(kind, arrays, tmp_path))}),
+        batch_size=4,
+        collate_fn=pinfeed.Collate(),
+        num_workers=2,
+        multiprocessing_context=method,
+    )
+    batches = [batch["x"].numpy() for batch in loader]
+    assert_same_bits(np.concatenate(batches), np.concatenate(arrays))
+
+
+BAD_PARTS: list[tuple[Any, type[Exception], str]] = [
+    ([], ValueError, "expected at least one part, got none"),
+    (np.zeros((2, 2)), TypeError, "parts must be a sequence of arrays, got one ndarray"),
+    ("part.npy", TypeError, "parts must be a sequence of arrays, got one str"),
+    ([np.zeros(2), 5], TypeError, "part 1: expected an ndarray, .* got int"),
+    ([np.zeros(2), np.float64(5)], TypeError, "part 1: expected an ndarray, .* got float64"),
+    ([np.zeros(2), np.array(5.0)], ValueError, "part 1: expected an axis that counts samples"),
+    ([np.zeros(2), np.zeros(2, "f4")], TypeError, "part 1: .* float64 as in part 0, got float32"),
+    ([np.zeros(2), np.array(["a"])], TypeError, "part 1: expected a numeric or bool dtype"),
+    (
+        [np.zeros((2, 3)), np.zeros((1, 3)), np.zeros((2, 4))],
+        ValueError,
+        r"part 2: expected samples of shape \(3,\) as in part 0, got \(4,\)",
+    ),
+    ([np.zeros(2), torch.zeros(2)], TypeError, "part 1: expected an ndarray like .*, got a tensor"),
+    (
+        [RAGGED_PARTS[0], np.zeros(2)],
+        TypeError,
+        "part 1: expected a RaggedArray of an ndarray like part 0, got an ndarray",
+    ),
+    (
+        [RAGGED_PARTS[0], pinfeed.RaggedArray(np.zeros((3, 2), int), np.array([0, 3]))],
+        ValueError,
+        r"part 1: expected samples of shape \(\*,\) as in part 0, got \(\*, 2\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "error", "message"), BAD_PARTS)
+def test_bad_parts(parts: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"ConcatArray: {message}"):
+        pinfeed.ConcatArray(parts)
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    good, other, short = (tmp_path / f"{name}.npy" for name in ("good", "other", "short"))
+    np.save(good, np.zeros((4, 3)))
+    np.save(other, np.zeros((4, 3), np.int16))
+    short.write_bytes(good.read_bytes()[:-1])
+    with pytest.raises(TypeError, match=r"part 1.*other.npy.*float64 as in part 0, got int16"):
+        pinfeed.ConcatArray([good, other])
+    with pytest.raises((ValueError, OSError), match=r"part 1.*short.npy"):
+        pinfeed.ConcatArray([good, short])
+    with pytest.raises(FileNotFoundError, match=r"missing.npy"):
+        pinfeed.ConcatArray([good, tmp_path / "missing.npy"])
+
+
+def test_repr() -> None:
+    concat = pinfeed.ConcatArray([np.zeros((2, 3)), np.zeros((4, 3))])
+    assert repr(concat) == "ConcatArray(6 samples of float64 (3,) in 2 parts)"
+    assert repr(pinfeed.ConcatArray(RAGGED_PARTS[:1])) == (
+        "ConcatArray(4 samples of int64 (*,) in 1 part)"
+    )
