@@ -10,6 +10,7 @@ from typing import Any
 
 from bench import (
     arrays,
+    cold_rows,
     dataset_memory,
     draining,
     fresh,
@@ -45,6 +46,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **ragged_epoch.workloads(),
     **draining.workloads(),
     **tensorflow_feed.workloads(),
+    **cold_rows.workloads(),
 }
 FRESH = {**fresh.WORKLOADS, **dataset_memory.WORKLOADS, **draining.WORKLOADS}
 NAMES = [*TIMED, *FRESH]

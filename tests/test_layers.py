@@ -26,7 +26,8 @@ LAYERS = {
     "runtime": {
         "layers": {"runtime"},
         "without": set(),
-        "plus": {"pthread.h", "sched.h", "signal.h", "unistd.h"} | {"sys/mman.h", "sys/stat.h"},
+        "plus": {"fcntl.h", "pthread.h", "sched.h", "signal.h", "unistd.h"}
+        | {f"sys/{name}.h" for name in ("mman", "resource", "stat", "uio")},
     },
     "bindings/python": {
         "layers": {"bindings/python", "dispatch", "kernels", "runtime"},

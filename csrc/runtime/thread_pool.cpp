@@ -63,6 +63,8 @@ class Job {
 
 class ThreadPool {
  public:
+  explicit ThreadPool(const char* thread_name) noexcept : thread_name_(thread_name) {}
+
   // Runs the job on the caller and up to `helpers` threads of the pool. Returns false, with
   // nothing done, if the pool serves another job or has no thread to offer.
   bool try_run(Job& job, std::size_t helpers) noexcept {
@@ -115,7 +117,7 @@ class ThreadPool {
     inside_body = true;
     std::unique_lock lock(mutex_);
     char name[16];
-    std::snprintf(name, sizeof name, "pinfeed-%u", ++named_threads_ % 1'000'000U);
+    std::snprintf(name, sizeof name, "%s-%u", thread_name_, ++named_threads_ % 1'000U);
     name_this_thread(name);
     for (;;) {
       job_ready_.wait(lock, [this] { return seats_ > 0; });
@@ -129,6 +131,7 @@ class ThreadPool {
     }
   }
 
+  const char* const thread_name_;
   std::atomic_flag in_use_;       // held by the thread whose job is being served
   std::size_t thread_count_ = 0;  // guarded by in_use_
 
@@ -141,39 +144,55 @@ class ThreadPool {
   unsigned named_threads_ = 0;
 };
 
-// The pool is never destroyed: at exit its threads may be asleep on its condition variables and
+// The pools are never destroyed: at exit their threads may be asleep on condition variables and
 // other threads of the process may still be in parallel_for; the system reclaims all of it.
-std::atomic<ThreadPool*> shared_pool{nullptr};
+struct SharedPool {
+  const char* thread_name;
+  std::atomic<ThreadPool*> pool{nullptr};
+};
+SharedPool workers{"pinfeed"};
+SharedPool readers{"pinfeed-read"};
 
 // A child has none of its parent's threads, and the mutex of the parent's pool may be locked for
 // ever by one of them. So the child forgets that pool without touching it and makes its own when it
 // needs one. Registered when the library is loaded, before any thread can be in here.
-[[maybe_unused]] const int fork_handler_registered =
-    pthread_atfork(nullptr, nullptr, [] { shared_pool.store(nullptr); });
+[[maybe_unused]] const int fork_handler_registered = pthread_atfork(nullptr, nullptr, [] {
+  workers.pool.store(nullptr);
+  readers.pool.store(nullptr);
+});
 
 // Null if there is no memory for a pool.
-ThreadPool* find_or_create_pool() noexcept {
-  ThreadPool* pool = shared_pool.load(std::memory_order_acquire);
+ThreadPool* find_or_create_pool(SharedPool& shared) noexcept {
+  ThreadPool* pool = shared.pool.load(std::memory_order_acquire);
   if (pool != nullptr) return pool;
-  auto* const created = new (std::nothrow) ThreadPool;
-  if (shared_pool.compare_exchange_strong(pool, created)) return created;
+  auto* const created = new (std::nothrow) ThreadPool(shared.thread_name);
+  if (shared.pool.compare_exchange_strong(pool, created)) return created;
   delete created;  // another thread was faster, and `pool` now holds its pool
   return pool;
 }
 
-}  // namespace
-
-void parallel_for(std::size_t total, std::size_t chunk, std::size_t threads,
-                  RangeBody body) noexcept {
+void run(SharedPool& shared, std::size_t total, std::size_t chunk, std::size_t threads,
+         RangeBody body) noexcept {
   if (total == 0) return;
   Job job(total, std::max<std::size_t>(chunk, 1), body);
   const bool was_inside = inside_body;
   inside_body = true;
   const std::size_t helpers =
       was_inside ? 0 : std::min(std::max<std::size_t>(threads, 1), job.chunk_count()) - 1;
-  ThreadPool* const pool = helpers > 0 ? find_or_create_pool() : nullptr;
+  ThreadPool* const pool = helpers > 0 ? find_or_create_pool(shared) : nullptr;
   if (pool == nullptr || !pool->try_run(job, helpers)) job.run_alone();
   inside_body = was_inside;
+}
+
+}  // namespace
+
+void parallel_for(std::size_t total, std::size_t chunk, std::size_t threads,
+                  RangeBody body) noexcept {
+  run(workers, total, chunk, threads, body);
+}
+
+void wait_for(std::size_t total, std::size_t chunk, std::size_t threads, RangeBody body) noexcept {
+  run(readers, total, chunk, threads, body);
 }
 
 std::size_t available_cpus() noexcept {

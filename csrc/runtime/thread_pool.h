@@ -46,6 +46,11 @@ class RangeBody {
 void parallel_for(std::size_t total, std::size_t chunk, std::size_t threads,
                   RangeBody body) noexcept;
 
+// The same for bodies that mostly wait, for a disk say: on threads of their own, so that no CPU
+// stands idle meanwhile, and as many at a time as `threads` says. They start when they are first
+// needed.
+void wait_for(std::size_t total, std::size_t chunk, std::size_t threads, RangeBody body) noexcept;
+
 // CPUs that this process may use, at least 1: the affinity mask on Linux, all CPUs elsewhere.
 std::size_t available_cpus() noexcept;
 

@@ -9,6 +9,20 @@ import numpy.typing as npt
 version: str
 compiler: str
 
+class FileArray:
+    def __init__(
+        self, array: npt.NDArray[Any], path: str, fd: int, offset: int, mapping_budget: int
+    ) -> None: ...
+    @staticmethod
+    def of_parts(
+        array: npt.NDArray[Any],
+        paths: Sequence[str],
+        marks: Sequence[Sequence[int]],
+        offsets: Sequence[int],
+        ends: Sequence[int],
+        mapping_budget: int,
+    ) -> FileArray: ...
+
 def normalize_images(
     images: Any,
     indices: npt.NDArray[np.int64] | None,

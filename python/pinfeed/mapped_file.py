@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed import _core
+from pinfeed.memory_limit import mapping_budget
+
 
 class MappedFile:
     """The part of a file that an array looks at; pickles as where it is, not as its bytes.
@@ -41,6 +44,39 @@ class MappedFile:
         offset = _mapping_start(owner) + array.ctypes.data - mapping_address
         path = os.fsdecode(owner.filename)
         return cls(path, owner.mode, offset, np.asarray(array), owner._mmap)
+
+    def open_rows(self, descriptor: int | None = None) -> Any:
+        """What reads the rows of the array from the file, not through the mapping.
+
+        Args:
+            descriptor: Of the open file, which the result then owns. None: it is opened by its
+                path, if that still leads to what is mapped.
+
+        Returns:
+            A ``_core.FileArray``, or None if the file can't be had, or does not hold what the array
+            does: a copy-on-write map may hold changes of its own.
+        """
+        if self.mode == "c":
+            return None
+        if descriptor is None:
+            descriptor = self._open_again()
+        if descriptor is None:
+            return None
+        return _core.FileArray(self.array, self.path, descriptor, self.offset, mapping_budget())
+
+    def _open_again(self) -> int | None:
+        mapped = _mapped_inode(self.array.ctypes.data)
+        if mapped is None:
+            return None
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        file = os.fstat(descriptor)
+        if (file.st_ino, file.st_size) == (mapped, self._mapping.size()):
+            return descriptor
+        os.close(descriptor)
+        return None
 
     @property
     def can_reopen(self) -> bool:
@@ -109,6 +145,20 @@ def _inode(path: str) -> int | None:
         return os.stat(path).st_ino
     except OSError:  # deleted already, which only matters to a pickle
         return None
+
+
+def _mapped_inode(address: int) -> int | None:
+    """The inode of the file that is mapped at an address, where the system tells."""
+    try:
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                span, _, _, _, inode, *_ = line.split(maxsplit=5)
+                begin, end = (int(number, 16) for number in span.split("-"))
+                if begin <= address < end:
+                    return int(inode)
+    except OSError:
+        pass
+    return None
 
 
 def _marks(file: os.stat_result, is_written: bool) -> dict[str, int]:

@@ -207,6 +207,11 @@ class RaggedArray(Source):
         return self._values.array
 
     @property
+    def rows(self) -> Any:
+        """See `ArraySource.rows`: of the values."""
+        return self._values.rows
+
+    @property
     def offsets(self) -> npt.NDArray[Any]:
         """Where each sequence begins, and the end of the last: ndarray."""
         return self._ends

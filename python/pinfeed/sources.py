@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from abc import ABC, abstractmethod
 from typing import Any
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed.mapped_file import MappedFile
+from pinfeed.npy_header import NpyHeader
 
 
 class Source(ABC):
@@ -49,7 +51,7 @@ class ArraySource(Source):
         array: ndarray (a memmap as a plain view of itself) or tensor.
     """
 
-    __slots__ = ("_file", "array")
+    __slots__ = ("_file", "_rows", "array")
 
     def __init__(self, array: Any, name: str) -> None:
         if isinstance(array, torch.Tensor):
@@ -63,13 +65,19 @@ class ArraySource(Source):
         if array.ndim == 0:
             raise ValueError(f"{name}: expected an axis that counts samples, got a 0-d array")
         self._file = MappedFile.under(array) if isinstance(array, np.ndarray) else None
+        self._rows: Any = None
         self.array: Any = array if isinstance(array, torch.Tensor) else np.asarray(array)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], name: str) -> ArraySource:
         """The array of a .npy file, as a read-only memmap; nothing is unpickled."""
         path = os.fsdecode(path)
-        return cls(_open_npy(path, name), f"{name}: {path}")
+        with open(path, "rb") as file:
+            self = cls(_map_npy(file, path, name), f"{name}: {path}")
+            if self._file is not None:
+                # The open file counts, whatever its path leads to later.
+                self._rows = self._file.open_rows(os.dup(file.fileno()))
+        return self
 
     def __len__(self) -> int:
         return len(self.array)
@@ -82,6 +90,14 @@ class ArraySource(Source):
     def dtype(self) -> Any:
         """See `Source.dtype`."""
         return self.array.dtype
+
+    @property
+    def rows(self) -> Any:
+        """What the native side gathers from: the array, or what reads its file."""
+        if self._rows is None:
+            rows = None if self._file is None else self._file.open_rows()
+            self._rows = self.array if rows is None else rows
+        return self._rows
 
     @property
     def path(self) -> str | None:
@@ -104,6 +120,7 @@ class ArraySource(Source):
         return self.array
 
     def __setstate__(self, state: Any) -> None:
+        self._rows = None
         if isinstance(state, MappedFile):
             self._file = state
             self.array = state.array
@@ -146,9 +163,9 @@ def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
         )
 
 
-def _open_npy(path: str, name: str) -> npt.NDArray[Any]:
+def _map_npy(file: io.BufferedReader, path: str, name: str) -> npt.NDArray[Any]:
     try:
-        return np.lib.format.open_memmap(path, mode="r")
+        return NpyHeader.read(file).map(file)
     except OSError:
         raise
     except Exception as error:  # a damaged header may stop NumPy's parser anywhere

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/python/file_array.h"
 #include "bindings/python/mapped_file.h"
 #include "bindings/python/module.h"
 #include "bindings/python/output.h"
@@ -26,9 +27,10 @@ namespace {
 void write_copies(const Samples& samples, std::size_t row_bytes, std::byte* out, bool streaming,
                   std::size_t threads) {
   if (samples.all_contiguous()) {
-    run_rows(samples.count(), row_bytes, threads, [&](std::size_t begin, std::size_t end) {
-      kernels::gather_rows(samples.data(), row_bytes, out, begin, end);
-    });
+    run_samples(samples.reads(), samples.count(), row_bytes, threads,
+                [&](std::size_t begin, std::size_t end) {
+                  kernels::gather_rows(samples.data(), row_bytes, out, begin, end);
+                });
     return;
   }
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
@@ -39,9 +41,11 @@ void write_copies(const Samples& samples, std::size_t row_bytes, std::byte* out,
                         samples.byte_strides(i).data(), samples.dtype().item_size(),
                         out + i * row_bytes);
   }
-  run_rows(samples.count(), row_bytes, threads, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) copies[i].run(runs, 0, copies[i].rows(), streaming);
-  });
+  run_samples(samples.reads(), samples.count(), row_bytes, threads,
+              [&](std::size_t begin, std::size_t end) {
+                for (std::size_t i = begin; i < end; ++i)
+                  copies[i].run(runs, 0, copies[i].rows(), streaming);
+              });
 }
 
 void write_casts(const Samples& samples, const Types& types, std::size_t row_bytes, std::byte* out,
@@ -55,17 +59,19 @@ void write_casts(const Samples& samples, const Types& types, std::size_t row_byt
     casts.emplace_back(*isa.casts, types.from.type, types.to.type, samples.shape().size(),
                        samples.shape().data(), samples.byte_strides(i).data());
   }
-  run_rows(samples.count(), row_bytes, threads, [&](std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      casts[alike ? 0 : i].run(*isa.permute, samples.data()[i], out + i * row_bytes, streaming);
-    }
-  });
+  run_samples(samples.reads(), samples.count(), row_bytes, threads,
+              [&](std::size_t begin, std::size_t end) {
+                for (std::size_t i = begin; i < end; ++i) {
+                  casts[alike ? 0 : i].run(*isa.permute, samples.data()[i], out + i * row_bytes,
+                                           streaming);
+                }
+              });
 }
 
 py::object gather(py::object source, py::object indices, const std::optional<std::string>& dtype,
                   py::object target, py::object as_tensor, const std::string& function,
                   const std::string& name, std::size_t threads) {
-  const Samples samples(std::move(source), std::move(indices), name);
+  Samples samples(std::move(source), std::move(indices), name);
   std::optional<Types> types;
   if (dtype && *dtype != samples.dtype().name()) types = find_types(samples.dtype(), *dtype, name);
   const DType out_dtype = types ? types->to.dtype : samples.dtype();
@@ -80,6 +86,17 @@ py::object gather(py::object source, py::object indices, const std::optional<std
 
   const std::size_t row_bytes = bytes / samples.count();
   const bool streaming = worth_streaming(bytes);
+  if (FileReads* const reads = samples.reads()) {
+    if (!types && samples.all_contiguous()) {
+      if (!reads->find_mapped()) {
+        reads->read_to(out.data, threads);
+        return out.array;
+      }
+    } else {
+      reads->plan(false, threads);
+    }
+    samples.follow_plan();
+  }
   if (types) {
     write_casts(samples, *types, row_bytes, out.data, streaming, threads);
   } else {

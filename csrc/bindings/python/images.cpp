@@ -95,6 +95,14 @@ class Images {
   std::int64_t width(std::size_t image) const { return size(image, axes_.width); }
   bool is_tensor() const { return samples_.is_tensor(); }
   std::vector<ArrayView> arrays() const { return samples_.sources(); }
+  FileReads* reads() const { return samples_.reads(); }
+
+  // Before sources() are asked for.
+  void plan_reads(std::size_t threads) {
+    if (reads() == nullptr) return;
+    reads()->plan(false, threads);
+    samples_.follow_plan();
+  }
 
   std::vector<ImageSource> sources() const {
     std::vector<ImageSource> sources(count());
@@ -183,7 +191,7 @@ struct BatchRequest {
   std::size_t threads;
 };
 
-py::object write_batch(const Images& images, const BatchRequest& request) {
+py::object write_batch(Images& images, const BatchRequest& request) {
   const std::int64_t height = request.height, width = request.width, channels = images.channels();
   const auto count = static_cast<std::int64_t>(images.count());
   const Shape shape =
@@ -204,6 +212,7 @@ py::object write_batch(const Images& images, const BatchRequest& request) {
     check_no_overlap(out, bytes, source, request.function);
   }
 
+  if (bytes > 0) images.plan_reads(request.threads);
   const std::vector<ImageSource> sources = images.sources();
   const kernels::ImageBatch batch{
       .sources = sources.data(),
@@ -220,10 +229,20 @@ py::object write_batch(const Images& images, const BatchRequest& request) {
       .padding = request.padding,
   };
   if (bytes > 0) {
-    const std::size_t rows = batch.count * batch.height;
-    run_rows(rows, bytes / rows, request.threads, [&](std::size_t begin, std::size_t end) {
+    const std::size_t rows = batch.count * batch.height, row_bytes = bytes / rows;
+    const auto write = [&](std::size_t begin, std::size_t end) {
       dispatch::active_isa().normalize_images(batch, begin, end);
-    });
+    };
+    if (FileReads* const reads = images.reads()) {
+      reads->run(request.threads, [&](std::size_t first, std::size_t last) {
+        const std::size_t skipped = first * batch.height;
+        run_rows(
+            (last - first) * batch.height, row_bytes, request.threads,
+            [&](std::size_t begin, std::size_t end) { write(skipped + begin, skipped + end); });
+      });
+    } else {
+      run_rows(rows, row_bytes, request.threads, write);
+    }
   }
   return out.array;
 }
@@ -233,7 +252,7 @@ py::object normalize_images(py::object images, py::object indices, const Constan
                             const std::string& out_layout, const std::string& dtype,
                             py::object target, py::object as_tensor, const std::string& function,
                             const std::string& name, std::size_t threads) {
-  const Images checked(std::move(images), std::move(indices), layout, false, name);
+  Images checked(std::move(images), std::move(indices), layout, false, name);
   const bool tensor = as_tensor.is_none() ? checked.is_tensor() : as_tensor.cast<bool>();
   return write_batch(checked, {.scale = scale,
                                .bias = bias,
@@ -281,7 +300,7 @@ py::tuple pad_images(py::object images, py::object indices, const Constants& sca
                      const std::pair<std::int64_t, std::int64_t>& multiple_of, bool with_sizes,
                      bool with_mask, py::object allocator, const std::string& name,
                      std::size_t threads) {
-  const Images checked(std::move(images), std::move(indices), layout, true, name);
+  Images checked(std::move(images), std::move(indices), layout, true, name);
   std::int64_t height = 0, width = 0;
   for (std::size_t i = 0; i < checked.count(); ++i) {
     height = std::max(height, checked.height(i));

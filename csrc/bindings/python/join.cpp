@@ -79,6 +79,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices,
   shape[0] = starts.back();
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
+  sequences.plan_reads(checks_elements(), threads);
   const SampleBatch samples(sequences, out_dtype, streaming,
                             [](std::size_t) { return std::size_t{0}; });
   if (checks_elements()) check_elements(sequences, out_dtype, name);
@@ -94,10 +95,11 @@ py::tuple join(py::object source, py::object offsets, py::object indices,
     std::size_t row_items = 1;
     for (std::size_t axis = 1; axis < shape.size(); ++axis) row_items *= shape[axis];
     const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
-    run_rows(count, bytes / count, threads, [&](std::size_t begin, std::size_t end) {
-      kernels::join_samples(samples.samples(), starts.data(), row_items, out_dtype.item_size(),
-                            runs, out.data, streaming, begin, end);
-    });
+    run_samples(
+        sequences.reads(), count, bytes / count, threads, [&](std::size_t begin, std::size_t end) {
+          kernels::join_samples(samples.samples(), starts.data(), row_items, out_dtype.item_size(),
+                                runs, out.data, streaming, begin, end);
+        });
   }
   return py::make_tuple(out.array, written.array);
 }

@@ -5,6 +5,7 @@ namespace pinfeed::bindings {
 
 PYBIND11_MODULE(_core, m) {
   register_copies(m);
+  register_file_array(m);
   register_images(m);
   register_indices(m);
   register_join(m);

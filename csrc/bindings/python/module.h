@@ -5,6 +5,7 @@
 namespace pinfeed::bindings {
 
 void register_copies(pybind11::module_& m);
+void register_file_array(pybind11::module_& m);
 void register_images(pybind11::module_& m);
 void register_indices(pybind11::module_& m);
 void register_join(pybind11::module_& m);

@@ -154,8 +154,8 @@ Shape batch_shape(std::size_t count, const Shape& box, bool time_major) {
 
 // Writes what both the values and the mask are: boxes or, time-major, steps of all boxes.
 template <class Boxes, class Steps>
-void run_batch(const kernels::PadBatch& batch, bool time_major, std::size_t threads,
-               const Boxes& boxes, const Steps& steps) {
+void run_batch(const kernels::PadBatch& batch, bool time_major, FileReads* reads,
+               std::size_t threads, const Boxes& boxes, const Steps& steps) {
   const auto rows =
       static_cast<std::size_t>(time_major ? batch.box[0] : static_cast<std::int64_t>(batch.count));
   const auto others =
@@ -166,7 +166,7 @@ void run_batch(const kernels::PadBatch& batch, bool time_major, std::size_t thre
   if (time_major) {
     run_rows(rows, row_bytes, threads, steps);
   } else {
-    run_rows(rows, row_bytes, threads, boxes);
+    run_samples(reads, rows, row_bytes, threads, boxes);
   }
 }
 
@@ -185,7 +185,7 @@ void write_values(const Sequences& sequences, const Geometry& geometry, const Op
                                 .streaming = streaming};
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
   run_batch(
-      batch, options.time_major, threads,
+      batch, options.time_major, sequences.reads(), threads,
       [&](std::size_t begin, std::size_t end) { kernels::pad_samples(batch, runs, begin, end); },
       [&](std::size_t begin, std::size_t end) { kernels::pad_steps(batch, runs, begin, end); });
 }
@@ -215,7 +215,7 @@ void write_mask(const Shape& lengths, const Shape& box, const Options& options, 
                                 .out = out.data,
                                 .streaming = false};
   run_batch(
-      batch, options.time_major, threads,
+      batch, options.time_major, nullptr, threads,
       [&](std::size_t begin, std::size_t end) { kernels::mask_samples(batch, begin, end); },
       [&](std::size_t begin, std::size_t end) { kernels::mask_steps(batch, begin, end); });
 }
@@ -256,6 +256,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, py::han
   const Shape shape = batch_shape(sequences.count(), geometry.box(), time_major);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
+  sequences.plan_reads(time_major || checks_elements(), threads);
   const SampleBatch samples(sequences, out_dtype, streaming, [&](std::size_t i) {
     return kernels::block_axis(sequences.shape(i), geometry.box().data(), sequences.axes(),
                                time_major ? 1 : 0);

@@ -22,6 +22,12 @@ Samples::Samples(py::object source, py::object indices, const std::string& name,
 }
 
 void Samples::view_rows(const py::object& indices, const std::string& name) {
+  const FileArray* const file = FileArray::in(owner_);
+  if (file != nullptr) {
+    file_owner_ = owner_;
+    owner_ = file->array;
+    in_memory_ = file->ends.empty();
+  }
   array_ = view_array(owner_, Subject{name});
   MappedFiles().check(owner_);
   if (array_.axes() == 0) {
@@ -33,6 +39,7 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
   all_contiguous_ = first_.contiguous();
   const std::int64_t step = array_.stride(0);
   if (indices.is_none()) {
+    if (file != nullptr) throw py::type_error(name + ": a FileArray needs indices");
     all_rows_ = true;
     data_.resize(static_cast<std::size_t>(array_.shape[0]));
     for (std::size_t i = 0; i < data_.size(); ++i) {
@@ -52,6 +59,18 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
     }
     data_[i] = array_.data + row[i] * step;
   }
+  if (file == nullptr) return;
+  const Shape strides = first_.byte_strides();
+  const std::size_t item_bytes = first_.dtype.item_size();
+  if (!FileReads::is_dense(first_.shape, strides, item_bytes)) return;
+  reads_ = std::make_unique<FileReads>(*file, array_);
+  for (std::size_t i = 0; i < data_.size(); ++i) {
+    reads_->add(row[i], static_cast<const std::byte*>(data_[i]), first_.shape, strides, item_bytes);
+  }
+}
+
+void Samples::follow_plan() {
+  for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = reads_->data(i);
 }
 
 void Samples::view_list(const std::string& name, Common common) {
@@ -88,6 +107,7 @@ void Samples::view_list(const std::string& name, Common common) {
 }
 
 std::vector<ArrayView> Samples::sources() const {
+  if (!in_memory_) return {};
   return views_.empty() ? std::vector<ArrayView>{array_} : views_;
 }
 

@@ -4,9 +4,11 @@
 
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <vector>
 
 #include "bindings/python/array_view.h"
+#include "bindings/python/file_array.h"
 
 namespace pinfeed::bindings {
 
@@ -16,9 +18,9 @@ enum class Common : std::uint8_t { shape, rank };
 // Views of the samples, all of one dtype and shape, or rank. Keeps alive what they look at.
 class Samples {
  public:
-  // `source`: an array whose first axis counts samples, or a sequence of arrays. `indices`: None,
-  // or what as_indices returned for the array. Throws TypeError and ValueError; a message about one
-  // sample says which.
+  // `source`: an array whose first axis counts samples, maybe a FileArray, or a sequence of arrays.
+  // `indices`: None, or what as_indices returned for the array. Throws TypeError and ValueError; a
+  // message about one sample says which.
   Samples(pybind11::object source, pybind11::object indices, const std::string& name,
           Common common = Common::shape);
 
@@ -34,6 +36,10 @@ class Samples {
   bool separate() const { return !views_.empty(); }
 
   const void* const* data() const { return data_.data(); }
+  // What reads the samples, if they have to be read; null if data() is where they are. Whoever
+  // asked for it plans, and calls follow_plan().
+  FileReads* reads() const { return reads_.get(); }
+  void follow_plan();
   // Byte stride of one sample's axis.
   std::int64_t stride(std::size_t sample, std::size_t axis) const {
     return separate() ? views_[sample].stride(axis) : first_.stride(axis);
@@ -45,7 +51,7 @@ class Samples {
   // samples.
   bool all_rows() const { return all_rows_; }
   std::span<const std::int64_t> given_shape() const { return all_rows() ? array_.shape : shape(); }
-  // Each separate array; for rows of one array, that array.
+  // Each separate array; for rows of one array, that array; none if all are in files.
   std::vector<ArrayView> sources() const;
 
  private:
@@ -53,6 +59,9 @@ class Samples {
   void view_list(const std::string& name, Common common);
 
   pybind11::object owner_;
+  pybind11::object file_owner_;  // the FileArray that owner_ stands for
+  std::unique_ptr<FileReads> reads_;
+  bool in_memory_ = true;
   ArrayView array_{};             // rows of one array
   std::vector<ArrayView> views_;  // separate arrays; empty for rows of one array
   ArrayView first_{};             // stands for every sample's dtype and rank

@@ -86,6 +86,10 @@ Sequences::Sequences(py::object source, py::object offsets, py::object indices,
 }
 
 void Sequences::view_parts(const py::object& indices) {
+  if (const FileArray* const file = FileArray::in(owner_)) {
+    file_owner_ = owner_;
+    owner_ = file->array;
+  }
   const ArrayView array = view_array(owner_, Subject{name_});
   MappedFiles files;
   files.check(owner_);
@@ -145,7 +149,22 @@ void Sequences::view_parts(const py::object& indices) {
       shapes_[i * axes_] = end - first;
     }
     data_[i] = array.data + first * step;
+    if (file_owner_) rows_.push_back(row);
   }
+}
+
+void Sequences::plan_reads(bool whole, std::size_t threads) {
+  const FileArray* const file = FileArray::in(file_owner_);
+  if (file == nullptr) return;
+  const std::size_t item_bytes = dtype(0).item_size();
+  reads_ = std::make_unique<FileReads>(*file, view_array(owner_, Subject{name_}));
+  for (std::size_t i = 0; i < count(); ++i) {
+    const std::span sizes{shape(i), axes_}, steps{strides(i), axes_};
+    if (!FileReads::is_dense(sizes, steps, item_bytes)) return reads_.reset();
+    reads_->add(rows_[i], data_[i], sizes, steps, item_bytes);
+  }
+  reads_->plan(whole, threads);
+  for (std::size_t i = 0; i < count(); ++i) data_[i] = reads_->data(i);
 }
 
 void Sequences::view_list() {

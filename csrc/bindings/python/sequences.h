@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/python/array_view.h"
+#include "bindings/python/file_array.h"
 #include "bindings/python/number_lists.h"
 #include "kernels/cast.h"
 
@@ -17,9 +18,9 @@ namespace pinfeed::bindings {
 // Views of the samples, all of one rank, at least 1. Keeps alive what they look at.
 class Sequences {
  public:
-  // `source`: a list or tuple of arrays and of lists of numbers; or an array. Then `offsets` (None
-  // or integers) cuts it into samples, without them each row is one; and `indices` (None or what
-  // as_indices returned) says which samples.
+  // `source`: a list or tuple of arrays and of lists of numbers; or an array, maybe a FileArray.
+  // Then `offsets` (None or integers) cuts it into samples, without them each row is one; and
+  // `indices` (None or what as_indices returned) says which samples.
   //
   // Lists of integers count as int64, of floats as float32, of bools as bool; an empty one, and a
   // batch of empty ones, as whatever the others are.
@@ -50,6 +51,12 @@ class Sequences {
 
   Extent extent_of(std::size_t sample) const;
 
+  // Of samples in a FileArray: says where they will be, all from now on or when reads() comes to
+  // them. Nothing may be cut afterwards.
+  void plan_reads(bool whole, std::size_t threads);
+  // What reads the samples, null if they are in memory.
+  FileReads* reads() const { return reads_.get(); }
+
  private:
   void view_parts(const pybind11::object& indices);
   void view_list();
@@ -73,6 +80,9 @@ class Sequences {
   const std::string& name_;
   pybind11::object owner_;
   pybind11::object offsets_owner_;
+  pybind11::object file_owner_;     // the FileArray that owner_ stands for
+  std::vector<std::int64_t> rows_;  // of a FileArray: those of the samples
+  std::unique_ptr<FileReads> reads_;
   std::unique_ptr<NumberLists> lists_;
   std::size_t axes_ = 0;
   bool as_tensor_ = false;

@@ -138,7 +138,7 @@ class Image(Field):
             return self.collate(source.views(indices), name)
         if not isinstance(source, ArraySource):
             return super().gather(source, indices, name)
-        return self._batch(source.array, indices, name)
+        return self._batch(source.rows, indices, name)
 
     def names(self) -> tuple[str, ...]:
         """See `Field.names`."""

@@ -51,11 +51,11 @@ class Jagged(Field):
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> JaggedBatch:
         """See `Field.gather`."""
         if isinstance(source, RaggedArray):
-            return self._join(source.values, source.offsets, indices, name)
+            return self._join(source.rows, source.offsets, indices, name)
         if not isinstance(source, ArraySource):
             assert isinstance(source, ConcatArray)
             return self.collate(source.views(indices), name)
-        return self._join(source.array, None, indices, name)
+        return self._join(source.rows, None, indices, name)
 
     def _join(self, source: Any, offsets: Any, indices: Any, name: str) -> JaggedBatch:
         values, starts = _core.join(

@@ -96,11 +96,11 @@ class Pad(Field):
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, L, ...), or a `Padded`."""
         if isinstance(source, RaggedArray):
-            return self._pad(source.values, source.offsets, indices, name)
+            return self._pad(source.rows, source.offsets, indices, name)
         if not isinstance(source, ArraySource):
             assert isinstance(source, ConcatArray)
             return self.collate(source.views(indices), name)
-        return self._pad(source.array, None, indices, name)
+        return self._pad(source.rows, None, indices, name)
 
     def _pad(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:
         lengths_request = self.lengths is None or self.lengths

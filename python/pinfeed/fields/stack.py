@@ -79,7 +79,7 @@ class Stack(Field):
             _require_one_length(samples, name)
             return self.collate(samples, name)
         self._check_cast(source.array, name)
-        return self._stack(source.array, indices, name)
+        return self._stack(source.rows, indices, name)
 
     def _stack(self, samples: Any, indices: Any, name: str) -> torch.Tensor:
         batch: torch.Tensor = _core.gather(

@@ -1,0 +1,224 @@
+#include "bindings/python/file_array.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "bindings/python/module.h"
+#include "runtime/buffer_pool.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+using runtime::FileMarks;
+using runtime::ReadFailure;
+using runtime::RowFile;
+using runtime::RowFiles;
+using runtime::RowRead;
+
+constexpr std::size_t kStagingBytes = std::size_t{8} << 20;  // it should stay in the cache
+constexpr std::size_t kAlignment = 64;
+
+// What a sample touches: from the lowest byte, relative to its first item, to past the highest.
+struct Touched {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+Touched touched(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                std::size_t item_bytes) {
+  Touched bytes{0, static_cast<std::int64_t>(item_bytes)};
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] == 0) return {};
+    const std::int64_t far = (shape[axis] - 1) * strides[axis];
+    (far < 0 ? bytes.begin : bytes.end) += far;
+  }
+  return bytes;
+}
+
+FileArray open_one(py::object array, std::string path, int fd, std::int64_t offset,
+                   std::int64_t mapping_budget) {
+  std::vector<RowFile> files{{std::move(path), {}}};
+  return {std::move(array),
+          std::make_shared<RowFiles>(std::move(files), fd, mapping_budget),
+          {offset},
+          {}};
+}
+
+FileArray open_parts(py::object array, std::vector<std::string> paths,
+                     const std::vector<std::array<std::int64_t, 3>>& marks,
+                     std::vector<std::int64_t> offsets, std::vector<std::int64_t> ends,
+                     std::int64_t mapping_budget) {
+  if (marks.size() != paths.size() || offsets.size() != paths.size() ||
+      ends.size() != paths.size()) {
+    throw py::value_error("FileArray: expected marks, an offset and an end for each path");
+  }
+  std::vector<RowFile> files;
+  files.reserve(paths.size());
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const auto [inode, size, modified] = marks[i];
+    files.push_back(
+        {std::move(paths[i]), FileMarks{static_cast<std::uint64_t>(inode), size, modified}});
+  }
+  return {std::move(array), std::make_shared<RowFiles>(std::move(files), -1, mapping_budget),
+          std::move(offsets), std::move(ends)};
+}
+
+}  // namespace
+
+const FileArray* FileArray::in(py::handle object) {
+  return object && py::isinstance<FileArray>(object) ? object.cast<const FileArray*>() : nullptr;
+}
+
+void FileReads::Staging::operator()(std::byte* memory) const {
+  runtime::BufferPool::instance().release(memory);
+}
+
+FileReads::FileReads(const FileArray& array, const ArrayView& view)
+    : array_(array), memory_(view.data), row_stride_(view.axes() > 0 ? view.stride(0) : 0) {}
+
+bool FileReads::is_dense(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                         std::size_t item_bytes) {
+  constexpr std::int64_t kMostTimes = 4, kAlways = 64 << 10;
+  const Touched bytes = touched(shape, strides, item_bytes);
+  std::int64_t used = static_cast<std::int64_t>(item_bytes);
+  for (const std::int64_t size : shape) used *= size;
+  return bytes.end - bytes.begin <= std::max(kMostTimes * used, kAlways);
+}
+
+void FileReads::add(std::int64_t row, const std::byte* data, std::span<const std::int64_t> shape,
+                    std::span<const std::int64_t> strides, std::size_t item_bytes) {
+  const Touched bytes = touched(shape, strides, item_bytes);
+  RowRead read{.file = 0,
+               .offset = 0,
+               .bytes = static_cast<std::size_t>(bytes.end - bytes.begin),
+               .to = nullptr,
+               .sample = reads_.size()};
+  if (array_.ends.empty()) {
+    read.offset = array_.offsets[0] + (data - memory_) + bytes.begin;
+  } else {
+    const auto part = std::ranges::upper_bound(array_.ends, row) - array_.ends.begin();
+    const std::int64_t first = part == 0 ? 0 : array_.ends[static_cast<std::size_t>(part) - 1];
+    read.file = static_cast<std::size_t>(part);
+    read.offset = array_.offsets[read.file] + (row - first) * row_stride_;
+    row -= first;
+  }
+  reads_.push_back(read);
+  rows_.push_back(row);
+  heads_.push_back(static_cast<std::size_t>(-bytes.begin));
+}
+
+bool FileReads::find_mapped() {
+  const py::gil_scoped_release unlocked;
+  data_.resize(reads_.size());
+  chunks_ = {0, reads_.size()};
+  mapped_ = array_.files->find_mapped(reads_, data_.data());
+  for (std::size_t i = 0; mapped_ && i < data_.size(); ++i) data_[i] += heads_[i];
+  return mapped_;
+}
+
+void FileReads::read_to(std::byte* out, std::size_t threads) {
+  for (RowRead& read : reads_) {
+    read.to = out;
+    out += read.bytes;
+  }
+  read(0, reads_.size(), threads);
+}
+
+void FileReads::plan(bool whole, std::size_t threads) {
+  if (find_mapped()) return;
+  stage(whole);
+  if (whole) read(0, reads_.size(), threads);
+  is_read_ = whole;
+}
+
+void FileReads::stage(bool whole) {
+  const py::gil_scoped_release unlocked;
+  chunks_ = {0};
+  std::size_t used = 0, most = 0;
+  std::vector<std::size_t> places(reads_.size());
+  for (std::size_t i = 0; i < reads_.size(); ++i) {
+    const std::size_t bytes = (reads_[i].bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (!whole && used > 0 && used + bytes > kStagingBytes) {
+      chunks_.push_back(i);
+      used = 0;
+    }
+    places[i] = used;
+    used += bytes;
+    most = std::max(most, used);
+  }
+  chunks_.push_back(reads_.size());
+  staging_.reset(static_cast<std::byte*>(runtime::BufferPool::instance().acquire(most)));
+  for (std::size_t i = 0; i < reads_.size(); ++i) {
+    reads_[i].to = staging_.get() + places[i];
+    data_[i] = reads_[i].to + heads_[i];
+  }
+}
+
+void FileReads::expect() {
+  if (mapped_ || is_read_ || chunks_.size() == 2 || array_.files->seems_hot()) return;
+  const py::gil_scoped_release unlocked;
+  array_.files->expect(reads_);
+}
+
+void FileReads::read(std::size_t begin, std::size_t end, std::size_t threads) {
+  std::optional<ReadFailure> failure;
+  {
+    const py::gil_scoped_release unlocked;
+    failure = array_.files->read(std::span(reads_).subspan(begin, end - begin), threads);
+  }
+  if (failure) fail(*failure);
+}
+
+void FileReads::check() {
+  std::optional<ReadFailure> failure;
+  {
+    const py::gil_scoped_release unlocked;
+    failure = array_.files->check_mapped(reads_);
+  }
+  if (failure) fail(*failure);
+}
+
+void FileReads::fail(const ReadFailure& failure) const {
+  const RowRead& read = failure.read;
+  const std::string end = std::to_string(read.offset + static_cast<std::int64_t>(read.bytes));
+  const std::string row = "row " + std::to_string(rows_[read.sample]);
+  std::string message = array_.files->file(read.file).path + ": ";
+  switch (failure.reason) {
+    case ReadFailure::Reason::cut_short:
+      message += "the file was cut short: it has " + std::to_string(failure.size) + " bytes, " +
+                 row + " ends at byte " + end;
+      break;
+    case ReadFailure::Reason::replaced:
+      message += "the file was replaced or changed after it was opened; " + row +
+                 " can't be read any more";
+      break;
+    case ReadFailure::Reason::changed:
+      message += "the file changed while " + row + " was read";
+      break;
+    case ReadFailure::Reason::system:
+      message += row + " (bytes " + std::to_string(read.offset) + " to " + end +
+                 ") can't be read: " + std::strerror(failure.error);
+      // With an errno, Python makes it a FileNotFoundError where it is one.
+      PyErr_SetObject(PyExc_OSError, py::make_tuple(failure.error, message).ptr());
+      throw py::error_already_set();
+  }
+  PyErr_SetString(PyExc_OSError, message.c_str());
+  throw py::error_already_set();
+}
+
+void register_file_array(py::module_& m) {
+  py::class_<FileArray>(m, "FileArray")
+      .def(py::init(&open_one), py::arg("array"), py::arg("path"), py::arg("fd"), py::arg("offset"),
+           py::arg("mapping_budget"))
+      .def_static("of_parts", &open_parts, py::arg("array"), py::arg("paths"), py::arg("marks"),
+                  py::arg("offsets"), py::arg("ends"), py::arg("mapping_budget"));
+}
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,101 @@
+// An array whose memory is a file, or many: what it looks like, and how its rows are read.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/python/array_view.h"
+#include "bindings/python/parallel.h"
+#include "runtime/row_files.h"
+
+namespace pinfeed::bindings {
+
+// `array` tells dtype, shape and strides. Of one file: where its memory is mapped from byte
+// offsets[0] of the file on. Of many: no memory at all; part i holds the rows before ends[i], one
+// right after the other, from its byte offsets[i] on.
+struct FileArray {
+  pybind11::object array;
+  std::shared_ptr<runtime::RowFiles> files;
+  std::vector<std::int64_t> offsets;
+  std::vector<std::int64_t> ends;
+
+  // Null for an object of any other type.
+  static const FileArray* in(pybind11::handle object);
+};
+
+// Bytes that one batch needs of a FileArray, and what gets them.
+class FileReads {
+ public:
+  FileReads(const FileArray& array, const ArrayView& view);
+
+  // Whether samples of this layout are worth reading as a whole; their extent may be the file.
+  static bool is_dense(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                       std::size_t item_bytes);
+
+  // The next sample: row `row` of the array (of a ragged one, sequence `row`), at `data` if it were
+  // mapped.
+  void add(std::int64_t row, const std::byte* data, std::span<const std::int64_t> shape,
+           std::span<const std::int64_t> strides, std::size_t item_bytes);
+
+  // Whether all samples are looked at where they are in memory; then data() says where.
+  bool find_mapped();
+
+  // Reads the samples, which must have no gaps, to `out`, one after the other.
+  void read_to(std::byte* out, std::size_t threads);
+
+  // Says where each sample will be when its turn comes: in memory, mapped or read. `whole`: all of
+  // them are there from now on.
+  void plan(bool whole, std::size_t threads);
+  const std::byte* data(std::size_t sample) const { return data_[sample]; }
+
+  // Calls write(begin, end) for samples that are there, until all have been.
+  template <class Write>
+  void run(std::size_t threads, const Write& write) {
+    expect();
+    for (std::size_t i = 0; i + 1 < chunks_.size(); ++i) {
+      if (!mapped_ && !is_read_) read(chunks_[i], chunks_[i + 1], threads);
+      write(chunks_[i], chunks_[i + 1]);
+    }
+    if (mapped_) check();
+  }
+
+ private:
+  struct Staging {
+    void operator()(std::byte* memory) const;
+  };
+
+  void stage(bool whole);
+  void expect();
+  void read(std::size_t begin, std::size_t end, std::size_t threads);
+  void check();
+  [[noreturn]] void fail(const runtime::ReadFailure& failure) const;
+
+  const FileArray& array_;
+  const std::byte* memory_;
+  std::int64_t row_stride_;
+  std::vector<runtime::RowRead> reads_;  // one for each sample
+  std::vector<std::int64_t> rows_;
+  std::vector<std::size_t> heads_;  // from the first byte that is read to where the sample begins
+  std::vector<const std::byte*> data_;
+  std::vector<std::size_t> chunks_;
+  std::unique_ptr<std::byte, Staging> staging_;
+  bool mapped_ = false;
+  bool is_read_ = false;
+};
+
+// run_rows over samples that may have to be read first.
+template <class Body>
+void run_samples(FileReads* reads, std::size_t count, std::size_t sample_bytes, std::size_t threads,
+                 const Body& body) {
+  if (reads == nullptr) return run_rows(count, sample_bytes, threads, body);
+  reads->run(threads, [&](std::size_t first, std::size_t last) {
+    run_rows(last - first, sample_bytes, threads,
+             [&](std::size_t begin, std::size_t end) { body(first + begin, first + end); });
+  });
+}
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,358 @@
+#include "runtime/row_files.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+#include "runtime/thread_pool.h"
+
+namespace pinfeed::runtime {
+namespace {
+
+constexpr std::size_t kMostOpen = 256;  // files; a process may often have 1,024
+constexpr std::size_t kMostRows = 64;   // in one read
+constexpr std::size_t kMostBytes = std::size_t{512} << 10;
+// The system may cut requests longer than its own reading ahead short.
+constexpr std::size_t kAdviceBytes = std::size_t{128} << 10;
+constexpr std::size_t kReaders = 16;  // what one disk is kept busy by
+constexpr std::size_t kProbes = 16;   // rows that are looked at to tell whether all are in memory
+
+using Reason = ReadFailure::Reason;
+
+// One for all RowFiles, which a fork could otherwise leave locked in the child without a trace.
+std::mutex open_mutex;
+[[maybe_unused]] const int fork_handlers_registered = pthread_atfork(
+    [] { open_mutex.lock(); }, [] { open_mutex.unlock(); }, [] { open_mutex.unlock(); });
+
+std::atomic<std::int64_t> all_mapped_bytes{0};
+
+FileMarks marks_of(const struct stat& status) {
+#if defined(__APPLE__)
+  const timespec& modified = status.st_mtimespec;
+#else
+  const timespec& modified = status.st_mtim;
+#endif
+  return {static_cast<std::uint64_t>(status.st_ino), static_cast<std::int64_t>(status.st_size),
+          static_cast<std::int64_t>(modified.tv_sec) * 1'000'000'000 + modified.tv_nsec};
+}
+
+void request(int fd, std::int64_t offset, std::size_t bytes) noexcept {
+#if defined(__APPLE__)
+  radvisory advice{static_cast<off_t>(offset), static_cast<int>(bytes)};
+  fcntl(fd, F_RDADVISE, &advice);
+#else
+  for (std::size_t done = 0; done < bytes; done += kAdviceBytes) {
+    posix_fadvise(fd, offset + static_cast<std::int64_t>(done),
+                  static_cast<off_t>(std::min(kAdviceBytes, bytes - done)), POSIX_FADV_WILLNEED);
+  }
+#endif
+}
+
+// Reads without waiting for a disk. Negative if the system can't tell, or has nothing at hand.
+ssize_t read_at_hand([[maybe_unused]] int fd, [[maybe_unused]] const iovec* parts,
+                     [[maybe_unused]] int count, [[maybe_unused]] std::int64_t offset) noexcept {
+#if defined(RWF_NOWAIT)
+  return preadv2(fd, parts, count, offset, RWF_NOWAIT);
+#else
+  return -1;
+#endif
+}
+
+std::int64_t major_faults() noexcept {
+  rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_majflt : 0;
+}
+
+}  // namespace
+
+class RowFiles::Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() { close(fd_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// The reads of a batch in the order of the files, those that touch put together.
+class RowFiles::Runs {
+ public:
+  struct Run {
+    std::size_t begin, end;  // of the parts
+    std::size_t file;
+    std::int64_t offset;
+    std::size_t bytes;
+    std::size_t done = 0;
+    int fd = -1;
+    int error = 0;
+    bool ended = false;  // the file did, before the run
+  };
+
+  explicit Runs(std::span<const RowRead> reads) : reads_(reads) {
+    std::vector<std::size_t> order(reads.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::sort(order, {},
+                      [&](std::size_t i) { return std::pair(reads[i].file, reads[i].offset); });
+    parts_.reserve(reads.size());
+    for (const std::size_t i : order) {
+      for (std::size_t done = 0; done < reads[i].bytes; done += kMostBytes) {
+        add(i, done, std::min(kMostBytes, reads[i].bytes - done));
+      }
+    }
+  }
+
+  std::vector<Run>& runs() { return runs_; }
+
+  // One attempt; whether the run is over, read or failed.
+  bool attempt(Run& run, bool wait) const noexcept {
+    std::array<iovec, kMostRows> rest;
+    int count = 0;
+    std::size_t skip = run.done;
+    for (std::size_t i = run.begin; i < run.end; ++i) {
+      const std::size_t skipped = std::min(skip, parts_[i].bytes);
+      skip -= skipped;
+      if (skipped == parts_[i].bytes) continue;
+      rest[static_cast<std::size_t>(count++)] = {parts_[i].to + skipped, parts_[i].bytes - skipped};
+    }
+    const std::int64_t offset = run.offset + static_cast<std::int64_t>(run.done);
+    const ssize_t got = wait ? preadv(run.fd, rest.data(), count, offset)
+                             : read_at_hand(run.fd, rest.data(), count, offset);
+    if (got > 0) {
+      run.done += static_cast<std::size_t>(got);
+    } else if (wait && got == 0) {
+      run.ended = true;
+    } else if (wait && errno != EINTR) {
+      run.error = errno;
+    }
+    return run.done == run.bytes || run.ended || run.error != 0;
+  }
+
+  // The read that a run stopped in.
+  const RowRead& read_of(const Run& run) const {
+    std::size_t i = run.begin;
+    for (std::size_t done = run.done; i + 1 < run.end && done >= parts_[i].bytes; ++i) {
+      done -= parts_[i].bytes;
+    }
+    return reads_[parts_[i].read];
+  }
+
+ private:
+  struct Part {
+    std::byte* to;
+    std::size_t bytes;
+    std::size_t read;
+  };
+
+  void add(std::size_t read, std::size_t skipped, std::size_t bytes) {
+    const RowRead& from = reads_[read];
+    const std::int64_t offset = from.offset + static_cast<std::int64_t>(skipped);
+    const bool touches =
+        !runs_.empty() && runs_.back().file == from.file &&
+        runs_.back().offset + static_cast<std::int64_t>(runs_.back().bytes) == offset;
+    if (!touches || runs_.back().bytes + bytes > kMostBytes ||
+        runs_.back().end - runs_.back().begin == kMostRows) {
+      runs_.push_back({parts_.size(), parts_.size(), from.file, offset, 0});
+    }
+    parts_.push_back({from.to + skipped, bytes, read});
+    runs_.back().end = parts_.size();
+    runs_.back().bytes += bytes;
+  }
+
+  std::span<const RowRead> reads_;
+  std::vector<Part> parts_;
+  std::vector<Run> runs_;
+};
+
+RowFiles::RowFiles(std::vector<RowFile> files, int open_fd, std::int64_t mapping_budget)
+    : files_(std::move(files)),
+      only_(open_fd < 0 ? nullptr : std::make_shared<const Descriptor>(open_fd)),
+      mapping_budget_(mapping_budget),
+      maps_(std::make_unique<std::atomic<GuardedMap*>[]>(files_.size())),
+      open_(files_.size()) {}
+
+RowFiles::~RowFiles() {
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    if (GuardedMap* const map = maps_[i].load()) map->destroy();
+  }
+  all_mapped_bytes -= mapped_bytes_;
+}
+
+RowFiles::Open RowFiles::open(std::size_t file, ReadFailure& failure) {
+  if (only_ != nullptr) return only_;
+  const std::lock_guard lock(open_mutex);
+  if (Open found = open_[file].lock()) return found;
+  const char* const path = files_[file].path.c_str();
+  int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !recent_.empty()) {
+    recent_.clear();
+    fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  }
+  struct stat status;
+  if (fd < 0 || fstat(fd, &status) != 0) {
+    failure.reason = Reason::system;
+    failure.error = errno;
+    if (fd >= 0) close(fd);
+    return nullptr;
+  }
+  Open opened = std::make_shared<const Descriptor>(fd);
+  const FileMarks now = marks_of(status);
+  if (now != files_[file].marks) {
+    failure.reason = now.size < files_[file].marks.size ? Reason::cut_short : Reason::replaced;
+    failure.size = now.size;
+    return nullptr;
+  }
+  open_[file] = opened;
+  recent_.push_back(opened);
+  if (recent_.size() > kMostOpen) recent_.pop_front();
+  return opened;
+}
+
+std::int64_t RowFiles::size(std::size_t file) {
+  struct stat status;
+  const int failed =
+      only_ != nullptr ? fstat(only_->fd(), &status) : stat(files_[file].path.c_str(), &status);
+  return failed != 0 ? -errno : static_cast<std::int64_t>(status.st_size);
+}
+
+GuardedMap* RowFiles::map_of(std::size_t file) noexcept {
+  GuardedMap* map = maps_[file].load(std::memory_order_acquire);
+  if (map != nullptr) return map;
+  ReadFailure ignored{};
+  const Open opened = open(file, ignored);
+  struct stat status;
+  if (opened == nullptr || fstat(opened->fd(), &status) != 0) return nullptr;
+  const auto bytes = static_cast<std::int64_t>(status.st_size);
+  if ((all_mapped_bytes += bytes) > mapping_budget_) {
+    all_mapped_bytes -= bytes;
+    mapping_budget_ = 0;  // to try again with every batch would cost more than it brings
+    return nullptr;
+  }
+  GuardedMap* const made = GuardedMap::create(opened->fd(), static_cast<std::size_t>(bytes));
+  if (made != nullptr && maps_[file].compare_exchange_strong(map, made)) {
+    mapped_bytes_ += bytes;
+#if defined(MADV_POPULATE_READ)
+    // Faults for a few pages at a time would take several times as long.
+    madvise(const_cast<std::byte*>(made->data()), made->size(), MADV_POPULATE_READ);
+#endif
+    return made;
+  }
+  if (made != nullptr) made->destroy();
+  all_mapped_bytes -= bytes;
+  return map;  // which another thread was faster to make, or null
+}
+
+bool RowFiles::find_mapped(std::span<const RowRead> reads, const std::byte** where) noexcept {
+  if (mapping_budget_ == 0 || !seems_hot() || reads.empty()) return false;
+  GuardedMap::arm();
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    const GuardedMap* const map = map_of(reads[i].file);
+    const auto end = reads[i].offset + static_cast<std::int64_t>(reads[i].bytes);
+    if (map == nullptr || map->torn() || std::cmp_greater(end, map->size())) return false;
+    where[i] = map->data() + reads[i].offset;
+  }
+  const std::int64_t faults_before = major_faults();
+  const std::size_t step = std::max<std::size_t>(reads.size() / kProbes, 1);
+  for (std::size_t i = 0; i < reads.size(); i += step) {
+    if (reads[i].bytes > 0) static_cast<void>(*const_cast<const volatile std::byte*>(where[i]));
+  }
+  if (major_faults() == faults_before) return true;
+  hits_.store(0, std::memory_order_relaxed);
+  return false;
+}
+
+std::optional<ReadFailure> RowFiles::check_mapped(std::span<const RowRead> reads) {
+  std::size_t file = files_.size();
+  bool whole = true;
+  for (const RowRead& read : reads) {
+    if (std::exchange(file, read.file) == read.file) continue;
+    const GuardedMap* const map = maps_[file].load(std::memory_order_acquire);
+    whole = whole && !map->torn() && std::cmp_greater_equal(size(file), map->size());
+  }
+  if (whole) return std::nullopt;
+  hits_.store(0, std::memory_order_relaxed);
+  // The files say what is wrong.
+  std::vector<std::byte> scratch;
+  for (RowRead read : reads) {
+    scratch.resize(std::max(scratch.size(), read.bytes));
+    read.to = scratch.data();
+    if (auto failure = this->read({&read, 1}, 1)) return failure;
+  }
+  return ReadFailure{Reason::changed, 0, 0, reads[0]};
+}
+
+void RowFiles::expect(std::span<const RowRead> reads) {
+  Runs runs(reads);
+  for (const Runs::Run& run : runs.runs()) {
+    ReadFailure ignored{};
+    if (const Open opened = open(run.file, ignored)) request(opened->fd(), run.offset, run.bytes);
+  }
+}
+
+std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::size_t threads) {
+  Runs batch(reads);
+  std::vector<Runs::Run>& runs = batch.runs();
+  std::vector<Open> opened;
+  std::vector<Runs::Run*> missing;
+  std::size_t misses = 0;
+  for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
+    // So many files at a time that all of them can be open.
+    opened.clear();
+    for (; end < runs.size(); ++end) {
+      if (end == begin || runs[end].file != runs[end - 1].file) {
+        if (opened.size() == kMostOpen) break;
+        ReadFailure failure{Reason::system, 0, 0, batch.read_of(runs[end])};
+        opened.push_back(open(runs[end].file, failure));
+        if (opened.back() == nullptr) return failure;
+      }
+      runs[end].fd = opened.back()->fd();
+    }
+    constexpr std::size_t kChunk = 4;
+    parallel_for(end - begin, kChunk, threads, [&](std::size_t first, std::size_t last) {
+      for (std::size_t i = begin + first; i < begin + last; ++i) {
+        if (batch.attempt(runs[i], false)) continue;
+        request(runs[i].fd, runs[i].offset + static_cast<std::int64_t>(runs[i].done),
+                runs[i].bytes - runs[i].done);
+      }
+    });
+    missing.clear();
+    for (std::size_t i = begin; i < end; ++i) {
+      if (runs[i].done < runs[i].bytes) missing.push_back(&runs[i]);
+    }
+    misses += missing.size();
+    wait_for(missing.size(), 1, kReaders, [&](std::size_t first, std::size_t last) {
+      for (std::size_t i = first; i < last; ++i) {
+        while (!batch.attempt(*missing[i], true)) {
+        }
+      }
+    });
+    for (const Runs::Run* run : missing) {
+      if (run->done == run->bytes) continue;
+      const RowRead& read = batch.read_of(*run);
+      if (run->error != 0) return ReadFailure{Reason::system, run->error, 0, read};
+      return ReadFailure{Reason::cut_short, 0, std::max<std::int64_t>(size(read.file), 0), read};
+    }
+  }
+  if (misses > 0) {
+    hits_.store(0, std::memory_order_relaxed);
+  } else {
+    hits_.fetch_add(static_cast<std::int64_t>(reads.size()), std::memory_order_relaxed);
+  }
+  return std::nullopt;
+}
+
+}  // namespace pinfeed::runtime
