@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
 from arrays import NUMPY_DTYPES, assert_same_bits, random_array, views
-from samples import assert_same
+from samples import assert_same, run_python
 
 pytestmark = pytest.mark.kernels
 
@@ -153,6 +153,7 @@ BAD_PARTS: list[tuple[Any, type[Exception], str]] = [
     ([], ValueError, "expected at least one part, got none"),
     (np.zeros((2, 2)), TypeError, "parts must be a sequence of arrays, got one ndarray"),
     ("part.npy", TypeError, "parts must be a sequence of arrays, got one str"),
+    ([np.zeros(2), "x.npy"], TypeError, "part 1: expected an ndarray, .* got str"),
     ([np.zeros(2), 5], TypeError, "part 1: expected an ndarray, .* got int"),
     ([np.zeros(2), np.float64(5)], TypeError, "part 1: expected an ndarray, .* got float64"),
     ([np.zeros(2), np.array(5.0)], ValueError, "part 1: expected an axis that counts samples"),
@@ -190,7 +191,9 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     short.write_bytes(good.read_bytes()[:-1])
     with pytest.raises(TypeError, match=r"part 1.*other.npy.*float64 as in part 0, got int16"):
         pinfeed.ConcatArray([good, other])
-    with pytest.raises((ValueError, OSError), match=r"part 1.*short.npy"):
+    with pytest.raises(
+        OSError, match=r"part 1.*short.npy.*cut short: it has 223 bytes, .* byte 224"
+    ):
         pinfeed.ConcatArray([good, short])
     with pytest.raises(FileNotFoundError, match=r"missing.npy"):
         pinfeed.ConcatArray([good, tmp_path / "missing.npy"])
@@ -202,3 +205,92 @@ def test_repr() -> None:
     assert repr(pinfeed.ConcatArray(RAGGED_PARTS[:1])) == (
         "ConcatArray(4 samples of int64 (*,) in 1 part)"
     )
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+@pytest.mark.parametrize("row", [(), (0,), (3, 2)])
+def test_files_of_every_dtype(dtype: str, row: tuple[int, ...], tmp_path: Path) -> None:
+    arrays = [random_array((length, *row), dtype, length) for length in (300, 0, 7, 200)]
+    concat = pinfeed.ConcatArray(as_parts("path", arrays, tmp_path))
+    dataset, collate, whole = (
+        pinfeed.ArrayDataset(concat),
+        pinfeed.Collate(),
+        np.concatenate(arrays),
+    )
+    rng = np.random.default_rng(0)
+    for indices in (rng.integers(-507, 507, 400), np.arange(507), [306, 0, -1, 299, 300]):
+        for _ in range(2):  # the second time they are mapped
+            assert_same_bits(collate(dataset.__getitems__(indices)).numpy(), whole[indices])
+    assert_same_bits(np.asarray(concat[301]), whole[301])
+
+
+def test_thousands_of_files(tmp_path: Path) -> None:
+    count = 3000
+    array = random_array((2 * count, 10), np.int16)
+    np.save(tmp_path / "0.npy", array[:2])
+    header = (tmp_path / "0.npy").read_bytes()[:128]
+    paths = [tmp_path / f"{i}.npy" for i in range(count)]
+    for path, part in zip(paths, np.split(array, count), strict=True):
+        path.write_bytes(header + part.tobytes())
+    code = """
+import os, pickle, resource, sys
+import numpy as np, pinfeed
+resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
+folder, expected = sys.argv[1], np.load(sys.argv[2])
+concat = pinfeed.ConcatArray(f"{folder}/{i}.npy" for i in range(3000))
+concat = pickle.loads(pickle.dumps(concat))
+before = len(os.listdir("/proc/self/fd"))
+dataset, collate = pinfeed.ArrayDataset(concat), pinfeed.Collate()
+rng = np.random.default_rng(0)
+for i in range(12):
+    indices = rng.permutation(6000) if i % 2 else rng.integers(0, 6000, 256)
+    assert np.array_equal(collate(dataset.__getitems__(indices)).numpy(), expected[indices])
+    assert len(os.listdir("/proc/self/fd")) <= before + 256
+del concat, dataset
+assert len(os.listdir("/proc/self/fd")) == before
+"""
+    np.save(tmp_path / "all", array)
+    run_python(code, str(tmp_path), str(tmp_path / "all.npy"))
+
+
+def cut(path: Path) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(300)
+
+
+def replace(path: Path) -> None:
+    np.save(path.with_suffix(".new.npy"), np.zeros((40, 3)))
+    path.with_suffix(".new.npy").replace(path)
+
+
+CHANGES = {
+    "cut short": (cut, "cut short: it has 300 bytes, row [0-9]+ ends at byte [0-9]+"),
+    "deleted": (Path.unlink, "row 30 .* can't be read: No such file or directory"),
+    "replaced": (replace, "replaced or changed after it was opened; row 30"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_parts_that_change_are_named(change: str, tmp_path: Path) -> None:
+    arrays = [random_array((length, 3), np.float64, length) for length in (50, 40, 30)]
+    paths = as_parts("path", arrays, tmp_path)
+    dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
+    alter, message = CHANGES[change]
+    alter(paths[1])
+    with pytest.raises(OSError, match=f"part-1.npy: .*{message}"):
+        collate(dataset.__getitems__([3, 80, 100]))
+    assert_same_bits(
+        collate(dataset.__getitems__([3, 100])).numpy(), np.concatenate(arrays)[[3, 100]]
+    )
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_part_that_shrinks_while_in_use_is_named(times: int, tmp_path: Path) -> None:
+    arrays = [random_array((length, 3), np.float64, length) for length in (50, 40, 30)]
+    paths = as_parts("path", arrays, tmp_path)
+    dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
+    for _ in range(times):
+        collate(dataset.__getitems__(np.arange(120).repeat(3)))
+    cut(paths[1])
+    with pytest.raises(OSError, match=r"part-1.npy: .*cut short: it has 300 bytes"):
+        collate(dataset.__getitems__([3, 80, 100]))

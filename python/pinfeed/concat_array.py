@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pinfeed.part_files import PartFiles
 from pinfeed.ragged_array import RaggedArray
 from pinfeed.sources import ArraySource, Source
 
@@ -25,12 +26,17 @@ class ConcatArray(Source):
         parts: At least one, all of one kind, dtype and shape of a sample: paths of .npy files,
             ndarrays, memmaps, CPU tensors, or `RaggedArray`. Empty parts are fine.
 
-    ``concat[i]`` is a view; negative numbers count from the end.
+    Of paths only the headers are read. The files are opened when rows are read, no more than 256 of
+    them at a time, so 10,000 parts need neither as many open files nor as much memory. They must
+    stay as they are: one that is replaced, changed or cut short is an OSError that names it.
+
+    ``concat[i]`` is a view, of a part that is a path a copy; negative numbers count from the end.
 
     Raises:
         TypeError: ``parts`` is no iterable of such parts, kinds are mixed, or a dtype differs.
-        ValueError: There is no part, or a shape differs; the message says which part.
-        OSError: A file can't be read.
+        ValueError: There is no part, a shape differs, or a file is no .npy file of numbers in C
+            order. The message says which part.
+        OSError: A file can't be read, or lacks its end.
 
     Example:
         >>> days = [np.arange(3), np.arange(10, 12)]
@@ -41,20 +47,27 @@ class ConcatArray(Source):
         ConcatArray(5 samples of int64 () in 2 parts)
     """
 
-    __slots__ = ("_ends", "_parts")
+    __slots__ = ("_ends", "_files", "_parts")
 
     def __init__(self, parts: Iterable[Any]) -> None:
         if isinstance(parts, str | os.PathLike | np.ndarray | torch.Tensor | Source):
             raise TypeError(
                 f"ConcatArray: parts must be a sequence of arrays, got one {type(parts).__name__}"
             )
-        sources = [_open_part(part, number) for number, part in enumerate(parts)]
-        if not sources:
+        parts = list(parts)
+        if not parts:
             raise ValueError("ConcatArray: expected at least one part, got none")
-        for number, source in enumerate(sources):
-            _require_alike(sources[0], source, number)
-        self._parts: list[Any] = sources  # of ArraySource, or of RaggedArray
-        self._ends: npt.NDArray[np.int64] = np.cumsum([len(source) for source in sources])
+        self._files: PartFiles | None = None
+        self._parts: list[Any] = []  # of ArraySource, or of RaggedArray
+        if isinstance(parts[0], str | os.PathLike):
+            self._files = PartFiles(_checked_paths(parts), "ConcatArray")
+            self._ends = self._files.ends
+            return
+        for number, part in enumerate(parts):
+            source = _open_part(part, number)
+            _require_alike(self._parts[0] if number else source, source, number)
+            self._parts.append(source)
+        self._ends = np.cumsum([len(source) for source in self._parts])
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -66,17 +79,23 @@ class ConcatArray(Source):
                 f"ConcatArray: index {position} is out of range for {len(self)} samples"
             )
         position %= len(self)
+        if self._files is not None:
+            return self._files.gather(np.array([position]), "ConcatArray")[0]
         part = int(self._ends.searchsorted(position, "right"))
         start = int(self._ends[part - 1]) if part > 0 else 0
         return self._parts[part][position - start]
 
     @property
-    def is_ragged(self) -> bool:
-        """Whether the parts are `RaggedArray`."""
-        return isinstance(self._parts[0], RaggedArray)
+    def rows(self) -> Any:
+        """What the native side gathers from, or None: then it wants `views`."""
+        return None if self._files is None else self._files.rows
 
     def views(self, indices: npt.NDArray[np.int64]) -> list[Any]:
-        """The samples as arrays, single numbers too, for indices that are checked."""
+        """The samples of arrays in memory, as arrays even if they are single numbers.
+
+        Args:
+            indices: Checked.
+        """
         parts = self._ends.searchsorted(indices, "right")
         rows = indices - np.concatenate([[0], self._ends])[parts]
         pairs = zip(parts.tolist(), rows.tolist(), strict=True)
@@ -87,9 +106,14 @@ class ConcatArray(Source):
         return [self._parts[part].array[row, ...] for part, row in pairs]
 
     @property
+    def is_ragged(self) -> bool:
+        """Whether the parts are `RaggedArray`."""
+        return self._files is None and isinstance(self._parts[0], RaggedArray)
+
+    @property
     def dtype(self) -> Any:
         """See `Source.dtype`."""
-        return self._parts[0].dtype
+        return (self._files or self._parts[0]).dtype
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -98,49 +122,60 @@ class ConcatArray(Source):
         Raises:
             TypeError: The parts are arrays.
         """
-        lengths = []
-        for part in self._parts:
-            if not isinstance(part, RaggedArray):
-                raise TypeError(
-                    "ConcatArray: samples of arrays have one length; lengths are for RaggedArrays"
-                )
-            lengths.append(part.lengths)
-        return np.concatenate(lengths)
+        if not self.is_ragged:
+            raise TypeError(
+                "ConcatArray: samples of arrays have one length; lengths are for RaggedArrays"
+            )
+        return np.concatenate([part.lengths for part in self._parts])
 
     def check(self) -> None:
         """See `Source.check`."""
+        if self._files is not None:
+            self._files.check()
         for part in self._parts:
             part.check()
 
     def describe(self) -> str:
         """See `Source.describe`."""
-        return self._parts[0].describe()
+        if self._files is not None:
+            return f"{self._files.dtype} {self._files.shape}"
+        return str(self._parts[0].describe())
 
     def __repr__(self) -> str:
+        count = len(self._parts) if self._files is None else len(self._files.paths)
         return (
-            f"ConcatArray({len(self)} samples of {self.describe()} in {len(self._parts)} "
-            f"part{'s' * (len(self._parts) != 1)})"
+            f"ConcatArray({len(self)} samples of {self.describe()} in {count} "
+            f"part{'s' * (count != 1)})"
         )
+
+
+def _checked_paths(parts: list[Any]) -> list[str]:
+    for number, part in enumerate(parts):
+        if not isinstance(part, str | os.PathLike):
+            raise TypeError(
+                f"ConcatArray: part {number}: expected a path like part 0, "
+                f"got {type(part).__name__}"
+            )
+    return [os.fsdecode(part) for part in parts]
 
 
 def _open_part(part: Any, number: int) -> Any:
     name = f"ConcatArray: part {number}"
     if isinstance(part, RaggedArray):
         return part
-    if isinstance(part, str | os.PathLike):
-        return ArraySource.open(part, name)
     if isinstance(part, np.ndarray | torch.Tensor):
         return ArraySource(part, name)
     raise TypeError(
-        f"{name}: expected an ndarray, a memmap, a CPU tensor, a RaggedArray or the path of a .npy "
-        f"file, got {type(part).__name__}"
+        f"{name}: expected an ndarray, a memmap, a CPU tensor or a RaggedArray, "
+        f"or paths of .npy files only, got {type(part).__name__}"
     )
 
 
 def _require_alike(first: Any, part: Any, number: int) -> None:
     """Raises if a part is of another kind, dtype or shape than the first."""
     expected, given = _kind(first), _kind(part)
-    name = f"ConcatArray: {_part_text(part, number)}"
+    path = None if isinstance(part, RaggedArray) else part.path
+    name = f"ConcatArray: part {number}" + ("" if path is None else f" ({path})")
     if given != expected:
         raise TypeError(f"{name}: expected {expected} like part 0, got {given}")
     if part.dtype != first.dtype:
@@ -157,11 +192,6 @@ def _kind(source: Any) -> str:
     if isinstance(source, RaggedArray):
         return "a RaggedArray of a tensor" if is_tensor else "a RaggedArray of an ndarray"
     return "a tensor" if is_tensor else "an ndarray"
-
-
-def _part_text(part: Any, number: int) -> str:
-    path = None if isinstance(part, RaggedArray) else part.path
-    return f"part {number}" + ("" if path is None else f" ({path})")
 
 
 def _sample_shape(source: Any) -> tuple[int, ...]:

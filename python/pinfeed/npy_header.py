@@ -37,4 +37,4 @@ class NpyHeader(NamedTuple):
     def map(self, file: io.BufferedReader) -> npt.NDArray[Any]:
         """The array as a read-only memmap."""
         order = "F" if self.fortran_order else "C"
-        return np.memmap(file, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload, no-any-return]
+        return np.memmap(file, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload]

@@ -154,11 +154,16 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
 
 def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
     """Raises TypeError for an array that holds no numbers, or swapped ones."""
-    if array.dtype.kind not in "biufc":
-        raise TypeError(f"{name}: expected a numeric or bool dtype, got {array.dtype}")
-    if not array.dtype.isnative:
+    check_dtype(array.dtype, name)
+
+
+def check_dtype(dtype: np.dtype[Any], name: str) -> None:
+    """Raises TypeError for a dtype that is none of numbers, or of swapped ones."""
+    if dtype.kind not in "biufc":
+        raise TypeError(f"{name}: expected a numeric or bool dtype, got {dtype}")
+    if not dtype.isnative:
         raise TypeError(
-            f"{name}: expected the machine's byte order, got dtype {array.dtype.str}; "
+            f"{name}: expected the machine's byte order, got dtype {dtype.str}; "
             "convert with a.astype(a.dtype.newbyteorder('='))"
         )
 

@@ -214,7 +214,8 @@ void FileReads::fail(const ReadFailure& failure) const {
 }
 
 void register_file_array(py::module_& m) {
-  py::class_<FileArray>(m, "FileArray")
+  // A plain type: there is nothing static to assign to.
+  py::class_<FileArray>(m, "FileArray", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
       .def(py::init(&open_one), py::arg("array"), py::arg("path"), py::arg("fd"), py::arg("offset"),
            py::arg("mapping_budget"))
       .def_static("of_parts", &open_parts, py::arg("array"), py::arg("paths"), py::arg("marks"),

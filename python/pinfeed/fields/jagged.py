@@ -52,9 +52,9 @@ class Jagged(Field):
         """See `Field.gather`."""
         if isinstance(source, RaggedArray):
             return self._join(source.rows, source.offsets, indices, name)
-        if not isinstance(source, ArraySource):
-            assert isinstance(source, ConcatArray)
+        if isinstance(source, ConcatArray) and source.rows is None:
             return self.collate(source.views(indices), name)
+        assert isinstance(source, ArraySource | ConcatArray)
         return self._join(source.rows, None, indices, name)
 
     def _join(self, source: Any, offsets: Any, indices: Any, name: str) -> JaggedBatch:

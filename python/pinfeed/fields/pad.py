@@ -97,9 +97,9 @@ class Pad(Field):
         """See `Field.gather`: shape (B, L, ...), or a `Padded`."""
         if isinstance(source, RaggedArray):
             return self._pad(source.rows, source.offsets, indices, name)
-        if not isinstance(source, ArraySource):
-            assert isinstance(source, ConcatArray)
+        if isinstance(source, ConcatArray) and source.rows is None:
             return self.collate(source.views(indices), name)
+        assert isinstance(source, ArraySource | ConcatArray)
         return self._pad(source.rows, None, indices, name)
 
     def _pad(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:

@@ -16,6 +16,7 @@ from pinfeed.concat_array import ConcatArray
 from pinfeed.dtypes import dtype_name, torch_dtype_name
 from pinfeed.fields.field import Field
 from pinfeed.outputs import batch_allocator
+from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources import ArraySource, Source
 
@@ -70,15 +71,16 @@ class Stack(Field):
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, *sample.shape)."""
-        if isinstance(source, ConcatArray) and not source.is_ragged:
-            views = source.views(indices)
-            self._check_cast(views[0], name)
-            return self._stack(views, None, name)
-        if not isinstance(source, ArraySource):
+        if isinstance(source, RaggedArray) or (
+            isinstance(source, ConcatArray) and source.is_ragged
+        ):
             samples = [source[index] for index in indices.tolist()]
             _require_one_length(samples, name)
             return self.collate(samples, name)
-        self._check_cast(source.array, name)
+        assert isinstance(source, ArraySource | ConcatArray)
+        self._check_cast(source, name)
+        if isinstance(source, ConcatArray) and source.rows is None:
+            return self._stack(source.views(indices), None, name)
         return self._stack(source.rows, indices, name)
 
     def _stack(self, samples: Any, indices: Any, name: str) -> torch.Tensor:
