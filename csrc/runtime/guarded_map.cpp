@@ -18,6 +18,7 @@ struct GuardedMaps {
 
   static inline std::array<GuardedMap, kMost> table;
   static inline std::atomic<std::size_t> used{0};  // the first so many may be in use
+  static inline std::size_t next_free = 0;         // where to look first
   static inline std::atomic_flag lock;             // of the table and the handler, never the search
   static inline struct sigaction previous;
   static inline const std::uintptr_t page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -90,7 +91,7 @@ GuardedMap* GuardedMap::create(int fd, std::size_t bytes) noexcept {
   if (data == MAP_FAILED) return nullptr;
   arm();
   GuardedMaps::acquire();
-  std::size_t i = 0;
+  std::size_t i = GuardedMaps::next_free;
   while (i < GuardedMaps::kMost && GuardedMaps::table[i].data() != nullptr) ++i;
   GuardedMap* const map = i < GuardedMaps::kMost ? &GuardedMaps::table[i] : nullptr;
   if (map != nullptr) {
@@ -98,16 +99,34 @@ GuardedMap* GuardedMap::create(int fd, std::size_t bytes) noexcept {
     map->size_.store(bytes, std::memory_order_relaxed);
     map->data_.store(static_cast<const std::byte*>(data), std::memory_order_release);
     GuardedMaps::used.store(std::max(GuardedMaps::used.load(), i + 1));
+    GuardedMaps::next_free = i + 1;
   }
   GuardedMaps::release();
-  if (map == nullptr) munmap(data, bytes);
+  if (map == nullptr) {
+    munmap(data, bytes);
+  } else {
+    map->find_witness();
+  }
   return map;
+}
+
+void GuardedMap::find_witness() noexcept {
+  const std::byte* const last = data() + size() - 1;
+  const std::byte* const page = last - reinterpret_cast<std::uintptr_t>(last) % GuardedMaps::page;
+  const std::byte* byte = last;
+  while (byte > page && *byte == std::byte{0}) --byte;
+  is_witness_set_ = *byte != std::byte{0};
+  witness_.store(byte);
 }
 
 void GuardedMap::destroy() noexcept {
   void* const data = const_cast<std::byte*>(this->data());
   const std::size_t bytes = size();
+  GuardedMaps::acquire();
   data_.store(nullptr);  // before the addresses can mean anything else
+  const auto slot = static_cast<std::size_t>(this - GuardedMaps::table.data());
+  GuardedMaps::next_free = std::min(GuardedMaps::next_free, slot);
+  GuardedMaps::release();
   munmap(data, bytes);
 }
 

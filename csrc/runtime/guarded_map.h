@@ -31,11 +31,26 @@ class GuardedMap {
   // Whether a page of it was gone when it was read. Stays so.
   bool torn() const { return torn_.load(std::memory_order_acquire); }
 
+  // Whether the file can't have lost any byte but zeros since it was mapped; without asking the
+  // system. False for one that was written to, perhaps.
+  //
+  // What is cut off within the last page that a file keeps reads as zeros, and raises nothing. So
+  // the last byte that was none is looked at: where it is still there, so is all before it.
+  bool seems_whole() const noexcept {
+    const auto* const witness =
+        const_cast<const volatile std::byte*>(witness_.load(std::memory_order_relaxed));
+    return (*witness != std::byte{0} || !is_witness_set_) && !torn();
+  }
+
  private:
   friend struct GuardedMaps;
+  void find_witness() noexcept;
+
   std::atomic<const std::byte*> data_{nullptr};  // null: free
   std::atomic<std::size_t> size_{0};
   std::atomic<bool> torn_{false};
+  std::atomic<const std::byte*> witness_{nullptr};  // in the last page
+  bool is_witness_set_ = false;                     // whether it was no zero
 };
 
 }  // namespace pinfeed::runtime

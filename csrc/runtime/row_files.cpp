@@ -70,39 +70,33 @@ ssize_t read_at_hand([[maybe_unused]] int fd, [[maybe_unused]] const iovec* part
 }
 
 std::int64_t major_faults() noexcept {
+#if defined(RUSAGE_THREAD)
+  constexpr int kWhose = RUSAGE_THREAD;
+#else
+  constexpr int kWhose = RUSAGE_SELF;
+#endif
   rusage usage;
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_majflt : 0;
+  return getrusage(kWhose, &usage) == 0 ? usage.ru_majflt : 0;
 }
 
 }  // namespace
 
-class RowFiles::Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() { close(fd_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+RowFiles::Descriptor::~Descriptor() { close(fd_); }
 
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
+// One read from a file, to the places of several rows.
+struct RowFiles::Run {
+  std::size_t begin, end;  // of the parts
+  std::size_t file;
+  std::int64_t offset;
+  std::size_t bytes;
+  std::size_t done = 0;
+  Open file_open{};
+  int error = 0;
+  bool ended = false;  // the file did, before the run
 };
 
-// The reads of a batch in the order of the files, those that touch put together.
 class RowFiles::Runs {
  public:
-  struct Run {
-    std::size_t begin, end;  // of the parts
-    std::size_t file;
-    std::int64_t offset;
-    std::size_t bytes;
-    std::size_t done = 0;
-    int fd = -1;
-    int error = 0;
-    bool ended = false;  // the file did, before the run
-  };
-
   explicit Runs(std::span<const RowRead> reads) : reads_(reads) {
     std::vector<std::size_t> order(reads.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -130,8 +124,8 @@ class RowFiles::Runs {
       rest[static_cast<std::size_t>(count++)] = {parts_[i].to + skipped, parts_[i].bytes - skipped};
     }
     const std::int64_t offset = run.offset + static_cast<std::int64_t>(run.done);
-    const ssize_t got = wait ? preadv(run.fd, rest.data(), count, offset)
-                             : read_at_hand(run.fd, rest.data(), count, offset);
+    const ssize_t got = wait ? preadv(run.file_open->fd(), rest.data(), count, offset)
+                             : read_at_hand(run.file_open->fd(), rest.data(), count, offset);
     if (got > 0) {
       run.done += static_cast<std::size_t>(got);
     } else if (wait && got == 0) {
@@ -192,7 +186,7 @@ RowFiles::~RowFiles() {
   all_mapped_bytes -= mapped_bytes_;
 }
 
-RowFiles::Open RowFiles::open(std::size_t file, ReadFailure& failure) {
+RowFiles::Open RowFiles::open(std::size_t file, ReadFailure& failure) noexcept try {
   if (only_ != nullptr) return only_;
   const std::lock_guard lock(open_mutex);
   if (Open found = open_[file].lock()) return found;
@@ -220,6 +214,10 @@ RowFiles::Open RowFiles::open(std::size_t file, ReadFailure& failure) {
   recent_.push_back(opened);
   if (recent_.size() > kMostOpen) recent_.pop_front();
   return opened;
+} catch (const std::bad_alloc&) {
+  failure.reason = Reason::system;
+  failure.error = ENOMEM;
+  return nullptr;
 }
 
 std::int64_t RowFiles::size(std::size_t file) {
@@ -281,7 +279,8 @@ std::optional<ReadFailure> RowFiles::check_mapped(std::span<const RowRead> reads
   for (const RowRead& read : reads) {
     if (std::exchange(file, read.file) == read.file) continue;
     const GuardedMap* const map = maps_[file].load(std::memory_order_acquire);
-    whole = whole && !map->torn() && std::cmp_greater_equal(size(file), map->size());
+    whole = whole && (map->seems_whole() || std::cmp_greater_equal(size(file), map->size()));
+    whole = whole && !map->torn();
   }
   if (whole) return std::nullopt;
   hits_.store(0, std::memory_order_relaxed);
@@ -297,7 +296,7 @@ std::optional<ReadFailure> RowFiles::check_mapped(std::span<const RowRead> reads
 
 void RowFiles::expect(std::span<const RowRead> reads) {
   Runs runs(reads);
-  for (const Runs::Run& run : runs.runs()) {
+  for (const Run& run : runs.runs()) {
     ReadFailure ignored{};
     if (const Open opened = open(run.file, ignored)) request(opened->fd(), run.offset, run.bytes);
   }
@@ -305,46 +304,22 @@ void RowFiles::expect(std::span<const RowRead> reads) {
 
 std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::size_t threads) {
   Runs batch(reads);
-  std::vector<Runs::Run>& runs = batch.runs();
-  std::vector<Open> opened;
-  std::vector<Runs::Run*> missing;
+  std::vector<Run>& runs = batch.runs();
   std::size_t misses = 0;
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
     // So many files at a time that all of them can be open.
-    opened.clear();
+    std::size_t files = 0;
     for (; end < runs.size(); ++end) {
-      if (end == begin || runs[end].file != runs[end - 1].file) {
-        if (opened.size() == kMostOpen) break;
-        ReadFailure failure{Reason::system, 0, 0, batch.read_of(runs[end])};
-        opened.push_back(open(runs[end].file, failure));
-        if (opened.back() == nullptr) return failure;
-      }
-      runs[end].fd = opened.back()->fd();
+      const bool is_next = end == begin || runs[end].file != runs[end - 1].file;
+      if (is_next && ++files > kMostOpen) break;
     }
-    constexpr std::size_t kChunk = 4;
-    parallel_for(end - begin, kChunk, threads, [&](std::size_t first, std::size_t last) {
-      for (std::size_t i = begin + first; i < begin + last; ++i) {
-        if (batch.attempt(runs[i], false)) continue;
-        request(runs[i].fd, runs[i].offset + static_cast<std::int64_t>(runs[i].done),
-                runs[i].bytes - runs[i].done);
-      }
-    });
-    missing.clear();
-    for (std::size_t i = begin; i < end; ++i) {
-      if (runs[i].done < runs[i].bytes) missing.push_back(&runs[i]);
-    }
-    misses += missing.size();
-    wait_for(missing.size(), 1, kReaders, [&](std::size_t first, std::size_t last) {
-      for (std::size_t i = first; i < last; ++i) {
-        while (!batch.attempt(*missing[i], true)) {
-        }
-      }
-    });
-    for (const Runs::Run* run : missing) {
-      if (run->done == run->bytes) continue;
-      const RowRead& read = batch.read_of(*run);
-      if (run->error != 0) return ReadFailure{Reason::system, run->error, 0, read};
-      return ReadFailure{Reason::cut_short, 0, std::max<std::int64_t>(size(read.file), 0), read};
+    const std::span window(&runs[begin], end - begin);
+    if (auto failure = ask(batch, window, threads)) return failure;
+    const std::size_t missing = wait(batch, window);
+    misses += missing;
+    for (Run& run : window) {
+      if (run.done < run.bytes) return failure_of(batch, run);
+      run.file_open.reset();
     }
   }
   if (misses > 0) {
@@ -353,6 +328,50 @@ std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::s
     hits_.fetch_add(static_cast<std::int64_t>(reads.size()), std::memory_order_relaxed);
   }
   return std::nullopt;
+}
+
+// Reads what is at hand, and requests the rest. The disk is at work while later files are opened.
+std::optional<ReadFailure> RowFiles::ask(Runs& batch, std::span<Run> window, std::size_t threads) {
+  constexpr std::size_t kChunk = 4;
+  std::mutex failing;
+  std::optional<ReadFailure> first;
+  parallel_for(window.size(), kChunk, threads, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      Run& run = window[i];
+      ReadFailure failure{Reason::system, 0, 0, batch.read_of(run)};
+      run.file_open = open(run.file, failure);
+      if (run.file_open == nullptr) {
+        const std::lock_guard lock(failing);
+        if (!first) first = failure;
+        return;
+      }
+      if (batch.attempt(run, false)) continue;
+      request(run.file_open->fd(), run.offset + static_cast<std::int64_t>(run.done),
+              run.bytes - run.done);
+    }
+  });
+  return first;
+}
+
+// Waits for what was requested, and returns how many runs that were.
+std::size_t RowFiles::wait(const Runs& batch, std::span<Run> window) {
+  std::vector<Run*> missing;
+  for (Run& run : window) {
+    if (run.done < run.bytes) missing.push_back(&run);
+  }
+  wait_for(missing.size(), 1, kReaders, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      while (!batch.attempt(*missing[i], true)) {
+      }
+    }
+  });
+  return missing.size();
+}
+
+ReadFailure RowFiles::failure_of(const Runs& batch, const Run& run) {
+  const RowRead& read = batch.read_of(run);
+  if (run.error != 0) return {Reason::system, run.error, 0, read};
+  return {Reason::cut_short, 0, std::max<std::int64_t>(size(read.file), 0), read};
 }
 
 }  // namespace pinfeed::runtime

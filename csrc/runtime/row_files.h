@@ -88,14 +88,30 @@ class RowFiles {
   bool seems_hot() const { return hits_.load(std::memory_order_relaxed) >= kHotAfter; }
 
  private:
-  class Descriptor;
+  // An open file.
+  class Descriptor {
+   public:
+    explicit Descriptor(int fd) : fd_(fd) {}
+    ~Descriptor();
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+
+    int fd() const { return fd_; }
+
+   private:
+    int fd_;
+  };
   using Open = std::shared_ptr<const Descriptor>;
-  class Runs;
+  class Runs;  // the reads of a batch in the order of the files, those that touch put together
+  struct Run;
 
   static constexpr std::int64_t kHotAfter = 256;  // rows in a row that were in memory
 
   // Null, and why, if it can't be opened or is another one by now.
-  Open open(std::size_t file, ReadFailure& failure);
+  Open open(std::size_t file, ReadFailure& failure) noexcept;
+  std::optional<ReadFailure> ask(Runs& batch, std::span<Run> window, std::size_t threads);
+  std::size_t wait(const Runs& batch, std::span<Run> window);
+  ReadFailure failure_of(const Runs& batch, const Run& run);
   GuardedMap* map_of(std::size_t file) noexcept;
 
   std::vector<RowFile> files_;

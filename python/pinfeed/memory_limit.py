@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-_SHARE = 8
+_SHARE = 4
 
 
 def mapping_budget() -> int:
-    """Bytes of files that pinfeed maps at most: an eighth of what this process may still take.
+    """Bytes of files that pinfeed maps at most: a quarter of what this process may still take.
 
     That is what the system has available, or less where a control group or a limit of the process
     (``RLIMIT_AS``, ``RLIMIT_DATA``, ``RLIMIT_RSS``) allows less.

@@ -25,23 +25,6 @@ using runtime::RowRead;
 constexpr std::size_t kStagingBytes = std::size_t{8} << 20;  // it should stay in the cache
 constexpr std::size_t kAlignment = 64;
 
-// What a sample touches: from the lowest byte, relative to its first item, to past the highest.
-struct Touched {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
-
-Touched touched(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
-                std::size_t item_bytes) {
-  Touched bytes{0, static_cast<std::int64_t>(item_bytes)};
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    if (shape[axis] == 0) return {};
-    const std::int64_t far = (shape[axis] - 1) * strides[axis];
-    (far < 0 ? bytes.begin : bytes.end) += far;
-  }
-  return bytes;
-}
-
 FileArray open_one(py::object array, std::string path, int fd, std::int64_t offset,
                    std::int64_t mapping_budget) {
   std::vector<RowFile> files{{std::move(path), {}}};
@@ -83,18 +66,24 @@ void FileReads::Staging::operator()(std::byte* memory) const {
 FileReads::FileReads(const FileArray& array, const ArrayView& view)
     : array_(array), memory_(view.data), row_stride_(view.axes() > 0 ? view.stride(0) : 0) {}
 
-bool FileReads::is_dense(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
-                         std::size_t item_bytes) {
-  constexpr std::int64_t kMostTimes = 4, kAlways = 64 << 10;
-  const Touched bytes = touched(shape, strides, item_bytes);
-  std::int64_t used = static_cast<std::int64_t>(item_bytes);
-  for (const std::int64_t size : shape) used *= size;
-  return bytes.end - bytes.begin <= std::max(kMostTimes * used, kAlways);
+SampleBytes::SampleBytes(std::span<const std::int64_t> shape,
+                         std::span<const std::int64_t> strides, std::size_t item_bytes)
+    : end(static_cast<std::int64_t>(item_bytes)), used(end) {
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    const std::int64_t far = (shape[axis] - 1) * strides[axis];
+    (far < 0 ? begin : end) += far;
+    used *= shape[axis];
+  }
+  if (used == 0) begin = end = 0;
 }
 
-void FileReads::add(std::int64_t row, const std::byte* data, std::span<const std::int64_t> shape,
-                    std::span<const std::int64_t> strides, std::size_t item_bytes) {
-  const Touched bytes = touched(shape, strides, item_bytes);
+void FileReads::reserve(std::size_t samples) {
+  reads_.reserve(samples);
+  rows_.reserve(samples);
+  heads_.reserve(samples);
+}
+
+void FileReads::add(std::int64_t row, const std::byte* data, const SampleBytes& bytes) {
   RowRead read{.file = 0,
                .offset = 0,
                .bytes = static_cast<std::size_t>(bytes.end - bytes.begin),

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,19 +28,32 @@ struct FileArray {
   static const FileArray* in(pybind11::handle object);
 };
 
+// What a sample touches: from its lowest byte, relative to the first item, to past the highest.
+struct SampleBytes {
+  SampleBytes(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+              std::size_t item_bytes);
+
+  // Whether it is worth reading as a whole; the extent of one that lies in pieces may be the file.
+  bool is_dense() const {
+    constexpr std::int64_t kMostTimes = 4, kAlways = 64 << 10;
+    return end - begin <= std::max(kMostTimes * used, kAlways);
+  }
+
+  std::int64_t begin = 0;
+  std::int64_t end;
+  std::int64_t used;
+};
+
 // Bytes that one batch needs of a FileArray, and what gets them.
 class FileReads {
  public:
   FileReads(const FileArray& array, const ArrayView& view);
 
-  // Whether samples of this layout are worth reading as a whole; their extent may be the file.
-  static bool is_dense(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
-                       std::size_t item_bytes);
+  void reserve(std::size_t samples);
 
-  // The next sample: row `row` of the array (of a ragged one, sequence `row`), at `data` if it were
-  // mapped.
-  void add(std::int64_t row, const std::byte* data, std::span<const std::int64_t> shape,
-           std::span<const std::int64_t> strides, std::size_t item_bytes);
+  // The next sample: row `row` of the array (of a ragged one, sequence `row`), whose first item is
+  // at `data` if it is mapped.
+  void add(std::int64_t row, const std::byte* data, const SampleBytes& bytes);
 
   // Whether all samples are looked at where they are in memory; then data() says where.
   bool find_mapped();

@@ -60,12 +60,12 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
     data_[i] = array_.data + row[i] * step;
   }
   if (file == nullptr) return;
-  const Shape strides = first_.byte_strides();
-  const std::size_t item_bytes = first_.dtype.item_size();
-  if (!FileReads::is_dense(first_.shape, strides, item_bytes)) return;
+  const SampleBytes bytes(first_.shape, first_.byte_strides(), first_.dtype.item_size());
+  if (!bytes.is_dense()) return;
   reads_ = std::make_unique<FileReads>(*file, array_);
+  reads_->reserve(data_.size());
   for (std::size_t i = 0; i < data_.size(); ++i) {
-    reads_->add(row[i], static_cast<const std::byte*>(data_[i]), first_.shape, strides, item_bytes);
+    reads_->add(row[i], static_cast<const std::byte*>(data_[i]), bytes);
   }
 }
 

@@ -158,10 +158,12 @@ void Sequences::plan_reads(bool whole, std::size_t threads) {
   if (file == nullptr) return;
   const std::size_t item_bytes = dtype(0).item_size();
   reads_ = std::make_unique<FileReads>(*file, view_array(owner_, Subject{name_}));
+  reads_->reserve(count());
   for (std::size_t i = 0; i < count(); ++i) {
     const std::span sizes{shape(i), axes_}, steps{strides(i), axes_};
-    if (!FileReads::is_dense(sizes, steps, item_bytes)) return reads_.reset();
-    reads_->add(rows_[i], data_[i], sizes, steps, item_bytes);
+    const SampleBytes bytes(sizes, steps, item_bytes);
+    if (!bytes.is_dense()) return reads_.reset();
+    reads_->add(rows_[i], data_[i], bytes);
   }
   reads_->plan(whole, threads);
   for (std::size_t i = 0; i < count(); ++i) data_[i] = reads_->data(i);
