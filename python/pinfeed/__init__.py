@@ -23,6 +23,7 @@ from pinfeed.from_numpy import from_numpy
 from pinfeed.functions import gather, normalize, pad, permute, unpad
 from pinfeed.jagged import JaggedBatch
 from pinfeed.length_bucket_sampler import LengthBucketSampler
+from pinfeed.npz_file import open_npz
 from pinfeed.padded import Padded
 from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads, use_isa
@@ -50,6 +51,7 @@ __all__ = [
     "gather",
     "get_num_threads",
     "normalize",
+    "open_npz",
     "pad",
     "permute",
     "set_num_threads",

@@ -1,0 +1,308 @@
+"""open_npz: the arrays of np.savez where they lie, and nothing but errors for what is no such file."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import multiprocessing
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pinfeed
+from arrays import NUMPY_DTYPES, assert_same_bits, random_array
+from pinfeed import open_npz
+from samples import run_python
+
+SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0\\"), min_size=1, max_size=8)
+
+
+@given(
+    st.dictionaries(
+        NAMES.filter(lambda name: name != "file"),  # an argument of np.savez
+        st.tuples(
+            SHAPES, st.sampled_from([*NUMPY_DTYPES, ">i4", "U3", "M8[s]", "i2, f4"]), st.booleans()
+        ),
+        max_size=4,
+    )
+)
+def test_what_np_load_reads(tmp_path: Path, members: dict[str, Any]) -> None:
+    arrays = {}
+    for seed, (name, (shape, dtype, is_fortran)) in enumerate(members.items()):
+        array = np.zeros(shape, dtype)
+        if array.size and array.dtype.kind in "iufc":
+            array = random_array(shape, dtype, seed)
+        arrays[name] = np.asfortranarray(array) if is_fortran else array
+    np.savez(tmp_path / "x.npz", **arrays)
+    opened = open_npz(tmp_path / "x.npz")
+    with np.load(tmp_path / "x.npz") as expected:
+        assert list(opened) == list(expected) == list(arrays)
+        for name, array in opened.items():
+            assert isinstance(array, np.memmap) or array.size == 0
+            assert not array.flags.writeable
+            assert array.dtype == expected[name].dtype
+            assert array.shape == expected[name].shape
+            assert array.strides == expected[name].strides or array.size < 2
+            assert array.tobytes() == expected[name].tobytes()
+
+
+def test_in_a_dataset(tmp_path: Path) -> None:
+    images = random_array((50, 8, 8, 3), "u1")
+    weights = np.random.default_rng(0).random((50, 7), np.float32)
+    path = tmp_path / "x.npz"
+    np.savez(path, image=images, weight=weights)
+    opened = open_npz(str(path))
+    assert not opened["weight"].flags.aligned  # or nothing is tested about that
+    dataset = pinfeed.ArrayDataset(opened)
+    pickled = pickle.dumps(dataset)
+    assert len(pickled) < 2000
+    collate = pinfeed.Collate({"image": pinfeed.Image(), "weight": pinfeed.Stack(torch.float64)})
+    for own in (dataset, pickle.loads(pickled)):
+        for workers in (0, 1):
+            for start, batch in zip(
+                range(0, 50, 20),
+                DataLoader(own, 20, collate_fn=collate, num_workers=workers),
+                strict=True,
+            ):
+                part = slice(start, start + 20)
+                assert_same_bits(batch["image"], pinfeed.normalize(images[part], 0.0, 1.0))
+                assert_same_bits(batch["weight"], weights[part].astype("f8"))
+    gathered = pinfeed.gather(opened["weight"], [3, 1])
+    assert_same_bits(gathered, weights[[3, 1]])
+
+
+def test_a_spawned_worker(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.arange(6.0))
+    dataset = pinfeed.ArrayDataset(open_npz(tmp_path / "x.npz"))
+    context = multiprocessing.get_context("spawn")
+    loader = DataLoader(dataset, 6, num_workers=1, multiprocessing_context=context)
+    (batch,) = loader
+    assert batch["x"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_file_that_is_cut_while_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.zeros(10_000), y=np.zeros(10_000))
+    dataset = pinfeed.ArrayDataset(open_npz(path)["y"])
+    os.truncate(path, 90_000)
+    with pytest.raises(OSError, match="was cut short"):
+        dataset[0]
+
+
+def test_one_descriptor_and_none_when_all_is_gone(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", **{str(i): np.arange(3) for i in range(100)})
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    opened = open_npz(tmp_path / "x.npz")
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    del opened
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_large_members_and_many_bytes_before(tmp_path: Path) -> None:
+    # zip64 as np.savez writes it, with something in front of the archive.
+    path = tmp_path / "x.npz"
+    path.write_bytes(b"#!/bin/sh\n" * 500)
+    with zipfile.ZipFile(path, "a", allowZip64=True) as archive:
+        for name in ("a.npy", "b.npy"):
+            with archive.open(name, "w", force_zip64=True) as member:
+                np.save(member, np.full(1000, ord(name[0]), "u2"))
+    opened = open_npz(path)
+    assert {name: set(array.tolist()) for name, array in opened.items()} == {"a": {97}, "b": {98}}
+
+
+def write_zip(path: Path, **options: Any) -> None:
+    with zipfile.ZipFile(path, "w", **options) as archive:
+        archive.writestr("x.npy", npy(np.arange(100)))
+
+
+def npy(array: Any, **options: Any) -> bytes:
+    written = io.BytesIO()
+    np.save(written, array, **options)
+    return written.getvalue()
+
+
+def member(contents: bytes, name: str = "x.npy") -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(name, contents)
+
+    return write
+
+
+def header(text: str) -> bytes:
+    """A .npy file of nothing but that header."""
+    data = text.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(data).to_bytes(2, "little") + data
+
+
+def replaced(old: bytes, new: bytes) -> Callable[[Path], None]:
+    """A file of which the first such bytes are others."""
+
+    def write(path: Path) -> None:
+        write_zip(path)
+        contents = path.read_bytes()
+        assert old in contents
+        path.write_bytes(contents.replace(old, new, 1))
+
+    return write
+
+
+def twice(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", npy(np.arange(3)))
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("x.npy", npy(np.arange(3)))
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "compressed": (
+        lambda path: np.savez_compressed(path, x=np.zeros(3)),
+        r"member 'x\.npy' is compressed, .* np\.savez instead of np\.savez_compressed, .* np\.load",
+    ),
+    "another compression": (
+        lambda path: write_zip(path, compression=zipfile.ZIP_LZMA),
+        "is compressed",
+    ),
+    "objects": (
+        lambda path: np.savez(path, x=np.array([{}, None])),
+        r"member 'x\.npy': expected numbers, got dtype object; nothing is unpickled",
+    ),
+    "no array": (member(b"hello", "notes.txt"), r"member 'notes\.txt' is no array; expected names"),
+    "no .npy file": (member(b"hello"), r"member 'x\.npy' is no \.npy file of numbers: "),
+    "an empty member": (member(b""), r"member 'x\.npy' is no \.npy file of numbers: "),
+    "a later version": (
+        member(b"\x93NUMPY\x03\x00" + npy(np.arange(3))[8:]),
+        r"expected version 1\.0 or 2\.0 of the format, got \(3, 0\)",
+    ),
+    "a cut array": (
+        member(npy(np.arange(100))[:-1]),
+        r"a int64 array of shape \(100,\) ends at byte 928, but the member has 927 bytes",
+    ),
+    "an endless shape": (
+        member(
+            header(
+                "{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776, 1099511627776)}"
+            )
+        ),
+        r"ends at byte \d+, but the member has 128 bytes",
+    ),
+    "a negative shape": (
+        member(header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}")),
+        r"shape \(-1, -1\) ends at byte",
+    ),
+    "nothing in an item": (
+        member(header("{'descr': '|V0', 'fortran_order': False, 'shape': (3,)}")),
+        r"expected numbers, got dtype \|V0",
+    ),
+    "code in a header": (
+        member(header("{'descr': '<f8', 'fortran_order': False, 'shape': (print('!'),)}")),
+        r"is no \.npy file of numbers",
+    ),
+    "twice": (twice, r"member 'x\.npy' is there twice"),
+    "another local name": (replaced(b"x.npy", b"y.npy"), r"begins with another name, b'y\.npy'"),
+    "no local header": (
+        replaced(b"PK\x03\x04", b"PK\x03\x05"),
+        "expected it at byte 0, but none begins",
+    ),
+    "no archive": (lambda path: path.write_bytes(b"hello"), r"is no complete \.npz file: "),
+    "nothing": (lambda path: path.touch(), r"is no complete \.npz file: "),
+    "a .npy file": (
+        lambda path: path.write_bytes(npy(np.arange(9))),
+        r"is no complete \.npz file: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused(tmp_path: Path, kind: str) -> None:
+    make, message = REFUSED[kind]
+    make(tmp_path / "x.npz")
+    with pytest.raises(ValueError, match=rf"^open_npz: {tmp_path}/x\.npz.*{message}"):
+        open_npz(tmp_path / "x.npz")
+
+
+def test_an_encrypted_member(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    write_zip(path)
+    contents = bytearray(path.read_bytes())
+    contents[contents.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(contents)
+    with pytest.raises(ValueError, match="is encrypted"):
+        open_npz(path)
+
+
+def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.npz", tmp_path):
+        with pytest.raises(OSError, match=str(path)):
+            open_npz(path)
+
+
+def a_file() -> bytes:
+    written = io.BytesIO()
+    np.savez(written, x=np.arange(5), y=np.ones((2, 3), "f4"), z=np.zeros((0, 2)))
+    return written.getvalue()
+
+
+GOOD = a_file()
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), max_size=4),
+    st.integers(0, len(GOOD)),
+    st.integers(0, len(GOOD)),
+)
+@example([], len(GOOD), 0)
+def test_damaged_bytes(
+    tmp_path: Path, changes: list[tuple[int, int]], cut: int, left_out: int
+) -> None:
+    damaged = bytearray(GOOD)
+    for place, value in changes:
+        damaged[place] = value
+    path = tmp_path / "x.npz"
+    path.write_bytes(damaged[:cut] if left_out % 3 else damaged[left_out:])
+    with contextlib.suppress(ValueError, OSError):
+        for array in open_npz(path).values():
+            array.tobytes()  # what is mapped, is there
+
+
+def test_damaged_bytes_at_the_end_of_a_page(tmp_path: Path) -> None:
+    """A member that ends with the file, at the end of a page: one byte more would be SIGBUS."""
+    code = """
+import struct, sys, zipfile
+import numpy as np
+import pinfeed
+path = sys.argv[1]
+with zipfile.ZipFile(path, "w") as archive:
+    with archive.open("x.npy", "w") as member:
+        np.save(member, np.arange(4096 * 4, dtype="u1"))
+contents = bytearray(open(path, "rb").read())
+start = contents.rindex(b"PK\\x01\\x02")
+for grown in range(4096, 1 << 16, 4096):
+    size = struct.unpack_from("<I", contents, start + 24)[0] + grown
+    struct.pack_into("<II", contents, start + 20, size, size)
+    shape = contents.index(b"(16384,)")
+    contents[shape : shape + 8] = b"(%5d,)" % (16384 + grown)
+    open(path, "wb").write(contents)
+    try:
+        print(pinfeed.open_npz(path)["x"].sum())
+    except ValueError as error:
+        print("ValueError")
+    contents[shape : shape + 8] = b"(16384,)"
+    struct.pack_into("<II", contents, start + 20, size - grown, size - grown)
+"""
+    assert set(run_python(code, str(tmp_path / "x.npz")).split()) == {"ValueError"}
