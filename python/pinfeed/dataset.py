@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
+from pinfeed.arrow_tables import table_columns
 from pinfeed.sources import ArraySource, Source
 from pinfeed.structure import children, is_container, rebuild
 
@@ -58,6 +59,39 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
                     f"ArrayDataset: arrays must have the same length, got {self._length} "
                     f"in leaf {first_path or 'itself'} and {length} in leaf {path}"
                 )
+
+    @classmethod
+    def from_arrow(cls, table: Any, columns: Sequence[str] | None = None) -> Self:
+        """The rows of an Arrow table as dicts, gathered from Arrow's own memory.
+
+        Numbers become arrays; fixed-size lists, nested ones too, and fixed-shape tensors become
+        arrays of more axes; lists become a `RaggedArray`, and columns of several chunks a
+        `ConcatArray` of those. Nothing is copied but bools, of which Arrow has eight in a byte, and
+        list views. Table and dataset may be let go; the memory lives as long as it is looked at.
+
+        Args:
+            table: ``pyarrow.Table``, ``pyarrow.RecordBatch``, or ``datasets.Dataset`` of Hugging
+                Face, of which the stored values are taken, whatever ``with_format`` says.
+            columns: Names of those wanted, such as ``["input_ids", "label"]``. None: all, or those
+                that the dataset's format shows.
+
+        What is memory-mapped stays so, and forked workers share it. To spawned ones it is sent as
+        bytes, and a file that is cut short while it is in use ends the process: Arrow keeps to
+        itself which file it is.
+
+        Raises:
+            TypeError: A column holds something else, such as strings; ``table`` is something else.
+            ValueError: A value is null; there is no such column; a dataset's rows are in another
+                order than they are stored in, or it has a transform.
+
+        Example:
+            >>> import pyarrow
+            >>> table = pyarrow.table({"tokens": [[1, 2], [3]], "label": [0, 1], "id": ["a", "b"]})
+            >>> dataset = pinfeed.ArrayDataset.from_arrow(table, ["tokens", "label"])
+            >>> dataset[1]
+            {'tokens': array([3]), 'label': np.int64(1)}
+        """
+        return cls(table_columns(table, columns, f"{cls.__name__}.from_arrow"))
 
     def __len__(self) -> int:
         return self._length

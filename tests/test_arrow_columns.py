@@ -1,0 +1,268 @@
+"""column_array: a leaf for every kind of column, with the values that pyarrow itself reads."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinfeed.arrow_columns import column_array
+from pinfeed.concat_array import ConcatArray
+from pinfeed.ragged_array import RaggedArray
+
+NUMBERS: dict[Any, st.SearchStrategy[Any]] = {
+    **{
+        kind: st.integers(np.iinfo(kind.to_pandas_dtype()).min, 127)
+        for kind in (
+            *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+            *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        )
+    },
+    pa.float16(): st.floats(width=16, allow_nan=False),
+    pa.float32(): st.floats(width=32, allow_nan=False),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.bool_(): st.booleans(),
+}
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> Any:
+    """Columns of every kind that is taken, as arrays or chunks, with slices anywhere."""
+    kind = draw(st.sampled_from(list(NUMBERS)))
+    values = NUMBERS[kind]
+    for _ in range(draw(st.integers(0, 2))):
+        size = draw(st.integers(0, 3))
+        kind, values = pa.list_(kind, size), st.lists(values, min_size=size, max_size=size)
+    make = draw(st.sampled_from([None, pa.list_, pa.large_list, pa.list_view, pa.large_list_view]))
+    if make is not None:
+        kind, values = make(kind), st.lists(values, max_size=4)
+    rows = st.lists(st.none() | values, max_size=3), st.lists(values, max_size=5)
+    chunks = []
+    for _ in range(draw(st.integers(0, 3))):
+        around, inside = map(draw, rows)
+        chunk = pa.array([*around, *inside, *around], kind)
+        chunks.append(chunk[len(around) : len(around) + len(inside)])
+    if len(chunks) == 1 and draw(st.booleans()):
+        return chunks[0]
+    column = pa.chunked_array(chunks, kind)
+    start = draw(st.integers(0, len(column)))
+    return column[start:] if draw(st.booleans()) else column
+
+
+@given(columns())
+def test_values(column: Any) -> None:
+    leaf = column_array(column, "column 'x'")
+    assert len(leaf) == len(column)
+    assert [leaf[i].tolist() for i in range(len(leaf))] == column.to_pylist()
+
+
+@given(columns())
+def test_dtypes_and_kinds(column: Any) -> None:
+    leaf = column_array(column, "column 'x'")
+    chunks = [c for c in column.chunks if len(c)] if isinstance(column, pa.ChunkedArray) else []
+    kind, shape = column.type, []
+    is_ragged = any(
+        test(kind)
+        for test in (
+            *(pa.types.is_list, pa.types.is_large_list),
+            *(pa.types.is_list_view, pa.types.is_large_list_view),
+        )
+    )
+    if is_ragged:
+        kind = kind.value_type
+    while pa.types.is_fixed_size_list(kind):
+        shape.append(kind.list_size)
+        kind = kind.value_type
+    assert leaf.dtype == np.dtype(kind.to_pandas_dtype())
+    if len(chunks) > 1:
+        assert isinstance(leaf, ConcatArray)
+    elif is_ragged:
+        assert isinstance(leaf, RaggedArray)
+        assert leaf.values.shape[1:] == tuple(shape)
+    else:
+        assert leaf.shape == (len(column), *shape)
+
+
+def addresses(array: Any) -> Iterator[range]:
+    """Where the buffers of an Arrow array lie."""
+    for buffer in array.buffers():
+        if buffer is not None:
+            yield range(buffer.address, buffer.address + buffer.size)
+
+
+VIEWED: dict[str, Callable[[], Any]] = {
+    "numbers": lambda: pa.array(range(10), pa.int16()),
+    "fixed-size lists": lambda: pa.array([[i, i] for i in range(10)], pa.list_(pa.float32(), 2)),
+    "nested": lambda: pa.array(
+        [[[i, i]] * 3 for i in range(10)], pa.list_(pa.list_(pa.int8(), 2), 3)
+    ),
+    "tensors": lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(60).reshape(10, 2, 3)),
+    "lists": lambda: pa.array([[i] * i for i in range(10)], pa.list_(pa.int64())),
+    "large lists": lambda: pa.array([[i] * i for i in range(10)], pa.large_list(pa.uint8())),
+    "lists of fixed-size lists": lambda: pa.array(
+        [[[i, i]] * i for i in range(10)], pa.list_(pa.list_(pa.int32(), 2))
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", VIEWED)
+@pytest.mark.parametrize("part", [slice(None), slice(3, 8)])
+def test_nothing_is_copied(kind: str, part: slice) -> None:
+    column = VIEWED[kind]()[part]
+    leaf = column_array(column, "column 'x'")
+    values = leaf.values if isinstance(leaf, RaggedArray) else leaf
+    assert any(values.ctypes.data in buffer for buffer in addresses(column))
+    assert not values.flags.writeable
+    if kind in ("lists", "large lists"):
+        assert any(leaf.offsets.ctypes.data in buffer for buffer in addresses(column))
+
+
+@pytest.mark.parametrize("order", [None, [1, 0, 2], [2, 0, 1]])
+def test_tensors(order: list[int] | None) -> None:
+    kind = pa.fixed_shape_tensor(pa.int32(), [2, 3, 4], permutation=order)
+    storage = pa.array(
+        np.arange(5 * 24, dtype=np.int32).reshape(5, 24).tolist(), pa.list_(pa.int32(), 24)
+    )
+    column = pa.ExtensionArray.from_storage(kind, storage)[1:]
+    leaf = column_array(column, "column 'x'")
+    # Axis i of a tensor is axis order[i] in memory. pyarrow's own to_numpy_ndarray() confuses that with
+    # its inverse, which a swap of two axes doesn't show.
+    stored = np.arange(5 * 24).reshape(5, 2, 3, 4)[1:]
+    assert np.array_equal(leaf, stored.transpose(0, *(1 + axis for axis in order or range(3))))
+    if order != [2, 0, 1]:
+        assert np.array_equal(leaf, column.to_numpy_ndarray())
+    assert len(column_array(pa.chunked_array([], kind), "column 'x'")) == 0
+
+
+def test_the_memory_lives_as_long_as_the_views() -> None:
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    leaf = column_array(pa.array([[i] * 100 for i in range(100)], pa.list_(pa.int64(), 100)), "x")
+    assert pa.total_allocated_bytes() - before >= 80_000
+    view = leaf[50]
+    del leaf
+    gc.collect()
+    assert view.tolist() == [50] * 100
+    del view
+    gc.collect()
+    assert pa.total_allocated_bytes() == before
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "list": (lambda: [1], TypeError, "expected a column of pyarrow, got list"),
+    "scalar": (lambda: pa.scalar(1), TypeError, "expected a column of pyarrow, got Int64Scalar"),
+    "strings": (
+        lambda: pa.array(["a"]),
+        TypeError,
+        "expected numbers, bools, or lists of them, got string$",
+    ),
+    "large strings in chunks": (
+        lambda: pa.chunked_array([["a"], ["b"]], pa.large_string()),
+        TypeError,
+        "chunk 0: expected numbers, bools, or lists of them, got large_string",
+    ),
+    "nothing but nulls": (lambda: pa.nulls(3), ValueError, "3 of 3 rows are null; leave such rows"),
+    "nothing": (lambda: pa.nulls(0), TypeError, "expected .*got null$"),
+    "struct": (
+        lambda: pa.array([{"a": 1}]),
+        TypeError,
+        r"expected .*got struct<a: int64>; table\.flatten\(\) makes columns",
+    ),
+    "dictionary": (
+        lambda: pa.array([1, 2, 1]).dictionary_encode(),
+        TypeError,
+        r"expected .*; undo the encoding with column\.cast\(int64\)",
+    ),
+    "times": (
+        lambda: pa.array([1], pa.timestamp("ns")),
+        TypeError,
+        r"expected .*; take its numbers with column\.cast\(pyarrow\.int64\(\)\)",
+    ),
+    "dates": (
+        lambda: pa.array([1], pa.date32()),
+        TypeError,
+        r"expected .*; take its numbers with column\.cast\(pyarrow\.int32\(\)\)",
+    ),
+    "decimals": (
+        lambda: pa.array([1], pa.decimal128(5)),
+        TypeError,
+        r"expected .*; convert with column\.cast\(pyarrow\.float64\(\)\)",
+    ),
+    "an extension": (
+        lambda: pa.array([b"0" * 16], pa.uuid()),
+        TypeError,
+        "expected .*got extension<arrow.uuid>",
+    ),
+    "lists of strings": (
+        lambda: pa.array([["a"]]),
+        TypeError,
+        "expected lists of numbers, or of lists that are of one length, got list<",
+    ),
+    "lists of lists": (
+        lambda: pa.array([[[1]]]),
+        TypeError,
+        r"expected .*; if they are, say so with column\.cast\(\): pyarrow\.list_\(type, length\)",
+    ),
+    "fixed-size lists of lists": (
+        lambda: pa.array([[[1]]], pa.list_(pa.list_(pa.int8()), 1)),
+        TypeError,
+        "expected numbers, bools, or lists of them, got list<",
+    ),
+    "null": (
+        lambda: pa.chunked_array([[1, None], [None, 2]]),
+        ValueError,
+        r"2 of 4 rows are null; leave such rows out with table\.drop_null\(\), or fill them with col",
+    ),
+    "null in a fixed-size list": (
+        lambda: pa.array([[1, 2], [None, 3]], pa.list_(pa.int8(), 2)),
+        ValueError,
+        "1 of 4 values are null",
+    ),
+    "null list in a fixed-size list": (
+        lambda: pa.array([[[1], None]], pa.list_(pa.list_(pa.int8(), 1), 2)),
+        ValueError,
+        "1 of 2 values are null",
+    ),
+    "null in a list in a chunk": (
+        lambda: pa.chunked_array([[[1]], [[2, None]]]),
+        ValueError,
+        "chunk 1: 1 values are null; fill them",
+    ),
+    "null in a list of fixed-size lists": (
+        lambda: pa.array([[[1, None]]], pa.list_(pa.list_(pa.int8(), 2))),
+        ValueError,
+        "1 of 2 values are null",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused(kind: str) -> None:
+    make, error, message = REFUSED[kind]
+    with pytest.raises(error, match=f"^column 'x': {message}"):
+        column_array(make(), "column 'x'")
+
+
+def test_the_ways_out() -> None:
+    table = pa.table({"x": [1, None, 3], "y": [1, 2, 3]})
+    assert column_array(table["x"].fill_null(0), "x").tolist() == [1, 0, 3]
+    assert column_array(table.drop_null()["x"], "x").tolist() == [1, 3]
+    names = pa.array([5, 7, 5]).dictionary_encode()
+    assert column_array(names.cast(pa.int64()), "x").tolist() == [5, 7, 5]
+    times = pa.array([1, 2], pa.timestamp("ns"))
+    assert column_array(times.cast(pa.int64()), "x").tolist() == [1, 2]
+    for kind in (pa.date32(), pa.time32("s")):
+        assert column_array(pa.array([1, 2], kind).cast(pa.int32()), "x").tolist() == [1, 2]
+    prices = pa.array([1, 2], pa.decimal128(5))
+    assert column_array(prices.cast(pa.float64()), "x").tolist() == [1, 2]
+    lists = pa.array([[[1, 2]], [[3, 4], [5, 6]]])
+    leaf = column_array(lists.cast(pa.list_(pa.list_(pa.int64(), 2))), "x")
+    assert [part.tolist() for part in leaf] == [[[1, 2]], [[3, 4], [5, 6]]]
+    fields = pa.table({"x": [{"a": 1}, {"a": 2}]}).flatten()
+    assert column_array(fields["x.a"], "x").tolist() == [1, 2]

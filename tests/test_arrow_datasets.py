@@ -1,0 +1,137 @@
+"""ArrayDataset.from_arrow of Hugging Face's datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from pinfeed import ArrayDataset
+
+FEATURES = datasets.Features(
+    {
+        "image": datasets.Array3D((2, 3, 3), "uint8"),
+        "frames": datasets.Array2D((None, 4), "float32"),
+        "tokens": datasets.Sequence(datasets.Value("int64")),
+        "box": datasets.Sequence(datasets.Value("float32"), length=4),
+        "label": datasets.ClassLabel(names=["cat", "dog"]),
+        "text": datasets.Value("string"),
+    }
+)
+COLUMNS = [name for name in FEATURES if name != "text"]
+
+
+def rows(count: int) -> dict[str, list[Any]]:
+    return {
+        "image": [np.arange(18).reshape(2, 3, 3) + i for i in range(count)],
+        "frames": [np.full((i % 4, 4), i) for i in range(count)],
+        "tokens": [list(range(i % 5)) for i in range(count)],
+        "box": [[i, 1, 2, 3] for i in range(count)],
+        "label": [i % 2 for i in range(count)],
+        "text": [str(i) for i in range(count)],
+    }
+
+
+@pytest.fixture
+def dataset() -> datasets.Dataset:
+    return datasets.Dataset.from_dict(rows(10), FEATURES)
+
+
+def assert_same_samples(samples: ArrayDataset, expected: datasets.Dataset) -> None:
+    assert len(samples) == len(expected)
+    for sample, other in zip(samples, expected.with_format("numpy", COLUMNS), strict=True):
+        assert list(sample) == COLUMNS
+        for name in COLUMNS:
+            # Hugging Face makes one array of arrays without a row.
+            assert np.array_equal(sample[name], np.reshape(other[name], sample[name].shape)), name
+
+
+def test_samples(dataset: datasets.Dataset) -> None:
+    samples = ArrayDataset.from_arrow(dataset, COLUMNS)
+    assert_same_samples(samples, dataset)
+    assert samples[3]["image"].dtype == np.uint8
+    assert samples[3]["frames"].shape == (3, 4)
+    assert samples[3]["box"].shape == (4,)
+
+
+def test_part_of_a_dataset(dataset: datasets.Dataset) -> None:
+    part = dataset.select(range(3, 8))
+    assert_same_samples(ArrayDataset.from_arrow(part, COLUMNS), part)
+    joined = datasets.concatenate_datasets([part, dataset])
+    assert_same_samples(ArrayDataset.from_arrow(joined, COLUMNS), joined)
+
+
+def test_a_dataset_on_disk(dataset: datasets.Dataset, tmp_path: Path) -> None:
+    dataset.save_to_disk(tmp_path, num_shards=3)
+    before = pa.total_allocated_bytes()
+    opened = datasets.load_from_disk(tmp_path)
+    samples = ArrayDataset.from_arrow(opened, COLUMNS)
+    assert pa.total_allocated_bytes() == before
+    assert_same_samples(samples, dataset)
+    spec = {"tokens": pinfeed.Pad(lengths="lengths"), "frames": pinfeed.Jagged()}
+    (batch,) = DataLoader(samples, 10, collate_fn=pinfeed.Collate(spec))
+    for i, other in enumerate(opened.with_format("torch")):
+        length = batch["lengths"][i]
+        assert batch["tokens"][i, :length].tolist() == other["tokens"].tolist()
+        assert torch.equal(batch["image"][i], other["image"])
+
+
+def test_columns_that_a_format_shows(dataset: datasets.Dataset) -> None:
+    shown = dataset.with_format("torch", columns=["label", "box"])
+    sample = ArrayDataset.from_arrow(shown)[3]
+    assert list(sample) == ["label", "box"]
+    assert type(sample["box"]) is np.ndarray
+    assert list(ArrayDataset.from_arrow(shown, ["tokens"])[3]) == ["tokens"]
+
+
+def test_rows_in_another_order(dataset: datasets.Dataset) -> None:
+    for other in (
+        dataset.shuffle(seed=0),
+        dataset.select([3, 1]),
+        dataset.train_test_split(0.2)["train"],
+    ):
+        with pytest.raises(ValueError, match=r"in another order .*dataset\.flatten_indices\(\)"):
+            ArrayDataset.from_arrow(other, COLUMNS)
+        flat = other.flatten_indices()
+        assert_same_samples(ArrayDataset.from_arrow(flat, COLUMNS), other)
+
+
+def test_what_is_refused(dataset: datasets.Dataset) -> None:
+    with pytest.raises(TypeError, match=r"column 'text': .*got string; leave it out with columns="):
+        ArrayDataset.from_arrow(dataset)
+    with pytest.raises(ValueError, match=r"has a transform, .*with_format\(None\)"):
+        ArrayDataset.from_arrow(dataset.with_transform(lambda batch: batch))
+    with pytest.raises(
+        TypeError, match=r"got datasets\.DatasetDict; choose a split: table\['train'\]"
+    ):
+        ArrayDataset.from_arrow(datasets.DatasetDict(train=dataset))
+    with pytest.raises(TypeError, match=r"got datasets\.IterableDataset$"):
+        ArrayDataset.from_arrow(dataset.to_iterable_dataset())
+
+
+def test_arrays_of_another_shape_than_their_type() -> None:
+    kind = datasets.Features({"x": datasets.Array2D((2, 2), "int8")}).arrow_schema.field("x").type
+    for lists, message in (
+        ([[[1, 2], [3, 4]], [[1, 2], [3]]], "expected 2 items along axis 1 of each array, got 1"),
+        ([[[1, 2]]], "expected 2 items along axis 0 of each array, got 1"),
+        ([[[1, 2], None]], "1 lists in it are null"),
+        ([[[1, None], [3, 4]]], "1 of 4 values are null"),
+        ([None], "1 of 1 rows are null"),
+    ):
+        storage = pa.array(lists, kind.storage_type)
+        table = pa.table({"x": pa.ExtensionArray.from_storage(kind, storage)})
+        with pytest.raises(ValueError, match=rf"^ArrayDataset\.from_arrow: column 'x': {message}"):
+            ArrayDataset.from_arrow(table)
+
+
+def test_no_rows() -> None:
+    empty = datasets.Dataset.from_dict({name: [] for name in FEATURES}, FEATURES)
+    samples = ArrayDataset.from_arrow(empty, COLUMNS)
+    assert len(samples) == 0

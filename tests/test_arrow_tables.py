@@ -1,0 +1,174 @@
+"""ArrayDataset.from_arrow: rows of tables as samples, from Arrow's own memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pinfeed
+from pinfeed import ArrayDataset
+from samples import run_python
+
+TABLE = pa.table(
+    {
+        "tokens": pa.array([[1, 2], [], [3, 4, 5], [6]], pa.list_(pa.int32())),
+        "label": [0, 1, 0, 1],
+        "image": pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(24).reshape(4, 2, 3)),
+        "name": ["a", "b", "c", "d"],
+    }
+)
+NUMBERS = ["tokens", "label", "image"]
+
+
+def plain(node: Any) -> Any:
+    """A sample as pyarrow's ``to_pylist()`` has it."""
+    return {key: value.tolist() for key, value in node.items()}
+
+
+def test_samples() -> None:
+    dataset = ArrayDataset.from_arrow(TABLE, NUMBERS)
+    assert len(dataset) == 4
+    assert list(dataset[2]) == NUMBERS
+    assert plain(dataset[2]) == {
+        "tokens": [3, 4, 5],
+        "label": 0,
+        "image": [[12, 13, 14], [15, 16, 17]],
+    }
+    assert dataset[2]["tokens"].dtype == np.int32
+    assert type(ArrayDataset.from_arrow(TABLE, ("label",))[-1]["label"]) is np.int64
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "a": st.integers(-9, 9),
+                "b": st.lists(st.floats(width=32, allow_nan=False)),
+                "c": st.lists(st.booleans(), min_size=2, max_size=2),
+            }
+        ),
+        max_size=12,
+    ),
+    st.integers(1, 5),
+    st.booleans(),
+    st.data(),
+)
+def test_any_chunks(rows: list[Any], step: int, as_batch: bool, data: st.DataObject) -> None:
+    schema = pa.schema({"a": pa.int8(), "b": pa.list_(pa.float32()), "c": pa.list_(pa.bool_(), 2)})
+    table = pa.Table.from_pylist(rows, schema)
+    table = pa.Table.from_batches(table.to_batches(step), schema)
+    start = data.draw(st.integers(0, len(rows)))
+    table = table[start:]
+    if as_batch:
+        table = pa.RecordBatch.from_pylist(table.to_pylist(), schema)
+    dataset = ArrayDataset.from_arrow(table)
+    assert [plain(dataset[i]) for i in range(len(dataset))] == table.to_pylist()
+    indices = data.draw(
+        st.lists(st.integers(0, len(table) - 1), min_size=1) if len(table) else st.just([])
+    )
+    if indices:
+        batch = pinfeed.Collate({"b": pinfeed.Jagged()})(dataset.__getitems__(indices))
+        chosen = [table.to_pylist()[i] for i in indices]
+        assert batch["a"].tolist() == [row["a"] for row in chosen]
+        assert batch["c"].tolist() == [row["c"] for row in chosen]
+        assert batch["b"].values.tolist() == [x for row in chosen for x in row["b"]]
+
+
+def test_a_parquet_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pa.parquet.write_table(TABLE, path, row_group_size=3)
+    table = pa.parquet.read_table(path, columns=NUMBERS, memory_map=True)
+    dataset = ArrayDataset.from_arrow(table)
+    expected = ArrayDataset.from_arrow(TABLE, NUMBERS)
+    assert [plain(sample) for sample in dataset] == [plain(sample) for sample in expected]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_memory_mapped_file(tmp_path: Path, workers: int) -> None:
+    path = str(tmp_path / "x.arrow")
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, TABLE.schema) as writer:
+        for batch in TABLE.to_batches(max_chunksize=3):
+            writer.write_batch(batch)
+    before = pa.total_allocated_bytes()
+    table = pa.ipc.open_file(pa.memory_map(path)).read_all()
+    dataset = ArrayDataset.from_arrow(table, NUMBERS)
+    del table
+    assert pa.total_allocated_bytes() == before
+    collate = pinfeed.Collate({"tokens": pinfeed.Pad(lengths=False)})
+    (batch,) = DataLoader(dataset, 4, collate_fn=collate, num_workers=workers)
+    assert batch["tokens"].tolist() == [[1, 2, 0], [0, 0, 0], [3, 4, 5], [6, 0, 0]]
+    assert batch["image"].flatten().tolist() == list(range(24))
+
+
+def test_columns_of_no_rows() -> None:
+    assert len(ArrayDataset.from_arrow(TABLE[:0], NUMBERS)) == 0
+    empty = pa.Table.from_batches([], TABLE.schema)
+    assert len(ArrayDataset.from_arrow(empty, NUMBERS)) == 0
+
+
+def test_a_class_of_ones_own() -> None:
+    class Own(ArrayDataset):
+        pass
+
+    assert type(Own.from_arrow(TABLE, ["label"])) is Own
+    with pytest.raises(TypeError, match=r"^Own\.from_arrow: column 'name'"):
+        Own.from_arrow(TABLE)
+
+
+REFUSED: list[tuple[Any, Any, type[Exception], str]] = [
+    (
+        TABLE,
+        None,
+        TypeError,
+        "column 'name': expected numbers, bools, or .*got string; leave it out",
+    ),
+    (
+        TABLE,
+        ["labels"],
+        ValueError,
+        r"the table has no column 'labels'; it has \['tokens', 'label'",
+    ),
+    (TABLE, "label", TypeError, "columns must be a list of names, got 'label'"),
+    (TABLE, [1], ValueError, "the table has no column 1; it has"),
+    (TABLE, [], ValueError, "expected at least one column, got none"),
+    (pa.table({}), None, ValueError, "expected at least one column, got none"),
+    (
+        pa.Table.from_arrays([pa.array([1])] * 2, names=["x", "x"]),
+        None,
+        ValueError,
+        "the table has 2 columns called 'x'",
+    ),
+    (TABLE["label"], None, TypeError, "table must be a pyarrow.Table, .* got ChunkedArray"),
+    ({"label": [1]}, None, TypeError, "table must be a pyarrow.Table, .* got dict"),
+    (
+        pa.table({"x": [1, None]}),
+        None,
+        ValueError,
+        "column 'x': 1 of 2 rows are null; leave such rows out with table.drop_null",
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "columns", "error", "message"), REFUSED)
+def test_what_is_refused(table: Any, columns: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=rf"^ArrayDataset\.from_arrow: {message}"):
+        ArrayDataset.from_arrow(table, columns)
+
+
+def test_pyarrow_is_not_imported() -> None:
+    code = """
+import sys, pinfeed
+try:
+    pinfeed.ArrayDataset.from_arrow({})
+except TypeError as error:
+    print(error, "pyarrow" in sys.modules)
+"""
+    assert run_python(code).endswith("got dict False\n")
