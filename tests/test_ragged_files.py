@@ -231,7 +231,7 @@ def test_a_process_that_is_killed_leaves_no_half_directory(tmp_path: Path) -> No
     process = subprocess.Popen([sys.executable, "-c", FOREVER, str(tmp_path / "ragged")])
     deadline = time.monotonic() + 60
     try:
-        while not any(path.stat().st_size > 0 for path in tmp_path.glob(".*/values.npy")):
+        while not any(path.stat().st_size > 0 for path in tmp_path.glob(".*/result/values.npy")):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)

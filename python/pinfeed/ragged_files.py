@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.draft import Draft
+from pinfeed.npy_writer import NpyWriter
 from pinfeed.sources import ArraySource
 
-_VALUES = "values.npy"
-_OFFSETS = "offsets.npy"
+VALUES = "values.npy"
+OFFSETS = "offsets.npy"
 
-_CHUNK_BYTES = 16 * 1024 * 1024
+_CHUNK_OFFSETS = 1 << 20  # that are shifted in one go
 
 
 def save_ragged(
@@ -31,37 +31,37 @@ def save_ragged(
         overwrite: Whether to replace what an earlier call wrote.
         function: Who asks, for messages.
     """
-    given = path
     first, last = int(offsets[0]), int(offsets[-1])
     used = _as_ndarray(values, function)[first:last]
-    path = os.path.realpath(path)  # of a link, what it points to
-    if os.path.lexists(path):
-        _require_replaceable(path, overwrite, function)
-    parent, base = os.path.split(path)
-    draft = os.path.join(parent, f".{base}.{os.urandom(4).hex()}")
+    draft = Draft(
+        path,
+        is_file=False,
+        overwrite=overwrite,
+        is_own=holds_ragged,
+        writer="RaggedArray.save",
+        name=function,
+    )
     try:
-        os.mkdir(draft)
-    except OSError as error:  # which names the draft
-        raise OSError(error.errno, f"{function}: {error.strerror}", given) from error
-    try:
-        _write_npy(os.path.join(draft, _VALUES), used.dtype, used.shape, _chunks(used))
+        _write_npy(os.path.join(draft.folder, VALUES), used.dtype, used.shape[1:], [used])
         from_zero = (chunk.astype(np.int64) - first for chunk in _chunks(offsets))
-        _write_npy(os.path.join(draft, _OFFSETS), np.dtype(np.int64), offsets.shape, from_zero)
-        _sync_directory(draft)
-        _put_in_place(draft, path, overwrite)
-    except BaseException:
-        _remove(draft)
-        raise
-    _sync_directory(parent)
+        _write_npy(os.path.join(draft.folder, OFFSETS), np.dtype(np.int64), (), from_zero)
+        draft.commit()
+    finally:
+        draft.discard()
 
 
 def open_ragged(path: str, function: str) -> tuple[ArraySource, ArraySource]:
     """The values and the offsets of a directory, memory-mapped; the offsets yet to be validated."""
-    values = ArraySource.open(os.path.join(path, _VALUES), function)
-    offsets = ArraySource.open(os.path.join(path, _OFFSETS), function)
+    values = ArraySource.open(os.path.join(path, VALUES), function)
+    offsets = ArraySource.open(os.path.join(path, OFFSETS), function)
     if not values.array.flags.c_contiguous:
         raise ValueError(f"{function}: {values.path}: expected C order, got Fortran order")
     return values, offsets
+
+
+def holds_ragged(directory: str) -> bool:
+    """Whether nothing is in a directory but what a RaggedArray consists of."""
+    return {VALUES, OFFSETS}.issuperset(os.listdir(directory))
 
 
 def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:
@@ -77,59 +77,17 @@ def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:
         ) from error
 
 
-def _require_replaceable(path: str, overwrite: bool, function: str) -> None:
-    if not overwrite:
-        raise FileExistsError(f"{function}: {path} exists; overwrite=True replaces it")
-    if not os.path.isdir(path) or not {_VALUES, _OFFSETS}.issuperset(os.listdir(path)):
-        raise FileExistsError(
-            f"{function}: {path} is no directory that RaggedArray.save wrote; remove it by hand"
-        )
-
-
-def _chunks(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    row_bytes = max(1, math.prod(array.shape[1:]) * array.itemsize)
-    step = max(1, _CHUNK_BYTES // row_bytes)
-    return (array[start : start + step] for start in range(0, len(array), step))
+def _chunks(offsets: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    return (offsets[i : i + _CHUNK_OFFSETS] for i in range(0, len(offsets), _CHUNK_OFFSETS))
 
 
 def _write_npy(
-    path: str, dtype: np.dtype[Any], shape: tuple[int, ...], chunks: Iterator[npt.NDArray[Any]]
+    path: str, dtype: np.dtype[Any], item: tuple[int, ...], chunks: Iterable[npt.NDArray[Any]]
 ) -> None:
-    descr = np.lib.format.dtype_to_descr(dtype)
-    with open(path, "xb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, {"descr": descr, "fortran_order": False, "shape": shape}
-        )
-        file.writelines(np.ascontiguousarray(chunk).data for chunk in chunks)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _put_in_place(draft: str, path: str, overwrite: bool) -> None:
-    if not (overwrite and os.path.lexists(path)):
-        os.rename(draft, path)
-        return
-    old = f"{draft}.old"
-    os.rename(path, old)
+    writer = NpyWriter(path, dtype, item)
     try:
-        os.rename(draft, path)
-    except BaseException:
-        os.rename(old, path)
-        raise
-    _remove(old)
-
-
-def _remove(directory: str) -> None:
-    for name in (_VALUES, _OFFSETS):
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(directory, name))
-    with contextlib.suppress(OSError):
-        os.rmdir(directory)
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
+        for chunk in chunks:
+            writer.append(chunk)
+        writer.finish()
     finally:
-        os.close(descriptor)
+        writer.close()

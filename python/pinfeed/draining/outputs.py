@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ast
 import os
-import secrets
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from pinfeed.draft import Draft
 from pinfeed.draining.draft_file import DraftFile
 from pinfeed.draining.memory import Memory
 from pinfeed.draining.storage import Storage
-
-VALUES = "values.npy"
-OFFSETS = "offsets.npy"
+from pinfeed.ragged_files import holds_ragged
 
 
 class Output(ABC):
@@ -90,33 +87,32 @@ class InFiles(Output):
     """
 
     def __init__(self, path: str | os.PathLike[str], overwrite: bool) -> None:
-        self._path = os.path.realpath(os.fsdecode(path))  # of a link, what it points to
-        self._overwrite = overwrite
-        self._is_file = self._path.endswith(".npy")
+        self._is_file = os.path.realpath(os.fsdecode(path)).endswith(".npy")
         self.holds_ragged = not self._is_file
-        self._require_free()
-        self._parent, base = os.path.split(self._path)
-        if not os.path.isdir(self._parent):
-            raise FileNotFoundError(f"to_numpy: out: there is no directory {self._parent}")
-        self._draft = os.path.join(self._parent, f".{base}.{secrets.token_hex(4)}")
-        self._folder = os.path.join(self._draft, "result")
+        self._draft = Draft(
+            path,
+            is_file=self._is_file,
+            overwrite=overwrite,
+            is_own=holds_arrays,
+            writer="to_numpy",
+            name="to_numpy: out",
+        )
         self._files: list[DraftFile] = []
         self._names: set[str] = set()
-        os.mkdir(self._draft)
-        os.mkdir(self._folder)
 
     def storage(self, dtype: np.dtype[Any]) -> Storage:
         """See `Output.storage`."""
-        draft = os.path.join(self._draft, str(len(self._files)))
-        final = self._parent if self._is_file else self._path
-        file = DraftFile(dtype, draft, self._folder, final)
+        draft = self._draft
+        final = os.path.dirname(draft.path) if self._is_file else draft.path
+        scratch = os.path.join(draft.scratch, str(len(self._files)))
+        file = DraftFile(dtype, scratch, draft.folder, final)
         self._files.append(file)
         return file
 
     def name(self, steps: Sequence[str], where: str) -> str:
         """See `Output.name`: steps joined with dots."""
         if self._is_file:
-            name = os.path.basename(self._path).removesuffix(".npy")
+            name = os.path.basename(self._draft.path).removesuffix(".npy")
             hint = "a .npy file holds one array; give the path of a directory"
         else:
             name = ".".join(_readable(step) for step in steps)
@@ -133,43 +129,13 @@ class InFiles(Output):
 
     def commit(self) -> None:
         """See `Output.commit`."""
-        self._require_free()  # again, because hours may have passed
-        if self._is_file:
-            _sync_directory(self._folder)
-            os.replace(os.path.join(self._folder, os.path.basename(self._path)), self._path)
-        else:
-            for folder, _, _ in os.walk(self._folder):
-                _sync_directory(folder)
-            self._exchange()
-        _sync_directory(self._parent)
+        self._draft.commit()
 
     def discard(self) -> None:
         """See `Output.discard`."""
         for file in self._files:
             file.close()
-        shutil.rmtree(self._draft, ignore_errors=True)
-
-    def _require_free(self) -> None:
-        if not os.path.lexists(self._path):
-            return
-        if not self._overwrite:
-            raise FileExistsError(f"to_numpy: out: {self._path} exists; overwrite=True replaces it")
-        if self._is_file == os.path.isdir(self._path) or not _is_output(self._path):
-            raise FileExistsError(
-                f"to_numpy: out: {self._path} is nothing that to_numpy wrote; remove it by hand"
-            )
-
-    def _exchange(self) -> None:
-        old = os.path.join(self._draft, "old")
-        replaces = os.path.lexists(self._path)
-        if replaces:
-            os.rename(self._path, old)
-        try:
-            os.rename(self._folder, self._path)
-        except BaseException:
-            if replaces:
-                os.rename(old, self._path)
-            raise
+        self._draft.discard()
 
 
 def _readable(step: str) -> str:
@@ -180,22 +146,12 @@ def _readable(step: str) -> str:
     return text.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
 
 
-def _is_output(path: str) -> bool:
+def holds_arrays(directory: str) -> bool:
     """Whether all that is there may come from here: only such a directory is ever removed."""
-    if not os.path.isdir(path):
-        return True
-    with os.scandir(path) as entries:
+    with os.scandir(directory) as entries:
         return all(
-            {VALUES, OFFSETS}.issuperset(os.listdir(entry))
+            holds_ragged(entry.path)
             if entry.is_dir(follow_symlinks=False)
             else entry.name.endswith(".npy")
             for entry in entries
         )
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from pinfeed.draining.arrays import Array, numpy_dtype, plain, write
 from pinfeed.draining.column import Column, Wishes
-from pinfeed.draining.outputs import OFFSETS, VALUES
 from pinfeed.draining.storage import Storage
 from pinfeed.jagged import JaggedBatch
 from pinfeed.ragged_array import RaggedArray
+from pinfeed.ragged_files import OFFSETS, VALUES
 
 
 class RaggedLeaf(Column):
