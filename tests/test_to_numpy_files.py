@@ -177,7 +177,7 @@ def test_what_others_wrote_is_never_replaced(tmp_path: Path, make: str) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder.npy").mkdir()
     for path in (folder, tmp_path / "file", tmp_path / "folder.npy"):
-        with pytest.raises(FileExistsError, match="is no .* that to_numpy wrote"):
+        with pytest.raises(FileExistsError, match=r"is no .* that to_numpy wrote"):
             to_numpy([np.zeros(2)], path, overwrite=True)
     assert len(os.listdir(tmp_path)) == 3
 

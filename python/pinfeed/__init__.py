@@ -28,6 +28,7 @@ from pinfeed.padded import Padded
 from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads, use_isa
 from pinfeed.tensorflow_data import to_tensorflow
+from pinfeed.write_array import write_array
 
 __all__ = [
     "ArrayDataset",
@@ -59,4 +60,5 @@ __all__ = [
     "to_tensorflow",
     "unpad",
     "use_isa",
+    "write_array",
 ]

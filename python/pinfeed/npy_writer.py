@@ -34,6 +34,7 @@ class NpyWriter:
         self.dtype, self.item = dtype, item
         self.rows = 0
         self._waiting = bytearray(self._header())
+        self._path = path
         self._file = io.FileIO(path, "x")
 
     def append(self, rows: npt.NDArray[Any]) -> None:
@@ -87,5 +88,8 @@ class NpyWriter:
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
         left = memoryview(data)
-        while left:  # a disk that fills takes what it can first
-            left = left[self._file.write(left) :]
+        try:
+            while left:  # a disk that fills takes what it can first
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._path) from error

@@ -115,12 +115,8 @@ class InFiles(Output):
             name = os.path.basename(self._draft.path).removesuffix(".npy")
             hint = "a .npy file holds one array; give the path of a directory"
         else:
-            name = ".".join(_readable(step) for step in steps)
+            name = file_name(steps)
             hint = "rename a key"
-            if name.startswith("."):  # hidden, or a directory above
-                name = f"%2E{name[1:]}"
-            elif steps and not name:  # which is the name of a bare leaf
-                name = "%"
         for taken in (name, f"{name}.npy"):  # the first of a RaggedArray's directory
             if taken in self._names:
                 raise ValueError(f"{where}: another leaf is already written to {taken}; {hint}")
@@ -136,6 +132,14 @@ class InFiles(Output):
         for file in self._files:
             file.close()
         self._draft.discard()
+
+
+def file_name(steps: Sequence[str]) -> str:
+    """What the file of a leaf is called, without ending; nothing for a structure's root."""
+    name = ".".join(_readable(step) for step in steps)
+    if name.startswith("."):  # hidden, or a directory above
+        return f"%2E{name[1:]}"
+    return name if name or not steps else "%"
 
 
 def _readable(step: str) -> str:

@@ -1,4 +1,4 @@
-"""What is shown while a loader is drained."""
+"""What is shown while samples are copied."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ class Progress:
 
     Args:
         shown: Whether there is a bar.
+        function: What is written in front of it.
 
     Raises:
         ImportError: tqdm isn't installed.
     """
 
-    def __init__(self, shown: bool) -> None:
+    def __init__(self, shown: bool, function: str) -> None:
         self._bar: Any = None
         self._bytes = 0
         if shown:
             tqdm = import_extra("tqdm.auto", "progress").tqdm
-            self._bar = tqdm(desc="to_numpy", unit=" samples", unit_scale=True)
+            self._bar = tqdm(desc=function, unit=" samples", unit_scale=True)
 
     def __enter__(self) -> Self:
         return self

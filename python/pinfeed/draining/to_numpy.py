@@ -111,7 +111,7 @@ def to_numpy(
     plan = loader if isinstance(loader, list | tuple) else planned_length(loader)
     drain = Drain(Wishes(output, bfloat16, side), pad, out, max_samples, plan)
     try:
-        with Progress(progress) as bar:
+        with Progress(progress, "to_numpy") as bar:
             for batch in loader:
                 bar.advance(*drain.add(batch), drain.expected)
                 del batch  # so that its buffers can serve for the next one

@@ -1,0 +1,211 @@
+"""write_array: what comes out is what went in, whatever it was written from."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import pinfeed
+from arrays import NUMPY_DTYPES, random_array, views
+from pinfeed import JaggedBatch, RaggedArray, write_array
+from samples import assert_same, run_python
+
+
+@settings(max_examples=60)  # each waits for the disk
+@given(st.data(), st.sampled_from(NUMPY_DTYPES), st.lists(st.integers(0, 4), max_size=3))
+def test_dense(tmp_path: Path, data: st.DataObject, dtype: str, shape: list[int]) -> None:
+    counts = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=5))
+    batches = [data.draw(views((count, *shape), dtype)) for count in counts]
+    expected = np.concatenate(batches)
+    path = tmp_path / "x.npy"
+    ways: list[dict[str, Any]] = [{"batches": iter(batches)}]
+    if len(expected):
+        ways.append({"samples": itertools.chain.from_iterable(batches)})
+        ways.append(
+            {"samples": (torch.from_numpy(x.copy()) for x in expected) if shape else expected}
+        )
+    for way in ways:
+        written = write_array(path, **way, overwrite=True)
+        assert isinstance(written, np.memmap)
+        assert not written.flags.writeable
+        for array in (written, np.load(path)):
+            assert array.dtype == dtype
+            assert array.shape == expected.shape
+            assert array.tobytes() == expected.tobytes()
+    assert os.listdir(tmp_path) == ["x.npy"]
+
+
+@settings(max_examples=60)
+@given(
+    st.data(),
+    st.sampled_from(NUMPY_DTYPES),
+    st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    st.lists(st.integers(0, 3), max_size=2),
+)
+def test_ragged(
+    tmp_path: Path, data: st.DataObject, dtype: str, lengths: list[int], item: list[int]
+) -> None:
+    samples = [random_array((length, *item), dtype, seed) for seed, length in enumerate(lengths)]
+    whole = RaggedArray.from_sequences(samples)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(samples)), max_size=3)))
+    parts = [whole[a:b] for a, b in itertools.pairwise([0, *cuts, len(samples)])]
+    jagged = (JaggedBatch(part.values, part.offsets) for part in parts)
+    for way in ({"samples": iter(samples)}, {"batches": parts}, {"batches": jagged}):
+        written = write_array(tmp_path / "x", **way, overwrite=True)
+        for ragged in (written, RaggedArray.open(tmp_path / "x")):
+            assert_same(list(ragged), samples)
+        assert sorted(os.listdir(tmp_path / "x")) == ["offsets.npy", "values.npy"]
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_more_samples_than_wait_in_memory(tmp_path: Path) -> None:
+    lengths = np.random.default_rng(0).integers(0, 4, 200_000)
+    whole = RaggedArray(np.arange(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)]))
+    written = write_array(tmp_path / "x", samples=iter(whole))
+    assert np.array_equal(written.values, whole.values)
+    assert np.array_equal(written.offsets, whole.offsets)
+    numbers = write_array(tmp_path / "x.npy", samples=range(300_000))
+    assert np.array_equal(numbers, np.arange(300_000))
+
+
+def test_dicts(tmp_path: Path) -> None:
+    samples = [
+        {"image": np.full((2, 3), i, np.uint8), "tokens": list(range(i)), "label": i, "a/b": 0.5}
+        for i in range(5)
+    ]
+    path = tmp_path / "x"
+    written = write_array(path, samples=samples, ragged=["tokens"])
+    assert sorted(os.listdir(path)) == ["a%2Fb.npy", "image.npy", "label.npy", "tokens"]
+    assert written["a/b"].dtype == np.float32
+    dataset = pinfeed.ArrayDataset(written)
+    assert len(dataset) == 5
+    assert dataset[3]["tokens"].tolist() == [0, 1, 2]
+    assert dataset[3]["label"] == 3
+    batches = [
+        {
+            "image": np.stack([s["image"] for s in part]),
+            "tokens": [s["tokens"] for s in part],
+            "label": torch.tensor([s["label"] for s in part]),
+            "a/b": [s["a/b"] for s in part],
+        }
+        for part in (samples[:2], samples[2:])
+    ]
+    again = write_array(path, batches, ragged={"tokens"}, overwrite=True)
+    for key, array in written.items():
+        assert_same([np.asarray(x) for x in again[key]], [np.asarray(x) for x in array])
+
+
+def test_a_batch_encoding_of_a_tokenizer(tmp_path: Path) -> None:
+    from transformers import BatchEncoding
+
+    batches = [BatchEncoding({"input_ids": [[5, 6], [7]]}), BatchEncoding({"input_ids": [[8]]})]
+    written = write_array(tmp_path / "x", batches, ragged=["input_ids"], dtype=np.uint16)
+    assert [row.tolist() for row in written["input_ids"]] == [[5, 6], [7], [8]]
+    assert written["input_ids"].dtype == np.uint16
+
+
+def test_images(tmp_path: Path) -> None:
+    pixels = random_array((3, 4, 5, 3), "u1")
+    written = write_array(tmp_path / "x.npy", samples=map(PIL.Image.fromarray, pixels))
+    assert np.array_equal(written, pixels)
+
+
+class Squares(Dataset[Any]):
+    """A map-style dataset that goes on without end if asked beyond its length."""
+
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, i: int) -> Any:
+        return {"x": i, "y": torch.tensor([i * i])}
+
+
+def test_datasets_and_loaders(tmp_path: Path) -> None:
+    written = write_array(tmp_path / "a", samples=Squares())
+    assert written["x"].tolist() == list(range(7))
+    again = write_array(tmp_path / "b", DataLoader(Squares(), 3))
+    assert again["y"].tolist() == written["y"].tolist() == [[i * i] for i in range(7)]
+    rows = write_array(tmp_path / "c", samples=pinfeed.ArrayDataset({"x": np.arange(3)}))
+    assert rows["x"].tolist() == [0, 1, 2]
+
+
+def test_dtypes(tmp_path: Path) -> None:
+    def write(samples: Any, dtype: Any = None, name: str = "x") -> Any:
+        return write_array(tmp_path / name, samples=samples, dtype=dtype, overwrite=True).dtype
+
+    assert write([1, 2], name="x.npy") == np.int64
+    assert write([0.5, 2.0], name="x.npy") == np.float32
+    assert write([True], name="x.npy") == np.bool_
+    assert write([np.float64(1)], name="x.npy") == np.float64
+    assert write([[], [1.5]]) == np.float32
+    assert write([[1], []], torch.int16) == np.int16
+    assert write([[], []], np.uint8) == np.uint8
+    written = write_array(
+        tmp_path / "y", samples=[{"a": 1, "b": 2}], dtype={"a": np.uint8}, overwrite=True
+    )
+    assert (written["a"].dtype, written["b"].dtype) == (np.uint8, np.int64)
+
+
+def test_what_a_mapped_file_is_made_of_can_be_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    first = write_array(path, [np.arange(10)])
+    second = write_array(path, (part * 2 for part in np.split(first, 2)), overwrite=True)
+    assert first.tolist() == list(range(10))
+    assert second.tolist() == np.load(path).tolist() == list(range(0, 20, 2))
+
+
+def test_a_writer_before_the_end(tmp_path: Path) -> None:
+    def batches() -> Iterator[Any]:
+        for i in range(3):
+            assert not path.exists()
+            yield np.full(2, i)
+
+    path = tmp_path / "x.npy"
+    assert write_array(path, batches()).tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_array(tmp_path / "x.npy", samples=[np.zeros(1000)] * 50, progress=True)
+    assert "write_array: 100%" in capsys.readouterr().err
+    loader = DataLoader(
+        TensorDataset(torch.arange(10)), 4, collate_fn=lambda rows: [x for (x,) in rows]
+    )
+    with pytest.raises(TypeError, match="batch 0: a list of arrays could hold samples"):
+        write_array(tmp_path / "y.npy", loader, progress=True)
+    assert "write_array: 0.00 samples" in capsys.readouterr().err
+
+
+PEAK = """
+import os, sys
+import numpy as np
+import pinfeed
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+pinfeed.write_array(f"{sys.argv[1]}/small.npy", [np.zeros(9)])  # what is loaded at first use
+before = peak()
+batches = (np.full((1 << 20,), i, np.uint8) for i in range(200))
+print(pinfeed.write_array(f"{sys.argv[1]}/large.npy", batches).shape)
+lists = ([i] * 1000 for i in range(20_000))
+print(len(pinfeed.write_array(f"{sys.argv[1]}/lists", samples=lists)))
+print(peak() - before)
+"""
+
+
+def test_memory(tmp_path: Path) -> None:
+    shape, count, grown = run_python(PEAK, str(tmp_path)).splitlines()
+    assert (shape, count) == ("(209715200,)", "20000")
+    assert int(grown) < 24e6  # of 210 MB and 160 MB

@@ -1,0 +1,430 @@
+"""write_array: complete or absent, and errors that say which sample."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pinfeed import JaggedBatch, Padded, RaggedArray, write_array
+from samples import run_python
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+ONE, LIST = np.zeros((1, 2)), [1, 2]
+BFLOAT16 = torch.ones(1).bfloat16()
+
+# What is handed over, under which name, the error, and how its message goes on.
+REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("x.npy", {}, TypeError, "expected either batches or samples="),
+    (
+        "x.npy",
+        {"batches": [ONE], "samples": [ONE]},
+        TypeError,
+        "expected either batches or samples=",
+    ),
+    (
+        "x.npy",
+        {"batches": np.zeros((2, 3))},
+        TypeError,
+        "batches must be an iterable of batches, got nd",
+    ),
+    ("x", {"samples": "text"}, TypeError, "samples must be an iterable of samples, got str"),
+    ("x", {"samples": {"x": 1}}, TypeError, "samples must be an iterable of samples, got dict"),
+    ("x", {"samples": 3}, TypeError, "samples must be an iterable of samples, got int"),
+    ("x.npy", {"batches": []}, ValueError, "batches yielded nothing"),
+    ("x", {"samples": iter([])}, ValueError, "samples yielded nothing"),
+    ("x.npy", {"batches": [[]]}, ValueError, "expected at least one sample, got none"),
+    ("x", {"samples": [[], []]}, ValueError, "expected a sample that has a dtype, got empty lists"),
+    ("x", {"samples": [LIST], "ragged": "x"}, TypeError, "ragged must be a list of keys, got 'x'"),
+    (
+        "x",
+        {"samples": [LIST], "ragged": ["x"]},
+        ValueError,
+        "ragged names 'x', but items are no dicts",
+    ),
+    (
+        "x",
+        {"samples": [{"x": 1}], "ragged": ["y"]},
+        ValueError,
+        r"ragged names 'y', but .* \['x'\]",
+    ),
+    (
+        "x",
+        {"samples": [{"x": 1}], "dtype": {"y": "u1"}},
+        ValueError,
+        "dtype names 'y', but the first",
+    ),
+    ("x", {"samples": [LIST], "dtype": "S3"}, TypeError, "dtype must be NumPy's"),
+    (
+        "x.npy",
+        {"samples": [{"x": 1}]},
+        ValueError,
+        r"a .npy file holds one array, but items .* \['x'\]",
+    ),
+    ("x", {"samples": [{}]}, ValueError, "expected a dict with at least one key"),
+    ("x", {"samples": [{3: 1, "3": 1}]}, ValueError, "already written to 3.npy; rename '3'"),
+    # Which sample, what was expected, what came.
+    (
+        "x.npy",
+        {"samples": [np.zeros((2, 3)), np.zeros((2, 4))]},
+        ValueError,
+        r"sample 1: expected a sample of shape \(2, 3\) like the first, got \(2, 4\); bring them to",
+    ),
+    (
+        "x.npy",
+        {"samples": [LIST, [1, 2, 3]]},
+        ValueError,
+        r"sample 1: .* \(2,\) like the first, got \(3,\); samples of different lengths take a dire",
+    ),
+    (
+        "x.npy",
+        {"batches": [ONE, np.zeros((5, 3))]},
+        ValueError,
+        r"batch 1: .* \(2,\) .* got \(3,\)",
+    ),
+    (
+        "x.npy",
+        {"samples": [1, 2.5]},
+        TypeError,
+        "sample 1: expected int64 like those before, got float32",
+    ),
+    (
+        "x.npy",
+        {"samples": [1, 300], "dtype": "u1"},
+        ValueError,
+        "sample 1: 300 does not fit in uint8",
+    ),
+    (
+        "x.npy",
+        {"samples": [1, 0.5], "dtype": "u1"},
+        TypeError,
+        "sample 1: can't cast float64 to uint8",
+    ),
+    (
+        "x.npy",
+        {"samples": [1, "a"]},
+        TypeError,
+        "sample 1: expected int64 like those before, got <U1",
+    ),
+    ("x.npy", {"samples": ["a"]}, TypeError, "sample 0: expected a numeric or bool dtype, got <U1"),
+    (
+        "x.npy",
+        {"samples": [None]},
+        TypeError,
+        "sample 0: expected a numeric or bool dtype, got object",
+    ),
+    (
+        "x.npy",
+        {"samples": [np.arange(3).astype(">i4")]},
+        TypeError,
+        "sample 0: expected the machine's",
+    ),
+    ("x.npy", {"samples": [[[1], [2, 3]]]}, ValueError, "sample 0: .*inhomogeneous"),
+    (
+        "x.npy",
+        {"samples": [(ONE, 3)]},
+        TypeError,
+        "sample 0: expected an array or .* or a dict of arrays",
+    ),
+    (
+        "x.npy",
+        {"samples": [BFLOAT16]},
+        TypeError,
+        r"sample 0: NumPy has no bfloat16; convert with \.float",
+    ),
+    (
+        "x.npy",
+        {"samples": [torch.zeros(1, requires_grad=True)]},
+        TypeError,
+        r"sample 0: .*\.detach\(\) first",
+    ),
+    (
+        "x",
+        {"samples": [np.zeros((2, 3)), np.zeros((2, 4))]},
+        ValueError,
+        r"sample 1: .*\(\*, 3\).*\(2, 4\)",
+    ),
+    (
+        "x",
+        {"samples": [LIST, 5]},
+        TypeError,
+        "sample 1: expected an array or a list of numbers, got int",
+    ),
+    (
+        "x",
+        {"samples": [np.float32(5)]},
+        TypeError,
+        "sample 0: expected an array or a list of numbers",
+    ),
+    (
+        "x",
+        {"samples": [np.array(5)]},
+        ValueError,
+        "sample 0: expected at least one axis, got a 0-d",
+    ),
+    (
+        "x",
+        {"batches": [np.zeros(5)]},
+        ValueError,
+        "batch 0: expected samples of at least one axis, got",
+    ),
+    (
+        "x.npy",
+        {"batches": [np.array(5)]},
+        ValueError,
+        "batch 0: expected an axis that counts samples",
+    ),
+    (
+        "x.npy",
+        {"batches": [5]},
+        TypeError,
+        "batch 0: expected an ndarray, a tensor or a list .*got int",
+    ),
+    ("x.npy", {"batches": [[1], [[1]]]}, ValueError, r"batch 1, sample 0: .* \(\) .* got \(1,\)"),
+    (
+        "x.npy",
+        {"batches": [[ONE, ONE]]},
+        TypeError,
+        "batch 0: a list of arrays .*chain.from_iterable",
+    ),
+    (
+        "x",
+        {"batches": [[ONE, torch.ones(2)]]},
+        TypeError,
+        "batch 0: a list of arrays could hold samples",
+    ),
+    ("x.npy", {"batches": [(ONE, ONE)]}, TypeError, "batch 0: expected an ndarray, .* got tuple"),
+    (
+        "x",
+        {"batches": [Padded(np.zeros((2, 3)), np.array([1, 3]))]},
+        TypeError,
+        "batch 0: .*got Padded.*; undo the padding with pinfeed.unpad",
+    ),
+    (
+        "x.npy",
+        {"batches": [RaggedArray.from_sequences([LIST])]},
+        TypeError,
+        "batch 0: .*got RaggedArray; samples of different lengths take a directory",
+    ),
+    (
+        "x",
+        {"batches": [JaggedBatch(np.zeros(3), np.array([0, 5]))]},
+        ValueError,
+        "RaggedArray: offsets.1. is 5; expected none past the 3 values",
+    ),
+    (
+        "x",
+        {"batches": [{"x": np.zeros(3), "y": np.zeros(2)}]},
+        ValueError,
+        r"leaf \['y'\] of batch 0: expected 3 samples, as \['x'\] has, got 2",
+    ),
+    (
+        "x",
+        {"samples": [{"x": 1, "y": 2}, {"x": 1}]},
+        ValueError,
+        r"sample 1: expected the keys \['x', 'y'\] like the first, got \['x'\]",
+    ),
+    (
+        "x",
+        {"samples": [{"x": 1}, 2]},
+        ValueError,
+        r"sample 1: expected a dict of \['x'\] .*, got int",
+    ),
+    (
+        "x",
+        {"samples": [LIST, {"x": 1}]},
+        ValueError,
+        "sample 1: expected no dict like the first, got di",
+    ),
+    (
+        "x",
+        {"samples": [{"x": LIST}, {"x": [1]}]},
+        ValueError,
+        r"leaf \['x'\] of sample 1: .*got \(1,\); samples of different lengths .* a key in ragged=",
+    ),
+    ("no/x.npy", {"samples": [1]}, FileNotFoundError, "No such file or directory: '.*no/x.npy'"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "error", "message"), REFUSED)
+def test_what_is_refused(
+    tmp_path: Path, name: str, given: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        write_array(tmp_path / name, **given)
+    assert "write_array: " in str(caught.value) or "RaggedArray: " in str(caught.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_ways_out(tmp_path: Path) -> None:
+    batches = [[np.zeros(2), np.ones(2)], [np.ones(2)]]
+    written = write_array(tmp_path / "x.npy", samples=itertools.chain.from_iterable(batches))
+    assert written.shape == (3, 2)
+    bits = write_array(tmp_path / "y.npy", samples=[BFLOAT16.view(torch.uint16)])
+    assert bits.dtype == np.uint16
+
+
+def write_ones(path: Path, **options: Any) -> None:
+    write_array(path, samples=[np.ones(3)], **options)
+
+
+def test_overwriting(tmp_path: Path) -> None:
+    def untouched() -> Iterator[Any]:
+        pytest.fail("asked for a sample")
+        yield
+
+    for name in ("x.npy", "x"):
+        write_ones(tmp_path / name)
+    before = contents(tmp_path)
+    for name in ("x.npy", "x"):
+        with pytest.raises(FileExistsError, match="exists; overwrite=True replaces it"):
+            write_array(tmp_path / name, samples=untouched())
+    assert contents(tmp_path) == before
+    for name in ("x.npy", "x"):
+        write_array(tmp_path / name, samples=[np.zeros(2)], overwrite=True)
+    assert np.load(tmp_path / "x.npy").tolist() == [[0, 0]]
+    assert np.load(tmp_path / "x" / "values.npy").tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("make", ["notes.txt", "deep/x.npy"])
+def test_what_others_wrote_is_never_replaced(tmp_path: Path, make: str) -> None:
+    path = tmp_path / "x" / make
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match="is no directory that write_array wrote"):
+        write_ones(tmp_path / "x", overwrite=True)
+    assert contents(tmp_path) == {f"x/{make}": b"mine"}
+
+
+FAILURES: dict[str, Callable[[], Any]] = {
+    "interrupt": KeyboardInterrupt,
+    "error": lambda: KeyError("the user's own"),
+    "exit": lambda: SystemExit(3),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("name", ["x.npy", "x"])
+def test_a_failure_leaves_the_previous_file(tmp_path: Path, name: str, failure: str) -> None:
+    def samples() -> Iterator[Any]:
+        for _ in range(5000):
+            yield np.zeros(100)
+        raise error
+
+    error = FAILURES[failure]()
+    for before in ({}, None):
+        if before is None:
+            write_ones(tmp_path / name)
+            before = contents(tmp_path)
+        with pytest.raises(type(error)) as caught:
+            write_array(tmp_path / name, samples=samples(), overwrite=True)
+        assert caught.value is error
+        assert contents(tmp_path) == before
+        assert os.listdir(tmp_path) == ([name] if before else [])
+
+
+# A limit on the size of files fails where a full disk does, and needs no disk.
+FULL = """
+import os, resource, sys
+import numpy as np
+import pinfeed
+
+folder, limit = sys.argv[1], int(sys.argv[2])
+for name in ("x.npy", "x"):
+    pinfeed.write_array(f"{folder}/{name}", samples=[np.arange(3)])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+for name in ("x.npy", "x"):
+    for way in ({"batches": (np.ones((100, 1000)) for _ in range(20))},
+                {"samples": (np.ones(100) for _ in range(20_000))}):
+        try:
+            pinfeed.write_array(f"{folder}/{name}", **way, overwrite=True)
+        except OSError as error:
+            print(error.errno, error.filename.startswith(f"{folder}/.{name}."))
+assert sorted(os.listdir(folder)) == ["x", "x.npy"], os.listdir(folder)
+assert np.load(f"{folder}/x.npy").tolist() == [[0, 1, 2]]
+assert pinfeed.RaggedArray.open(f"{folder}/x")[0].tolist() == [0, 1, 2]
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 100, 1 << 20, 16_000_000])
+def test_a_disk_that_fills(tmp_path: Path, limit: int) -> None:
+    lines = run_python(FULL, str(tmp_path), str(limit)).splitlines()
+    assert lines == [f"{errno.EFBIG} True"] * 4
+
+
+def test_a_small_disk_that_fills(tmp_path: Path) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "pinfeed-test", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk takes root; a limit on file sizes was tested instead")
+    try:
+        write_ones(tmp_path / "x.npy")
+        before = contents(tmp_path)
+        with pytest.raises(OSError, match="No space left") as caught:
+            write_array(tmp_path / "x.npy", (np.ones(50_000) for _ in range(9)), overwrite=True)
+        assert caught.value.errno == errno.ENOSPC
+        assert contents(tmp_path) == before
+        assert os.listdir(tmp_path) == ["x.npy"]
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+ENDLESS = """
+import itertools, sys
+import numpy as np
+import pinfeed
+forever = (np.full(1000, i) for i in itertools.count())
+pinfeed.write_array(sys.argv[1], samples=forever, overwrite=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x"])
+def test_a_process_that_is_killed(tmp_path: Path, name: str) -> None:
+    write_ones(tmp_path / name)
+    before = contents(tmp_path)
+    process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path / name)])
+    deadline = time.monotonic() + 60
+    try:
+        while not any(path.stat().st_size > 1 << 20 for path in tmp_path.glob(".*/result/*.npy")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.wait()
+    left = contents(tmp_path)
+    assert {path: data for path, data in left.items() if not path.startswith(".")} == before
+    hidden = [path for path in os.listdir(tmp_path) if path.startswith(".")]
+    assert len(hidden) == 1  # and nothing in the way of the next run
+    write_array(tmp_path / name, samples=[np.zeros(2)], overwrite=True)
+
+
+def test_descriptors_are_closed(tmp_path: Path) -> None:
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    gc.collect()
+    before = open_files()
+    for name in ("x.npy", "x"):
+        write_ones(tmp_path / name)
+        with pytest.raises(TypeError, match="sample 1"):
+            write_array(tmp_path / name, samples=[[1], ["a"]], overwrite=True)
+    assert open_files() == before
