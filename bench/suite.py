@@ -11,6 +11,7 @@ from typing import Any
 from bench import (
     arrays,
     cold_rows,
+    arrow_epoch,
     dataset_memory,
     draining,
     fresh,
@@ -44,6 +45,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **jagged.workloads(),
     **mixed_sizes.workloads(),
     **ragged_epoch.workloads(),
+    **arrow_epoch.workloads(),
     **draining.workloads(),
     **tensorflow_feed.workloads(),
     **cold_rows.workloads(),

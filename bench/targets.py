@@ -179,6 +179,15 @@ TARGETS = [
     Target("pad (L, 80) float32 to filling it", "≤", 1.35, to_limit("pad-frames")),
     Target("epoch of sequences: list of tensors", "≥", 10, faster_than("epoch-ragged", "tensors")),
     Target(
+        "epoch of a table: datasets' torch format", "≥", 20, faster_than("epoch-arrow", "torch")
+    ),
+    Target(
+        "epoch of a table of images: datasets' torch format",
+        "≥",
+        20,
+        faster_than("epoch-arrow-images", "torch"),
+    ),
+    Target(
         "images of different sizes: torchvision, canvas of zeros",
         "≥",
         10,
