@@ -23,6 +23,9 @@ class FileArray:
         mapping_budget: int,
     ) -> FileArray: ...
 
+class PartArrays:
+    def __init__(self, arrays: tuple[Any, ...]) -> None: ...
+
 def normalize_images(
     images: Any,
     indices: npt.NDArray[np.int64] | None,

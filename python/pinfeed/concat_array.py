@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pinfeed import _core
 from pinfeed.part_files import PartFiles
 from pinfeed.ragged_array import RaggedArray
 from pinfeed.sources import ArraySource, Source
@@ -47,7 +48,7 @@ class ConcatArray(Source):
         ConcatArray(5 samples of int64 () in 2 parts)
     """
 
-    __slots__ = ("_ends", "_files", "_parts")
+    __slots__ = ("_arrays", "_ends", "_files", "_parts")
 
     def __init__(self, parts: Iterable[Any]) -> None:
         if isinstance(parts, str | os.PathLike | np.ndarray | torch.Tensor | Source):
@@ -58,6 +59,7 @@ class ConcatArray(Source):
         if not parts:
             raise ValueError("ConcatArray: expected at least one part, got none")
         self._files: PartFiles | None = None
+        self._arrays: Any = None  # `arrays`, once it was asked for
         self._parts: list[Any] = []  # of ArraySource, or of RaggedArray
         if isinstance(parts[0], str | os.PathLike):
             self._files = PartFiles(_checked_paths(parts), "ConcatArray")
@@ -89,6 +91,18 @@ class ConcatArray(Source):
     def rows(self) -> Any:
         """What the native side gathers from, or None: then it wants `views`."""
         return None if self._files is None else self._files.rows
+
+    @property
+    def arrays(self) -> Any:
+        """What the native side gathers rows of arrays in memory from, or None if it can't.
+
+        It can where the rows of all parts have the same strides.
+        """
+        if self._arrays is None and self._files is None and not self.is_ragged:
+            arrays = [part.array for part in self._parts if len(part) > 0]
+            if len({_row_strides(array) for array in arrays}) == 1:
+                self._arrays = _core.PartArrays(tuple(arrays))
+        return self._arrays
 
     def views(self, indices: npt.NDArray[np.int64]) -> list[Any]:
         """The samples of arrays in memory, as arrays even if they are single numbers.
@@ -141,12 +155,24 @@ class ConcatArray(Source):
             return f"{self._files.dtype} {self._files.shape}"
         return str(self._parts[0].describe())
 
+    def __getstate__(self) -> Any:
+        return self._files, self._parts, self._ends
+
+    def __setstate__(self, state: Any) -> None:
+        self._files, self._parts, self._ends = state
+        self._arrays = None
+
     def __repr__(self) -> str:
         count = len(self._parts) if self._files is None else len(self._files.paths)
         return (
             f"ConcatArray({len(self)} samples of {self.describe()} in {count} "
             f"part{'s' * (count != 1)})"
         )
+
+
+def _row_strides(array: Any) -> tuple[int, ...]:
+    strides = array.stride() if isinstance(array, torch.Tensor) else array.strides
+    return tuple(strides[1:])
 
 
 def _checked_paths(parts: list[Any]) -> list[str]:

@@ -22,6 +22,9 @@ Samples::Samples(py::object source, py::object indices, const std::string& name,
 }
 
 void Samples::view_rows(const py::object& indices, const std::string& name) {
+  if (const PartArrays* const parts = PartArrays::in(owner_)) {
+    return view_parts(*parts, indices, name);
+  }
   const FileArray* const file = FileArray::in(owner_);
   if (file != nullptr) {
     file_owner_ = owner_;
@@ -69,6 +72,34 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
   }
 }
 
+void Samples::view_parts(const PartArrays& parts, const py::object& indices,
+                         const std::string& name) {
+  if (indices.is_none()) throw py::type_error(name + ": PartArrays need indices");
+  first_ = parts.views[0];
+  first_.shape = first_.shape.subspan(1);
+  first_.strides_ += 1;
+  all_contiguous_ = first_.contiguous();
+  const auto rows = indices.cast<py::array_t<std::int64_t, py::array::c_style>>();
+  MappedFiles files;
+  std::vector<bool> is_used(parts.views.size());
+  data_.reserve(static_cast<std::size_t>(rows.size()));
+  for (const std::int64_t row : std::span(rows.data(), static_cast<std::size_t>(rows.size()))) {
+    // As in view_rows.
+    if (row < 0 || row >= parts.ends.back()) {
+      throw py::index_error(name + ": index " + std::to_string(row) + " is out of range for " +
+                            std::to_string(parts.ends.back()) + " samples");
+    }
+    const auto after = std::upper_bound(parts.ends.begin(), parts.ends.end(), row);
+    const auto part = static_cast<std::size_t>(after - parts.ends.begin());
+    const ArrayView& view = parts.views[part];
+    if (!is_used[part]) {
+      is_used[part] = true;
+      files.check(PyTuple_GET_ITEM(parts.arrays.ptr(), part));
+    }
+    data_.push_back(view.data + (row - (part == 0 ? 0 : parts.ends[part - 1])) * view.stride(0));
+  }
+}
+
 void Samples::follow_plan() {
   for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = reads_->data(i);
 }
@@ -108,6 +139,7 @@ void Samples::view_list(const std::string& name, Common common) {
 
 std::vector<ArrayView> Samples::sources() const {
   if (!in_memory_) return {};
+  if (const PartArrays* const parts = PartArrays::in(owner_)) return parts->views;
   return views_.empty() ? std::vector<ArrayView>{array_} : views_;
 }
 

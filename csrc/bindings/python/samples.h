@@ -9,6 +9,7 @@
 
 #include "bindings/python/array_view.h"
 #include "bindings/python/file_array.h"
+#include "bindings/python/part_arrays.h"
 
 namespace pinfeed::bindings {
 
@@ -18,7 +19,8 @@ enum class Common : std::uint8_t { shape, rank };
 // Views of the samples, all of one dtype and shape, or rank. Keeps alive what they look at.
 class Samples {
  public:
-  // `source`: an array whose first axis counts samples, maybe a FileArray, or a sequence of arrays.
+  // `source`: an array whose first axis counts samples, maybe a FileArray or PartArrays, or a
+  // sequence of arrays.
   // `indices`: None, or what as_indices returned for the array. Throws TypeError and ValueError; a
   // message about one sample says which.
   Samples(pybind11::object source, pybind11::object indices, const std::string& name,
@@ -51,11 +53,13 @@ class Samples {
   // samples.
   bool all_rows() const { return all_rows_; }
   std::span<const std::int64_t> given_shape() const { return all_rows() ? array_.shape : shape(); }
-  // Each separate array; for rows of one array, that array; none if all are in files.
+  // Each separate array; for rows of one array, that array, or its parts; none if all are in files.
   std::vector<ArrayView> sources() const;
 
  private:
   void view_rows(const pybind11::object& indices, const std::string& name);
+  void view_parts(const PartArrays& parts, const pybind11::object& indices,
+                  const std::string& name);
   void view_list(const std::string& name, Common common);
 
   pybind11::object owner_;

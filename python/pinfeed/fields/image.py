@@ -134,6 +134,8 @@ class Image(Field):
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, C, H, W) or (B, H, W, C)."""
+        if isinstance(source, ConcatArray) and source.arrays is not None:
+            return self._batch(source.arrays, indices, name)
         if isinstance(source, ConcatArray) and source.rows is None:
             return self.collate(source.views(indices), name)
         if not isinstance(source, ArraySource | ConcatArray):

@@ -80,6 +80,8 @@ class Stack(Field):
         assert isinstance(source, ArraySource | ConcatArray)
         self._check_cast(source, name)
         if isinstance(source, ConcatArray) and source.rows is None:
+            if source.arrays is not None:
+                return self._stack(source.arrays, indices, name)
             return self._stack(source.views(indices), None, name)
         return self._stack(source.rows, indices, name)
 

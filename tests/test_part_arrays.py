@@ -1,0 +1,112 @@
+"""Arrays in memory that are gathered from as if they were one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, views
+from pinfeed import ConcatArray, _core
+
+pytestmark = pytest.mark.kernels
+
+
+@given(
+    st.data(),
+    st.sampled_from(NUMPY_DTYPES),
+    st.lists(st.integers(0, 6), min_size=1, max_size=6).filter(any),
+    st.lists(st.integers(0, 4), max_size=3).map(tuple),
+    st.sampled_from(["array", "read-only", "tensor"]),
+)
+def test_rows(data: st.DataObject, dtype: str, counts: list[int], shape: Any, kind: str) -> None:
+    if kind == "tensor" and dtype in ("u2", "u4", "u8"):
+        dtype = "i" + dtype[1:]
+    parts = [random_array((count, *shape), dtype, seed) for seed, count in enumerate(counts)]
+    concat = ConcatArray([as_kind(kind, part) for part in parts])
+    whole = np.concatenate(parts)
+    rows = data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=9))
+    dataset = pinfeed.ArrayDataset(concat)
+    for own in (dataset, pickle.loads(pickle.dumps(dataset))):
+        assert_same_bits(pinfeed.Collate()(own.__getitems__(rows)), whole[rows])
+    assert concat.arrays is not None
+
+
+@given(st.data(), st.integers(1, 3))
+def test_rows_of_views(data: st.DataObject, count: int) -> None:
+    parts = [data.draw(views((2, 3, 4), "u1", mirrored=False)) for _ in range(count)]
+    concat = ConcatArray(parts)
+    batch = pinfeed.Collate()(pinfeed.ArrayDataset(concat).__getitems__(range(2 * count)))
+    assert_same_bits(batch, np.concatenate(parts))
+
+
+def test_images_and_casts() -> None:
+    parts = [random_array((n, 5, 6, 3), "u1", n) for n in (2, 4, 1)]
+    whole = np.concatenate(parts)
+    rows = [6, 0, 3, 2, 5]
+    samples = pinfeed.ArrayDataset(ConcatArray(parts)).__getitems__(rows)
+    field = pinfeed.Image(0.5, 0.25, dtype=torch.bfloat16)
+    assert_same_bits(pinfeed.Collate(field)(samples), pinfeed.Collate(field)(list(whole[rows])))
+    cast = pinfeed.Collate(pinfeed.Stack(torch.int32))(samples)
+    assert_same_bits(cast, whole[rows].astype(np.int32))
+    mirrored = ConcatArray([part[:, :, ::-1] for part in parts])
+    batch = pinfeed.Collate(field)(pinfeed.ArrayDataset(mirrored).__getitems__(rows))
+    assert_same_bits(batch, pinfeed.Collate(field)(list(whole[rows, :, ::-1])))
+
+
+def test_a_part_that_is_cut_while_in_use(tmp_path: Path) -> None:
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.zeros((10, 10_000), np.uint8))
+    parts = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "ab"]
+    dataset = pinfeed.ArrayDataset(ConcatArray(parts))
+    os.truncate(tmp_path / "b.npy", 50_000)
+    assert pinfeed.Collate()(dataset.__getitems__([0, 9])).shape == (2, 10_000)
+    with pytest.raises(OSError, match=r"b\.npy: the file was cut short"):
+        pinfeed.Collate()(dataset.__getitems__([0, 19]))
+
+
+REFUSED: list[tuple[tuple[Any, ...], type[Exception], str]] = [
+    ((), ValueError, "expected at least one part, got none"),
+    ((np.array(1),), ValueError, "part 0: got a 0-d array"),
+    ((np.zeros(1), 2), TypeError, "part"),
+    (
+        (np.zeros(1), np.zeros(1, "f4")),
+        TypeError,
+        "part 1: expected float64 like part 0, got float32",
+    ),
+    ((np.zeros((1, 2)), np.zeros((1, 3))), ValueError, r"part 1: .* of part 0, got \(1, 3\)"),
+    (
+        (np.zeros((1, 2)), np.zeros((1, 4))[:, ::2]),
+        ValueError,
+        "part 1: expected rows of the shape and",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parts", "error", "message"), REFUSED)
+def test_parts_that_are_not_alike(
+    parts: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        _core.PartArrays(parts)
+
+
+def test_indices_are_checked_again() -> None:
+    parts = _core.PartArrays((np.zeros(2), np.zeros(3)))
+
+    def gather(indices: Any) -> Any:
+        return _core.gather(parts, indices, None, None, False, "gather", "leaf", 1)
+
+    for index in (-1, 5):
+        with pytest.raises(IndexError, match=f"leaf: index {index} is out of range for 5 samples"):
+            gather(np.array([0, index]))
+    with pytest.raises(TypeError, match="leaf: PartArrays need indices"):
+        gather(None)
