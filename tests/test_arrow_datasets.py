@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +93,24 @@ def test_columns_that_a_format_shows(dataset: datasets.Dataset) -> None:
 
 
 def test_rows_in_another_order(dataset: datasets.Dataset) -> None:
+    collate = pinfeed.Collate({"tokens": pinfeed.Jagged(), "frames": pinfeed.Jagged()})
     for other in (
         dataset.shuffle(seed=0),
         dataset.select([3, 1]),
         dataset.train_test_split(0.2)["train"],
     ):
-        with pytest.raises(ValueError, match=r"in another order .*dataset\.flatten_indices\(\)"):
-            ArrayDataset.from_arrow(other, COLUMNS)
-        flat = other.flatten_indices()
-        assert_same_samples(ArrayDataset.from_arrow(flat, COLUMNS), other)
+        samples = ArrayDataset.from_arrow(other, COLUMNS)
+        for own in (samples, pickle.loads(pickle.dumps(samples))):
+            assert_same_samples(own, other)
+            labels = torch.tensor(other["label"])
+            (batch,) = DataLoader(own, len(own), collate_fn=collate)
+            assert torch.equal(batch["label"], labels)
+            batch = collate(own[[-1, 0]])
+            assert torch.equal(batch["label"], labels[[-1, 0]])
+        with pytest.raises(IndexError, match=f"is out of range for {len(other)}"):
+            samples[len(other)]
+        with pytest.raises(IndexError, match=f"is out of range for {len(other)}"):
+            samples[[len(other)]]
 
 
 def test_what_is_refused(dataset: datasets.Dataset) -> None:

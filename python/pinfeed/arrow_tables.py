@@ -6,20 +6,29 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from pinfeed.arrow_columns import column_array
 
 
-def table_columns(table: Any, columns: Sequence[str] | None, function: str) -> dict[str, Any]:
+def table_columns(
+    table: Any, columns: Sequence[str] | None, function: str
+) -> tuple[dict[str, Any], npt.NDArray[np.int64] | None]:
     """Columns by name, each as a leaf of a dataset.
 
     Args:
         table: pyarrow.Table, pyarrow.RecordBatch or datasets.Dataset.
         columns: Those wanted, in that order; None: all of them.
         function: Who asks, for messages.
+
+    Returns:
+        The columns, and the row of each sample, or None if they are in order.
     """
+    order = None
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(table, datasets.Dataset):
-        table, columns = _hugging_face(table, columns, function)
+        table, columns, order = _hugging_face(table, columns, function)
     pa = sys.modules.get("pyarrow")  # nobody has a table without having imported it
     if pa is None or not isinstance(table, pa.Table | pa.RecordBatch):
         raise TypeError(
@@ -37,7 +46,8 @@ def table_columns(table: Any, columns: Sequence[str] | None, function: str) -> d
             raise ValueError(f"{function}: the table has {found} {name!r}; it has {names}")
     if not wanted:
         raise ValueError(f"{function}: expected at least one column, got none")
-    return {name: _column(table, name, f"{function}: column {name!r}") for name in wanted}
+    arrays = {name: _column(table, name, f"{function}: column {name!r}") for name in wanted}
+    return arrays, order
 
 
 def _column(table: Any, name: str, where: str) -> Any:
@@ -47,22 +57,20 @@ def _column(table: Any, name: str, where: str) -> Any:
         raise TypeError(f"{error}; leave it out with columns=") from None
 
 
-def _hugging_face(dataset: Any, columns: Any, function: str) -> tuple[Any, Any]:
-    """The table of a datasets.Dataset, and the columns that it shows."""
-    if dataset._indices is not None:
-        raise ValueError(
-            f"{function}: the dataset has its rows in another order than they are stored in, as "
-            "shuffle(), select() and filter() leave it; store them anew with "
-            "dataset.flatten_indices(), or choose rows after from_arrow: "
-            "torch.utils.data.Subset, or the DataLoader's sampler"
-        )
+def _hugging_face(
+    dataset: Any, columns: Any, function: str
+) -> tuple[Any, Any, npt.NDArray[np.int64] | None]:
+    """The table of a datasets.Dataset, the columns that it shows, and the row of each sample."""
     shown = dataset.format
     if shown["type"] == "custom":
         raise ValueError(
             f"{function}: the dataset has a transform, which would not be applied; take it off "
             "with dataset.with_format(None)"
         )
-    return dataset.data.table, shown["columns"] if columns is None else columns
+    order = None
+    if dataset._indices is not None:  # what select(), filter() and shuffle() leave
+        order = dataset._indices.column(0).to_numpy().view(np.int64)
+    return dataset.data.table, shown["columns"] if columns is None else columns, order
 
 
 def _type_name(table: Any) -> str:

@@ -47,6 +47,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         (10, np.int64(3))
     """
 
+    # The row of each sample, where they are in another order, or not all of them.
+    _order: npt.NDArray[np.int64] | None = None
+
     def __init__(self, arrays: Any) -> None:
         self._sources = _open_sources(arrays, "")
         lengths = {path: len(source) for path, source in _leaves(self._sources, "")}
@@ -71,7 +74,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
         Args:
             table: ``pyarrow.Table``, ``pyarrow.RecordBatch``, or ``datasets.Dataset`` of Hugging
-                Face, of which the stored values are taken, whatever ``with_format`` says.
+                Face, of which the stored values are taken, whatever ``with_format`` says; the rows
+                that ``select``, ``filter`` or ``shuffle`` left, in their order.
             columns: Names of those wanted, such as ``["input_ids", "label"]``. None: all, or those
                 that the dataset's format shows.
 
@@ -81,8 +85,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
         Raises:
             TypeError: A column holds something else, such as strings; ``table`` is something else.
-            ValueError: A value is null; there is no such column; a dataset's rows are in another
-                order than they are stored in, or it has a transform.
+            ValueError: A value is null; there is no such column; a dataset has a transform.
 
         Example:
             >>> import pyarrow
@@ -91,7 +94,11 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             >>> dataset[1]
             {'tokens': array([3]), 'label': np.int64(1)}
         """
-        return cls(table_columns(table, columns, f"{cls.__name__}.from_arrow"))
+        arrays, order = table_columns(table, columns, f"{cls.__name__}.from_arrow")
+        self = cls(arrays)
+        if order is not None:
+            self._order, self._length = order, len(order)
+        return self
 
     def __len__(self) -> int:
         return self._length
@@ -108,10 +115,15 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             raise IndexError(
                 f"ArrayDataset: index {position} is out of range for {self._length} samples"
             )
-        return _sample(self._sources, position % self._length)
+        position %= self._length
+        return _sample(
+            self._sources, position if self._order is None else int(self._order[position])
+        )
 
     def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
+        if self._order is not None:
+            indices = self._order[_core.as_indices(indices, self._length, "ArrayDataset: indices")]
         rows = Rows(self._sources, indices)
         if isinstance(self._sources, Source) and isinstance(self._sources.dtype, torch.dtype):
             return _TupleRows(rows)  # type: ignore[return-value] # a virtual subclass
