@@ -29,6 +29,7 @@ from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads, use_isa
 from pinfeed.tensorflow_data import to_tensorflow
 from pinfeed.write_array import write_array
+from pinfeed.stream_dataset import StreamDataset
 
 __all__ = [
     "ArrayDataset",
@@ -46,6 +47,7 @@ __all__ = [
     "RaggedArray",
     "Rows",
     "Stack",
+    "StreamDataset",
     "__version__",
     "build_config",
     "from_numpy",

@@ -1,0 +1,353 @@
+"""Samples of a stream, each for one worker of one rank."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from pinfeed.streaming.ranks import (
+    checked_integer,
+    checked_ranks,
+    environment_ranks,
+    group_ranks,
+)
+from pinfeed.streaming.shard_reader import ShardReader, Start
+from pinfeed.streaming.share import Share, share_of
+from pinfeed.streaming.shuffle_buffer import ShuffleBuffer, permutation
+from pinfeed.streaming.stream_pass import StreamPass
+from pinfeed.streaming.stream_source import StreamSource
+
+_EVEN = ("none", "drop", "repeat")
+_ON_ERROR = ("raise", "skip")
+
+# Goes up with every change of who gets which sample when: an old state would continue otherwise.
+_PLANNING = 1
+
+# Cells of memory that a dataset shares with the workers that hold copies of it. Behind the first
+# two, each worker counts what it skipped in a cell of its own, for two might count at once.
+_EPOCH, _BEGUN, _SKIPPED, _CELLS = 0, 1, 2, 512
+
+
+class StreamDataset(IterableDataset[Any]):
+    """Samples that come one after another: each for exactly one worker of one rank.
+
+    Args:
+        source: An iterable of samples; or a function that returns one, called anew for each pass;
+            or, with ``open``, a list of shards.
+        shuffle_buffer: How many samples each worker holds back to shuffle them: what comes next is
+            drawn from among them. 0 keeps the order. Shards come in a new order too, and 1 shuffles
+            only these.
+        seed: The order follows from it and the epoch; the same on all ranks.
+        open: Takes a shard (a path, a URL, whatever the list holds) and returns an iterable of its
+            samples.
+        even: ``"drop"`` and ``"repeat"`` give all ranks the same number of samples, and so of
+            batches, worker by worker; ``"none"`` doesn't care.
+        on_error: ``"raise"`` raises what a shard raises, with a note that names the shard;
+            ``"skip"`` warns instead and leaves out the rest of the shard.
+        rank: Which of the ranks this is; by default what ``torch.distributed`` says when a pass
+            begins, or else ``RANK`` in the environment, or else 0.
+        world_size: How many ranks there are; likewise, or else 1. Give both or neither.
+
+    - Where there are as many shards as workers on all ranks together, whole shards are dealt out.
+      Several times as many are better: some workers get a shard more than others.
+    - With fewer shards, or without any, samples are dealt out in turn. Every worker then reads
+      everything, and drops what is another's.
+    - ``even`` needs ranks that read the same: whole shards are dealt out to the workers of a rank,
+      and samples in turn to the ranks. Where the last samples don't suffice for all ranks, at most
+      one for each rank and worker, they are left out or repeated. All ranks need the same number of
+      workers.
+
+    Call `set_epoch` before each epoch, with persistent workers too. Order depends on the number of
+    ranks and workers; which samples an epoch has doesn't.
+
+    In a torchdata ``StatefulDataLoader`` a stream goes on in the middle of an epoch: finished shards
+    are not opened again, but what was read of the one under way is read again. With a buffer of n
+    samples, reading starts about n × ln(n) samples earlier, to fill it with what it held.
+    So the state is small: some numbers, and no samples.
+
+    Raises:
+        TypeError: An argument is of the wrong kind. In workers that don't start by fork, also:
+            ``source`` or ``open`` can't be pickled.
+        ValueError: An argument is out of range, there is no shard, or ``RANK`` and ``WORLD_SIZE``
+            contradict each other.
+        RuntimeError: ``source`` is an iterator, and this is a second pass, or one of several workers.
+
+    Example:
+        >>> shards = [range(0, 4), range(10, 14), range(20, 24)]
+        >>> stream = pinfeed.StreamDataset(shards, open=iter)
+        >>> [batch.tolist() for batch in torch.utils.data.DataLoader(stream, batch_size=6)]
+        [[0, 1, 2, 3, 10, 11], [12, 13, 20, 21, 22, 23]]
+
+        What each of two ranks gets, the same number for both:
+
+        >>> for rank in range(2):
+        ...     list(pinfeed.StreamDataset(range(7), even="drop", rank=rank, world_size=2))
+        [0, 2, 4]
+        [1, 3, 5]
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        shuffle_buffer: int = 0,
+        seed: int = 0,
+        *,
+        open: Callable[[Any], Iterable[Any]] | None = None,
+        even: str = "none",
+        on_error: str = "raise",
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        self.shuffle_buffer = checked_integer(shuffle_buffer, "shuffle_buffer", 0)
+        self.seed = checked_integer(seed, "seed", 0)
+        self.even = _choice(even, "even", _EVEN)
+        self.on_error = _choice(on_error, "on_error", _ON_ERROR)
+        if open is None and on_error == "skip":
+            raise ValueError(
+                "StreamDataset: on_error='skip' leaves out the rest of a shard, and this source has "
+                "none; pass a list of shards, and open="
+            )
+        self._source = StreamSource(source, open)
+        self._given_ranks = checked_ranks(rank, world_size)
+        self._found_ranks: tuple[int, int] | None = None  # by whoever pickled this
+        self._cells = torch.zeros(_CELLS, dtype=torch.int64)
+        self._cells.share_memory_()  # type: ignore[no-untyped-call]
+        self._epoch_is_set = False
+        # The pass that began last, and what of its state doesn't change.
+        self._pass: tuple[StreamPass, dict[str, Any]] | None = None
+        self._loaded: dict[str, Any] | None = None  # what the next pass continues
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next pass is of."""
+        return self._loaded["epoch"] if self._loaded else int(self._cells[_EPOCH])
+
+    @property
+    def skipped(self) -> int:
+        """How many shards were cut short by errors so far, with ``on_error="skip"``.
+
+        Counted in this process and all workers of its DataLoaders.
+        """
+        return int(self._cells[_SKIPPED:].sum())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to another epoch, which has another order.
+
+        A loaded state of this epoch stays loaded, so that a training loop may call this after
+        `load_state_dict` too. A pass that is under way stays in its epoch.
+
+        Raises:
+            TypeError: ``epoch`` is no integer.
+            ValueError: ``epoch`` is negative.
+        """
+        epoch = checked_integer(epoch, "epoch", 0)
+        if epoch != self.epoch:
+            self._loaded = None
+        self._cells[_EPOCH] = epoch
+        self._epoch_is_set = True
+
+    def __iter__(self) -> Iterator[Any]:
+        rank, world_size = self._ranks()
+        worker, workers = _worker()
+        if self._source.is_iterator:
+            self._require_fresh(workers)
+        loaded = self._loaded or {}
+        epoch = self.epoch
+        self._loaded = None
+        shards = self._source.shards
+        share = share_of(shards, rank, world_size, worker, workers, self.even)
+        counts_skips = share.groups > 1 or worker == 0  # others skip the same shards
+        reader = functools.partial(self._reader, self._order(shards, epoch, share), counts_skips)
+        buffer = None
+        if self.shuffle_buffer > 1:
+            part = worker * world_size + rank, workers * world_size
+            buffer = ShuffleBuffer(self.shuffle_buffer, self.seed, (epoch, 1, *part))
+        stream_pass = StreamPass(
+            reader,
+            share,
+            buffer,
+            loaded.get("yielded", 0),
+            loaded.get("starts", [[0, 0]]),
+            loaded.get("arrived"),
+        )
+        self._pass = stream_pass, {"epoch": epoch, **self._identity()}
+        return stream_pass.samples()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pass that began last is, and what it depends on.
+
+        Returns:
+            Ints, strings, None and short lists of ints: how many samples were ``yielded`` in which
+            ``epoch``, where the shards start that may have to be read again, and the settings. Of
+            this worker alone, so leave it to a ``StatefulDataLoader`` if there are several.
+        """
+        if self._pass is not None:
+            stream_pass, constant = self._pass
+            return {**stream_pass.state(), **constant}
+        start = {"yielded": 0, "arrived": None, "starts": [[0, 0]], "epoch": self.epoch}
+        return {**(self._loaded or start), **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes to where `state_dict` was taken: the next pass yields the samples that were left.
+
+        Passes after that are of the epoch that `set_epoch` named, or if nobody called it, of the
+        state's.
+
+        Raises:
+            TypeError: ``state`` is no dict, or a value is of the wrong kind.
+            ValueError: The state is of another stream, another rank or another worker, or has other
+                settings; or it isn't complete.
+        """
+        if not isinstance(state, dict):
+            raise TypeError(f"StreamDataset: state must be a dict, got {type(state).__name__}")
+        identity = self._identity()
+        keys = ("epoch", "yielded", "arrived", "starts", *identity)
+        if missing := [key for key in keys if key not in state]:
+            raise ValueError(
+                "StreamDataset: state must be what state_dict() returned, but has no "
+                f"{', '.join(missing)}"
+            )
+        others = [
+            f"{key} is {state[key]!r} there and {value!r} here"
+            for key, value in identity.items()
+            if state[key] != value
+        ]
+        if others:
+            raise ValueError(f"StreamDataset: the state is of another stream: {', '.join(others)}")
+        self._loaded = {
+            "epoch": checked_integer(state["epoch"], "epoch of the state", 0),
+            "yielded": checked_integer(state["yielded"], "yielded of the state", 0),
+            "arrived": None
+            if state["arrived"] is None
+            else checked_integer(state["arrived"], "arrived of the state", 0),
+            "starts": _checked_starts(state["starts"]),
+        }
+        self._pass = None
+        if not self._epoch_is_set:
+            self._cells[_EPOCH] = self._loaded["epoch"]
+
+    def _identity(self) -> dict[str, Any]:
+        """What two streams must have in common for one to continue the other."""
+        rank, world_size = self._ranks()
+        worker, workers = _worker()
+        return {
+            "shards" if self._source.has_shards else "samples": self._source.size,
+            "shuffle_buffer": self.shuffle_buffer,
+            "seed": self.seed,
+            "even": self.even,
+            "rank": rank,
+            "world_size": world_size,
+            "worker": worker,
+            "workers": workers,
+            "planning": _PLANNING,
+        }
+
+    def _ranks(self) -> tuple[int, int]:
+        return self._given_ranks or group_ranks() or self._found_ranks or environment_ranks()
+
+    def _order(self, shards: int, epoch: int, share: Share) -> list[int]:
+        order = range(shards)
+        if self.shuffle_buffer == 0:
+            return list(order[share.group :: share.groups])
+        shuffled = permutation(shards, self.seed, (epoch, 0))
+        return shuffled[share.group :: share.groups].tolist()
+
+    def _reader(
+        self,
+        order: list[int],
+        counts_skips: bool,
+        starts: Iterable[Start],
+        first_needed: Callable[[], int],
+    ) -> ShardReader:
+        def on_skip(where: str) -> None:
+            if counts_skips:
+                self._cells[_SKIPPED + _worker()[0] % (_CELLS - _SKIPPED)] += 1
+                warnings.warn(f"StreamDataset: skipped the rest of {where}", stacklevel=2)
+
+        return ShardReader(
+            order,
+            self._samples_of,
+            self._source.name,
+            starts,
+            on_skip if self.on_error == "skip" else None,
+            first_needed,
+        )
+
+    def _samples_of(self, shard: int) -> Iterator[Any]:
+        if self._source.is_iterator:
+            self._cells[_BEGUN] = 1
+        return self._source.samples(shard)
+
+    def _require_fresh(self, workers: int) -> None:
+        """Refuses to read an iterator again, or several times over."""
+        kind = f"source is an iterator ({self._source!r})"
+        way_out = "pass a function that returns a new one"
+        if workers > 1:
+            raise RuntimeError(
+                f"StreamDataset: {kind}, which can't be read by {workers} workers; {way_out}"
+            )
+        if self._cells[_BEGUN]:
+            raise RuntimeError(
+                f"StreamDataset: {kind}, which can be read once, and has been; {way_out}"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {
+            "_pass": None,
+            "_found_ranks": group_ranks() or self._found_ranks,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # A copy that wasn't made for a worker has cells of its own, for its own workers.
+        self._cells.share_memory_()  # type: ignore[no-untyped-call]
+
+    def __repr__(self) -> str:
+        return (
+            f"StreamDataset({self._source!r}, shuffle_buffer={self.shuffle_buffer}, seed={self.seed}, "
+            f"even={self.even!r}, on_error={self.on_error!r}, epoch={self.epoch})"
+        )
+
+
+def _worker() -> tuple[int, int]:
+    """Which worker of the DataLoader this is, and of how many."""
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)
+
+
+def _choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in choices:
+        expected = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
+        kind = ValueError if isinstance(value, str) else TypeError
+        raise kind(f"StreamDataset: {name} must be {expected}, got {value!r}")
+    return value
+
+
+def _checked_starts(starts: Any) -> list[Start]:
+    try:
+        checked: list[Start] = [
+            [operator.index(place), operator.index(start)] for place, start in starts
+        ]
+    except TypeError as error:
+        raise TypeError(
+            "StreamDataset: starts of the state must be pairs of integers, as state_dict() has them, "
+            f"got {starts!r}"
+        ) from error
+    neighbours = pairwise(checked)
+    if (
+        not checked
+        or min(checked[0]) < 0
+        or any(b[0] != a[0] + 1 or b[1] < a[1] for a, b in neighbours)
+    ):
+        raise ValueError(
+            "StreamDataset: starts of the state must be those of neighbouring shards, as "
+            f"state_dict() has them, got {starts!r}"
+        )
+    return checked

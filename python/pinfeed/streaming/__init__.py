@@ -1,0 +1,13 @@
+"""The parts of `pinfeed.StreamDataset`.
+
+shards           which stretches of the stream this (rank, worker) reads   share.py
+  │
+  ▼
+samples          read from any position on, errors named                   shard_reader.py
+  │
+  ▼
+own samples      dealt out in turn where shards are shared                 share.py
+  │
+  ▼
+shuffled         by a buffer that can be filled again as it was            shuffle_buffer.py
+"""

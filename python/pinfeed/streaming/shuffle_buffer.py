@@ -1,0 +1,73 @@
+"""Random order by a buffer that samples pass through, and that can be filled again as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# So many are drawn at once.
+_DRAWS = 4096
+
+
+def permutation(count: int, seed: int, key: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """The numbers below ``count`` in an order that follows from the seed and the key."""
+    # NumPy guarantees the raw stream for all time, but not what Generator.permutation makes of it.
+    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key))
+    return np.argsort(bits.random_raw(count), kind="stable")
+
+
+class ShuffleBuffer:
+    """A buffer of ``size`` samples, whose every step hands out one and puts the next in its place.
+
+    Which place is a draw that follows from the seed and the number of the step alone. So what lies
+    where after any number of steps is known without the samples: in each place, the sample of the
+    last step that drew it.
+
+    Args:
+        size: Places.
+        seed: The draws follow from it,
+        key: and from these numbers.
+    """
+
+    def __init__(self, size: int, seed: int, key: tuple[int, ...]) -> None:
+        self.size = size
+        self._seed, self._key = seed, key
+
+    def step_through(self, samples: Iterable[Any], held: list[Any], step: int) -> Iterator[Any]:
+        """Hands out samples for as long as there are others to put in their places.
+
+        Args:
+            samples: The next ones.
+            held: What lies in the places; it is kept up to date.
+            step: How many steps were made before.
+        """
+        blocks = (self._draws(start, _DRAWS).tolist() for start in count(step, _DRAWS))
+        for sample, place in zip(samples, chain.from_iterable(blocks), strict=False):
+            yield held[place]
+            held[place] = sample
+
+    def origins(self, steps: int) -> npt.NDArray[np.int64]:
+        """Which sample lies in each place after so many steps, as its number in order of arrival."""
+        origins = np.full(self.size, -1)
+        start = steps
+        while start > 0 and origins.min() < 0:
+            stop = start
+            start = max(0, stop - max(_DRAWS, self.size))
+            numbers = np.arange(start, stop) + self.size
+            np.maximum.at(origins, self._draws(start, stop - start), numbers)
+        return np.where(origins < 0, np.arange(self.size), origins)
+
+    def last_order(self, count: int) -> npt.NDArray[np.int64]:
+        """The order in which the samples that lie there at the end are handed out."""
+        return permutation(count, self._seed, (*self._key, 1))
+
+    def _draws(self, start: int, count: int) -> npt.NDArray[np.int64]:
+        """The places of ``count`` steps."""
+        bits = np.random.PCG64(np.random.SeedSequence(self._seed, spawn_key=(*self._key, 0)))
+        bits.advance(start)
+        # 64 bits leave no bias that one could find.
+        return (bits.random_raw(count) % np.uint64(self.size)).astype(np.int64)

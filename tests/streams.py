@@ -1,0 +1,109 @@
+"""Streams, what each worker of each rank is to get of them, and workers without processes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch.utils.data import _utils
+
+from pinfeed import StreamDataset
+
+
+@contextlib.contextmanager
+def as_worker(worker: int, workers: int) -> Iterator[None]:
+    """This process takes itself for one of the workers of a DataLoader."""
+    info = _utils.worker.WorkerInfo(id=worker, num_workers=workers, seed=0, dataset=None)
+    with mock.patch.object(_utils.worker, "_worker_info", info):
+        yield
+
+
+def numbered(sizes: Sequence[int]) -> list[list[int]]:
+    """Shards of these sizes, whose samples count on from one to the next."""
+    numbers = itertools.count()
+    return [[next(numbers) for _ in range(size)] for size in sizes]
+
+
+def expected_parts(
+    shards: list[list[Any]], world_size: int, workers: int, even: str
+) -> dict[tuple[int, int], list[Any]]:
+    """The definition: what each (rank, worker) gets of a stream in order.
+
+    ``shards`` is what there is to deal out whole; a stream without shards is a single one.
+    """
+    turns = [(rank, worker) for worker in range(workers) for rank in range(world_size)]
+    parts: dict[tuple[int, int], list[Any]] = {turn: [] for turn in turns}
+    if even == "none" and len(shards) >= len(turns):
+        for number, shard in enumerate(shards):
+            parts[turns[number % len(turns)]].extend(shard)
+        return parts
+    if even == "none":
+        for number, sample in enumerate(itertools.chain(*shards)):
+            parts[turns[number % len(turns)]].append(sample)
+        return parts
+    rows: list[tuple[int, list[Any]]] = []  # a worker, and a sample for each of the ranks
+    if len(shards) >= workers:
+        for worker in range(workers):
+            samples = list(itertools.chain(*shards[worker::workers]))
+            rows += [(worker, row) for row in cut(samples, world_size)]
+    else:
+        samples = list(itertools.chain(*shards))
+        rows = [(n % workers, row) for n, row in enumerate(cut(samples, world_size))]
+    for worker, row in rows:
+        if len(row) == world_size or even == "repeat":
+            for rank in range(world_size):
+                parts[rank, worker].append(row[rank % len(row)])
+    return parts
+
+
+def cut(samples: list[Any], size: int) -> list[list[Any]]:
+    return [samples[start : start + size] for start in range(0, len(samples), size)]
+
+
+def all_parts(
+    source: Any, world_size: int, workers: int, epoch: int = 0, **options: Any
+) -> dict[tuple[int, int], list[Any]]:
+    """What each (rank, worker) gets of a StreamDataset."""
+    parts = {}
+    for rank in range(world_size):
+        dataset = StreamDataset(source, rank=rank, world_size=world_size, **options)
+        dataset.set_epoch(epoch)
+        for worker in range(workers):
+            with as_worker(worker, workers):
+                parts[rank, worker] = list(dataset)
+    return parts
+
+
+def read_shard(path: Any) -> Iterator[int]:
+    """The samples of a file with a number in each line; ``bad`` is none."""
+    with open(path) as lines:
+        for line in lines:
+            yield int(line)
+
+
+def keep(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def to_tensor(samples: list[int]) -> torch.Tensor:
+    return torch.tensor(samples)
+
+
+def expected_order(samples: list[Any], size: int, seed: int, epoch: int) -> list[Any]:
+    """The definition: what comes out of the buffer of the only worker, for a stream without shards."""
+    draws, last = (
+        np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, 1, 0, 1, which)))
+        for which in (0, 1)
+    )
+    held, order = samples[:size], []
+    for sample in samples[size:]:
+        place = int(draws.random_raw()) % size
+        order.append(held[place])
+        held[place] = sample
+    keys = [int(last.random_raw()) for _ in held]
+    return order + [sample for _, sample in sorted(zip(keys, held, strict=True))]

@@ -1,0 +1,318 @@
+"""StreamDataset: each sample for one worker of one rank, in an order that follows from the seed."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import itertools
+import pickle
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pinfeed
+from pinfeed import StreamDataset
+from streams import all_parts, as_worker, expected_order, expected_parts, keep, numbered, read_shard
+
+pytestmark = [
+    # Python 3.12 and later warn of every fork of a process that has threads.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+]
+
+SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
+RANKS = st.integers(1, 4)
+WORKERS = st.integers(1, 4)
+BUFFERS = st.sampled_from([0, 1, 2, 3, 7, 100])
+EVEN = st.sampled_from(["none", "drop", "repeat"])
+
+
+# Who gets what.
+
+
+@given(SIZES, RANKS, WORKERS, EVEN)
+def test_shards_in_order(sizes: list[int], ranks: int, workers: int, even: str) -> None:
+    shards = numbered(sizes)
+    parts = all_parts(shards, ranks, workers, open=iter, even=even)
+    assert parts == expected_parts(shards, ranks, workers, even)
+
+
+@given(st.integers(0, 50), RANKS, WORKERS, EVEN)
+def test_a_stream_in_order(size: int, ranks: int, workers: int, even: str) -> None:
+    for source in (range(size), lambda: iter(range(size)), list(range(size))):
+        parts = all_parts(source, ranks, workers, even=even)
+        assert parts == expected_parts([list(range(size))], ranks, workers, even)
+
+
+@given(SIZES, RANKS, WORKERS, BUFFERS, st.integers(0, 3), st.integers(0, 2**70))
+def test_every_sample_once(
+    sizes: list[int], ranks: int, workers: int, buffer: int, epoch: int, seed: int
+) -> None:
+    shards = numbered(sizes)
+    options: dict[str, Any] = {"open": iter, "shuffle_buffer": buffer, "seed": seed}
+    parts = all_parts(shards, ranks, workers, epoch, **options)
+    assert sorted(itertools.chain(*parts.values())) == list(range(sum(sizes)))
+    assert parts == all_parts(shards, ranks, workers, epoch, **options)
+
+
+@given(SIZES, RANKS, WORKERS, BUFFERS, st.integers(0, 3), st.integers(1, 5))
+def test_even_numbers_of_batches(
+    sizes: list[int], ranks: int, workers: int, buffer: int, epoch: int, batch_size: int
+) -> None:
+    shards = numbered(sizes)
+    whole = Counter(range(sum(sizes)))
+    for even in ("drop", "repeat"):
+        options: dict[str, Any] = {"open": iter, "shuffle_buffer": buffer, "even": even}
+        parts = all_parts(shards, ranks, workers, epoch, **options)
+        for drop_last in (False, True):
+            batches = {
+                rank: sum(
+                    len(parts[rank, worker]) // batch_size
+                    if drop_last
+                    else -(-len(parts[rank, worker]) // batch_size)
+                    for worker in range(workers)
+                )
+                for rank in range(ranks)
+            }
+            assert len(set(batches.values())) == 1
+        served = Counter(itertools.chain(*parts.values()))
+        assert (served - whole if even == "drop" else whole - served) == Counter()
+        assert abs(served.total() - whole.total()) <= (ranks - 1) * workers
+        assert max(served.values(), default=0) <= (1 if even == "drop" else ranks)
+
+
+def test_as_many_shards_as_workers_are_each_read_once() -> None:
+    opened: list[str] = []
+
+    def open_shard(name: str) -> Iterator[str]:
+        opened.append(name)
+        yield name
+
+    parts = all_parts(list("abcdefg"), 2, 3, open=open_shard)
+    assert sorted(opened) == list("abcdefg")
+    assert parts == {(0, 0): ["a", "g"], (1, 0): ["b"], (0, 1): ["c"], (1, 1): ["d"]} | {
+        (0, 2): ["e"],
+        (1, 2): ["f"],
+    }
+
+
+def test_even_shards_are_read_by_one_worker_of_each_rank() -> None:
+    opened: list[int] = []
+
+    def open_shard(number: int) -> list[int]:
+        opened.append(number)
+        return [number] * 4
+
+    all_parts(list(range(6)), 2, 3, open=open_shard, even="drop")
+    assert Counter(opened) == dict.fromkeys(range(6), 2)
+
+
+# Order.
+
+
+def test_order_follows_from_seed_and_epoch() -> None:
+    def order(seed: int = 0, epoch: int = 0, **options: Any) -> list[int]:
+        dataset = StreamDataset(range(1000), 100, seed, **options)
+        dataset.set_epoch(epoch)
+        return list(dataset)
+
+    assert order() == order()
+    orders = [order(), order(seed=1), order(epoch=1), order(seed=1, epoch=1)]
+    assert len({tuple(o) for o in orders}) == 4
+
+
+@given(st.integers(0, 300), st.integers(2, 50), st.integers(0, 2**70), st.integers(0, 3))
+def test_order_is_the_buffers(count: int, size: int, seed: int, epoch: int) -> None:
+    dataset = StreamDataset(range(count), size, seed)
+    dataset.set_epoch(epoch)
+    assert list(dataset) == expected_order(list(range(count)), size, seed, epoch)
+
+
+def test_order_is_the_same_for_all_time() -> None:
+    """A state that was saved continues it."""
+    dataset = StreamDataset(range(20), 5, seed=1)
+    dataset.set_epoch(2)
+    order = [4, 3, 5, 0, 8, 9, 10, 7, 6, 1, 13, 15, 11, 17, 18, 12, 19, 2, 14, 16]
+    assert list(dataset) == order
+    shards = StreamDataset(range(12), 1, seed=1, open=lambda shard: [shard])
+    shards.set_epoch(2)
+    assert list(shards) == [10, 4, 8, 5, 1, 6, 9, 7, 11, 0, 2, 3]
+
+
+def test_ranks_and_workers_shuffle_differently() -> None:
+    parts = all_parts(range(600), 2, 2, shuffle_buffer=50)
+    places = {tuple(sample // 4 for sample in samples) for samples in parts.values()}
+    assert len(places) == 4
+
+
+def test_the_buffer_mixes_as_far_as_it_should() -> None:
+    size, count = 100, 20_000
+    order = np.array(list(StreamDataset(range(count), size, seed=3)))
+    moved = np.arange(count - size) - order[: count - size]
+    assert moved.min() >= -size + 1  # no sample comes before the buffer can have had it
+    # A sample stays as long as a draw of probability 1 / size doesn't find it.
+    late = moved + size
+    assert abs(late.mean() / size - 1) < 0.1
+    assert abs((late > size).mean() - np.exp(-1)) < 0.02
+
+
+def test_shards_are_shuffled_alone() -> None:
+    shards = numbered([5] * 40)
+    first, second = (list(StreamDataset(shards, 1, seed, open=iter)) for seed in (0, 1))
+    assert first != second
+    assert sorted(first) == sorted(second) == list(range(200))
+    for order in (first, second):
+        assert all(
+            order[i : i + 5] == list(range(order[i], order[i] + 5)) for i in range(0, 200, 5)
+        )
+    assert list(StreamDataset(shards, 0, 1, open=iter)) == list(range(200))
+
+
+def test_a_large_buffer_holds_a_short_stream() -> None:
+    assert sorted(StreamDataset(range(10), 10**6)) == list(range(10))
+    assert list(StreamDataset([], 5)) == []
+
+
+# In a DataLoader.
+
+
+@pytest.mark.parametrize("workers", range(5))
+@pytest.mark.parametrize("buffer", [0, 10])
+def test_in_a_data_loader(workers: int, buffer: int, tmp_path: Path) -> None:
+    shards = write_shards(tmp_path, [7, 0, 30, 4, 11])
+    dataset = StreamDataset(shards, buffer, open=read_shard)
+    loader = DataLoader(dataset, 4, num_workers=workers, collate_fn=keep)
+    for epoch in range(2):
+        dataset.set_epoch(epoch)
+        samples = list(itertools.chain(*loader))
+        assert sorted(samples) == list(range(52))
+        parts = all_parts(shards, 1, max(workers, 1), epoch, shuffle_buffer=buffer, open=read_shard)
+        assert sorted(samples) == sorted(itertools.chain(*parts.values()))
+
+
+def write_shards(folder: Path, sizes: list[int]) -> list[Path]:
+    paths = []
+    for number, samples in enumerate(numbered(sizes)):
+        paths.append(folder / f"shard-{number}.txt")
+        paths[-1].write_text("".join(f"{sample}\n" for sample in samples))
+    return paths
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_set_epoch_reaches_persistent_workers(method: str) -> None:
+    dataset = StreamDataset(range(200), 50)
+    loader = DataLoader(
+        dataset,
+        10,
+        num_workers=2,
+        persistent_workers=True,
+        multiprocessing_context=method,
+        collate_fn=keep,
+        timeout=60,
+    )
+    orders = []
+    for epoch in (0, 1, 0):
+        dataset.set_epoch(epoch)
+        orders.append(list(itertools.chain(*loader)))
+        assert sorted(orders[-1]) == list(range(200))
+    assert orders[0] == orders[2] != orders[1]
+
+
+def test_with_collate() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3), np.uint8)
+    dataset = StreamDataset({"image": image, "label": i} for i, image in enumerate(images))
+    collate = pinfeed.Collate({"image": pinfeed.Image(0.5, 0.25)})
+    (batch,) = DataLoader(dataset, 10, collate_fn=collate)
+    assert torch.equal(batch["image"], torch.from_numpy(pinfeed.normalize(images, 0.5, 0.25)))
+    assert batch["label"].tolist() == list(range(10))
+
+
+# Ranks.
+
+
+def test_ranks_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert list(StreamDataset(range(7))) == [1, 4]
+    assert list(StreamDataset(range(7), rank=0, world_size=2)) == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize(("rank", "world_size"), [("3", "3"), ("-1", "2"), ("x", "2"), ("0", None)])
+def test_a_contradictory_environment(
+    rank: str, world_size: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    if world_size is None:
+        monkeypatch.delenv("WORLD_SIZE", raising=False)
+    else:
+        monkeypatch.setenv("WORLD_SIZE", world_size)
+    with pytest.raises(ValueError, match=f"RANK={rank!r} and WORLD_SIZE={world_size!r}"):
+        iter(StreamDataset(range(7)))
+    list(StreamDataset(range(7), rank=0, world_size=1))
+
+
+# Copies, and what is held.
+
+
+def test_copies_go_their_own_way() -> None:
+    dataset = StreamDataset(range(100), 10)
+    for copied in (pickle.loads(pickle.dumps(dataset)), copy.deepcopy(dataset)):
+        assert list(copied) == list(dataset)
+        copied.set_epoch(5)
+        assert (dataset.epoch, copied.epoch) == (0, 5)
+        assert list(copied) != list(dataset)
+        assert copied._cells.is_shared()
+
+
+def test_a_pass_that_is_dropped_lets_go_of_its_shard() -> None:
+    class Samples:
+        def __iter__(self) -> Samples:
+            return self
+
+        def __next__(self) -> int:
+            return 1
+
+    alive: list[weakref.ref[Samples]] = []
+
+    def open_shard(_: int) -> Samples:
+        samples = Samples()
+        alive.append(weakref.ref(samples))
+        return samples
+
+    for buffer in (0, 5):
+        dataset = StreamDataset([0, 1], buffer, open=open_shard)
+        gc.disable()
+        try:
+            samples = iter(dataset)
+            next(samples)
+            del samples
+            assert alive[-1]() is None
+        finally:
+            gc.enable()
+
+
+def test_repr() -> None:
+    text = (
+        "StreamDataset(2 shards, shuffle_buffer=3, seed=0, even='none', on_error='raise', epoch=0)"
+    )
+    assert repr(StreamDataset([1, 2], 3, open=iter)) == text
+    assert repr(StreamDataset(range(3))).startswith("StreamDataset(range, ")
+
+
+def test_workers_without_processes_are_like_real_ones() -> None:
+    dataset = StreamDataset(range(30), 5)
+    loader = DataLoader(dataset, None, num_workers=3)
+    parts = []
+    for worker in range(3):
+        with as_worker(worker, 3):
+            parts.append(list(dataset))
+    assert [int(sample) for sample in loader] == list(itertools.chain(*zip(*parts, strict=True)))

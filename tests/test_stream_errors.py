@@ -1,0 +1,217 @@
+"""StreamDataset: shards that fail, sources that can't be shared, arguments that are wrong."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from pinfeed import StreamDataset
+from streams import as_worker, keep, read_shard
+
+pytestmark = [
+    # Python 3.12 and later warn of every fork of a process that has threads.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+]
+
+
+# Shards that fail.
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    """Three samples each but for shard 1, which breaks after one, and shard 3, which is missing."""
+    texts = ["0\n1\n2\n", "3\nbad\n5\n", "6\n7\n8\n", None, "9\n10\n11\n"]
+    paths = [tmp_path / f"{number}.txt" for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        if text is not None:
+            path.write_text(text)
+    return paths
+
+
+def test_an_error_names_its_shard(shards: list[Path]) -> None:
+    samples = iter(StreamDataset(shards, open=read_shard))
+    assert list(itertools.islice(samples, 4)) == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="bad") as caught:
+        next(samples)
+    assert caught.value.__notes__ == [
+        f"StreamDataset: in shard 1 of 5, '{shards[1]}', after 1 of its samples"
+    ]
+    with pytest.raises(FileNotFoundError) as caught:
+        list(StreamDataset(shards[2:], open=read_shard))
+    assert "StreamDataset: in shard 1 of 3" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_a_worker_names_its_shard(workers: int, shards: list[Path]) -> None:
+    loader = DataLoader(StreamDataset(shards, open=read_shard), 2, num_workers=workers)
+    with pytest.raises(ValueError, match=r"in shard 1 of 5, '.*1\.txt', after 1 of its samples"):
+        list(loader)
+
+
+def test_an_error_of_a_stream() -> None:
+    def stream() -> Iterator[int]:
+        yield 1
+        raise LookupError("lost")
+
+    with pytest.raises(LookupError, match="lost") as caught:
+        list(StreamDataset(stream))
+    assert caught.value.__notes__ == ["StreamDataset: in the stream, after 1 of its samples"]
+
+
+@pytest.mark.parametrize("buffer", [0, 1, 3, 100])
+def test_skip(buffer: int, shards: list[Path]) -> None:
+    dataset = StreamDataset(shards, buffer, open=read_shard, on_error="skip")
+    for epoch in range(2):
+        with pytest.warns(UserWarning, match="skipped the rest of shard") as warned:
+            samples = list(dataset)
+        assert sorted(samples) == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
+        assert dataset.skipped == 2 * (epoch + 1)
+        texts = sorted(str(warning.message) for warning in warned)
+        assert texts[0].startswith(
+            f"StreamDataset: skipped the rest of shard 1 of 5, '{shards[1]}', after 1 of its "
+            "samples: ValueError: invalid literal"
+        )
+        assert "shard 3 of 5" in texts[1]
+        assert "after 0 of its samples: FileNotFoundError" in texts[1]
+
+
+@pytest.mark.filterwarnings("ignore:StreamDataset. skipped:UserWarning")
+@pytest.mark.parametrize(("workers", "method"), [(2, "fork"), (6, "fork"), (2, "spawn")])
+def test_skip_counts_each_shard_once(workers: int, method: str, shards: list[Path]) -> None:
+    dataset = StreamDataset(shards, open=read_shard, on_error="skip")
+    loader = DataLoader(
+        dataset, 4, num_workers=workers, collate_fn=keep, multiprocessing_context=method
+    )
+    assert sorted(itertools.chain(*loader)) == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
+    assert dataset.skipped == 2
+
+
+@pytest.mark.filterwarnings("ignore:StreamDataset. skipped:UserWarning")
+@pytest.mark.parametrize("buffer", [0, 3])
+def test_resume_past_a_skipped_shard(buffer: int, shards: list[Path]) -> None:
+    def make() -> StreamDataset:
+        return StreamDataset(shards, buffer, open=read_shard, on_error="skip")
+
+    whole = list(make())
+    for stop in range(len(whole) + 1):
+        first, second = make(), make()
+        head = list(itertools.islice(iter(first), stop))
+        second.load_state_dict(first.state_dict())
+        assert head + list(second) == whole
+
+
+# Iterators.
+
+
+def test_an_iterator_is_read_once() -> None:
+    dataset = StreamDataset(iter(range(5)))
+    assert list(dataset) == list(range(5))
+    with pytest.raises(
+        RuntimeError,
+        match=r"source is an iterator \(range_iterator\), which can be read once, and has been; "
+        "pass a function that returns a new one",
+    ):
+        iter(dataset)
+
+
+def test_an_iterator_is_not_for_several_workers() -> None:
+    dataset = StreamDataset(number for number in range(5))
+    with pytest.raises(RuntimeError, match=r"\(generator\), which can't be read by 2 workers"):
+        list(DataLoader(dataset, num_workers=2, multiprocessing_context="fork"))
+    with as_worker(0, 2), pytest.raises(RuntimeError, match="2 workers"):
+        iter(dataset)
+    assert list(dataset) == list(range(5))
+
+
+def test_one_worker_reads_an_iterator_once() -> None:
+    loader = DataLoader(
+        StreamDataset(iter(range(5))), 5, num_workers=1, multiprocessing_context="fork"
+    )
+    assert [batch.tolist() for batch in loader] == [list(range(5))]
+    with pytest.raises(RuntimeError, match="which can be read once, and has been"):
+        list(loader)
+
+
+def test_a_function_that_returns_iterators_is_read_again() -> None:
+    dataset = StreamDataset(lambda: iter(range(5)))
+    assert list(dataset) == list(dataset) == list(range(5))
+
+
+# Workers that get a copy.
+
+
+@pytest.mark.filterwarnings("ignore:Got pickle error:UserWarning")  # torch's own
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (lambda: range(3), {}, "source must pickle, .* but function doesn't"),
+        ((n for n in range(3)), {}, "source must pickle, .* but generator doesn't"),
+        ([1, 2], {"open": lambda n: range(n)}, "open must pickle"),
+        ([lambda: range(3)], {"open": operator.call}, "source must pickle, .* but list doesn't"),
+    ],
+)
+def test_what_does_not_pickle(method: str, source: Any, options: Any, message: str) -> None:
+    dataset = StreamDataset(source, **options)
+    loader = DataLoader(dataset, num_workers=1, multiprocessing_context=method)
+    with pytest.raises(TypeError, match=f"StreamDataset: {message}.*; pass a function of a module"):
+        iter(loader)
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"source": 5}, TypeError, "source must be an iterable .*, got int"),
+        ({"source": "a.tar"}, TypeError, r"got 'a.tar'; pass \['a.tar'\] and open="),
+        ({"source": Path("a")}, TypeError, "pass .* and open="),
+        ({"source": "a.tar", "open": iter}, TypeError, "must be a list of shards, got str"),
+        ({"source": iter, "open": iter}, TypeError, "must be a list of shards, got builtin"),
+        ({"source": [], "open": iter}, ValueError, "expected at least one shard, got none"),
+        ({"open": 5}, TypeError, "open must be a function of a shard, got int"),
+        ({"shuffle_buffer": -1}, ValueError, "shuffle_buffer must be at least 0, got -1"),
+        ({"shuffle_buffer": 1.5}, TypeError, "shuffle_buffer must be an integer, got 1.5"),
+        ({"shuffle_buffer": True}, TypeError, "shuffle_buffer must be an integer, got True"),
+        ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
+        ({"seed": "1"}, TypeError, "seed must be an integer, got '1'"),
+        ({"even": "yes"}, ValueError, "even must be 'none', 'drop' or 'repeat', got 'yes'"),
+        ({"even": True}, TypeError, "even must be 'none', 'drop' or 'repeat', got True"),
+        ({"on_error": "warn"}, ValueError, "on_error must be 'raise' or 'skip', got 'warn'"),
+        ({"on_error": "skip"}, ValueError, "on_error='skip' leaves out the rest of a shard"),
+        ({"rank": 0}, ValueError, "both rank and world_size, or neither"),
+        ({"world_size": 2}, ValueError, "both rank and world_size, or neither"),
+        ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
+        ({"rank": -1, "world_size": 2}, ValueError, "rank must be at least 0, got -1"),
+        ({"rank": 0, "world_size": 0}, ValueError, "world_size must be at least 1, got 0"),
+        ({"rank": 0.5, "world_size": 2}, TypeError, "rank must be an integer, got 0.5"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=f"StreamDataset: .*{message}"):
+        StreamDataset(**{"source": range(3)} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error", "message"),
+    [(-1, ValueError, "at least 0, got -1"), ("1", TypeError, "an integer, got '1'")],
+)
+def test_wrong_epochs(epoch: Any, error: Any, message: str) -> None:
+    dataset = StreamDataset(range(3))
+    with pytest.raises(error, match=f"StreamDataset: epoch must be {message}"):
+        dataset.set_epoch(epoch)
+    assert dataset.epoch == 0
+
+
+def test_a_shard_that_is_no_iterable() -> None:
+    with pytest.raises(TypeError, match="not iterable") as caught:
+        list(StreamDataset([1], open=lambda shard: shard))
+    assert caught.value.__notes__ == ["StreamDataset: in shard 0 of 1, 1, after 0 of its samples"]

@@ -1,0 +1,307 @@
+"""StreamDataset: a state continues a pass exactly, is small, and is refused where it can't be right."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinfeed import StreamDataset
+from streams import as_worker, numbered
+
+SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
+MANY_SIZES = st.lists(st.sampled_from([0, 0, 1, 2, 3]), min_size=90, max_size=200)
+BUFFERS = st.sampled_from([0, 1, 2, 3, 7, 100])
+EVEN = st.sampled_from(["none", "drop", "repeat"])
+
+Make = Callable[[], StreamDataset]
+
+
+def resumed_at(make: Make, stops: list[int], epoch: int) -> Iterator[list[Any]]:
+    """An epoch in stretches, each by a new dataset that continues the one before it."""
+    state = None
+    for stop in [*stops, None]:
+        dataset = make()
+        if state is None:
+            dataset.set_epoch(epoch)
+        else:
+            dataset.load_state_dict(json.loads(json.dumps(state)))
+            assert dataset.epoch == epoch
+            assert dataset.state_dict() == state
+        samples = iter(dataset)
+        yield list(itertools.islice(samples, stop))
+        state = dataset.state_dict()
+
+
+@given(SIZES | MANY_SIZES, st.tuples(*[st.integers(1, 3)] * 4), BUFFERS, EVEN, st.data())
+def test_resume_anywhere(
+    sizes: list[int], split: tuple[int, ...], buffer: int, even: str, data: st.DataObject
+) -> None:
+    ranks, workers = split[0], split[1]
+    rank, worker = split[2] % ranks, split[3] % workers
+    shards = numbered(sizes)
+    has_shards = data.draw(st.booleans())
+
+    def make() -> StreamDataset:
+        return StreamDataset(
+            shards if has_shards else range(sum(sizes)),
+            buffer,
+            seed=5,
+            open=iter if has_shards else None,
+            even=even,
+            rank=rank,
+            world_size=ranks,
+        )
+
+    epoch = data.draw(st.integers(0, 2))
+    stops = data.draw(st.lists(st.integers(0, 12) | st.integers(0, 150), max_size=6))
+    with as_worker(worker, workers):
+        whole = make()
+        whole.set_epoch(epoch)
+        samples = list(whole)
+        stretches = list(resumed_at(make, stops, epoch))
+    assert list(itertools.chain(*stretches)) == samples
+
+
+def test_resume_after_every_sample() -> None:
+    shards = numbered([5, 0, 9, 1, 17, 8])
+    for buffer in (0, 2, 6, 50):
+
+        def make(buffer: int = buffer) -> StreamDataset:
+            return StreamDataset(shards, buffer, open=iter)
+
+        whole = list(make())
+        for stop in range(len(whole) + 1):
+            assert list(itertools.chain(*resumed_at(make, [stop], 0))) == whole
+
+
+def test_a_state_after_the_end_continues_with_nothing() -> None:
+    for buffer in (0, 4):
+        dataset = StreamDataset(range(10), buffer)
+        dataset.set_epoch(3)
+        whole = list(dataset)
+        state = dataset.state_dict()
+        resumed = StreamDataset(range(10), buffer)
+        resumed.load_state_dict(state)
+        assert resumed.epoch == 3
+        assert list(resumed) == []
+        assert list(resumed) == whole
+
+
+# What it costs.
+
+
+def test_shards_that_are_done_are_not_opened_again() -> None:
+    opened: list[int] = []
+
+    def open_shard(number: int) -> range:
+        opened.append(number)
+        return range(1000 * number, 1000 * number + 100)
+
+    dataset = StreamDataset(range(50), open=open_shard)
+    list(itertools.islice(iter(dataset), 4250))
+    resumed = StreamDataset(range(50), open=open_shard)
+    resumed.load_state_dict(dataset.state_dict())
+    opened.clear()
+    assert next(iter(resumed)) == 42_050
+    assert opened == [42]
+
+
+def test_a_buffer_is_filled_again_from_not_far_before() -> None:
+    read = 0
+
+    def open_shard(number: int) -> Iterator[int]:
+        nonlocal read
+        for sample in range(100):
+            read += 1
+            yield 100 * number + sample
+
+    size = 200
+    dataset = StreamDataset(range(1000), size, open=open_shard)
+    list(itertools.islice(iter(dataset), 90_000))
+    state = dataset.state_dict()
+    resumed = StreamDataset(range(1000), size, open=open_shard)
+    resumed.load_state_dict(state)
+    read = 0
+    next(iter(resumed))
+    assert size < read < 3 * size * math.log(size)
+
+
+def test_a_state_stays_small() -> None:
+    for options in ({}, {"shuffle_buffer": 1000}):
+        dataset = StreamDataset(range(20_000), open=lambda n: range(50), **options)
+        samples = iter(dataset)
+        for _ in range(3):
+            list(itertools.islice(samples, 250_000))
+            assert len(json.dumps(dataset.state_dict())) < 8000
+    assert len(json.dumps(StreamDataset(range(9)).state_dict())) < 250
+
+
+# Epochs.
+
+
+def test_epochs_go_on_after_a_resume() -> None:
+    def epoch_of(dataset: StreamDataset) -> list[int]:
+        return [epochs.index(list(dataset)) for _ in range(2)]
+
+    def make() -> StreamDataset:
+        return StreamDataset(range(50), 20)
+
+    epochs = []
+    for epoch in range(4):
+        dataset = make()
+        dataset.set_epoch(epoch)
+        epochs.append(list(dataset))
+    dataset.set_epoch(2)
+    head = list(itertools.islice(iter(dataset), 10))
+    state = dataset.state_dict()
+
+    resumed = make()  # the usual loop
+    resumed.load_state_dict(state)
+    resumed.set_epoch(2)
+    assert head + list(resumed) == epochs[2]
+    resumed.set_epoch(3)
+    assert epoch_of(resumed) == [3, 3]
+
+    resumed = make()  # without set_epoch it stays in the epoch of the state
+    resumed.load_state_dict(state)
+    assert head + list(resumed) == epochs[2]
+    assert epoch_of(resumed) == [2, 2]
+
+    resumed = make()  # as a StatefulDataLoader does it: the state comes last, and counts
+    resumed.set_epoch(3)
+    resumed.load_state_dict(state)
+    assert head + list(resumed) == epochs[2]
+    assert epoch_of(resumed) == [3, 3]
+
+    resumed = make()  # another epoch drops the state
+    resumed.load_state_dict(state)
+    resumed.set_epoch(1)
+    assert epoch_of(resumed) == [1, 1]
+
+
+def test_a_pass_stays_in_its_epoch() -> None:
+    dataset = StreamDataset(range(50), 20)
+    whole = list(dataset)
+    samples = iter(dataset)
+    head = [next(samples)]
+    dataset.set_epoch(1)
+    assert dataset.state_dict()["epoch"] == 0
+    assert head + list(samples) == whole
+
+
+# States that are refused.
+
+
+def a_state(**changes: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {"seed": 3, "rank": 1, "world_size": 2} | changes
+    dataset = StreamDataset(list(range(8)), 4, open=lambda n: range(3), **options)
+    next(iter(dataset))
+    return dataset.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 4}, "seed is 3 there and 4 here"),
+        ({"rank": 0}, "rank is 1 there and 0 here"),
+        ({"world_size": 3}, "world_size is 2 there and 3 here"),
+        ({"even": "drop"}, "even is 'none' there and 'drop' here"),
+        ({"shuffle_buffer": 5}, "shuffle_buffer is 4 there and 5 here"),
+        ({"source": list(range(9))}, "shards is 8 there and 9 here"),
+        (
+            {"seed": 4, "world_size": 3},
+            "seed is 3 there and 4 here, world_size is 2 there and 3 here",
+        ),
+    ],
+)
+def test_a_state_of_another_stream(changes: dict[str, Any], message: str) -> None:
+    options = {
+        "source": list(range(8)),
+        "shuffle_buffer": 4,
+        "seed": 3,
+        "rank": 1,
+        "world_size": 2,
+        "open": lambda n: range(3),
+    }
+    other = StreamDataset(**options | changes)
+    with pytest.raises(ValueError, match=f"the state is of another stream: {message}$"):
+        other.load_state_dict(a_state())
+    same = StreamDataset(**options)
+    same.load_state_dict(a_state())
+
+
+def test_a_state_of_another_size() -> None:
+    state = StreamDataset(range(10)).state_dict()
+    with pytest.raises(ValueError, match="samples is 10 there and 11 here"):
+        StreamDataset(range(11)).load_state_dict(state)
+
+
+def test_a_state_of_another_worker() -> None:
+    dataset = StreamDataset(range(10))
+    with as_worker(1, 2):
+        state = dataset.state_dict()
+    with as_worker(0, 2), pytest.raises(ValueError, match="worker is 1 there and 0 here"):
+        dataset.load_state_dict(state)
+    with pytest.raises(ValueError, match="workers is 2 there and 1 here"):
+        dataset.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda state: 5, TypeError, "state must be a dict, got int"),
+        (lambda state: {}, ValueError, "has no epoch, yielded, arrived, starts"),
+        (lambda state: state | {"yielded": "1"}, TypeError, "yielded of the state must be an int"),
+        (
+            lambda state: state | {"yielded": -1},
+            ValueError,
+            "yielded of the state must be at least",
+        ),
+        (lambda state: state | {"epoch": None}, TypeError, "epoch of the state"),
+        (lambda state: state | {"arrived": 1.5}, TypeError, "arrived of the state"),
+        (lambda state: state | {"starts": []}, ValueError, "starts of the state must be those"),
+        (lambda state: state | {"starts": 5}, TypeError, "starts of the state must be pairs"),
+        (lambda state: state | {"starts": [[0, 1], [2, 5]]}, ValueError, "neighbouring"),
+        (lambda state: state | {"starts": [[0, 1], [1, 0]]}, ValueError, "neighbouring"),
+        (lambda state: state | {"starts": [[-1, 0]]}, ValueError, "neighbouring"),
+    ],
+)
+def test_a_state_that_is_none(change: Any, error: Any, message: str) -> None:
+    state = change(copy.deepcopy(a_state()))
+    dataset = StreamDataset(
+        list(range(8)), 4, seed=3, rank=1, world_size=2, open=lambda n: range(3)
+    )
+    with pytest.raises(error, match=f"StreamDataset: .*{message}"):
+        dataset.load_state_dict(state)
+    assert list(dataset)
+
+
+def test_starts_that_do_not_reach_back() -> None:
+    dataset = StreamDataset(range(8), open=lambda n: range(3))
+    dataset.load_state_dict(dataset.state_dict() | {"yielded": 5, "starts": [[2, 6]]})
+    with pytest.raises(ValueError, match="starts of the state must reach back to sample 5"):
+        list(dataset)
+
+
+@pytest.mark.parametrize("buffer", [0, 5])
+def test_a_stream_that_became_shorter(buffer: int) -> None:
+    sizes = [10, 10]
+
+    def make() -> StreamDataset:
+        return StreamDataset(["a", "b"], buffer, open=lambda n: range(sizes["ab".index(n)]))
+
+    dataset = make()
+    list(itertools.islice(iter(dataset), 14 - buffer))
+    sizes[:] = [10, 2] if buffer == 0 else [2, 2]
+    resumed = make()
+    resumed.load_state_dict(dataset.state_dict())
+    with pytest.raises(ValueError, match=r"has \d+ samples and had at least \d+|finds \d+ samples"):
+        list(resumed)
