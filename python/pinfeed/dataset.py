@@ -129,6 +129,27 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             return _TupleRows(rows)  # type: ignore[return-value] # a virtual subclass
         return rows
 
+    def state_dict(self) -> dict[str, int]:
+        """What a loader's state says of the dataset: its number of samples, as ``samples``.
+
+        torchdata's ``StatefulDataLoader`` saves it with where it is, so that it can't go on with
+        other arrays unnoticed.
+        """
+        return {"samples": self._length}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Makes sure that a state is of a dataset of this size; nothing changes.
+
+        Raises:
+            ValueError: It is of a dataset with another number of samples.
+        """
+        if state != self.state_dict():
+            samples = state.get("samples") if isinstance(state, dict) else state
+            raise ValueError(
+                f"ArrayDataset: the state is of a dataset of {samples!r} samples, and this one has "
+                f"{self._length}"
+            )
+
     def _wrong_index(self, index: Any) -> str:
         expected = "ArrayDataset: expected an integer, or a list or an ndarray of integers"
         if not isinstance(index, slice):

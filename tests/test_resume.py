@@ -1,0 +1,131 @@
+"""Jobs that are killed at a random batch and go on in another process with the batches left."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import resume_job
+from pinfeed import ArrayDataset, StreamDataset
+
+pytestmark = [
+    # Python 3.12 and later warn of every fork of a process that has threads.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),  # torchdata's
+]
+
+KINDS = sorted(resume_job.LOADERS)
+
+
+def saved(path: Path) -> int:
+    """How many batches the job had when it saved last."""
+    return len(pickle.loads(path.read_bytes())["batches"]) if path.exists() else 0
+
+
+def killed_at(
+    batch: int, path: Path, is_alive: Callable[[], bool], kill: Callable[[], None]
+) -> None:
+    deadline = time.monotonic() + 120
+    while saved(path) < batch:
+        assert is_alive(), "the job ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    kill()
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["plain", "DeviceLoader"])
+@pytest.mark.parametrize("workers", range(5))
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_and_resumed(kind: str, workers: int, ahead: bool, tmp_path: Path) -> None:
+    whole = resume_job.train(kind, workers, False, tmp_path / "whole")
+    path = tmp_path / "state"
+    # Forks, which know the modules already: the new process is what matters here.
+    fork = multiprocessing.get_context("fork")
+    dice = random.Random(f"{kind} {workers} {ahead}")
+    kills = sorted(dice.sample(range(1, len(whole) - 5), 2))
+    for batch in kills:
+        job = fork.Process(target=resume_job.train, args=(kind, workers, ahead, path, 0.002))
+        job.start()
+        killed_at(batch, path, job.is_alive, job.kill)
+        job.join()
+        assert job.exitcode == -signal.SIGKILL
+        assert batch <= saved(path) < len(whole)
+    assert resume_job.train(kind, workers, ahead, path) == whole
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_and_resumed_in_another_interpreter(kind: str, tmp_path: Path) -> None:
+    whole = resume_job.train(kind, 2, False, tmp_path / "whole")
+    path = tmp_path / "state"
+    command = [sys.executable, resume_job.__file__, kind, "2", "ahead", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as job:
+        batch = random.Random(kind).randrange(1, len(whole) - 5)
+        killed_at(batch, path, lambda: job.poll() is None, job.kill)
+    assert job.returncode == -signal.SIGKILL
+    assert batch <= saved(path) < len(whole)
+    subprocess.run(command, check=True, timeout=120, capture_output=True)
+    assert pickle.loads(path.read_bytes())["batches"] == whole
+
+
+# States that are refused.
+
+
+def states(loader: Any) -> Iterator[Any]:
+    for _ in loader:
+        yield loader.state_dict()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_another_number_of_samples(workers: int) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def loader(samples: int) -> Any:
+        return StatefulDataLoader(ArrayDataset(np.arange(samples)), 4, num_workers=workers)
+
+    state = next(states(loader(20)))
+    same, other = loader(20), loader(19)
+    same.load_state_dict(state)
+    assert sum(len(batch) for batch in same) == 16
+    other.load_state_dict(state)
+    with pytest.raises(ValueError, match="a dataset of 20 samples, and this one has 19"):
+        list(other)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "workers"),
+    [
+        ({"seed": 1}, "seed is 0 there and 1 here", 0),
+        ({"rank": 0, "world_size": 2}, "world_size is 1 there and 2 here", 2),
+        ({"source": range(21)}, "samples is 20 there and 21 here", 0),
+    ],
+)
+def test_another_stream(workers: int, options: dict[str, Any], message: str) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def loader(**options: Any) -> Any:
+        dataset = StreamDataset(**{"source": range(20)} | options)
+        return StatefulDataLoader(dataset, 4, num_workers=workers)
+
+    state = next(states(loader()))
+    other = loader(**options)
+    other.load_state_dict(state)
+    with pytest.raises(ValueError, match=f"the state is of another stream: {message}"):
+        list(other)
+
+
+@pytest.mark.parametrize("state", [5, {}, {"samples": None}])
+def test_no_state_of_a_dataset(state: Any) -> None:
+    with pytest.raises(ValueError, match=r"the state is of a dataset of .* and this one has 3"):
+        ArrayDataset(np.arange(3)).load_state_dict(state)
