@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import torch
 
+from pinfeed.shared_memory import new_shared_storage
+
 #: As the native pool does, so that bytes nobody wrote are seen.
 _POISON = os.environ.get("PINFEED_DEBUG") == "1"
 
@@ -30,9 +32,7 @@ def _allocate_shared(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     items = math.prod(shape)
     if items == 0:
         return empty.reshape(shape)
-    storage = torch.UntypedStorage._new_shared(  # type: ignore[no-untyped-call]
-        items * empty.itemsize
-    )
+    storage = new_shared_storage(items * empty.itemsize, "Collate")
     if _POISON:
         storage.fill_(0xCB)
     return empty.set_(storage, 0, shape)  # type: ignore[call-overload]

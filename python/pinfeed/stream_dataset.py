@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from pinfeed.shared_memory import new_shared_storage
 from pinfeed.streaming.ranks import (
     checked_integer,
     checked_ranks,
@@ -117,8 +118,7 @@ class StreamDataset(IterableDataset[Any]):
         self._source = StreamSource(source, open)
         self._given_ranks = checked_ranks(rank, world_size)
         self._found_ranks: tuple[int, int] | None = None  # by whoever pickled this
-        self._cells = torch.zeros(_CELLS, dtype=torch.int64)
-        self._cells.share_memory_()  # type: ignore[no-untyped-call]
+        self._cells = _new_cells()
         self._epoch_is_set = False
         # The pass that began last, and what of its state doesn't change.
         self._pass: tuple[StreamPass, dict[str, Any]] | None = None
@@ -306,14 +306,21 @@ class StreamDataset(IterableDataset[Any]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        # A copy that wasn't made for a worker has cells of its own, for its own workers.
-        self._cells.share_memory_()  # type: ignore[no-untyped-call]
+        # A copy that wasn't made for a worker goes its own way.
+        if not self._cells.is_shared():  # type: ignore[no-untyped-call]
+            self._cells = _new_cells().copy_(self._cells)
 
     def __repr__(self) -> str:
         return (
             f"StreamDataset({self._source!r}, shuffle_buffer={self.shuffle_buffer}, seed={self.seed}, "
             f"even={self.even!r}, on_error={self.on_error!r}, epoch={self.epoch})"
         )
+
+
+def _new_cells() -> torch.Tensor:
+    cells = torch.empty(0, dtype=torch.int64, device="cpu")
+    storage = new_shared_storage(_CELLS * cells.itemsize, "StreamDataset")
+    return cells.set_(storage, 0, (_CELLS,)).zero_()  # type: ignore[call-overload]
 
 
 def _worker() -> tuple[int, int]:

@@ -1,0 +1,126 @@
+"""What one rank does of `test_distributed.py`: ``torchrun distributed_job.py FOLDER``."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+import pinfeed
+from pinfeed.demo.model import CLASSES, make_model
+
+SAMPLES, BATCH, EPOCHS = 46, 4, 2
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (SAMPLES, 64, 64, 3), np.uint8)
+COLLATE = pinfeed.Collate({"image": pinfeed.Image(MEAN, STD)})
+
+SetEpoch = Callable[[int], None]
+
+
+def sample(number: int) -> dict[str, Any]:
+    return {"image": IMAGES[number], "label": number % CLASSES, "number": number}
+
+
+def read_shard(numbers: range) -> Iterator[dict[str, Any]]:
+    return map(sample, numbers)
+
+
+def array_dataset() -> pinfeed.ArrayDataset:
+    numbers = np.arange(SAMPLES)
+    return pinfeed.ArrayDataset({"image": IMAGES, "label": numbers % CLASSES, "number": numbers})
+
+
+def array() -> tuple[DataLoader[Any], SetEpoch]:
+    dataset = array_dataset()
+    sampler: Any = DistributedSampler(dataset)
+    loader = DataLoader(dataset, BATCH, sampler=sampler, collate_fn=COLLATE)
+    return loader, sampler.set_epoch
+
+
+def bucket() -> tuple[DataLoader[Any], SetEpoch]:
+    sampler = pinfeed.LengthBucketSampler(np.arange(SAMPLES) % 9, 4, drop_last=False)
+    loader = DataLoader(array_dataset(), batch_sampler=sampler, collate_fn=COLLATE)
+    return loader, sampler.set_epoch
+
+
+def stream(
+    shard_size: int, workers: int, **options: Any
+) -> Callable[[], tuple[DataLoader[Any], SetEpoch]]:
+    def make() -> tuple[DataLoader[Any], SetEpoch]:
+        shards = [range(SAMPLES)[i : i + shard_size] for i in range(0, SAMPLES, shard_size)]
+        dataset = pinfeed.StreamDataset(shards, 8, open=read_shard, **options)
+        loader = DataLoader(dataset, BATCH, collate_fn=COLLATE, num_workers=workers)
+        return loader, dataset.set_epoch
+
+    return make
+
+
+JOBS: dict[str, Callable[[], tuple[DataLoader[Any], SetEpoch]]] = {
+    "array": array,
+    "bucket": bucket,
+    "stream": stream(1, 0),
+    "stream in turn": stream(SAMPLES, 0),
+    "stream with workers": stream(1, 2),
+    "stream, uneven shards, drop": stream(7, 2, even="drop"),
+    "stream, uneven shards, repeat": stream(7, 2, even="repeat"),
+}
+
+
+def train(make: Callable[[], tuple[DataLoader[Any], SetEpoch]]) -> list[list[list[int]]]:
+    """Trains the demo's model; returns the samples of every batch of every epoch."""
+    model = DistributedDataParallel(make_model(0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader, set_epoch = make()
+    seen = []
+    for epoch in range(EPOCHS):
+        set_epoch(epoch)
+        seen.append([])
+        for batch in loader:
+            loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            seen[-1].append(batch["number"].tolist())
+    weights = torch.cat([p.detach().flatten() for p in model.parameters()])
+    everywhere = [torch.empty_like(weights) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(everywhere, weights)
+    assert all(torch.equal(weights, other) for other in everywhere)
+    return seen
+
+
+def ranks_without_environment() -> list[list[int]]:
+    """What a stream yields that knows its rank from the process group alone, or from its pickler."""
+    for name in ("RANK", "WORLD_SIZE"):
+        del os.environ[name]
+    dataset = pinfeed.StreamDataset(range(10))
+    here = list(dataset)
+    pickled = pickle.dumps(dataset)
+    torch.distributed.destroy_process_group()
+    return [here, list(pickle.loads(pickled)), list(dataset)]
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    before = pinfeed.StreamDataset(range(10))
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    results: dict[str, Any] = {name: train(make) for name, make in JOBS.items()}
+    results["made before the group"] = list(before)
+    results["without environment"] = ranks_without_environment()
+    (folder / f"{rank}.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,83 @@
+"""Two ranks under torchrun train the demo's model, and see each sample once per epoch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import distributed_job
+from distributed_job import EPOCHS, SAMPLES
+
+RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of the ranks saw."""
+    folder = tmp_path_factory.mktemp("ranks")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run"),
+            *("--standalone", "--nproc-per-node", str(RANKS)),
+            *(distributed_job.__file__, str(folder)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+def seen(results: list[dict[str, Any]], job: str, epoch: int) -> list[list[list[int]]]:
+    """The batches of each rank."""
+    return [result[job][epoch] for result in results]
+
+
+@pytest.mark.parametrize("job", ["array", "stream", "stream in turn", "stream with workers"])
+def test_each_sample_once(job: str, results: list[dict[str, Any]]) -> None:
+    epochs = []
+    for epoch in range(EPOCHS):
+        batches = seen(results, job, epoch)
+        assert len({len(rank) for rank in batches}) == 1
+        samples = [list(itertools.chain(*rank)) for rank in batches]
+        assert sorted(itertools.chain(*samples)) == list(range(SAMPLES))
+        epochs.append(samples)
+    assert epochs[0] != epochs[1]
+
+
+def test_each_sample_once_in_batches_of_similar_length(results: list[dict[str, Any]]) -> None:
+    for epoch in range(EPOCHS):
+        batches = seen(results, "bucket", epoch)
+        assert len({len(rank) for rank in batches}) == 1
+        samples = Counter(itertools.chain(*itertools.chain(*batches)))
+        assert samples == dict.fromkeys(range(SAMPLES), 1)
+
+
+def test_uneven_shards(results: list[dict[str, Any]]) -> None:
+    """The ranks don't wait for each other: the job ended."""
+    for epoch in range(EPOCHS):
+        for even in ("drop", "repeat"):
+            batches = seen(results, f"stream, uneven shards, {even}", epoch)
+            assert len({len(rank) for rank in batches}) == 1
+            samples = Counter(itertools.chain(*itertools.chain(*batches)))
+            assert set(samples) <= set(range(SAMPLES))
+            assert abs(samples.total() - SAMPLES) <= 2  # one for each worker but the first rank's
+            if even == "drop":
+                assert max(samples.values()) == 1
+            else:
+                assert set(samples) == set(range(SAMPLES))
+
+
+def test_ranks_come_from_the_process_group(results: list[dict[str, Any]]) -> None:
+    for rank, result in enumerate(results):
+        mine = list(range(rank, 10, RANKS))
+        assert result["made before the group"] == mine
+        assert result["without environment"] == [mine, mine, list(range(10))]
