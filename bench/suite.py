@@ -22,6 +22,7 @@ from bench import (
     ragged_epoch,
     sequences,
     tensorflow_feed,
+    stream,
 )
 from bench.peers import torchvision
 from pinfeed.bench.epoch import Epoch, epoch_workload
@@ -49,6 +50,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **draining.workloads(),
     **tensorflow_feed.workloads(),
     **cold_rows.workloads(),
+    **stream.workloads(),
 }
 FRESH = {**fresh.WORKLOADS, **dataset_memory.WORKLOADS, **draining.WORKLOADS}
 NAMES = [*TIMED, *FRESH]

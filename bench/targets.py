@@ -126,6 +126,18 @@ def _import(results: Results) -> float:
     return _way(results, "import", "pinfeed")["values"][0]
 
 
+def _ratio(
+    workload: str, one: tuple[str, ...], other: tuple[str, ...]
+) -> Callable[[Results], float]:
+    """The time of one way in times of another's, round by round."""
+
+    def value(results: Results) -> float:
+        ways = (_way(results, workload, *words)["samples_s"] for words in (one, other))
+        return statistics.median(a / b for a, b in zip(*ways, strict=False))
+
+    return value
+
+
 def _dataset(column: int) -> Callable[[Results], float]:
     """A column of what pinfeed's dataset of sequences costs."""
 
@@ -212,6 +224,24 @@ TARGETS = [
         "≤",
         1.3,
         to_limit("tensorflow-channels-last"),
+    *(
+        Target(
+            f"StreamDataset{text} to its source, {kind}", "≤", 1.11, to_limit(f"stream-{kind}", way)
+        )
+        for kind in ("json", "images")
+        for text, way in (("", "`StreamDataset`"), (" with a buffer", "buffer of"))
+    ),
+    Target(
+        "a stream's state every 100 batches to never",
+        "≤",
+        1.03,
+        _ratio("resume", ("`, asked every 100",), ("`, asked never",)),
+    ),
+    Target(
+        "a stream's state with every batch to none, asked as often",
+        "≤",
+        1.03,
+        _ratio("resume", ("`, asked always",), ("without state", "always")),
     ),
     Target("import beyond torch, s", "≤", 0.1, _import),
 ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, count
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 # So many are drawn at once.
-_DRAWS = 4096
+_DRAWS = 1024
 
 
 def permutation(count: int, seed: int, key: tuple[int, ...]) -> npt.NDArray[np.int64]:
@@ -45,7 +45,8 @@ class ShuffleBuffer:
             held: What lies in the places; it is kept up to date.
             step: How many steps were made before.
         """
-        blocks = (self._draws(start, _DRAWS).tolist() for start in count(step, _DRAWS))
+        bits = self._bits(step)
+        blocks = (self._places(bits.random_raw(_DRAWS)).tolist() for _ in repeat(None))
         for sample, place in zip(samples, chain.from_iterable(blocks), strict=False):
             yield held[place]
             held[place] = sample
@@ -57,17 +58,19 @@ class ShuffleBuffer:
         while start > 0 and origins.min() < 0:
             stop = start
             start = max(0, stop - max(_DRAWS, self.size))
-            numbers = np.arange(start, stop) + self.size
-            np.maximum.at(origins, self._draws(start, stop - start), numbers)
+            places = self._places(self._bits(start).random_raw(stop - start))
+            np.maximum.at(origins, places, np.arange(start, stop) + self.size)
         return np.where(origins < 0, np.arange(self.size), origins)
 
     def last_order(self, count: int) -> npt.NDArray[np.int64]:
         """The order in which the samples that lie there at the end are handed out."""
         return permutation(count, self._seed, (*self._key, 1))
 
-    def _draws(self, start: int, count: int) -> npt.NDArray[np.int64]:
-        """The places of ``count`` steps."""
+    def _bits(self, step: int) -> np.random.PCG64:
+        """Where the draws of this and the next steps come from."""
         bits = np.random.PCG64(np.random.SeedSequence(self._seed, spawn_key=(*self._key, 0)))
-        bits.advance(start)
+        return bits.advance(step)
+
+    def _places(self, raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         # 64 bits leave no bias that one could find.
-        return (bits.random_raw(count) % np.uint64(self.size)).astype(np.int64)
+        return (raw % np.uint64(self.size)).astype(np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from pinfeed.streaming.counter import Counter
@@ -47,7 +47,7 @@ class StreamPass:
         """
         if self._buffer is None:
             return self._counter.counting(self._own_samples(self._counter.count))
-        return self._counter.counting(self._shuffled(self._buffer))
+        return self._counter.counting(chain.from_iterable(self._shuffled(self._buffer)))
 
     def state(self) -> dict[str, Any]:
         """What another pass continues this one with."""
@@ -71,18 +71,18 @@ class StreamPass:
         turns = self._share.turns
         return self._share.samples(self._reader.read(number * turns, turns - 1))
 
-    def _shuffled(self, buffer: ShuffleBuffer) -> Iterator[Any]:
+    def _shuffled(self, buffer: ShuffleBuffer) -> Iterator[Iterable[Any]]:
+        """Samples in random order: those that come out for others, then what is left."""
         if self._counter.count == 0:
             samples = self._own_samples(0)
             held = list(islice(samples, buffer.size))
         else:
             held, samples = self._refilled(buffer)
         if self._arrived is None:
-            yield from buffer.step_through(samples, held, self._counter.count)
+            yield buffer.step_through(samples, held, self._counter.count)
             self._arrived = self._counter.count + len(held)
         order = buffer.last_order(len(held)).tolist()
-        for place in order[self._counter.count - self._steps() :]:
-            yield held[place]
+        yield (held[place] for place in order[self._counter.count - self._steps() :])
 
     def _steps(self) -> int:
         """How many samples came out of the buffer for others that came in."""
