@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import pickle
 import random
@@ -129,3 +130,47 @@ def test_another_stream(workers: int, options: dict[str, Any], message: str) -> 
 def test_no_state_of_a_dataset(state: Any) -> None:
     with pytest.raises(ValueError, match=r"the state is of a dataset of .* and this one has 3"):
         ArrayDataset(np.arange(3)).load_state_dict(state)
+
+
+# Epochs before and after.
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_epochs_of_a_stream(workers: int, persistent: bool) -> None:
+    """Saved anywhere, the last batch and the end included: the rest, and then the epochs to come."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def new_loader() -> Any:
+        return StatefulDataLoader(
+            StreamDataset(range(50), 10),
+            7,
+            num_workers=workers,
+            persistent_workers=persistent,
+            collate_fn=list,
+        )
+
+    def epoch_of(loader: Any, epoch: int) -> Iterator[Any]:
+        loader.dataset.set_epoch(epoch)
+        return iter(loader)
+
+    loader = new_loader()
+    expected = [list(epoch_of(loader, epoch)) for epoch in range(4)]
+    assert expected[0] != expected[1]
+
+    loader = new_loader()
+    list(epoch_of(loader, 0))
+    iterator = epoch_of(loader, 1)
+    saved = [copy.deepcopy(loader.state_dict())]
+    for _ in iterator:
+        saved.append(copy.deepcopy(loader.state_dict()))
+    over = copy.deepcopy(loader.state_dict())
+
+    for yielded, state in enumerate(saved):
+        loader = new_loader()
+        loader.load_state_dict(state)
+        assert list(epoch_of(loader, 1)) == expected[1][yielded:]
+        assert list(epoch_of(loader, 2)) == expected[2]
+    loader = new_loader()
+    loader.load_state_dict(over)
+    assert list(epoch_of(loader, 2)) == expected[2]
+    assert list(epoch_of(loader, 3)) == expected[3]
