@@ -61,6 +61,18 @@ def expected_parts(
     return parts
 
 
+def expected_stretches(
+    shards: list[list[Any]], world_size: int, workers: int, even: str
+) -> dict[tuple[int, int], list[Any]]:
+    """The same where the lengths of shards are known."""
+    samples = list(itertools.chain(*shards))
+    parts = world_size * workers
+    size = len(samples) // parts if even == "drop" else -(-len(samples) // parts)
+    endless = samples * (parts * size // max(len(samples), 1) + 1)
+    turns = [(rank, worker) for worker in range(workers) for rank in range(world_size)]
+    return {turn: endless[n * size : (n + 1) * size] for n, turn in enumerate(turns)}
+
+
 def cut(samples: list[Any], size: int) -> list[list[Any]]:
     return [samples[start : start + size] for start in range(0, len(samples), size)]
 

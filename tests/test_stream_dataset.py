@@ -21,7 +21,16 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import StreamDataset
-from streams import all_parts, as_worker, expected_order, expected_parts, keep, numbered, read_shard
+from streams import (
+    all_parts,
+    as_worker,
+    expected_order,
+    expected_parts,
+    expected_stretches,
+    keep,
+    numbered,
+    read_shard,
+)
 
 pytestmark = [
     # Python 3.12 and later warn of every fork of a process that has threads.
@@ -51,6 +60,42 @@ def test_a_stream_in_order(size: int, ranks: int, workers: int, even: str) -> No
     for source in (range(size), lambda: iter(range(size)), list(range(size))):
         parts = all_parts(source, ranks, workers, even=even)
         assert parts == expected_parts([list(range(size))], ranks, workers, even)
+
+
+@given(SIZES, RANKS, WORKERS, st.sampled_from(["drop", "repeat"]))
+def test_shards_of_known_lengths(sizes: list[int], ranks: int, workers: int, even: str) -> None:
+    shards = numbered(sizes)
+    options: dict[str, Any] = {"open": iter, "even": even, "lengths": np.array(sizes)}
+    parts = all_parts(shards, ranks, workers, **options)
+    assert parts == expected_stretches(shards, ranks, workers, even)
+    for shuffle_buffer in (1, 4):
+        parts = all_parts(shards, ranks, workers, shuffle_buffer=shuffle_buffer, **options)
+        assert len({len(part) for part in parts.values()}) == 1
+        served, whole = Counter(itertools.chain(*parts.values())), Counter(range(sum(sizes)))
+        assert (served - whole if even == "drop" else whole - served) == Counter()
+        assert abs(served.total() - whole.total()) < ranks * workers
+
+
+def test_known_lengths_spare_reading() -> None:
+    opened: list[int] = []
+
+    def open_shard(number: int) -> range:
+        opened.append(number)
+        return range(10 * number, 10 * number + 10)
+
+    options: dict[str, Any] = {"even": "drop", "lengths": [10] * 8}
+    parts = all_parts(range(8), 2, 2, open=open_shard, **options)
+    assert parts[1, 1] == list(range(60, 80))
+    assert opened == [0, 1, 4, 5, 2, 3, 6, 7]
+
+
+def test_a_shard_that_is_shorter_than_its_length() -> None:
+    dataset = StreamDataset([[1, 2], [3]], open=iter, even="drop", lengths=[2, 2])
+    with pytest.raises(
+        ValueError,
+        match=r"shard 1 of 2, \[3\] has 1 samples, but 2 are known of; states, and lengths",
+    ):
+        list(dataset)
 
 
 @given(SIZES, RANKS, WORKERS, BUFFERS, st.integers(0, 3), st.integers(0, 2**70))

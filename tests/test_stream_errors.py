@@ -168,6 +168,10 @@ def test_what_does_not_pickle(method: str, source: Any, options: Any, message: s
 # Arguments.
 
 
+SHARDS: dict[str, Any] = {"source": ["abc", "def"], "open": iter}
+EVEN: dict[str, Any] = SHARDS | {"even": "drop"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -187,6 +191,12 @@ def test_what_does_not_pickle(method: str, source: Any, options: Any, message: s
         ({"even": True}, TypeError, "even must be 'none', 'drop' or 'repeat', got True"),
         ({"on_error": "warn"}, ValueError, "on_error must be 'raise' or 'skip', got 'warn'"),
         ({"on_error": "skip"}, ValueError, "on_error='skip' leaves out the rest of a shard"),
+        ({"lengths": [3], "even": "drop"}, ValueError, "lengths are for shards"),
+        (SHARDS | {"lengths": [3, 3]}, ValueError, "lengths are for .*even='drop'"),
+        (EVEN | {"lengths": [3, 3], "on_error": "skip"}, ValueError, "and for on_error='raise'"),
+        (EVEN | {"lengths": [3]}, ValueError, r"one for each shard, got shape \(1,\) for 2 shards"),
+        (EVEN | {"lengths": [3, -1]}, ValueError, "at least 0, got -1"),
+        (EVEN | {"lengths": [3, 0.5]}, TypeError, "1-D integers.*, got dtype float64"),
         ({"rank": 0}, ValueError, "both rank and world_size, or neither"),
         ({"world_size": 2}, ValueError, "both rank and world_size, or neither"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -50,6 +52,7 @@ class StreamDataset(IterableDataset[Any]):
             samples.
         even: ``"drop"`` and ``"repeat"`` give all ranks the same number of samples, and so of
             batches, worker by worker; ``"none"`` doesn't care.
+        lengths: For ``even``, the number of samples in each shard, if that is known: 1-D integers.
         on_error: ``"raise"`` raises what a shard raises, with a note that names the shard;
             ``"skip"`` warns instead and leaves out the rest of the shard.
         rank: Which of the ranks this is; by default what ``torch.distributed`` says when a pass
@@ -64,6 +67,8 @@ class StreamDataset(IterableDataset[Any]):
       and samples in turn to the ranks. Where the last samples don't suffice for all ranks, at most
       one for each rank and worker, they are left out or repeated. All ranks need the same number of
       workers.
+    - With ``lengths`` nobody reads what is another's: each worker gets a stretch of the stream, all of
+      the same length, and of the shard where it begins the part before that is skipped.
 
     Call `set_epoch` before each epoch, with persistent workers too. Order depends on the number of
     ranks and workers; which samples an epoch has doesn't.
@@ -102,6 +107,7 @@ class StreamDataset(IterableDataset[Any]):
         *,
         open: Callable[[Any], Iterable[Any]] | None = None,
         even: str = "none",
+        lengths: Any = None,
         on_error: str = "raise",
         rank: int | None = None,
         world_size: int | None = None,
@@ -116,6 +122,7 @@ class StreamDataset(IterableDataset[Any]):
                 "none; pass a list of shards, and open="
             )
         self._source = StreamSource(source, open)
+        self._lengths = None if lengths is None else self._checked_lengths(lengths)
         self._given_ranks = checked_ranks(rank, world_size)
         self._found_ranks: tuple[int, int] | None = None  # by whoever pickled this
         self._cells = _new_cells()
@@ -162,9 +169,14 @@ class StreamDataset(IterableDataset[Any]):
         epoch = self.epoch
         self._loaded = None
         shards = self._source.shards
-        share = share_of(shards, rank, world_size, worker, workers, self.even)
+        share = share_of(shards, rank, world_size, worker, workers, self.even, self._samples)
         counts_skips = share.groups > 1 or worker == 0  # others skip the same shards
-        reader = functools.partial(self._reader, self._order(shards, epoch, share), counts_skips)
+        order = self._order(shards, epoch, share)
+        reader = functools.partial(self._reader, order, counts_skips)
+        starts: Iterable[Start] = loaded.get("starts", [[0, 0]])
+        if self._lengths is not None:
+            ends = np.cumsum(self._lengths[order]).tolist()
+            starts = list(enumerate([0, *ends]))
         buffer = None
         if self.shuffle_buffer > 1:
             part = worker * world_size + rank, workers * world_size
@@ -174,7 +186,7 @@ class StreamDataset(IterableDataset[Any]):
             share,
             buffer,
             loaded.get("yielded", 0),
-            loaded.get("starts", [[0, 0]]),
+            starts,
             loaded.get("arrived"),
         )
         self._pass = stream_pass, {"epoch": epoch, **self._identity()}
@@ -239,6 +251,7 @@ class StreamDataset(IterableDataset[Any]):
         worker, workers = _worker()
         return {
             "shards" if self._source.has_shards else "samples": self._source.size,
+            **({} if self._lengths is None else {"samples": self._samples}),
             "shuffle_buffer": self.shuffle_buffer,
             "seed": self.seed,
             "even": self.even,
@@ -251,6 +264,29 @@ class StreamDataset(IterableDataset[Any]):
 
     def _ranks(self) -> tuple[int, int]:
         return self._given_ranks or group_ranks() or self._found_ranks or environment_ranks()
+
+    @property
+    def _samples(self) -> int | None:
+        """The number of samples in all shards, if that is known."""
+        return None if self._lengths is None else int(self._lengths.sum())
+
+    def _checked_lengths(self, lengths: Any) -> npt.NDArray[np.int64]:
+        expected = "StreamDataset: lengths must be 1-D integers, one for each shard"
+        if not self._source.has_shards or self.even == "none" or self.on_error == "skip":
+            raise ValueError(
+                "StreamDataset: lengths are for shards (open=), for even='drop' or 'repeat', and for "
+                "on_error='raise' (of a shard that is cut short the length isn't known)"
+            )
+        array = np.asarray(lengths)
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"{expected}, got dtype {array.dtype}")
+        if array.shape != (self._source.shards,):
+            raise ValueError(
+                f"{expected}, got shape {array.shape} for {self._source.shards} shards"
+            )
+        if array.min() < 0:
+            raise ValueError(f"{expected}, at least 0, got {array.min()}")
+        return array.astype(np.int64)
 
     def _order(self, shards: int, epoch: int, share: Share) -> list[int]:
         order = range(shards)

@@ -55,7 +55,7 @@ class ShardReader:
             beyond: How far that may lie behind the samples of all shards that were read so far.
 
         Raises:
-            ValueError: A shard has fewer samples than it had before, or the shard of that position
+            ValueError: A shard has fewer samples than are known of, or the shard of that position
                 isn't known.
         """
         if self.starts[0][1] > position:
@@ -95,6 +95,6 @@ class ShardReader:
     def _require(self, place: int, count: int, expected: int) -> None:
         if count < expected:
             raise ValueError(
-                f"StreamDataset: {self._name(self._shards[place])} has {count} samples and had at "
-                f"least {expected} when the state was saved; a state continues the same data only"
+                f"StreamDataset: {self._name(self._shards[place])} has {count} samples, but "
+                f"{expected} are known of; states, and lengths, are of the same data only"
             )

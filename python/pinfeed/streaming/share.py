@@ -23,6 +23,8 @@ class Share:
         level: All ranks shall get the same number: so many neighbouring turns, one of each rank,
             are all served or none; 1 where that doesn't matter.
         repeats: Whether those that the last samples don't suffice for are served with repeats.
+        stretch: Instead of all of this: the first sample of a stretch of the stream that nobody else
+            reads, and the number of samples in it, which may go on at the beginning of the stream.
     """
 
     groups: int
@@ -31,6 +33,7 @@ class Share:
     turn: int
     level: int = 1
     repeats: bool = False
+    stretch: tuple[int, int] | None = None
 
     def samples(self, stream: Iterator[Any]) -> Iterator[Any]:
         """Takes this worker's samples out of those of its group, from the start of a round on."""
@@ -51,23 +54,31 @@ class Share:
 
 
 def share_of(
-    shards: int, rank: int, world_size: int, worker: int, workers: int, even: str
+    shards: int,
+    rank: int,
+    world_size: int,
+    worker: int,
+    workers: int,
+    even: str,
+    samples: int | None = None,
 ) -> Share:
-    """The share of one worker of one rank in a stream of so many shards.
+    """The share of one worker of one rank in a stream of so many shards, and samples if known.
 
     A function of its arguments alone, so that all workers agree without a word. Neighbouring turns
     and shards go to different ranks, which therefore differ by as little as can be.
     """
+    parts = world_size * workers
+    part = worker * world_size + rank
     if even == "none":
-        parts = world_size * workers
-        part = worker * world_size + rank
         if shards >= parts:
             return Share(parts, part, 1, 0)
         return Share(1, 0, parts, part)
+    repeats = even == "repeat"
+    if samples is not None:
+        size = -(-samples // parts) if repeats else samples // parts
+        return Share(1, 0, 1, 0, stretch=(part * size, size))
     # Nobody knows beforehand how many samples a shard has, but workers that read the same shards
     # find out together. So each shard is read by one worker of every rank.
-    repeats = even == "repeat"
     if shards >= workers:
         return Share(workers, worker, world_size, rank, world_size, repeats)
-    turn = worker * world_size + rank
-    return Share(1, 0, world_size * workers, turn, world_size, repeats)
+    return Share(1, 0, parts, part, world_size, repeats)

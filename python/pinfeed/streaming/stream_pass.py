@@ -21,7 +21,8 @@ class StreamPass:
         share: Which of the samples read are its own.
         buffer: Shuffles these, if they are to be.
         yielded: How many came in the pass that this one continues.
-        starts: What that knew of the shards.
+        starts: What that knew of the shards. For a share that is a stretch, the starts of all shards,
+            and the end of the last.
         arrived: How many of its own samples the worker got in all, if that had come to their end.
     """
 
@@ -37,7 +38,9 @@ class StreamPass:
         self._share, self._buffer = share, buffer
         self._arrived = arrived
         self._counter = Counter(yielded)
-        self._reader = make_reader(starts, self._first_needed)
+        self._starts = list(starts)
+        self._make_reader = make_reader
+        self._reader = make_reader(self._starts, self._first_needed)
 
     def samples(self) -> Iterator[Any]:
         """The samples that are left; to be called once.
@@ -51,13 +54,12 @@ class StreamPass:
 
     def state(self) -> dict[str, Any]:
         """What another pass continues this one with."""
-        if self._buffer is None:
-            self._reader.drop_starts(self._first_needed())
-        return {
-            "yielded": self._counter.count,
-            "arrived": self._arrived,
-            "starts": [list(start) for start in self._reader.starts],
-        }
+        starts: list[Any] = [[0, 0]]
+        if self._share.stretch is None:
+            if self._buffer is None:
+                self._reader.drop_starts(self._first_needed())
+            starts = [list(start) for start in self._reader.starts]
+        return {"yielded": self._counter.count, "arrived": self._arrived, "starts": starts}
 
     def _first_needed(self) -> int:
         """The first sample of the stream that continuing needs."""
@@ -68,8 +70,21 @@ class StreamPass:
 
     def _own_samples(self, number: int) -> Iterator[Any]:
         """This worker's samples from its ``number``-th on, in the order of the stream."""
+        if self._share.stretch is not None:
+            first, count = self._share.stretch
+            return chain.from_iterable(self._pieces(first + number, first + count))
         turns = self._share.turns
         return self._share.samples(self._reader.read(number * turns, turns - 1))
+
+    def _pieces(self, position: int, stop: int) -> Iterator[Iterator[Any]]:
+        """The samples of a stretch, which begins anew where the stream ends."""
+        samples = self._starts[-1][1]
+        while position < stop:
+            start = position % samples
+            count = min(stop - position, samples - start)
+            reader = self._make_reader(self._starts, self._first_needed)
+            yield islice(reader.read(start, 0), count)
+            position += count
 
     def _shuffled(self, buffer: ShuffleBuffer) -> Iterator[Iterable[Any]]:
         """Samples in random order: those that come out for others, then what is left."""
