@@ -114,6 +114,25 @@ def test_in_structures_of_samples():
     assert batch["label"].tolist() == [0, 1, 2]
 
 
+def test_offsets_beside_the_leaf():
+    collate = pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="first"), "label": None})
+    batch = collate([{"boxes": boxes, "label": i} for i, boxes in enumerate(BOXES)])
+    assert list(batch) == ["boxes", "first", "label"]
+    parts = pinfeed.JaggedBatch(batch["boxes"], batch["first"])
+    assert_same_batch(parts, reference.jagged(BOXES))
+    assert repr(pinfeed.Jagged("int32", offsets="first")) == "Jagged('int32', offsets='first')"
+
+
+def test_offsets_need_a_dict_and_a_free_key():
+    with pytest.raises(ValueError, match="keys of a dict"):
+        pinfeed.Collate((pinfeed.Jagged(offsets="first"),))
+    with pytest.raises(ValueError, match="two leaves for the key 'label'"):
+        pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="label"), "label": None})
+    for wrong in (True, "", 3):
+        with pytest.raises(TypeError, match="Jagged: offsets must be None or the key of a dict"):
+            pinfeed.Jagged(offsets=wrong)
+
+
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
 @pytest.mark.parametrize("offsets", [[0, 0, 0], [3, 5, 40], [0, 17, 17, 40]])
 def test_rows_of_a_ragged_array(convert, offsets):

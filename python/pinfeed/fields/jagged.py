@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pinfeed import _core
 from pinfeed.concat_array import ConcatArray
 from pinfeed.dtypes import dtype_name
-from pinfeed.fields.field import Field
+from pinfeed.fields.field import Beside, Field
 from pinfeed.jagged import JaggedBatch
 from pinfeed.outputs import batch_allocator
 from pinfeed.ragged_array import RaggedArray
@@ -27,9 +27,11 @@ class Jagged(Field):
 
     Args:
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.
+        offsets: The key of a dict batch that the offsets go to, beside the leaf, which then is the
+            values alone. None: the leaf is a `JaggedBatch`.
 
     Raises:
-        TypeError: ``dtype`` is none. When samples are collated: dtypes differ.
+        TypeError: ``dtype`` is none, ``offsets`` no key. When samples are collated: dtypes differ.
         ValueError: When samples are collated: shapes differ beyond axis 0.
 
     Example:
@@ -39,16 +41,23 @@ class Jagged(Field):
         (torch.Size([2, 4]), tensor([0, 2, 2]))
     """
 
-    def __init__(self, dtype: Any = None) -> None:
+    def __init__(self, dtype: Any = None, *, offsets: str | None = None) -> None:
         self.dtype = None if dtype is None else dtype_name(dtype, "Jagged")
         if self.dtype is not None:
             _core.check_value(0, self.dtype, "Jagged", "value")
+        if not (offsets is None or (isinstance(offsets, str) and offsets)):
+            raise TypeError(f"Jagged: offsets must be None or the key of a dict, got {offsets!r}")
+        self.offsets = offsets
 
-    def collate(self, samples: Sequence[Any], name: str) -> JaggedBatch:
+    def names(self) -> tuple[str, ...]:
+        """See `Field.names`."""
+        return () if self.offsets is None else (self.offsets,)
+
+    def collate(self, samples: Sequence[Any], name: str) -> Any:
         """See `Field.collate`."""
         return self._join(list(samples), None, None, name)
 
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> JaggedBatch:
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`."""
         if isinstance(source, RaggedArray):
             return self._join(source.rows, source.offsets, indices, name)
@@ -57,7 +66,7 @@ class Jagged(Field):
         assert isinstance(source, ArraySource | ConcatArray)
         return self._join(source.rows, None, indices, name)
 
-    def _join(self, source: Any, offsets: Any, indices: Any, name: str) -> JaggedBatch:
+    def _join(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:
         values, starts = _core.join(
             source,
             offsets,
@@ -71,7 +80,12 @@ class Jagged(Field):
             name,
             get_num_threads(),
         )
+        if self.offsets is not None:
+            return Beside(values, {self.offsets: starts})
         return JaggedBatch(values, starts)
 
     def __repr__(self) -> str:
-        return f"Jagged({'' if self.dtype is None else repr(self.dtype)})"
+        arguments = [repr(self.dtype)] if self.dtype is not None else []
+        if self.offsets is not None:
+            arguments.append(f"offsets={self.offsets!r}")
+        return f"Jagged({', '.join(arguments)})"
