@@ -136,6 +136,8 @@ def assert_same(actual: Any, expected: Any, path: str = "") -> None:
 def bits(tensor: torch.Tensor) -> bytes:
     """The tensor's values as bytes, in the order of its axes."""
     plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    if plain.numel() == 0:
+        return b""
     return plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 

@@ -9,6 +9,7 @@ from pinfeed.dataset import Rows
 from pinfeed.fields import Field, Stack
 from pinfeed.fields.field import Beside
 from pinfeed.fields.stack import is_taught_to_torch
+from pinfeed.object_column import ObjectColumn
 from pinfeed.sources import Source
 from pinfeed.structure import (
     children,
@@ -156,6 +157,9 @@ def _with_siblings(node: Mapping[Any, Any], values: list[Any], path: str) -> dic
 
 
 def _collate_rows(spec: Any, sources: Any, rows: Rows, path: str) -> Any:
+    if isinstance(sources, ObjectColumn):
+        samples = [sources[index] for index in rows.indices.tolist()]
+        return _collate_samples(spec, samples, path)
     if isinstance(sources, Source):
         field = _STACK if spec is None else _as_field(spec, path)
         return field.gather(sources, rows.indices, _name(path))

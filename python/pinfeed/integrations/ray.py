@@ -1,0 +1,145 @@
+"""Ray Data: `pinfeed.Collate` as a ``collate_fn`` of ``iter_torch_batches``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pinfeed.arrow_columns import column_array
+from pinfeed.arrow_values import is_dense
+from pinfeed.collate import Collate
+from pinfeed.dataset import Rows
+from pinfeed.extras import import_extra
+from pinfeed.fields import Field, Image, Jagged, Pad
+from pinfeed.integrations.tensor_columns import is_tensor_type, tensor_source
+from pinfeed.object_column import ObjectColumn
+from pinfeed.sources import ArraySource, Source
+from pinfeed.structure import children, is_container
+
+__all__ = ["RayCollate"]
+
+compute = import_extra("pyarrow.compute", "ray")
+_ArrowBatchCollateFn: Any = import_extra("ray.data.collate_fn", "ray").ArrowBatchCollateFn
+
+
+class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray is missing
+    """`pinfeed.Collate` for the batches of Ray Data: a ``collate_fn`` of ``iter_torch_batches``.
+
+    Ray hands it each batch as an Arrow table, and the fields read that memory, which may be the
+    object store's. Tensors, of one shape or of several, and lists of numbers become no Python
+    objects on the way and are not copied before the one pass that writes the batch.
+
+    Args:
+        spec: A field for each column that is not to be stacked, by name. None: all are stacked.
+
+    | column | as samples |
+    |---|---|
+    | numbers, bools | scalars |
+    | lists of numbers | sequences for `Pad`, `Jagged`, or `Stack` if all are of one length |
+    | tensors | arrays for any field |
+    | structs | dicts, and in the spec a dict of fields |
+    | anything else, such as strings | Python objects: `Keep`, or a list as of ``default_collate`` |
+
+    Values keep the column's dtype. The batch is the dict that `Collate` makes of the same rows.
+
+    Ray moves a dict of tensors to the device, and leaves any other batch where it is: one with
+    strings, or with the dict of a struct. Those take a `DeviceLoader` around the iteration. What
+    would stand in a NamedTuple must go beside its leaf, under a key of its own, because Ray joins
+    the parts of a tuple: ``Pad(lengths="n")``, ``Jagged(offsets="starts")``.
+
+    Raises:
+        TypeError: The spec is no dict, or holds something that is no field.
+        ValueError: A field asks for a NamedTuple. When batches are collated: the spec names a
+            column that is not there; a value is null; or as with `Collate`.
+
+    Example:
+        ::
+
+            collate = RayCollate({"image": pinfeed.Image(mean, std), "tokens": pinfeed.Pad()})
+            for batch in dataset.iter_torch_batches(batch_size=256, collate_fn=collate):
+                ...
+    """
+
+    def __init__(self, spec: Mapping[str, Any] | None = None) -> None:
+        if spec is not None and not isinstance(spec, Mapping):
+            raise TypeError(
+                "RayCollate: spec must be a dict of fields by column, or None, "
+                f"got {type(spec).__name__}"
+            )
+        for path, field in _fields(spec, ""):
+            _require_tensor(field, path)
+        self._collate = Collate(spec)
+
+    def __call__(self, batch: Any) -> dict[str, Any]:
+        """Collates a batch.
+
+        Args:
+            batch: pyarrow.Table of at least one row.
+        """
+        sources = {
+            name: _source(column, f"RayCollate: column {name!r}")
+            for name, column in zip(batch.column_names, batch.columns, strict=True)
+        }
+        collated: dict[str, Any] = self._collate(Rows(sources, np.arange(batch.num_rows)))
+        return collated
+
+    def __repr__(self) -> str:
+        return repr(self._collate).replace("Collate", "RayCollate", 1)
+
+
+def _fields(spec: Any, path: str) -> Iterator[tuple[str, Field]]:
+    if isinstance(spec, Field):
+        yield path, spec
+    elif is_container(spec):
+        for step, child in children(spec):
+            yield from _fields(child, path + step)
+
+
+def _require_tensor(field: Field, path: str) -> None:
+    """Raises if the field makes a NamedTuple.
+
+    Ray takes one for pieces of a tensor: values and offsets, both int64, would become one.
+    """
+    asked: dict[str, Any] = {}
+    if isinstance(field, Jagged):
+        asked = {"offsets": field.offsets is None}
+    elif isinstance(field, Pad):
+        asked = {"lengths": field.lengths, "mask": field.mask}
+    elif isinstance(field, Image):
+        asked = {"sizes": field.sizes, "mask": field.mask}
+    for name, request in asked.items():
+        if request is True:
+            raise ValueError(
+                f"RayCollate: spec{path} must name the key that its {name} go to, as in "
+                f"{type(field).__name__}({name}={name!r}): in a NamedTuple, Ray would join them "
+                "with the values"
+            )
+
+
+def _source(column: Any, name: str) -> Any:
+    """A pyarrow.ChunkedArray as what `Rows` takes, looking at its memory."""
+    kind, types = column.type, sys.modules["pyarrow"].types  # Ray has imported it
+    if is_tensor_type(kind):
+        return tensor_source(column, name)
+    if types.is_struct(kind):
+        return _struct_sources(column, name)
+    is_lists = types.is_list(kind) or types.is_large_list(kind)
+    if is_dense(kind) or (is_lists and is_dense(kind.value_type)):
+        values = column_array(column, name)
+        return values if isinstance(values, Source) else ArraySource(values, name)
+    return ObjectColumn(column.to_pylist())
+
+
+def _struct_sources(column: Any, name: str) -> dict[str, Any]:
+    if column.null_count:
+        raise ValueError(
+            f"{name}: {column.null_count} of {len(column)} structs are null; leave such rows out "
+            "with Dataset.filter()"
+        )
+    return {
+        field.name: _source(compute.struct_field(column, i), f"{name}[{field.name!r}]")
+        for i, field in enumerate(column.type.fields)
+    }

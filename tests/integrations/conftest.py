@@ -1,0 +1,41 @@
+"""A Ray of two CPUs for the tests of this folder, which `make test-integrations` runs."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        # Libraries may warn about themselves; what our own code does is still an error.
+        for library in ("lightning", "ray", "torch.jit"):
+            item.add_marker(pytest.mark.filterwarnings(f"ignore:::{library}"))
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Ray on this machine, started when a test first asks for it."""
+    import ray
+
+    # Ray's workers import the modules that the functions of a test come from.
+    folders = [str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTHONPATH", os.pathsep.join(folders))
+    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # of which Ray warns otherwise
+    ray.init(
+        num_cpus=2,
+        object_store_memory=80 * 2**20,  # the least is 75 MB; containers have little /dev/shm
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = True
+    yield ray
+    ray.shutdown()
+    patch.undo()
