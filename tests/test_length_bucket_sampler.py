@@ -519,6 +519,8 @@ import os, sys
 import torch.distributed as dist
 from pinfeed.length_bucket_sampler import LengthBucketSampler
 
+early = LengthBucketSampler(range(40), 4)
+assert (early.rank, early.world_size, len(early)) == (0, 1, 10)
 child = os.fork()
 rank = 0 if child else 1
 dist.init_process_group(
@@ -526,6 +528,8 @@ dist.init_process_group(
 )
 sampler = LengthBucketSampler(range(40), 4)
 assert (sampler.rank, sampler.world_size) == (rank, 2)
+assert (early.rank, early.world_size, len(early)) == (rank, 2, 5)
+assert list(early) == list(sampler)
 given = LengthBucketSampler(range(40), 4, rank=2, world_size=3)
 assert (given.rank, given.world_size) == (2, 3)
 theirs = [None, None]
@@ -545,6 +549,16 @@ def test_ranks_of_torch_distributed(tmp_path: Path) -> None:
 def test_no_rank_without_torch_distributed() -> None:
     sampler = LengthBucketSampler([1], 1)
     assert (sampler.rank, sampler.world_size) == (0, 1)
+
+
+def test_trainers_that_know_torch_s_batch_samplers() -> None:
+    """They set the epoch of a batch sampler's sampler, or make both anew; that must be an error."""
+    sampler = LengthBucketSampler([1, 2], 1)
+    sampler.sampler.set_epoch(3)
+    assert sampler.epoch == 3
+    theirs = torch.utils.data.DistributedSampler([1, 2], 1, 0)
+    with pytest.raises(TypeError, match=r"got a DistributedSampler.*use_distributed_sampler=False"):
+        LengthBucketSampler(theirs, batch_size=sampler.batch_size, drop_last=sampler.drop_last)
 
 
 # Arguments.

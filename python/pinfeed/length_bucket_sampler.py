@@ -6,7 +6,7 @@ import operator
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,8 @@ class LengthBucketSampler(Sampler[list[int]]):
             epoch has other batches.
         drop_last: Leave out a last batch that isn't full, and batches that don't suffice for all
             ranks. Otherwise every sample comes at least once.
-        rank: Which of the ranks this is; from ``torch.distributed`` if it is initialized, else 0.
+        rank: Which of the ranks this is. None: asked of ``torch.distributed`` each time, and 0 until
+            it is initialized, so that the sampler may be made before.
         world_size: How many ranks there are; likewise, else 1. Give both or neither.
 
     ``len()`` is the exact number of batches of this rank in a whole epoch. With ``max_tokens`` it
@@ -72,7 +73,8 @@ class LengthBucketSampler(Sampler[list[int]]):
     counts as yielded, so save ``sampler.state_dict() | {"yielded": batches_trained}`` there.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
+        TypeError: An argument is of the wrong kind; another sampler in the place of lengths, as when
+            Lightning makes samplers anew for its ranks: ``Trainer(use_distributed_sampler=False)``.
         ValueError: An argument is out of range, or a sample is longer than ``max_tokens``.
 
     Example:
@@ -106,6 +108,13 @@ class LengthBucketSampler(Sampler[list[int]]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
+        if isinstance(lengths, Sampler):
+            raise TypeError(
+                "LengthBucketSampler: lengths must be integers, got a "
+                f"{type(lengths).__name__}; if that is a trainer's, for its ranks, tell it not to "
+                "make samplers anew (Lightning: use_distributed_sampler=False), for this one divides "
+                "batches among ranks by itself; and predict without a batch sampler"
+            )
         if batch_size is None and max_tokens is None:
             raise ValueError(
                 "LengthBucketSampler: expected batch_size or max_tokens or both, got neither"
@@ -119,7 +128,7 @@ class LengthBucketSampler(Sampler[list[int]]):
         self.seed = _integer(seed, "seed", 0)
         self.bucket_batches = _integer(bucket_batches, "bucket_batches", 1)
         self.drop_last = drop_last
-        self.rank, self.world_size = _ranks(rank, world_size)
+        self._given_ranks = _given_ranks(rank, world_size)
         self._lengths = _checked_lengths(lengths)
         self._checksum = zlib.crc32(self._lengths.data)
         if self.max_tokens is not None and self._lengths.max() > self.max_tokens:
@@ -132,7 +141,22 @@ class LengthBucketSampler(Sampler[list[int]]):
         self._position = _Position(0)  # what state_dict tells: of the iterator created last
         self._loaded: _Position | None = None  # where the next iteration starts, if not at 0
         self._epoch_is_new = False  # set_epoch was called and no iteration has begun since
-        self._kept_plan: tuple[int, EpochPlan] | None = None
+        self._kept_plan: tuple[tuple[int, int], EpochPlan] | None = None
+
+    @property
+    def rank(self) -> int:
+        """Which of the ranks this is."""
+        return self._ranks()[0]
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+        return self._ranks()[1]
+
+    @property
+    def sampler(self) -> Self:
+        """Itself: on this attribute of a batch sampler, Lightning and others call ``set_epoch``."""
+        return self
 
     @property
     def epoch(self) -> int:
@@ -266,11 +290,19 @@ class LengthBucketSampler(Sampler[list[int]]):
         }
 
     def _plan(self, epoch: int) -> EpochPlan:
-        if self._kept_plan is None or self._kept_plan[0] != epoch:
+        key = epoch, self.world_size
+        if self._kept_plan is None or self._kept_plan[0] != key:
             self._kept_plan = None  # one is enough memory
             settings = {name: getattr(self, name) for name in _SETTINGS}
-            self._kept_plan = epoch, plan_epoch(self._lengths, epoch, **settings)
+            self._kept_plan = key, plan_epoch(self._lengths, epoch, **settings)
         return self._kept_plan[1]
+
+    def _ranks(self) -> tuple[int, int]:
+        if self._given_ranks is not None:
+            return self._given_ranks
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return 0, 1
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
@@ -302,16 +334,14 @@ def _truth(value: Any, key: str) -> bool:
         ) from error
 
 
-def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def _given_ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
     if (rank is None) != (world_size is None):
         raise ValueError(
             "LengthBucketSampler: expected both rank and world_size, or neither, "
             f"got rank={rank!r} and world_size={world_size!r}"
         )
     if rank is None or world_size is None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return 0, 1
+        return None
     world_size = _integer(world_size, "world_size", 1)
     rank = _integer(rank, "rank", 0)
     if rank >= world_size:
