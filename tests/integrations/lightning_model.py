@@ -1,0 +1,88 @@
+"""A model of sequences for Lightning that remembers its batches; as a program, one of two ranks.
+
+``python lightning_model.py STRATEGY FOLDER SAMPLER...`` leaves a file per sampler and rank.
+"""
+
+import sys
+from pathlib import Path
+
+import lightning
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+
+ROWS, EPOCHS = 101, 2
+
+rng = np.random.default_rng(0)
+TOKENS = [rng.integers(1, 100, length) for length in rng.integers(1, 40, ROWS)]
+TEXTS = pinfeed.RaggedArray.from_sequences(TOKENS)
+DATASET = pinfeed.ArrayDataset({"id": np.arange(ROWS), "tokens": TEXTS})
+COLLATE = pinfeed.Collate({"tokens": pinfeed.Pad(lengths="lengths")})
+
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(100, 4, padding_idx=0)
+        self.output = torch.nn.Linear(4, 1)
+        self.seen = []  # epoch and batch
+
+    def training_step(self, batch, number):
+        self.seen.append((self.current_epoch, batch))
+        sums = self.embedding(batch["tokens"]).sum(1)
+        return (self.output(sums).squeeze(1) - batch["lengths"]).square().mean()
+
+    def predict_step(self, batch, batch_idx):
+        return batch["id"]
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 1e-3)
+
+
+def train(loader, **options):
+    torch.manual_seed(0)
+    model = Model()
+    checkpoint = options.pop("ckpt_path", None)
+    defaults = {
+        "accelerator": "cpu",
+        "max_epochs": EPOCHS,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    trainer = lightning.Trainer(**defaults | options)
+    trainer.fit(model, loader, ckpt_path=checkpoint)
+    return model
+
+
+def loader_of(sampler):
+    """By name: Lightning's own choice, or ours, which divides batches among ranks by itself."""
+    if sampler == "DistributedSampler":
+        return DataLoader(DATASET, batch_size=8, shuffle=True, collate_fn=COLLATE)
+    buckets = pinfeed.LengthBucketSampler(TEXTS, max_tokens=200)
+    return DataLoader(DATASET, batch_sampler=buckets, collate_fn=COLLATE)
+
+
+class Save(lightning.Callback):
+    def __init__(self, folder, name):
+        self.folder, self.name = folder, name
+
+    def on_train_end(self, trainer, model):
+        weights = [parameter.detach() for parameter in model.parameters()]
+        path = Path(self.folder, f"{self.name}.{trainer.global_rank}")
+        torch.save((model.seen, weights), path)
+
+
+if __name__ == "__main__":
+    strategy, folder, *samplers = sys.argv[1:]
+    for sampler in samplers:
+        train(
+            loader_of(sampler),  # for the first, before there are ranks
+            strategy=strategy,
+            devices=2,
+            callbacks=[Save(folder, sampler)],
+            use_distributed_sampler=sampler == "DistributedSampler",
+        )

@@ -1,0 +1,120 @@
+"""Lightning: epochs, ranks and checkpoints with `Collate` and `LengthBucketSampler`."""
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import lightning
+import pytest
+import torch
+from lightning_model import COLLATE, DATASET, EPOCHS, ROWS, TEXTS, TOKENS, Model, loader_of, train
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import pinfeed
+import reference
+from samples import assert_same
+
+PROGRAM = Path(__file__).with_name("lightning_model.py")
+
+
+def assert_true_batches(seen):
+    """By the plain definition, each batch is that of its rows."""
+    for _, batch in seen:
+        values, lengths, _ = reference.pad([TOKENS[i] for i in batch["id"]], 0)
+        assert_same(batch["tokens"], torch.from_numpy(values))
+        assert_same(batch["lengths"], torch.from_numpy(lengths))
+
+
+def ids_by_epoch(seen):
+    return [
+        [batch["id"].tolist() for epoch, batch in seen if epoch == number]
+        for number in range(EPOCHS)
+    ]
+
+
+def rows(batches):
+    return list(itertools.chain(*batches))
+
+
+def test_every_epoch_has_other_batches():
+    seen = train(loader_of("LengthBucketSampler")).seen
+    assert_true_batches(seen)
+    epochs = ids_by_epoch(seen)
+    assert epochs[0] != epochs[1]
+    for batches in epochs:
+        assert sorted(rows(batches)) == list(range(ROWS))
+
+
+LAUNCHERS = {
+    "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
+    "ddp_spawn": [],
+}
+
+
+@pytest.fixture(scope="module", params=LAUNCHERS)
+def ranks(request, tmp_path_factory):
+    """What each of two ranks saw, and its weights, by sampler."""
+    folder = tmp_path_factory.mktemp(request.param)
+    strategy = "ddp" if request.param == "torchrun" else request.param
+    command = [sys.executable, *LAUNCHERS[request.param], str(PROGRAM), strategy, str(folder)]
+    samplers = ["LengthBucketSampler", "DistributedSampler"]
+    done = subprocess.run(
+        [*command, *samplers], capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {name: [torch.load(folder / f"{name}.{rank}") for rank in range(2)] for name in samplers}
+
+
+@pytest.mark.parametrize("sampler", ["LengthBucketSampler", "DistributedSampler"])
+def test_ranks_share_the_rows(ranks, sampler):
+    (seen, weights), (other, other_weights) = ranks[sampler]
+    assert_same(weights, other_weights)
+    assert_true_batches(seen + other)
+    assert ids_by_epoch(seen)[0] != ids_by_epoch(seen)[1]
+    for batches, others in zip(ids_by_epoch(seen), ids_by_epoch(other), strict=True):
+        assert len(batches) == len(others)
+        if sampler == "DistributedSampler":  # repeats a row, for they don't divide evenly
+            everything = rows(batches + others)
+            assert set(everything) == set(range(ROWS))
+            assert len(everything) == ROWS + 1
+        else:  # repeats a batch, if their number is odd
+            distinct = set(map(tuple, batches + others))
+            assert sorted(rows(distinct)) == list(range(ROWS))
+            assert len(batches) == -(-len(distinct) // 2)
+
+
+def test_predicting_takes_no_batch_sampler():
+    trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
+    model = Model()
+    with pytest.raises(TypeError, match="predict without a batch sampler"):
+        trainer.predict(model, loader_of("LengthBucketSampler"))
+    loader = DataLoader(DATASET, batch_size=8, collate_fn=COLLATE)
+    assert torch.cat(trainer.predict(model, loader)).tolist() == list(range(ROWS))
+
+
+def resumable(workers):
+    buckets = pinfeed.LengthBucketSampler(TEXTS, max_tokens=200)
+    loader = StatefulDataLoader(
+        DATASET, batch_sampler=buckets, collate_fn=COLLATE, num_workers=workers
+    )
+    return pinfeed.DeviceLoader(loader, "cpu") if workers else loader
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stop", [5, 17])
+def test_resuming_within_an_epoch(workers, stop, tmp_path):
+    whole = train(resumable(workers))
+    steps = len(whole.seen)
+    assert stop < steps
+    assert stop != steps // EPOCHS
+    saving = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=1)
+    before = train(
+        resumable(workers), max_steps=stop, callbacks=[saving], enable_checkpointing=True
+    )
+    after = train(resumable(workers), ckpt_path=saving.best_model_path)
+    assert_same(before.seen + after.seen, whole.seen)
+    for name, weights in whole.state_dict().items():
+        assert_same(after.state_dict()[name], weights, name)
