@@ -21,22 +21,28 @@ SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tensorflow bench docs lint sanitize neon wheel clean
+.PHONY: help demo test test-tensorflow test-integrations bench docs lint sanitize neon wheel clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed $(VENV)/.demo ## Train on photographs, with the stock DataLoader and with pinfeed
 	$(VENV_PYTHON) -m pinfeed demo $(ARGS)
 
 test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings
-	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed tests/ --ignore-glob='*tensorflow*' $(ARGS)
+	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed tests/ --ignore-glob='*tensorflow*' --ignore-glob='*integrations*' $(ARGS)
 
 # In a process of its own: TensorFlow starts threads for good, and the other tests fork.
 TENSORFLOW_TESTS = tests/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/dataloader-to-tensorflow.md]'
 
 test-tensorflow: $(VENV)/.installed $(VENV)/.dev $(VENV)/.tensorflow ## Run the tests of to_tensorflow, with TensorFlow
 	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed.tensorflow_data $(TENSORFLOW_TESTS) $(ARGS)
+
+# Apart from the others, because Ray and Lightning are large and start processes.
+INTEGRATION_TESTS = tests/integrations 'tests/test_docs.py::test_page[docs/integrations.md]'
+
+test-integrations: $(VENV)/.installed $(VENV)/.dev $(VENV)/.integrations ## Run the tests inside Ray and Lightning
+	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed.integrations $(INTEGRATION_TESTS) $(ARGS)
 
 bench: $(VENV)/.installed $(VENV)/.bench ## Measure pinfeed beside what else one would use
 	$(VENV_PYTHON) -m bench $(ARGS)
@@ -91,6 +97,10 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.torch
 
 $(VENV)/.tensorflow: pyproject.toml | $(VENV)/.torch
 	$(PIP_INSTALL) --group tensorflow
+	@touch $@
+
+$(VENV)/.integrations: pyproject.toml | $(VENV)/.torch
+	$(PIP_INSTALL) --group integrations
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.build
