@@ -1,5 +1,6 @@
 """The code in README.md and docs/ runs, from the top of each page to its end."""
 
+import collections
 import importlib.util
 import re
 from pathlib import Path
@@ -15,6 +16,11 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # TensorFlow is not in every environment. Its page is left out where it is missing; the command that
 # is about TensorFlow asks for the page by name, and fails if it isn't there.
 ALONE = re.compile(r"<!-- runs in a process of its own(?:, with (?P<library>\w+))? -->\n")
+
+# Ray and Lightning warn about themselves, and Lightning about torch.
+FILTERS = collections.defaultdict(
+    str, ray="warnings.filterwarnings('ignore', module='ray|lightning|torch')"
+)
 
 
 def _can_run(page):
@@ -39,8 +45,9 @@ def test_page(page, tmp_path, monkeypatch, one_thread):
     assert marks.count("python") == len(blocks)
     assert len(re.findall(r"^ *```", text, re.MULTILINE)) == 2 * len(marks)
     code = _code(text, blocks)
-    if ALONE.match(text):
-        run_python("import warnings; warnings.simplefilter('error')" + code)
+    if alone := ALONE.match(text):
+        strict = f"import warnings; warnings.simplefilter('error'); {FILTERS[alone['library']]}"
+        run_python(strict + code, timeout=180)
     else:
         exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
 

@@ -47,29 +47,33 @@ def test_every_epoch_has_other_batches():
         assert sorted(rows(batches)) == list(range(ROWS))
 
 
-LAUNCHERS = {
-    "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
-    "ddp_spawn": [],
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+# How ranks are started: Python's arguments, Lightning's strategy, and the samplers to try.
+LAUNCHES = {
+    "torchrun": (TORCHRUN, "ddp", ["LengthBucketSampler", "DistributedSampler"]),
+    "spawned": ([], "ddp_spawn", ["LengthBucketSampler"]),
 }
 
 
-@pytest.fixture(scope="module", params=LAUNCHERS)
+@pytest.fixture(scope="module", params=LAUNCHES)
 def ranks(request, tmp_path_factory):
     """What each of two ranks saw, and its weights, by sampler."""
     folder = tmp_path_factory.mktemp(request.param)
-    strategy = "ddp" if request.param == "torchrun" else request.param
-    command = [sys.executable, *LAUNCHERS[request.param], str(PROGRAM), strategy, str(folder)]
-    samplers = ["LengthBucketSampler", "DistributedSampler"]
-    done = subprocess.run(
-        [*command, *samplers], capture_output=True, text=True, timeout=150, check=False
-    )
+    launcher, strategy, samplers = LAUNCHES[request.param]
+    command = [sys.executable, *launcher, str(PROGRAM), strategy, str(folder), *samplers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     return {name: [torch.load(folder / f"{name}.{rank}") for rank in range(2)] for name in samplers}
 
 
-@pytest.mark.parametrize("sampler", ["LengthBucketSampler", "DistributedSampler"])
-def test_ranks_share_the_rows(ranks, sampler):
-    (seen, weights), (other, other_weights) = ranks[sampler]
+def test_ranks_share_the_rows(ranks):
+    for sampler, results in ranks.items():
+        assert_shared(sampler, *results)
+
+
+def assert_shared(sampler, result, other_result):
+    (seen, weights), (other, other_weights) = result, other_result
     assert_same(weights, other_weights)
     assert_true_batches(seen + other)
     assert ids_by_epoch(seen)[0] != ids_by_epoch(seen)[1]
