@@ -1,6 +1,7 @@
 """`RayCollate` in a Ray that runs: Dataset.iter_torch_batches, and workers of Ray Train."""
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -121,6 +122,21 @@ def test_parquet(cluster, tmp_path):
         assert torch.equal(batch["lengths"], torch.from_numpy(lengths))
         start += len(ids)
     assert start == ROWS
+
+
+def test_blocks_of_pandas(cluster):
+    frame = pd.DataFrame({"id": range(ROWS), "tokens": TOKENS, "label": np.arange(ROWS) % 2 == 0})
+    collate = RayCollate({"tokens": SPEC["tokens"]})
+    batches = cluster.data.from_pandas(frame).iter_torch_batches(
+        batch_size=BATCH, collate_fn=collate
+    )
+    ids = []
+    for batch in batches:
+        ids += batch["id"].tolist()
+        expected = expected_batch(batch["id"].tolist())
+        assert torch.equal(batch.pop("label"), batch["id"] % 2 == 0)
+        assert_same(batch, {name: expected[name] for name in batch})
+    assert ids == list(range(ROWS))
 
 
 def test_errors_reach_the_loop(dataset):

@@ -30,7 +30,8 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
 
     Ray hands it each batch as an Arrow table, and the fields read that memory, which may be the
     object store's. Tensors, of one shape or of several, and lists of numbers become no Python
-    objects on the way and are not copied before the one pass that writes the batch.
+    objects on the way, and are not copied before the one pass that writes the batch; but for bools,
+    which Arrow keeps eight to a byte, and for lists of a batch that spans several blocks.
 
     Args:
         spec: A field for each column that is not to be stacked, by name. None: all are stacked.
@@ -128,6 +129,8 @@ def _source(column: Any, name: str) -> Any:
         return _struct_sources(column, name)
     is_lists = types.is_list(kind) or types.is_large_list(kind)
     if is_dense(kind) or (is_lists and is_dense(kind.value_type)):
+        if column.num_chunks > 1 and (is_lists or types.is_primitive(kind)):
+            column = column.combine_chunks()  # a short copy, instead of a view for each row
         values = column_array(column, name)
         return values if isinstance(values, Source) else ArraySource(values, name)
     return ObjectColumn(column.to_pylist())
