@@ -21,7 +21,7 @@ from ray.data.extensions import (
 import pinfeed
 import reference
 from pinfeed.integrations.ray import RayCollate
-from samples import assert_same
+from samples import assert_same, run_python
 
 ROWS = 23
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
@@ -301,6 +301,15 @@ def test_what_is_no_spec():
         RayCollate(pinfeed.Image())
     with pytest.raises(TypeError, match=r"spec\['x'\] must be a Field"):
         RayCollate({"x": torch.float32})
+
+
+def test_without_ray():
+    message = run_python(
+        "import sys; sys.modules['ray'] = None\n"
+        "try: import pinfeed.integrations.ray\n"
+        "except ImportError as error: print(error)"
+    )
+    assert message.strip() == "ray is not installed: pip install pinfeed[ray]"
 
 
 def test_ray_knows_it_and_it_pickles():
