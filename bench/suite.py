@@ -10,8 +10,8 @@ from typing import Any
 
 from bench import (
     arrays,
-    cold_rows,
     arrow_epoch,
+    cold_rows,
     dataset_memory,
     draining,
     fresh,
@@ -22,8 +22,8 @@ from bench import (
     ragged_epoch,
     ray_batches,
     sequences,
-    tensorflow_feed,
     stream,
+    tensorflow_feed,
 )
 from bench.peers import torchvision
 from pinfeed.bench.epoch import Epoch, epoch_workload

@@ -212,7 +212,7 @@ TARGETS = [
     Target("a forked worker's growth, bytes a sequence", "≤", 8, _dataset(2)),
     Target("to_numpy to copying the result once", "≤", 1.3, to_limit("drain", "pinfeed")),
     Target("to_numpy: peak less 2 batches, to the result", "≤", 1.05, _drained),
-    Target("to_tensorflow to the loader alone", "≤", 1 / 0.9, to_limit("tensorflow")),
+    Target("to_tensorflow to the loader alone", "≤", 1.11, to_limit("tensorflow")),
     Target(
         "to_tensorflow, NCHW → NHWC: permute, ascontiguousarray",
         "≥",
@@ -224,6 +224,7 @@ TARGETS = [
         "≤",
         1.3,
         to_limit("tensorflow-channels-last"),
+    ),
     *(
         Target(
             f"StreamDataset{text} to its source, {kind}", "≤", 1.11, to_limit(f"stream-{kind}", way)

@@ -27,9 +27,9 @@ from pinfeed.npz_file import open_npz
 from pinfeed.padded import Padded
 from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads, use_isa
+from pinfeed.stream_dataset import StreamDataset
 from pinfeed.tensorflow_data import to_tensorflow
 from pinfeed.write_array import write_array
-from pinfeed.stream_dataset import StreamDataset
 
 __all__ = [
     "ArrayDataset",
