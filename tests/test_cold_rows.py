@@ -332,3 +332,37 @@ def test_datasets_close_their_files(temperature: str, tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
     with open("/proc/self/maps") as maps:
         assert path.name not in maps.read()
+
+
+STREAMED = """
+import resource, sys
+import numpy as np, pinfeed, torch
+path, allowed = sys.argv[1], int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_RSS, (allowed, allowed))  # Linux only takes note of it
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+def epoch(rows):
+    loader = pinfeed.from_numpy(rows, 64, shuffle=True, device="cpu")
+    return sum(int(batch[:, 0].long().sum()) for batch in loader)
+
+epoch(np.zeros((640, 150_000), np.uint8))
+before = peak()
+sums = [epoch(path) for _ in range(2)]
+assert sums[0] == sums[1], sums
+print(peak() - before)
+"""
+
+
+def test_memory_stays_bounded(tmp_path: Path) -> None:
+    row, count, allowed = 150_000, 1800, 64 << 20  # the file is 4 times what is allowed
+    path = tmp_path / "large.npy"
+    large = np.lib.format.open_memmap(path, "w+", np.uint8, (count, row))
+    for start in range(0, count, 100):
+        large[start : start + 100] = random_array((100, row), np.uint8, start)
+    del large
+    grown = int(run_python(STREAMED, str(path), str(allowed), timeout=300))
+    batch = 64 * row
+    assert grown < 2 * batch + (16 << 20)
