@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,18 @@ FIELDS = {
     "Jagged": pinfeed.Jagged(),
     "Keep": pinfeed.Keep(),
 }
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="no file system in memory here")
+def test_files_in_memory_are_mapped() -> None:
+    array = random_array((1000, 50), np.float64)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = saved(Path(folder), array)
+        dataset, collate = pinfeed.ArrayDataset(path), pinfeed.Collate()
+        for _ in range(3):
+            batch = collate(dataset.__getitems__(np.arange(HOT)))
+            assert_same_bits(batch.numpy(), array[:HOT])
+        assert mappings(path) == 2
 
 
 def mappings(path: Path) -> int:

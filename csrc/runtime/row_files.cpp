@@ -65,19 +65,27 @@ ssize_t read_at_hand([[maybe_unused]] int fd, [[maybe_unused]] const iovec* part
 #if defined(RWF_NOWAIT)
   return preadv2(fd, parts, count, offset, RWF_NOWAIT);
 #else
+  errno = EOPNOTSUPP;
   return -1;
 #endif
 }
 
-std::int64_t major_faults() noexcept {
+// Of the calling thread.
+struct Waits {
+  std::int64_t major_faults = 0;  // pages that had to be read
+  std::int64_t switches = -1;  // times it gave the CPU up to wait; negative: the system can't tell
+
+  static Waits now() noexcept {
+    rusage usage;
 #if defined(RUSAGE_THREAD)
-  constexpr int kWhose = RUSAGE_THREAD;
+    if (getrusage(RUSAGE_THREAD, &usage) != 0) return {};
+    return {usage.ru_majflt, usage.ru_nvcsw};
 #else
-  constexpr int kWhose = RUSAGE_SELF;
+    if (getrusage(RUSAGE_SELF, &usage) != 0) return {};
+    return {usage.ru_majflt, -1};
 #endif
-  rusage usage;
-  return getrusage(kWhose, &usage) == 0 ? usage.ru_majflt : 0;
-}
+  }
+};
 
 }  // namespace
 
@@ -92,7 +100,9 @@ struct RowFiles::Run {
   std::size_t done = 0;
   Open file_open{};
   int error = 0;
-  bool ended = false;  // the file did, before the run
+  bool ended = false;   // the file did, before the run
+  bool unsure = false;  // whether it was at hand, for the file system doesn't tell
+  bool waited = false;  // for what was unsure
 };
 
 class RowFiles::Runs {
@@ -132,6 +142,8 @@ class RowFiles::Runs {
       run.ended = true;
     } else if (wait && errno != EINTR) {
       run.error = errno;
+    } else if (!wait && got < 0) {
+      run.unsure = errno == EOPNOTSUPP;
     }
     return run.done == run.bytes || run.ended || run.error != 0;
   }
@@ -263,12 +275,12 @@ bool RowFiles::find_mapped(std::span<const RowRead> reads, const std::byte** whe
     if (map == nullptr || map->torn() || std::cmp_greater(end, map->size())) return false;
     where[i] = map->data() + reads[i].offset;
   }
-  const std::int64_t faults_before = major_faults();
+  const std::int64_t faults_before = Waits::now().major_faults;
   const std::size_t step = std::max<std::size_t>(reads.size() / kProbes, 1);
   for (std::size_t i = 0; i < reads.size(); i += step) {
     if (reads[i].bytes > 0) static_cast<void>(*const_cast<const volatile std::byte*>(where[i]));
   }
-  if (major_faults() == faults_before) return true;
+  if (Waits::now().major_faults == faults_before) return true;
   hits_.store(0, std::memory_order_relaxed);
   return false;
 }
@@ -353,7 +365,7 @@ std::optional<ReadFailure> RowFiles::ask(Runs& batch, std::span<Run> window, std
   return first;
 }
 
-// Waits for what was requested, and returns how many runs that were.
+// Waits for what was requested, and returns how many runs were not in memory.
 std::size_t RowFiles::wait(const Runs& batch, std::span<Run> window) {
   std::vector<Run*> missing;
   for (Run& run : window) {
@@ -361,11 +373,15 @@ std::size_t RowFiles::wait(const Runs& batch, std::span<Run> window) {
   }
   wait_for(missing.size(), 1, kReaders, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      while (!batch.attempt(*missing[i], true)) {
+      Run& run = *missing[i];
+      const std::int64_t before = run.unsure ? Waits::now().switches : 0;
+      while (!batch.attempt(run, true)) {
       }
+      run.waited = run.unsure && (before < 0 || Waits::now().switches != before);
     }
   });
-  return missing.size();
+  return static_cast<std::size_t>(
+      std::ranges::count_if(missing, [](const Run* run) { return !run->unsure || run->waited; }));
 }
 
 ReadFailure RowFiles::failure_of(const Runs& batch, const Run& run) {

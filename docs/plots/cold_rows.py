@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from bench.cold_rows import BATCH, cold
 from drawing import LIMIT, PEER, PINFEED, new_plot, save_plot
 
-from bench.cold_rows import BATCH, cold
 from pinfeed.bench.harness import measure
 from pinfeed.bench.threads import use_threads
 
