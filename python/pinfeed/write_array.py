@@ -114,8 +114,8 @@ def write_array(
 def _items(items: Any, name: str) -> Iterable[Any]:
     if name == "samples" and not hasattr(items, "__iter__") and hasattr(items, "__getitem__"):
         return _dataset_items(items)
-    no_batches = name == "batches" and isinstance(items, np.ndarray | torch.Tensor)
-    if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__iter__") or no_batches:
+    is_one_batch = name == "batches" and isinstance(items, np.ndarray | torch.Tensor)
+    if is_one_batch or isinstance(items, str | bytes | Mapping) or not hasattr(items, "__iter__"):
         raise TypeError(
             f"write_array: {name} must be an iterable of {name}, got {type(items).__name__}"
         )

@@ -96,39 +96,48 @@ class WrittenLeaves:
 
     def _begin(self, first: Any) -> None:
         """Makes a writer for each leaf."""
+        folder = self._draft.folder
         self._is_dict = isinstance(first, Mapping)
-        keys = list(first) if self._is_dict else []
-        for option, given in (("ragged", self._ragged), ("dtype", self._dtype)):
-            by_key = given if option == "ragged" or isinstance(given, Mapping) else ()
-            for key in by_key:
-                if key not in keys:
-                    found = f"the first item has the keys {keys}" if keys else "items are no dicts"
-                    raise ValueError(f"write_array: {option} names {key!r}, but {found}")
-        if not self._is_dict:
-            base = os.path.basename(self._draft.path)
-            kind = DenseWriter if self._is_file else RaggedWriter
-            name = base.removesuffix(".npy") if self._is_file else ""
-            self._writers[None] = kind(self._draft.folder, name, self._dtype)
+        if self._is_dict:
+            self._begin_dict(list(first))
             return
-        if self._is_file or not keys:
+        self._require_known((), "items are no dicts")
+        if self._is_file:
+            name = os.path.basename(self._draft.path).removesuffix(".npy")
+            self._writers[None] = DenseWriter(folder, name, self._dtype)
+        else:
+            self._writers[None] = RaggedWriter(folder, "", self._dtype)
+
+    def _begin_dict(self, keys: list[Any]) -> None:
+        if not keys:
+            raise ValueError("write_array: expected a dict with at least one key, got an empty one")
+        if self._is_file:
             raise ValueError(
-                "write_array: expected a dict with at least one key, got an empty one"
-                if not keys
-                else f"write_array: a .npy file holds one array, but items are dicts of {keys}; "
+                f"write_array: a .npy file holds one array, but items are dicts of {keys}; "
                 "give the path of a directory"
             )
-        names: set[str] = set()
+        self._require_known(keys, f"the first item has the keys {keys}")
+        taken: set[str] = set()
         for key in keys:
             name = file_name([f"[{key!r}]"])
-            kind = RaggedWriter if key in self._ragged else DenseWriter
-            written = name if kind is RaggedWriter else f"{name}.npy"
-            if written in names:
+            is_ragged = key in self._ragged
+            written = name if is_ragged else f"{name}.npy"
+            if written in taken:
                 raise ValueError(
                     f"write_array: another key is already written to {written}; rename {key!r}"
                 )
-            names.add(written)
-            own = self._dtype.get(key) if isinstance(self._dtype, Mapping) else self._dtype
-            self._writers[key] = kind(self._draft.folder, name, own)
+            taken.add(written)
+            kind = RaggedWriter if is_ragged else DenseWriter
+            dtype = self._dtype.get(key) if isinstance(self._dtype, Mapping) else self._dtype
+            self._writers[key] = kind(self._draft.folder, name, dtype)
+
+    def _require_known(self, keys: Collection[Any], found: str) -> None:
+        """Raises ValueError if an option names a key that there isn't."""
+        dtypes = self._dtype if isinstance(self._dtype, Mapping) else ()
+        for option, named in (("ragged", self._ragged), ("dtype", dtypes)):
+            for key in named:
+                if key not in keys:
+                    raise ValueError(f"write_array: {option} names {key!r}, but {found}")
 
 
 def _where(key: Any, where: str, is_dict: bool) -> str:
