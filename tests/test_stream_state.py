@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from pinfeed import StreamDataset
 from streams import as_worker, numbered
@@ -244,6 +245,16 @@ def test_a_state_of_another_size() -> None:
     state = StreamDataset(range(10)).state_dict()
     with pytest.raises(ValueError, match="samples is 10 there and 11 here"):
         StreamDataset(range(11)).load_state_dict(state)
+
+
+def test_a_source_whose_length_raises() -> None:
+    source = DataLoader(StreamDataset(range(10)), None)
+    dataset, resumed = StreamDataset(source), StreamDataset(source)
+    samples = iter(dataset)
+    head = list(itertools.islice(samples, 3))
+    assert dataset.state_dict()["samples"] is None
+    resumed.load_state_dict(dataset.state_dict())
+    assert head + list(resumed) == list(range(10))
 
 
 def test_a_state_of_another_worker() -> None:

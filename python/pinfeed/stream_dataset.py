@@ -63,6 +63,8 @@ class StreamDataset(IterableDataset[Any]):
       Several times as many are better: some workers get a shard more than others.
     - With fewer shards, or without any, samples are dealt out in turn. Every worker then reads
       everything, and drops what is another's.
+    - The list of shards, or the source, must be the same for all of them: sort what a directory
+      lists, and don't pass a source that deals itself out to workers.
     - ``even`` needs ranks that read the same: whole shards are dealt out to the workers of a rank,
       and samples in turn to the ranks. Where the last samples don't suffice for all ranks, at most
       one for each rank and worker, they are left out or repeated. All ranks need the same number of

@@ -70,7 +70,10 @@ class ShardReader:
             length = known[0][1] - first if known else None
             counter = Counter()
             try:
-                samples = counter.counting(islice(self._open_shard(self._shards[place]), length))
+                samples = self._open_shard(self._shards[place])
+                if length is not None:
+                    samples = islice(samples, length)
+                samples = counter.counting(samples)
                 deque(islice(samples, max(0, position - first)), maxlen=0)
                 yield from samples
             except Exception as error:

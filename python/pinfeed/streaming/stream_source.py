@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing.context
 import os
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -42,7 +42,10 @@ class StreamSource:
     @property
     def size(self) -> int | None:
         """The number of shards, or else of samples, if that is known."""
-        return len(self._source) if isinstance(self._source, Sized) else None
+        try:
+            return len(self._source)
+        except (TypeError, NotImplementedError):  # a DataLoader has a length that may raise
+            return None
 
     @property
     def shards(self) -> int:
