@@ -280,6 +280,11 @@ def test_a_state_of_another_worker() -> None:
         ),
         (lambda state: state | {"epoch": None}, TypeError, "epoch of the state"),
         (lambda state: state | {"arrived": 1.5}, TypeError, "arrived of the state"),
+        (
+            lambda state: state | {"arrived": 0},
+            ValueError,
+            "arrived of the state must be at least 1",
+        ),
         (lambda state: state | {"starts": []}, ValueError, "starts of the state must be those"),
         (lambda state: state | {"starts": 5}, TypeError, "starts of the state must be pairs"),
         (lambda state: state | {"starts": [[0, 1], [2, 5]]}, ValueError, "neighbouring"),

@@ -235,12 +235,14 @@ class StreamDataset(IterableDataset[Any]):
         ]
         if others:
             raise ValueError(f"StreamDataset: the state is of another stream: {', '.join(others)}")
+        yielded = checked_integer(state["yielded"], "yielded of the state", 0)
+        arrived = state["arrived"]
+        if arrived is not None:
+            arrived = checked_integer(arrived, "arrived of the state", yielded)
         self._loaded = {
             "epoch": checked_integer(state["epoch"], "epoch of the state", 0),
-            "yielded": checked_integer(state["yielded"], "yielded of the state", 0),
-            "arrived": None
-            if state["arrived"] is None
-            else checked_integer(state["arrived"], "arrived of the state", 0),
+            "yielded": yielded,
+            "arrived": arrived,
             "starts": _checked_starts(state["starts"]),
         }
         self._pass = None

@@ -114,13 +114,14 @@ class StreamPass:
         first = min(origins)
         samples = self._own_samples(first)
         held: list[Any] = [None] * len(origins)
-        number = first
-        for number, sample in zip(range(first, steps + len(held)), samples, strict=False):
+        found, expected = first, steps + len(held)
+        for number, sample in zip(range(first, expected), samples, strict=False):
+            found += 1
             if (place := places.get(number)) is not None:
                 held[place] = sample
-        if number < steps + len(held) - 1:
+        if found < expected:
             raise ValueError(
-                f"StreamDataset: this worker finds {number + 1} samples and had at least "
-                f"{steps + len(held)} when the state was saved; a state continues the same data only"
+                f"StreamDataset: this worker finds {found} samples and had at least {expected} when "
+                "the state was saved; a state continues the same data only"
             )
         return held, samples
