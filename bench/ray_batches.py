@@ -246,7 +246,6 @@ def _threads() -> str:
 def _start_ray() -> Any:
     import ray
 
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     size = EPOCH_ROWS * 224 * 224 * 3
     ray.init(
         num_cpus=CPUS,
@@ -257,6 +256,7 @@ def _start_ray() -> Any:
     )
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # now that importing it has set it
     context.execution_options.preserve_order = True
     return ray
 
