@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items):
-    for item in items:
+    for item in (item for item in items if item.path.is_relative_to(HERE)):
         # Libraries may warn about themselves; what our own code does is still an error.
         for library in ("lightning", "ray", "torch.jit"):
             item.add_marker(pytest.mark.filterwarnings(f"ignore:::{library}"))

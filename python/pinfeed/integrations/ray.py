@@ -57,11 +57,15 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
             column that is not there; a value is null; or as with `Collate`.
 
     Example:
-        ::
+        >>> collate = RayCollate({"tokens": pinfeed.Pad(multiple_of=4, lengths="lengths")})
 
-            collate = RayCollate({"image": pinfeed.Image(mean, std), "tokens": pinfeed.Pad()})
-            for batch in dataset.iter_torch_batches(batch_size=256, collate_fn=collate):
-                ...
+        For ``dataset.iter_torch_batches(batch_size=2, collate_fn=collate)``, Ray calls it with
+        tables such as this:
+
+        >>> import pyarrow
+        >>> collate(pyarrow.table({"tokens": [[1, 2], [3]], "label": [0, 1]}))
+        {'tokens': tensor([[1, 2, 0, 0],
+                [3, 0, 0, 0]]), 'lengths': tensor([2, 1]), 'label': tensor([0, 1])}
     """
 
     def __init__(self, spec: Mapping[str, Any] | None = None) -> None:
