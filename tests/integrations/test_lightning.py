@@ -1,6 +1,7 @@
 """Lightning: epochs, ranks and checkpoints with `Collate` and `LengthBucketSampler`."""
 
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +63,10 @@ def ranks(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     launcher, strategy, samplers = LAUNCHES[request.param]
     command = [sys.executable, *launcher, str(PROGRAM), strategy, str(folder), *samplers]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # as torchrun has it: ranks share the CPUs
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env=one_thread
+    )
     assert done.returncode == 0, done.stderr
     return {name: [torch.load(folder / f"{name}.{rank}") for rank in range(2)] for name in samplers}
 
