@@ -198,6 +198,18 @@ def test_dtypes_of_numpy_alone(array: np.ndarray) -> None:
     assert_same(result, np.concatenate([array, array[:1]], dtype=array.dtype))
 
 
+def test_keys_may_come_in_another_order() -> None:
+    batches = [
+        {"x": np.zeros(2), "y": np.ones(2), "s": {"a": ["a"] * 2, "b": ["b"] * 2}},
+        {"s": {"b": ["b"], "a": ["a"]}, "y": np.ones(1), "x": np.zeros(1)},
+    ]
+    for loader in batches, iter(batches):
+        result = to_numpy(loader)
+        assert_same(result["x"], np.zeros(3))
+        assert_same(result["y"], np.ones(3))
+        assert result["s"] == {"a": ["a"] * 3, "b": ["b"] * 3}
+
+
 def test_objects_and_strings_are_lists() -> None:
     picture = object()
     batches = [

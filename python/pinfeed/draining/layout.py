@@ -193,8 +193,9 @@ def _collect(layout: Any, node: Any, path: str, batch: int, found: list[Any]) ->
     if not fits:
         got = f"{type(node).__name__} of {list(below)}" if below else type(node).__name__
         raise ValueError(f"{_where(path, batch)}: expected {expected} as before, got {got}")
-    for step, child in below.items():
-        _collect(layout.nodes[step], child, path + step, batch, found)
+    if layout is not None:
+        for step, child in layout.nodes.items():  # a later batch may have its keys in another order
+            _collect(child, below[step], path + step, batch, found)
 
 
 def _rebuilt(layout: Any, values: Sequence[Any]) -> Any:
