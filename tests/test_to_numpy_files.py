@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array
@@ -242,6 +243,55 @@ def test_a_previous_directory_comes_back_if_it_can_not_be_replaced(
         to_numpy([np.ones(2)], tmp_path / "x", overwrite=True)
     assert contents(tmp_path) == before
     assert_same(caught.value.partial, np.ones(2))
+
+
+@pytest.mark.parametrize("renamed", ["x", "result"])
+def test_an_interrupt_behind_either_rename_leaves_a_complete_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renamed: str
+) -> None:
+    to_numpy([np.zeros(2)], tmp_path / "x")
+    rename = os.rename
+
+    def interrupted(source: str, target: str) -> None:
+        rename(source, target)
+        if os.path.basename(source) == renamed:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        to_numpy([np.ones(2)], tmp_path / "x", overwrite=True)
+    assert os.listdir(tmp_path) == ["x"]
+    assert_same(np.load(tmp_path / "x" / "values.npy"), np.full(2, float(renamed == "result")))
+
+
+@pytest.mark.parametrize("function", ["rmdir", "mkdir"])
+def test_an_interrupt_while_directories_come_and_go_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    original = getattr(os, function)
+    calls = []
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        original(*args, **kwargs)
+        calls.append(args)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, function, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        to_numpy([np.ones(2), np.ones((2, 2))], tmp_path / "x")
+    assert calls
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_sampler_that_can_not_be_counted_leaves_no_files(tmp_path: Path) -> None:
+    class Broken(list):
+        def __len__(self) -> int:
+            raise RuntimeError("no index yet")
+
+    with pytest.raises(RuntimeError, match="no index yet"):
+        to_numpy(DataLoader(range(4), 2, sampler=Broken(range(4))), tmp_path / "x")
+    assert os.listdir(tmp_path) == []
 
 
 REFUSED: tuple[tuple[list[Any], str, type[Exception], str], ...] = (

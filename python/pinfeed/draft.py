@@ -53,9 +53,13 @@ class Draft:
         self.folder = os.path.join(self.scratch, "result")
         try:
             os.mkdir(self.scratch)
+            os.mkdir(self.folder)
         except OSError as error:  # which names the hidden directory
+            self.discard()
             raise OSError(error.errno, f"{name}: {error.strerror}", given) from error
-        os.mkdir(self.folder)
+        except BaseException:  # an interrupt
+            self.discard()
+            raise
 
     def commit(self) -> None:
         """Puts what is in `folder`, each file of it on the disk already, in its place."""
@@ -70,7 +74,11 @@ class Draft:
 
     def discard(self) -> None:
         """Removes what isn't in its place."""
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        try:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+        except BaseException:  # an interrupt
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            raise
 
     def _require_free(self) -> None:
         if not os.path.lexists(self.path):
@@ -86,13 +94,12 @@ class Draft:
 
     def _exchange(self) -> None:
         old = os.path.join(self.scratch, "old")
-        replaces = os.path.lexists(self.path)
-        if replaces:
-            os.rename(self.path, old)
         try:
+            if os.path.lexists(self.path):
+                os.rename(self.path, old)
             os.rename(self.folder, self.path)
-        except BaseException:
-            if replaces:
+        except BaseException:  # an interrupt too, which may come behind either of them
+            if os.path.lexists(old) and not os.path.lexists(self.path):
                 os.rename(old, self.path)
             raise
 

@@ -105,10 +105,10 @@ def to_numpy(
     """
     _check_loader(loader)
     _check_options(loader, side, bfloat16, max_samples)
+    plan = loader if isinstance(loader, list | tuple) else planned_length(loader)
     output: Output = InMemory()
     if isinstance(out, str | os.PathLike):
         output, out = InFiles(out, overwrite), None
-    plan = loader if isinstance(loader, list | tuple) else planned_length(loader)
     drain = Drain(Wishes(output, bfloat16, side), pad, out, max_samples, plan)
     try:
         with Progress(progress, "to_numpy") as bar:
