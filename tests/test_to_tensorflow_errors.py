@@ -293,6 +293,26 @@ def test_in_a_tf_function(tf: ModuleType) -> None:
         tf.function(lambda: pinfeed.to_tensorflow([X]))()
 
 
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("no file a\udc80.jpg"), ValueError("a\0b"), Wordless(), SystemExit("\udc80")],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_whose_text_tensorflow_cannot_read(error: BaseException) -> None:
+    def batches() -> Iterator[Any]:
+        yield X
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        list(pinfeed.to_tensorflow(batches()).prefetch(1))
+    assert caught.value is error
+
+
 def test_a_dataset_that_is_gone(tf: ModuleType) -> None:
     variant = tf.data.experimental.to_variant(pinfeed.to_tensorflow([X]))
     dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec((None, 3)))

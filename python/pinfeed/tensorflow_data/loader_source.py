@@ -100,8 +100,10 @@ class _OpenEpochs:
         except StopIteration:
             raise
         except BaseException as error:
-            self._failures.keep(error)
-            raise
+            told = self._failures.keep(error)
+            if told is error:
+                raise
+            raise told from None
 
     def close(self, number: np.int64) -> np.int64:
         self._epochs.pop(int(number)).close()
