@@ -294,6 +294,13 @@ def test_a_sampler_that_can_not_be_counted_leaves_no_files(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == []
 
 
+def test_dtypes_that_a_file_would_forget(tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    with pytest.raises(TypeError, match=r"can't hold bfloat16; convert with \.astype"):
+        to_numpy([np.ones(2, ml_dtypes.bfloat16)], tmp_path / "x")
+    assert os.listdir(tmp_path) == []
+
+
 REFUSED: tuple[tuple[list[Any], str, type[Exception], str], ...] = (
     (
         [np.zeros(2)],

@@ -102,6 +102,9 @@ class InFiles(Output):
 
     def storage(self, dtype: np.dtype[Any]) -> Storage:
         """See `Output.storage`."""
+        kept = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
+        if kept != dtype:  # those of ml_dtypes come back as bytes
+            raise TypeError(f"to_numpy: a .npy file can't hold {dtype}; convert with .astype(...)")
         draft = self._draft
         final = os.path.dirname(draft.path) if self._is_file else draft.path
         scratch = os.path.join(draft.scratch, str(len(self._files)))
