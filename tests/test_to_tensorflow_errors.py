@@ -334,3 +334,10 @@ def test_without_tensorflow() -> None:
             raise AssertionError
     """.replace("\n        ", "\n")
     )
+
+
+def test_a_batch_is_no_loader_and_floats_must_fit() -> None:
+    with pytest.raises(TypeError, match="loader must be an iterable of batches"):
+        pinfeed.to_tensorflow(pinfeed.pad([[1], [2, 3]]))
+    with pytest.raises(ValueError, match="expected numbers that float32 can hold"):
+        pinfeed.to_tensorflow([[1e300, 1.0]])

@@ -49,6 +49,8 @@ class Draft:
         self._is_own, self._writer, self._name = is_own, writer, name
         self._require_free()
         self._parent, base = os.path.split(self.path)
+        if is_file and base == ".npy":
+            raise ValueError(f"{name}: expected a name before .npy, got {given!r}")
         self.scratch = os.path.join(self._parent, f".{base}.{secrets.token_hex(4)}")
         self.folder = os.path.join(self.scratch, "result")
         try:

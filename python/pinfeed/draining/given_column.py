@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from pinfeed import _core
@@ -11,6 +12,8 @@ from pinfeed.draining.array_leaf import ArrayLeaf
 from pinfeed.draining.arrays import write
 from pinfeed.draining.column import Wishes
 from pinfeed.draining.spread import Shape, box
+
+_MOST_WORK = 100_000
 
 
 class GivenColumn(ArrayLeaf):
@@ -36,6 +39,19 @@ class GivenColumn(ArrayLeaf):
             raise TypeError(f"{where}: out must have dtype {self.dtype}, got {out.dtype}")
         if not out.flags.writeable:
             raise ValueError(f"{where}: out must be writable, got a read-only array")
+        if any(
+            stride == 0 and size > 1 for stride, size in zip(out.strides, out.shape, strict=True)
+        ):
+            raise ValueError(
+                f"{where}: out must have memory for each item, got strides {out.strides}"
+            )
+
+    def shares_memory(self, other: GivenColumn) -> bool:
+        """Whether two leaves would be written to the same bytes."""
+        try:
+            return np.shares_memory(self._out, other._out, max_work=_MOST_WORK)  # type: ignore[arg-type] # the stub knows two values
+        except np.exceptions.TooHardError:
+            return False  # views that only a puzzle tells apart
 
     def check(self, parts: tuple[Any, ...], end: int, where: str) -> None:
         """See `Column.check`."""

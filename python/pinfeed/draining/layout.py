@@ -115,7 +115,11 @@ class Layout:
                 raise TypeError(
                     f"{where}: out must be an ndarray or None, got {type(out).__name__}"
                 )
-            return GivenColumn(leaf, wishes, number, out, where)
+            column = GivenColumn(leaf, wishes, number, out, where)
+            for other, path in zip(self.columns, self._paths, strict=True):
+                if isinstance(other, GivenColumn) and column.shares_memory(other):
+                    raise ValueError(f"{where}: out must not share memory with that of leaf {path}")
+            return column
         is_jagged = isinstance(leaf, JaggedBatch | RaggedArray)
         if is_jagged or (has_lengths(leaf) and pad is None and out is None):
             _require_no_out(out, where)

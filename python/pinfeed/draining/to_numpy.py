@@ -17,6 +17,8 @@ from pinfeed.draining.drain import Drain
 from pinfeed.draining.outputs import InFiles, InMemory, Output
 from pinfeed.draining.planned_length import planned_length
 from pinfeed.draining.progress import Progress
+from pinfeed.jagged import JaggedBatch
+from pinfeed.padded import Padded
 from pinfeed.padding import Side
 
 
@@ -128,8 +130,8 @@ def to_numpy(
 
 
 def _check_loader(loader: Any) -> None:
-    no_batches = isinstance(loader, np.ndarray | torch.Tensor | str | bytes | Mapping)
-    if no_batches or not hasattr(loader, "__iter__"):
+    batch = (np.ndarray, torch.Tensor, str, bytes, Mapping, JaggedBatch, Padded)
+    if isinstance(loader, batch) or not hasattr(loader, "__iter__"):
         hint = "; wrap it in a DataLoader" if isinstance(loader, Dataset) else ""
         raise TypeError(
             f"to_numpy: loader must be an iterable of batches, got {type(loader).__name__}{hint}"

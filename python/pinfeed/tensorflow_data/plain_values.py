@@ -63,6 +63,7 @@ def number_array(node: Any, where: str) -> Any:
 
     Raises:
         TypeError: There are strings among them, or integers beyond 64 bits.
+        ValueError: float32 can't hold one.
     """
     if isinstance(node, np.generic):
         return np.asarray(node)
@@ -71,4 +72,10 @@ def number_array(node: Any, where: str) -> Any:
     array = np.asarray(node)
     if array.dtype.kind not in _DTYPES:
         raise TypeError(f"{where}: expected numbers of 64 bits, got {node!r}")
-    return array.astype(_DTYPES[array.dtype.kind], copy=False)
+    try:
+        with np.errstate(over="raise"):
+            return array.astype(_DTYPES[array.dtype.kind], copy=False)
+    except FloatingPointError as error:
+        raise ValueError(
+            f"{where}: expected numbers that float32 can hold, got {node!r}"
+        ) from error

@@ -11,6 +11,8 @@ import torch
 from torch.utils.data import Dataset
 
 from pinfeed.extras import import_extra
+from pinfeed.jagged import JaggedBatch
+from pinfeed.padded import Padded
 from pinfeed.padding import flag, positive_integer
 from pinfeed.tensorflow_data.channels import Channels
 from pinfeed.tensorflow_data.passes import Passes
@@ -141,8 +143,8 @@ def _batches(loader: Any, channels: Channels, signature: Any, limit: int | None)
 
 
 def _check_loader(loader: Any) -> None:
-    no_batches = isinstance(loader, np.ndarray | torch.Tensor | str | bytes | Mapping)
-    if no_batches or not hasattr(loader, "__iter__"):
+    batch = (np.ndarray, torch.Tensor, str, bytes, Mapping, JaggedBatch, Padded)
+    if isinstance(loader, batch) or not hasattr(loader, "__iter__"):
         hint = "; wrap it in a DataLoader" if isinstance(loader, Dataset) else ""
         raise TypeError(
             f"to_tensorflow: loader must be an iterable of batches, "
