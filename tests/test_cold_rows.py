@@ -379,3 +379,21 @@ def test_memory_stays_bounded(tmp_path: Path) -> None:
     grown = int(run_python(STREAMED, str(path), str(allowed), timeout=300))
     batch = 64 * row
     assert grown < 2 * batch + (16 << 20)
+
+
+def test_an_interrupt_ends_a_loop_over_files(tmp_path: Path) -> None:
+    code = """
+import signal, sys, threading
+import numpy as np, pinfeed
+np.save(sys.argv[1], np.zeros((4000, 30_000), np.uint8))
+dataset, collate = pinfeed.ArrayDataset(sys.argv[1]), pinfeed.Collate()
+rng = np.random.default_rng(0)
+for _ in range(5):
+    threading.Timer(0.2, signal.raise_signal, (signal.SIGINT,)).start()
+    try:
+        while True:
+            collate(dataset.__getitems__(rng.integers(0, 4000, 256)))
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+    assert run_python(code, str(tmp_path / "x.npy")).split() == ["interrupted"] * 5

@@ -32,7 +32,8 @@ LAYERS = {
     "bindings/python": {
         "layers": {"bindings/python", "dispatch", "kernels", "runtime"},
         "without": THREADS | FILES,
-        "plus": {"pybind11/pybind11.h", "pybind11/numpy.h", "pybind11/stl.h"},
+        "plus": {"pybind11/pybind11.h", "pybind11/numpy.h", "pybind11/stl.h"}
+        | {"pybind11/gil_safe_call_once.h"},
     },
 }
 # Only there under AddressSanitizer.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bindings/python/imported.h"
 #include "bindings/python/torch_exchange.h"
 
 namespace py = pybind11;
@@ -53,10 +54,8 @@ DType dtype_of(const py::array& array, const Subject& subject) {
 
 // A masked array's mask would be left behind.
 void require_no_mask(const py::array& array, const Subject& subject) {
-  static PyObject* const ndarray =
-      py::object(py::module_::import("numpy").attr("ndarray")).release().ptr();
-  static PyObject* const masked =
-      py::object(py::module_::import("numpy.ma").attr("MaskedArray")).release().ptr();
+  PyObject* const ndarray = once([] { return imported("numpy", "ndarray"); }).ptr();
+  PyObject* const masked = once([] { return imported("numpy.ma", "MaskedArray"); }).ptr();
   if (reinterpret_cast<PyObject*>(Py_TYPE(array.ptr())) == ndarray) return;
   if (PyObject_IsInstance(array.ptr(), masked) == 1) {
     throw py::type_error(subject.text() +

@@ -66,8 +66,8 @@ void FileReads::Staging::operator()(std::byte* memory) const {
 FileReads::FileReads(const FileArray& array, const ArrayView& view)
     : array_(array), memory_(view.data), row_stride_(view.axes() > 0 ? view.stride(0) : 0) {}
 
-SampleBytes::SampleBytes(std::span<const std::int64_t> shape,
-                         std::span<const std::int64_t> strides, std::size_t item_bytes)
+SampleBytes::SampleBytes(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                         std::size_t item_bytes)
     : end(static_cast<std::int64_t>(item_bytes)), used(end) {
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     const std::int64_t far = (shape[axis] - 1) * strides[axis];

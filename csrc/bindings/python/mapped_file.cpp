@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "bindings/python/imported.h"
+
 namespace py = pybind11;
 
 namespace pinfeed::bindings {
@@ -12,8 +14,7 @@ namespace {
 
 // The memmap that owns the array's memory, or null. A view's base is the array it views.
 PyObject* find_memmap(py::handle array) {
-  static PyObject* const memmap =
-      py::object(py::module_::import("numpy").attr("memmap")).release().ptr();
+  PyObject* const memmap = once([] { return imported("numpy", "memmap"); }).ptr();
   PyObject* owner = array.ptr();
   PyObject* found = nullptr;
   while (owner != nullptr && py::isinstance<py::array>(owner)) {
@@ -26,9 +27,7 @@ PyObject* find_memmap(py::handle array) {
 
 // What the positions of mappings in their files are multiples of.
 std::int64_t granularity() {
-  static const auto bytes =
-      py::module_::import("mmap").attr("ALLOCATIONGRANULARITY").cast<std::int64_t>();
-  return bytes;
+  return once([] { return imported("mmap", "ALLOCATIONGRANULARITY").cast<std::int64_t>(); });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <new>
 #include <string>
 
+#include "bindings/python/imported.h"
 #include "runtime/buffer_pool.h"
 
 namespace py = pybind11;
@@ -28,11 +29,6 @@ bool small_int(PyObject* object, std::int64_t* value) {
 }
 
 std::string at(std::size_t position) { return " at position " + std::to_string(position); }
-
-// Never freed: NumPy's types live as long as the interpreter.
-py::handle numpy_type(const char* name) {
-  return py::object(py::module_::import("numpy").attr(name)).release();
-}
 
 // A number that is no small int.
 class Number {
@@ -72,8 +68,8 @@ class Number {
   void convert(py::handle object, std::size_t position, const Subject& subject) {
     PyNumberMethods* methods = Py_TYPE(object.ptr())->tp_as_number;
     const bool single = !PySequence_Check(object.ptr()) && methods != nullptr;
-    static const py::handle numpy_bool = numpy_type("bool");
-    static const py::handle numpy_complex = numpy_type("complexfloating");
+    const py::handle numpy_bool = once([] { return imported("numpy", "bool"); });
+    const py::handle numpy_complex = once([] { return imported("numpy", "complexfloating"); });
     if (single && py::isinstance(object, numpy_bool)) {
       kind = Kind::boolean;
       integer = PyObject_IsTrue(object.ptr());

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "bindings/python/imported.h"
+
 namespace py = pybind11;
 
 namespace pinfeed::bindings {
@@ -31,10 +33,7 @@ Torch load_torch() {
   return {reinterpret_cast<PyTypeObject*>(type.release().ptr()), api};
 }
 
-const Torch& torch() {
-  static const Torch loaded = load_torch();
-  return loaded;
-}
+const Torch& torch() { return once([] { return load_torch(); }); }
 
 }  // namespace
 
