@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, get_worker_info
 
 import pinfeed
+from pinfeed.arena.worker import worker_arena
 from samples import FrozenRecord, Point, assert_same, run_python
 
 pytestmark = [
@@ -124,7 +125,8 @@ def test_shuffled_with_a_seed(dataset: pinfeed.ArrayDataset) -> None:
 
 
 def facts(_: Any) -> list[Any]:
-    """Inside a worker: its number of threads, and which leaves are in shared memory."""
+    """Inside a worker: its number of threads, and which leaves are in the trainer's arena."""
+    arena = worker_arena().arena
     samples = get_worker_info().dataset.__getitems__(range(BATCH))
     batch = COLLATE(samples)
     leaves = {
@@ -138,14 +140,15 @@ def facts(_: Any) -> list[Any]:
         "tensors of a list": pinfeed.Collate()([torch.ones(300, 300)] * 2),
         "small array": pinfeed.Collate()([np.ones(3)] * 2),
     }
-    return [pinfeed.get_num_threads(), {name: leaf.is_shared() for name, leaf in leaves.items()}]
+    in_arena = {name: arena.contains(leaf.data_ptr()) for name, leaf in leaves.items()}
+    return [pinfeed.get_num_threads(), in_arena]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_outputs_of_workers_are_shared_memory(method: str, dataset: pinfeed.ArrayDataset) -> None:
-    threads, shared = next(iter(loader(dataset, method, 1, collate_fn=facts)))
+def test_outputs_of_workers_are_in_the_arena(method: str, dataset: pinfeed.ArrayDataset) -> None:
+    threads, in_arena = next(iter(loader(dataset, method, 1, collate_fn=facts)))
     assert threads == 1
-    assert shared == dict.fromkeys(shared, True)
+    assert in_arena == dict.fromkeys(in_arena, True)
     assert pinfeed.get_num_threads() == 2
 
 

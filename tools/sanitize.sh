@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: tools/sanitize.sh VENV
 # Runs the native tests and the Python tests marked `kernels` under AddressSanitizer and
-# UndefinedBehaviorSanitizer, and the pools under ThreadSanitizer. Builds in build/sanitize only.
+# UndefinedBehaviorSanitizer, and the pools and the arena under ThreadSanitizer. Builds in build/sanitize only.
 set -eu
 
 PATH=$(cd "$1" && pwd)/bin:$PATH
@@ -37,12 +37,12 @@ sanitized python -c "import pinfeed._core as m; assert m.__file__.startswith('$o
 # Native output is not captured, or the report of a sanitizer would be lost with the process.
 sanitized python -m pytest -q --capture=sys -m kernels tests/ --ignore=tests/integrations
 
-echo "== pools under thread"
+echo "== pools and arena under thread"
 cmake -S . -B "$out/thread" -G Ninja --log-level=WARNING \
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 \
   -DPINFEED_BUILD_PYTHON=OFF -DPINFEED_BUILD_TESTS=ON -DPINFEED_SANITIZE=thread
-cmake --build "$out/thread" --target pools_test -- --quiet
+cmake --build "$out/thread" --target pools_test arena_test -- --quiet
 # ThreadSanitizer can't place its shadow memory when addresses are randomized over many bits.
 fixed_addresses="setarch $(uname -m) -R"
 $fixed_addresses true 2>/dev/null || fixed_addresses=
-$fixed_addresses ctest --test-dir "$out/thread/csrc/tests" -R pools --output-on-failure --no-tests=error
+$fixed_addresses ctest --test-dir "$out/thread/csrc/tests" -R "pools|arena" --output-on-failure --no-tests=error

@@ -13,6 +13,7 @@ native pass over memory, in buffers that are allocated once.
 """
 
 from pinfeed._core import version as __version__
+from pinfeed.arena.stats import arena_stats, set_arena_limit
 from pinfeed.collate import Collate
 from pinfeed.concat_array import ConcatArray
 from pinfeed.dataset import ArrayDataset, Rows
@@ -49,6 +50,7 @@ __all__ = [
     "Stack",
     "StreamDataset",
     "__version__",
+    "arena_stats",
     "build_config",
     "from_numpy",
     "gather",
@@ -57,6 +59,7 @@ __all__ = [
     "open_npz",
     "pad",
     "permute",
+    "set_arena_limit",
     "set_num_threads",
     "to_numpy",
     "to_tensorflow",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pinfeed.arena.trainer import offer_arena, want_arena
+from pinfeed.arena.worker import accept_offer
 from pinfeed.dataset import Rows
 from pinfeed.fields import Field, Stack
 from pinfeed.fields.field import Beside
@@ -36,8 +38,9 @@ class Collate:
     `ArrayDataset` are gathered natively; any other sequence of samples works too.
 
     A Collate pickles, and any number of workers and threads may call it. In a DataLoader worker
-    it writes into shared memory; elsewhere into buffers that go back to a pool when the last
-    tensor or array that views them is gone, never before.
+    it writes into memory that the trainer has mapped already (see `set_arena_limit`); elsewhere
+    into buffers of a pool. Either way the memory is used again when the last tensor or array that
+    views it is gone, never before.
 
     Raises:
         TypeError: The spec holds something that is no field; a leaf's kind or dtype does not fit.
@@ -54,6 +57,15 @@ class Collate:
     def __init__(self, spec: Any = None) -> None:
         self.spec = spec
         self._fields = _placed(spec, "", in_dict=False)
+        want_arena()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_arena": offer_arena()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        accept_offer(state.pop("_arena"))
+        self.__dict__ |= state
+        want_arena()
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Collates a batch.

@@ -1,30 +1,30 @@
-"""Where batches are written: the buffer pool, or shared memory in a DataLoader worker."""
+"""Where batches are written: the buffer pool, or in a DataLoader worker the trainer's memory."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 
 import torch
 
+from pinfeed.arena.worker import Allocate, worker_arena
 from pinfeed.shared_memory import new_shared_storage
 
 #: As the native pool does, so that bytes nobody wrote are seen.
 _POISON = os.environ.get("PINFEED_DEBUG") == "1"
-
-Allocate = Callable[[tuple[int, ...], str], torch.Tensor]
 
 
 def batch_allocator() -> Allocate | None:
     """The allocator for the outputs of a collation that happens here and now.
 
     None stands for the native buffer pool. In a DataLoader worker the batch has to reach another
-    process, so it is written into shared memory at once; the queue then sends a handle.
+    process, so it is written into the arena of that process; or into torch's shared memory where
+    there is no arena.
     """
     if torch.utils.data.get_worker_info() is None:
         return None
-    return _allocate_shared
+    arena = worker_arena()
+    return _allocate_shared if arena is None else arena.allocate
 
 
 def _allocate_shared(shape: tuple[int, ...], dtype: str) -> torch.Tensor:

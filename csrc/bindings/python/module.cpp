@@ -4,6 +4,7 @@
 namespace pinfeed::bindings {
 
 PYBIND11_MODULE(_core, m) {
+  register_arena(m);
   register_copies(m);
   register_file_array(m);
   register_images(m);

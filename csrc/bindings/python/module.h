@@ -4,6 +4,7 @@
 
 namespace pinfeed::bindings {
 
+void register_arena(pybind11::module_& m);
 void register_copies(pybind11::module_& m);
 void register_file_array(pybind11::module_& m);
 void register_images(pybind11::module_& m);

@@ -1,0 +1,156 @@
+// The arena, as Python sees it: bytes as one-dimensional uint8 tensors whose death lets the slot
+// go.
+#include "runtime/arena.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+
+#include "bindings/python/module.h"
+#include "bindings/python/torch_exchange.h"
+#include "runtime/buffer_pool.h"
+#include "runtime/process_identity.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+using runtime::Arena;
+using runtime::SlotHold;
+
+// A tensor's hold on a slot. Its end runs on any thread, with or without the GIL, and touches no
+// Python. In a forked child, which merely inherited the tensor, it does nothing.
+struct SlotTensor {
+  dlpack::ManagedTensor managed;
+  std::int64_t shape;
+  std::int64_t stride = 1;
+  Arena& arena;
+  SlotHold hold;
+  void (Arena::*drop)(const SlotHold&) noexcept;
+  std::uint32_t depth = runtime::fork_depth();
+
+  static void let_go(dlpack::ManagedTensor* managed) {
+    const std::unique_ptr<SlotTensor> self(static_cast<SlotTensor*>(managed->context));
+    if (self->depth == runtime::fork_depth()) (self->arena.*self->drop)(self->hold);
+  }
+};
+
+py::object slot_tensor(Arena& arena, const SlotHold& hold, std::size_t bytes,
+                       void (Arena::*drop)(const SlotHold&) noexcept) {
+  auto owner = std::make_unique<SlotTensor>(
+      SlotTensor{{}, static_cast<std::int64_t>(bytes), 1, arena, hold, drop});
+  owner->managed = {
+      .version = {1, 0},
+      .context = owner.get(),
+      .deleter = SlotTensor::let_go,
+      .flags = 0,
+      .tensor = {.data = hold.data,
+                 .device = {dlpack::kCpu, 0},
+                 .axes = 1,
+                 .type = {static_cast<std::uint8_t>(dlpack::TypeCode::unsigned_int), 8, 1},
+                 .shape = &owner->shape,
+                 .strides = &owner->stride,
+                 .byte_offset = 0},
+  };
+  return adopt_as_tensor(&owner.release()->managed);
+}
+
+// OSError instead of what the standard library throws.
+template <typename Function>
+Arena& made(Function&& make) {
+  try {
+    return make();
+  } catch (const std::system_error& error) {
+    errno = error.code().value();
+    PyErr_SetFromErrnoWithFilename(PyExc_OSError, error.what());
+    throw py::error_already_set();
+  }
+}
+
+py::object allocate(Arena& arena, std::size_t bytes) {
+  std::optional<SlotHold> hold;
+  {
+    // Growing maps pages, and looks at other processes.
+    const py::gil_scoped_release release;
+    hold = arena.claim(bytes);
+    if (hold && runtime::BufferPool::instance().poison()) std::memset(hold->data, 0xCB, bytes);
+  }
+  if (!hold) return py::none();
+  return slot_tensor(arena, *hold, bytes, &Arena::drop_held);
+}
+
+py::object send(Arena& arena, std::uintptr_t address, std::size_t bytes) {
+  const auto message = arena.send(reinterpret_cast<const void*>(address), bytes);
+  if (!message) return py::none();
+  return py::make_tuple(message->slot, message->generation, message->offset);
+}
+
+py::object receive(Arena& arena, std::uint32_t slot, std::uint32_t generation, std::size_t offset,
+                   std::size_t bytes) {
+  std::optional<SlotHold> hold;
+  {
+    const py::gil_scoped_release release;
+    hold = arena.receive({slot, generation, offset}, bytes);
+  }
+  if (!hold) return py::none();
+  return slot_tensor(arena, *hold, bytes, &Arena::drop_taken);
+}
+
+py::dict stats(const Arena& arena) {
+  const Arena::Stats stats = arena.stats();
+  py::dict result;
+  result["slots"] = stats.slots;
+  result["live_slots"] = stats.live_slots;
+  result["live_bytes"] = stats.live_bytes;
+  result["resident_bytes"] = stats.resident_bytes;
+  result["high_water"] = stats.high_water;
+  result["max_bytes"] = stats.max_bytes;
+  result["grows"] = stats.grows;
+  result["waits"] = stats.waits;
+  result["workers"] = stats.owners;
+  return result;
+}
+
+}  // namespace
+
+void register_arena(py::module_& m) {
+  // Tensors may outlive every name of an arena, so Python never destroys one.
+  py::class_<Arena, std::unique_ptr<Arena, py::nodelete>>(
+      m, "Arena", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
+      .def_static(
+          "create",
+          [](std::size_t reserved, std::size_t max_bytes) -> Arena& {
+            return made([&]() -> Arena& { return Arena::create(reserved, max_bytes); });
+          },
+          py::arg("reserved"), py::arg("max_bytes"), py::return_value_policy::reference)
+      .def_static(
+          "attach",
+          [](int descriptor) -> Arena& {
+            return made([&]() -> Arena& { return Arena::attach(descriptor); });
+          },
+          py::arg("descriptor"), py::return_value_policy::reference)
+      .def_static("file_name", &Arena::file_name, py::arg("process"))
+      .def_property_readonly("is_mine", &Arena::is_mine)
+      .def_property_readonly("descriptor", &Arena::descriptor)
+      .def_property_readonly("id", &Arena::id)
+      .def(
+          "contains",
+          [](const Arena& arena, std::uintptr_t address) {
+            return arena.contains(reinterpret_cast<const void*>(address));
+          },
+          py::arg("address"))
+      .def("set_max_bytes", &Arena::set_max_bytes, py::arg("max_bytes"))
+      .def("allocate", &allocate, py::arg("bytes"))
+      .def("send", &send, py::arg("address"), py::arg("bytes"))
+      .def("receive", &receive, py::arg("slot"), py::arg("generation"), py::arg("offset"),
+           py::arg("bytes"))
+      .def("has_unread_messages", &Arena::has_unread_messages)
+      .def("count_wait", &Arena::count_wait)
+      .def("sweep", &Arena::sweep_the_gone)
+      .def("stats", &stats);
+}
+
+}  // namespace pinfeed::bindings

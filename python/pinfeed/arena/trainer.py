@@ -1,0 +1,125 @@
+"""The trainer's side: making an arena before workers start, and handing it over."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import weakref
+from multiprocessing import context, process, reduction
+from typing import Any
+
+import torch
+
+from pinfeed import _core
+from pinfeed.draining.free_memory import free_memory
+
+logger = logging.getLogger("pinfeed")
+
+# Addresses are plenty, and pages that nobody wrote cost nothing.
+_ADDRESSES_PER_BYTE_OF_MEMORY = 4
+
+_wanted = False  # a Collate exists, so workers of this process may need an arena
+_max_bytes: int | None = None  # what the user asked for
+_arenas: dict[int, _core.Arena] = {}  # by id; those of processes this one was forked from too
+_mine: _core.Arena | None = None  # the last one made, perhaps by such a process
+_creator = 0  # the process that made it
+_refused: str | None = None  # why there is none
+_offered_to: weakref.WeakSet[Any] = weakref.WeakSet()  # processes being spawned
+
+
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """An arena on its way to a process that is being spawned."""
+
+    trainer: int  # the process number
+    descriptor: Any  # reduction.DupFd; None if an earlier offer brought it
+
+
+def want_arena() -> None:
+    """Notes that workers of this process, and of its children, will need an arena."""
+    global _wanted
+    if _wanted:
+        return
+    _wanted = True
+    os.register_at_fork(before=_before_fork)
+    # Now, for a worker that is spawned may look for it; but not for what is being spawned itself,
+    # most likely as a worker.
+    if not getattr(process.current_process(), "_inheriting", False):
+        _before_fork()
+
+
+def own_arena() -> _core.Arena | None:
+    """This process's arena; None if it has none yet."""
+    return _mine if _mine is not None and _mine.is_mine else None
+
+
+def inherited_arena(trainer: int) -> _core.Arena | None:
+    """The arena that a process made before it forked this one, if it did."""
+    return _mine if _creator == trainer else None
+
+
+def find_arena(number: int) -> _core.Arena | None:
+    """The arena of this process that has this id."""
+    arena = _arenas.get(number)
+    return arena if arena is not None and arena.is_mine else None
+
+
+def ensure_arena() -> _core.Arena | None:
+    """This process's arena, made if need be; None if it can't be had, which is logged once."""
+    global _mine, _creator, _refused
+    arena = own_arena()
+    if arena is not None or _refused is not None:
+        return arena
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        limit = default_limit(memory) if _max_bytes is None else _max_bytes
+        arena = _core.Arena.create(_ADDRESSES_PER_BYTE_OF_MEMORY * memory, limit)
+    except (OSError, RuntimeError, MemoryError) as error:
+        _refused = str(error)
+        logger.warning("no arena for batches of workers, torch's shared memory serves: %s", error)
+        return None
+    _arenas[arena.id] = arena
+    _mine, _creator = arena, os.getpid()
+    return arena
+
+
+def refusal() -> str | None:
+    """Why this process has no arena; None if it has one or did not try."""
+    return _refused
+
+
+def default_limit(memory: int) -> int:
+    """Half of the memory that is free now, in bytes."""
+    free = free_memory()
+    return (memory if free is None else free) // 2
+
+
+def limit(max_bytes: int | None) -> None:
+    """Sets the limit of the arena, now and for one that is made later."""
+    global _max_bytes
+    _max_bytes = max_bytes
+    arena = own_arena()
+    if arena is not None:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        arena.set_max_bytes(default_limit(memory) if max_bytes is None else max_bytes)
+
+
+def offer_arena() -> Offer | None:
+    """What a Collate takes along to a process that is being spawned; None at other times."""
+    popen = context.get_spawning_popen()
+    if popen is None or torch.utils.data.get_worker_info() is not None:
+        return None
+    arena = ensure_arena()
+    if arena is None:
+        return None
+    if popen in _offered_to:  # a descriptor can be handed over only once
+        return Offer(os.getpid(), None)
+    _offered_to.add(popen)
+    return Offer(os.getpid(), reduction.DupFd(arena.descriptor))
+
+
+def _before_fork() -> None:
+    # A worker's children are no workers.
+    if torch.utils.data.get_worker_info() is None:
+        ensure_arena()
