@@ -35,6 +35,10 @@ bool Arena::contains(const void* data) const {
 
 void Arena::set_max_bytes(std::size_t max_bytes) {
   table_.max_bytes = std::min(max_bytes, reserved_ - sizeof(Table));
+  if (resident_bytes() <= table_.max_bytes) return;
+  const std::optional<std::uint32_t> me = owner();
+  while (me && resident_bytes() > table_.max_bytes && evict_one(*me)) {
+  }
 }
 
 void Arena::count_wait() { ++table_.waits; }
@@ -313,7 +317,9 @@ Arena::Stats Arena::stats() const {
   stats.max_bytes = table_.max_bytes;
   stats.grows = table_.grows;
   stats.waits = table_.waits;
-  stats.owners = std::ranges::count_if(table_.owners, [](const auto& owner) { return owner != 0; });
+  const ProcessIdentity me = this_process();
+  stats.others = std::ranges::count_if(
+      table_.owners, [&](const auto& owner) { return owner != 0 && owner != me; });
   return stats;
 }
 

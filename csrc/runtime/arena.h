@@ -56,7 +56,7 @@ class Arena {
     std::uint64_t max_bytes;
     std::uint64_t grows;   // times a slot got memory, new or again
     std::uint64_t waits;   // batches that had to wait for room
-    std::uint64_t owners;  // processes with an owner number
+    std::uint64_t others;  // other processes with an owner number
   };
 
   // Makes one for this process. Throws std::system_error, and std::runtime_error where the system
@@ -78,6 +78,8 @@ class Arena {
   std::uint64_t id() const;
   std::size_t reserved() const { return reserved_; }
   bool contains(const void* data) const;
+
+  // Free slots give their memory back if the limit is below what they take.
   void set_max_bytes(std::size_t max_bytes);
   Stats stats() const;
   void count_wait();

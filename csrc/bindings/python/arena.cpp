@@ -110,7 +110,7 @@ py::dict stats(const Arena& arena) {
   result["max_bytes"] = stats.max_bytes;
   result["grows"] = stats.grows;
   result["waits"] = stats.waits;
-  result["workers"] = stats.owners;
+  result["workers"] = stats.others;
   return result;
 }
 

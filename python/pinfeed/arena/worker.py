@@ -115,7 +115,7 @@ def _full(size: int, stats: dict[str, int]) -> str:
         f"Collate: no room for {size:,} bytes in the arena of this DataLoader's workers: "
         f"{stats['live_slots']:,} arrays of {stats['live_bytes']:,} bytes are in use, and "
         f"max_bytes is {stats['max_bytes']:,}; let go of batches, keep a clone() of what you need, "
-        "or allow more with pinfeed.set_arena_limit(max_bytes)"
+        "lower the loader's prefetch_factor, or allow more with pinfeed.set_arena_limit(max_bytes)"
     )
 
 
