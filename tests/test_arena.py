@@ -217,9 +217,7 @@ def test_several_loaders_at_once() -> None:
 def test_an_iterator_dropped_in_mid_epoch(persistent: bool) -> None:
     batches = loader(persistent_workers=persistent)
     for _ in range(5):
-        for batch in batches:
-            break
-    del batch
+        next(iter(batches))
     assert_same(list(batches), expected())
     assert pinfeed.arena_stats()["resident_bytes"] < 64 * 2**20
 
@@ -320,9 +318,9 @@ def test_batches_that_are_kept_reach_the_limit(
 ) -> None:
     monkeypatch.setattr(worker, "PATIENCE", 0.5)
     kept = []
+    batches = loader(SAMPLES * 20, collate_fn=pinfeed.Collate())
     with pytest.raises(MemoryError, match=r"pinfeed\.set_arena_limit\(max_bytes\)"):
-        for batch in loader(SAMPLES * 20, collate_fn=pinfeed.Collate()):
-            kept.append(batch)
+        kept.extend(batches)
     assert len(kept) >= 20
     assert_same(kept[:6], expected(collate_fn=pinfeed.Collate()))
     stats = pinfeed.arena_stats()
