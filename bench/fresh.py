@@ -34,11 +34,16 @@ def _python(*arguments: str) -> str:
     return done.stdout
 
 
+def probe_json(arguments: Sequence[str]) -> Any:
+    """Run a module with its arguments in a fresh process and return the JSON it prints."""
+    return json.loads(_python("-m", *arguments))
+
+
 def probe(name: str, role: str, arguments: Sequence[str], values) -> dict[str, Any]:
     """Run a probe, given as a module and its arguments, and make a row of what it reports."""
     way: dict[str, Any] = {"name": name, "role": role, "status": "ok", "note": ""}
     try:
-        way["report"] = json.loads(_python("-m", *arguments))
+        way["report"] = probe_json(arguments)
         way["values"] = values(way["report"])
     except RuntimeError as error:
         missing = "ModuleNotFoundError" in str(error)

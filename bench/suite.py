@@ -24,6 +24,7 @@ from bench import (
     sequences,
     stream,
     tensorflow_feed,
+    workers,
 )
 from bench.peers import torchvision
 from pinfeed.bench.epoch import Epoch, epoch_workload
@@ -54,7 +55,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **cold_rows.workloads(),
     **stream.workloads(),
 }
-FRESH = {**fresh.WORKLOADS, **dataset_memory.WORKLOADS, **draining.WORKLOADS}
+FRESH = {**fresh.WORKLOADS, **dataset_memory.WORKLOADS, **draining.WORKLOADS, **workers.WORKLOADS}
 NAMES = [*TIMED, *FRESH]
 
 

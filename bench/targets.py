@@ -148,6 +148,22 @@ def _dataset(column: int) -> Callable[[Results], float]:
     return value
 
 
+def _worker(workload: str, column: str, way: str = "pinfeed") -> Callable[[Results], float]:
+    """A column of one way to get batches from workers."""
+
+    def value(results: Results) -> float:
+        row = _way(results, workload, way)
+        return row["report"][column]
+
+    return value
+
+
+def _worker_cpu(results: Results) -> float:
+    """CPU seconds of all processes, to those of torch's way."""
+    ours, theirs = (_worker("workers-jpeg", "cpu_s", way) for way in ("pinfeed", "per sample"))
+    return ours(results) / theirs(results)
+
+
 TARGETS = [
     Target("float32 NCHW to filling it", "≤", 1.10, to_limit("images")),
     Target("float16 NCHW to filling it, AVX-512", "≤", 1.30, to_limit("images-float16"), "avx512"),
@@ -250,6 +266,29 @@ TARGETS = [
     Target("hot rows of 150 KB to memory", "≤", 1 / 0.95, to_limit("hot-rows-150KB", "the file")),
     Target("10,000 cold files to one", "≤", 1.1, to_limit("parts-cold-150KB", "ConcatArray")),
     Target("10,000 hot files to one", "≤", 1.1, to_limit("parts-hot-150KB", "ConcatArray")),
+    Target(
+        "workers: DataLoader with default_collate",
+        "≥",
+        6,
+        _worker("workers-images", "to_pinfeed", "DataLoader"),
+    ),
+    Target("workers: trainer's CPU a batch, ms", "≤", 1, _worker("workers-images", "trainer_ms")),
+    Target("workers: trainer's page faults a batch", "≤", 1, _worker("workers-images", "faults")),
+    Target("workers: new mappings a batch", "≤", 0.01, _worker("workers-images", "mappings")),
+    Target("workers: new files a batch", "≤", 0.01, _worker("workers-images", "files")),
+    Target(
+        "workers that decode: DataLoader",
+        "≥",
+        1.15,
+        _worker("workers-jpeg", "to_pinfeed", "DataLoader"),
+    ),
+    Target("workers that decode: CPU to DataLoader's", "≤", 0.85, _worker_cpu),
+    Target(
+        "workers, small batches: DataLoader",
+        "≥",
+        1,
+        _worker("workers-small", "to_pinfeed", "DataLoader"),
+    ),
     Target("import beyond torch, s", "≤", 0.1, _import),
 ]
 

@@ -47,7 +47,7 @@ dataset = pinfeed.ArrayDataset({"x": arrays, "row": np.arange(64)})
 before, good = None, 0
 for run in range(int(sys.argv[2])):
     loader = DataLoader(
-        dataset, 4, num_workers=2, collate_fn=pinfeed.Collate(), timeout=20,
+        dataset, 4, num_workers=2, collate_fn=pinfeed.Collate(),  # without a timeout it looks every 5 s
         sampler=torch.utils.data.RandomSampler(dataset, replacement=True, num_samples=10**6),
         prefetch_factor=random.choice([1, 2, 5]),
     )

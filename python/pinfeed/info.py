@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from pinfeed import _core
+from pinfeed.arena.trainer import ensure_arena, refusal
 from pinfeed.runtime import build_config, get_num_threads
 
 
@@ -35,9 +36,18 @@ def facts() -> dict[str, str]:
         "isa": f"{isa['active']} in use; this CPU runs {', '.join(isa['available'])}",
         "threads": f"{get_num_threads()} of {_core.available_cpus()} CPUs",
         "accelerator": _accelerator(),
-        "batches": "pageable memory, pooled; shared memory in DataLoader workers; pinned: no",
+        "batches": "pageable memory, pooled; pinned: no",
+        "workers": _workers(),
         "debug": "poisoned buffers" if os.environ.get("PINFEED_DEBUG") == "1" else "off",
     }
+
+
+def _workers() -> str:
+    """Where the batches of DataLoader workers go."""
+    arena = ensure_arena()
+    if arena is None:
+        return f"torch's shared memory, for an arena can't be had: {refusal()}"
+    return f"an arena of at most {arena.stats()['max_bytes'] / 2**30:.1f} GiB; pinned: no"
 
 
 def _accelerator() -> str:
