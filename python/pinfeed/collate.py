@@ -63,7 +63,7 @@ class Collate:
         return self.__dict__ | {"_arena": offer_arena()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        accept_offer(state.pop("_arena"))
+        accept_offer(state.pop("_arena", None))
         self.__dict__ |= state
         want_arena()
 

@@ -36,8 +36,8 @@ def set_arena_limit(max_bytes: int | None) -> None:
     at once. What is in use already stays.
 
     Args:
-        max_bytes: At least 1 MiB, or None for half of the memory that is free now, which is the
-            default.
+        max_bytes: At least 1 MiB, or None for half of the memory that is free now, divided among
+            the ranks that torchrun started on this machine, which is the default.
 
     Raises:
         TypeError: ``max_bytes`` is no integer.

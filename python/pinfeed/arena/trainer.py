@@ -16,6 +16,9 @@ from pinfeed.draining.free_memory import free_memory
 
 logger = logging.getLogger("pinfeed")
 
+#: How loudly the log says that there is no arena: only where one could have been expected.
+LOG_LEVEL = logging.WARNING if hasattr(os, "memfd_create") else logging.INFO
+
 # Addresses are plenty, and pages that nobody wrote cost nothing.
 _ADDRESSES_PER_BYTE_OF_MEMORY = 4
 
@@ -72,12 +75,14 @@ def ensure_arena() -> _core.Arena | None:
     if arena is not None or _refused is not None:
         return arena
     try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        memory = _physical_memory()
         limit = default_limit(memory) if _max_bytes is None else _max_bytes
         arena = _core.Arena.create(_ADDRESSES_PER_BYTE_OF_MEMORY * memory, limit)
     except (OSError, RuntimeError, MemoryError) as error:
         _refused = str(error)
-        logger.warning("no arena for batches of workers, torch's shared memory serves: %s", error)
+        logger.log(
+            LOG_LEVEL, "no arena for batches of workers, torch's shared memory serves: %s", error
+        )
         return None
     _arenas[arena.id] = arena
     _mine, _creator = arena, os.getpid()
@@ -90,9 +95,14 @@ def refusal() -> str | None:
 
 
 def default_limit(memory: int) -> int:
-    """Half of the memory that is free now, in bytes."""
+    """Half of the memory that is free now, in bytes, shared by the ranks that torchrun started here.
+
+    Args:
+        memory: What the machine has, where nothing tells how much is free.
+    """
     free = free_memory()
-    return (memory if free is None else free) // 2
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return (memory if free is None else free) // (2 * max(ranks, 1))
 
 
 def limit(max_bytes: int | None) -> None:
@@ -101,8 +111,7 @@ def limit(max_bytes: int | None) -> None:
     _max_bytes = max_bytes
     arena = own_arena()
     if arena is not None:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        arena.set_max_bytes(default_limit(memory) if max_bytes is None else max_bytes)
+        arena.set_max_bytes(default_limit(_physical_memory()) if max_bytes is None else max_bytes)
 
 
 def offer_arena() -> Offer | None:
@@ -117,6 +126,10 @@ def offer_arena() -> Offer | None:
         return Offer(os.getpid(), None)
     _offered_to.add(popen)
     return Offer(os.getpid(), reduction.DupFd(arena.descriptor))
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _before_fork() -> None:

@@ -45,8 +45,10 @@ def worker_arena() -> WorkerArena | None:
         try:
             _found = (process, WorkerArena.of_this_worker())
         except (OSError, RuntimeError) as error:
-            logger.warning(
-                "this worker has no arena for its batches, torch's shared memory serves: %s", error
+            logger.log(
+                trainer.LOG_LEVEL,
+                "this worker has no arena for its batches, torch's shared memory serves: %s",
+                error,
             )
     return _found[1]
 
