@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import pinfeed
 from pinfeed.arena import trainer, worker
+from pinfeed.info import facts
 from samples import assert_same, run_python
 
 pytestmark = [
@@ -365,3 +367,13 @@ def test_empty_leaves() -> None:
     samples = [np.ones((0, 3), np.float32)] * 8
     batches = list(loader(samples, collate_fn=pinfeed.Collate()))
     assert_same(batches, expected(samples, collate_fn=pinfeed.Collate()))
+
+
+def test_info_says_where_batches_go() -> None:
+    assert re.fullmatch(r"an arena of at most \d+\.\d GiB; pinned: no", facts()["workers"])
+
+
+def test_ranks_share_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = trainer.default_limit(2**30)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert 0.05 < trainer.default_limit(2**30) / alone < 0.25  # others take memory meanwhile
