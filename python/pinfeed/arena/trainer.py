@@ -24,7 +24,7 @@ _ADDRESSES_PER_BYTE_OF_MEMORY = 4
 
 _wanted = False  # a Collate exists, so workers of this process may need an arena
 _max_bytes: int | None = None  # what the user asked for
-_arenas: dict[int, _core.Arena] = {}  # by id; those of processes this one was forked from too
+_arenas: dict[int, _core.Arena] = {}  # by id; two if two threads made the first at once
 _mine: _core.Arena | None = None  # the last one made, perhaps by such a process
 _creator = 0  # the process that made it
 _refused: str | None = None  # why there is none
