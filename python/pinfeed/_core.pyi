@@ -26,6 +26,7 @@ class FileArray:
 
 class PartArrays:
     def __init__(self, arrays: tuple[Any, ...]) -> None: ...
+
 class Arena:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @staticmethod
