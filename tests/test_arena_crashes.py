@@ -156,7 +156,8 @@ class Meddling:
 
 loader = DataLoader(np.ones((8, 500)), 1, num_workers=1, collate_fn=Meddling(), prefetch_factor=8)
 iterator = iter(loader)
-time.sleep(2)
+while pinfeed.arena_stats()["live_slots"] < 8:  # all are on their way, and changed
+    time.sleep(0.01)
 try:
     print([batch.max().item() for batch in iterator])
 except RuntimeError as error:
