@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -135,6 +136,18 @@ def test_a_buffer_is_filled_again_from_not_far_before() -> None:
     read = 0
     next(iter(resumed))
     assert size < read < 3 * size * math.log(size)
+
+
+@pytest.mark.parametrize("size", [10**13, sys.maxsize])
+@pytest.mark.parametrize("shards", [3, 100])
+def test_a_buffer_may_be_larger_than_any_memory(shards: int, size: int) -> None:
+    def make() -> StreamDataset:
+        return StreamDataset(range(shards), size, open=lambda n: [n, n + shards])
+
+    whole = list(make())
+    assert sorted(whole) == list(range(2 * shards))
+    stops = [2, 3, 1]
+    assert [*itertools.chain(*resumed_at(make, stops, 0))] == whole
 
 
 def test_a_state_stays_small() -> None:

@@ -51,8 +51,15 @@ class ShuffleBuffer:
             yield held[place]
             held[place] = sample
 
-    def origins(self, steps: int) -> npt.NDArray[np.int64]:
-        """Which sample lies in each place after so many steps, as its number in order of arrival."""
+    def origins(self, steps: int, held: int | None = None) -> npt.NDArray[np.int64]:
+        """Which sample lies in each place after so many steps, as its number in order of arrival.
+
+        Args:
+            steps: How many.
+            held: In how many places samples lie; None: in all, as after any step.
+        """
+        if steps == 0:  # the buffer may be far larger than the stream, and than memory
+            return np.arange(self.size if held is None else min(held, self.size))
         origins = np.full(self.size, -1)
         start = steps
         while start > 0 and origins.min() < 0:

@@ -65,7 +65,8 @@ class StreamPass:
         """The first sample of the stream that continuing needs."""
         number = self._counter.count
         if self._buffer is not None:
-            number = int(self._buffer.origins(self._steps()).min())
+            steps = self._steps()
+            number = int(self._buffer.origins(steps).min()) if steps else 0
         return number * self._share.turns
 
     def _own_samples(self, number: int) -> Iterator[Any]:
@@ -109,7 +110,7 @@ class StreamPass:
     def _refilled(self, buffer: ShuffleBuffer) -> tuple[list[Any], Iterator[Any]]:
         """What the buffer held, read again, and the samples that come next."""
         steps = self._steps()
-        origins = buffer.origins(steps)[: self._arrived].tolist()
+        origins = buffer.origins(steps, self._arrived).tolist()
         places = {origin: place for place, origin in enumerate(origins)}
         first = min(origins)
         samples = self._own_samples(first)
