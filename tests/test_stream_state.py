@@ -260,6 +260,19 @@ def test_a_state_of_another_size() -> None:
         StreamDataset(range(11)).load_state_dict(state)
 
 
+def test_a_state_with_lengths_and_one_without() -> None:
+    options: dict[str, Any] = {"source": ["abc", "de", "fg"], "open": iter, "even": "drop"}
+    states = {}
+    for lengths in (None, [3, 2, 2]):
+        dataset = StreamDataset(**options, lengths=lengths, rank=1, world_size=2)
+        next(iter(dataset))
+        states[len(lengths or [])] = dataset.state_dict()
+    with pytest.raises(ValueError, match="samples is 7 there and None here"):
+        StreamDataset(**options, rank=1, world_size=2).load_state_dict(states[3])
+    with pytest.raises(ValueError, match="samples is None there and 7 here"):
+        dataset.load_state_dict(states[0])
+
+
 def test_a_source_whose_length_raises() -> None:
     source = DataLoader(StreamDataset(range(10)), None)
     dataset, resumed = StreamDataset(source), StreamDataset(source)

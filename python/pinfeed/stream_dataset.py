@@ -253,9 +253,10 @@ class StreamDataset(IterableDataset[Any]):
         """What two streams must have in common for one to continue the other."""
         rank, world_size = self._ranks()
         worker, workers = _worker()
+        # Of shards whose lengths are known another part is due to a worker than of others.
+        sizes = {"shards": self._source.shards, "samples": self._samples}
         return {
-            "shards" if self._source.has_shards else "samples": self._source.size,
-            **({} if self._lengths is None else {"samples": self._samples}),
+            **(sizes if self._source.has_shards else {"samples": self._source.size}),
             "shuffle_buffer": self.shuffle_buffer,
             "seed": self.seed,
             "even": self.even,
