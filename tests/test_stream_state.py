@@ -273,6 +273,17 @@ def test_a_state_with_lengths_and_one_without() -> None:
         dataset.load_state_dict(states[0])
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_state_of_no_worker(workers: int) -> None:
+    dataset = StreamDataset(range(10))
+    next(iter(dataset))
+    dataset.load_state_dict(dataset.state_dict())
+    message = f"loaded into the dataset itself, and this is its copy in worker 0 of {workers}"
+    with pytest.raises(RuntimeError, match=message):
+        list(DataLoader(dataset, None, num_workers=workers))
+    assert list(DataLoader(dataset, None)) == list(range(1, 10))
+
+
 def test_a_source_whose_length_raises() -> None:
     source = DataLoader(StreamDataset(range(10)), None)
     dataset, resumed = StreamDataset(source), StreamDataset(source)

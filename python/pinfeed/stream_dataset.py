@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -85,7 +86,8 @@ class StreamDataset(IterableDataset[Any]):
             ``source`` or ``open`` can't be pickled.
         ValueError: An argument is out of range, there is no shard, or ``RANK`` and ``WORLD_SIZE``
             contradict each other.
-        RuntimeError: ``source`` is an iterator, and this is a second pass, or one of several workers.
+        RuntimeError: ``source`` is an iterator, and this is a second pass, or one of several workers;
+            or a state was loaded into the dataset, and workers of a DataLoader are to continue it.
 
     Example:
         >>> shards = [range(0, 4), range(10, 14), range(20, 24)]
@@ -132,6 +134,7 @@ class StreamDataset(IterableDataset[Any]):
         # The pass that began last, and what of its state doesn't change.
         self._pass: tuple[StreamPass, dict[str, Any]] | None = None
         self._loaded: dict[str, Any] | None = None  # what the next pass continues
+        self._loaded_by: int | None = None  # and the process that was told so
 
     @property
     def epoch(self) -> int:
@@ -167,6 +170,8 @@ class StreamDataset(IterableDataset[Any]):
         worker, workers = _worker()
         if self._source.is_iterator:
             self._require_fresh(workers)
+        if self._loaded is not None and get_worker_info() is not None:
+            self._require_own_state(worker, workers)
         loaded = self._loaded or {}
         epoch = self.epoch
         self._loaded = None
@@ -245,6 +250,7 @@ class StreamDataset(IterableDataset[Any]):
             "arrived": arrived,
             "starts": _checked_starts(state["starts"]),
         }
+        self._loaded_by = os.getpid()
         self._pass = None
         if not self._epoch_is_set:
             self._cells[_EPOCH] = self._loaded["epoch"]
@@ -337,6 +343,15 @@ class StreamDataset(IterableDataset[Any]):
         if self._cells[_BEGUN]:
             raise RuntimeError(
                 f"StreamDataset: {kind}, which can be read once, and has been; {way_out}"
+            )
+
+    def _require_own_state(self, worker: int, workers: int) -> None:
+        """Refuses a state that came to a worker with its copy of the dataset: it is of no worker."""
+        if self._loaded_by != os.getpid():
+            raise RuntimeError(
+                "StreamDataset: the state was loaded into the dataset itself, and this is its copy in "
+                f"worker {worker} of {workers}; have a torchdata StatefulDataLoader save and load "
+                "the state, of each worker its own, or read without workers"
             )
 
     def __getstate__(self) -> dict[str, Any]:
