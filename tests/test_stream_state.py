@@ -294,6 +294,20 @@ def test_a_source_whose_length_raises() -> None:
     assert head + list(resumed) == list(range(10))
 
 
+@pytest.mark.parametrize("length", [-1, 2**70, "two"])
+def test_a_source_with_a_wrong_length(length: Any) -> None:
+    class Source:
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(3))
+
+        def __len__(self) -> Any:
+            return length
+
+    dataset = StreamDataset(Source())
+    assert list(dataset) == [0, 1, 2]
+    assert dataset.state_dict()["samples"] is None
+
+
 def test_a_state_of_another_worker() -> None:
     dataset = StreamDataset(range(10))
     with as_worker(1, 2):
