@@ -6,6 +6,7 @@ import copy
 import gc
 import itertools
 import pickle
+import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -270,6 +271,31 @@ def test_set_epoch_reaches_persistent_workers(method: str) -> None:
         orders.append(list(itertools.chain(*loader)))
         assert sorted(orders[-1]) == list(range(200))
     assert orders[0] == orders[2] != orders[1]
+
+
+def wait_by_number(worker: int) -> None:
+    time.sleep(0.3 * worker)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("named", [None, 2])
+def test_set_epoch_while_workers_start(named: int | None, method: str) -> None:
+    dataset = StreamDataset(range(8), 8)
+    loader = DataLoader(
+        dataset,
+        None,
+        num_workers=2,
+        multiprocessing_context=method,
+        worker_init_fn=wait_by_number,
+    )
+    if named is not None:
+        dataset.set_epoch(named)
+    whole = list(loader)
+    under_way = iter(loader)
+    dataset.set_epoch(1)
+    assert list(under_way) == whole
+    assert sorted(loader) == sorted(whole)
+    assert list(loader) != whole
 
 
 def test_with_collate() -> None:

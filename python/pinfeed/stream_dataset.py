@@ -34,9 +34,11 @@ _ON_ERROR = ("raise", "skip")
 # Goes up with every change of who gets which sample when: an old state would continue otherwise.
 _PLANNING = 1
 
-# Cells of memory that a dataset shares with the workers that hold copies of it. Behind the first
-# two, each worker counts what it skipped in a cell of its own, for two might count at once.
-_EPOCH, _BEGUN, _SKIPPED, _CELLS = 0, 1, 2, 512
+# Cells of memory that a dataset shares with the workers that hold copies of it: the epoch that
+# set_epoch named, that of a loaded state, whether an iterator was begun. Behind these, each worker
+# counts what it skipped in a cell of its own, for two might count at once.
+_NAMED, _OF_STATE, _BEGUN, _SKIPPED, _CELLS = 0, 1, 2, 3, 512
+_UNNAMED = -1
 
 
 class StreamDataset(IterableDataset[Any]):
@@ -130,7 +132,10 @@ class StreamDataset(IterableDataset[Any]):
         self._given_ranks = checked_ranks(rank, world_size)
         self._found_ranks: tuple[int, int] | None = None  # by whoever pickled this
         self._cells = _new_cells()
-        self._epoch_is_set = False
+        # What set_epoch named. A worker's first pass takes it from here, as it was when the worker
+        # was made: its cell may be at a later epoch by then, for some workers and not for others.
+        self._named = _UNNAMED
+        self._is_used_worker = False  # whose next pass begins when the cell is up to date
         # The pass that began last, and what of its state doesn't change.
         self._pass: tuple[StreamPass, dict[str, Any]] | None = None
         self._loaded: dict[str, Any] | None = None  # what the next pass continues
@@ -139,7 +144,10 @@ class StreamDataset(IterableDataset[Any]):
     @property
     def epoch(self) -> int:
         """The epoch that the next pass is of."""
-        return self._loaded["epoch"] if self._loaded else int(self._cells[_EPOCH])
+        if self._loaded:
+            return int(self._loaded["epoch"])
+        named = int(self._cells[_NAMED]) if self._is_used_worker else self._named
+        return int(self._cells[_OF_STATE]) if named == _UNNAMED else named
 
     @property
     def skipped(self) -> int:
@@ -162,8 +170,8 @@ class StreamDataset(IterableDataset[Any]):
         epoch = checked_integer(epoch, "epoch", 0)
         if epoch != self.epoch:
             self._loaded = None
-        self._cells[_EPOCH] = epoch
-        self._epoch_is_set = True
+        self._named = epoch
+        self._cells[_NAMED] = epoch
 
     def __iter__(self) -> Iterator[Any]:
         rank, world_size = self._ranks()
@@ -175,6 +183,7 @@ class StreamDataset(IterableDataset[Any]):
         loaded = self._loaded or {}
         epoch = self.epoch
         self._loaded = None
+        self._is_used_worker = get_worker_info() is not None
         shards = self._source.shards
         share = share_of(shards, rank, world_size, worker, workers, self.even, self._samples)
         counts_skips = share.groups > 1 or worker == 0  # others skip the same shards
@@ -252,8 +261,7 @@ class StreamDataset(IterableDataset[Any]):
         }
         self._loaded_by = os.getpid()
         self._pass = None
-        if not self._epoch_is_set:
-            self._cells[_EPOCH] = self._loaded["epoch"]
+        self._cells[_OF_STATE] = self._loaded["epoch"]
 
     def _identity(self) -> dict[str, Any]:
         """What two streams must have in common for one to continue the other."""
@@ -376,7 +384,9 @@ class StreamDataset(IterableDataset[Any]):
 def _new_cells() -> torch.Tensor:
     cells = torch.empty(0, dtype=torch.int64, device="cpu")
     storage = new_shared_storage(_CELLS * cells.itemsize, "StreamDataset")
-    return cells.set_(storage, 0, (_CELLS,)).zero_()  # type: ignore[call-overload]
+    cells.set_(storage, 0, (_CELLS,)).zero_()  # type: ignore[call-overload]
+    cells[_NAMED] = _UNNAMED
+    return cells
 
 
 def _worker() -> tuple[int, int]:
