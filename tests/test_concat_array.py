@@ -253,6 +253,31 @@ assert len(os.listdir("/proc/self/fd")) == before
     run_python(code, str(tmp_path), str(tmp_path / "all.npy"))
 
 
+MANY_ARRAYS = """
+import os, resource, sys
+import numpy as np, pinfeed
+folder, limit = sys.argv[1], int(sys.argv[2])
+for i in range(300):
+    np.save(f"{folder}/{i}.npy", np.full((2, 3), i))
+paths = [f"{folder}/{i}.npy" for i in range(300)]
+others = [open(os.devnull) for _ in range(int(sys.argv[3]))]
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+dataset = pinfeed.ArrayDataset({name: pinfeed.ConcatArray(paths) for name in "abcde"})
+for _ in range(3):
+    batch = pinfeed.Collate()(dataset.__getitems__(range(0, 600, 2)))
+    assert all(np.array_equal(rows[:, 0], np.arange(300)) for rows in batch.values())
+    spare = [open(os.devnull) for _ in range(limit // 4 if not others else 0)]
+    del spare
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "others"), [(1024, 0), (64, 0), (400, 380)], ids=["usual", "low", "used up"]
+)
+def test_several_arrays_share_what_may_be_open(tmp_path: Path, limit: int, others: int) -> None:
+    run_python(MANY_ARRAYS, str(tmp_path), str(limit), str(others))
+
+
 def cut(path: Path) -> None:
     with open(path, "r+b") as file:
         file.truncate(300)

@@ -20,7 +20,7 @@
 namespace pinfeed::runtime {
 namespace {
 
-constexpr std::size_t kMostOpen = 256;  // files; a process may often have 1,024
+constexpr std::size_t kMostOpen = 256;  // files, or a quarter of what the process may have
 constexpr std::size_t kMostRows = 64;   // in one read
 constexpr std::size_t kMostBytes = std::size_t{512} << 10;
 // The system may cut requests longer than its own reading ahead short.
@@ -34,6 +34,14 @@ using Reason = ReadFailure::Reason;
 std::mutex open_mutex;
 [[maybe_unused]] const int fork_handlers_registered = pthread_atfork(
     [] { open_mutex.lock(); }, [] { open_mutex.unlock(); }, [] { open_mutex.unlock(); });
+
+std::size_t most_open() noexcept {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostOpen;
+  return static_cast<std::size_t>(std::clamp<rlim_t>(limit.rlim_cur / 4, 1, kMostOpen));
+}
+
+bool is_out_of_files(int error) { return error == EMFILE || error == ENFILE; }
 
 std::atomic<std::int64_t> all_mapped_bytes{0};
 
@@ -90,6 +98,16 @@ struct Waits {
 }  // namespace
 
 RowFiles::Descriptor::~Descriptor() { close(fd_); }
+
+struct RowFiles::Kept {
+  const RowFiles* owner;
+  Open file;
+};
+
+std::deque<RowFiles::Kept>& RowFiles::kept() {
+  static auto& files = *new std::deque<Kept>;  // never destroyed: threads may read at the end
+  return files;
+}
 
 // One read from a file, to the places of several rows.
 struct RowFiles::Run {
@@ -195,6 +213,10 @@ RowFiles::~RowFiles() {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     if (GuardedMap* const map = maps_[i].load()) map->destroy();
   }
+  if (only_ == nullptr) {
+    const std::lock_guard lock(open_mutex);
+    std::erase_if(kept(), [this](const Kept& file) { return file.owner == this; });
+  }
   all_mapped_bytes -= mapped_bytes_;
 }
 
@@ -204,8 +226,8 @@ RowFiles::Open RowFiles::open(std::size_t file, ReadFailure& failure) noexcept t
   if (Open found = open_[file].lock()) return found;
   const char* const path = files_[file].path.c_str();
   int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !recent_.empty()) {
-    recent_.clear();
+  if (fd < 0 && is_out_of_files(errno) && !kept().empty()) {
+    kept().clear();
     fd = ::open(path, O_RDONLY | O_CLOEXEC);
   }
   struct stat status;
@@ -223,8 +245,8 @@ RowFiles::Open RowFiles::open(std::size_t file, ReadFailure& failure) noexcept t
     return nullptr;
   }
   open_[file] = opened;
-  recent_.push_back(opened);
-  if (recent_.size() > kMostOpen) recent_.pop_front();
+  kept().push_back({this, opened});
+  for (const std::size_t most = most_open(); kept().size() > most;) kept().pop_front();
   return opened;
 } catch (const std::bad_alloc&) {
   failure.reason = Reason::system;
@@ -318,15 +340,23 @@ std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::s
   Runs batch(reads);
   std::vector<Run>& runs = batch.runs();
   std::size_t misses = 0;
+  std::size_t most_files = most_open();
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
     // So many files at a time that all of them can be open.
     std::size_t files = 0;
     for (; end < runs.size(); ++end) {
       const bool is_next = end == begin || runs[end].file != runs[end - 1].file;
-      if (is_next && ++files > kMostOpen) break;
+      if (is_next && ++files > most_files) break;
     }
     const std::span window(&runs[begin], end - begin);
-    if (auto failure = ask(batch, window, threads)) return failure;
+    if (auto failure = ask(batch, window, threads)) {
+      most_files = std::min(files, most_files) / 2;
+      if (!is_out_of_files(failure->error) || most_files == 0) return failure;
+      // Others have so many files open that these have to take turns.
+      for (Run& run : window) run.file_open.reset();
+      end = begin;
+      continue;
+    }
     const std::size_t missing = wait(batch, window);
     misses += missing;
     for (Run& run : window) {

@@ -104,8 +104,12 @@ class RowFiles {
   using Open = std::shared_ptr<const Descriptor>;
   class Runs;  // the reads of a batch in the order of the files, those that touch put together
   struct Run;
+  struct Kept;  // an open file, and whose it is
 
   static constexpr std::int64_t kHotAfter = 256;  // rows in a row that were in memory
+
+  // What stays open of all RowFiles until others take its place; guarded as open_ is.
+  static std::deque<Kept>& kept();
 
   // Null, and why, if it can't be opened or is another one by now.
   Open open(std::size_t file, ReadFailure& failure) noexcept;
@@ -121,7 +125,6 @@ class RowFiles {
   std::atomic<std::int64_t> mapped_bytes_{0};
   std::unique_ptr<std::atomic<GuardedMap*>[]> maps_;
   std::vector<std::weak_ptr<const Descriptor>> open_;  // guarded by one mutex for all RowFiles
-  std::deque<Open> recent_;                            // what keeps them open; guarded too
 };
 
 }  // namespace pinfeed::runtime
