@@ -267,14 +267,19 @@ def test_a_file_cut_short_while_it_is_read(field: str, mode: str, tmp_path: Path
     assert printed.split() == ["25"]
 
 
-def test_other_bus_errors_still_end_the_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("faulthandler", ["never", "before", "between"])
+def test_other_bus_errors_still_end_the_process(faulthandler: str, tmp_path: Path) -> None:
     code = """
-import ctypes, mmap, os, sys
+import ctypes, faulthandler, mmap, os, sys
 import numpy as np, pinfeed
+faulthandler.disable()
 np.save(sys.argv[1], np.zeros((10, 3)))
 dataset = pinfeed.ArrayDataset(sys.argv[1])
-for _ in range(2):
-    pinfeed.Collate()(dataset.__getitems__([0] * 300))
+for enabled in ("before", "between", "after"):
+    if sys.argv[2] == enabled:
+        faulthandler.enable(open(os.devnull, "w"))
+    for _ in range(2):
+        pinfeed.Collate()(dataset.__getitems__([0] * 300))
 if os.fork() == 0:
     with open(sys.argv[1] + "x", "wb+") as file:
         file.truncate(8192)
@@ -284,7 +289,7 @@ if os.fork() == 0:
     os._exit(0)
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
-    assert run_python(code, str(tmp_path / "x.npy")).split() == ["-7"]
+    assert run_python(code, str(tmp_path / "x.npy"), faulthandler).split() == ["-7"]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -21,6 +21,7 @@ struct GuardedMaps {
   static inline std::size_t next_free = 0;         // where to look first
   static inline std::atomic_flag lock;             // of the table and the handler, never the search
   static inline struct sigaction previous;
+  static inline std::atomic<bool> passed_on{false};  // a fault, since the handler was installed
   static inline const std::uintptr_t page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
 
   // Puts zeros where the faulting page and all behind it were, if it lies in a map.
@@ -44,8 +45,11 @@ struct GuardedMaps {
     const int saved = errno;
     const bool is_fault = info->si_code > 0;  // and not sent by kill()
     if (!is_fault || !patch(reinterpret_cast<std::uintptr_t>(info->si_addr))) {
-      // Somebody else's. Whoever was there before sees it now: a fault happens again.
-      sigaction(SIGBUS, &previous, nullptr);
+      // Somebody else's. Whoever was there before sees it now: a fault happens again. One that
+      // hands it back (faulthandler, if this one was there before it too) would do so forever.
+      struct sigaction end = {};
+      end.sa_handler = SIG_DFL;
+      sigaction(SIGBUS, passed_on.exchange(true) ? &end : &previous, nullptr);
       if (!is_fault) raise(signal);
     }
     errno = saved;
@@ -81,6 +85,7 @@ void GuardedMap::arm() noexcept {
   if (sigaction(SIGBUS, &ours, &replaced) == 0 &&
       replaced.sa_sigaction != GuardedMaps::on_bus_error) {
     GuardedMaps::previous = replaced;
+    GuardedMaps::passed_on.store(false);
   }
   GuardedMaps::release();
 }
