@@ -253,6 +253,15 @@ assert len(os.listdir("/proc/self/fd")) == before
     run_python(code, str(tmp_path), str(tmp_path / "all.npy"))
 
 
+def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("0.npy", np.arange(3))
+    dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(["0.npy"]))
+    monkeypatch.chdir("/")
+    for source in (dataset, pickle.loads(pickle.dumps(dataset))):
+        assert pinfeed.Collate()(source.__getitems__([2, 1])).tolist() == [2, 1]
+
+
 MANY_ARRAYS = """
 import os, resource, sys
 import numpy as np, pinfeed

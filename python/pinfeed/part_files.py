@@ -34,7 +34,7 @@ class PartFiles:
     def __init__(self, paths: Sequence[str], name: str) -> None:
         headers = _Headers(name)
         parts = [headers.read(path, number) for number, path in enumerate(paths)]
-        self.paths = list(paths)
+        self.paths = [os.path.abspath(path) for path in paths]  # they are opened again later
         self.dtype, self.shape = headers.first.dtype, headers.first.shape[1:]
         self.offsets = [offset for offset, _, _ in parts]
         self.ends: npt.NDArray[np.int64] = np.cumsum([rows for _, rows, _ in parts])
