@@ -267,6 +267,20 @@ def test_a_file_cut_short_while_it_is_read(field: str, mode: str, tmp_path: Path
     assert printed.split() == ["25"]
 
 
+def test_file_names_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff.npy")
+    array = random_array((20, 3), np.int16)
+    np.save(path, array)
+    mapped = np.load(path, mmap_mode="r")
+    for leaf in (path, mapped, pinfeed.ConcatArray([path, path])):
+        dataset = pickle.loads(pickle.dumps(pinfeed.ArrayDataset(leaf)))
+        assert_same_bits(pinfeed.Collate()(dataset.__getitems__([7])).numpy(), array[7:8])
+    os.truncate(path, 200)
+    with pytest.raises(OSError, match="was cut short: it has 200 bytes, row 19 ") as raised:
+        pinfeed.Collate()(dataset.__getitems__([19]))
+    assert str(raised.value).startswith(str(path))
+
+
 @pytest.mark.parametrize("faulthandler", ["never", "before", "between"])
 def test_other_bus_errors_still_end_the_process(faulthandler: str, tmp_path: Path) -> None:
     code = """

@@ -150,10 +150,10 @@ def _inode(path: str) -> int | None:
 def _mapped_inode(address: int) -> int | None:
     """The inode of the file that is mapped at an address, where the system tells."""
     try:
-        with open("/proc/self/maps") as maps:
+        with open("/proc/self/maps", "rb") as maps:  # names may be in any encoding
             for line in maps:
                 span, _, _, _, inode, *_ = line.split(maxsplit=5)
-                begin, end = (int(number, 16) for number in span.split("-"))
+                begin, end = (int(number, 16) for number in span.split(b"-"))
                 if begin <= address < end:
                     return int(inode)
     except OSError:

@@ -25,16 +25,32 @@ using runtime::RowRead;
 constexpr std::size_t kStagingBytes = std::size_t{8} << 20;  // it should stay in the cache
 constexpr std::size_t kAlignment = 64;
 
-FileArray open_one(py::object array, std::string path, int fd, std::int64_t offset,
+// As the system has it: not all names are UTF-8.
+std::string system_path(const py::str& path) {
+  const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(path.ptr()));
+  if (!bytes) throw py::error_already_set();
+  return bytes;
+}
+
+[[noreturn]] void raise_os_error(const std::string& message, int error = 0) {
+  const auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(message.c_str()));
+  if (!text) throw py::error_already_set();
+  // With an errno, Python makes it a FileNotFoundError where it is one.
+  PyErr_SetObject(PyExc_OSError,
+                  error == 0 ? text.ptr() : py::object(py::make_tuple(error, text)).ptr());
+  throw py::error_already_set();
+}
+
+FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset,
                    std::int64_t mapping_budget) {
-  std::vector<RowFile> files{{std::move(path), {}}};
+  std::vector<RowFile> files{{system_path(path), {}}};
   return {std::move(array),
           std::make_shared<RowFiles>(std::move(files), fd, mapping_budget),
           {offset},
           {}};
 }
 
-FileArray open_parts(py::object array, std::vector<std::string> paths,
+FileArray open_parts(py::object array, const std::vector<py::str>& paths,
                      const std::vector<std::array<std::int64_t, 3>>& marks,
                      std::vector<std::int64_t> offsets, std::vector<std::int64_t> ends,
                      std::int64_t mapping_budget) {
@@ -47,7 +63,7 @@ FileArray open_parts(py::object array, std::vector<std::string> paths,
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const auto [inode, size, modified] = marks[i];
     files.push_back(
-        {std::move(paths[i]), FileMarks{static_cast<std::uint64_t>(inode), size, modified}});
+        {system_path(paths[i]), FileMarks{static_cast<std::uint64_t>(inode), size, modified}});
   }
   return {std::move(array), std::make_shared<RowFiles>(std::move(files), -1, mapping_budget),
           std::move(offsets), std::move(ends)};
@@ -194,12 +210,9 @@ void FileReads::fail(const ReadFailure& failure) const {
     case ReadFailure::Reason::system:
       message += row + " (bytes " + std::to_string(read.offset) + " to " + end +
                  ") can't be read: " + std::strerror(failure.error);
-      // With an errno, Python makes it a FileNotFoundError where it is one.
-      PyErr_SetObject(PyExc_OSError, py::make_tuple(failure.error, message).ptr());
-      throw py::error_already_set();
+      raise_os_error(message, failure.error);
   }
-  PyErr_SetString(PyExc_OSError, message.c_str());
-  throw py::error_already_set();
+  raise_os_error(message);
 }
 
 void register_file_array(py::module_& m) {
