@@ -428,3 +428,24 @@ def test_descriptors_are_closed(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="sample 1"):
             write_array(tmp_path / name, samples=[[1], ["a"]], overwrite=True)
     assert open_files() == before
+
+
+class Unsure:
+    """An iterable whose length is an error."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([1, 2])
+
+    def __len__(self) -> int:
+        raise self.error
+
+
+def test_lengths_that_raise(tmp_path: Path) -> None:
+    written = write_array(tmp_path / "x.npy", samples=Unsure(NotImplementedError()))
+    assert written.tolist() == [1, 2]
+    with pytest.raises(KeyboardInterrupt):
+        write_array(tmp_path / "y.npy", samples=Unsure(KeyboardInterrupt()))
+    assert os.listdir(tmp_path) == ["x.npy"]

@@ -91,8 +91,8 @@ def write_array(
         name="write_array",
     )
     leaves = WrittenLeaves(draft, is_file, ragged, dtype)
-    total = _total(batches, samples)
     try:
+        total = _total(batches, samples)
         with Progress(progress, "write_array") as bar:
             for number, item in enumerate(items):
                 if samples is None:
@@ -134,5 +134,5 @@ def _total(batches: Any, samples: Any) -> int | None:
         return None if plan is None else plan.samples
     try:
         return len(samples)
-    except TypeError:
+    except (TypeError, NotImplementedError):
         return None
