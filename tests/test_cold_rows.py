@@ -267,6 +267,39 @@ def test_a_file_cut_short_while_it_is_read(field: str, mode: str, tmp_path: Path
     assert printed.split() == ["25"]
 
 
+def test_rows_that_nobody_asks_for_stay_on_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    mapped = np.lib.format.open_memmap(path, "w+", np.uint8, (64, 1 << 20))
+    mapped[:] = 1
+    mapped.flush()
+    del mapped
+    drop(path)
+    code = """
+import os, sys
+import numpy as np, pinfeed
+def at_hand(file, row):  # asking has the system read on there
+    try:
+        return os.preadv(file.fileno(), [bytearray(1)], row << 20, os.RWF_NOWAIT) == 1
+    except BlockingIOError:
+        return False
+with open(sys.argv[1], "rb") as file:
+    try:
+        if at_hand(file, 20):
+            raise OSError
+    except OSError:
+        print("the system does not forget")
+        sys.exit()
+    dataset, collate = pinfeed.ArrayDataset(sys.argv[1]), pinfeed.Collate()
+    for _ in range(100):
+        collate(dataset.__getitems__([0, 1, 2, 3, 3, 3]))
+    print(at_hand(file, 50))
+"""
+    printed = run_python(code, str(path)).strip()
+    if printed not in ("False", "True"):
+        pytest.skip(printed)
+    assert printed == "False"
+
+
 def test_file_names_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"\xff.npy")
     array = random_array((20, 3), np.int16)
