@@ -27,8 +27,8 @@
 // Why sweeping what was sent loses no batch that a DataLoader would have delivered: a worker ends
 // by itself either after its loader has set `done_event`, when nobody reads the queue any more, or
 // after the loader has read its last message (the end of an IterableDataset), which comes after all
-// others in the pipe. A worker that was killed or interrupted makes its loader raise; if that loader
-// happens to read one of its last messages first, the message is refused by rule 1.
+// others in the pipe. A worker that was killed or interrupted makes its loader raise; if that
+// loader happens to read one of its last messages first, the message is refused by rule 1.
 //
 // tests/slot_model_test.cpp walks through every interleaving of this, with a kill at every step.
 #pragma once

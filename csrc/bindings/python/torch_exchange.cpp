@@ -33,7 +33,9 @@ Torch load_torch() {
   return {reinterpret_cast<PyTypeObject*>(type.release().ptr()), api};
 }
 
-const Torch& torch() { return once([] { return load_torch(); }); }
+const Torch& torch() {
+  return once([] { return load_torch(); });
+}
 
 }  // namespace
 
