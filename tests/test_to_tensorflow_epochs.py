@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import threading
@@ -542,3 +543,23 @@ def test_the_process_ends_while_tensorflow_has_an_iterator(way: str) -> None:
     """.replace("\n        ", "\n")
     for _ in range(3):
         run_python(code, way)
+
+
+@pytest.mark.parametrize("text", ["the disk went away", "no such file: \udc80"])
+def test_an_error_leaves_no_iterator_to_the_garbage_collection(text: str) -> None:
+    from pinfeed.tensorflow_data.feed_iterator import _in_use
+
+    def batches() -> Iterator[torch.Tensor]:
+        yield torch.zeros(2)
+        raise OSError(text)
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(_in_use)
+        for way in ("prefetch", "map"):
+            with contextlib.suppress(OSError):
+                WAYS[way](pinfeed.to_tensorflow(batches()))
+            assert len(_in_use) == before
+    finally:
+        gc.enable()

@@ -44,9 +44,7 @@ class Failures:
         try:
             raise error
         finally:
-            del (
-                error
-            )  # which knows this frame, and with it the iterator, whose threads would run on
+            del error  # as in LoaderSource
 
     def _reason(self, report: Any) -> BaseException | None:
         """The error that the report quotes."""

@@ -13,7 +13,7 @@ from pinfeed.tensorflow_data.failures import Failures
 tf: Any = import_extra("tensorflow", "tensorflow")
 
 
-_in_use: weakref.WeakSet[FeedIterator] = weakref.WeakSet()
+_in_use: weakref.WeakSet[Any] = weakref.WeakSet()  # of TensorFlow's own iterators
 
 
 class FeedIterator(tf.data.Iterator):  # type: ignore[misc] # tf is Any
@@ -53,7 +53,7 @@ class FeedIterator(tf.data.Iterator):  # type: ignore[misc] # tf is Any
         if self._own is None:
             with tf.init_scope():  # out of the graph that asks for it, if one does
                 self._own = self._begin()
-            _in_use.add(self)
+            _in_use.add(self._own)
         return self._own
 
     # How a tf.function takes an iterator as an argument, and a checkpoint as a part.
@@ -80,7 +80,7 @@ def _close_all() -> None:
     would wait for it forever.
     """
     for iterator in list(_in_use):
-        iterator._own = None
+        iterator._iterator_resource = None
 
 
 atexit.register(_close_all)

@@ -101,9 +101,14 @@ class _OpenEpochs:
             raise
         except BaseException as error:
             told = self._failures.keep(error)
-            if told is error:
-                raise
-            raise told from None
+            try:
+                if told is error:
+                    raise
+                raise told from None
+            finally:
+                # An error knows this frame. If the frame knew the error too, TensorFlow's iterator
+                # would live on, and its threads, until a garbage collection.
+                del told
 
     def close(self, number: np.int64) -> np.int64:
         self._epochs.pop(int(number)).close()
