@@ -99,7 +99,7 @@ class _OpenEpochs:
                 return list(itertools.chain.from_iterable(next(self._epochs[int(number)])))
         except StopIteration:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001, it is raised, here or in the other thread
             told = self._failures.keep(error)
             try:
                 if told is error:
