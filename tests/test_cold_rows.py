@@ -314,6 +314,7 @@ def test_file_names_that_are_no_text(tmp_path: Path) -> None:
     assert str(raised.value).startswith(str(path))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("faulthandler", ["never", "before", "between"])
 def test_other_bus_errors_still_end_the_process(faulthandler: str, tmp_path: Path) -> None:
     code = """
@@ -421,6 +422,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.processes
 def test_memory_stays_bounded(tmp_path: Path) -> None:
     row, count, allowed = 150_000, 1800, 64 << 20  # the file is 4 times what is allowed
     path = tmp_path / "large.npy"
@@ -433,6 +435,7 @@ def test_memory_stays_bounded(tmp_path: Path) -> None:
     assert grown < 2 * batch + (16 << 20)
 
 
+@pytest.mark.processes
 def test_an_interrupt_ends_a_loop_over_files(tmp_path: Path) -> None:
     code = """
 import signal, sys, threading

@@ -224,6 +224,7 @@ def test_files_of_every_dtype(dtype: str, row: tuple[int, ...], tmp_path: Path) 
     assert_same_bits(np.asarray(concat[301]), whole[301])
 
 
+@pytest.mark.processes
 def test_thousands_of_files(tmp_path: Path) -> None:
     count = 3000
     array = random_array((2 * count, 10), np.int16)

@@ -35,7 +35,7 @@ sanitized() {
 echo "== Python tests of the kernels under address, undefined"
 sanitized python -c "import pinfeed._core as m; assert m.__file__.startswith('$out'), m.__file__"
 # Native output is not captured, or the report of a sanitizer would be lost with the process.
-sanitized python -m pytest -q --capture=sys -m kernels tests/ --ignore=tests/integrations
+sanitized python -m pytest -q --capture=sys -m "kernels and not processes" tests/ --ignore=tests/integrations
 
 echo "== pools and arena under thread"
 cmake -S . -B "$out/thread" -G Ninja --log-level=WARNING \
