@@ -343,11 +343,16 @@ def loop():
         for batch in batches:
             pass
 
-threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+def interrupt():
+    while not interrupted.wait(1.0):  # one that comes in a finalizer is lost, as Python does it
+        os.kill(os.getpid(), signal.SIGINT)
+
+interrupted = threading.Event()
+threading.Thread(target=interrupt).start()
 try:
     loop()
 except KeyboardInterrupt:
-    pass
+    interrupted.set()
 assert [thread.name for thread in threading.enumerate() if thread.name == "pinfeed"] == []
 print("interrupted")
 """
