@@ -1,6 +1,7 @@
 """Fixtures of all tests: instruction sets, thread counts, and how hard Hypothesis tries."""
 
 import os
+import signal
 import sys
 
 import hypothesis
@@ -9,6 +10,10 @@ import pytest
 import torch
 
 import pinfeed
+
+# A shell that starts something in the background has it ignore interrupts, and all it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # transformers imports it where it is, for images only, and fails if it is built for another torch.
 sys.modules.setdefault("torchvision", None)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 import pinfeed
 import reference
 from arrays import as_kind, assert_same_bits, bits, random_array, views
+from pinfeed.arena.worker import worker_arena
 from pinfeed.fields.field import Beside
 
 pytestmark = pytest.mark.kernels
@@ -225,20 +226,21 @@ def test_detection():
     assert [boxes.shape for boxes in batch["boxes"]] == [(i % 3, 4) for i in range(12)]
 
 
-def shared(samples):
-    """In a worker: whether each tensor of the batch is in shared memory, and the batch."""
-    batch = DETECTION(samples)
-    return {key: batch[key].is_shared() for key in ("image", "size", "mask")}, batch
+def placed(samples):
+    """In a worker: whether each tensor of the batch is in the trainer's arena, and the batch."""
+    batch, arena = DETECTION(samples), worker_arena().arena
+    keys = ("image", "size", "mask")
+    return {key: arena.contains(batch[key].data_ptr()) for key in keys}, batch
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 def test_workers():
     samples = detection_samples()
-    batches = list(DataLoader(samples, 5, num_workers=2, collate_fn=shared, timeout=60))
+    batches = list(DataLoader(samples, 5, num_workers=2, collate_fn=placed, timeout=60))
     assert len(batches) == 3
-    for number, (is_shared, batch) in enumerate(batches):
-        assert is_shared == {"image": True, "size": True, "mask": True}
+    for number, (is_in_arena, batch) in enumerate(batches):
+        assert is_in_arena == {"image": True, "size": True, "mask": True}
         here = DETECTION(samples[5 * number : 5 * number + 5])
         for key in ("image", "size", "mask"):
             assert_same_bits(batch[key], here[key])
