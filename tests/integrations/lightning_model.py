@@ -86,3 +86,5 @@ if __name__ == "__main__":
             callbacks=[Save(folder, sampler)],
             use_distributed_sampler=sampler == "DistributedSampler",
         )
+    if torch.distributed.is_initialized():  # gloo's threads abort a process that ends without
+        torch.distributed.destroy_process_group()
