@@ -21,7 +21,7 @@ SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tensorflow test-integrations bench docs lint sanitize neon wheel clean
+.PHONY: help demo test test-tensorflow test-integrations test-gpu bench bench-gpu docs lint sanitize neon wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -30,7 +30,7 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Train on photographs, with the stock D
 	$(VENV_PYTHON) -m pinfeed demo $(ARGS)
 
 test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings
-	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed tests/ --ignore-glob='*tensorflow*' --ignore-glob='*integrations*' $(ARGS)
+	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed tests/ --ignore-glob='*tensorflow*' --ignore-glob='*integrations*' --ignore=tests/gpu $(ARGS)
 
 # In a process of its own: TensorFlow starts threads for good, and the other tests fork.
 TENSORFLOW_TESTS = tests/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/dataloader-to-tensorflow.md]'
@@ -47,6 +47,13 @@ test-integrations: $(VENV)/.installed $(VENV)/.dev $(VENV)/.integrations ## Run 
 bench: $(VENV)/.installed $(VENV)/.bench ## Measure pinfeed beside what else one would use
 	$(VENV_PYTHON) -m bench $(ARGS)
 
+# With what PYTHON has: torch, NumPy, pybind11, scikit-build-core, cmake, ninja and pytest. No network.
+test-gpu: ## Run the tests that need a GPU; SANITIZER=memcheck, racecheck or initcheck checks the kernels
+	PYTHON='$(PYTHON)' SANITIZER='$(SANITIZER)' tools/gpu.sh test $(ARGS)
+
+bench-gpu: ## Measure kernels, copies and whole epochs on a GPU
+	PYTHON='$(PYTHON)' tools/gpu.sh bench $(ARGS)
+
 # The variable silences an advertisement; --quiet would silence what --strict counts.
 docs: $(VENV)/.docs ## Build the documentation into site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
@@ -56,7 +63,7 @@ lint: $(VENV)/.installed $(VENV)/.dev ## Check style, types, and the native modu
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 	$(VENV_PYTHON) -m mypy.stubtest pinfeed._core
-	find csrc -name '*.cpp' -o -name '*.h' | xargs $(VENV)/bin/clang-format --dry-run --Werror
+	find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | xargs $(VENV)/bin/clang-format --dry-run --Werror
 
 sanitize: require-sanitizers $(VENV)/.installed $(VENV)/.dev ## Run kernels and pools under the sanitizers of g++
 	tools/sanitize.sh $(VENV)

@@ -12,13 +12,21 @@ mkdir -p "$out/test" dist
 
 python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir "$out" .
 if [ "$(uname)" = Linux ]; then
-  auditwheel repair --wheel-dir dist "$out"/pinfeed-*.whl
+  # Whoever imports pinfeed has torch, which loads its own library first.
+  auditwheel repair --exclude libtorch_cpu.so --wheel-dir dist "$out"/pinfeed-*.whl
 else
   cp "$out"/pinfeed-*.whl dist/
 fi
 
 python -m venv "$out/venv"
 "$out/venv/bin/python" -m pip install --quiet --disable-pip-version-check dist/pinfeed-*.whl "$2" pytest
+
+# The ops must be there, on torch's stable ABI, and content with the oldest torch that has it.
+package=$("$out/venv/bin/python" -c 'import pathlib, pinfeed; print(pathlib.Path(pinfeed.__file__).parent)')
+torch-abi-audit --check torch "$package" >"$out/audit" || { cat "$out/audit"; exit 1; }
+cat "$out/audit"
+grep -q 'Min torch: *2\.11\.0$' "$out/audit"
+
 cp tests/test_minimal.py "$out/test"
 cd "$out/test"
 "$out/venv/bin/python" -m pytest -q --rootdir . test_minimal.py

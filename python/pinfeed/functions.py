@@ -1,4 +1,7 @@
-"""Functions over NumPy arrays and torch tensors; the kind of the input is the kind of the output."""
+"""Functions over NumPy arrays and torch tensors; the kind of the input is the kind of the output.
+
+Tensors on CUDA devices, and those that torch.compile traces, go by way of ``torch.ops.pinfeed``.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ import torch
 from pinfeed import _core
 from pinfeed.dataset import Rows
 from pinfeed.dtypes import dtype_name
-from pinfeed.jagged import JaggedBatch
+from pinfeed.jagged import JaggedBatch, pad_batch
 from pinfeed.normalization import DEFAULT_SCALE, PerChannel, normalization
+from pinfeed.ops.tensors import by_ops, normalize_tensor, permute_tensor
+from pinfeed.ops.tracing import traced_normalize, traced_permute
 from pinfeed.padded import Padded
 from pinfeed.padding import Axes, Padding, Side, flag, unpadded
 from pinfeed.ragged_array import RaggedArray
@@ -44,7 +49,8 @@ def normalize(
     results round that float32 to nearest even. The bits are the same on every machine.
 
     Args:
-        images: uint8, of the shape that ``input`` names; any strides, read-only too.
+        images: uint8, of the shape that ``input`` names; any strides, read-only too. A CUDA tensor is
+            normalized there, on the current stream.
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: The same. None is 1.
         scale: Factor applied first; 1/255 maps bytes to 0..1.
@@ -58,7 +64,7 @@ def normalize(
         ``out``, or a new array of shape (N, C, H, W) or (N, H, W, C) in a pooled buffer.
 
     Raises:
-        TypeError: ``images`` is no uint8 array on the CPU, or a dtype does not fit.
+        TypeError: ``images`` is no uint8 array on the CPU or on CUDA, or a dtype does not fit.
         ValueError: A shape, a length, a layout or a constant does not fit.
 
     Example:
@@ -67,6 +73,9 @@ def normalize(
         >>> batch.shape, round(float(batch[0, 0, 0, 0]), 6)
         ((2, 3, 4, 4), 2.0)
     """
+    if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
+        options = {"scale": scale, "input": input, "output": output, "dtype": dtype}
+        return traced_normalize(images, mean, std, out, **options)
     name = dtype_name(dtype, "normalize")
     if name not in _IMAGE_DTYPES:
         raise TypeError(f"normalize: dtype must be one of {_IMAGE_DTYPES}, got {name}")
@@ -79,6 +88,9 @@ def normalize(
     _check_layout("output", output, ("NCHW", "NHWC"), "normalize")
     _check_kind(out, images, "normalize")
     constants = normalization(mean, std, scale, "normalize")
+    if by_ops(images):
+        given = {"output": output, "dtype": getattr(torch, name), "out": out}
+        return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
     batch = _core.normalize_images(
         _array(images, "normalize: images"),
         None,
@@ -102,7 +114,8 @@ def permute(
     """Copies an array with its axes in another order, into contiguous memory.
 
     Args:
-        images: Any numeric dtype or bool, any strides; one axis per letter of ``input``.
+        images: Any numeric dtype or bool, any strides, on the CPU or on CUDA; one axis per letter of
+            ``input``.
         input: A letter for each axis, for instance ``"NHWC"`` or ``"NTHWC"``.
         output: The same letters in the order wanted.
         out: Where to write: same kind and dtype as ``images``, C-contiguous, of the result's
@@ -112,13 +125,15 @@ def permute(
         ``out``, or a new array in a pooled buffer.
 
     Raises:
-        TypeError: ``images`` is no numeric array on the CPU.
+        TypeError: ``images`` is no numeric array on the CPU or on CUDA.
         ValueError: The letters or a shape don't fit.
 
     Example:
         >>> pinfeed.permute(np.zeros((2, 4, 5, 3), np.float32)).shape
         (2, 3, 4, 5)
     """
+    if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
+        return traced_permute(images, input, output, out)
     if not isinstance(input, str) or not isinstance(output, str):
         raise TypeError(f"permute: input and output must be strings, got {input!r} and {output!r}")
     if len(set(input)) != len(input) or sorted(input) != sorted(output):
@@ -127,6 +142,9 @@ def permute(
             f"got {input!r} and {output!r}"
         )
     _check_kind(out, images, "permute")
+    axes = [input.index(letter) for letter in output]
+    if by_ops(images):
+        return permute_tensor(_array(images, "permute: images"), axes, out)
     array = _array(images, "permute: images")
     threads = get_num_threads()
     is_bytes = array.dtype in (np.uint8, torch.uint8)
@@ -146,7 +164,6 @@ def permute(
             threads,
         )
         return _written(planes, out)
-    axes = [input.index(letter) for letter in output]
     return _written(_core.permute(array, axes, out, "permute", "permute: images", threads), out)
 
 
@@ -200,7 +217,8 @@ def pad(
     Args:
         sequences: A list of ndarrays, CPU tensors or lists of numbers (as tokenizers give), all of
             one rank, (L, ...), and one dtype; or a `RaggedArray`, `Rows` of one, or a
-            `JaggedBatch`. Lists of integers count as int64, of floats as float32.
+            `JaggedBatch`. Lists of integers count as int64, of floats as float32. A `JaggedBatch` may
+            be on CUDA; if its offsets are there too, this waits for the device once.
         value: What padding is made of: a number that the batch's dtype can hold.
         side: ``"right"``: data at the beginning of every axis, padding at its end; ``"left"``: the
             other way round.
@@ -238,9 +256,12 @@ def pad(
                [0, 0, 0]])
     """
     padding = Padding(value, side, axes, max_length, multiple_of, dtype, time_major, "pad")
-    source, offsets, indices = _sequences(sequences)
     if out is not None:
         _array(out, "pad: out")
+    if isinstance(sequences, JaggedBatch) and by_ops(sequences.values):
+        _check_kind(out, sequences.values, "pad")
+        return pad_batch(padding, sequences, lengths=lengths, mask=mask, out=out)
+    source, offsets, indices = _sequences(sequences)
     values, counts, where = padding.pad(
         source,
         offsets,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from pinfeed import _core
+from pinfeed.ops.tensors import by_ops, longest_sample, pad_lengths, pad_tensor, unpad_tensor
 from pinfeed.padded import Padded
 from pinfeed.padding import Axes, Padding, Side, check_side, checked_lengths, flag
 from pinfeed.runtime import get_num_threads
@@ -75,6 +77,8 @@ class JaggedBatch(NamedTuple):
         padding = Padding(
             value, side, axes, max_length, multiple_of, dtype, time_major, "to_padded"
         )
+        if by_ops(self.values):
+            return pad_batch(padding, self, lengths=lengths, mask=mask)
         values, counts, where = padding.pad(
             self.values,
             self.offsets,
@@ -89,12 +93,12 @@ class JaggedBatch(NamedTuple):
         """The data of a batch padded along axis 0 of its samples, copied together in one pass.
 
         Args:
-            padded: (B, L, ...) ndarray or CPU tensor, or a `Padded` that has lengths.
+            padded: (B, L, ...) ndarray or tensor on the CPU or on CUDA, or a `Padded` that has lengths.
             lengths: (B,) or (B, 1) integers; not needed for a `Padded`.
             side: Where the padding is.
 
         Raises:
-            TypeError: ``padded`` is no array on the CPU, or lengths are no integers.
+            TypeError: ``padded`` is no array, or lengths are no integers.
             ValueError: There are not B lengths, or one is not from 0 to L.
         """
         if isinstance(padded, Padded):
@@ -111,6 +115,8 @@ class JaggedBatch(NamedTuple):
         counts = np.array(
             checked_lengths(lengths, tuple(padded.shape[:2]), "from_padded"), np.int64
         ).reshape(-1)
+        if by_ops(padded):
+            return cls(*unpad_tensor(padded, counts, side))
         return cls(
             *_core.join(
                 padded,
@@ -126,3 +132,32 @@ class JaggedBatch(NamedTuple):
                 get_num_threads(),
             )
         )
+
+
+def pad_batch(
+    padding: Padding, batch: JaggedBatch, *, lengths: bool, mask: bool, out: Any = None
+) -> Any:
+    """`pinfeed.pad` of a batch on a device.
+
+    Offsets there are waited for, because the longest sample decides the size of the result.
+    """
+    function = padding.function
+    flag(lengths, f"{function}: lengths")
+    flag(mask, f"{function}: mask")
+    device = batch.values.device
+    axis = padding.axes
+    if axis == (0,):
+        padding = copy.copy(padding)
+        padding.axes = 0
+    offsets = batch.offsets.to(device, non_blocking=True)
+    longest = longest_sample(batch.offsets, function)
+    values, counts, where = pad_tensor(
+        padding, batch.values, offsets, longest, mask=mask, name=function, out=out
+    )
+    if lengths and counts is None:
+        counts = (offsets[1:] - offsets[:-1]).clamp(max=pad_lengths(padding, longest)[1])
+    if counts is not None and isinstance(axis, tuple):
+        counts = counts.view(-1, 1)
+    if not lengths and not mask:
+        return values
+    return Padded(values, counts if lengths else None, where if mask else None)

@@ -47,6 +47,10 @@ class Normalization:
                 f"{function}: mean and std must have the same length, "
                 f"got {means.size} and {stds.size}"
             )
+        #: The same numbers as the ops take them: one for all channels or one for each.
+        self.means: list[float] = means.reshape(-1).tolist()
+        self.stds: list[float] = stds.reshape(-1).tolist()
+        self.factor = float(factor)
         with np.errstate(over="ignore"):  # an overflow is told below
             scales, biases = np.broadcast_arrays(factor / stds, -means / stds)
             self.scale = scales.astype(np.float32)
@@ -55,6 +59,14 @@ class Normalization:
             raise ValueError(
                 f"{function}: scale / std and mean / std must fit in float32, "
                 f"got scale {scale!r}, mean {mean!r}, std {std!r}"
+            )
+
+    def check_channels(self, channels: int, name: str) -> None:
+        """Raises ValueError if there are constants for another number of channels."""
+        if self.scale.ndim == 1 and self.scale.size != channels:
+            raise ValueError(
+                f"{name} must have a channel for each value of mean and std, got {channels} "
+                f"channels and {self.scale.size} values; a single number serves all channels"
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.dtypes import dtype_name
+from pinfeed.integers import as_integer, positive_integer
 from pinfeed.runtime import get_num_threads
 
 Side = Literal["right", "left"]
@@ -113,40 +113,11 @@ def _number(value: Any, name: str) -> bool | int | float | complex:
     return value
 
 
-def _integer(value: Any) -> int | None:
-    """The value as an int, None if it is no integer."""
-    if isinstance(value, bool | np.bool_):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
-
-
-def positive_integer(value: Any, name: str) -> int | None:
-    """The value as an int, None for None.
-
-    Raises:
-        TypeError: It is no integer.
-        ValueError: It is not positive, or beyond 64 bits.
-    """
-    if value is None:
-        return None
-    number = _integer(value)
-    if number is None:
-        raise TypeError(f"{name} must be an integer or None, got {value!r}")
-    if number <= 0:
-        raise ValueError(f"{name} must be positive, got {value!r}")
-    if number >= 2**63:
-        raise ValueError(f"{name} must be less than 2**63, got {value!r}")
-    return number
-
-
 def _axes(axes: Any, function: str) -> Axes:
     if axes is None:
         return None
     several = isinstance(axes, tuple | list)
-    numbers = [_integer(axis) for axis in (axes if several else (axes,))]
+    numbers = [as_integer(axis) for axis in (axes if several else (axes,))]
     checked = tuple(number for number in numbers if number is not None)
     if not numbers or len(checked) != len(numbers):
         raise TypeError(

@@ -1,0 +1,7 @@
+// The library's own table of kernels, for tests: it has a copy of the core, as the Python module
+// has, and pinfeed.use_isa forces both.
+#include "dispatch/dispatch.h"
+
+extern "C" __attribute__((visibility("default"))) bool pinfeed_ops_force_isa(const char* name) {
+  return pinfeed::dispatch::force_isa(name);
+}

@@ -1,0 +1,145 @@
+#include "bindings/torch/jagged.h"
+
+#include <algorithm>
+
+namespace pinfeed::torch_ops {
+namespace {
+
+Shape shape_of(const Tensor& tensor, std::int64_t first_axis) {
+  Shape shape;
+  for (std::int64_t axis = first_axis; axis < tensor.dim(); ++axis) {
+    shape.push_back(tensor.size(axis));
+  }
+  return shape;
+}
+
+// The keywords that both directions take.
+struct Keywords {
+  const Tensor& offsets;
+  std::int64_t length;
+  std::optional<std::int64_t> max_length;
+  const std::string& side;
+  bool time_major;
+};
+
+JaggedShape check_keywords(const Keywords& keywords, const std::string& function, DeviceKind kind,
+                           const Tensor& first) {
+  const Tensor& offsets = keywords.offsets;
+  if (offsets.dim() != 1 || offsets.numel() == 0 || offsets.scalar_type() != ScalarType::Long) {
+    fail(function, ": offsets must be int64 with shape (B + 1,), got ",
+         dtype_text(offsets.scalar_type()), " ", shape_text(offsets));
+  }
+  if (keywords.side != "right" && keywords.side != "left") {
+    fail(function, ": side must be right or left, got ", keywords.side);
+  }
+  const std::int64_t most = keywords.max_length.value_or(keywords.length);
+  if (most < 0) fail(function, ": max_length must not be negative, got ", most);
+  return {
+      .offsets = check_integers(offsets, {offsets.size(0)}, function + ": offsets", kind, first),
+      .count = offsets.size(0) - 1,
+      .length = keywords.length,
+      .most = std::min(most, keywords.length),
+      .left = keywords.side == "left",
+      .time_major = keywords.time_major};
+}
+
+Shape padded_shape(const JaggedShape& shape, const Shape& row) {
+  Shape padded{shape.count, shape.length};
+  if (shape.time_major) std::swap(padded[0], padded[1]);
+  padded.insert(padded.end(), row.begin(), row.end());
+  return padded;
+}
+
+// An output that was given, or a new one.
+Tensor output(const Tensor* given, const Shape& shape, ScalarType type, const std::string& subject,
+              DeviceKind kind, const Tensor& first) {
+  if (given == nullptr) return make_output(shape, type, Order::contiguous, subject, first).tensor;
+  return check_output(*given, shape, type, false, subject, kind, first).tensor;
+}
+
+}  // namespace
+
+PadBatch check_pad(const PadArguments& arguments, bool with_mask, const std::string& function,
+                   DeviceKind kind, const PadOutputs& outputs) {
+  const Tensor& values = arguments.values;
+  check_device(values, kind, function + ": values");
+  if (values.dim() == 0) fail(function, ": values must have shape (total, ...), got ()");
+  if (arguments.length < 0) {
+    fail(function, ": length must not be negative, got ", arguments.length);
+  }
+  PadBatch batch{.shape = check_keywords({arguments.offsets, arguments.length, arguments.max_length,
+                                          arguments.side, arguments.time_major},
+                                         function, kind, values),
+                 .values = values,
+                 .out = values};
+  JaggedShape& shape = batch.shape;
+  const ScalarType type = values.scalar_type();
+  const std::size_t item = item_size(type, function + ": the dtype of values");
+  const Shape row = shape_of(values, 1);
+  shape.total = values.size(0);
+  shape.row_bytes = checked_bytes(row, item, function);
+  shape.fill = item_of(arguments.value.value_or(0), type, function + ": value");
+
+  const Shape padded = padded_shape(shape, row);
+  batch.bytes = checked_bytes(padded, item, function);
+  batch.out = output(outputs.values, padded, type, function + ": out", kind, values);
+  if (with_mask) {
+    const Shape mask = padded_shape(shape, {});
+    checked_bytes(mask, 1, function);
+    batch.lengths = output(outputs.lengths, {shape.count}, ScalarType::Long, function + ": lengths",
+                           kind, values);
+    batch.mask = output(outputs.mask, mask, ScalarType::Bool, function + ": mask", kind, values);
+  }
+  const Tensor* const given[] = {outputs.values, outputs.lengths, outputs.mask};
+  const char* const names[] = {": out", ": lengths", ": mask"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (given[i] == nullptr) continue;
+    check_no_overlap(*given[i], values, function + names[i], "values");
+    check_no_overlap(*given[i], arguments.offsets, function + names[i], "offsets");
+    for (std::size_t k = 0; k < i; ++k) {
+      check_no_overlap(*given[i], *given[k], function + names[i], names[k] + 2);
+    }
+  }
+  batch.values = in_order(values);
+  return batch;
+}
+
+UnpadBatch check_unpad(const UnpadArguments& arguments, DeviceKind kind, const Tensor* out) {
+  const std::string function = "unpad_to_jagged";
+  const Tensor& padded = arguments.padded;
+  const char* const layout = arguments.time_major ? "(L, B, ...)" : "(B, L, ...)";
+  check_device(padded, kind, function + ": padded");
+  if (padded.dim() < 2) {
+    fail(function, ": padded must have shape ", layout, ", got ", shape_text(padded));
+  }
+  if (arguments.total < 0) fail(function, ": total must not be negative, got ", arguments.total);
+  UnpadBatch batch{
+      .shape = check_keywords({arguments.offsets, padded.size(arguments.time_major ? 0 : 1),
+                               arguments.max_length, arguments.side, arguments.time_major},
+                              function, kind, padded),
+      .padded = padded,
+      .out = padded};
+  JaggedShape& shape = batch.shape;
+  const std::int64_t samples = padded.size(arguments.time_major ? 1 : 0);
+  if (samples != shape.count) {
+    fail(function, ": padded must have shape ", layout, " with ", shape.count,
+         " samples, one less than offsets, got ", shape_text(padded));
+  }
+  const ScalarType type = padded.scalar_type();
+  const std::size_t item = item_size(type, function + ": the dtype of padded");
+  Shape jagged = shape_of(padded, 2);
+  shape.total = arguments.total;
+  shape.row_bytes = checked_bytes(jagged, item, function);
+  shape.fill = {.size = item};
+  jagged.insert(jagged.begin(), shape.total);
+  batch.bytes = checked_bytes(jagged, item, function);
+  batch.out = output(out, jagged, type, function + ": out", kind, padded);
+  if (out != nullptr) {
+    check_no_overlap(*out, padded, function + ": out", "padded");
+    check_no_overlap(*out, arguments.offsets, function + ": out", "offsets");
+  }
+  batch.padded = in_order(padded);
+  return batch;
+}
+
+}  // namespace pinfeed::torch_ops

@@ -1,0 +1,67 @@
+#include "bindings/torch/permute.h"
+
+#include <algorithm>
+
+namespace pinfeed::torch_ops {
+namespace {
+
+using Letters = std::vector<std::string>;
+
+// A text's characters, each of them the bytes of its UTF-8.
+Letters letters_of(const std::string& text) {
+  Letters letters;
+  for (const char byte : text) {
+    const bool continues = (static_cast<unsigned char>(byte) & 0xc0u) == 0x80u;
+    if (!continues || letters.empty()) letters.emplace_back();
+    letters.back() += byte;
+  }
+  return letters;
+}
+
+bool same_letters_once(Letters input, Letters output) {
+  std::ranges::sort(input);
+  std::ranges::sort(output);
+  return input == output && std::ranges::adjacent_find(input) == input.end();
+}
+
+}  // namespace
+
+Permutation check_permutation(const Tensor& images, const std::string& input,
+                              const std::string& output, DeviceKind kind, const Tensor* out) {
+  const Letters from = letters_of(input), to = letters_of(output);
+  if (!same_letters_once(from, to)) {
+    fail("permute: input and output must have the same letters, each once, got ", input, " and ",
+         output);
+  }
+  check_device(images, kind, "permute: images");
+  if (images.dim() != static_cast<std::int64_t>(from.size())) {
+    fail("permute: images must have an axis for each of the letters ", input, ", got shape ",
+         shape_text(images));
+  }
+  const ScalarType type = images.scalar_type();
+  Permutation permutation{.images = images,
+                          .item_size = item_size(type, "permute: the dtype of images"),
+                          .out = images};
+  Shape order;
+  for (const std::string& letter : to) {
+    const std::int64_t axis = std::ranges::find(from, letter) - from.begin();
+    order.push_back(axis);
+    permutation.shape.push_back(images.size(axis));
+    permutation.strides.push_back(images.stride(axis) *
+                                  static_cast<std::int64_t>(permutation.item_size));
+  }
+  if (order == Shape{0, 3, 1, 2}) permutation.layout = ImageLayout::chw;
+  if (order == Shape{0, 2, 3, 1}) permutation.layout = ImageLayout::hwc;
+  permutation.bytes = checked_bytes(permutation.shape, permutation.item_size, "permute");
+  if (out == nullptr) {
+    permutation.out =
+        make_output(permutation.shape, type, Order::contiguous, "permute: out", images).tensor;
+  } else {
+    check_output(*out, permutation.shape, type, false, "permute: out", kind, images);
+    check_no_overlap(*out, images, "permute: out", "images");
+    permutation.out = *out;
+  }
+  return permutation;
+}
+
+}  // namespace pinfeed::torch_ops

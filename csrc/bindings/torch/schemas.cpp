@@ -1,0 +1,45 @@
+// The ops of torch.ops.pinfeed. What they mean is documented in python/pinfeed/ops.
+//
+// The overloads `out` return nothing: torch can make a mutable op functional, as torch.compile
+// wants it, only if no output is one of its inputs.
+//
+// What is written into padding is None rather than 0 by default: on its way through Python, torch
+// leaves out arguments that are equal to their default, and -0.0 is equal to 0.
+#include <torch/csrc/stable/library.h>
+
+STABLE_TORCH_LIBRARY(pinfeed, m) {
+  m.def(
+      "normalize_images(Tensor images, float[]? mean=None, float[]? std=None, *, "
+      "float scale=0.00392156862745098, str input='NHWC', str output='NCHW', "
+      "ScalarType? dtype=None, bool channels_last=False, Tensor? indices=None, "
+      "Tensor? sizes=None, SymInt? height=None, SymInt? width=None, float? pad_value=None) -> "
+      "Tensor");
+  m.def(
+      "normalize_images.out(Tensor images, float[]? mean=None, float[]? std=None, *, "
+      "float scale=0.00392156862745098, str input='NHWC', str output='NCHW', "
+      "ScalarType? dtype=None, Tensor? indices=None, "
+      "Tensor? sizes=None, SymInt? height=None, SymInt? width=None, float? pad_value=None, "
+      "Tensor(a!) out) -> ()");
+  m.def("permute(Tensor images, str input='NHWC', str output='NCHW') -> Tensor");
+  m.def("permute.out(Tensor images, str input='NHWC', str output='NCHW', *, Tensor(a!) out) -> ()");
+  m.def(
+      "pad_jagged(Tensor values, Tensor offsets, SymInt length, *, SymInt? max_length=None, "
+      "float? value=None, str side='right', bool time_major=False) -> Tensor");
+  m.def(
+      "pad_jagged.out(Tensor values, Tensor offsets, SymInt length, *, SymInt? max_length=None, "
+      "float? value=None, str side='right', bool time_major=False, Tensor(a!) out) -> ()");
+  m.def(
+      "pad_jagged_with_mask(Tensor values, Tensor offsets, SymInt length, *, "
+      "SymInt? max_length=None, float? value=None, str side='right', bool time_major=False) "
+      "-> (Tensor values, Tensor lengths, Tensor mask)");
+  m.def(
+      "pad_jagged_with_mask.out(Tensor values, Tensor offsets, SymInt length, *, "
+      "SymInt? max_length=None, float? value=None, str side='right', bool time_major=False, "
+      "Tensor(a!) out, Tensor(b!) lengths, Tensor(c!) mask) -> ()");
+  m.def(
+      "unpad_to_jagged(Tensor padded, Tensor offsets, SymInt total, *, SymInt? max_length=None, "
+      "str side='right', bool time_major=False) -> Tensor");
+  m.def(
+      "unpad_to_jagged.out(Tensor padded, Tensor offsets, SymInt total, *, "
+      "SymInt? max_length=None, str side='right', bool time_major=False, Tensor(a!) out) -> ()");
+}

@@ -1,0 +1,93 @@
+// What torch hands over and gets back: dtypes by name, checks, outputs.
+//
+// Errors are the standard exceptions that torch turns into Python's: std::invalid_argument becomes
+// ValueError, std::out_of_range IndexError.
+#pragma once
+
+#include <torch/csrc/stable/tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pinfeed::torch_ops {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using Shape = std::vector<std::int64_t>;
+
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream stream;
+  (stream << ... << parts);
+  return stream.str();
+}
+
+template <class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  throw std::invalid_argument(text(parts...));
+}
+
+std::string shape_text(std::span<const std::int64_t> shape);
+inline std::string shape_text(const Tensor& tensor) {
+  return shape_text({tensor.sizes().data(), tensor.sizes().size()});
+}
+
+// "float32" for Float; "an unknown dtype" for those that no kernel has.
+std::string dtype_text(ScalarType type);
+
+// Bytes of an item of a dtype that the kernels have. Fails, in the name of `subject`, for others.
+std::size_t item_size(ScalarType type, const std::string& subject);
+
+// Where the tensors of one call must be: the kind of device that a library is for.
+enum class DeviceKind : std::uint8_t { cpu, cuda };
+
+// Fails unless the tensor is on a device of that kind and, if given, on the same one as `first`.
+void check_device(const Tensor& tensor, DeviceKind kind, const std::string& subject,
+                  const Tensor* first = nullptr);
+
+// Fails unless the tensor is int64 of that shape and on the device of `first`; gives it back
+// contiguous.
+Tensor check_integers(const Tensor& tensor, const Shape& shape, const std::string& subject,
+                      DeviceKind kind, const Tensor& first);
+
+// The tensor itself, or a copy, in contiguous memory.
+Tensor in_order(const Tensor& tensor);
+
+// Bytes of an array of this shape. Fails if they overflow 63 bits.
+std::int64_t checked_bytes(const Shape& shape, std::size_t item_size, const std::string& function);
+
+// How the axes of an output lie in memory: in order, or NCHW as NHWC (torch.channels_last).
+enum class Order : std::uint8_t { contiguous, channels_last };
+
+// New memory, or the `out` of a call: checked to be of this shape and dtype, on the device of
+// `first`, and laid out in an order that is allowed.
+struct Output {
+  Tensor tensor;
+  Order order;
+};
+Output make_output(const Shape& shape, ScalarType type, Order order, const std::string& subject,
+                   const Tensor& first);
+Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
+                    bool may_be_channels_last, const std::string& subject, DeviceKind kind,
+                    const Tensor& first);
+
+// Fails if the output shares memory with an input. Strides of tensors are never negative.
+void check_no_overlap(const Tensor& out, const Tensor& input, const std::string& subject,
+                      const char* input_name);
+
+// A padding value as an item of a dtype.
+struct Item {
+  std::array<std::uint8_t, 16> bytes{};
+  std::size_t size = 1;
+};
+
+// Fails for a value that the dtype can't hold. Of complex dtypes it is the real part.
+Item item_of(double value, ScalarType type, const std::string& subject);
+
+}  // namespace pinfeed::torch_ops

@@ -1,0 +1,158 @@
+// What becomes of bytes: vectors of 16 bytes of float32, float16, bfloat16 or bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/image_batch.h"
+#include "cuda/memory.h"
+#include "cuda/portable.h"
+#include "kernels/round.h"
+
+namespace pinfeed::cuda {
+
+template <PixelType kType>
+inline constexpr int kItemBytes = static_cast<int>(kernels::pixel_size(kType));
+template <PixelType kType>
+inline constexpr int kVectorItems = kVectorBytes / kItemBytes<kType>;
+
+struct Affine {
+  float scale = 0;
+  float bias = 0;
+};
+
+// The constants of every channel.
+class ChannelTable {
+ public:
+  ChannelTable() = default;
+  ChannelTable(const ChannelConstants& constants, std::int64_t channels) {
+    if (constants.scale == nullptr) return;  // bytes need none
+    if (constants.on_device) {
+      device_scale_ = constants.scale;
+      device_bias_ = constants.bias;
+      return;
+    }
+    for (std::int64_t c = 0; c < channels; ++c)
+      inline_[c] = {constants.scale[c], constants.bias[c]};
+  }
+
+  PINFEED_BOTH Affine at(std::int64_t channel) const {
+    if (device_scale_ == nullptr) return inline_[channel];
+    return {load_float(device_scale_ + channel), load_float(device_bias_ + channel)};
+  }
+
+ private:
+  PINFEED_BOTH static float load_float(const float* from) {
+#if defined(__CUDA_ARCH__)
+    return __ldg(from);
+#else
+    return *from;
+#endif
+  }
+
+  const float* device_scale_ = nullptr;
+  const float* device_bias_ = nullptr;
+  Affine inline_[kInlineChannels];
+};
+
+// Byte `index` of words that lie one after the other.
+template <int kCount>
+PINFEED_BOTH std::uint32_t byte_of(const Words<kCount>* words, int index) {
+  const int word = index / 4;
+  return (words[word / kCount].at[word % kCount] >> (8 * (index % 4))) & 0xffu;
+}
+
+// The exact value. 2^23 has steps of 1, so its lowest bits hold the byte: a selection of bytes and
+// an addition, which every GPU does at full rate, where a conversion of integers may be four times
+// slower.
+PINFEED_BOTH float byte_value(std::uint32_t byte) {
+  return bits_float(0x4b000000u | byte) - 8388608.0f;
+}
+
+// Two values rounded to 16 bits each, to nearest even. The device's instructions give the bits of
+// kernels/round.h for all but NaN: they keep subnormal numbers and round what is too large to
+// infinity. NaN does not arise: byte, scale and bias are finite, so is their exact sum of products,
+// and rounding makes at most an infinity of it.
+template <PixelType kType>
+PINFEED_BOTH std::uint32_t round_pair(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t bits;
+#if __CUDA_ARCH__ >= 800
+  if constexpr (kType == PixelType::float16) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  }
+#else
+  if constexpr (kType == PixelType::float16) {
+    std::uint16_t low_bits, high_bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(low_bits) : "f"(low));
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(high_bits) : "f"(high));
+    bits = low_bits | (static_cast<std::uint32_t>(high_bits) << 16);
+  } else {
+    const std::uint32_t a = float_bits(low), b = float_bits(high);
+    bits = select_bytes(a + 0x7fffu + ((a >> 16) & 1u), b + 0x7fffu + ((b >> 16) & 1u), 0x7632);
+  }
+#endif
+  return bits;
+#else
+  const auto round = [](float value) -> std::uint32_t {
+    return kType == PixelType::float16 ? kernels::to_float16_bits(value)
+                                       : kernels::to_bfloat16_bits(value);
+  };
+  return round(low) | (round(high) << 16);
+#endif
+}
+
+// A vector of items, from as many bytes and as many pairs of constants.
+template <PixelType kType>
+PINFEED_BOTH Vector convert(const std::uint32_t* bytes, const Affine* affine) {
+  Vector vector;
+  PINFEED_UNROLL
+  for (int word = 0; word < 4; ++word) {
+    if constexpr (kType == PixelType::uint8) {
+      const std::uint32_t* const four = bytes + 4 * word;
+      vector.at[word] = four[0] | (four[1] << 8) | (four[2] << 16) | (four[3] << 24);
+    } else {
+      const auto value = [&](int i) {
+        return multiply_add(byte_value(bytes[i]), affine[i].scale, affine[i].bias);
+      };
+      if constexpr (kType == PixelType::float32) {
+        vector.at[word] = float_bits(value(word));
+      } else {
+        vector.at[word] = round_pair<kType>(value(2 * word), value(2 * word + 1));
+      }
+    }
+  }
+  return vector;
+}
+
+// One item.
+template <PixelType kType>
+PINFEED_BOTH std::uint32_t convert_item(std::uint32_t byte, const Affine& affine) {
+  if constexpr (kType == PixelType::uint8) return byte;
+  const float value = multiply_add(byte_value(byte), affine.scale, affine.bias);
+  return kType == PixelType::float32 ? float_bits(value) : round_pair<kType>(value, 0.0f) & 0xffffu;
+}
+
+// A vector of one item, again and again.
+template <PixelType kType>
+PINFEED_BOTH Vector repeat_item(std::uint32_t item) {
+  std::uint32_t word = item;
+  if constexpr (kItemBytes<kType> == 1) word = (item & 0xffu) * 0x01010101u;
+  if constexpr (kItemBytes<kType> == 2) word = (item & 0xffffu) * 0x00010001u;
+  return {{word, word, word, word}};
+}
+
+// Writes one item to any address.
+template <PixelType kType>
+PINFEED_BOTH void store_item(std::uint8_t* to, std::uint32_t item) {
+  if (misalignment(to, kItemBytes<kType>) != 0) {
+    for (int i = 0; i < kItemBytes<kType>; ++i) to[i] = static_cast<std::uint8_t>(item >> (8 * i));
+  } else if constexpr (kItemBytes<kType> == 4) {
+    store_words<1>(to, {{item}});
+  } else {
+    store_small<kItemBytes<kType>>(to, item);
+  }
+}
+
+}  // namespace pinfeed::cuda

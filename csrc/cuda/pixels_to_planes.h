@@ -1,0 +1,84 @@
+// HWC in, CHW out, for 3 and 4 channels whose bytes are adjacent: a thread takes as many pixels as
+// fill a vector of each plane. A warp then writes 512 adjacent bytes of a plane at a time, and no
+// shared memory is needed; its loads overlap in the first-level cache only.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/image_runs.h"
+#include "cuda/memory.h"
+#include "cuda/pixels.h"
+
+namespace pinfeed::cuda {
+
+template <PixelType kType, int kChannels>
+struct PixelsToPlanes {
+  static constexpr int kThreads = 256;
+  static constexpr int kSharedBytes = 0;
+  static constexpr int kItems = kVectorItems<kType>;  // pixels of a group
+  // Groups of a thread, all of whose loads are on their way before the first is waited for.
+  static constexpr int kGroups = kType == PixelType::uint8 ? 1 : 2;
+  static constexpr int kLoadWords = kChannels == 3 ? kItems / 4 : 4;
+  static constexpr int kLoads = kItems * kChannels / (4 * kLoadWords);
+  // What the sources' addresses and strides are multiples of.
+  static constexpr int kAlignment = 4 * kLoadWords;
+
+  SourceImages source;
+  Runs runs;
+  std::int64_t row_stride;   // bytes
+  std::int64_t plane_bytes;  // of the output
+  std::uint8_t* out;
+  std::int64_t groups;  // of the batch
+  std::uint32_t fill;
+  Affine affine[kChannels];
+
+  std::int64_t blocks() const { return blocks_of(groups, kThreads * kGroups); }
+
+  PINFEED_BOTH void run(std::int64_t block, int thread) const {
+    Words<kLoadWords> loaded[kGroups][kLoads];
+    std::uint8_t* to[kGroups];
+    bool found[kGroups];
+    PINFEED_UNROLL
+    for (int i = 0; i < kGroups; ++i) {
+      const std::int64_t group = (block * kGroups + i) * kThreads + thread;
+      to[i] = nullptr;
+      if (group >= groups) continue;
+      const GroupPlace place = runs.find(group);
+      const std::uint8_t* const image = source.find(place.image);
+      const std::int64_t vector = place.row * runs.groups.divisor() + place.group;
+      to[i] = out + place.image * kChannels * plane_bytes + vector * kVectorBytes;
+      found[i] = image != nullptr;
+      if (!found[i]) continue;
+      const std::uint8_t* const from =
+          image + place.row * row_stride + place.group * (kItems * kChannels);
+      PINFEED_UNROLL
+      for (int load = 0; load < kLoads; ++load) {
+        loaded[i][load] = load_words<kLoadWords>(from + load * kAlignment);
+      }
+    }
+    PINFEED_UNROLL
+    for (int i = 0; i < kGroups; ++i) {
+      if (to[i] == nullptr) continue;
+      PINFEED_UNROLL
+      for (int c = 0; c < kChannels; ++c) {
+        Vector vector = repeat_item<kType>(fill);
+        if (found[i]) vector = plane(loaded[i], c);
+        store_words<4>(to[i] + c * plane_bytes, vector);
+      }
+    }
+  }
+
+ private:
+  PINFEED_BOTH Vector plane(const Words<kLoadWords>* pixels, int c) const {
+    std::uint32_t bytes[kItems];
+    Affine constants[kItems];
+    PINFEED_UNROLL
+    for (int i = 0; i < kItems; ++i) {
+      bytes[i] = byte_of(pixels, i * kChannels + c);
+      constants[i] = affine[c];
+    }
+    return convert<kType>(bytes, constants);
+  }
+};
+
+}  // namespace pinfeed::cuda

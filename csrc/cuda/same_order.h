@@ -1,0 +1,134 @@
+// Images whose bytes stand in the order of the output: planes, pixels of 3 or 4 channels, and bytes
+// of any number of channels that stay bytes. Loads and stores of a warp are adjacent.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/image_runs.h"
+#include "cuda/memory.h"
+#include "cuda/pixels.h"
+
+namespace pinfeed::cuda {
+
+// After kPeriod items of a run the constants begin again: 1 in a plane, or the pixels' channels.
+template <PixelType kType, int kPeriod>
+struct SameOrder {
+  static constexpr int kThreads = 256;
+  static constexpr int kSharedBytes = 0;
+  static constexpr int kItems = kVectorItems<kType>;  // of a group
+  static constexpr int kGroups = 4;  // of a thread, whose loads are on their way at once
+  static constexpr int kLoadWords = kItems / 4;
+  static constexpr int kAlignment = kItems;
+
+  SourceImages source;
+  Runs runs;
+  std::int64_t row_stride;    // bytes
+  std::int64_t plane_stride;  // bytes
+  std::uint8_t* out;
+  std::int64_t groups;  // of the batch
+  std::int64_t items;   // of the batch; only the last group may be short of some
+  std::uint32_t fill;
+  ChannelTable channels;   // of planes
+  Affine affine[kPeriod];  // of pixels
+
+  std::int64_t blocks() const { return blocks_of(groups, kThreads * kGroups); }
+
+  PINFEED_BOTH void run(std::int64_t block, int thread) const {
+    Words<kLoadWords> loaded[kGroups];
+    GroupPlace places[kGroups];
+    bool found[kGroups];
+    const std::int64_t first = block * (kGroups * kThreads) + thread;
+    const std::int64_t whole_groups = items / kItems;
+    PINFEED_UNROLL
+    for (int i = 0; i < kGroups; ++i) {
+      const std::int64_t group = first + i * kThreads;
+      if (group >= whole_groups) continue;
+      places[i] = runs.find(group);
+      const std::uint8_t* const from = find(places[i]);
+      found[i] = from != nullptr;
+      if (found[i]) loaded[i] = load_words<kLoadWords>(from);
+    }
+    PINFEED_UNROLL
+    for (int i = 0; i < kGroups; ++i) {
+      const std::int64_t group = first + i * kThreads;
+      if (group >= whole_groups) continue;
+      Vector vector = repeat_item<kType>(fill);
+      if (found[i]) vector = converted(loaded[i], places[i]);
+      store_words<4>(out + group * kVectorBytes, vector);
+    }
+    // One thread writes the items that are left after the last whole group.
+    const std::int64_t ahead = whole_groups - first;
+    const bool is_mine = ahead >= 0 && ahead < kGroups * kThreads && ahead % kThreads == 0;
+    if (is_mine && whole_groups < groups) write_rest(whole_groups);
+  }
+
+ private:
+  // The source's bytes of a group.
+  PINFEED_BOTH const std::uint8_t* find(const GroupPlace& place) const {
+    const std::uint8_t* const image = source.find(place.image);
+    if (image == nullptr) return nullptr;
+    return image + place.plane * plane_stride + place.row * row_stride + place.group * kItems;
+  }
+
+  // How far into the period a group begins.
+  PINFEED_BOTH static int phase_of(std::int64_t group) {
+    if constexpr (kPeriod == 3) {
+      // A run has fewer than 2^32 groups, and a division of 32 bits by 3 is a multiplication.
+      const std::uint32_t rest = static_cast<std::uint32_t>(group) % 3u;
+      return static_cast<int>(kItems % 3 == 1 ? rest : (2 * rest) % 3u);
+    }
+    return 0;
+  }
+
+  // The constants that a group begins with, and those after them.
+  PINFEED_BOTH void find_constants(const GroupPlace& place, Affine* of_period) const {
+    if constexpr (kPeriod == 3) {
+      const int phase = phase_of(place.group);
+      const Affine a = affine[0], b = affine[1], c = affine[2];
+      of_period[0] = phase == 0 ? a : phase == 1 ? b : c;
+      of_period[1] = phase == 0 ? b : phase == 1 ? c : a;
+      of_period[2] = phase == 0 ? c : phase == 1 ? a : b;
+    } else if constexpr (kPeriod == 4) {
+      PINFEED_UNROLL
+      for (int c = 0; c < kPeriod; ++c) of_period[c] = affine[c];
+    } else {
+      of_period[0] = channels.at(place.plane);
+    }
+  }
+
+  PINFEED_BOTH Vector converted(const Words<kLoadWords>& loaded, const GroupPlace& place) const {
+    if constexpr (kType == PixelType::uint8) {
+      return loaded;
+    } else {
+      Affine of_period[kPeriod];
+      find_constants(place, of_period);
+      std::uint32_t bytes[kItems];
+      Affine constants[kItems];
+      PINFEED_UNROLL
+      for (int i = 0; i < kItems; ++i) {
+        bytes[i] = byte_of(&loaded, i);
+        constants[i] = of_period[i % kPeriod];
+      }
+      return convert<kType>(bytes, constants);
+    }
+  }
+
+  PINFEED_BOTH void write_rest(std::int64_t group) const {
+    const GroupPlace place = runs.find(group);
+    const std::uint8_t* const from = find(place);
+    const int rest = static_cast<int>(items - group * kItems);
+    std::uint8_t* const to = out + group * kVectorBytes;
+    PINFEED_NO_UNROLL
+    for (int i = 0; i < rest; ++i) {
+      std::uint32_t item = fill;
+      if (from != nullptr) {
+        const int index = (phase_of(place.group) + i) % kPeriod;
+        const Affine constants = kPeriod == 1 ? channels.at(place.plane) : affine[index];
+        item = convert_item<kType>(load_byte(from + i), constants);
+      }
+      store_item<kType>(to + i * kItemBytes<kType>, item);
+    }
+  }
+};
+
+}  // namespace pinfeed::cuda

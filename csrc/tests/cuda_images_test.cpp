@@ -1,0 +1,380 @@
+// normalize_images of csrc/cuda against the definition in kernels/image.h.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cuda/image_plan.h"
+#include "tests/check.h"
+#include "tests/guarded_memory.h"
+#include "tests/image_case.h"
+#include "tests/run_on_cpu.h"
+
+namespace {
+
+using namespace pinfeed::tests;
+namespace cuda = pinfeed::cuda;
+
+// Which kernels ran, so that a test can't mean one and get another.
+std::string_view name_of(auto* work) {
+  const std::string_view name = __PRETTY_FUNCTION__;
+  (void)work;
+  for (const std::string_view kernel :
+       {"SameOrder", "PixelsToPlanes", "PlanesToPixels", "AnyImages"}) {
+    if (name.find(kernel) != std::string_view::npos) return kernel;
+  }
+  return "?";
+}
+
+template <PixelType kType>
+std::string_view run_type(const cuda::ImageBatch& batch, Random& random) {
+  std::string_view name = "none";
+  cuda::visit_image_work<kType>(batch, [&](const auto& work) {
+    CHECK(name == "none");
+    name = name_of(&work);
+    run_on_cpu(work, random);
+  });
+  return name;
+}
+
+std::string_view run_images(const cuda::ImageBatch& batch, Random& random) {
+  switch (batch.type) {
+    case PixelType::float32:
+      return run_type<PixelType::float32>(batch, random);
+    case PixelType::float16:
+      return run_type<PixelType::float16>(batch, random);
+    case PixelType::bfloat16:
+      return run_type<PixelType::bfloat16>(batch, random);
+    default:
+      return run_type<PixelType::uint8>(batch, random);
+  }
+}
+
+struct Source {
+  std::size_t count;
+  std::size_t height;
+  std::size_t width;
+  Strides strides;
+  std::ptrdiff_t image_stride;
+};
+
+// A batch and everything it points to.
+struct DeviceCase {
+  ImageCase image;
+  Source source;
+  std::vector<std::int64_t> indices = {};
+  std::vector<std::int64_t> sizes = {};
+  bool with_mask = false;
+  bool on_device = false;
+  std::size_t alignment = 1;  // of the source's first byte
+  std::size_t out_alignment = 1;
+  bool reports_indices = false;
+};
+
+ImageCase image_case(const char* what, std::size_t height, std::size_t width, std::size_t channels,
+                     ImageLayout layout, PixelType type, Random& random) {
+  const auto any = static_cast<std::uint32_t>(random());
+  return {what, {}, height, width, channels, layout, type, random(), {}, any};
+}
+
+// Runs it, compares, and says which kernel it was.
+std::string_view check(DeviceCase test, std::size_t count, Random& random) {
+  ImageCase& image = test.image;
+  const Source& source = test.source;
+  std::ptrdiff_t lowest = 0, highest = 0;
+  const auto extend = [&](std::size_t items, std::ptrdiff_t stride) {
+    const std::ptrdiff_t last = (static_cast<std::ptrdiff_t>(items) - 1) * stride;
+    (last < 0 ? lowest : highest) += last;
+  };
+  const bool empty = source.count * source.height * source.width * image.channels == 0;
+  if (!empty) {
+    extend(source.count, source.image_stride);
+    extend(source.height, source.strides.row);
+    extend(source.width, source.strides.column);
+    extend(image.channels, source.strides.channel);
+  }
+  const std::size_t spare = test.alignment - 1;  // to find a multiple of it in
+  const std::uint8_t* images =
+      source_memory().place(lowest, highest + static_cast<std::ptrdiff_t>(spare), random);
+  images += -reinterpret_cast<std::uintptr_t>(images) % test.alignment;
+  if (empty) images = nullptr;
+
+  std::int32_t bad = 0;
+  bool any_bad = false;
+  const auto h = static_cast<std::int64_t>(std::min(image.height, source.height));
+  const auto w = static_cast<std::int64_t>(std::min(image.width, source.width));
+  for (std::size_t i = 0; i < count; ++i) {
+    auto index = test.indices.empty() ? static_cast<std::int64_t>(i) : test.indices[i];
+    if (index < 0) index += static_cast<std::int64_t>(source.count);
+    const bool found = index >= 0 && index < static_cast<std::int64_t>(source.count);
+    any_bad = any_bad || !found;
+    ImageSize size{static_cast<std::size_t>(h), static_cast<std::size_t>(w)};
+    if (!test.sizes.empty()) {
+      size.height = static_cast<std::size_t>(std::clamp<std::int64_t>(test.sizes[2 * i], 0, h));
+      size.width = static_cast<std::size_t>(std::clamp<std::int64_t>(test.sizes[2 * i + 1], 0, w));
+    }
+    if (!found) size = {0, 0};
+    image.sizes.push_back(size);
+    image.sources.push_back({found && !empty ? images + index * source.image_stride : nullptr,
+                             source.strides.row, source.strides.column, source.strides.channel});
+  }
+
+  std::vector<float> scale(image.channels), bias(image.channels);
+  for (std::size_t c = 0; c < image.channels; ++c) {
+    scale[c] = constants().scale(image.first_pair + c);
+    bias[c] = constants().bias(image.first_pair + c);
+  }
+  const std::size_t size = pixel_size(image.type);
+  std::size_t misalignment = random() % 2 == 0 ? 0 : random() % 64;
+  misalignment -= misalignment % test.out_alignment;
+  MarkedOutput out(image.bytes(), misalignment);
+  MarkedOutput mask(count * image.height * image.width, random() % 64);
+
+  cuda::ImageBatch batch;
+  batch.images = images;
+  batch.source_count = static_cast<std::int64_t>(source.count);
+  batch.source_height = static_cast<std::int64_t>(source.height);
+  batch.source_width = static_cast<std::int64_t>(source.width);
+  batch.image_stride = source.image_stride;
+  batch.row_stride = source.strides.row;
+  batch.column_stride = source.strides.column;
+  batch.channel_stride = source.strides.channel;
+  if (!test.indices.empty()) batch.indices = test.indices.data();
+  if (test.reports_indices) batch.bad_indices = &bad;
+  batch.count = static_cast<std::int64_t>(count);
+  batch.height = static_cast<std::int64_t>(image.height);
+  batch.width = static_cast<std::int64_t>(image.width);
+  batch.channels = static_cast<std::int64_t>(image.channels);
+  if (!test.sizes.empty()) batch.sizes = test.sizes.data();
+  const bool on_device = test.on_device || image.channels > cuda::kInlineChannels;
+  if (image.type != PixelType::uint8) batch.constants = {scale.data(), bias.data(), on_device};
+  batch.fill = image.padding;
+  batch.out = out.data();
+  batch.layout = image.layout;
+  batch.type = image.type;
+  if (test.with_mask) batch.mask = reinterpret_cast<std::uint8_t*>(mask.data());
+
+  if (!cuda::is_valid(batch)) throw std::runtime_error(image.describe("refused"));
+  const std::string_view name = image.bytes() == 0 ? "none" : run_images(batch, random);
+  std::vector<std::byte> expected(image.bytes());
+  define(image, 0, image.rows(), expected.data());
+  if (!out.equals(expected)) throw std::runtime_error(image.describe(name.data()));
+  if (size > 0 && test.reports_indices) CHECK(image.bytes() == 0 || bad == (any_bad ? 1 : 0));
+  if (test.with_mask && image.bytes() != 0) {
+    std::vector<std::byte> ones;
+    for (const ImageSize& own : image.sizes) {
+      for (std::size_t y = 0; y < image.height; ++y) {
+        for (std::size_t x = 0; x < image.width; ++x) {
+          ones.push_back(std::byte{y < own.height && x < own.width});
+        }
+      }
+    }
+    if (!mask.equals(ones)) throw std::runtime_error(image.describe("mask"));
+  }
+  return name;
+}
+
+Strides pixels(std::size_t width, std::size_t channels, std::size_t gap = 0) {
+  const auto c = static_cast<std::ptrdiff_t>(channels);
+  return {"pixels", static_cast<std::ptrdiff_t>(width + gap) * c, c, 1};
+}
+
+Strides planes(std::size_t height, std::size_t width, std::size_t gap = 0) {
+  const auto row = static_cast<std::ptrdiff_t>(width + gap);
+  return {"planes", row, 1, static_cast<std::ptrdiff_t>(height) * row};
+}
+
+// What the fast kernels are for, in sizes around those of their groups and tiles, and whether it is
+// they that run.
+void test_fast_kernels() {
+  Random random(1);
+  constexpr std::size_t kSizes[][2] = {{1, 16},  {4, 4},   {16, 16}, {7, 16},  {3, 48},
+                                       {32, 32}, {20, 64}, {64, 80}, {1, 4096}};
+  for (const auto& [height, width] : kSizes) {
+    for (const std::size_t channels : {1, 3, 4}) {
+      for (const PixelType type : kTypes) {
+        for (const ImageLayout layout : kLayouts) {
+          for (const bool packed : {false, true}) {
+            for (const std::size_t gap : {0, 16}) {
+              if (gap != 0 && width % 16 != 0) continue;  // rows that are no whole groups
+              for (const bool gathered : {false, true}) {
+                const Strides strides =
+                    packed ? pixels(width, channels, gap) : planes(height, width, gap);
+                const std::size_t count = 1 + random() % 4;
+                const auto bytes = static_cast<std::ptrdiff_t>(height * (width + gap) * channels);
+                DeviceCase test{image_case("fast", height, width, channels, layout, type, random),
+                                {count + 1, height, width, strides, bytes}};
+                test.alignment = 16;
+                test.out_alignment = 64;
+                if (gathered) {
+                  for (std::size_t i = 0; i < count; ++i) {
+                    const auto all = static_cast<std::int64_t>(count + 1);
+                    test.indices.push_back(static_cast<std::int64_t>(random() % (2 * count + 2)) -
+                                           all);
+                  }
+                }
+                const std::string_view name = check(test, count, random);
+                const bool is_hwc = layout == ImageLayout::hwc;
+                const std::string_view expected = channels == 1 || packed == is_hwc ? "SameOrder"
+                                                  : packed ? "PixelsToPlanes"
+                                                           : "PlanesToPixels";
+                if (name != expected) {
+                  throw std::runtime_error(test.image.describe("ran ") + std::string(name) +
+                                           " in place of " + std::string(expected));
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Any way to lie in memory, with gaps between images or without, any alignment, any number of
+// channels, with and without sizes, mask, indices, constants on the device.
+void test_anything() {
+  Random random(2);
+  constexpr std::size_t kSome[] = {1, 2, 3, 4, 5, 8, 9, 16, 16, 17, 31, 32, 32, 33, 48, 64};
+  std::map<std::string_view, int> ran;
+  for (int repeat = 0; repeat < 6000; ++repeat) {
+    const std::size_t channels =
+        random() % 20 == 0 ? 30 + random() % 6 : kChannels[random() % std::size(kChannels)];
+    std::size_t height = kSome[random() % std::size(kSome)];
+    std::size_t width = kSome[random() % std::size(kSome)];
+    if (channels > 5) height = 1 + height % 5;
+    ImageCase image = image_case("anything", height, width, channels, kLayouts[random() % 2],
+                                 kTypes[random() % 4], random);
+    if (random() % 100 == 0) (random() % 2 == 0 ? image.height : image.width) = 0;
+    const bool differs = random() % 4 == 0;
+    const std::size_t source_height = differs ? random() % (height + 3) : height;
+    const std::size_t source_width = differs ? random() % (width + 3) : width;
+    const std::vector<Strides> all = all_strides(source_height, source_width, channels);
+    const std::size_t count = random() % 5;
+    Source source{count + random() % 3, source_height, source_width,
+                  all[random() % 3 == 0   ? 0
+                      : random() % 2 == 0 ? 15
+                                          : random() % all.size()],
+                  0};
+    source.image_stride =
+        random() % 4 == 0 ? static_cast<std::ptrdiff_t>(random() % 4000) - 2000
+                          : static_cast<std::ptrdiff_t>(source_height * source_width * channels);
+    DeviceCase test{image, source};
+    test.with_mask = random() % 4 == 0;
+    test.on_device = random() % 4 == 0;
+    if (random() % 2 == 0) test.alignment = 16, test.out_alignment = 64;
+    if (random() % 3 == 0 && source.count > 0) {
+      const auto images = static_cast<std::int64_t>(source.count);
+      test.reports_indices = random() % 2 == 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::int64_t index =
+            static_cast<std::int64_t>(random() % (2 * source.count)) - images;
+        const bool wild = test.reports_indices && random() % 4 == 0;
+        test.indices.push_back(!wild               ? index
+                               : random() % 2 == 0 ? static_cast<std::int64_t>(random())
+                                                   : images + index % 2);
+      }
+    }
+    if (random() % 4 == 0) {
+      for (std::size_t i = 0; i < 2 * count; ++i) {
+        const auto size = static_cast<std::int64_t>(random() % 50) - 3;
+        test.sizes.push_back(random() % 10 == 0 ? static_cast<std::int64_t>(random()) : size);
+      }
+    }
+    ++ran[check(test, count, random)];
+  }
+  for (const char* kernel : {"SameOrder", "PixelsToPlanes", "PlanesToPixels", "AnyImages"}) {
+    CHECK(ran[kernel] > 20);
+  }
+}
+
+// Every byte value under many constants, by each kernel.
+void test_every_value() {
+  Random random(3);
+  for (const PixelType type : kTypes) {
+    for (const ImageLayout layout : kLayouts) {
+      for (const std::size_t channels : {1, 3, 4, 5}) {
+        for (const bool packed : {false, true}) {
+          for (int repeat = 0; repeat < 40; ++repeat) {
+            DeviceCase test{image_case("values", 32, 32, channels, layout, type, random),
+                            {2, 32, 32, packed ? pixels(32, channels) : planes(32, 32),
+                             static_cast<std::ptrdiff_t>(1024 * channels)}};
+            test.alignment = 16;
+            check(test, 2, random);
+          }
+        }
+      }
+    }
+  }
+}
+
+// An index out of range stops the launch unless it is reported.
+void test_index_out_of_range() {
+  Random random(4);
+  for (const std::size_t channels : {1, 3, 5}) {
+    for (const ImageLayout layout : kLayouts) {
+      DeviceCase test{image_case("index", 4, 16, channels, layout, PixelType::float32, random),
+                      {3, 4, 16, pixels(16, channels), static_cast<std::ptrdiff_t>(64 * channels)}};
+      for (const std::int64_t index : {std::int64_t{3}, std::int64_t{-4}, INT64_MIN, INT64_MAX}) {
+        test.indices = {0, index};
+        test.reports_indices = false;
+        bool stopped = false;
+        try {
+          check(test, 2, random);
+        } catch (const std::out_of_range&) {
+          stopped = true;
+        }
+        CHECK(stopped);
+        test.reports_indices = true;
+        check(test, 2, random);
+      }
+    }
+  }
+}
+
+void test_refusals() {
+  const std::uint8_t image[12] = {};
+  float out[12];
+  const float constants[3] = {};
+  cuda::ImageBatch batch;
+  batch.images = image;
+  batch.source_count = batch.count = 1;
+  batch.source_height = batch.height = batch.source_width = batch.width = 2;
+  batch.channels = 3;
+  batch.image_stride = 12, batch.row_stride = 6, batch.column_stride = 3, batch.channel_stride = 1;
+  batch.constants = {constants, constants, false};
+  batch.out = out;
+  CHECK(cuda::is_valid(batch));
+  const auto refused = [&](auto change) {
+    cuda::ImageBatch changed = batch;
+    change(changed);
+    return !cuda::is_valid(changed);
+  };
+  CHECK(refused([](auto& b) { b.count = -1; }));
+  CHECK(refused([](auto& b) { b.count = 2; }));
+  CHECK(refused([](auto& b) { b.height = -1; }));
+  CHECK(refused([](auto& b) { b.images = nullptr; }));
+  CHECK(refused([](auto& b) { b.out = nullptr; }));
+  CHECK(refused([](auto& b) { b.constants = {}; }));
+  CHECK(refused([](auto& b) { b.channels = cuda::kInlineChannels + 1; }));
+  CHECK(!refused([](auto& b) {
+    b.channels = cuda::kInlineChannels + 1;
+    b.constants.on_device = true;
+  }));
+  CHECK(!refused([](auto& b) { b.height = 0, b.out = nullptr, b.images = nullptr; }));
+  CHECK(!refused([](auto& b) { b.type = PixelType::uint8, b.constants = {}; }));
+}
+
+}  // namespace
+
+void cuda_images_tests() {
+  run("device images: the fast kernels", test_fast_kernels);
+  run("device images: anything", test_anything);
+  run("device images: every value", test_every_value);
+  run("device images: an index out of range", test_index_out_of_range);
+  run("device images: refusals", test_refusals);
+}

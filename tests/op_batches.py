@@ -1,0 +1,131 @@
+"""Random calls of torch.ops.pinfeed, and what they mean in plain NumPy; for any device."""
+
+import itertools
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+import reference
+from arrays import NUMPY_DTYPES, as_kind, random_array, views
+
+PIXEL_DTYPES = ["float32", "float16", "bfloat16", "uint8"]
+LAYOUTS = {"NHWC": (1, 2), "NCHW": (2, 3), "NHW": (1, 2)}  # where H and W are
+
+
+@st.composite
+def image_calls(draw, most=70):
+    """Arguments of normalize_images, and the batch that they mean."""
+    input = draw(st.sampled_from(list(LAYOUTS)))
+    dtype = draw(st.sampled_from(PIXEL_DTYPES))
+    output = draw(st.sampled_from(["NCHW", "NHWC", "channels_last"]))
+    size = st.one_of(st.integers(0, 5), st.integers(1, most))
+    channels = 1 if input == "NHW" else draw(st.one_of(st.integers(1, 5), st.just(40)))
+    count, height, width = draw(st.integers(1, 4)), draw(size), draw(size)
+    axes = {"N": count, "H": height, "W": width, "C": channels}
+    array = draw(views(tuple(axes[letter] for letter in input), mirrored=False))
+    options = {"input": input, "dtype": getattr(torch, dtype), "output": output}
+    if output == "channels_last":
+        options |= {"output": "NCHW", "channels_last": True}
+    constants = {}
+    if dtype != "uint8":
+        mean = [0.5 - 0.01 * c for c in range(channels)]
+        constants["mean"] = draw(st.sampled_from([None, [0.45], mean]))
+        constants["std"] = draw(st.sampled_from([None, [0.25], [0.2 + 0.01 * c for c in mean]]))
+        options["scale"] = constants["scale"] = draw(st.sampled_from([1 / 255, 1.0]))
+    order = list(range(count))
+    if draw(st.booleans()):
+        order = draw(st.lists(st.integers(-count, count - 1), min_size=0, max_size=6))
+        options["indices"] = torch.tensor(order, dtype=torch.int64)
+    values = {name: kept for name, kept in constants.items() if name != "scale"}
+    expected = reference.images(array[order], dtype=dtype, input=input, output="NHWC", **constants)
+    if draw(st.booleans()):
+        expected, places = draw(placed(expected, dtype))
+        options |= places
+    expected = reference.permute(expected, "NHWC", options["output"])
+    return torch.from_numpy(array), values, options, expected
+
+
+@st.composite
+def placed(draw, batch, dtype):
+    """A batch (N, H, W, C) with places of another size around its images, and the arguments."""
+    count, height, width, channels = batch.shape
+    sizes = None
+    if draw(st.booleans()):
+        one = st.tuples(st.integers(0, height), st.integers(0, width))
+        sizes = draw(st.lists(one, min_size=count, max_size=count))
+    least = (0, 0) if sizes is None else np.max([(0, 0), *sizes], axis=0).tolist()
+    least = (height, width) if sizes is None else least
+    room = draw(st.tuples(*(st.integers(size, size + 9) for size in least)))
+    pad_value = draw(st.sampled_from([0.0, 1.0, 7.0]))
+    fill = reference.rounded(np.array([pad_value], np.float32), dtype)[0] if dtype != "uint8" else 7
+    if dtype == "uint8":
+        pad_value = 7.0
+    result = np.full((count, *room, channels), fill, batch.dtype)
+    for i in range(count):
+        rows, columns = (height, width) if sizes is None else sizes[i]
+        result[i, :rows, :columns] = batch[i, :rows, :columns]
+    options = {"height": room[0], "width": room[1], "pad_value": pad_value}
+    if sizes is not None:
+        options["sizes"] = torch.tensor(sizes, dtype=torch.int64).view(-1, 2)
+    return result, options
+
+
+@st.composite
+def permutations(draw):
+    """A tensor of any dtype, rank and strides, and two orders of its axes."""
+    input = "".join(draw(st.permutations("NTHWCβ"))[: draw(st.integers(1, 5))])
+    output = "".join(draw(st.permutations(input)))
+    if draw(st.booleans()):
+        input, output = draw(st.permutations(["NHWC", "NCHW"]))
+    size = st.one_of(st.integers(0, 5), st.integers(1, 40))
+    shape = tuple(draw(size if axis < 3 else st.integers(1, 4)) for axis in range(len(input)))
+    array = draw(views(shape, draw(st.sampled_from(NUMPY_DTYPES)), mirrored=False))
+    return as_kind("tensor", array), input, output, reference.permute(array, input, output)
+
+
+@st.composite
+def jagged_calls(draw):
+    """Arguments of pad_jagged, and the values, lengths and mask that they mean."""
+    row = tuple(draw(st.lists(st.integers(0, 4), max_size=2)))
+    dtype = draw(st.sampled_from(NUMPY_DTYPES))
+    lengths = draw(st.lists(st.one_of(st.integers(0, 4), st.integers(1, 50)), max_size=6))
+    before, after = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    offsets = np.concatenate([[before], before + np.cumsum(lengths)]).astype(np.int64)
+    total = int(offsets[-1]) + after
+    if draw(st.booleans()):
+        values = draw(views((total, *row), dtype, mirrored=False))
+    else:
+        values = random_array((total, *row), dtype)
+    most = draw(st.one_of(st.none(), st.integers(1, 60)))
+    longest = min(max([1, *lengths]), most or 60)
+    options = {
+        "side": draw(st.sampled_from(["right", "left"])),
+        "time_major": draw(st.booleans()),
+        "value": float(draw(st.sampled_from([0, 1]))),
+        "max_length": most,
+    }
+    length = draw(st.integers(longest, longest + 9))
+    samples = [values[a:b] for a, b in itertools.pairwise(offsets)]
+    if samples:
+        given = {"max_length": most, "time_major": options["time_major"], "room": (length,)}
+        expected = reference.pad(samples, options["value"], options["side"], **given)
+    else:
+        shape = (length, 0) if options["time_major"] else (0, length)
+        expected = (
+            np.empty((*shape, *row), dtype),
+            np.empty(0, np.int64),
+            np.empty(shape, np.bool_),
+        )
+    return torch.from_numpy(values), torch.from_numpy(offsets), length, options, expected
+
+
+def unpadded(values, offsets, options):
+    """What unpad_to_jagged gives back of padded values: zeros where there were none, or cut."""
+    result = np.zeros_like(np.asarray(values))
+    most = options["max_length"]
+    for begin, end in itertools.pairwise(offsets.tolist()):
+        kept = end - begin if most is None else min(end - begin, most)
+        rows = slice(end - kept, end) if options["side"] == "left" else slice(begin, begin + kept)
+        result[rows] = np.asarray(values)[rows]
+    return result

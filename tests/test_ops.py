@@ -1,0 +1,249 @@
+"""torch.ops.pinfeed as ops: what torch asks of them, fakes, gradients, loading."""
+
+import contextlib
+import ctypes.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import op_cases
+import pinfeed
+from pinfeed.ops import library
+
+pytestmark = pytest.mark.kernels
+
+P = torch.ops.pinfeed
+CALLS = list(op_cases.calls())
+OVERLOADS = list(op_cases.overloads())
+every_call = pytest.mark.parametrize(
+    ("op", "args", "kwargs"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS]
+)
+every_overload = pytest.mark.parametrize(
+    ("op", "args", "kwargs"), [c[1:] for c in OVERLOADS], ids=[c[0] for c in OVERLOADS]
+)
+
+
+def test_every_op_has_its_overloads():
+    assert set(dir(P)) >= set(op_cases.OPS)
+    for name in op_cases.OPS:
+        assert getattr(P, name).overloads() == ["default", "out"]
+    assert {op._schema.name for _, op, *_ in OVERLOADS} == {f"pinfeed::{n}" for n in op_cases.OPS}
+    assert P.normalize_images.default._schema.arguments[3].default_value == 1 / 255
+
+
+@every_overload
+def test_opcheck(op, args, kwargs):
+    results = torch.library.opcheck(op, args, kwargs)
+    assert list(results.values()) == ["SUCCESS"] * 4
+
+
+@every_call
+def test_out_gets_what_a_new_tensor_would(op, args, kwargs):
+    args = tuple(a.detach() if isinstance(a, torch.Tensor) else a for a in args)
+    with_out = op_cases.with_out(op, args, kwargs)
+    versions = [tensor._version for tensor in with_out.values() if isinstance(tensor, torch.Tensor)]
+    assert op(*args, **with_out) is None
+    expected = op_cases.tensors(op(*args, **kwargs))
+    given = [with_out[a.name] for a in op.out._schema.arguments if a.alias_info is not None]
+    for tensor, out in zip(expected, given, strict=True):
+        assert torch.equal(tensor, out)
+        assert out._version > 0
+    changed = [t._version for t in with_out.values() if isinstance(t, torch.Tensor)]
+    assert sum(changed) == sum(versions) + len(given)
+
+
+@every_overload
+def test_meta(op, args, kwargs):
+    with torch.no_grad():
+        results = op(*args, **kwargs)
+        meta = op(*op_cases.moved(args, "meta"), **op_cases.moved(kwargs, "meta"))
+    if results is None:
+        assert meta is None
+        return
+    for expected, got in zip(op_cases.tensors(results), op_cases.tensors(meta), strict=True):
+        assert got.is_meta
+        assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+        assert got.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("time_major", [False, True])
+@pytest.mark.parametrize(("length", "most"), [(9, None), (4, None), (6, 3)])
+def test_gradients(side, time_major, length, most):
+    values, offsets = op_cases.jagged(dtype=torch.float64)
+    options = {"side": side, "time_major": time_major, "max_length": most}
+    values.requires_grad_()
+    pad = {"value": 5.0, **options}
+
+    def padded(values):
+        return P.pad_jagged(values, offsets, length, **pad)
+
+    assert torch.autograd.gradcheck(padded, values)
+    assert torch.autograd.gradcheck(
+        lambda values: P.pad_jagged_with_mask(values, offsets, length, **pad)[0], values
+    )
+    batch = padded(values).detach().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda batch: P.unpad_to_jagged(batch, offsets, 12, **options), batch
+    )
+    assert torch.autograd.gradgradcheck(padded, values)
+
+
+def test_gradient_of_permute():
+    images = torch.randn(2, 3, 4, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda images: P.permute(images, "ABCD", "DBAC"), images)
+
+
+def test_out_takes_no_gradients():
+    values, offsets = op_cases.jagged()
+    out = torch.full((4, 7, 2), 7.0)
+    values.requires_grad_()
+    with pytest.raises(RuntimeError, match="pad_jagged: with out= there are no gradients"):
+        P.pad_jagged(values, offsets, 7, out=out)
+    assert (out == 7).all()
+    with torch.no_grad():
+        P.pad_jagged(values, offsets, 7, out=out)
+    assert (out != 7).any()
+
+
+def test_autograd_notices_what_out_overwrites():
+    values, offsets = op_cases.jagged()
+    factor = torch.ones(4, 7, 2, requires_grad=True)
+    out = torch.ones(4, 7, 2)
+    product = (factor * out).sum()
+    P.pad_jagged(values, offsets, 7, out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_inference_mode():
+    values, offsets = op_cases.jagged()
+    with torch.inference_mode():
+        out = torch.empty(4, 7, 2)
+        P.pad_jagged(values, offsets, 7, out=out)
+        assert torch.equal(out, P.pad_jagged(values, offsets, 7))
+
+
+def test_use_isa_forces_the_ops_too(isa):
+    # Forcing fails loudly where the library doesn't know the name, and what the two libraries
+    # compute is compared wherever the fixture is used.
+    images = op_cases.images()
+    batch = P.normalize_images(images, op_cases.MEAN, op_cases.STD)
+    assert torch.equal(batch, pinfeed.normalize(images, op_cases.MEAN, op_cases.STD))
+
+
+def run_python(code, *paths):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_without_the_library(tmp_path):
+    package = Path(pinfeed.__file__).parent
+    shutil.copytree(package, tmp_path / "pinfeed", ignore=shutil.ignore_patterns("libpinfeed*"))
+    code = """
+import json, torch, pinfeed
+from pinfeed.ops import require
+said = []
+for ask in (lambda: torch.ops.pinfeed.permute, lambda: require("pad", torch.device("cuda"))):
+    try:
+        ask()
+    except (AttributeError, RuntimeError) as error:
+        said.append(str(error))
+images = torch.zeros(1, 2, 2, 3, dtype=torch.uint8)
+with pinfeed.use_isa("scalar"):
+    said.append(list(pinfeed.normalize(images).shape))
+said.append(pinfeed.__file__)
+print(json.dumps(said))
+"""
+    attribute, function, shape, file = json.loads(run_python(code, tmp_path))
+    assert file.startswith(str(tmp_path))
+    assert attribute.startswith("torch.ops.pinfeed.permute: this pinfeed was built without torch;")
+    assert attribute.endswith(ADVICE)
+    assert function.startswith(
+        "pad: tensors on cuda need torch ops: this pinfeed was built without"
+    )
+    assert shape == [1, 3, 2, 2]
+
+
+ADVICE = (
+    "pip install scikit-build-core pybind11 cmake ninja, then pip install --no-build-isolation "
+    "--no-binary pinfeed --force-reinstall --no-deps pinfeed"
+)
+
+
+@pytest.fixture
+def cuda_library(monkeypatch, tmp_path):
+    """Loads the ops again, with this library of CUDA kernels and a torch that says it has CUDA."""
+
+    def load(path):
+        monkeypatch.setattr(library, "_CUDA_LIBRARY", path)
+        monkeypatch.setattr(torch.version, "cuda", "13.0")
+        monkeypatch.setattr(library, "_no_cuda", library._load_cuda())
+
+    return load
+
+
+def test_without_the_cuda_library(cuda_library, tmp_path):
+    cuda_library(tmp_path / "nowhere.so")
+    with pytest.raises(RuntimeError, match="normalize: tensors on cuda:0 need CUDA ") as raised:
+        library.require("normalize", torch.device("cuda:0"))
+    assert "this pinfeed was built without them; build it where nvcc is" in str(raised.value)
+    assert str(raised.value).endswith(ADVICE)
+
+
+def test_a_cuda_library_that_cannot_be_loaded(cuda_library, tmp_path):
+    broken = tmp_path / "libbroken.so"
+    broken.write_bytes(b"no library")
+    cuda_library(broken)
+    with pytest.raises(
+        RuntimeError, match=r"pad: .* could not be loaded: .*libbroken\.so"
+    ) as raised:
+        library.require("pad", torch.device("cuda:0"))
+    assert str(raised.value).endswith(ADVICE)
+    library.require("pad", torch.device("cpu"))
+
+
+@pytest.mark.skipif(not library._CUDA_LIBRARY.exists(), reason="built without nvcc")
+def test_kernels_that_a_device_cannot_run(monkeypatch):
+    """A driver that is too old answers as one that is missing: with no device, not with a crash."""
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    if ctypes.util.find_library("cuda"):
+        assert library._can_run.__wrapped__(0)
+        return
+    said = (
+        r"pinfeed's kernels can't run on cuda:0, so fields take torch's own operations there: CUDA "
+        "says .*; the driver is older than the CUDA that pinfeed was built with: update it, or build"
+    )
+    with pytest.warns(RuntimeWarning, match=said):
+        assert not library._can_run.__wrapped__(0)
+
+
+def test_torch_without_cuda(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)  # ROCm's too
+    assert "this torch was built without CUDA" in library._load_cuda()
+
+
+def test_spawned_threads_use_the_ops():
+    from concurrent.futures import ThreadPoolExecutor
+
+    images = op_cases.images(shape=(8, 64, 64, 3))
+    expected = pinfeed.normalize(images, op_cases.MEAN, op_cases.STD)
+    with ThreadPoolExecutor(8) as pool:
+        batches = pool.map(
+            lambda _: P.normalize_images(images, op_cases.MEAN, op_cases.STD), range(64)
+        )
+        assert all(torch.equal(batch, expected) for batch in batches)

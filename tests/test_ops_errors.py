@@ -1,0 +1,269 @@
+"""What torch.ops.pinfeed says about arguments that don't fit, and that it writes nothing then."""
+
+import re
+
+import pytest
+import torch
+
+import op_cases
+
+pytestmark = pytest.mark.kernels
+
+P = torch.ops.pinfeed
+IMAGES = op_cases.images()
+VALUES, OFFSETS = op_cases.jagged()
+PADDED = torch.zeros(4, 7, 2)
+
+
+def integers(*numbers):
+    return torch.tensor(numbers, dtype=torch.int64)
+
+
+NORMALIZE = {
+    "images must be uint8 with shape (N, H, W, C), got float32 (3, 5, 7, 3); convert with": {
+        "images": IMAGES.float()
+    },
+    "images must be uint8 with shape (N, H, W, C), got uint8 (5, 7, 3)": {"images": IMAGES[0]},
+    "input must be one of NHWC, NCHW, NHW, got HWC": {"input": "HWC"},
+    "output must be NCHW or NHWC, got CHW": {"output": "CHW"},
+    "channels_last is for output NCHW": {"output": "NHWC", "channels_last": True},
+    "dtype must be float32, float16, bfloat16 or uint8, got float64": {"dtype": torch.float64},
+    "mean must have one value, or one for each of the 3 channels, got 2": {"mean": [0.0, 1.0]},
+    "std must have one value, or one for each of the 3 channels, got 0": {"std": []},
+    "mean must be finite, got nan": {"mean": [float("nan")]},
+    "scale must be finite, got inf": {"scale": float("inf")},
+    "std must not be 0": {"std": [1.0, 0.0, 1.0]},
+    "scale / std and mean / std must fit in float32, got scale": {"std": [1e-42]},
+    "dtype uint8 only permutes, so mean, std and scale": {"dtype": torch.uint8, "mean": [0.5]},
+    "pad_value must be a value that float16 can hold, got 70000": {
+        "pad_value": 70000.0,
+        "dtype": torch.float16,
+    },
+    "pad_value must be a value that uint8 can hold, got -1": {
+        "pad_value": -1.0,
+        "dtype": torch.uint8,
+    },
+    "indices must be int64 with shape (3,), got int32 (3,)": {"indices": integers(0, 1, 2).int()},
+    "indices must be int64 with shape (3,), got int64 (1, 3)": {"indices": integers(0, 1, 2)[None]},
+    "sizes must be int64 with shape (3, 2), got int64 (2, 2)": {
+        "sizes": integers(1, 1, 1, 1).view(2, 2)
+    },
+    "sizes must be from (0, 0) to (5, 7), got (6, 1) at position 1": {
+        "sizes": torch.tensor([[5, 7], [6, 1], [1, 1]])
+    },
+    "sizes must be from (0, 0) to (5, 7), got (1, -1) at position 0": {
+        "sizes": torch.tensor([[1, -1], [1, 1], [1, 1]])
+    },
+    "height must be at least that of the images, 5, or sizes must say": {"height": 4},
+    "width must be at least that of the images, 7, or sizes must say": {"width": -1},
+    "an output of shape (3, 3, 4611686018427387904, 7) is larger than memory": {"height": 2**62},
+}
+
+
+@pytest.mark.parametrize("message", NORMALIZE)
+def test_normalize_images(message):
+    arguments = {"images": IMAGES, **NORMALIZE[message]}
+    out = torch.full((3, 3, 5, 7), 9.0, dtype=arguments.get("dtype", torch.float32))
+    if arguments.get("dtype") == torch.float64:
+        out = out.float()
+    images = arguments.pop("images")
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        P.normalize_images(images, **arguments)
+    assert str(raised.value).startswith("normalize_images: ")
+    if "channels_last" not in arguments:
+        with pytest.raises((ValueError, RuntimeError)):
+            P.normalize_images(images, **arguments, out=out)
+        assert (out == 9).all()
+
+
+@pytest.mark.parametrize("index", [3, -4, 2**62, -(2**63)])
+def test_indices_out_of_range(index):
+    out = torch.full((2, 3, 5, 7), 9.0)
+    message = f"indices must be from -3 to 2, got {index} at position 1"
+    with pytest.raises(IndexError, match=message):
+        P.normalize_images(IMAGES, indices=integers(0, index), out=out)
+    assert (out == 9).all()
+
+
+JAGGED = {
+    "values must have shape (total, ...), got ()": {"values": torch.tensor(1.0)},
+    "offsets must be int64 with shape (B + 1,), got int32 (5,)": {"offsets": OFFSETS.int()},
+    "offsets must be int64 with shape (B + 1,), got int64 (0,)": {"offsets": OFFSETS[:0]},
+    "offsets must be int64 with shape (B + 1,), got int64 (1, 5)": {"offsets": OFFSETS[None]},
+    "offsets must ascend from at least 0 to at most 12, the number of rows, got 13 at position 1": {
+        "offsets": integers(0, 13)
+    },
+    "offsets must ascend from at least 0 to at most 12, the number of rows, got -1 at position 0": {
+        "offsets": integers(-1, 3)
+    },
+    "offsets must ascend from at least 0 to at most 12, the number of rows, got 2 at position 2": {
+        "offsets": integers(0, 3, 2)
+    },
+    "length must not be negative, got -1": {"length": -1},
+    "max_length must not be negative, got -2": {"max_length": -2},
+    "side must be right or left, got top": {"side": "top"},
+    "value must be a value that float32 can hold, got 1e+39": {"value": 1e39},
+    "value must be a value that int64 can hold, got 0.5": {"values": VALUES.long(), "value": 0.5},
+    "value must be a value that bool can hold, got 2": {"values": VALUES.bool(), "value": 2.0},
+    "the dtype of values must be bool, an integer, floating or complex dtype": {
+        "values": VALUES.to(torch.float8_e5m2)
+    },
+    "is larger than memory can be": {"length": 2**62},
+}
+
+
+@pytest.mark.parametrize("op", [P.pad_jagged, P.pad_jagged_with_mask], ids=str)
+@pytest.mark.parametrize("message", JAGGED)
+def test_pad_jagged(op, message):
+    arguments = {"values": VALUES, "offsets": OFFSETS, "length": 7, **JAGGED[message]}
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        op(**arguments)
+    assert str(raised.value).startswith(f"{op._qualified_op_name[9:]}: ")
+
+
+def test_pad_jagged_writes_nothing():
+    out, lengths, mask = torch.full((1, 7, 2), 9.0), integers(9), torch.ones(1, 7, dtype=bool)
+    given = {"out": out, "lengths": lengths, "mask": mask}
+    with pytest.raises(ValueError, match="offsets must ascend"):
+        P.pad_jagged_with_mask(VALUES, integers(0, 13), 7, **given)
+    assert (out == 9).all()
+    assert lengths.tolist() == [9]
+    assert mask.all()
+
+
+UNPAD = {
+    "padded must have shape (B, L, ...), got (4,)": {"padded": PADDED[:, 0, 0]},
+    "padded must have shape (L, B, ...), got (4,)": {"padded": PADDED[:, 0, 0], "time_major": True},
+    "padded must have shape (B, L, ...) with 4 samples, one less than offsets, got (3, 7, 2)": {
+        "padded": PADDED[:3]
+    },
+    "total must not be negative, got -1": {"total": -1},
+    "offsets must ascend from at least 0 to at most 10, the number of rows, got 11": {"total": 10},
+    "side must be right or left": {"side": ""},
+}
+
+
+@pytest.mark.parametrize("message", UNPAD)
+def test_unpad_to_jagged(message):
+    arguments = {"padded": PADDED, "offsets": OFFSETS, "total": 12, **UNPAD[message]}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        P.unpad_to_jagged(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("letters", "message"),
+    [
+        (("NHWC", "NCH"), "same letters, each once"),
+        (("NHHC", "NCHH"), "same letters, each once"),
+        (("HWC", "CHW"), r"an axis for each of the letters HWC, got shape \(3, 5, 7, 3\)"),
+    ],
+)
+def test_permute(letters, message):
+    for images in (IMAGES, IMAGES.to("meta")):
+        with pytest.raises(ValueError, match=message.replace("HWC, got", "'?HWC'?, got")):
+            P.permute(images, *letters)
+
+
+OUTS = {
+    "must be float32 with shape (3, 3, 5, 7), got float32 (3, 3, 5, 8)": torch.empty(3, 3, 5, 8),
+    "must be float32 with shape (3, 3, 5, 7), got float64 (3, 3, 5, 7)": torch.empty(
+        3, 3, 5, 7, dtype=torch.float64
+    ),
+    "must be contiguous or in channels_last memory, got strides (315, 105, 21, 3)": torch.empty(
+        3, 3, 5, 7, 3
+    )[..., 0],
+    "must be contiguous or in channels_last memory, got strides (0, 35, 7, 1)": torch.empty(
+        3, 5, 7
+    ).expand(3, 3, 5, 7),
+}
+
+
+@pytest.mark.parametrize("message", OUTS)
+def test_out(message):
+    with pytest.raises(ValueError, match=re.escape("normalize_images: out " + message)):
+        P.normalize_images(IMAGES, out=OUTS[message])
+
+
+def test_out_shares_memory():
+    memory = torch.zeros(400, dtype=torch.uint8)
+    images, out = memory[:24].view(1, 2, 4, 3), memory[23:47].view(1, 3, 2, 4)
+    with pytest.raises(ValueError, match="out must not share memory with images"):
+        P.permute(images, out=out)
+    P.permute(images, out=memory[24:48].view(1, 3, 2, 4))
+    with pytest.raises(ValueError, match="out must not share memory with images"):
+        P.normalize_images(images, dtype=torch.uint8, out=out)
+    indices = memory[48:56].view(torch.int64)
+    given = memory[40:64].view(1, 3, 2, 4)
+    with pytest.raises(ValueError, match="out must not share memory with indices"):
+        P.normalize_images(images, dtype=torch.uint8, indices=indices, out=given)
+    offsets = integers(0, 3)
+    rest = {"out": torch.empty(1, 3, 2), "mask": torch.empty(1, 3, dtype=torch.bool)}
+    with pytest.raises(ValueError, match="lengths must not share memory with offsets"):
+        P.pad_jagged_with_mask(VALUES, offsets, 3, lengths=offsets[:1], **rest)
+
+
+def test_another_device():
+    with pytest.raises(ValueError, match="indices must be on cpu as the other tensors, got meta"):
+        P.normalize_images(IMAGES, indices=integers(0).to("meta"))
+    with pytest.raises(ValueError, match="out must be on cpu as the other tensors, got meta"):
+        P.permute(IMAGES, out=torch.empty(3, 3, 5, 7, dtype=torch.uint8, device="meta"))
+    with pytest.raises(ValueError, match="offsets must be on meta as the other tensors, got cpu"):
+        P.pad_jagged(VALUES.to("meta"), OFFSETS, 3)
+
+
+def test_fakes_check_too():
+    meta = IMAGES.to("meta")
+    for wrong in (
+        {"images": meta.float()},
+        {"images": meta[0]},
+        {"images": meta, "input": "HWC"},
+        {"images": meta, "dtype": torch.int8},
+        {"images": meta, "indices": torch.zeros(2, dtype=torch.int32, device="meta")},
+        {"images": meta, "mean": [0.5, 0.5]},
+        {"images": meta, "std": []},
+        {"images": meta, "mean": [0.5], "dtype": torch.uint8},
+        {"images": meta, "scale": 1.0, "dtype": torch.uint8},
+        {"images": meta, "output": "NHWC", "channels_last": True},
+        {"images": meta, "out": torch.empty(3, 3, 5, 7, dtype=torch.half, device="meta")},
+        {"images": meta, "out": torch.empty(3, 3, 5, 7, device="meta"), "std": [0.5, 0.5]},
+    ):
+        with pytest.raises(ValueError, match="normalize_images: "):
+            P.normalize_images(**wrong)
+    with pytest.raises(ValueError, match=r"normalize_images: out must have shape \(3, 3, 5, 7\)"):
+        P.normalize_images(meta, out=torch.empty(3, 3, 5, 8, device="meta"))
+    with pytest.raises(ValueError, match="pad_jagged: side must be right or left"):
+        P.pad_jagged(VALUES.to("meta"), OFFSETS.to("meta"), 3, side="")
+    with pytest.raises(ValueError, match="unpad_to_jagged: padded must have a batch axis"):
+        P.unpad_to_jagged(VALUES[0].to("meta"), OFFSETS.to("meta"), 3)
+    with pytest.raises(ValueError, match="unpad_to_jagged: padded must have as many samples"):
+        P.unpad_to_jagged(PADDED[:3].to("meta"), OFFSETS.to("meta"), 12)
+    for op in (P.pad_jagged, P.pad_jagged_with_mask):
+        with pytest.raises(ValueError, match=r"values must have shape \(total, ...\), got \(\)"):
+            op(torch.tensor(1.0, device="meta"), OFFSETS.to("meta"), 3)
+        with pytest.raises(ValueError, match=r"offsets must be int64 with shape \(B \+ 1,\)"):
+            op(VALUES.to("meta"), OFFSETS[:0].to("meta"), 3)
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        (
+            f"normalize_images: out could not be allocated: float32 (1, 3, {2**26}, {2**19}) on cpu",
+            lambda: P.normalize_images(
+                IMAGES[:1], height=2**26, width=2**19, sizes=integers([5, 7])
+            ),
+        ),
+        (
+            f"permute: out could not be allocated: uint8 ({2**47}, 1, 1, 1) on cpu",
+            lambda: P.permute(IMAGES[:1, :1, :1, :1].expand(2**47, 1, 1, 1)),
+        ),
+        (
+            f"pad_jagged: out could not be allocated: float32 (4, {2**44}, 2) on cpu",
+            lambda: P.pad_jagged(VALUES, OFFSETS, 2**44),
+        ),
+    ],
+    ids=["normalize_images", "permute", "pad_jagged"],
+)
+def test_outputs_that_fit_nowhere(message, call):
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        call()
