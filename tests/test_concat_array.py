@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -330,3 +332,166 @@ def test_a_part_that_shrinks_while_in_use_is_named(times: int, tmp_path: Path) -
     cut(paths[1])
     with pytest.raises(OSError, match=r"part-1.npy: .*cut short: it has 300 bytes"):
         collate(dataset.__getitems__([3, 80, 100]))
+
+
+def heated(collate: Any, dataset: Any, indices: Any) -> None:
+    """Gathers rows until they are taken from where they are mapped."""
+    for _ in range(600 // len(indices)):
+        collate(dataset.__getitems__(indices))
+
+
+def rewrite(path: Path) -> None:
+    np.save(path, random_array((300, 64), np.float64))
+
+
+def cut_and_regrow(path: Path) -> None:
+    size = path.stat().st_size
+    os.truncate(path, 1000)
+    os.truncate(path, size)
+
+
+@pytest.mark.parametrize("field", [pinfeed.Stack(), pinfeed.Stack(torch.float32), pinfeed.Pad()])
+@pytest.mark.parametrize("alter", [rewrite, cut_and_regrow])
+@pytest.mark.parametrize("is_hot", [False, True])
+def test_a_part_that_is_rewritten_in_place_is_named(
+    is_hot: bool, alter: Any, field: Any, tmp_path: Path
+) -> None:
+    paths = as_parts("path", [random_array((300, 64), np.int64, i) for i in range(3)], tmp_path)
+    dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate(field)
+    heated(collate, dataset, [0, 300, 600]) if is_hot else collate(dataset.__getitems__([0, 300]))
+    time.sleep(0.02)  # the clock of file systems may be that slow
+    alter(paths[1])
+    for indices in ([0, 300, 600], [450, 300, 599]):
+        with pytest.raises(OSError, match=r"part-1.npy: the file was replaced or changed"):
+            collate(dataset.__getitems__(indices))
+    collate(dataset.__getitems__([0, 600]))
+
+
+def test_a_change_among_many_hot_parts_is_seen_soon(tmp_path: Path) -> None:
+    arrays = [random_array((4, 64), np.int64, i) for i in range(300)]
+    paths = as_parts("path", arrays, tmp_path)
+    dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
+    every = np.arange(0, 1200, 4)
+    heated(collate, dataset, np.concatenate([every, every + 1]))
+    for _ in range(3):
+        collate(dataset.__getitems__(every))
+    np.save(paths[200], random_array((4, 64), np.float64))
+    time.sleep(1.1)
+    with pytest.raises(OSError, match=r"part-200.npy: the file was replaced or changed"):
+        collate(dataset.__getitems__(every))
+
+
+@pytest.mark.parametrize("is_hot", [False, True])
+def test_the_part_that_was_cut_is_named_though_its_rows_are_there(
+    is_hot: bool, tmp_path: Path
+) -> None:
+    paths = as_parts("path", [random_array((300, 64), np.int64, i) for i in range(3)], tmp_path)
+    dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
+    heated(collate, dataset, [0, 310, 600]) if is_hot else collate(dataset.__getitems__([0, 310]))
+    os.truncate(paths[1], 128 + 100 * 512)
+    message = r"part-1.npy: the file was cut short: it has 51328 bytes, and had 153728 when"
+    with pytest.raises(OSError, match=message):
+        collate(dataset.__getitems__([0, 310, 600]))
+
+
+PIPES = """
+import os, signal, sys
+import numpy as np, pinfeed
+signal.alarm(20)  # hangs don't last
+os.chdir(sys.argv[1])
+os.mkfifo("pipe.npy")
+np.save("0.npy", np.arange(3)), np.save("1.npy", np.arange(3))
+for make in (
+    lambda: pinfeed.ConcatArray(["0.npy", "pipe.npy"]),
+    lambda: pinfeed.ArrayDataset("pipe.npy"),
+    lambda: pinfeed.open_npz("pipe.npy"),
+):
+    try:
+        make()
+    except ValueError as error:
+        assert "pipe.npy" in str(error) and "no regular file" in str(error), error
+    else:
+        raise AssertionError("a pipe was taken for a file")
+dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(["0.npy", "1.npy"]))
+os.replace("pipe.npy", "1.npy")
+try:
+    pinfeed.Collate()(dataset.__getitems__([0, 4]))
+except OSError as error:
+    assert "1.npy: the file was replaced" in str(error), error
+else:
+    raise AssertionError("a pipe was read")
+"""
+
+
+def test_pipes_are_refused_at_once(tmp_path: Path) -> None:
+    run_python(PIPES, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("descr", "shape", "error", "message"),
+    [
+        ("<f8", "(-1, 3)", ValueError, "negative length"),
+        ("<f8", "(-2, -3)", ValueError, "negative length"),
+        ("<f8", "(9223372036854775807, 3)", ValueError, "larger than memory"),
+        ("<f8", "(0, 9223372036854775807, 9)", ValueError, "larger than memory"),
+        ("<f8", "(1000000000000, 3)", OSError, "cut short"),
+        ("<f8", "(2.0, 3)", ValueError, "no .npy file of numbers"),
+        ("|O", "(2, 3)", ValueError, "Python objects"),
+        ("<M8[s]", "(2, 3)", TypeError, "numeric or bool"),
+        (">f8", "(2, 3)", TypeError, "byte order"),
+        ("<f8", "(2, 3), 'more': 1", ValueError, "no .npy file of numbers"),
+    ],
+)
+def test_hostile_headers(
+    descr: str, shape: str, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.npy"
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}"
+    header = text.encode().ljust(117) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"0" * 48)
+    with pytest.raises(error, match=rf"part 0 \(.*{message}"):
+        pinfeed.ConcatArray([path])
+
+
+@pytest.mark.parametrize("left", [0, 5, 9, 60, 127])
+def test_truncated_headers(left: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((2, 3)))
+    os.truncate(path, left)
+    with pytest.raises(ValueError, match=r"part 0 \(.*no .npy file of numbers"):
+        pinfeed.ConcatArray([path])
+
+
+def test_fortran_order_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.asfortranarray(np.zeros((2, 3))))
+    with pytest.raises(ValueError, match="expected C order, got Fortran order"):
+        pinfeed.ConcatArray([path])
+
+
+def test_rows_without_bytes_are_counted_too(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((0, 0), np.uint8))
+    path.write_bytes(
+        path.read_bytes().replace(b"(0, 0), }" + b" " * 18, b"(9223372036854775807, 0), }")
+    )
+    assert len(pinfeed.ConcatArray([path])) == 2**63 - 1
+    with pytest.raises(ValueError, match="rows in all are more than memory can address"):
+        pinfeed.ConcatArray([path, path])
+
+
+@pytest.mark.parametrize("sizes", [[1] * 300, [1, 0, 0, 500, *[0] * 50, 2], [7], [1] * 99 + [900]])
+def test_rows_find_their_part(sizes: list[int], tmp_path: Path) -> None:
+    arrays, start = [], 0
+    for size in sizes:
+        arrays.append(np.arange(start, start + size))
+        start += size
+    paths = []
+    for number, array in enumerate(arrays):
+        np.save(tmp_path / f"{number}.npy", array)
+        paths.append(tmp_path / f"{number}.npy")
+    dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths))
+    everything = np.concatenate(arrays)
+    for _ in range(4):  # the last ones from where the files are mapped
+        batch = pinfeed.Collate()(dataset.__getitems__(range(len(everything))))
+        assert np.array_equal(batch.numpy(), everything)

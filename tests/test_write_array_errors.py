@@ -449,3 +449,35 @@ def test_lengths_that_raise(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_array(tmp_path / "y.npy", samples=Unsure(KeyboardInterrupt()))
     assert os.listdir(tmp_path) == ["x.npy"]
+
+
+@pytest.mark.parametrize("how", ["samples", "batches"])
+@pytest.mark.parametrize("name", ["x.npy", "x"])
+def test_masks_are_not_dropped(name: str, how: str, tmp_path: Path) -> None:
+    masked = np.ma.masked_array(np.zeros((2, 3)), mask=True)
+    with pytest.raises(TypeError, match=r"write_array: .*(mask|MaskedArray)"):
+        write_array(tmp_path / name, **{how: [masked]})
+    assert contents(tmp_path) == {}
+
+
+def test_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_array(tmp_path / "tokens", samples=[[1], [2]])
+    monkeypatch.chdir(tmp_path / "tokens")
+    before = contents(tmp_path)
+    for path in (".", tmp_path / "tokens"):
+        with pytest.raises(ValueError, match="is the current directory"):
+            write_array(path, samples=[[1]], overwrite=True)
+    assert contents(tmp_path) == before
+
+
+def test_long_names(tmp_path: Path) -> None:
+    name = "x" * 241 + ".npy"  # the longest
+    assert write_array(tmp_path / name, samples=[1, 2]).tolist() == [1, 2]
+    for wrong in ("x" * 242 + ".npy", "ä" * 121 + ".npy", "x" * 255):
+
+        def never() -> Any:
+            raise AssertionError("read before the name was looked at")
+            yield
+
+        with pytest.raises(ValueError, match="expected a name of at most 245 bytes"):
+            write_array(tmp_path / wrong, samples=never())

@@ -12,4 +12,8 @@ bool cpu_has_neon();
 // Size of the cache that all cores share; 0 if the system doesn't say.
 std::size_t last_level_cache_bytes();
 
+// Whether an output is so large that it would be evicted before anyone reads it; then it is written
+// around the cache.
+bool worth_streaming(std::size_t bytes);
+
 }  // namespace pinfeed::dispatch

@@ -10,6 +10,36 @@
 namespace pinfeed::kernels {
 
 #if defined(__SSE2__)
+namespace {
+
+void stream_line(std::byte* to, const std::byte* from) {
+  for (std::size_t part = 0; part < kLine; part += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + part),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + part)));
+  }
+}
+
+// Note [Pages in turn]
+//
+// The prefetchers of a core follow a stream to the end of a page, and no further. With several
+// pages in turn more requests are on their way to memory at any time. 154 MB in rows of 600 KB, out
+// of 1 GB, by one thread of a Xeon: 19 ms, against 24 ms in one stream and 33 ms by memcpy, which
+// reads the output as well. Of rows shorter than that most is one stream.
+void stream_lines(std::byte* to, const std::byte* from, std::size_t lines) {
+  constexpr std::size_t kPage = 4096, kPages = kPagesInTurn / kPage;
+  for (; lines >= kPagesInTurn / kLine; lines -= kPagesInTurn / kLine) {
+    for (std::size_t byte = 0; byte < kPage; byte += kLine) {
+      for (std::size_t page = 0; page < kPages; ++page) {
+        stream_line(to + page * kPage + byte, from + page * kPage + byte);
+      }
+    }
+    to += kPagesInTurn;
+    from += kPagesInTurn;
+  }
+  for (; lines > 0; --lines, to += kLine, from += kLine) stream_line(to, from);
+}
+
+}  // namespace
 
 void copy_bytes(void* out, const void* in, std::size_t count, bool streaming) {
   // Below this the head, the tail and partly written lines cost more than the cache saves.
@@ -23,13 +53,8 @@ void copy_bytes(void* out, const void* in, std::size_t count, bool streaming) {
   const std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % kLine;
   std::memcpy(to, from, head);
   const std::size_t lines = (count - head) / kLine;
-  std::size_t done = head;
-  for (std::size_t line = 0; line < lines; ++line, done += kLine) {
-    for (std::size_t part = 0; part < kLine; part += 16) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + done + part),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done + part)));
-    }
-  }
+  stream_lines(to + head, from + head, lines);
+  const std::size_t done = head + lines * kLine;
   std::memcpy(to + done, from + done, count - done);
 }
 

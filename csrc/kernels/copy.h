@@ -13,6 +13,9 @@ void copy_bytes(void* out, const void* in, std::size_t count, bool streaming);
 // Bytes of a cache line.
 inline constexpr std::size_t kLine = 64;
 
+// From so many bytes on a streaming copy goes through several pages at once.
+inline constexpr std::size_t kPagesInTurn = std::size_t{16} << 10;
+
 // Writes the kLine bytes at `line` to `lines` lines in a row, around the cache. `out` begins a
 // line.
 void repeat_line(void* out, const void* line, std::size_t lines);

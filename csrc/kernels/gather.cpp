@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/copy.h"
+
 namespace pinfeed::kernels {
 namespace {
 
@@ -15,7 +17,7 @@ void gather_fixed(const void* const* rows, std::byte* out, std::size_t begin, st
 }  // namespace
 
 void gather_rows(const void* const* rows, std::size_t row_bytes, void* out, std::size_t begin,
-                 std::size_t end) {
+                 std::size_t end, bool streaming) {
   auto* to = static_cast<std::byte*>(out);
   switch (row_bytes) {
     case 0:
@@ -33,15 +35,22 @@ void gather_rows(const void* const* rows, std::size_t row_bytes, void* out, std:
     default:
       break;
   }
-  constexpr std::size_t kMost = 4096, kLine = 64;
+  constexpr std::size_t kMost = 4096;
   const std::size_t ahead = std::min(row_bytes, kMost);
+  // In one stream, memcpy was ahead by 20 to 40 % on one machine, behind by 15 to 30 % on another.
+  streaming = streaming && row_bytes >= kPagesInTurn;
   for (std::size_t i = begin; i < end; ++i) {
     if (i + 1 < end) {  // the next row is anywhere: ask for it, or its beginning, now
       const auto* next = static_cast<const std::byte*>(rows[i + 1]);
       for (std::size_t byte = 0; byte < ahead; byte += kLine) __builtin_prefetch(next + byte);
     }
-    std::memcpy(to + i * row_bytes, rows[i], row_bytes);
+    if (streaming) {
+      copy_bytes(to + i * row_bytes, rows[i], row_bytes, true);
+    } else {
+      std::memcpy(to + i * row_bytes, rows[i], row_bytes);
+    }
   }
+  if (streaming) stores_done();
 }
 
 }  // namespace pinfeed::kernels

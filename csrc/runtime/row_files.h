@@ -2,50 +2,22 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "runtime/guarded_map.h"
+#include "runtime/open_files.h"
+#include "runtime/row_read.h"
 
 namespace pinfeed::runtime {
 
-// What tells a file from another of its name, or from itself before it was changed.
-struct FileMarks {
-  std::uint64_t inode;
-  std::int64_t size;
-  std::int64_t modified_ns;
-
-  bool operator==(const FileMarks&) const = default;
-};
-
-struct RowFile {
-  std::string path;
-  FileMarks marks;  // compared when it is opened; not for a file that came open
-};
-
-// Bytes of a file, and where they go.
-struct RowRead {
-  std::size_t file;
-  std::int64_t offset;
-  std::size_t bytes;
-  std::byte* to;
-  std::size_t sample;  // the caller's number for it
-};
-
-// Why bytes could not be read.
-struct ReadFailure {
-  enum class Reason : std::uint8_t { system, cut_short, replaced, changed };
-  Reason reason;
-  int error;          // errno, for `system`
-  std::int64_t size;  // of the file, for `cut_short`
-  RowRead read;
-};
+struct RowRun;
+class RowRuns;
 
 // Note [Reading rows]
 //
@@ -59,6 +31,17 @@ struct ReadFailure {
 // while, and that are small enough (see `mapping_budget`), are therefore mapped, and rows taken
 // from there until a page fault had to wait for the disk. A mapping is in use as a whole or not at
 // all: its pages count as memory of this process.
+//
+// Note [Files that change]
+//
+// Files that are opened by their paths must stay as they are. Their marks are compared when they
+// are opened, and again after rows of a batch were read: that is one fstat for each file (0.25 us;
+// a read takes several times as long). Rows that are mapped are copied faster than that. So the
+// first kAskedAlways files of a batch are asked for their marks, and others only if the last time
+// was kAskedEvery ago. Then no batch that ends so long after a change has taken rows from it.
+//
+// A file that came open may be written to, through a memmap of its owner for one. Only its size
+// counts.
 class RowFiles {
  public:
   // `open_fd`: of the only file, or -1; owned from now on. `mapping_budget`: how many bytes of
@@ -71,12 +54,24 @@ class RowFiles {
   const RowFile& file(std::size_t number) const { return files_[number]; }
 
   // Bytes that the file has now. Negative: minus an errno.
-  std::int64_t size(std::size_t file);
+  std::int64_t size(std::size_t file) const { return files_.size(file); }
 
   // Whether all of them are taken from memory: then where[i] is where reads[i] begins. What was
   // made of them is worth nothing unless check_mapped() returns nothing afterwards.
   bool find_mapped(std::span<const RowRead> reads, const std::byte** where) noexcept;
   std::optional<ReadFailure> check_mapped(std::span<const RowRead> reads);
+  // Once a file of mapped rows is known to have changed: which one, and what can't be read.
+  ReadFailure explain_change(std::span<const RowRead> reads);
+
+  // The same step by step. To be asked once for a batch; then for each row where its file begins in
+  // memory, or null if it isn't there up to byte `end`; then whether the rows seem to be in memory.
+  bool may_be_mapped() noexcept;
+  const std::byte* mapped(std::size_t file, std::int64_t end) noexcept;
+  bool are_in_memory(std::span<const std::byte* const> where) noexcept;
+  // Afterwards: whether a file that is mapped still has all its bytes; and whether none of them is
+  // known to have changed.
+  bool is_whole(std::size_t file) noexcept;
+  bool seem_unchanged(std::span<const std::size_t> files) noexcept;
 
   // Asks the system for rows that will be read soon; waits for nothing.
   void expect(std::span<const RowRead> reads);
@@ -88,43 +83,22 @@ class RowFiles {
   bool seems_hot() const { return hits_.load(std::memory_order_relaxed) >= kHotAfter; }
 
  private:
-  // An open file.
-  class Descriptor {
-   public:
-    explicit Descriptor(int fd) : fd_(fd) {}
-    ~Descriptor();
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-
-    int fd() const { return fd_; }
-
-   private:
-    int fd_;
-  };
-  using Open = std::shared_ptr<const Descriptor>;
-  class Runs;  // the reads of a batch in the order of the files, those that touch put together
-  struct Run;
-  struct Kept;  // an open file, and whose it is
-
   static constexpr std::int64_t kHotAfter = 256;  // rows in a row that were in memory
 
-  // What stays open of all RowFiles until others take its place; guarded as open_ is.
-  static std::deque<Kept>& kept();
+  static constexpr int kAskedAlways = 8;
+  static constexpr std::chrono::milliseconds kAskedEvery{1000};
 
-  // Null, and why, if it can't be opened or is another one by now.
-  Open open(std::size_t file, ReadFailure& failure) noexcept;
-  std::optional<ReadFailure> ask(Runs& batch, std::span<Run> window, std::size_t threads);
-  std::size_t wait(const Runs& batch, std::span<Run> window);
-  ReadFailure failure_of(const Runs& batch, const Run& run);
+  std::optional<ReadFailure> ask(RowRuns& batch, std::span<RowRun> window, std::size_t threads);
+  std::size_t wait(const RowRuns& batch, std::span<RowRun> window);
+  ReadFailure failure_of(const RowRuns& batch, const RowRun& run);
   GuardedMap* map_of(std::size_t file) noexcept;
 
-  std::vector<RowFile> files_;
-  Open only_;  // a file that came open
+  OpenFiles files_;
   std::atomic<std::int64_t> mapping_budget_;
   std::atomic<std::int64_t> hits_{0};
   std::atomic<std::int64_t> mapped_bytes_{0};
   std::unique_ptr<std::atomic<GuardedMap*>[]> maps_;
-  std::vector<std::weak_ptr<const Descriptor>> open_;  // guarded by one mutex for all RowFiles
+  std::unique_ptr<std::atomic<std::int64_t>[]> asked_;  // when they had their marks, in ns
 };
 
 }  // namespace pinfeed::runtime

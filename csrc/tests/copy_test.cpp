@@ -37,7 +37,8 @@ const std::uint8_t* place_bytes(std::size_t bytes, Random& random) {
 
 void test_copy_bytes() {
   Random random(1);
-  std::vector<std::size_t> sizes{1000, 1023, 1024, 1025, 1087, 1088, 4096, 4099, 70001};
+  std::vector<std::size_t> sizes{1000,  1023,  1024,  1025,  1087,  1088,  4096, 4099,
+                                 16383, 16384, 16447, 16448, 16511, 32831, 70001};
   for (std::size_t size = 0; size <= 70; ++size) sizes.push_back(size);
   for (const std::size_t size : sizes) {
     for (int repeat = 0; repeat < 10; ++repeat) {
@@ -66,10 +67,11 @@ void check_gather(std::size_t row_bytes, std::size_t count, Random& random) {
     }
   }
   MarkedOutput out(count * row_bytes, random() % 64);
-  gather_rows(rows.data(), row_bytes, out.data(), begin, end);
+  const bool streaming = random() % 2 == 0;
+  gather_rows(rows.data(), row_bytes, out.data(), begin, end, streaming);
   CHECK(out.equals(part));
-  gather_rows(rows.data(), row_bytes, out.data(), 0, begin);
-  gather_rows(rows.data(), row_bytes, out.data(), end, count);
+  gather_rows(rows.data(), row_bytes, out.data(), 0, begin, streaming);
+  gather_rows(rows.data(), row_bytes, out.data(), end, count, streaming);
   CHECK(out.equals(all));
 }
 

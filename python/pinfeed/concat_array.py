@@ -29,14 +29,16 @@ class ConcatArray(Source):
 
     Of paths only the headers are read. The files are opened when rows are read, no more than 256 of
     them at a time, so 10,000 parts need neither as many open files nor as much memory. They must
-    stay as they are: one that is replaced, changed or cut short is an OSError that names it.
+    stay as they are: one that is changed or cut short is an OSError that names it, in the batch
+    that reads it, or a second after the change if its rows come from the page cache; one that is
+    replaced, when it is opened again at the latest.
 
     ``concat[i]`` is a view, of a part that is a path a copy; negative numbers count from the end.
 
     Raises:
         TypeError: ``parts`` is no iterable of such parts, kinds are mixed, or a dtype differs.
         ValueError: There is no part, a shape differs, or a file is no .npy file of numbers in C
-            order. The message says which part.
+            order, or a pipe. The message says which part.
         OSError: A file can't be read, or lacks its end.
 
     Example:

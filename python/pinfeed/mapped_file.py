@@ -125,9 +125,16 @@ def require_whole_file(array: npt.NDArray[Any]) -> None:
         _require_size(owner.filename, owner._mmap.size(), end)
 
 
+# What stands between a view of as_strided, or sliding_window_view, and the array under it.
+_StridedBase: Any = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
+
+
 def _memmap_under(array: npt.NDArray[Any]) -> Any:
     owner: Any = array
-    while isinstance(owner, np.ndarray):
+    while isinstance(owner, np.ndarray | _StridedBase | memoryview):
+        if isinstance(owner, memoryview):  # np.frombuffer, np.asarray(memoryview)
+            owner = owner.obj
+            continue
         # NumPy's own name for the mmap object, which knows the file's size.
         if isinstance(owner, np.memmap) and getattr(owner, "_mmap", None) is not None:
             return owner

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ class NpyHeader(NamedTuple):
         """Reads it from the beginning of a file; nothing is unpickled.
 
         Raises:
-            ValueError: It is none, or one of objects.
+            ValueError: It is none, or one of objects, or of a shape that can't be.
         """
         version = npy.read_magic(file)
         readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -32,6 +34,11 @@ class NpyHeader(NamedTuple):
         shape, fortran_order, dtype = readers[version](file)
         if dtype.hasobject:
             raise ValueError("the array is one of Python objects")
+        if any(length < 0 for length in shape):
+            raise ValueError(f"the shape {shape} has a negative length")
+        # An axis of length 0 doesn't make the others harmless: they are added up.
+        if math.prod(max(length, 1) for length in shape) * max(dtype.itemsize, 1) > sys.maxsize:
+            raise ValueError(f"an array of {dtype} and shape {shape} is larger than memory can be")
         return cls(dtype, shape, fortran_order, file.tell())
 
     def map(self, file: io.BufferedReader) -> npt.NDArray[Any]:

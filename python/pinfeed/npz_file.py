@@ -11,6 +11,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.regular_file import open_regular
+
 # A zip's local header, which comes before the bytes of a member: its fixed part ends with the
 # lengths of the name and of the extra fields that follow (PKWARE's APPNOTE.TXT, 4.3.7).
 _LOCAL_HEADER = 30
@@ -48,7 +50,7 @@ def open_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
         {'x': array([0., 1., 0.]), 'y': np.int64(1)}
     """
     path = os.fsdecode(path)
-    with open(path, "rb") as file:
+    with open_regular(path, f"open_npz: {path}") as file:
         members = _members(file, f"open_npz: {path}")
         whole = np.memmap(file, np.uint8, "r")
     arrays: dict[str, npt.NDArray[Any]] = {}

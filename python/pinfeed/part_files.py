@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from pinfeed import _core
 from pinfeed.memory_limit import mapping_budget
 from pinfeed.npy_header import NpyHeader
+from pinfeed.regular_file import open_regular
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources import check_dtype
 
@@ -37,6 +39,9 @@ class PartFiles:
         self.paths = [os.path.abspath(path) for path in paths]  # they are opened again later
         self.dtype, self.shape = headers.first.dtype, headers.first.shape[1:]
         self.offsets = [offset for offset, _, _ in parts]
+        total = sum(rows for _, rows, _ in parts)
+        if total > sys.maxsize:  # of rows without bytes
+            raise ValueError(f"{name}: {total} rows in all are more than memory can address")
         self.ends: npt.NDArray[np.int64] = np.cumsum([rows for _, rows, _ in parts])
         self._marks = [marks for _, _, marks in parts]
 
@@ -84,7 +89,7 @@ class _Headers:
     def read(self, path: str, number: int) -> tuple[int, int, tuple[int, int, int]]:
         """Where the rows begin, how many there are, and what tells the file from another."""
         name = f"{self._name}: part {number} ({path})"
-        with open(path, "rb") as file:
+        with open_regular(path, name) as file:
             status = os.fstat(file.fileno())
             header = self._parse(file, name)
         rows = self._checked_rows(header, number, name)

@@ -68,6 +68,11 @@ class SampleReader:
     def _as_array(self, sample: Any, name: str) -> npt.NDArray[Any]:
         if isinstance(sample, torch.Tensor):
             return self._from_tensor(sample, name)
+        if isinstance(sample, np.ma.MaskedArray):
+            raise TypeError(
+                f"{name}: expected an array without a mask, which would be lost; pass "
+                ".filled(value), or mask and .data as two arrays"
+            )
         _require_whole_files(sample)
         try:
             array = np.asarray(sample)

@@ -13,6 +13,7 @@ import torch
 
 from pinfeed.mapped_file import MappedFile
 from pinfeed.npy_header import NpyHeader
+from pinfeed.regular_file import open_regular
 
 
 class Source(ABC):
@@ -72,7 +73,7 @@ class ArraySource(Source):
     def open(cls, path: str | os.PathLike[str], name: str) -> ArraySource:
         """The array of a .npy file, as a read-only memmap; nothing is unpickled."""
         path = os.fsdecode(path)
-        with open(path, "rb") as file:
+        with open_regular(path, f"{name}: {path}") as file:
             self = cls(_map_npy(file, path, name), f"{name}: {path}")
             if self._file is not None:
                 # The open file counts, whatever its path leads to later.

@@ -29,7 +29,7 @@ void write_copies(const Samples& samples, std::size_t row_bytes, std::byte* out,
   if (samples.all_contiguous()) {
     run_samples(samples.reads(), samples.count(), row_bytes, threads,
                 [&](std::size_t begin, std::size_t end) {
-                  kernels::gather_rows(samples.data(), row_bytes, out, begin, end);
+                  kernels::gather_rows(samples.data(), row_bytes, out, begin, end, streaming);
                 });
     return;
   }

@@ -44,17 +44,16 @@ std::string system_path(const py::str& path) {
 FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset,
                    std::int64_t mapping_budget) {
   std::vector<RowFile> files{{system_path(path), {}}};
-  return {std::move(array),
-          std::make_shared<RowFiles>(std::move(files), fd, mapping_budget),
-          {offset},
-          {}};
+  auto opened = std::make_shared<RowFiles>(std::move(files), fd, mapping_budget);
+  const std::int64_t size = opened->size(0);
+  return {std::move(array), std::move(opened), {offset}, {}, size};
 }
 
 FileArray open_parts(py::object array, const std::vector<py::str>& paths,
                      const std::vector<std::array<std::int64_t, 3>>& marks,
                      std::vector<std::int64_t> offsets, std::vector<std::int64_t> ends,
                      std::int64_t mapping_budget) {
-  if (marks.size() != paths.size() || offsets.size() != paths.size() ||
+  if (paths.empty() || marks.size() != paths.size() || offsets.size() != paths.size() ||
       ends.size() != paths.size()) {
     throw py::value_error("FileArray: expected marks, an offset and an end for each path");
   }
@@ -66,7 +65,7 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
         {system_path(paths[i]), FileMarks{static_cast<std::uint64_t>(inode), size, modified}});
   }
   return {std::move(array), std::make_shared<RowFiles>(std::move(files), -1, mapping_budget),
-          std::move(offsets), std::move(ends)};
+          std::move(offsets), PartEnds(std::move(ends))};
 }
 
 }  // namespace
@@ -108,24 +107,73 @@ void FileReads::add(std::int64_t row, const std::byte* data, const SampleBytes& 
   if (array_.ends.empty()) {
     read.offset = array_.offsets[0] + (data - memory_) + bytes.begin;
   } else {
-    const auto part = std::ranges::upper_bound(array_.ends, row) - array_.ends.begin();
-    const std::int64_t first = part == 0 ? 0 : array_.ends[static_cast<std::size_t>(part) - 1];
-    read.file = static_cast<std::size_t>(part);
-    read.offset = array_.offsets[read.file] + (row - first) * row_stride_;
-    row -= first;
+    read.file = array_.ends.part_of(row);
+    row -= array_.ends.first_row(read.file);
+    read.offset = array_.offsets[read.file] + row * row_stride_;
   }
   reads_.push_back(read);
   rows_.push_back(row);
   heads_.push_back(static_cast<std::size_t>(-bytes.begin));
 }
 
+void FileReads::add_rows(std::span<const std::int64_t> rows, const SampleBytes& bytes) {
+  rows_.assign(rows.begin(), rows.end());
+  alike_ = bytes;
+}
+
+// Listing the reads takes longer than finding mapped rows.
+void FileReads::list_reads() {
+  if (!alike_) return;
+  const SampleBytes bytes = *alike_;
+  alike_.reset();
+  const std::vector<std::int64_t> rows = std::exchange(rows_, {});
+  reserve(rows.size());
+  for (const std::int64_t row : rows) add(row, memory_ + row * row_stride_, bytes);
+}
+
 bool FileReads::find_mapped() {
   const py::gil_scoped_release unlocked;
-  data_.resize(reads_.size());
-  chunks_ = {0, reads_.size()};
+  data_.resize(rows_.size());
+  chunks_ = {0, rows_.size()};
+  if (alike_) {
+    mapped_ = find_rows();
+    if (!mapped_) list_reads();
+    return mapped_;
+  }
   mapped_ = array_.files->find_mapped(reads_, data_.data());
   for (std::size_t i = 0; mapped_ && i < data_.size(); ++i) data_[i] += heads_[i];
   return mapped_;
+}
+
+bool FileReads::find_rows() {
+  RowFiles& files = *array_.files;
+  if (rows_.empty() || alike_->used == 0 || !files.may_be_mapped()) return false;
+  const bool is_one = array_.ends.empty();
+  if (!is_one) parts_.resize(rows_.size());
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const std::size_t file = is_one ? 0 : array_.ends.part_of(rows_[i]);
+    const std::int64_t row = rows_[i] - (is_one ? 0 : array_.ends.first_row(file));
+    const std::int64_t offset = array_.offsets[file] + row * row_stride_;
+    const std::byte* const mapped = files.mapped(file, offset + alike_->end);
+    if (mapped == nullptr) return false;
+    data_[i] = mapped + offset;
+    if (!is_one) parts_[i] = file;
+  }
+  return files.are_in_memory(data_);
+}
+
+// Whether no byte of a mapped row was missing when it was read.
+bool FileReads::are_rows_whole() const {
+  if (parts_.empty()) return array_.files->is_whole(0);
+  if (!array_.files->seem_unchanged(parts_)) return false;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    // Where a file was cut short there are zeros now, from there to its end. So if the last byte of
+    // the row is none, all of it was there. To ask each file would take as long as half the rows.
+    const auto* const last = data_[i] + alike_->end - 1;
+    if (*const_cast<const volatile std::byte*>(last) != std::byte{0}) continue;
+    if (!array_.files->is_whole(parts_[i])) return false;
+  }
+  return true;
 }
 
 void FileReads::read_to(std::byte* out, std::size_t threads) {
@@ -182,10 +230,17 @@ void FileReads::read(std::size_t begin, std::size_t end, std::size_t threads) {
 }
 
 void FileReads::check() {
+  const bool asked = alike_.has_value();
+  if (asked && are_rows_whole()) return;
+  list_reads();
   std::optional<ReadFailure> failure;
   {
     const py::gil_scoped_release unlocked;
-    failure = array_.files->check_mapped(reads_);
+    if (asked) {
+      failure = array_.files->explain_change(reads_);
+    } else {
+      failure = array_.files->check_mapped(reads_);
+    }
   }
   if (failure) fail(*failure);
 }
@@ -197,8 +252,13 @@ void FileReads::fail(const ReadFailure& failure) const {
   std::string message = array_.files->file(read.file).path + ": ";
   switch (failure.reason) {
     case ReadFailure::Reason::cut_short:
-      message += "the file was cut short: it has " + std::to_string(failure.size) + " bytes, " +
-                 row + " ends at byte " + end;
+      message += "the file was cut short: it has " + std::to_string(failure.size) + " bytes, ";
+      if (read.offset + static_cast<std::int64_t>(read.bytes) > failure.size) {
+        message += row + " ends at byte " + end;
+      } else {
+        message += "and had " + std::to_string(array_.files->file(read.file).marks.size) +
+                   " when it was opened";
+      }
       break;
     case ReadFailure::Reason::replaced:
       message += "the file was replaced or changed after it was opened; " + row +

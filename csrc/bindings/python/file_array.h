@@ -6,23 +6,27 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bindings/python/array_view.h"
 #include "bindings/python/parallel.h"
+#include "bindings/python/part_ends.h"
 #include "runtime/row_files.h"
 
 namespace pinfeed::bindings {
 
 // `array` tells dtype, shape and strides. Of one file: where its memory is mapped from byte
-// offsets[0] of the file on. Of many: no memory at all; part i holds the rows before ends[i], one
-// right after the other, from its byte offsets[i] on.
+// offsets[0] of the file on. Of many: no memory at all; part i holds its rows one right after the
+// other, from its byte offsets[i] on.
 struct FileArray {
   pybind11::object array;
   std::shared_ptr<runtime::RowFiles> files;
   std::vector<std::int64_t> offsets;
-  std::vector<std::int64_t> ends;
+  PartEnds ends;                // of many
+  std::int64_t first_size = 0;  // of one: bytes of the file when this was made
 
   // Null for an object of any other type.
   static const FileArray* in(pybind11::handle object);
@@ -55,6 +59,9 @@ class FileReads {
   // at `data` if it is mapped.
   void add(std::int64_t row, const std::byte* data, const SampleBytes& bytes);
 
+  // Instead: all samples, which touch the same bytes of their rows.
+  void add_rows(std::span<const std::int64_t> rows, const SampleBytes& bytes);
+
   // Whether all samples are looked at where they are in memory; then data() says where.
   bool find_mapped();
 
@@ -82,6 +89,9 @@ class FileReads {
     void operator()(std::byte* memory) const;
   };
 
+  bool find_rows();
+  bool are_rows_whole() const;
+  void list_reads();
   void stage(bool whole);
   void expect();
   void read(std::size_t begin, std::size_t end, std::size_t threads);
@@ -91,8 +101,10 @@ class FileReads {
   const FileArray& array_;
   const std::byte* memory_;
   std::int64_t row_stride_;
+  std::optional<SampleBytes> alike_;     // of all samples, while reads_ isn't needed
   std::vector<runtime::RowRead> reads_;  // one for each sample
-  std::vector<std::int64_t> rows_;
+  std::vector<std::int64_t> rows_;       // of the array; in reads_, of the file
+  std::vector<std::size_t> parts_;       // of the samples that are mapped, if there are many files
   std::vector<std::size_t> heads_;  // from the first byte that is read to where the sample begins
   std::vector<const std::byte*> data_;
   std::vector<std::size_t> chunks_;

@@ -12,12 +12,30 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
+// What stands between a view of as_strided, or sliding_window_view, and the array under it.
+py::handle strided_base() {
+  return once([] {
+    const py::object as_strided = imported("numpy.lib.stride_tricks", "as_strided");
+    const py::object view = as_strided(py::array_t<double>(1));
+    return py::reinterpret_borrow<py::object>(py::type::handle_of(view.attr("base")));
+  });
+}
+
 // The memmap that owns the array's memory, or null. A view's base is the array it views.
 PyObject* find_memmap(py::handle array) {
   PyObject* const memmap = once([] { return imported("numpy", "memmap"); }).ptr();
   PyObject* owner = array.ptr();
   PyObject* found = nullptr;
-  while (owner != nullptr && py::isinstance<py::array>(owner)) {
+  while (owner != nullptr) {
+    if (!py::isinstance<py::array>(owner)) {
+      if (PyMemoryView_Check(owner)) {  // of np.frombuffer, or np.asarray(memoryview)
+        owner = PyMemoryView_GET_BUFFER(owner)->obj;
+        continue;
+      }
+      if (Py_TYPE(owner) != reinterpret_cast<PyTypeObject*>(strided_base().ptr())) break;
+      owner = py::handle(owner).attr("base").ptr();  // which it holds
+      continue;
+    }
     // The last one in the chain: memmaps that are views inherit the offset of the first.
     if (PyObject_TypeCheck(owner, reinterpret_cast<PyTypeObject*>(memmap))) found = owner;
     owner = py::detail::array_proxy(owner)->base;

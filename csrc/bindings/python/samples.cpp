@@ -32,7 +32,9 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
     in_memory_ = file->ends.empty();
   }
   array_ = view_array(owner_, Subject{name});
-  MappedFiles().check(owner_);
+  if (file == nullptr || !in_memory_ || file->files->size(0) < file->first_size) {
+    MappedFiles().check(owner_);
+  }
   if (array_.axes() == 0) {
     throw py::value_error(name + ": expected an axis that counts samples, got a 0-d array");
   }
@@ -66,10 +68,7 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
   const SampleBytes bytes(first_.shape, first_.byte_strides(), first_.dtype.item_size());
   if (!bytes.is_dense()) return;
   reads_ = std::make_unique<FileReads>(*file, array_);
-  reads_->reserve(data_.size());
-  for (std::size_t i = 0; i < data_.size(); ++i) {
-    reads_->add(row[i], static_cast<const std::byte*>(data_[i]), bytes);
-  }
+  reads_->add_rows({row, data_.size()}, bytes);
 }
 
 void Samples::view_parts(const PartArrays& parts, const py::object& indices,

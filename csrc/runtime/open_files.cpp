@@ -1,0 +1,124 @@
+#include "runtime/open_files.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace pinfeed::runtime {
+namespace {
+
+constexpr std::size_t kMostOpen = 256;  // files, or a quarter of what the process may have
+
+using Reason = ReadFailure::Reason;
+
+// One for all OpenFiles, which a fork could otherwise leave locked in the child without a trace.
+std::mutex open_mutex;
+[[maybe_unused]] const int fork_handlers_registered = pthread_atfork(
+    [] { open_mutex.lock(); }, [] { open_mutex.unlock(); }, [] { open_mutex.unlock(); });
+
+}  // namespace
+
+FileMarks marks_of(const struct stat& status) {
+#if defined(__APPLE__)
+  const timespec& modified = status.st_mtimespec;
+#else
+  const timespec& modified = status.st_mtim;
+#endif
+  return {static_cast<std::uint64_t>(status.st_ino), static_cast<std::int64_t>(status.st_size),
+          static_cast<std::int64_t>(modified.tv_sec) * 1'000'000'000 + modified.tv_nsec};
+}
+
+bool is_out_of_files(int error) { return error == EMFILE || error == ENFILE; }
+
+OpenFiles::Descriptor::~Descriptor() { close(fd_); }
+
+struct OpenFiles::Kept {
+  const OpenFiles* owner;
+  Open file;
+};
+
+std::deque<OpenFiles::Kept>& OpenFiles::kept() {
+  static auto& files = *new std::deque<Kept>;  // never destroyed: threads may read at the end
+  return files;
+}
+
+OpenFiles::OpenFiles(std::vector<RowFile> files, int open_fd)
+    : files_(std::move(files)),
+      only_(open_fd < 0 ? nullptr : std::make_shared<const Descriptor>(open_fd)),
+      open_(files_.size()) {}
+
+OpenFiles::~OpenFiles() {
+  if (only_ != nullptr) return;
+  const std::lock_guard lock(open_mutex);
+  std::erase_if(kept(), [this](const Kept& file) { return file.owner == this; });
+}
+
+std::size_t OpenFiles::most() noexcept {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostOpen;
+  return static_cast<std::size_t>(std::clamp<rlim_t>(limit.rlim_cur / 4, 1, kMostOpen));
+}
+
+OpenFiles::Open OpenFiles::open(std::size_t file, ReadFailure& failure) noexcept try {
+  if (only_ != nullptr) return only_;
+  const std::lock_guard lock(open_mutex);
+  if (Open found = open_[file].lock()) return found;
+  const char* const path = files_[file].path.c_str();
+  struct stat status;
+  if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+    failure.reason = Reason::replaced;  // by a pipe, say: to open that would wait for its writer
+    return nullptr;
+  }
+  int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && is_out_of_files(errno) && !kept().empty()) {
+    kept().clear();
+    fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  }
+  if (fd < 0) {
+    failure.reason = Reason::system;
+    failure.error = errno;
+    return nullptr;
+  }
+  Open opened = std::make_shared<const Descriptor>(fd);
+  if (const auto change = change_of(failure.read, fd)) {
+    failure = *change;
+    return nullptr;
+  }
+  open_[file] = opened;
+  kept().push_back({this, opened});
+  for (const std::size_t limit = most(); kept().size() > limit;) kept().pop_front();
+  return opened;
+} catch (const std::bad_alloc&) {
+  failure.reason = Reason::system;
+  failure.error = ENOMEM;
+  return nullptr;
+}
+
+std::optional<ReadFailure> OpenFiles::change_of(const RowRead& read, int fd) const noexcept {
+  struct stat status;
+  const RowFile& file = files_[read.file];
+  if ((fd < 0 ? stat(file.path.c_str(), &status) : fstat(fd, &status)) != 0) {
+    return ReadFailure{Reason::system, errno, 0, read};
+  }
+  const FileMarks now = marks_of(status);
+  if (now == file.marks) return std::nullopt;
+  const Reason reason = now.size < file.marks.size ? Reason::cut_short : Reason::replaced;
+  return ReadFailure{reason, 0, now.size, read};
+}
+
+std::int64_t OpenFiles::size(std::size_t file) const {
+  struct stat status;
+  const int failed =
+      only_ != nullptr ? fstat(only_->fd(), &status) : stat(files_[file].path.c_str(), &status);
+  return failed != 0 ? -errno : static_cast<std::int64_t>(status.st_size);
+}
+
+}  // namespace pinfeed::runtime

@@ -1,0 +1,86 @@
+// Files by their paths, of which few are open at a time, each still the one that it was.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/row_read.h"
+
+namespace pinfeed::runtime {
+
+// What tells a file from another of its name, or from itself before it was changed.
+struct FileMarks {
+  std::uint64_t inode;
+  std::int64_t size;
+  std::int64_t modified_ns;
+
+  bool operator==(const FileMarks&) const = default;
+};
+
+FileMarks marks_of(const struct stat& status);
+
+struct RowFile {
+  std::string path;
+  FileMarks marks;  // not of a file that came open
+};
+
+bool is_out_of_files(int error);  // EMFILE or ENFILE
+
+class OpenFiles {
+ public:
+  // An open file.
+  class Descriptor {
+   public:
+    explicit Descriptor(int fd) : fd_(fd) {}
+    ~Descriptor();
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+
+    int fd() const { return fd_; }
+
+   private:
+    int fd_;
+  };
+  using Open = std::shared_ptr<const Descriptor>;
+
+  // `open_fd`: of the only file, or -1; owned from now on.
+  OpenFiles(std::vector<RowFile> files, int open_fd);
+  ~OpenFiles();
+  OpenFiles(const OpenFiles&) = delete;
+  OpenFiles& operator=(const OpenFiles&) = delete;
+
+  std::size_t count() const { return files_.size(); }
+  const RowFile& operator[](std::size_t file) const { return files_[file]; }
+  bool came_open() const { return only_ != nullptr; }
+
+  // How many files this process keeps open for reading rows.
+  static std::size_t most() noexcept;
+
+  // Null, and why, if it can't be opened or is another one by now.
+  Open open(std::size_t file, ReadFailure& failure) noexcept;
+
+  // What is wrong with the file of a read, by its marks; `fd`: negative for the path's.
+  std::optional<ReadFailure> change_of(const RowRead& read, int fd) const noexcept;
+
+  // Bytes that the file has now. Negative: minus an errno.
+  std::int64_t size(std::size_t file) const;
+
+ private:
+  struct Kept;  // an open file, and whose it is
+
+  // What stays open of all OpenFiles until others take its place; guarded as open_ is.
+  static std::deque<Kept>& kept();
+
+  std::vector<RowFile> files_;
+  Open only_;                                          // a file that came open
+  std::vector<std::weak_ptr<const Descriptor>> open_;  // guarded by one mutex for all OpenFiles
+};
+
+}  // namespace pinfeed::runtime

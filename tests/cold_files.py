@@ -1,0 +1,55 @@
+"""Files whose rows are on the disk, in the page cache, or known to be there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+
+#: Rows that were in memory without a break before a file is mapped, and somewhat more.
+HOT = 300
+
+every_temperature = pytest.mark.parametrize("temperature", ["cold", "cached", "hot"])
+
+
+def drop(path: Path) -> None:
+    """Has the system forget a file, so that it is read from the disk, where there is one."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def saved(folder: Path, array: Any) -> Path:
+    path = folder / f"{np.random.default_rng().integers(1 << 60)}.npy"
+    np.save(path, array)
+    return path
+
+
+def bring_to(temperature: str, dataset: pinfeed.ArrayDataset, path: Path) -> None:
+    if temperature == "hot":
+        collate = pinfeed.Collate(pinfeed.Keep() if len(dataset) == 0 else None)
+        collate(dataset.__getitems__([0] * HOT))
+        collate(dataset.__getitems__([0] * HOT))
+    elif temperature == "cold":
+        drop(path)
+
+
+FIELDS = {
+    "Stack": pinfeed.Stack(),
+    "Stack cast": pinfeed.Stack(torch.float64),
+    "Image": pinfeed.Image(mean=0.5),
+    "Image channels_last": pinfeed.Image(channels_last=True),
+    "Image padded": pinfeed.Image(pad_value=0, sizes=True, mask=True, multiple_of=8),
+    "Pad": pinfeed.Pad(max_length=3, mask=True),
+    "Pad left": pinfeed.Pad(max_length=3, side="left", dtype=torch.int32),
+    "Pad time-major": pinfeed.Pad(time_major=True),
+    "Jagged": pinfeed.Jagged(),
+    "Keep": pinfeed.Keep(),
+}

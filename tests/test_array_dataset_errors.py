@@ -1,0 +1,185 @@
+"""ArrayDataset: sources and indices that are refused, files that change."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+from array_sources import (
+    Make,
+    npy,
+    values,
+)
+from pinfeed.ragged_array import RaggedArray
+from samples import Point, assert_same, run_python
+
+
+def cut_npy(folder: Path, size: int) -> Path:
+    path = folder / "cut.npy"
+    np.save(path, values())
+    content = path.read_bytes()
+    path.write_bytes(content[:size])
+    return path
+
+
+def text_file(folder: Path) -> Path:
+    path = folder / "text.npy"
+    path.write_text("1, 2, 3\n" * 100)
+    return path
+
+
+class Dangerous:
+    def __reduce__(self) -> Any:
+        return (pytest.fail, ("a file was unpickled",))
+
+
+def pickled_npy(folder: Path) -> Path:
+    path = folder / "objects.npy"
+    np.save(path, np.array([Dangerous(), None], object), allow_pickle=True)
+    return path
+
+
+def plain_pickle(folder: Path) -> Path:
+    path = folder / "plain.npy"
+    path.write_bytes(pickle.dumps(Dangerous()))
+    return path
+
+
+def npz(folder: Path) -> Path:
+    path = folder / "arrays.npz"
+    np.savez(path, values())
+    return path
+
+
+REFUSED: tuple[tuple[Make, type[Exception], str], ...] = (
+    (lambda _: np.array([{}, []], object), TypeError, "numeric or bool dtype, got object"),
+    (lambda _: np.array(["a", "b"]), TypeError, "numeric or bool dtype, got <U1"),
+    (lambda _: np.zeros(3, [("a", "i4")]), TypeError, "numeric or bool dtype"),
+    (lambda _: np.zeros(3, "M8[s]"), TypeError, "numeric or bool dtype"),
+    (lambda _: np.zeros(3, ">f4"), TypeError, "byte order, got dtype >f4.*newbyteorder"),
+    (lambda _: np.zeros(()), ValueError, "counts samples, got a 0-d array"),
+    (lambda _: torch.tensor(1.0), ValueError, "counts samples, got a 0-d array"),
+    (lambda _: torch.zeros(3, device="meta"), TypeError, r"on the CPU, got one on meta.*\.cpu"),
+    (lambda _: torch.eye(3).to_sparse(), TypeError, "dense tensor"),
+    (lambda _: 5, TypeError, "expected an ndarray.*a RaggedArray.*got int"),
+    (lambda _: None, TypeError, "expected an ndarray.*got NoneType"),
+    (lambda _: b"values.npy", TypeError, "expected an ndarray.*got bytes"),
+    (lambda folder: folder / "missing.npy", FileNotFoundError, "missing.npy"),
+    (lambda folder: folder, IsADirectoryError, "directory"),
+    (lambda folder: cut_npy(folder, 40), ValueError, "cut.npy is no complete .npy file"),
+    (lambda folder: cut_npy(folder, 129), ValueError, "cut.npy is no complete .npy file"),
+    (lambda folder: cut_npy(folder, -1), ValueError, "cut.npy is no complete .npy file"),
+    (lambda folder: cut_npy(folder, 0), ValueError, "cut.npy is no complete .npy file"),
+    (lambda folder: text_file(folder), ValueError, "text.npy is no complete .npy file"),
+    (lambda folder: pickled_npy(folder), ValueError, "objects.npy is no complete .npy file"),
+    (lambda folder: plain_pickle(folder), ValueError, "plain.npy is no complete .npy file"),
+    (lambda folder: npz(folder), ValueError, "arrays.npz is no complete .npy file"),
+    (lambda folder: npy(folder, np.zeros(3, ">f4")), TypeError, "values.npy: .*byte order, got dt"),
+)
+
+
+@pytest.mark.parametrize(("make", "error", "message"), REFUSED)
+def test_sources_that_are_refused(
+    make: Make, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    source = make(tmp_path)
+    with pytest.raises(error, match=message):
+        pinfeed.ArrayDataset(source)
+    if not issubclass(error, OSError):
+        with pytest.raises(error, match=r"ArrayDataset: leaf \['a'\]\[1\]: .*" + message):
+            pinfeed.ArrayDataset({"a": [np.zeros(3), source]})
+
+
+def test_different_lengths() -> None:
+    with pytest.raises(ValueError, match=r"got 3 in leaf \['a'\] and 4 in leaf \['b'\]\.y"):
+        pinfeed.ArrayDataset({"a": np.zeros(3), "b": Point(np.zeros(3), torch.zeros(4))})
+    ragged = RaggedArray(np.zeros(4), np.array([0, 1, 4]))
+    with pytest.raises(ValueError, match=r"got 4 in leaf \[0\] and 2 in leaf \[1\]"):
+        pinfeed.ArrayDataset([np.zeros(4), ragged])
+
+
+@pytest.mark.parametrize("structure", [{}, [], (), {"a": {}, "b": []}])
+def test_no_array_at_all(structure: Any) -> None:
+    with pytest.raises(ValueError, match="at least one array, got an empty structure"):
+        pinfeed.ArrayDataset(structure)
+
+
+@pytest.mark.parametrize("index", ["a", 1.5, None, (1, 2), range(2), torch.arange(2)])
+def test_what_is_no_index(index: Any) -> None:
+    expected = "ArrayDataset: expected an integer, or a list or an ndarray of integers"
+    with pytest.raises(TypeError, match=f"^{expected}, got {type(index).__name__}$"):
+        pinfeed.ArrayDataset(values())[index]
+
+
+def test_the_way_out_for_slices() -> None:
+    dataset = pinfeed.ArrayDataset(values())
+    subset = r"torch\.utils\.data\.Subset\(dataset, range\(10, 4, -2\)\)"
+    samples = r"dataset\.__getitems__\(range\(10, 4, -2\)\)"
+    with pytest.raises(
+        TypeError, match=f"^ArrayDataset: .*, got a slice; take {subset}.* {samples}"
+    ):
+        dataset[:4:-2]
+    assert_same(list(dataset.__getitems__(range(10, 4, -2))), [values()[i] for i in (10, 8, 6)])
+
+
+CUT_LATER = """
+import os, pickle, sys
+import numpy as np, pinfeed
+from torch.utils.data import DataLoader, default_collate
+
+how, path = sys.argv[1], sys.argv[2]
+array = np.load(path, mmap_mode="r")
+source = path if how == "path" else array[:, ::-1] if how == "view" else array
+dataset = pinfeed.ArrayDataset({"image": source, "label": np.arange(len(array))})
+workers = DataLoader(
+    dataset, 4, collate_fn=pinfeed.Collate(), num_workers=2, prefetch_factor=1,
+    persistent_workers=True, multiprocessing_context="fork", timeout=60,
+)
+assert len(list(workers)) > 0
+pickled = pickle.dumps(dataset)
+os.truncate(path, 4096)  # the last rows are gone
+
+last = dataset.__getitems__([0, -1])
+ways = {
+    "sample": lambda: dataset[-1],
+    "iteration": lambda: list(last),
+    "Stack": lambda: pinfeed.Collate()(last),
+    "Image": lambda: pinfeed.Collate({"image": pinfeed.Image()})(last),
+    "Keep": lambda: pinfeed.Collate({"image": pinfeed.Keep()})(last),
+    "default_collate": lambda: default_collate(last),
+    "loader": lambda: list(DataLoader(dataset, 4, collate_fn=pinfeed.Collate())),
+    "workers": lambda: list(workers),
+    "unpickled": lambda: pickle.loads(pickled)[-1],
+}
+for name, way in ways.items():
+    try:
+        way()
+    except OSError as error:
+        assert "cut short" in str(error) and path in str(error), error
+        print(name)
+"""
+
+CUT_WAYS = [
+    "sample",
+    "iteration",
+    "Stack",
+    "Image",
+    "Keep",
+    "default_collate",
+    "loader",
+    "workers",
+    "unpickled",
+]
+
+
+@pytest.mark.parametrize("how", ["path", "memmap", "view"])
+def test_a_file_cut_after_opening_is_an_error_not_a_crash(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "images.npy"
+    np.save(path, np.ones((100, 16, 16, 3), np.uint8))
+    assert run_python(CUT_LATER, how, str(path)).split() == CUT_WAYS

@@ -1,0 +1,227 @@
+"""Rows of files in workers, threads and forks, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from arrays import assert_same_bits, random_array
+from cold_files import bring_to, drop, every_temperature, saved
+from samples import run_python
+
+pytestmark = pytest.mark.kernels
+
+
+@every_temperature
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("kind", ["path", "memmap"])
+def test_in_workers(kind: str, method: str, temperature: str, tmp_path: Path) -> None:
+    array = random_array((400, 100), np.int16)
+    path = saved(tmp_path, array)
+    dataset = pinfeed.ArrayDataset(path if kind == "path" else np.load(path, mmap_mode="r"))
+    bring_to(temperature, dataset, path)
+    loader = DataLoader(
+        dataset, 50, collate_fn=pinfeed.Collate(), num_workers=2, multiprocessing_context=method
+    )
+    for _ in range(2):
+        assert_same_bits(torch.cat(list(loader)).numpy(), array)
+
+
+@every_temperature
+def test_in_threads(temperature: str, tmp_path: Path) -> None:
+    array = random_array((2000, 500), np.int16)
+    path = saved(tmp_path, array)
+    dataset, collate = pinfeed.ArrayDataset(path), pinfeed.Collate()
+    bring_to(temperature, dataset, path)
+    wrong = []
+
+    def read(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(30):
+            indices = rng.integers(0, 2000, 100)
+            if not np.array_equal(collate(dataset.__getitems__(indices)).numpy(), array[indices]):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+STREAMED = """
+import resource, sys
+import numpy as np, pinfeed, torch
+path, allowed = sys.argv[1], int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_RSS, (allowed, allowed))  # Linux only takes note of it
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+def epoch(rows):
+    loader = pinfeed.from_numpy(rows, 64, shuffle=True, device="cpu")
+    return sum(int(batch[:, 0].long().sum()) for batch in loader)
+
+epoch(np.zeros((640, 150_000), np.uint8))
+before = peak()
+sums = [epoch(path) for _ in range(2)]
+assert sums[0] == sums[1], sums
+print(peak() - before)
+"""
+
+
+@pytest.mark.processes
+def test_memory_stays_bounded(tmp_path: Path) -> None:
+    row, count, allowed = 150_000, 1800, 64 << 20  # the file is 4 times what is allowed
+    path = tmp_path / "large.npy"
+    large = np.lib.format.open_memmap(path, "w+", np.uint8, (count, row))
+    for start in range(0, count, 100):
+        large[start : start + 100] = random_array((100, row), np.uint8, start)
+    del large
+    grown = int(run_python(STREAMED, str(path), str(allowed), timeout=300))
+    batch = 64 * row
+    assert grown < 2 * batch + (16 << 20)
+
+
+@pytest.mark.processes
+def test_an_interrupt_ends_a_loop_over_files(tmp_path: Path) -> None:
+    code = """
+import signal, sys, threading
+import numpy as np, pinfeed
+np.save(sys.argv[1], np.zeros((4000, 30_000), np.uint8))
+dataset, collate = pinfeed.ArrayDataset(sys.argv[1]), pinfeed.Collate()
+rng = np.random.default_rng(0)
+for _ in range(5):
+    threading.Timer(0.2, signal.raise_signal, (signal.SIGINT,)).start()
+    try:
+        while True:
+            collate(dataset.__getitems__(rng.integers(0, 4000, 256)))
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+    assert run_python(code, str(tmp_path / "x.npy")).split() == ["interrupted"] * 5
+
+
+FORKING = """
+import os, signal, sys, threading, time
+import numpy as np, pinfeed
+signal.alarm(60)  # hangs don't last
+folder = sys.argv[1]
+array = np.arange(4000 * 500).reshape(4000, 500)
+np.save(f"{folder}/one.npy", array)
+parts = [f"{folder}/part-{i}.npy" for i in range(400)]
+for path, part in zip(parts, np.split(array, 400)):
+    np.save(path, part)
+datasets = [pinfeed.ArrayDataset(s) for s in (f"{folder}/one.npy", pinfeed.ConcatArray(parts))]
+collate = pinfeed.Collate()
+
+def gather(seed):
+    indices = np.random.default_rng(seed).integers(0, len(array), 64)
+    batch = collate(datasets[seed % 2].__getitems__(indices))
+    assert np.array_equal(batch.numpy(), array[indices])
+    if seed % 5 == 0:
+        descriptor = os.open(parts[seed % 400] if seed % 2 else f"{folder}/one.npy", os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+def keep_gathering(number):
+    seed = number
+    while not stop.is_set():
+        gather(seed)
+        seed += 3
+        rounds[number] += 1
+
+gather(0), gather(1)  # what is imported late is imported now: a fork may not come in between
+stop, rounds = threading.Event(), [0, 0, 0]
+threads = [threading.Thread(target=keep_gathering, args=(i,)) for i in range(3)]
+for thread in threads:
+    thread.start()
+end = time.monotonic() + 2
+children = 0
+while time.monotonic() < end or children < 3:
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        code = 1
+        try:
+            for seed in range(6):
+                gather(children * 10 + seed)
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, status
+    children += 1
+stop.set()
+for thread in threads:
+    thread.join()
+assert min(rounds) > 0, rounds
+print("done")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_forks_beside_threads_that_gather(tmp_path: Path) -> None:
+    assert run_python(FORKING, str(tmp_path), timeout=120).split() == ["done"]
+
+
+LIMITED = """
+import os, sys
+from pathlib import Path
+import numpy as np, pinfeed, torch
+path, group, allowed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+
+def epoch(rows):
+    loader = pinfeed.from_numpy(rows, 64, shuffle=True, device="cpu")
+    return sum(int(batch[:, 0].long().sum()) for batch in loader)
+
+epoch(np.zeros((640, 150_000), np.uint8))
+limit = "memory.max" if (group / "memory.max").exists() else "memory.limit_in_bytes"
+(group / limit).write_text(str(allowed))
+(group / "cgroup.procs").write_text(str(os.getpid()))
+sums = [epoch(path) for _ in range(2)]
+assert sums[0] == sums[1] == int(np.load(path, mmap_mode="r")[:, 0].astype(int).sum()), sums
+print("done")
+"""
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group for one process, where this one may make some."""
+    for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+        group = Path(root) / f"pinfeed-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        if (group / "memory.max").exists() or (group / "memory.limit_in_bytes").exists():
+            yield group
+            group.rmdir()
+            return
+        group.rmdir()
+    pytest.skip("control groups of memory can't be made here")
+
+
+@pytest.mark.processes
+def test_a_control_group_with_a_quarter_of_the_file(memory_group: Path, tmp_path: Path) -> None:
+    row, count, allowed = 150_000, 1800, 64 << 20
+    path = tmp_path / "large.npy"
+    large = np.lib.format.open_memmap(path, "w+", np.uint8, (count, row))
+    for start in range(0, count, 100):
+        large[start : start + 100] = random_array((100, row), np.uint8, start)
+    large.flush()
+    del large
+    drop(path)  # or its pages count for whoever wrote them
+    output = run_python(LIMITED, str(path), str(memory_group), str(allowed), timeout=300)
+    assert output.split() == ["done"]
