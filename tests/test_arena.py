@@ -343,10 +343,27 @@ def test_a_batch_larger_than_the_limit(limited: None) -> None:
         next(iter(loader(SAMPLES * 6, batch_size=144)))
 
 
-@pytest.mark.parametrize(("wrong", "error"), [(1.5, TypeError), ("1", TypeError), (0, ValueError)])
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (1.5, TypeError), ("8G", TypeError), (True, TypeError), (0, ValueError), (2**20 - 1, ValueError),
+        (2**63, ValueError), (2**64, ValueError),
+    ],
+)  # fmt: skip
 def test_wrong_limits(wrong: Any, error: type[Exception]) -> None:
-    with pytest.raises(error):
+    before = pinfeed.arena_stats()["max_bytes"]
+    with pytest.raises(error, match=r"^set_arena_limit: max_bytes must be"):
         pinfeed.set_arena_limit(wrong)
+    assert pinfeed.arena_stats()["max_bytes"] == before
+
+
+def test_the_largest_limit() -> None:
+    pinfeed.set_arena_limit(2**63 - 1)
+    try:
+        assert pinfeed.arena_stats()["max_bytes"] > 2**30  # all that it has addresses for
+        assert_same(list(loader()), expected())
+    finally:
+        pinfeed.set_arena_limit(None)
 
 
 def test_no_file_descriptor_for_a_batch() -> None:

@@ -150,6 +150,7 @@ class Meddling:
 
     def __call__(self, samples):
         if self.batch is not None:
+            time.sleep(0.1)  # until the queue's thread has sent it
             self.batch += 1  # although it was returned
         self.batch = self.collate(samples)
         return self.batch
@@ -237,7 +238,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         [sys.executable, "-c", SETUP + code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.returncode == -9

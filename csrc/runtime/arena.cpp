@@ -1,9 +1,11 @@
 #include "runtime/arena.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <optional>
 
 #include "runtime/arena_table.h"
@@ -77,8 +79,9 @@ bool Arena::change(std::uint32_t slot, SlotWord* before, Function&& function) {
 // This process's owner number, or nothing if all are taken by processes that live.
 std::optional<std::uint32_t> Arena::owner() {
   const std::uint64_t depth = fork_depth();
-  const std::uint64_t known = registration_.load(std::memory_order_acquire);
-  if (known >> 32 == depth && (known & 0xffffffff) != 0) return (known & 0xffffffff) - 1;
+  std::uint64_t known = registration_.load(std::memory_order_acquire);
+  const auto is_registered = [&] { return known >> 32 == depth && (known & 0xffffffff) != 0; };
+  if (is_registered()) return (known & 0xffffffff) - 1;
 
   const ProcessIdentity me = this_process();
   if (me == 0) return {};
@@ -86,9 +89,10 @@ std::optional<std::uint32_t> Arena::owner() {
     for (std::uint32_t i = 0; i < kOwners; ++i) {
       ProcessIdentity nobody = 0;
       if (!table_.owners[i].compare_exchange_strong(nobody, me)) continue;
-      // If another thread does the same meanwhile, this process has two numbers, which is harmless.
-      registration_.store(depth << 32 | (i + 1), std::memory_order_release);
-      return i;
+      if (registration_.compare_exchange_strong(known, depth << 32 | (i + 1))) return i;
+      // Another thread was faster. With two numbers, this process could not send what it claimed.
+      table_.owners[i] = 0;
+      if (is_registered()) return (known & 0xffffffff) - 1;
     }
     sweep_the_gone();
   }
@@ -99,7 +103,7 @@ std::uint64_t Arena::resident_bytes() const {
   std::uint64_t bytes = 0;
   const std::uint32_t slots = count();
   for (std::uint32_t i = 0; i < slots; ++i) {
-    if (word(i).resident) bytes += extent(i).capacity();
+    if (word(i).takes_memory()) bytes += extent(i).capacity();
   }
   return bytes;
 }
@@ -110,18 +114,21 @@ std::optional<SlotHold> Arena::claim(std::size_t bytes) {
   if (bytes > kLargestRequest) return {};
   const std::optional<std::uint32_t> me = owner();
   if (!me) return {};
-  auto hold = claim_resident(bytes, *me);
+  auto hold = claim_resident(bytes, 2 * bytes, *me);
   // Before memory is added, take back what nobody uses.
-  if (!hold && sweep_the_gone() > 0) hold = claim_resident(bytes, *me);
+  if (!hold && sweep_the_gone() > 0) hold = claim_resident(bytes, 2 * bytes, *me);
   if (!hold) hold = grow(bytes, *me);
+  // Free slots that are much larger, and can't give their memory back.
+  if (!hold) hold = claim_resident(bytes, kLargestRequest, *me);
   return hold;
 }
 
 // A free slot that has memory. Those that this process had last are mapped in it already, and among
 // these the first ones are used most, so that a steady state touches as little memory as it can.
-std::optional<SlotHold> Arena::claim_resident(std::size_t bytes, std::uint32_t owner) {
+std::optional<SlotHold> Arena::claim_resident(std::size_t bytes, std::size_t most,
+                                              std::uint32_t owner) {
   const std::uint32_t smallest = size_class_of(bytes);
-  const std::uint32_t largest = std::max(smallest, size_class_of(2 * bytes));
+  const std::uint32_t largest = std::max(smallest, size_class_of(most));
   const std::uint32_t slots = count();
   for (const bool mine : {true, false}) {
     for (std::uint32_t i = 0; i < slots; ++i) {
@@ -140,44 +147,78 @@ std::optional<SlotHold> Arena::claim_resident(std::size_t bytes, std::uint32_t o
 }
 
 // A free slot without memory, of the size that fits.
-std::optional<SlotHold> Arena::claim_empty(std::size_t bytes, std::uint32_t owner) {
+std::optional<std::uint32_t> Arena::claim_empty(std::size_t bytes, std::uint32_t owner) {
   const std::uint32_t size_class = size_class_of(bytes);
   const std::uint32_t slots = count();
   for (std::uint32_t i = 0; i < slots; ++i) {
     if (extent(i).size_class != size_class) continue;
-    SlotWord before;
-    const bool claimed = change(i, &before, [&](const SlotWord& slot) {
+    const bool claimed = change(i, nullptr, [&](const SlotWord& slot) {
       return slot.resident ? Change() : runtime::claim(slot, owner);
     });
-    if (claimed) return SlotHold{i, before.generation + 1, data_of(i)};
+    if (claimed) return i;
   }
   return {};
 }
 
+// The smallest free slot without memory that fits, when no slot can be made any more.
+std::optional<std::uint32_t> Arena::claim_larger(std::size_t bytes, std::uint32_t owner) {
+  const std::uint32_t slots = count();
+  while (true) {
+    std::optional<std::uint32_t> best;
+    for (std::uint32_t i = 0; i < slots; ++i) {
+      const SlotWord seen = word(i);
+      if (!seen.free() || seen.resident || extent(i).capacity() < bytes) continue;
+      if (!best || extent(i).size_class < extent(*best).size_class) best = i;
+    }
+    if (!best) return {};
+    const bool claimed = change(*best, nullptr, [&](const SlotWord& slot) {
+      return slot.resident ? Change() : runtime::claim(slot, owner);
+    });
+    if (claimed) return best;
+  }
+}
+
 // Adds a slot's memory to the arena, within the limit. Whoever claims first counts afterwards, and
-// gives back what is too much: so the limit holds whatever others do meanwhile.
+// gives up what is too much: so the limit holds whatever others do meanwhile.
 std::optional<SlotHold> Arena::grow(std::size_t bytes, std::uint32_t owner) {
-  const std::size_t capacity = capacity_of(size_class_of(bytes));
+  std::size_t capacity = capacity_of(size_class_of(bytes));
   while (true) {
     while (resident_bytes() + capacity > table_.max_bytes) {
       if (!evict_one(owner)) return {};
     }
-    const auto hold = claim_empty(bytes, owner);
-    if (!hold) {
-      if (!make_slot(bytes)) return {};
-      continue;
-    }
+    auto slot = claim_empty(bytes, owner);
+    if (!slot && make_slot(bytes)) continue;
+    if (!slot) slot = claim_larger(bytes, owner);
+    if (!slot) return {};
     const std::uint64_t resident = resident_bytes();
-    if (resident <= table_.max_bytes) {
+    const bool fits = resident <= table_.max_bytes;
+    if (fits && fill(*slot)) {
       ++table_.grows;
       std::uint64_t highest = table_.high_water;
       while (highest < resident && !table_.high_water.compare_exchange_weak(highest, resident)) {
       }
-      return begin_use(hold->slot, hold->generation, bytes);
+      return begin_use(*slot, word(*slot).generation, bytes);
     }
-    change(hold->slot, nullptr,
-           [](const SlotWord& slot) { return runtime::drop_held(slot, false); });
+    change(*slot, nullptr, runtime::drop_held);
+    if (fits) return {};  // the system has no more
+    capacity = extent(*slot).capacity();
   }
+}
+
+// Takes memory for all of a slot that this process holds. False if the system gives none.
+bool Arena::fill(std::uint32_t slot) {
+  const Extent place = extent(slot);
+  struct stat status;
+  // The user's code may have closed all files, and opened others under their numbers.
+  const bool is_ours = fstat(descriptor_, &status) == 0 && status.st_ino == file_number_;
+  if (!is_ours) errno = EBADF;
+  if (!is_ours || !take_memory(descriptor_, place.offset, place.capacity())) {
+    table_.shortage = errno;
+    return false;
+  }
+  ++table_.slots[slot].fills;
+  change(slot, nullptr, runtime::fill);
+  return true;
 }
 
 // One more slot, after the last one. False if the table or the reserved addresses are full.
@@ -186,25 +227,39 @@ bool Arena::make_slot(std::size_t bytes) {
   while (true) {
     const std::uint32_t slot = count();
     if (slot == kSlots) return false;
-    Extent made{(sizeof(Table) + kPage - 1) / kPage * kPage, size_class};
-    if (slot > 0) made.offset = extent(slot - 1).offset + extent(slot - 1).capacity();
+    const Extent made{slot == 0 ? first_slot() : end_of(slot - 1), size_class};
     if (made.capacity() > reserved_ || made.offset > reserved_ - made.capacity()) return false;
     std::uint64_t none = 0;
     if (table_.slots[slot].extent.compare_exchange_strong(none, made.packed())) return true;
   }
 }
 
-// Gives the memory of a free slot back to the system. False if no free slot has any.
+// Gives the memory of a slot back to the system if it is free, and of this generation where one is
+// named. A process that is killed on the way leaves memory that is not counted until the slot is
+// filled again.
+bool Arena::give_back(std::uint32_t slot, std::optional<std::uint32_t> generation,
+                      std::uint32_t owner) {
+  const GivingBack giving_back(table_, owner);
+  const Extent place = extent(slot);
+  if (!giving_back.allows(place.offset)) return false;
+  const bool claimed = change(slot, nullptr, [&](const SlotWord& word) {
+    const bool wanted = word.resident && (!generation || word.generation == *generation);
+    return wanted ? runtime::claim(word, owner) : Change();
+  });
+  if (!claimed) return false;
+  change(slot, nullptr, runtime::empty);
+  const bool gone = punch(base_ + place.offset, place.capacity());
+  if (!gone) change(slot, nullptr, runtime::fill);
+  change(slot, nullptr, runtime::drop_held);
+  return gone;
+}
+
+// Gives the memory of any free slot back. False if no free slot has any to give.
 bool Arena::evict_one(std::uint32_t owner) {
   const std::uint32_t slots = count();
   for (std::uint32_t i = 0; i < slots; ++i) {
-    const bool claimed = change(i, nullptr, [&](const SlotWord& slot) {
-      return slot.resident ? runtime::claim(slot, owner) : Change();
-    });
-    if (!claimed) continue;
-    const bool gone = punch(data_of(i), extent(i).capacity());
-    change(i, nullptr, [&](const SlotWord& slot) { return runtime::drop_held(slot, !gone); });
-    return gone;
+    const SlotWord seen = word(i);
+    if (seen.free() && seen.resident && give_back(i, {}, owner)) return true;
   }
   return false;
 }
@@ -214,7 +269,8 @@ bool Arena::evict_one(std::uint32_t owner) {
 SlotHold Arena::begin_use(std::uint32_t slot, std::uint32_t generation, std::size_t bytes) {
   std::byte* const data = data_of(slot);
 #if defined(__linux__) && defined(MADV_POPULATE_WRITE)
-  const std::uint64_t mark = std::uint64_t{fork_depth()} + 1;
+  const std::uint64_t fills = table_.slots[slot].fills;
+  const std::uint64_t mark = (std::uint64_t{fork_depth()} + 1) << 16 | (fills & 0xffff);
   const std::uint64_t pages = (bytes + kPage - 1) / kPage;
   const std::uint64_t known = populated_[slot].load(std::memory_order_relaxed);
   if (bytes >= kWorthPopulating && (known >> 32 != mark || (known & 0xffffffff) < pages)) {
@@ -227,7 +283,7 @@ SlotHold Arena::begin_use(std::uint32_t slot, std::uint32_t generation, std::siz
 
 void Arena::drop_held(const SlotHold& hold) noexcept {
   change(hold.slot, nullptr, [&](const SlotWord& slot) {
-    return slot.generation == hold.generation ? runtime::drop_held(slot, true) : Change();
+    return slot.generation == hold.generation ? runtime::drop_held(slot) : Change();
   });
 }
 
@@ -272,6 +328,7 @@ std::optional<SlotHold> Arena::receive(const SlotMessage& message, std::size_t b
     return runtime::receive(slot, message.generation);
   });
   if (!taken) return {};
+  if (!reaper_exists_.load(std::memory_order_relaxed)) start_reaper();
   SlotHold hold = begin_use(message.slot, message.generation, message.offset + bytes);
   hold.data += message.offset;
   return hold;
@@ -281,8 +338,38 @@ void Arena::drop_taken(const SlotHold& hold) noexcept {
   change(hold.slot, nullptr, [](const SlotWord& slot) { return runtime::drop_taken(slot); });
 }
 
+void Arena::release_taken(const SlotHold& hold) noexcept {
+  if (extent(hold.slot).offset < table_.kept_until) {
+    released_.push(hold.slot);
+  } else {
+    drop_taken(hold);
+  }
+}
+
+std::size_t Arena::first_slot() const { return (sizeof(Table) + kPage - 1) / kPage * kPage; }
+
+std::size_t Arena::end_of(std::uint32_t slot) const {
+  return extent(slot).offset + extent(slot).capacity();
+}
+
+std::size_t Arena::end_of_slots() const {
+  const std::uint32_t slots = count();
+  return slots == 0 ? first_slot() : end_of(slots - 1);
+}
+
+std::size_t Arena::kept_until() const { return table_.kept_until; }
+
+bool Arena::keep(std::size_t end) {
+  table_.kept_until = end;
+  const auto nobody_gives = [&] {
+    return std::ranges::all_of(table_.giving_back, [](const auto& times) { return times == 0; });
+  };
+  return nobody_gives() || (sweep_the_gone() > 0 && nobody_gives());
+}
+
 std::size_t Arena::sweep_the_gone() {
   const ProcessIdentity me = this_process();
+  if (me == 0) return 0;
   ProcessIdentity sweeper = table_.sweeper;
   if (sweeper != 0 && !is_gone(sweeper)) return 0;
   if (!table_.sweeper.compare_exchange_strong(sweeper, me)) return 0;
@@ -296,6 +383,7 @@ std::size_t Arena::sweep_the_gone() {
     for (std::uint32_t i = 0; i < slots; ++i) {
       change(i, nullptr, [&](const SlotWord& slot) { return runtime::sweep(slot, owner); });
     }
+    table_.giving_back[owner] = 0;
     table_.owners[owner] = 0;
     ++gone;
   }
@@ -308,7 +396,7 @@ Arena::Stats Arena::stats() const {
   stats.slots = count();
   for (std::uint32_t i = 0; i < stats.slots; ++i) {
     const SlotWord slot = word(i);
-    if (slot.resident) stats.resident_bytes += extent(i).capacity();
+    if (slot.takes_memory()) stats.resident_bytes += extent(i).capacity();
     if (slot.free()) continue;
     ++stats.live_slots;
     stats.live_bytes += extent(i).capacity();
@@ -317,6 +405,7 @@ Arena::Stats Arena::stats() const {
   stats.max_bytes = table_.max_bytes;
   stats.grows = table_.grows;
   stats.waits = table_.waits;
+  stats.shortage = static_cast<int>(table_.shortage);
   const ProcessIdentity me = this_process();
   stats.others = std::ranges::count_if(
       table_.owners, [&](const auto& owner) { return owner != 0 && owner != me; });

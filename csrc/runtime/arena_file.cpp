@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "runtime/arena.h"
 #include "runtime/arena_table.h"
 #include "runtime/process_identity.h"
+#include "runtime/shared_file.h"
 
 namespace pinfeed::runtime {
 namespace {
@@ -21,16 +23,6 @@ constexpr std::size_t kSmallestArena = std::size_t{64} << 20;
 
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
-}
-
-int create_file() {
-#if defined(__linux__)
-  const std::string name = Arena::file_name(getpid());
-  return memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
-#else
-  errno = ENOSYS;
-  return -1;
-#endif
 }
 
 // A place for what only this process knows; pages that are never looked at take no memory.
@@ -50,7 +42,10 @@ Arena::Arena(int descriptor, std::byte* base, std::size_t reserved, bool created
       reserved_(reserved),
       created_(created),
       created_at_depth_(fork_depth()),
-      populated_(zeroed_words(kSlots)) {}
+      populated_(zeroed_words(kSlots)) {
+  struct stat status;
+  if (fstat(descriptor, &status) == 0) file_number_ = status.st_ino;
+}
 
 std::string Arena::file_name(long process) { return "pinfeed-" + std::to_string(process); }
 
@@ -63,14 +58,16 @@ Arena& Arena::map(int descriptor, std::size_t reserved, bool created) {
 #if defined(__linux__)
   madvise(base, reserved, MADV_DONTDUMP);  // batches in a core dump would be many gigabytes
 #endif
-  return *new Arena(created ? descriptor : -1, static_cast<std::byte*>(base), reserved, created);
+  return *new Arena(descriptor, static_cast<std::byte*>(base), reserved, created);
 }
 
-Arena& Arena::create(std::size_t reserved, std::size_t max_bytes) {
-  if (this_process() == 0) throw std::runtime_error("/proc/self/stat can't be read");
-  const int descriptor = create_file();
-  if (descriptor < 0) throw_errno("memfd_create");
+Arena& Arena::create(std::size_t reserved, std::size_t max_bytes, SharedFile kind) {
+  if (this_process() == 0) {
+    throw std::runtime_error("/proc/self/stat can't be read, or is that of another PID namespace");
+  }
+  const int descriptor = create_shared_file(file_name(getpid()), kind);
   try {
+    if (!take_memory(descriptor, 0, sizeof(Table))) throw_errno("fallocate");
     reserved = std::max(reserved / kPage * kPage, kSmallestArena);
     Arena* arena = nullptr;
     while (arena == nullptr) {
@@ -87,6 +84,11 @@ Arena& Arena::create(std::size_t reserved, std::size_t max_bytes) {
     // Nobody can cut the file short any more, which would kill whoever touches the rest.
     fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 #endif
+    // What is mounted at /dev/shm may be smaller than memory; memfd_create's files have no limit.
+    struct statvfs file_system;
+    if (fstatvfs(descriptor, &file_system) == 0 && file_system.f_blocks > 0) {
+      max_bytes = std::min<std::size_t>(max_bytes, file_system.f_frsize * file_system.f_blocks);
+    }
     Table& table = arena->table_;
     table.id = this_process() ^
                std::uint64_t{0x9e3779b97f4a7c15} * reinterpret_cast<std::uintptr_t>(arena->base_);
@@ -105,11 +107,18 @@ Arena& Arena::attach(int descriptor) {
   if (fstat(descriptor, &status) != 0) throw_errno("fstat");
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size < kSmallestArena) throw std::runtime_error("the file is no arena");
-  Arena& arena = map(descriptor, size, false);
-  if (arena.table_.magic != kArenaMagic) {
-    throw std::runtime_error("the arena was made by another version of pinfeed");
+  const int kept = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (kept < 0) throw_errno("fcntl");
+  try {
+    Arena& arena = map(kept, size, false);
+    if (arena.table_.magic != kArenaMagic) {
+      throw std::runtime_error("the arena was made by another version of pinfeed");
+    }
+    return arena;
+  } catch (...) {
+    close(kept);
+    throw;
   }
-  return arena;
 }
 
 }  // namespace pinfeed::runtime

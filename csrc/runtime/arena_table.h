@@ -13,7 +13,7 @@
 namespace pinfeed::runtime {
 
 inline constexpr std::uint64_t kArenaMagic =
-    0x70696e6665656401;                     // ends with the version of the layout
+    0x70696e6665656402;                     // ends with the version of the layout
 inline constexpr std::size_t kPage = 4096;  // the unit of slots, whatever the system's is
 inline constexpr std::uint32_t kSlots = 65536;
 
@@ -46,14 +46,35 @@ struct Arena::Table {
   std::atomic<std::uint64_t> high_water;
   std::atomic<std::uint64_t> grows;
   std::atomic<std::uint64_t> waits;
+  std::atomic<std::uint64_t> shortage;    // errno of the last time the system gave no memory
+  std::atomic<std::uint64_t> kept_until;  // see Note [Kept memory]
   std::atomic<ProcessIdentity> owners[kOwners];
+  std::atomic<std::uint32_t> giving_back[kOwners];  // how often each owner is about to
   struct {
     std::atomic<std::uint64_t> extent;  // 0 while there is no such slot
     std::atomic<std::uint64_t> word;
+    std::atomic<std::uint64_t> fills;  // how often it got memory
   } slots[kSlots];
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// While it lives, memory from `kept_until` on may be given back.
+class Arena::GivingBack {
+ public:
+  GivingBack(Table& table, std::uint32_t owner) : table_(table), owner_(owner) {
+    ++table_.giving_back[owner_];
+  }
+  ~GivingBack() { --table_.giving_back[owner_]; }
+  GivingBack(const GivingBack&) = delete;
+  GivingBack& operator=(const GivingBack&) = delete;
+
+  bool allows(std::size_t offset) const { return offset >= table_.kept_until; }
+
+ private:
+  Table& table_;
+  const std::uint32_t owner_;
+};
 
 // Where a slot lies: its first page in the file and its size class, in one word.
 struct Arena::Extent {

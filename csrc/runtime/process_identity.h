@@ -12,7 +12,7 @@ using ProcessIdentity = std::uint64_t;
 // to one process alone can be told from what a child merely inherited.
 std::uint32_t fork_depth();
 
-// 0 where the system does not tell (no /proc).
+// 0 where the system does not tell: no /proc, or that of another PID namespace.
 ProcessIdentity this_process();
 
 // Whether none of the process's threads will run another instruction. False while in doubt.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
@@ -63,33 +64,45 @@ class Job {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(const char* thread_name) noexcept : thread_name_(thread_name) {}
+  ThreadPool(const char* thread_name, const std::atomic<std::int64_t>& idle_ms) noexcept
+      : thread_name_(thread_name), idle_ms_(idle_ms) {}
 
   // Runs the job on the caller and up to `helpers` threads of the pool. Returns false, with
   // nothing done, if the pool serves another job or has no thread to offer.
   bool try_run(Job& job, std::size_t helpers) noexcept {
     if (in_use_.test_and_set(std::memory_order_acquire)) return false;
     grow(helpers);
-    helpers = std::min(helpers, thread_count_);
-    if (helpers > 0) serve(job, helpers);
+    const bool is_served = serve(job, helpers);
     in_use_.clear(std::memory_order_release);
-    return helpers > 0;
+    return is_served;
   }
 
  private:
   void grow(std::size_t wanted) noexcept {
-    while (thread_count_ < wanted && start_background_thread(&ThreadPool::thread_main, this)) {
+    std::unique_lock lock(mutex_);
+    while (thread_count_ < wanted) {
       ++thread_count_;
+      lock.unlock();
+      const bool has_started = start_background_thread(&ThreadPool::thread_main, this);
+      lock.lock();
+      if (!has_started) {
+        --thread_count_;
+        return;
+      }
     }
   }
 
-  void serve(Job& job, std::size_t helpers) noexcept {
+  bool serve(Job& job, std::size_t helpers) noexcept {
+    bool is_for_all = false;
     {
       const std::lock_guard lock(mutex_);
+      if (thread_count_ == 0) return false;
+      helpers = std::min(helpers, thread_count_);
+      is_for_all = helpers == thread_count_;
       job_ = &job;
       seats_ = helpers;
     }
-    if (helpers == thread_count_) {
+    if (is_for_all) {
       job_ready_.notify_all();
     } else {
       for (std::size_t i = 0; i < helpers; ++i) job_ready_.notify_one();
@@ -106,6 +119,7 @@ class ThreadPool {
     seats_ = 0;
     job_done_.wait(lock, [this] { return seated_ == 0; });
     job_ = nullptr;
+    return true;
   }
 
   static void* thread_main(void* pool) {
@@ -113,14 +127,17 @@ class ThreadPool {
     return nullptr;
   }
 
-  [[noreturn]] void take_seats() noexcept {
+  void take_seats() noexcept {
     inside_body = true;
     std::unique_lock lock(mutex_);
     char name[16];
     std::snprintf(name, sizeof name, "%s-%u", thread_name_, ++named_threads_ % 1'000U);
     name_this_thread(name);
     for (;;) {
-      job_ready_.wait(lock, [this] { return seats_ > 0; });
+      if (!wait_for_seat(lock)) {
+        --thread_count_;
+        return;
+      }
       --seats_;
       ++seated_;
       Job* const job = job_;
@@ -131,11 +148,21 @@ class ThreadPool {
     }
   }
 
+  // False if there was none for so long that the thread shall end.
+  bool wait_for_seat(std::unique_lock<std::mutex>& lock) noexcept {
+    const auto is_one_free = [this] { return seats_ > 0; };
+    const std::chrono::milliseconds idle{idle_ms_.load(std::memory_order_relaxed)};
+    if (idle.count() > 0) return job_ready_.wait_for(lock, idle, is_one_free);
+    job_ready_.wait(lock, is_one_free);
+    return true;
+  }
+
   const char* const thread_name_;
-  std::atomic_flag in_use_;       // held by the thread whose job is being served
-  std::size_t thread_count_ = 0;  // guarded by in_use_
+  const std::atomic<std::int64_t>& idle_ms_;
+  std::atomic_flag in_use_;  // held by the thread whose job is being served
 
   std::mutex mutex_;  // guards changes of everything below
+  std::size_t thread_count_ = 0;
   std::condition_variable job_ready_;
   std::condition_variable job_done_;
   Job* job_ = nullptr;
@@ -148,10 +175,11 @@ class ThreadPool {
 // other threads of the process may still be in parallel_for; the system reclaims all of it.
 struct SharedPool {
   const char* thread_name;
+  std::atomic<std::int64_t> idle_ms;  // threads that had nothing to do for so long end; 0: never
   std::atomic<ThreadPool*> pool{nullptr};
 };
-SharedPool workers{"pinfeed"};
-SharedPool readers{"pinfeed-read"};
+SharedPool workers{"pinfeed", 0};  // as many as there are CPUs, and asked for all the time
+SharedPool readers{"pinfeed-read", 10'000};
 
 // A child has none of its parent's threads, and the mutex of the parent's pool may be locked for
 // ever by one of them. So the child forgets that pool without touching it and makes its own when it
@@ -165,7 +193,7 @@ SharedPool readers{"pinfeed-read"};
 ThreadPool* find_or_create_pool(SharedPool& shared) noexcept {
   ThreadPool* pool = shared.pool.load(std::memory_order_acquire);
   if (pool != nullptr) return pool;
-  auto* const created = new (std::nothrow) ThreadPool(shared.thread_name);
+  auto* const created = new (std::nothrow) ThreadPool(shared.thread_name, shared.idle_ms);
   if (shared.pool.compare_exchange_strong(pool, created)) return created;
   delete created;  // another thread was faster, and `pool` now holds its pool
   return pool;
@@ -193,6 +221,10 @@ void parallel_for(std::size_t total, std::size_t chunk, std::size_t threads,
 
 void wait_for(std::size_t total, std::size_t chunk, std::size_t threads, RangeBody body) noexcept {
   run(readers, total, chunk, threads, body);
+}
+
+void set_reader_idle_timeout(std::chrono::milliseconds timeout) noexcept {
+  readers.idle_ms = std::max<std::int64_t>(timeout.count(), 1);
 }
 
 std::size_t available_cpus() noexcept {

@@ -1,6 +1,7 @@
 // Cuts native work into ranges over one small pool of threads that the whole process shares.
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <memory>
@@ -47,9 +48,12 @@ void parallel_for(std::size_t total, std::size_t chunk, std::size_t threads,
                   RangeBody body) noexcept;
 
 // The same for bodies that mostly wait, for a disk say: on threads of their own, so that no CPU
-// stands idle meanwhile, and as many at a time as `threads` says. They start when they are first
-// needed.
+// stands idle meanwhile, and as many at a time as `threads` says. They start when they are needed,
+// and end when nobody needed them for 10 s.
 void wait_for(std::size_t total, std::size_t chunk, std::size_t threads, RangeBody body) noexcept;
+
+// Another time than 10 s, from the next time on that such a thread has nothing to do.
+void set_reader_idle_timeout(std::chrono::milliseconds timeout) noexcept;
 
 // CPUs that this process may use, at least 1: the affinity mask on Linux, all CPUs elsewhere.
 std::size_t available_cpus() noexcept;

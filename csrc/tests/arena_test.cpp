@@ -3,52 +3,32 @@
 #include "runtime/arena.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <random>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "runtime/process_identity.h"
+#include "tests/arena_case.h"
 #include "tests/check.h"
 #include "tests/concurrency.h"
 
+void arena_memory_tests();
 void slot_model_tests();
 
 namespace pinfeed::tests {
 namespace {
-
-using namespace pinfeed::runtime;
-
-constexpr std::size_t kReserved = std::size_t{256} << 20;
-constexpr std::size_t kKiB = 1024;
-
-// Arenas are never destroyed; here they can still be found, or they would count as leaks.
-std::vector<Arena*>& all_arenas = *new std::vector<Arena*>;
-
-Arena& kept(Arena& arena) {
-  all_arenas.push_back(&arena);
-  return arena;
-}
-
-Arena& new_arena(std::size_t max_bytes = kReserved) {
-  return kept(Arena::create(kReserved, max_bytes));
-}
-
-// A worker's tensor reaches the trainer: the slot is then taken, and no more held.
-SlotHold hand_over(Arena& arena, const SlotHold& hold, std::size_t bytes) {
-  const auto message = arena.send(hold.data, bytes);
-  CHECK(message.has_value());
-  arena.drop_held(hold);
-  const auto received = arena.receive(*message, bytes);
-  CHECK(received && received->data == hold.data);
-  return *received;
-}
 
 void test_a_slot_is_used_again() {
   Arena& arena = new_arena();
@@ -132,10 +112,18 @@ void test_the_limit() {
 
 void test_the_addresses_end() {
   Arena& arena = kept(Arena::create(1, ~std::size_t{0}));
+  const SlotHold large = *arena.claim(1024 * kKiB);
   std::size_t claimed = 0;
   while (arena.claim(64 * kKiB)) ++claimed;
-  CHECK(claimed == (arena.reserved() - (std::size_t{1} << 20)) / (64 * kKiB) - 1);
-  CHECK(arena.stats().slots == claimed);
+  const std::size_t table = arena.reserved() - 1024 * kKiB - claimed * 64 * kKiB;
+  CHECK(table > (std::size_t{1} << 20) && table < (std::size_t{2} << 20));
+  CHECK(arena.stats().slots == claimed + 1);
+  // Larger slots serve then, also those that gave their memory back.
+  arena.drop_held(large);
+  arena.set_max_bytes(arena.stats().resident_bytes - 1);
+  CHECK(arena.stats().resident_bytes == claimed * 64 * kKiB);
+  arena.set_max_bytes(arena.reserved());
+  CHECK(arena.claim(64 * kKiB)->slot == large.slot);
 }
 
 void test_addresses_may_be_limited() {
@@ -195,6 +183,25 @@ void test_a_killed_sweeper_does_not_block() {
   }
   arena.sweep_the_gone();
   CHECK(arena.stats().others == 0 && arena.stats().live_slots == 0);
+}
+
+// Whoever comes first, all threads of a process have one owner number.
+void test_threads_that_begin_at_once() {
+  for (int round = 0; round < 200; ++round) {
+    Arena& arena = new_arena();
+    std::atomic<int> waiting = 4;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        --waiting;
+        while (waiting > 0) {
+        }
+        arena.drop_taken(hand_over(arena, *arena.claim(10), 10));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(arena.stats().live_slots == 0);
+  }
 }
 
 // Threads claim, write, hand over and check, all at once, on few slots.
@@ -307,6 +314,8 @@ int main() {
   using namespace pinfeed::tests;
   slot_model_tests();
 #if defined(__linux__)
+  run_if(!PINFEED_UNDER_ASAN && !PINFEED_UNDER_TSAN, "sanitizers need all addresses",
+         "arena: addresses may be limited", test_addresses_may_be_limited);
   run("arena: a slot is used again when nobody views it", test_a_slot_is_used_again);
   run("arena: a message is good once", test_a_message_is_good_once);
   run("arena: only what lies in a held slot is sent", test_only_what_lies_in_a_held_slot_is_sent);
@@ -314,11 +323,11 @@ int main() {
   run("arena: the addresses end", test_the_addresses_end);
   run("arena: process identity", test_process_identity);
   run("arena: forks have owners of their own", test_forks_have_owners_of_their_own);
+  run("arena: threads that begin at once", test_threads_that_begin_at_once);
   run("arena: threads", test_threads);
   run("arena: a killed sweeper does not block", test_a_killed_sweeper_does_not_block);
+  arena_memory_tests();
   run("arena: kills at any instruction", test_kills_at_any_instruction);
-  run_if(!PINFEED_UNDER_ASAN && !PINFEED_UNDER_TSAN, "sanitizers need all addresses",
-         "arena: addresses may be limited", test_addresses_may_be_limited);
 #endif
   return summary();
 }

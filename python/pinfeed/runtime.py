@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pinfeed import _core
+from pinfeed.ops import force_isa
 
 _MOST_THREADS = 65536
 _num_threads: int | None = None
@@ -72,10 +73,12 @@ def use_isa(name: str) -> Iterator[None]:
         raise ValueError(
             f"use_isa: name must be one of {_core.available_isas()} on this machine, got {name!r}"
         )
+    force_isa(name)
     try:
         yield
     finally:
         _core.force_isa(before)
+        force_isa(before)
 
 
 def build_config() -> dict[str, Any]:

@@ -2,7 +2,10 @@
 // go.
 #include "runtime/arena.h"
 
+#include <pybind11/stl.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -96,7 +99,17 @@ py::object receive(Arena& arena, std::uint32_t slot, std::uint32_t generation, s
     hold = arena.receive({slot, generation, offset}, bytes);
   }
   if (!hold) return py::none();
-  return slot_tensor(arena, *hold, bytes, &Arena::drop_taken);
+  return slot_tensor(arena, *hold, bytes, &Arena::release_taken);
+}
+
+std::vector<std::uint32_t> next_released(Arena& arena, double seconds) {
+  // Waits.
+  const py::gil_scoped_release release;
+  return arena.released().take(std::chrono::duration<double>(seconds));
+}
+
+void drop_taken(Arena& arena, const std::vector<std::uint32_t>& slots) {
+  for (const std::uint32_t slot : slots) arena.drop_taken({slot, 0, nullptr});
 }
 
 py::dict stats(const Arena& arena) {
@@ -122,10 +135,12 @@ void register_arena(py::module_& m) {
       m, "Arena", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
       .def_static(
           "create",
-          [](std::size_t reserved, std::size_t max_bytes) -> Arena& {
-            return made([&]() -> Arena& { return Arena::create(reserved, max_bytes); });
+          [](std::size_t reserved, std::size_t max_bytes, bool posix) -> Arena& {
+            const auto kind = posix ? runtime::SharedFile::posix : runtime::SharedFile::any;
+            return made([&]() -> Arena& { return Arena::create(reserved, max_bytes, kind); });
           },
-          py::arg("reserved"), py::arg("max_bytes"), py::return_value_policy::reference)
+          py::arg("reserved"), py::arg("max_bytes"), py::arg("posix") = false,
+          py::return_value_policy::reference)
       .def_static(
           "attach",
           [](int descriptor) -> Arena& {
@@ -143,13 +158,32 @@ void register_arena(py::module_& m) {
           },
           py::arg("address"))
       .def("set_max_bytes", &Arena::set_max_bytes, py::arg("max_bytes"))
+      .def("join", &Arena::join)
       .def("allocate", &allocate, py::arg("bytes"))
       .def("send", &send, py::arg("address"), py::arg("bytes"))
       .def("receive", &receive, py::arg("slot"), py::arg("generation"), py::arg("offset"),
            py::arg("bytes"))
+      .def_property_readonly(
+          "address",
+          [](const Arena& arena) { return reinterpret_cast<std::uintptr_t>(arena.base()); })
+      .def_property_readonly("first_slot", &Arena::first_slot)
+      .def("end_of", &Arena::end_of, py::arg("slot"))
+      .def_property_readonly("end_of_slots", &Arena::end_of_slots)
+      .def("keep", &Arena::keep, py::arg("end"))
+      .def_property_readonly("kept_until", &Arena::kept_until)
+      .def("next_released", &next_released, py::arg("seconds"))
+      .def("drop_taken", &drop_taken, py::arg("slots"))
+      .def("wake", [](Arena& arena) { arena.released().wake(); })
       .def("has_unread_messages", &Arena::has_unread_messages)
       .def("count_wait", &Arena::count_wait)
       .def("sweep", &Arena::sweep_the_gone)
+      .def_property_readonly("shortage", [](const Arena& arena) { return arena.stats().shortage; })
+      .def(
+          "set_idle_timeout",
+          [](Arena& arena, double seconds) {
+            arena.set_idle_timeout(std::chrono::milliseconds(static_cast<long>(1000 * seconds)));
+          },
+          py::arg("seconds"))
       .def("stats", &stats);
 }
 

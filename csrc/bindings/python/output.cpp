@@ -8,7 +8,6 @@
 
 #include "bindings/python/mapped_file.h"
 #include "bindings/python/torch_exchange.h"
-#include "dispatch/cpu_features.h"
 #include "runtime/buffer_pool.h"
 
 namespace py = pybind11;
@@ -150,14 +149,6 @@ std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::str
                           " is larger than memory can be");
   }
   return size;
-}
-
-bool worth_streaming(std::size_t bytes) {
-  // Half of the shared cache, for the input wants a place there too; within bounds, because virtual
-  // machines report caches that they have only a share of (384 MB for 32 MB, seen once).
-  static const std::size_t threshold = std::clamp(dispatch::last_level_cache_bytes() / 2,
-                                                  std::size_t{4} << 20, std::size_t{16} << 20);
-  return bytes >= threshold;
 }
 
 }  // namespace pinfeed::bindings

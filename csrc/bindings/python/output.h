@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bindings/python/array_view.h"
+#include "dispatch/cpu_features.h"
 
 namespace pinfeed::bindings {
 
@@ -44,8 +45,6 @@ std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& fu
 // The next multiple. Throws ValueError if it overflows 63 bits.
 std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name);
 
-// Whether an output is so large that it would be evicted before anyone reads it; then it is written
-// around the cache.
-bool worth_streaming(std::size_t bytes);
+using dispatch::worth_streaming;
 
 }  // namespace pinfeed::bindings

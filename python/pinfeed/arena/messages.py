@@ -16,9 +16,12 @@ import torch
 from torch.multiprocessing import reductions
 
 from pinfeed import _core
-from pinfeed.arena import trainer
+from pinfeed.arena import pinning, trainer
 
 _DEBUG = os.environ.get("PINFEED_DEBUG") == "1"
+
+#: Storages up to here that lie elsewhere are copied: cheaper than a file of shared memory.
+_COPIED_BYTES = 2**20
 
 
 def send_storages_through(arena: _core.Arena, is_sending: Callable[[], bool]) -> None:
@@ -34,12 +37,24 @@ def send_storages_through(arena: _core.Arena, is_sending: Callable[[], bool]) ->
         if is_sending() and storage.device.type == "cpu":
             size = storage.nbytes()
             message = arena.send(storage.data_ptr(), size)
+            if message is None and 0 < size <= _COPIED_BYTES and not storage.is_shared():
+                message = _send_copy(arena, storage)
             if message is not None:
                 checksum = _checksum(storage) if _DEBUG else None
                 return rebuild_storage, (arena.id, *message, size, checksum)
         return reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
 
     reduction.register(torch.UntypedStorage, reduce_storage)
+
+
+def _send_copy(arena: _core.Arena, storage: torch.UntypedStorage) -> tuple[int, int, int] | None:
+    """Copies what torch made, of numbers mostly, into a slot; None if there is no room."""
+    memory = arena.allocate(storage.nbytes())
+    if memory is None:
+        return None
+    copy = memory.untyped_storage()
+    copy.copy_(storage)
+    return arena.send(copy.data_ptr(), copy.nbytes())
 
 
 def rebuild_storage(
@@ -57,6 +72,7 @@ def rebuild_storage(
             "pinfeed: a batch of a DataLoader worker can only be read by the process that started "
             "the worker; give the loader to that process, or send a clone() of the batch"
         )
+    pinning.pin_slot(arena, slot)
     memory = arena.receive(slot, generation, offset, size)
     if memory is None:
         raise RuntimeError(
@@ -73,5 +89,5 @@ def rebuild_storage(
 
 
 def _checksum(storage: torch.UntypedStorage) -> int:
-    content: Any = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+    content: Any = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
     return zlib.crc32(content)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import operator
+import sys
 
-from pinfeed.arena import trainer
+from pinfeed.arena import pinning, trainer
+from pinfeed.integers import checked_integer
 
 
 def arena_stats() -> dict[str, int]:
@@ -15,7 +16,9 @@ def arena_stats() -> dict[str, int]:
         ``live_bytes`` those in use: being written, on their way, or viewed by a tensor of this
         process. ``resident_bytes`` is what all slots take now, ``high_water`` the most they ever
         took, ``max_bytes`` what they may. ``grows`` counts the times a slot got memory, ``waits``
-        the arrays that had to wait for room, ``workers`` the processes that write, as far as known.
+        the arrays that had to wait for room, ``workers`` the processes that write: each from its first batch on, until it ends.
+        ``pinned_bytes`` is what devices copy from by themselves; it grows when batches arrive in a
+        process that uses CUDA, and stays.
         All are 0 before the first workers start, and where there is no arena.
 
     Example:
@@ -25,7 +28,8 @@ def arena_stats() -> dict[str, int]:
     arena = trainer.own_arena()
     if arena is None:
         return dict.fromkeys(_NAMES, 0)
-    return arena.stats()
+    arena.sweep()  # processes that have ended don't count, nor does what they held
+    return arena.stats() | {"pinned_bytes": pinning.pinned_bytes(arena)}
 
 
 def set_arena_limit(max_bytes: int | None) -> None:
@@ -36,23 +40,19 @@ def set_arena_limit(max_bytes: int | None) -> None:
     at once. What is in use already stays.
 
     Args:
-        max_bytes: At least 1 MiB, or None for half of the memory that is free now, divided among
+        max_bytes: At least 1 MiB and less than 2**63, or None for half of the memory that is free now, divided among
             the ranks that torchrun started on this machine, which is the default.
 
     Raises:
         TypeError: ``max_bytes`` is no integer.
-        ValueError: ``max_bytes`` is too small.
+        ValueError: ``max_bytes`` is too small or too large.
 
     Example:
         >>> pinfeed.set_arena_limit(4 * 2**30)
         >>> pinfeed.set_arena_limit(None)
     """
     if max_bytes is not None:
-        max_bytes = operator.index(max_bytes)
-        if max_bytes < 2**20:
-            raise ValueError(
-                f"set_arena_limit: max_bytes must be at least {2**20:,} (1 MiB), got {max_bytes:,}"
-            )
+        max_bytes = checked_integer(max_bytes, "set_arena_limit: max_bytes", 2**20, sys.maxsize)
     trainer.limit(max_bytes)
 
 
@@ -66,4 +66,5 @@ _NAMES = (
     "grows",
     "waits",
     "workers",
+    "pinned_bytes",
 )

@@ -7,6 +7,7 @@ import logging
 import os
 import weakref
 from multiprocessing import context, process, reduction
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +20,11 @@ logger = logging.getLogger("pinfeed")
 #: How loudly the log says that there is no arena: only where one could have been expected.
 LOG_LEVEL = logging.WARNING if hasattr(os, "memfd_create") else logging.INFO
 
-# Addresses are plenty, and pages that nobody wrote cost nothing.
-_ADDRESSES_PER_BYTE_OF_MEMORY = 4
+# Addresses are plenty, and pages that nobody wrote cost nothing. Slots of one size are not used for
+# much smaller batches, so that there may have to be many.
+_ADDRESSES_PER_BYTE_OF_MEMORY = 16
+#: Where the process's addresses are limited, the share of them that an arena takes.
+_SHARE_OF_LIMITED_ADDRESSES = 4
 
 _wanted = False  # a Collate exists, so workers of this process may need an arena
 _max_bytes: int | None = None  # what the user asked for
@@ -72,18 +76,22 @@ def ensure_arena() -> _core.Arena | None:
     """This process's arena, made if need be; None if it can't be had, which is logged once."""
     global _mine, _creator, _refused
     arena = own_arena()
-    if arena is not None or _refused is not None:
+    if arena is not None:
         return arena
     try:
         memory = _physical_memory()
         limit = default_limit(memory) if _max_bytes is None else _max_bytes
-        arena = _core.Arena.create(_ADDRESSES_PER_BYTE_OF_MEMORY * memory, limit)
+        arena = _core.Arena.create(_addresses(memory), limit)
     except (OSError, RuntimeError, MemoryError) as error:
+        if _refused is None:
+            logger.log(
+                LOG_LEVEL,
+                "no arena for batches of workers, torch's shared memory serves: %s",
+                error,
+            )
         _refused = str(error)
-        logger.log(
-            LOG_LEVEL, "no arena for batches of workers, torch's shared memory serves: %s", error
-        )
         return None
+    _refused = None
     _arenas[arena.id] = arena
     _mine, _creator = arena, os.getpid()
     return arena
@@ -108,10 +116,10 @@ def default_limit(memory: int) -> int:
 def limit(max_bytes: int | None) -> None:
     """Sets the limit of the arena, now and for one that is made later."""
     global _max_bytes
-    _max_bytes = max_bytes
     arena = own_arena()
     if arena is not None:
         arena.set_max_bytes(default_limit(_physical_memory()) if max_bytes is None else max_bytes)
+    _max_bytes = max_bytes
 
 
 def offer_arena() -> Offer | None:
@@ -126,6 +134,21 @@ def offer_arena() -> Offer | None:
         return Offer(os.getpid(), None)
     _offered_to.add(popen)
     return Offer(os.getpid(), reduction.DupFd(arena.descriptor))
+
+
+def _addresses(memory: int) -> int:
+    """How many bytes of addresses the arena takes."""
+    wanted = _ADDRESSES_PER_BYTE_OF_MEMORY * memory
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return wanted
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except (ImportError, OSError):
+        return wanted
+    return min(wanted, max(limit - used, 0) // _SHARE_OF_LIMITED_ADDRESSES)
 
 
 def _physical_memory() -> int:

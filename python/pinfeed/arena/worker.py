@@ -7,6 +7,7 @@ import logging
 import math
 import multiprocessing
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -24,8 +25,12 @@ Allocate = Callable[[tuple[int, ...], str], torch.Tensor]
 
 #: Seconds that a worker waits for room while its trainer has no batch of it left to read.
 PATIENCE = 30.0
+#: As many arrays as an arena has places for; kSlots in csrc/runtime/arena_table.h.
+MOST_SLOTS = 65536
 
 _offer: trainer.Offer | None = None
+_attached: tuple[int, _core.Arena] | None = None  # of which process; its children keep it mapped
+_inherited_info: Any = None  # of the worker that forked this process
 _found: tuple[int, WorkerArena | None] = (0, None)  # for which process, and what
 
 
@@ -34,6 +39,22 @@ def accept_offer(offer: trainer.Offer | None) -> None:
     global _offer
     if offer is not None and offer.descriptor is not None:
         _offer = offer
+
+
+def is_worker() -> bool:
+    """Whether this process is a DataLoader worker, and not one that a worker forked."""
+    info = torch.utils.data.get_worker_info()
+    return info is not None and info is not _inherited_info
+
+
+def _after_fork() -> None:
+    global _inherited_info
+    _inherited_info = torch.utils.data.get_worker_info()
+
+
+# Such a child sends nothing to the trainer. If it is the worker of a loader in a worker, torch
+# makes another info for it.
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def worker_arena() -> WorkerArena | None:
@@ -56,11 +77,12 @@ def worker_arena() -> WorkerArena | None:
 class WorkerArena:
     """The trainer's arena in a worker, and the queue that leads to the trainer."""
 
-    def __init__(self, arena: _core.Arena, data_queue: Any, done_event: Any, parent: int) -> None:
+    def __init__(self, arena: _core.Arena, data_queue: Any, done_event: Any, trainer: int) -> None:
         self.arena = arena
         self.data_queue = data_queue
         self.done_event = done_event
-        self.parent = parent
+        self.trainer = trainer
+        self.parent = os.getppid()  # the trainer, or the server that forks for it
 
     @classmethod
     def of_this_worker(cls) -> WorkerArena:
@@ -69,7 +91,11 @@ class WorkerArena:
         if parent is None or parent.pid is None:
             raise RuntimeError("it was not started by multiprocessing")
         data_queue, done_event = _queue_and_event()
-        worker = cls(_arena_of(parent.pid), data_queue, done_event, os.getppid())
+        worker = cls(_arena_of(parent.pid), data_queue, done_event, parent.pid)
+        if not worker.arena.join():
+            raise RuntimeError(
+                "1,024 processes use it already, or /proc does not show this process"
+            )
         messages.send_storages_through(worker.arena, worker.is_sending)
         return worker
 
@@ -103,35 +129,69 @@ class WorkerArena:
             memory = self.arena.allocate(size)
             if memory is not None:
                 return memory
-            if self.done_event.is_set() or os.getppid() != self.parent:
+            if self.done_event.is_set() or self._is_orphaned():
                 raise RuntimeError("Collate: the loader was closed while its worker waited")
             if self.arena.has_unread_messages():
                 patient_until = time.monotonic() + PATIENCE
             elif time.monotonic() > patient_until:
                 break
-        raise MemoryError(_full(size, self.arena.stats()))
+        raise MemoryError(_full(size, self.arena))
+
+    def _is_orphaned(self) -> bool:
+        if os.getppid() != self.parent:
+            return True
+        # Perhaps the trainer was gone before this worker made its first batch.
+        try:
+            os.kill(self.trainer, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it has another user, and exists
+            pass
+        return False
 
 
-def _full(size: int, stats: dict[str, int]) -> str:
-    return (
-        f"Collate: no room for {size:,} bytes in the arena of this DataLoader's workers: "
-        f"{stats['live_slots']:,} arrays of {stats['live_bytes']:,} bytes are in use, and "
-        f"max_bytes is {stats['max_bytes']:,}; let go of batches, keep a clone() of what you need, "
+def _full(size: int, arena: _core.Arena) -> str:
+    stats, shortage = arena.stats(), arena.shortage
+    used = f"{stats['live_slots']:,} arrays of {stats['live_bytes']:,} bytes are in use, and "
+    limit = f"max_bytes is {stats['max_bytes']:,}"
+    if shortage:
+        limit += f"; the system gave no more: {os.strerror(shortage)}"
+    advice = (
         "lower the loader's prefetch_factor, or allow more with pinfeed.set_arena_limit(max_bytes)"
+    )
+    all_used = stats["live_slots"] == MOST_SLOTS
+    if all_used or (
+        stats["slots"] == MOST_SLOTS and stats["resident_bytes"] + size <= stats["max_bytes"]
+    ):
+        limit = f"an arena has room for {MOST_SLOTS:,} arrays, whatever max_bytes is"
+        if not all_used:
+            limit += "; what is free has room for smaller ones only"
+        advice = "lower the loader's prefetch_factor, or have fewer leaves in a batch"
+    return (
+        f"Collate: no room for {size:,} bytes in the arena of this DataLoader's workers: {used}{limit}; "
+        f"let go of batches, keep a clone() of what you need, {advice}"
     )
 
 
 def _arena_of(process: int) -> _core.Arena:
     """The arena of the process that started this one: handed over, inherited, or looked up."""
+    global _attached
+    if _attached is None or _attached[0] != process:
+        _attached = process, _find_arena(process)
+    return _attached[1]
+
+
+def _find_arena(process: int) -> _core.Arena:
     if _offer is not None and _offer.trainer == process:
         return _attach(_offer.descriptor.detach())
     arena = trainer.inherited_arena(process)
     if arena is not None:
         return arena
     # A spawned worker whose Collate did not come from the trainer, but from an import.
+    name = re.compile(rf"/(memfd:|dev/shm/){_core.Arena.file_name(process)}(-\d+)? \(deleted\)")
     try:
         for descriptor in Path(f"/proc/{process}/fd").iterdir():
-            if f"/memfd:{_core.Arena.file_name(process)} " in str(descriptor.readlink()):
+            if name.fullmatch(str(descriptor.readlink())):
                 return _attach(os.open(descriptor, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
         logger.debug("can't look for the arena of process %d: %s", process, error)

@@ -1,0 +1,311 @@
+"""What programs, users and systems do to an arena: each of these once lost, hung or crashed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from samples import run_python
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
+
+SETUP = """
+import ctypes, gc, logging, os, resource, signal, sys, time, warnings
+import numpy as np, pinfeed, torch
+from torch.utils.data import DataLoader
+from pinfeed import _core
+from pinfeed.arena import trainer, worker
+
+warnings.simplefilter("ignore")
+logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stdout)
+
+def in_arena(tensor):
+    return trainer.own_arena() is not None and trainer.own_arena().contains(tensor.data_ptr())
+
+def nothing_is_left():
+    gc.collect()
+    trainer.own_arena().sweep()
+    stats = pinfeed.arena_stats()
+    assert stats["live_slots"] == 0 and stats["workers"] == 0, stats
+"""
+
+
+def run_script(tmp_path: Path, code: str, *arguments: str) -> str:
+    """For spawn, which imports the script again."""
+    script = tmp_path / "script.py"
+    script.write_text(SETUP + code)
+    done = subprocess.run(
+        [sys.executable, script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+NUMBERS = """
+class Samples:
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, i):
+        return {"x": np.full(9, i), "label": i, "weight": i / 2, "small": torch.full((3,), i)}
+
+before = len(os.listdir("/proc/self/fd"))
+kept = list(DataLoader(Samples(), 2, num_workers=2, collate_fn=pinfeed.Collate(), timeout=60))
+assert len(os.listdir("/proc/self/fd")) <= before + 16, os.listdir("/proc/self/fd")
+for i, batch in enumerate(kept):
+    assert all(in_arena(leaf) for leaf in batch.values()), {k: in_arena(v) for k, v in batch.items()}
+    assert batch["label"].tolist() == [2 * i, 2 * i + 1] and batch["weight"].dtype == torch.float64
+    assert batch["small"][:, 0].tolist() == [2 * i, 2 * i + 1]
+del kept, batch
+nothing_is_left()
+"""
+
+
+def test_numbers_and_small_tensors_open_no_file_either() -> None:
+    run_python(SETUP + NUMBERS)
+
+
+FORK_IN_WORKER = """
+class Samples:
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        collate = pinfeed.Collate()
+        collate([np.zeros(3)])
+        files = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+        pid = os.fork()
+        if pid == 0:  # must not close what is not its own
+            try:
+                collate([np.zeros(3)])
+                [os.fstat(file) for file in files]
+                os._exit(0)
+            except BaseException as error:
+                print(repr(error), flush=True)
+                os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+        [os.close(file) for file in files]
+        return np.full(1000, i)
+
+if __name__ == "__main__":
+    loader = DataLoader(
+        Samples(), 2, num_workers=1, collate_fn=pinfeed.Collate(), timeout=60,
+        multiprocessing_context=sys.argv[1],
+    )
+    for i, batch in enumerate(loader):
+        assert in_arena(batch) and batch[:, 0].tolist() == [2 * i, 2 * i + 1]
+    del batch, loader
+    nothing_is_left()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_worker_that_forks(method: str, tmp_path: Path) -> None:
+    assert run_script(tmp_path, FORK_IN_WORKER, method) == ""
+
+
+def test_a_proc_that_shows_other_processes() -> None:
+    """As in a PID namespace of its own that has its parent's /proc: numbers don't fit."""
+    command = ["unshare", "--pid", "--fork", "--map-root-user"]
+    if not shutil.which("unshare") or subprocess.run([*command, "true"], check=False).returncode:
+        pytest.skip("this process may not make PID namespaces")
+    code = """
+batches = list(DataLoader(np.arange(8)[:, None], 2, num_workers=2, collate_fn=pinfeed.Collate()))
+assert [batch.tolist() for batch in batches] == [[[i], [i + 1]] for i in (0, 2, 4, 6)]
+assert not in_arena(batches[0])
+"""
+    done = subprocess.run(
+        [*command, sys.executable, "-c", SETUP + code],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "is that of another PID namespace" in done.stdout
+
+
+# A filter of system calls, as containers have: memfd_create is not permitted.
+REFUSE = """
+class Instruction(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte),
+                ("k", ctypes.c_uint)]
+
+class Program(ctypes.Structure):
+    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.POINTER(Instruction))]
+
+def refuse(*numbers):
+    load, equal, give = 0x20, 0x15, 0x06
+    lines = [(load, 0, 0, 0)]
+    for number in numbers:
+        lines += [(equal, 0, 1, number), (give, 0, 0, 0x00050000 | 1)]
+    lines.append((give, 0, 0, 0x7FFF0000))
+    program = (Instruction * len(lines))(*lines)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, ctypes.byref(Program(len(lines), program)), 0, 0) == 0
+
+MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}[os.uname().machine]
+"""
+
+NO_MEMFD = """
+def shared_memory():  # without semaphores: a thread of a spawned worker's queue drops them later
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")}
+
+if __name__ == "__main__":
+    refuse(MEMFD_CREATE)
+    try:
+        os.memfd_create("x")
+        raise AssertionError("the filter does not work")
+    except PermissionError:
+        pass
+    before = shared_memory()
+    loader = DataLoader(
+        np.arange(80).reshape(8, 10), 2, num_workers=2, timeout=60,
+        collate_fn=pinfeed.Collate() if sys.argv[2] == "handed over" else through_import,
+        multiprocessing_context=sys.argv[1],
+    )
+    collate = pinfeed.Collate()
+    for i, batch in enumerate(loader):
+        assert in_arena(batch) and batch[:, 0].tolist() == [20 * i, 20 * i + 10]
+    assert shared_memory() - before == set()
+    del batch, loader
+    nothing_is_left()
+
+collate = pinfeed.Collate()
+"""
+
+THROUGH_IMPORT = """
+def through_import(samples):
+    return collate(samples)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "how"), [("fork", "handed over"), ("spawn", "handed over"), ("spawn", "looked up")]
+)
+def test_posix_shared_memory_serves_without_memfd(method: str, how: str, tmp_path: Path) -> None:
+    assert run_script(tmp_path, REFUSE + THROUGH_IMPORT + NO_MEMFD, method, how) == ""
+
+
+ORPHANS = """
+class Samples:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        if i == 0:
+            open(sys.argv[1] + ".begun", "x").close()
+            while not os.path.exists(sys.argv[1]):
+                time.sleep(0.05)
+            time.sleep(0.3)
+        return np.zeros(60_000)
+
+pinfeed.set_arena_limit(2**20)
+iterator = iter(DataLoader(Samples(), 1, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=32))
+print(*[worker.pid for worker in iterator._workers], flush=True)
+while not os.path.exists(sys.argv[1] + ".begun"):  # before that torch's own worker would stay
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_trainer_that_is_killed_before_the_first_batch(tmp_path: Path) -> None:
+    """The worker runs out of room, with messages that nobody will read."""
+    check = """
+import os, sys, time
+deadline = time.monotonic() + 20
+while any(os.path.exists(f"/proc/{pid}") for pid in sys.argv[1:]):
+    assert time.monotonic() < deadline, "workers outlive their trainer"
+    time.sleep(0.1)
+"""
+    gone = tmp_path / "gone"
+    command = [sys.executable, "-c", SETUP + ORPHANS, str(gone)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        workers = killed.stdout.readline().split()
+        assert killed.wait(60) == -9
+        gone.touch()
+        assert workers
+        run_python(check, *workers)
+
+
+LIMITED_ADDRESSES = """
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, used + 2**31))
+loader = DataLoader(np.arange(800).reshape(8, 100), 2, num_workers=1, collate_fn=pinfeed.Collate())
+for batch in loader:
+    assert in_arena(batch)
+np.empty(2**30, np.uint8)  # most of the addresses are the user's
+"""
+
+
+def test_limited_addresses_are_left_to_the_user() -> None:
+    assert run_python(SETUP + LIMITED_ADDRESSES) == ""
+
+
+IDLE = """
+dataset = pinfeed.ArrayDataset(np.ones((8, 2**20), np.uint8))
+trainer.ensure_arena().set_idle_timeout(0.2)
+for batch in DataLoader(dataset, 2, num_workers=2, collate_fn=pinfeed.Collate(), timeout=60):
+    pass
+assert pinfeed.arena_stats()["resident_bytes"] >= 2 * 2**20
+deadline = time.monotonic() + 30
+while pinfeed.arena_stats()["resident_bytes"] > 2 * 2**20:
+    assert time.monotonic() < deadline, pinfeed.arena_stats()
+    time.sleep(0.05)
+assert (batch == 1).all()  # what is kept stays
+del batch
+while pinfeed.arena_stats()["resident_bytes"] > 0:
+    assert time.monotonic() < deadline, pinfeed.arena_stats()
+    time.sleep(0.05)
+while "pinfeed-arena" in [open(f"/proc/self/task/{t}/comm").read().strip() for t in os.listdir("/proc/self/task")]:
+    assert time.monotonic() < deadline, "the thread does not end"
+    time.sleep(0.05)
+"""
+
+
+def test_memory_is_given_back_when_no_loader_runs() -> None:
+    run_python(SETUP + IDLE)
+
+
+def test_many_small_batches_are_kept() -> None:
+    code = """
+dataset = pinfeed.ArrayDataset(np.arange(6000)[:, None])
+kept = list(DataLoader(dataset, 1, num_workers=2, collate_fn=pinfeed.Collate(), timeout=60))
+assert [batch.item() for batch in kept] == list(range(6000)) and in_arena(kept[-1])
+assert pinfeed.arena_stats()["live_slots"] == 6000
+del kept
+nothing_is_left()
+"""
+    run_python(SETUP + code)
+
+
+def test_refusals_don_t_stay() -> None:
+    code = """
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+files = [os.open("/dev/null", os.O_RDONLY)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (files[0], hard))
+assert trainer.ensure_arena() is None and trainer.refusal()
+assert trainer.ensure_arena() is None
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+assert trainer.ensure_arena() is not None and trainer.refusal() is None
+"""
+    assert run_python(SETUP + code).count("WARNING") == 1
+
+
+def test_a_device_that_tensors_are_made_on_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINFEED_DEBUG", "1")
+    code = """
+iterator = iter(DataLoader(np.ones((8, 100)), 2, num_workers=1, collate_fn=pinfeed.Collate()))
+torch.set_default_device("meta")
+assert [(batch.device.type, float(batch.numpy().sum())) for batch in iterator] == [("cpu", 200)] * 4
+"""
+    run_python(SETUP + code)
