@@ -306,6 +306,19 @@ def test_devices_that_are_not_there(device: str) -> None:
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
+@pytest.mark.parametrize("reason", ["no NVIDIA driver", "the NVIDIA driver is too old\nUpdate it."])
+def test_why_a_device_can_not_be_used(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError(reason)
+
+    batches = DeviceLoader([], "cuda")
+    monkeypatch.setattr(torch, "empty", refuse)
+    said = reason.splitlines()[0]
+    with pytest.raises(ValueError, match=rf"no accelerator \({said}\); leave device out"):
+        iter(batches)
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 def test_the_device_of_a_machine_without_accelerator() -> None:
     batch = torch.ones(1)
     assert next(iter(DeviceLoader([batch]))) is batch

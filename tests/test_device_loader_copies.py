@@ -21,6 +21,7 @@ from fake_accelerator import POISON, FakeAccelerator, FakeStream
 from loaders import no_thread_is_left, watchdog
 from pinfeed import Image, device_loader
 from pinfeed.device_loader import DeviceLoader
+from pinfeed.feeding import accelerator as real_device
 from pinfeed.feeding.slots import Slot
 from samples import STRUCTURES, MarkedTensor, assert_same, bits, random_tensor
 
@@ -498,3 +499,12 @@ def test_one_loader_in_another(fake: FakeAccelerator) -> None:
     inner = DeviceLoader([batch_of(i) for i in range(6)])
     for i, batch in enumerate(DeviceLoader(inner)):
         assert_same(arrived(fake, batch), batch_of(i))
+
+
+def test_loops_share_a_stream_but_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch keeps on the object what was current before ``with``; threads of two loops enter it."""
+    stream = torch.Stream(stream_id=3, device_index=0, device_type=1)  # of CUDA, without a device
+    monkeypatch.setattr(real_device, "_copy_stream", lambda device: stream)
+    one, other = (real_device.Accelerator(torch.device("cuda:0")) for _ in range(2))
+    assert one.copies == other.copies == stream
+    assert one.copies is not other.copies

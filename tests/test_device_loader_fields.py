@@ -9,28 +9,41 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
 from pinfeed.device_loader import DeviceLoader
 from pinfeed.feeding import batch_spec
+from pinfeed.feeding.apply_field import apply_field
+from pinfeed.feeding.ops_fields import image_with_ops, pad_with_ops
 from pinfeed.feeding.torch_image import image_with_torch
 from pinfeed.feeding.torch_pad import pad_with_torch
+from pinfeed.ops import library
 from samples import FrozenRecord, Point, assert_same
 
 pytestmark = pytest.mark.kernels
 
+CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-@pytest.fixture(params=["native", "torch"])
+@pytest.fixture(params=["native", "ops", "torch"])
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How fields are applied; "torch", as on a device, but in host memory."""
-    if request.param == "torch":
-        monkeypatch.setattr(batch_spec, "apply_field", apply_with_torch)
+    """How fields are applied; "ops" as on CUDA, "torch" as on others, but in host memory."""
+    ways = {"ops": apply_with_ops, "torch": apply_with_torch}
+    if request.param in ways:
+        monkeypatch.setattr(batch_spec, "apply_field", ways[request.param])
     return request.param
+
+
+def apply_with_ops(field: Any, leaf: Any, host: Any, name: str) -> Any:
+    if isinstance(field, Image):
+        return image_with_ops(field, leaf, name)
+    return pad_with_ops(field, leaf, host.offsets, name)
 
 
 def apply_with_torch(field: Any, leaf: Any, host: Any, name: str) -> Any:
@@ -71,6 +84,40 @@ def leaves(node: Any) -> list[torch.Tensor]:
 def images(layout: str, channels: int = 3, count: int = 4) -> list[Any]:
     shape = {"HWC": (5, 7, channels), "CHW": (channels, 5, 7), "HW": (5, 7)}[layout]
     return list(RNG.integers(0, 256, (count, *shape), np.uint8))
+
+
+class OnCuda(torch.Tensor):
+    """Says that it is on a CUDA device, and lies in host memory."""
+
+    is_cuda = property(lambda _: True)  # type: ignore[assignment]
+    is_cpu = property(lambda _: False)  # type: ignore[assignment]
+    device = property(lambda _: torch.device("cuda:0"))  # type: ignore[assignment]
+
+
+class HostForCuda(TorchFunctionMode):
+    """What is asked for on a CUDA device is made in host memory."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map_only(torch.device, lambda _: CPU, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def test_cuda_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a wheel is installed, and on ROCm, whose tensors say that they are on CUDA."""
+    monkeypatch.setattr(library, "_no_cuda", "hidden")
+    pixels = torch.from_numpy(np.stack(images("HWC")))
+    image: Any = Image(MEAN, STD, channels_last=True)
+    texts: Any = Collate(Jagged())([np.arange(n) for n in (3, 1, 6)])
+    moved = JaggedBatch(texts.values.as_subclass(OnCuda), texts.offsets.as_subclass(OnCuda))
+    with HostForCuda():
+        batch = apply_field(image, pixels.as_subclass(OnCuda), pixels, "images")
+        padded = apply_field(Pad(multiple_of=4), moved, texts, "texts")
+    assert_same(plain(batch), applied(image, pixels))
+    assert_same(tuple(map(plain, padded)), tuple(applied(Pad(multiple_of=4), texts)))
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.as_subclass(torch.Tensor)
 
 
 @pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])

@@ -6,21 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinfeed.arena.trainer import offer_arena, want_arena
-from pinfeed.arena.worker import accept_offer
+from pinfeed.arena.worker import accept_offer, is_worker, worker_arena
 from pinfeed.dataset import Rows
 from pinfeed.fields import Field, Stack
 from pinfeed.fields.field import Beside
 from pinfeed.fields.stack import is_taught_to_torch
 from pinfeed.object_column import ObjectColumn
+from pinfeed.outputs import wish_to_pin
+from pinfeed.pinned import Pin
 from pinfeed.sources import Source
-from pinfeed.structure import (
-    children,
-    is_container,
-    is_dataclass,
-    is_namedtuple,
-    rebuild,
-    rebuild_mapping,
-)
+from pinfeed.spec import placed, rebuild_with_siblings
+from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
 
 _STACK = Stack()
 
@@ -32,19 +28,25 @@ class Collate:
         spec: What becomes of each leaf, in the structure of a sample: a bare `Field` for bare
             samples, a dict for dict samples, a tuple for tuple samples, nested as deep. Leaves
             without a field (left out of a dict, or None) get `Stack`. None: all of them.
+        pin: Whether batches of this process lie in pinned memory, which devices copy from by
+            themselves: a DataLoader's ``pin_memory=True`` has nothing to do then. ``"auto"``: if the
+            process uses CUDA or XPU by the time that the batch is made; no device is initialized for
+            it. Memory that can't be pinned is ordinary memory, with one warning.
 
     The batch has the structure of the samples, with the types that ``default_collate`` gives
     (tuples become lists), and without a spec the same contents. Samples that are `Rows` of an
     `ArrayDataset` are gathered natively; any other sequence of samples works too.
 
     A Collate pickles, and any number of workers and threads may call it. In a DataLoader worker
-    it writes into memory that the trainer has mapped already (see `set_arena_limit`); elsewhere
-    into buffers of a pool. Either way the memory is used again when the last tensor or array that
-    views it is gone, never before.
+    it writes into memory that the trainer has mapped already (see `set_arena_limit`) and pins by
+    itself, whatever ``pin`` says; elsewhere into pinned memory of torch, or buffers of a pool. In
+    each case the memory is used again when the last tensor or array that views it is gone, never
+    before.
 
     Raises:
         TypeError: The spec holds something that is no field; a leaf's kind or dtype does not fit.
         ValueError: The batch is empty; samples differ in shape or structure, or from the spec.
+        RuntimeError: With ``pin=True``, when a batch is made: there is no accelerator.
 
     Example:
         >>> collate = pinfeed.Collate({"image": pinfeed.Image(scale=1)})
@@ -54,9 +56,12 @@ class Collate:
         (torch.Size([4, 3, 2, 2]), tensor([0, 1, 2, 3]))
     """
 
-    def __init__(self, spec: Any = None) -> None:
+    def __init__(self, spec: Any = None, *, pin: Pin = "auto") -> None:
+        if not isinstance(pin, bool) and pin != "auto":
+            raise ValueError(f"Collate: pin must be True, False or 'auto', got {pin!r}")
         self.spec = spec
-        self._fields = _placed(spec, "", in_dict=False)
+        self.pin = pin
+        self._fields = placed(spec, "Collate: spec")
         want_arena()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -80,52 +85,24 @@ class Collate:
             )
         if len(samples) == 0:
             raise ValueError("Collate: expected at least one sample, got an empty batch")
-        if isinstance(samples, Rows):
-            return _collate_rows(self._fields, samples.sources, samples, "")
-        return _collate_samples(self._fields, list(samples), "")
+        if is_worker():
+            worker_arena()  # numbers are sent through it too, and tensors that Keep leaves alone
+        before = wish_to_pin(self.pin)
+        try:
+            if isinstance(samples, Rows):
+                return _collate_rows(self._fields, samples.sources, samples, "")
+            return _collate_samples(self._fields, list(samples), "")
+        finally:
+            wish_to_pin(before)
 
     def __repr__(self) -> str:
-        return f"Collate({'' if self.spec is None else repr(self.spec)})"
+        spec = [] if self.spec is None else [repr(self.spec)]
+        pin = [] if self.pin == "auto" else [f"pin={self.pin}"]
+        return f"Collate({', '.join(spec + pin)})"
 
 
 def _name(path: str) -> str:
     return f"Collate: leaf {path}" if path else "Collate: the leaf"
-
-
-def _placed(spec: Any, path: str, in_dict: bool) -> Any:
-    """The spec with each field as it behaves at its place; raises for what is no spec."""
-    if spec is None:
-        return None
-    if isinstance(spec, Field):
-        field = spec.placed(in_dict)
-        if field.names() and not in_dict:
-            raise ValueError(
-                f"Collate: spec{path} names {list(field.names())}, keys of a dict, but stands in "
-                "none; say True instead of a name to have it in the leaf"
-            )
-        return field
-    if not is_container(spec):
-        hint = "; create it with parentheses" if isinstance(spec, type) else ""
-        raise TypeError(
-            f"Collate: spec{path} must be a Field such as Image() or Stack(), or None, "
-            f"got {spec!r}{hint}"
-        )
-    is_dict = isinstance(spec, Mapping)
-    placed = [_placed(child, path + step, is_dict) for step, child in children(spec)]
-    if is_dict:
-        _check_names(spec, placed, path)
-    return rebuild(spec, placed)
-
-
-def _check_names(spec: Mapping[Any, Any], fields: list[Any], path: str) -> None:
-    taken = set(spec)
-    for field in fields:
-        for name in field.names() if isinstance(field, Field) else ():
-            if name in taken:
-                raise ValueError(
-                    f"Collate: spec{path} has two leaves for the key {name!r}; choose another name"
-                )
-            taken.add(name)
 
 
 def _child_specs(spec: Any, node: Any, path: str) -> list[Any]:
@@ -149,23 +126,8 @@ def _collated(node: Any, values: list[Any], path: str) -> Any:
     if isinstance(node, tuple) and not is_namedtuple(node):
         return values
     if isinstance(node, Mapping) and any(isinstance(value, Beside) for value in values):
-        return rebuild_mapping(node, _with_siblings(node, values, path))
+        return rebuild_with_siblings(node, values, lambda step: _name(path + step), "samples")
     return rebuild(node, values)
-
-
-def _with_siblings(node: Mapping[Any, Any], values: list[Any], path: str) -> dict[Any, Any]:
-    items: dict[Any, Any] = {}
-    for key, value in zip(node, values, strict=True):
-        leaf, siblings = value if isinstance(value, Beside) else (value, {})
-        items[key] = leaf
-        for name, sibling in siblings.items():
-            if name in node:
-                raise ValueError(
-                    f"{_name(f'{path}[{key!r}]')} goes with a {name!r}, "
-                    "but samples have a leaf under that key; choose another name"
-                )
-            items[name] = sibling
-    return items
 
 
 def _collate_rows(spec: Any, sources: Any, rows: Rows, path: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from pinfeed.feeding.accelerator import Accelerator
 from pinfeed.feeding.batch_spec import BatchSpec
 from pinfeed.feeding.feed import Feed, register_exit
 from pinfeed.feeding.host_memory import HostMemory
+from pinfeed.feeding.snapshots import LoadedSince, LoaderState, Snapshots
 from pinfeed.feeding.stats import FeedStats, Journal
 from pinfeed.feeding.transfer import (
     DeviceTransfer,
@@ -21,6 +21,7 @@ from pinfeed.feeding.transfer import (
     OrderedTransfer,
     Transfer,
 )
+from pinfeed.integers import checked_integer
 
 # Kinds of devices that have one stream.
 _ORDERED = ("mps",)
@@ -50,9 +51,14 @@ class DeviceLoader:
     - A loop that is left in whatever way ends the thread, and drops what was fetched ahead; of a
       generator these batches are gone.
     - ``len()`` and all attributes are the loader's: ``.sampler``, ``.dataset``, ``.set_epoch``.
-    - A loader's ``state_dict`` is called after every batch. The one here returns what belongs to the
-      last batch that you got, whatever was fetched ahead. It is the loader's own, so both sides
-      load it.
+    - A loader with a ``state_dict`` has one here too, which returns what belongs to the last batch
+      that you got, whatever was fetched ahead. It is the loader's own, taken after every batch. Of a
+      StatefulDataLoader, whose states take longer than a small batch, it may be one from before, by
+      at most 40 times what taking a state takes (a few milliseconds, or as much more as there is
+      more to save), as ``{"snapshot": ..., "batches_since": ...}``. ``load_state_dict`` here has the
+      loader make these batches again, and passes them over. It takes the loader's own states as
+      well. Without a DeviceLoader, load ``state["snapshot"]`` into the loader, and pass over the
+      first ``state["batches_since"]`` batches.
 
     The loader runs in another thread, but for its ``iter`` and the first batch. It must not write
     into a batch again that it has handed out. Random numbers that it draws from a global generator
@@ -95,10 +101,11 @@ class DeviceLoader:
         self.loader = loader
         self.device = None if device is None else _checked_device(device)
         self.fields = fields
-        self.depth = _checked_depth(depth)
+        self.depth = checked_integer(depth, "DeviceLoader: depth", 1)
         self._spec = BatchSpec(fields)
         self._memory = HostMemory()
         self._journal = Journal()
+        self._to_skip = LoadedSince()
         self._lock = threading.Lock()
         self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
@@ -116,12 +123,13 @@ class DeviceLoader:
                     feed.supersede()
         if getattr(self.loader, "persistent_workers", False):
             register_exit()  # again, so that it comes before what torch has just registered
-        self._journal = Journal()
+        take_state = getattr(self.loader, "state_dict", None)
+        self._journal = Journal(self._to_skip.take())
         feed = Feed(
             source,
             self._lock,
             self._transfer(device),
-            getattr(self.loader, "state_dict", None),
+            None if take_state is None else Snapshots(self.loader, take_state),
             self.depth,
             self._journal,
         )
@@ -137,7 +145,8 @@ class DeviceLoader:
         )
 
     def __reduce__(self) -> Any:
-        return type(self), (self.loader, self.device, self.fields, self.depth)
+        arguments = self.loader, self.device, self.fields, self.depth
+        return type(self), arguments, {"_to_skip": self._to_skip}
 
     def __repr__(self) -> str:
         return (
@@ -162,14 +171,17 @@ class DeviceLoader:
 
     def _state_dict(self) -> Any:
         if self._journal.state is not None:
-            return self._journal.state
+            return self._journal.state.saved()
         with self._lock:
-            return self.loader.state_dict()  # type: ignore[attr-defined]
+            state = self.loader.state_dict()  # type: ignore[attr-defined]
+        return LoaderState(state, self._to_skip.batches + self._journal.to_skip).saved()
 
     def _load_state_dict(self, state: Any) -> None:
+        snapshot, since = LoaderState.loaded(state)
         with self._lock:
-            self.loader.load_state_dict(state)  # type: ignore[attr-defined]
+            self.loader.load_state_dict(snapshot)  # type: ignore[attr-defined]
         self._journal = Journal()  # what an iteration under way still gets is of no interest
+        self._to_skip.batches = since
 
     def _transfer(self, device: torch.device) -> Transfer:
         if device.type == "cpu":
@@ -193,18 +205,6 @@ class DeviceIterator(Iterator[Any]):
     def close(self) -> None:
         """Ends the loop, as ``break`` does when nothing else holds the iterator."""
         self._close()
-
-
-def _checked_depth(depth: Any) -> int:
-    try:
-        number = None if isinstance(depth, bool) else operator.index(depth)
-    except TypeError:
-        number = None
-    if number is None:
-        raise TypeError(f"DeviceLoader: depth must be an integer, got {depth!r}")
-    if number < 1:
-        raise ValueError(f"DeviceLoader: depth must be at least 1, got {number}")
-    return number
 
 
 def _checked_device(device: Any) -> torch.device:
@@ -235,9 +235,19 @@ def _available(device: torch.device | None) -> torch.device:
     if accelerator is None or device.type != accelerator.type or (device.index or 0) >= count:
         there = f"{count} of type {accelerator.type!r}" if accelerator else "no accelerator"
         raise ValueError(
-            f"DeviceLoader: device {str(device)!r} is not available, torch finds {there}; "
+            f"DeviceLoader: device {str(device)!r} is not available, torch finds {there}"
+            f"{_why_unusable(device) if accelerator is None else ''}; "
             "leave device out to take what is there, or say 'cpu'"
         )
     if device.index is None:
         return torch.device(device.type, torch.accelerator.current_device_index())
     return device
+
+
+def _why_unusable(device: torch.device) -> str:
+    """What torch says itself: there is no driver, or one too old for it, or it is built without."""
+    try:
+        torch.empty(0, device=device)
+    except Exception as error:  # noqa: BLE001, of any kind
+        return f" ({str(error).strip().splitlines()[0].partition('. ')[0]})"
+    return ""

@@ -7,6 +7,8 @@ import secrets
 import shutil
 from collections.abc import Callable
 
+_LONGEST_NAME = 255  # bytes, on all usual file systems
+
 
 class Draft:
     """What is being written for a path, in a hidden directory beside it.
@@ -30,6 +32,7 @@ class Draft:
 
     Raises:
         FileExistsError: There is something that is not to be replaced.
+        ValueError: The name is too long, or the directory is the current one.
         OSError: Nothing can be written there.
     """
 
@@ -47,8 +50,19 @@ class Draft:
         self.path = os.path.realpath(given)
         self._is_file, self._overwrite = is_file, overwrite
         self._is_own, self._writer, self._name = is_own, writer, name
-        self._require_free()
         self._parent, base = os.path.split(self.path)
+        if not is_file and self.path == os.getcwd():
+            raise ValueError(
+                f"{name}: {given!r} is the current directory, which can't be replaced; name a "
+                "directory in it"
+            )
+        longest = _LONGEST_NAME - len(".." + secrets.token_hex(4))
+        if len(os.fsencode(base)) > longest:
+            raise ValueError(
+                f"{name}: expected a name of at most {longest} bytes (the file is first written "
+                f"under a longer one), got {len(os.fsencode(base))}: {base[:40]!r}..."
+            )
+        self._require_free()
         if is_file and base == ".npy":
             raise ValueError(f"{name}: expected a name before .npy, got {given!r}")
         self.scratch = os.path.join(self._parent, f".{base}.{secrets.token_hex(4)}")

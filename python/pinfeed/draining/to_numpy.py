@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch.utils.data import Dataset
 
 from pinfeed.draining.column import Wishes
 from pinfeed.draining.drain import Drain
 from pinfeed.draining.outputs import InFiles, InMemory, Output
 from pinfeed.draining.planned_length import planned_length
 from pinfeed.draining.progress import Progress
-from pinfeed.jagged import JaggedBatch
-from pinfeed.padded import Padded
+from pinfeed.loader import require_loader
 from pinfeed.padding import Side
 
 
@@ -105,7 +102,7 @@ def to_numpy(
                [0., 1.],
                [1., 1.]])}
     """
-    _check_loader(loader)
+    require_loader(loader, "to_numpy")
     _check_options(loader, side, bfloat16, max_samples)
     plan = loader if isinstance(loader, list | tuple) else planned_length(loader)
     output: Output = InMemory()
@@ -127,15 +124,6 @@ def to_numpy(
         raise
     finally:
         output.discard()
-
-
-def _check_loader(loader: Any) -> None:
-    batch = (np.ndarray, torch.Tensor, str, bytes, Mapping, JaggedBatch, Padded)
-    if isinstance(loader, batch) or not hasattr(loader, "__iter__"):
-        hint = "; wrap it in a DataLoader" if isinstance(loader, Dataset) else ""
-        raise TypeError(
-            f"to_numpy: loader must be an iterable of batches, got {type(loader).__name__}{hint}"
-        )
 
 
 def _check_options(loader: Any, side: Any, bfloat16: Any, max_samples: Any) -> None:

@@ -25,7 +25,14 @@ class Accelerator:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.copies = _copy_stream(device)
+        # An object of its own for the same stream: torch keeps on the object what was current
+        # before `with`, so two threads can't share one.
+        shared = _copy_stream(device)
+        self.copies = torch.Stream(
+            stream_id=shared.stream_id,
+            device_index=shared.device_index,
+            device_type=shared.device_type,
+        )
 
     def current_stream(self) -> torch.Stream:
         """The device's stream that this thread works on."""

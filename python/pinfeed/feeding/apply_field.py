@@ -1,4 +1,8 @@
-"""What a field does to a leaf of a whole batch: on the CPU natively, on devices with torch."""
+"""What a field does to a leaf of a whole batch.
+
+On the CPU natively, by ``torch.ops.pinfeed`` where its CUDA kernels were built, and else in torch's
+own operations.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from pinfeed.feeding.ops_fields import image_with_ops, pad_with_ops
 from pinfeed.feeding.torch_image import image_with_torch
 from pinfeed.feeding.torch_pad import pad_with_torch
 from pinfeed.fields import Field, Image, Pad
 from pinfeed.jagged import JaggedBatch
+from pinfeed.ops import has_kernels
 from pinfeed.ragged_array import RaggedArray
 from pinfeed.sources import ArraySource
 
@@ -38,6 +44,8 @@ def apply_field(field: Field, leaf: Any, host: Any, name: str) -> Any:
             raise TypeError(
                 f"{name}: Image() takes a uint8 tensor of images, got {type(leaf).__name__}"
             )
+        if has_kernels(leaf):
+            return image_with_ops(field, leaf, name)
         if not leaf.is_cpu:
             return image_with_torch(field, leaf, name)
         return field.gather(ArraySource(leaf, name), np.arange(len(leaf)), name)
@@ -47,6 +55,8 @@ def apply_field(field: Field, leaf: Any, host: Any, name: str) -> Any:
                 f"{name}: Pad() takes a JaggedBatch of tensors, which Collate makes with Jagged(), "
                 f"got {type(leaf).__name__}"
             )
+        if has_kernels(leaf.values):
+            return pad_with_ops(field, leaf, host.offsets, name)
         if not leaf.values.is_cpu:
             return pad_with_torch(field, leaf, host.offsets, name)
         return field.gather(RaggedArray(*leaf), np.arange(len(leaf.offsets) - 1), name)

@@ -8,14 +8,8 @@ from typing import Any
 from pinfeed.feeding.apply_field import APPLICABLE, apply_field
 from pinfeed.fields import Field
 from pinfeed.fields.field import Beside
-from pinfeed.structure import (
-    children,
-    is_container,
-    is_dataclass,
-    is_namedtuple,
-    rebuild,
-    rebuild_mapping,
-)
+from pinfeed.spec import placed, rebuild_with_siblings
+from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
 
 
 class BatchSpec:
@@ -31,7 +25,7 @@ class BatchSpec:
     """
 
     def __init__(self, spec: Any) -> None:
-        self._spec = _placed(spec, "", in_dict=False)
+        self._spec = placed(spec, "DeviceLoader: fields", _require_applicable)
 
     def __bool__(self) -> bool:
         return self._spec is not None
@@ -56,47 +50,13 @@ def _name(path: str) -> str:
     return f"DeviceLoader: leaf {path} of the batch" if path else "DeviceLoader: the batch"
 
 
-def _placed(spec: Any, path: str, in_dict: bool) -> Any:
-    """The spec with each field as it behaves at its place."""
-    if spec is None:
-        return None
-    if isinstance(spec, APPLICABLE):
-        field = spec.placed(in_dict)
-        if field.names() and not in_dict:
-            raise ValueError(
-                f"DeviceLoader: fields{path} names {list(field.names())}, keys of a dict, but "
-                "stands in none; say True instead of a name to have it in the leaf"
-            )
-        return field
-    if isinstance(spec, Field):
+def _require_applicable(field: Field, name: str) -> None:
+    if not isinstance(field, APPLICABLE):
         names = " and ".join(f"{kind.__name__}()" for kind in APPLICABLE)
         raise TypeError(
-            f"DeviceLoader: fields{path} must be one of those that take whole batches, {names}, "
-            f"got {spec!r}; give it to Collate"
+            f"{name} must be one of those that take whole batches, {names}, got {field!r}; "
+            "give it to Collate"
         )
-    if not is_container(spec):
-        hint = "; create it with parentheses" if isinstance(spec, type) else ""
-        raise TypeError(
-            f"DeviceLoader: fields{path} must be a Field such as Image(), or None, "
-            f"got {spec!r}{hint}"
-        )
-    is_dict = isinstance(spec, Mapping)
-    fields = [_placed(child, path + step, is_dict) for step, child in children(spec)]
-    if is_dict:
-        _check_names(spec, fields, path)
-    return rebuild(spec, fields)
-
-
-def _check_names(spec: Mapping[Any, Any], fields: list[Any], path: str) -> None:
-    taken = set(spec)
-    for field in fields:
-        for name in field.names() if isinstance(field, Field) else ():
-            if name in taken:
-                raise ValueError(
-                    f"DeviceLoader: fields{path} has two leaves for the key {name!r}; "
-                    "choose another name"
-                )
-            taken.add(name)
 
 
 def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
@@ -123,20 +83,5 @@ def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
         for (step, child), (_, before) in zip(parts, children(host), strict=True)
     ]
     if isinstance(node, Mapping) and any(isinstance(value, Beside) for value in values):
-        return rebuild_mapping(node, _with_siblings(node, values, path))
+        return rebuild_with_siblings(node, values, lambda step: _name(path + step), "batches")
     return rebuild(node, values)
-
-
-def _with_siblings(node: Mapping[Any, Any], values: list[Any], path: str) -> dict[Any, Any]:
-    items: dict[Any, Any] = {}
-    for key, value in zip(node, values, strict=True):
-        leaf, siblings = value if isinstance(value, Beside) else (value, {})
-        items[key] = leaf
-        for name, sibling in siblings.items():
-            if name in node:
-                raise ValueError(
-                    f"{_name(f'{path}[{key!r}]')} goes with a {name!r}, but batches have a leaf "
-                    "under that key; choose another name"
-                )
-            items[name] = sibling
-    return items

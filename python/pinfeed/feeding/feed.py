@@ -11,13 +11,14 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from pinfeed.feeding.snapshots import LoaderState, Snapshots
 from pinfeed.feeding.stats import Activity, Journal
 from pinfeed.feeding.transfer import Sent, Transfer
 
@@ -37,7 +38,7 @@ class _Item:
         batch: What it returned.
         sent: The same on its way.
         error: What was raised instead.
-        state: Of the loader, after that.
+        state: Of the loader, after that; None if it has none.
         is_end: Whether there was nothing left.
     """
 
@@ -45,7 +46,7 @@ class _Item:
     batch: Any = None
     sent: Sent | None = None
     error: BaseException | None = None
-    state: Any = None
+    state: LoaderState | None = None
     is_end: bool = False
 
 
@@ -63,7 +64,7 @@ class Feed:
         source: The loader's iterator.
         lock: Held while the loader works; all iterations over it share one.
         transfer: The way of the batches.
-        snapshot: Returns the loader's state; None if it has none.
+        snapshots: Takes the loader's states; None if it has none.
         depth: How many batches may be ahead of the consumer.
         journal: Where the iteration is recorded.
     """
@@ -73,14 +74,14 @@ class Feed:
         source: Iterator[Any],
         lock: threading.Lock,
         transfer: Transfer,
-        snapshot: Callable[[], Any] | None,
+        snapshots: Snapshots | None,
         depth: int,
         journal: Journal,
     ) -> None:
         self.source: Iterator[Any] | None = source
         self._lock = lock
         self._transfer = transfer
-        self._snapshot = snapshot
+        self._snapshots = snapshots
         self._journal = journal
         self._asked = 0
         self._thread: threading.Thread | None = None
@@ -173,6 +174,14 @@ class Feed:
         return RuntimeError(
             "DeviceLoader: this iteration ended when a later one began, since the loader has one "
             "iterator for all (a generator, or persistent workers); finish or drop one first"
+        )
+
+    def _why_too_short(self) -> Exception:
+        skipped, left = self._journal.skipped, self._journal.to_skip
+        self._journal.to_skip = 0  # it is said once, and then the iteration is at its end
+        return ValueError(
+            f"DeviceLoader: the state has {skipped + left} batches_since its snapshot, but the loader "
+            f"made only {skipped} after that; a state continues the same data only"
         )
 
     def _start(self) -> _Item:
@@ -299,11 +308,18 @@ class Feed:
                     return None
                 self._asked += 1
                 try:
+                    while self._journal.to_skip:
+                        next(self.source)
+                        self._journal.to_skip -= 1
+                        self._journal.skipped += 1
                     item.batch = next(self.source)
                 except StopIteration:
+                    if self._journal.to_skip:
+                        self._last = _Item(item.number, error=self._why_too_short())
+                        return None
                     item.is_end = True
-                if self._snapshot is not None:
-                    item.state = self._snapshot()
+                if self._snapshots is not None:
+                    item.state = self._snapshots.after_batch(item.is_end)
         except BaseException as error:  # noqa: BLE001, it is the consumer's
             error.add_note(
                 f"DeviceLoader: raised by the loader for batch {item.number} of this iteration, "

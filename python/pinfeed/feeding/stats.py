@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from pinfeed.feeding.snapshots import LoaderState
 
 
 class FeedStats(NamedTuple):
@@ -59,12 +61,19 @@ class Activity(enum.IntEnum):
 class Journal:
     """The record of one iteration, which outlives its thread.
 
+    Args:
+        to_skip: How many batches the consumer had before the state was saved that the loader has.
+
     Attributes:
-        state: The loader's state as of the last batch that was handed over; None if it has none.
+        state: The loader's as of the last batch that was handed over; None before the first, and if
+            the loader has none.
+        to_skip: The same number, less those that were skipped.
+        skipped: Those.
     """
 
-    def __init__(self) -> None:
-        self.state: Any = None
+    def __init__(self, to_skip: int = 0) -> None:
+        self.state: LoaderState | None = None
+        self.to_skip, self.skipped = to_skip, 0
         self._batches = 0
         self._bytes = 0
         self._seconds = [0.0, 0.0, 0.0]

@@ -56,14 +56,10 @@ def image_with_torch(field: Image, images: torch.Tensor, name: str) -> Any:
         batch = _looked_up(pixels, _table(field, channels, images.device, name), is_packed)
     sizes = mask = None
     if field.pad_value is not None:
-        down, right = _padding(field, height, width)
+        down, right = padding_of(field, height, width)
         corner = (0, 0, 0, right, 0, down) if is_packed else (0, right, 0, down)
         batch = torch.nn.functional.pad(batch, corner, value=field.pad_value)
-        sizes = torch.empty((count, 2), dtype=torch.int64, device=images.device)
-        sizes[:, 0], sizes[:, 1] = height, width
-        shape = (count, height + down, width + right)
-        mask = torch.zeros(shape, dtype=torch.bool, device=images.device)
-        mask[:, :height, :width] = True
+        sizes, mask = sizes_and_mask(count, height, width, down, right, images.device)
     if field.channels_last:
         batch = batch.permute(0, 3, 1, 2)
     return padded_leaf(batch, sizes, field.sizes, mask, field.mask)
@@ -95,8 +91,19 @@ def _table(field: Image, channels: int, device: torch.device, name: str) -> torc
     return tables[key]
 
 
-def _padding(field: Image, height: int, width: int) -> tuple[int, int]:
+def padding_of(field: Image, height: int, width: int) -> tuple[int, int]:
     """How much goes below and to the right."""
     multiples = field.multiple_of or 1
     down, right = multiples if isinstance(multiples, tuple | list) else (multiples, multiples)
     return -height % down, -width % right
+
+
+def sizes_and_mask(
+    count: int, height: int, width: int, down: int, right: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What says where the images are in a padded batch of images of one size."""
+    sizes = torch.empty((count, 2), dtype=torch.int64, device=device)
+    sizes[:, 0], sizes[:, 1] = height, width
+    mask = torch.zeros((count, height + down, width + right), dtype=torch.bool, device=device)
+    mask[:, :height, :width] = True
+    return sizes, mask

@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 
-from pinfeed import _core
-from pinfeed.dtypes import torch_dtype_name
 from pinfeed.fields import Pad
 from pinfeed.fields.field import padded_leaf
 from pinfeed.jagged import JaggedBatch
+from pinfeed.ops.tensors import longest_sample, pad_dtype, pad_lengths
 
 
 def pad_with_torch(field: Pad, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
@@ -29,22 +28,9 @@ def pad_with_torch(field: Pad, batch: JaggedBatch, offsets: torch.Tensor, name: 
     """
     padding = field._padding
     values = batch.values
-    if padding.axes not in (None, 0):
-        raise ValueError(
-            f"{name}: on {values.device} Pad() pads axis 0, got axes={padding.axes}; "
-            "leave axes out, or pad in Collate"
-        )
-    if len(offsets) < 2:
-        raise ValueError(f"{name}: expected at least one sample, got an empty batch")
-    dtype = values.dtype if padding.dtype is None else getattr(torch, padding.dtype)
-    if not torch.can_cast(values.dtype, dtype):
-        raise TypeError(f"{name}: can't cast {values.dtype} to {dtype} without losing values")
-    _core.check_value(padding.value, torch_dtype_name(dtype), name, "value")
-
-    longest = int((offsets[1:] - offsets[:-1]).max())
-    most = longest if padding.max_length is None else min(longest, padding.max_length)
-    multiple = padding.multiple_of or 1
-    size = -(-most // multiple) * multiple
+    longest = longest_sample(offsets, name)
+    dtype = pad_dtype(padding, values, name)
+    size, most = pad_lengths(padding, longest)
 
     starts, ends = batch.offsets[:-1, None], batch.offsets[1:, None]
     kept = (ends - starts).clamp(max=most)

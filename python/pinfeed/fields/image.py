@@ -14,9 +14,9 @@ from pinfeed import _core
 from pinfeed.concat_array import ConcatArray
 from pinfeed.dtypes import torch_dtype_name
 from pinfeed.fields.field import Field, Request, check_request, padded_leaf
+from pinfeed.integers import positive_integer
 from pinfeed.normalization import DEFAULT_SCALE, Normalization, PerChannel
 from pinfeed.outputs import batch_allocator
-from pinfeed.padding import positive_integer
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources import ArraySource, Source
 

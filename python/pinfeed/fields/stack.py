@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import default_collate, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from pinfeed import _core
 from pinfeed.concat_array import ConcatArray
 from pinfeed.dtypes import dtype_name, torch_dtype_name
 from pinfeed.fields.field import Field
-from pinfeed.outputs import batch_allocator
+from pinfeed.outputs import as_output, batch_allocator
 from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources import ArraySource, Source
@@ -64,10 +64,12 @@ class Stack(Field):
             if type(first) is torch.Tensor and refusal is None:
                 self._stack(samples, None, name)  # raises, and says which sample differs
             raise refusal or type(error)(f"{name}: {error}") from error
-        if self.dtype is None or not isinstance(batch, torch.Tensor):
+        if not isinstance(batch, torch.Tensor):
             return batch
-        self._check_cast(batch, name)
-        return batch.to(self.dtype)
+        if self.dtype is not None:
+            self._check_cast(batch, name)
+            batch = batch.to(self.dtype)
+        return as_output(batch)
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, *sample.shape)."""
@@ -100,8 +102,10 @@ class Stack(Field):
 
     def _check_cast(self, array: Any, name: str) -> None:
         """Raises TypeError if the array's values would lose more than range or precision."""
+        if self.dtype is None:
+            return
         own = getattr(torch, dtype_name(array.dtype, "Stack"), None)
-        if self.dtype is None or not isinstance(own, torch.dtype):
+        if not isinstance(own, torch.dtype):
             return  # the native side refuses what torch has no dtype for
         if torch.can_cast(own, self.dtype):
             return
@@ -131,7 +135,8 @@ def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
     """Whether the samples are arrays that the native side stacks faster than torch.
 
     torch stacks those that are more than their memory (subclasses and tensors on devices stay what
-    they are, gradients flow), and small batches, which gain nothing from a pooled buffer.
+    they are, gradients flow), and small batches, which gain nothing from a pooled buffer;
+    but in a worker each would be a file of shared memory.
     """
     if is_taught_to_torch(first):
         return False
@@ -139,7 +144,7 @@ def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
         return True
     return (
         type(first) is torch.Tensor
-        and first.nbytes * len(samples) >= _POOLED_BYTES
+        and (first.nbytes * len(samples) >= _POOLED_BYTES or get_worker_info() is not None)
         and first.is_cpu
         and first.layout == torch.strided
         and not any(

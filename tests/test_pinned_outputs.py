@@ -1,0 +1,224 @@
+"""Batches that Collate writes into pinned memory, without a device that could pin any.
+
+Memory is recorded where torch would have pinned it; `tests/gpu` has the device.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack, outputs, pinned
+from samples import assert_same, run_python
+
+no_accelerator = pytest.mark.skipif(
+    torch.accelerator.is_available(), reason="for machines without an accelerator"
+)
+
+
+class PinnedMemory:
+    """Stands for torch's allocator of pinned memory.
+
+    Attributes:
+        tensors: All that it gave, which keeps them alive.
+        left: How many more it has. None: no limit.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self.left: int | None = None
+
+    def allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        if self.left is not None and len(self.tensors) >= self.left:
+            raise RuntimeError("CUDA error: out of memory")
+        self.tensors.append(torch.full(shape, 1, dtype=dtype))
+        return self.tensors[-1]
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        return any(
+            tensor.untyped_storage().data_ptr() == one.untyped_storage().data_ptr()
+            for one in self.tensors
+        )
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> PinnedMemory:
+    memory = PinnedMemory()
+    monkeypatch.setattr(pinned, "is_accelerator_in_use", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(pinned, "_allocate", memory.allocate)
+    monkeypatch.setattr(pinned, "_refusal", None)
+    return memory
+
+
+def tensors_in(batch: Any) -> list[torch.Tensor]:
+    if isinstance(batch, torch.Tensor):
+        return [batch]
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, list | tuple):
+        return [tensor for child in batch for tensor in tensors_in(child)]
+    return []
+
+
+def sample(number: int) -> dict[str, Any]:
+    rng = np.random.default_rng(number)
+    return {
+        "image": rng.integers(0, 256, (5, 6, 3), np.uint8),
+        "photo": rng.integers(0, 256, (5 + number, 6, 3), np.uint8),
+        "row": rng.random(7, np.float32),
+        "tokens": list(range(number + 1)),
+        "values": torch.arange(number + 1.0),
+        "label": number,
+        "weight": float(number),
+        "flag": bool(number % 2),
+        "scalar": torch.tensor(number),
+        "many": torch.full((3, 4), number),
+        "name": f"sample {number}",
+        "object": {number},
+    }
+
+
+SPEC = {
+    "image": Image(0.5, 0.25, channels_last=True),
+    "photo": Image(0.5, 0.25, pad_value=0, sizes="sizes", mask="seen"),
+    "tokens": Pad(-1, mask="attention_mask", multiple_of=4),
+    "values": Jagged(),
+    "weight": Stack(torch.float64),
+    "object": Keep(),
+}
+SAMPLES = [sample(i) for i in range(6)]
+
+
+@pytest.mark.parametrize("pin", ["auto", True])
+def test_all_tensors_of_a_batch_are_pinned(pin: Any, memory: PinnedMemory) -> None:
+    batch = Collate(SPEC, pin=pin)(SAMPLES)
+    tensors = tensors_in(batch)
+    assert len(tensors) >= 14
+    assert all(memory.has(tensor) for tensor in tensors)
+    assert_same(batch, Collate(SPEC, pin=False)(SAMPLES))
+    assert batch["image"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_rows_of_arrays_are_pinned(memory: PinnedMemory) -> None:
+    arrays = {"x": np.arange(24.0).reshape(8, 3), "y": np.arange(8)}
+    loader = DataLoader(pinfeed.ArrayDataset(arrays), 4, collate_fn=Collate())
+    batches = list(loader)
+    assert all(memory.has(tensor) for tensor in tensors_in(batches))
+    assert len(memory.tensors) == 4
+    assert_same(batches[1]["x"], torch.from_numpy(arrays["x"][4:]))
+
+
+def test_what_is_more_than_its_bytes_stays_so(memory: PinnedMemory) -> None:
+    samples = [torch.ones(3, requires_grad=True) * i for i in range(3)]
+    batch = Collate()(samples)
+    assert batch.requires_grad
+    assert not memory.tensors
+
+
+@pytest.mark.parametrize("left", [0, 1, 5])
+def test_memory_that_is_refused(left: int, memory: PinnedMemory) -> None:
+    memory.left = left
+    collate = Collate(SPEC)
+    with pytest.warns(RuntimeWarning, match=r"could not be pinned.*out of memory") as caught:
+        batch = collate(SAMPLES)
+    assert len(caught) == 1
+    assert_same(batch, Collate(SPEC, pin=False)(SAMPLES))
+    assert len(memory.tensors) == left
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(collate(SAMPLES), batch)
+    memory.left = None  # it is not asked again
+    collate(SAMPLES)
+    assert len(memory.tensors) == left
+
+
+def test_not_unless_asked(memory: PinnedMemory) -> None:
+    Collate(SPEC, pin=False)(SAMPLES)
+    pinfeed.pad([[1], [2, 3]])
+    pinfeed.normalize(torch.zeros(2, 4, 4, 3, dtype=torch.uint8))
+    assert not memory.tensors
+
+
+def test_the_wish_ends_with_the_call(memory: PinnedMemory) -> None:
+    with pytest.raises(ValueError, match="sample 1"):
+        Collate({"x": Stack()})([{"x": np.ones(3)}, {"x": np.ones(4)}])
+    assert outputs.batch_allocator() is None
+
+    class Nested(Keep):
+        def collate(self, samples: Any, name: str) -> Any:
+            return Collate(pin=False)(samples)
+
+    batch = Collate({"inner": Nested()})([{"inner": np.ones(3), "outer": np.ones(3)}] * 2)
+    assert not memory.has(batch["inner"])
+    assert memory.has(batch["outer"])
+
+
+def test_threads_have_wishes_of_their_own(memory: PinnedMemory) -> None:
+    allocators = []
+
+    class Asking(Keep):
+        def collate(self, samples: Any, name: str) -> Any:
+            thread = threading.Thread(target=lambda: allocators.append(outputs.batch_allocator()))
+            thread.start()
+            thread.join()
+            allocators.append(outputs.batch_allocator())
+
+    Collate(Asking())([1])
+    assert allocators[0] is None
+    assert allocators[1] is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("pin", ["auto", True])
+def test_workers_write_into_the_arena(pin: Any, memory: PinnedMemory) -> None:
+    from pinfeed.arena import trainer
+
+    loader = DataLoader(
+        SAMPLES, 3, collate_fn=Collate(SPEC, pin=pin), num_workers=1, timeout=60,
+        multiprocessing_context="fork",
+    )  # fmt: skip
+    for batch in loader:
+        assert trainer.own_arena().contains(batch["row"].data_ptr())
+
+
+@no_accelerator
+def test_pinning_without_an_accelerator() -> None:
+    collate = Collate(pin=True)
+    with pytest.raises(RuntimeError, match=r"pin=True takes an accelerator.*leave pin out"):
+        collate([1, 2])
+    assert_same(Collate()([np.ones(2)] * 2), torch.ones(2, 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("pin", [None, "yes", 2, "True"])
+def test_no_such_way_to_pin(pin: Any) -> None:
+    with pytest.raises(ValueError, match="pin must be True, False or 'auto'"):
+        Collate(pin=pin)
+
+
+def test_pin_is_kept() -> None:
+    assert pickle.loads(pickle.dumps(Collate(pin=True))).pin is True
+    assert repr(Collate(Stack(), pin=False)) == "Collate(Stack(), pin=False)"
+    assert repr(Collate(pin="auto")) == "Collate()"
+
+
+INITIALIZED = """
+import numpy as np, pinfeed, torch
+pinfeed.Collate()([np.zeros(3)] * 2)
+list(torch.utils.data.DataLoader(np.zeros((4, 3)), 2, collate_fn=pinfeed.Collate()))
+print(torch.cuda.is_initialized(), torch.xpu.is_initialized())
+"""
+
+
+def test_no_device_is_initialized() -> None:
+    assert run_python(INITIALIZED) == "False False\n"
