@@ -66,3 +66,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def tf():
+    """TensorFlow, for the few test files that run where it is."""
+    import tensorflow
+
+    return tensorflow

@@ -161,7 +161,7 @@ def random_tensor(
     return torch.from_numpy(raw).view(dtype).reshape(shape)
 
 
-def run_python(code: str, *arguments: str, timeout: float = 60) -> str:
+def run_python(code: str, *arguments: str, timeout: float = 150) -> str:
     """What a Python program prints; fails if it fails, crashes or hangs."""
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", code, *arguments],

@@ -17,9 +17,11 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # is about TensorFlow asks for the page by name, and fails if it isn't there.
 ALONE = re.compile(r"<!-- runs in a process of its own(?:, with (?P<library>\w+))? -->\n")
 
-# Ray and Lightning warn about themselves, and Lightning about torch.
+# Ray and Lightning warn about themselves, Lightning about torch, and torch's compiler about torch.
 FILTERS = collections.defaultdict(
-    str, ray="warnings.filterwarnings('ignore', module='ray|lightning|torch')"
+    str,
+    ray="warnings.filterwarnings('ignore', module='ray|lightning|torch')",
+    torch="warnings.filterwarnings('ignore', module='torch')",
 )
 
 
@@ -33,6 +35,7 @@ ALL_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in ALL_PAGES if _can_run(page)]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch.compile's own
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page(page, tmp_path, monkeypatch, one_thread):
     monkeypatch.chdir(tmp_path)  # examples may write files

@@ -310,14 +310,6 @@ def test_gather_out():
         np.testing.assert_array_equal(np.asarray(out), before)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_cuda_tensors():
-    images, rows = TENSOR.cuda(), torch.from_numpy(ROWS).cuda()
-    check(lambda: pinfeed.normalize(images), TypeError, "normalize", "CPU", "cuda:0", ".cpu()")
-    check(lambda: pinfeed.permute(images), TypeError, "permute", "CPU", "cuda:0", ".cpu()")
-    check(lambda: pinfeed.gather(rows, [0]), TypeError, "gather", "CPU", "cuda:0", ".cpu()")
-
-
 BAD_FIELDS = {
     "input": ({"input": "NHWC"}, ValueError, "input", "'HWC'", "'NHWC'"),
     "output": ({"output": "HW"}, ValueError, "output", "'CHW'", "'HW'"),

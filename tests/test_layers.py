@@ -27,7 +27,23 @@ LAYERS = {
         "layers": {"runtime"},
         "without": set(),
         "plus": {"fcntl.h", "pthread.h", "sched.h", "signal.h", "unistd.h"}
-        | {f"sys/{name}.h" for name in ("mman", "resource", "stat", "uio")},
+        | {f"sys/{name}.h" for name in ("mman", "resource", "stat", "statvfs", "uio")},
+    },
+    # The work of a thread is plain C++, which the native tests run on the CPU; what launches it is
+    # compiled by nvcc. Of the kernels it takes the types and the rounding.
+    "cuda": {
+        "layers": {"cuda", "kernels"},
+        "without": THREADS | FILES,
+        "plus": {"cuda_runtime.h", "cuda_runtime_api.h"},
+    },
+    "bindings/torch": {
+        "layers": {"bindings/torch", "cuda", "dispatch", "kernels"},
+        "without": THREADS | FILES,
+        # The stable ABI only, and what asks torch's CUDA library for its stream.
+        "plus": {
+            f"torch/csrc/stable/{name}.h" for name in ("accelerator", "library", "ops", "tensor")
+        }
+        | {"cuda_runtime_api.h", "dlfcn.h", "mutex"},
     },
     "bindings/python": {
         "layers": {"bindings/python", "dispatch", "kernels", "runtime"},
@@ -39,11 +55,12 @@ LAYERS = {
 # Only there under AddressSanitizer.
 SANITIZERS = {"sanitizer/asan_interface.h"}
 
+SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:<(?P<system>[^>]+)>|"(?P<own>[^"]+)")', re.MULTILINE)
 
 
 def sources(folder):
-    return sorted(path for path in folder.rglob("*") if path.suffix in (".h", ".cpp"))
+    return sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
 
 
 def layer_of(path):
@@ -80,9 +97,43 @@ def test_includes(layer):
     assert broken == []
 
 
+def test_the_ops_of_the_cpu_need_no_cuda():
+    needing = {
+        path.name
+        for path in sources(CSRC / "bindings/torch")
+        if re.search(r'include ["<](cuda|dlfcn|bindings/torch/(cuda|device))', path.read_text())
+    }
+    nouns = ("images", "jagged", "permute")
+    assert needing == {f"{noun}_cuda.cpp" for noun in nouns} | {
+        "cuda_launch.cpp",
+        "cuda_launch.h",
+        "cuda_problem.cpp",
+        "device_constants.cpp",
+        "device_constants.h",
+    }
+
+
 def test_native_tests_need_no_python():
     text = "".join(path.read_text() for path in sources(CSRC / "tests"))
     assert not re.search(r"pybind11|Python\.h|torch/", text)
+
+
+def test_the_work_of_device_threads_needs_no_cuda():
+    # Else the native tests could not run it where there is no nvcc.
+    needing = {
+        path.name
+        for path in sources(CSRC / "cuda")
+        if re.search(r"cuda_runtime|__global__|<<<|\.cuh\"", path.read_text())
+    }
+    launching = {
+        f"{noun}.{kind}"
+        for noun in ("current_device", "images", "jagged", "permute")
+        for kind in ("h", "cu")
+    }
+    assert needing == launching | {"launch.cuh"}
+    text = "".join(path.read_text() for path in sources(CSRC / "tests"))
+    assert re.findall(r'"cuda/\w+_plan\.h"', text)
+    assert not re.search(r'"cuda/(images|jagged|permute)\.h"|\.cuh"', text)
 
 
 def test_the_module_file_is_a_table_of_contents():

@@ -225,3 +225,36 @@ def test_a_shard_that_is_no_iterable() -> None:
     with pytest.raises(TypeError, match="not iterable") as caught:
         list(StreamDataset([1], open=lambda shard: shard))
     assert caught.value.__notes__ == ["StreamDataset: in shard 0 of 1, 1, after 0 of its samples"]
+
+
+def ends_at_once(shard: int) -> Any:
+    return next(iter([]))
+
+
+def test_stop_iteration_does_not_end_the_stream() -> None:
+    with pytest.raises(RuntimeError, match=r"ends_at_once.* raised StopIteration") as caught:
+        list(StreamDataset([1, 2], open=ends_at_once))
+    assert caught.value.__notes__ == ["StreamDataset: in shard 0 of 2, 1, after 0 of its samples"]
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        list(StreamDataset(lambda: next(iter([]))))
+    skipping = StreamDataset([1, 2], open=ends_at_once, on_error="skip")
+    with pytest.warns(UserWarning, match="raised StopIteration"):
+        assert list(skipping) == []
+    assert skipping.skipped == 2
+
+
+def test_a_stream_of_a_stream() -> None:
+    inner = StreamDataset(range(3))
+    with pytest.raises(TypeError, match="source is a StreamDataset already"):
+        StreamDataset(inner)
+    for outer in (StreamDataset(lambda: inner), StreamDataset([1], open=lambda _: inner)):
+        with pytest.raises(TypeError, match="source is a StreamDataset already"):
+            list(outer)
+
+
+@pytest.mark.parametrize("size", [2**63, 2**70])
+def test_sizes_beyond_any_machine(size: int) -> None:
+    with pytest.raises(ValueError, match=f"shuffle_buffer must be at most .*, got {size}"):
+        StreamDataset(range(3), size)
+    with pytest.raises(ValueError, match=f"epoch must be at most .*, got {size}"):
+        StreamDataset(range(3)).set_epoch(size)

@@ -8,8 +8,10 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -341,6 +343,19 @@ def test_a_state_of_another_worker() -> None:
         (lambda state: state | {"starts": [[0, 1], [2, 5]]}, ValueError, "neighbouring"),
         (lambda state: state | {"starts": [[0, 1], [1, 0]]}, ValueError, "neighbouring"),
         (lambda state: state | {"starts": [[-1, 0]]}, ValueError, "neighbouring"),
+        (lambda state: state | {"starts": [[0, 1]]}, ValueError, "neighbouring"),
+        (lambda state: state | {"starts": [[5, 0]]}, ValueError, "neighbouring .*the 4 shards"),
+        (lambda state: state | {"starts": [[3, 5], [4, 6], [5, 7]]}, ValueError, "neighbouring"),
+        (lambda state: state | {"starts": [[1, 2**70]]}, ValueError, "neighbouring"),
+        (lambda state: state | {"starts": [[1, 2, 3]]}, TypeError, "starts of the state must be"),
+        (lambda state: state | {"starts": [[0]]}, TypeError, "starts of the state must be pairs"),
+        (lambda state: state | {"starts": "ab"}, TypeError, "starts of the state must be pairs"),
+        (lambda state: state | {"starts": [[False, 0]]}, TypeError, "starts of the state must be"),
+        (lambda state: state | {"starts": None}, TypeError, "starts of the state must be pairs"),
+        (lambda state: state | {"yielded": 2**64}, ValueError, "yielded of the state .* at most"),
+        (lambda state: state | {"arrived": 2**70}, ValueError, "arrived of the state .* at most"),
+        (lambda state: state | {"epoch": 2**70}, ValueError, "epoch of the state .* at most"),
+        (lambda state: state | {"epoch": -1}, ValueError, "epoch of the state must be at least"),
     ],
 )
 def test_a_state_that_is_none(change: Any, error: Any, message: str) -> None:
@@ -361,6 +376,25 @@ def test_starts_that_do_not_reach_back() -> None:
 
 
 @pytest.mark.parametrize("buffer", [0, 5])
+@pytest.mark.parametrize("yielded", [30, 2**48])
+@pytest.mark.parametrize("starts", [[[0, 0]], [[7, 21]], [[8, 24]]])
+def test_more_samples_than_there_are(starts: list[list[int]], yielded: int, buffer: int) -> None:
+    with as_worker(1, 9):
+        dataset = StreamDataset(range(8), buffer, open=lambda n: range(3))
+        dataset.load_state_dict(dataset.state_dict() | {"yielded": yielded, "starts": starts})
+        with pytest.raises(ValueError, match=r"samples, but \d+ are known of|finds \d+ samples"):
+            list(dataset)
+
+
+def test_a_state_of_a_longer_stretch() -> None:
+    dataset = StreamDataset(["abc", "de"], open=iter, even="drop", lengths=[3, 2])
+    dataset.load_state_dict(dataset.state_dict() | {"yielded": 5})
+    assert list(dataset) == []
+    with pytest.raises(ValueError, match="yielded of the state must be at most 5, got 6"):
+        dataset.load_state_dict(dataset.state_dict() | {"yielded": 6})
+
+
+@pytest.mark.parametrize("buffer", [0, 5])
 def test_a_stream_that_became_shorter(buffer: int) -> None:
     sizes = [10, 10]
 
@@ -376,3 +410,65 @@ def test_a_stream_that_became_shorter(buffer: int) -> None:
         ValueError, match=r"has \d+ samples, but \d+ are known of|finds \d+ samples"
     ):
         list(resumed)
+
+
+def test_a_state_of_other_shards() -> None:
+    def dataset(names: list[Any]) -> StreamDataset:
+        return StreamDataset(names, open=lambda name: range(3))
+
+    state = dataset(["/data/a.npy", "/data/b.npy"]).state_dict()
+    dataset([Path("/elsewhere/a.npy"), "https://host/b.npy?signed=1"]).load_state_dict(state)
+    with pytest.raises(
+        ValueError, match=r"shard_names is 'a.npy, .*\)' there and 'b.npy, .*\)' here$"
+    ):
+        dataset(["/data/b.npy", "/data/a.npy"]).load_state_dict(state)
+    # Objects may show their address, and that is another one in every process.
+    state = dataset([object(), (range(3), 1)]).state_dict()
+    dataset([object(), (range(3), 1)]).load_state_dict(state)
+    with pytest.raises(ValueError, match="shard_names"):
+        dataset([object(), (range(3), 2)]).load_state_dict(state)
+
+
+def shard_names(*shards: Any) -> str:
+    names = StreamDataset(list(shards), open=iter).state_dict()["shard_names"]
+    assert isinstance(names, str)
+    return names
+
+
+def test_names_of_any_string() -> None:
+    # A lone surrogate is no character, but a str may hold it, and JSON too.
+    dataset = StreamDataset(["\ud800b", "c\udc80"], open=iter)
+    assert list(dataset) == ["\ud800", "b", "c", "\udc80"]
+    state = json.loads(json.dumps(dataset.state_dict()))
+    StreamDataset(["\ud800b", "c\udc80"], open=iter).load_state_dict(state)
+    with pytest.raises(ValueError, match="shard_names"):
+        StreamDataset(["\ud800b", "c\udc81"], open=iter).load_state_dict(state)
+
+
+def test_names_that_look_alike_when_joined() -> None:
+    assert shard_names("a\0b", "c") != shard_names("a", "b\0c")
+    assert shard_names(("a, b",)) != shard_names(("a", "b"))
+    assert shard_names(("1",)) != shard_names((1,))
+
+
+def test_names_of_nested_shards() -> None:
+    def begins_at(number: int) -> Any:
+        return {"a": 1}, ["/data/a.npy", (number, 9)]
+
+    assert shard_names(begins_at(3)) == shard_names(begins_at(3)) != shard_names(begins_at(4))
+    shard: list[Any] = ["a"]
+    shard.append(shard)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert list(StreamDataset([shard, deep], open=lambda shard: shard[:1])) == ["a", deep[0]]
+    assert shard_names(shard, deep) == shard_names(shard, deep) != shard_names(deep, shard)
+
+
+def test_what_names_do_not_tell() -> None:
+    # The guide says so.
+    assert shard_names("train/0") == shard_names("val/0")
+    assert shard_names("https://host/a?part=0") == shard_names("https://host/a?part=1")
+    assert shard_names({"part": 0}) == shard_names({"part": 1})
+    assert shard_names(np.int64(0)) == shard_names(np.int64(1))
+    assert shard_names(0) != shard_names(1)

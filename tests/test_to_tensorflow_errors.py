@@ -20,13 +20,6 @@ X = torch.zeros(2, 3)
 FIRST = {"x": X, "pair": (X, torch.zeros(2, dtype=torch.int64)), "none": None}
 
 
-@pytest.fixture(scope="module")
-def tf() -> ModuleType:
-    import tensorflow
-
-    return tensorflow
-
-
 def changed(**parts: Any) -> dict[str, Any]:
     return FIRST | parts
 

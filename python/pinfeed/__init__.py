@@ -25,6 +25,7 @@ from pinfeed.functions import gather, normalize, pad, permute, unpad
 from pinfeed.jagged import JaggedBatch
 from pinfeed.length_bucket_sampler import LengthBucketSampler
 from pinfeed.npz_file import open_npz
+from pinfeed.ops import load as _load_ops
 from pinfeed.padded import Padded
 from pinfeed.ragged_array import RaggedArray
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads, use_isa
@@ -67,3 +68,5 @@ __all__ = [
     "use_isa",
     "write_array",
 ]
+
+_load_ops()

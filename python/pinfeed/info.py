@@ -36,10 +36,17 @@ def facts() -> dict[str, str]:
         "isa": f"{isa['active']} in use; this CPU runs {', '.join(isa['available'])}",
         "threads": f"{get_num_threads()} of {_core.available_cpus()} CPUs",
         "accelerator": _accelerator(),
-        "batches": "pageable memory, pooled; pinned: no",
+        "batches": f"pooled memory; pinned: {_pinned()}",
         "workers": _workers(),
         "debug": "poisoned buffers" if os.environ.get("PINFEED_DEBUG") == "1" else "off",
     }
+
+
+def _pinned() -> str:
+    """Whether batches that are made in the trainer's process are pinned."""
+    if torch.accelerator.is_available():
+        return "once the accelerator is in use"
+    return "no"
 
 
 def _workers() -> str:
@@ -47,7 +54,8 @@ def _workers() -> str:
     arena = ensure_arena()
     if arena is None:
         return f"torch's shared memory, for an arena can't be had: {refusal()}"
-    return f"an arena of at most {arena.stats()['max_bytes'] / 2**30:.1f} GiB; pinned: no"
+    can_pin = "once CUDA is in use" if torch.cuda.is_available() else "no"
+    return f"an arena of at most {arena.stats()['max_bytes'] / 2**30:.1f} GiB; pinned: {can_pin}"
 
 
 def _accelerator() -> str:

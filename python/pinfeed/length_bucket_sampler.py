@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +9,12 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch.utils.data import Sampler
 
 from pinfeed.epoch_plan import EpochPlan, plan_epoch
+from pinfeed.integers import checked_integer
 from pinfeed.mapped_file import require_whole_file
+from pinfeed.ranks import checked_ranks, group_ranks
 
 _MOST_LENGTH = np.iinfo(np.int64).max
 
@@ -122,13 +122,23 @@ class LengthBucketSampler(Sampler[list[int]]):
         for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
             if not isinstance(flag, bool):
                 raise TypeError(f"LengthBucketSampler: {name} must be True or False, got {flag!r}")
-        self.batch_size = None if batch_size is None else _integer(batch_size, "batch_size", 1)
-        self.max_tokens = None if max_tokens is None else _integer(max_tokens, "max_tokens", 1)
+        self.batch_size = (
+            None
+            if batch_size is None
+            else checked_integer(batch_size, "LengthBucketSampler: batch_size", 1)
+        )
+        self.max_tokens = (
+            None
+            if max_tokens is None
+            else checked_integer(max_tokens, "LengthBucketSampler: max_tokens", 1)
+        )
         self.shuffle = shuffle
-        self.seed = _integer(seed, "seed", 0)
-        self.bucket_batches = _integer(bucket_batches, "bucket_batches", 1)
+        self.seed = checked_integer(seed, "LengthBucketSampler: seed", 0)
+        self.bucket_batches = checked_integer(
+            bucket_batches, "LengthBucketSampler: bucket_batches", 1
+        )
         self.drop_last = drop_last
-        self._given_ranks = _given_ranks(rank, world_size)
+        self._given_ranks = checked_ranks(rank, world_size, "LengthBucketSampler")
         self._lengths = _checked_lengths(lengths)
         self._checksum = zlib.crc32(self._lengths.data)
         if self.max_tokens is not None and self._lengths.max() > self.max_tokens:
@@ -174,7 +184,7 @@ class LengthBucketSampler(Sampler[list[int]]):
             TypeError: ``epoch`` is no integer.
             ValueError: ``epoch`` is negative.
         """
-        epoch = _integer(epoch, "epoch", 0)
+        epoch = checked_integer(epoch, "LengthBucketSampler: epoch", 0)
         self._epoch_is_new = True
         if epoch != self._epoch:
             self._epoch = epoch
@@ -265,8 +275,8 @@ class LengthBucketSampler(Sampler[list[int]]):
             raise ValueError(
                 f"LengthBucketSampler: the state is of another sampler: {', '.join(others)}"
             )
-        epoch = _integer(state["epoch"], "epoch of the state", 0)
-        yielded = _integer(state["yielded"], "yielded of the state", 0)
+        epoch = checked_integer(state["epoch"], "LengthBucketSampler: epoch of the state", 0)
+        yielded = checked_integer(state["yielded"], "LengthBucketSampler: yielded of the state", 0)
         batches = len(self._plan(epoch).groups)
         if yielded > batches:
             raise ValueError(
@@ -298,11 +308,7 @@ class LengthBucketSampler(Sampler[list[int]]):
         return self._kept_plan[1]
 
     def _ranks(self) -> tuple[int, int]:
-        if self._given_ranks is not None:
-            return self._given_ranks
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return 0, 1
+        return self._given_ranks or group_ranks() or (0, 1)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
@@ -334,23 +340,6 @@ def _truth(value: Any, key: str) -> bool:
         ) from error
 
 
-def _given_ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:
-    if (rank is None) != (world_size is None):
-        raise ValueError(
-            "LengthBucketSampler: expected both rank and world_size, or neither, "
-            f"got rank={rank!r} and world_size={world_size!r}"
-        )
-    if rank is None or world_size is None:
-        return None
-    world_size = _integer(world_size, "world_size", 1)
-    rank = _integer(rank, "rank", 0)
-    if rank >= world_size:
-        raise ValueError(
-            f"LengthBucketSampler: rank must be below world_size={world_size}, got {rank}"
-        )
-    return rank, world_size
-
-
 def _checked_lengths(lengths: Any) -> npt.NDArray[np.int64]:
     name = "LengthBucketSampler: lengths"
     try:
@@ -374,15 +363,3 @@ def _checked_lengths(lengths: Any) -> npt.NDArray[np.int64]:
             f"{name} must be from 0 to {_MOST_LENGTH}, got {array[wrong[0]]} at index {wrong[0]}"
         )
     return np.array(array, np.int64)
-
-
-def _integer(value: Any, name: str, least: int) -> int:
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None:
-        raise TypeError(f"LengthBucketSampler: {name} must be an integer, got {value!r}")
-    if number < least:
-        raise ValueError(f"LengthBucketSampler: {name} must be at least {least}, got {number}")
-    return number

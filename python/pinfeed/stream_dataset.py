@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import operator
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,18 +14,15 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from pinfeed.integers import checked_integer
+from pinfeed.ranks import checked_ranks, environment_ranks, group_ranks
 from pinfeed.shared_memory import new_shared_storage
-from pinfeed.streaming.ranks import (
-    checked_integer,
-    checked_ranks,
-    environment_ranks,
-    group_ranks,
-)
 from pinfeed.streaming.shard_reader import ShardReader, Start
 from pinfeed.streaming.share import Share, share_of
 from pinfeed.streaming.shuffle_buffer import ShuffleBuffer, permutation
 from pinfeed.streaming.stream_pass import StreamPass
 from pinfeed.streaming.stream_source import StreamSource
+from pinfeed.streaming.stream_state import StreamState
 
 _EVEN = ("none", "drop", "repeat")
 _ON_ERROR = ("raise", "skip")
@@ -105,6 +101,8 @@ class StreamDataset(IterableDataset[Any]):
         [1, 3, 5]
     """
 
+    is_split_stream = True  # so that another one doesn't deal its samples out again
+
     def __init__(
         self,
         source: Any,
@@ -118,8 +116,10 @@ class StreamDataset(IterableDataset[Any]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        self.shuffle_buffer = checked_integer(shuffle_buffer, "shuffle_buffer", 0)
-        self.seed = checked_integer(seed, "seed", 0)
+        self.shuffle_buffer = checked_integer(
+            shuffle_buffer, "StreamDataset: shuffle_buffer", 0, sys.maxsize
+        )
+        self.seed = checked_integer(seed, "StreamDataset: seed", 0)
         self.even = _choice(even, "even", _EVEN)
         self.on_error = _choice(on_error, "on_error", _ON_ERROR)
         if open is None and on_error == "skip":
@@ -129,7 +129,7 @@ class StreamDataset(IterableDataset[Any]):
             )
         self._source = StreamSource(source, open)
         self._lengths = None if lengths is None else self._checked_lengths(lengths)
-        self._given_ranks = checked_ranks(rank, world_size)
+        self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._found_ranks: tuple[int, int] | None = None  # by whoever pickled this
         self._cells = _new_cells()
         # What set_epoch named. A worker's first pass takes it from here, as it was when the worker
@@ -138,14 +138,14 @@ class StreamDataset(IterableDataset[Any]):
         self._is_used_worker = False  # whose next pass begins when the cell is up to date
         # The pass that began last, and what of its state doesn't change.
         self._pass: tuple[StreamPass, dict[str, Any]] | None = None
-        self._loaded: dict[str, Any] | None = None  # what the next pass continues
+        self._loaded: StreamState | None = None  # what the next pass continues
         self._loaded_by: int | None = None  # and the process that was told so
 
     @property
     def epoch(self) -> int:
         """The epoch that the next pass is of."""
         if self._loaded:
-            return int(self._loaded["epoch"])
+            return self._loaded.epoch
         named = int(self._cells[_NAMED]) if self._is_used_worker else self._named
         return int(self._cells[_OF_STATE]) if named == _UNNAMED else named
 
@@ -167,45 +167,36 @@ class StreamDataset(IterableDataset[Any]):
             TypeError: ``epoch`` is no integer.
             ValueError: ``epoch`` is negative.
         """
-        epoch = checked_integer(epoch, "epoch", 0)
+        epoch = checked_integer(epoch, "StreamDataset: epoch", 0, sys.maxsize)
         if epoch != self.epoch:
             self._loaded = None
         self._named = epoch
         self._cells[_NAMED] = epoch
 
     def __iter__(self) -> Iterator[Any]:
-        rank, world_size = self._ranks()
         worker, workers = _worker()
         if self._source.is_iterator:
             self._require_fresh(workers)
         if self._loaded is not None and get_worker_info() is not None:
             self._require_own_state(worker, workers)
-        loaded = self._loaded or {}
-        epoch = self.epoch
+        state = self._loaded or StreamState.begin(self.epoch)
         self._loaded = None
         self._is_used_worker = get_worker_info() is not None
-        shards = self._source.shards
-        share = share_of(shards, rank, world_size, worker, workers, self.even, self._samples)
+        share = self._share()
         counts_skips = share.groups > 1 or worker == 0  # others skip the same shards
-        order = self._order(shards, epoch, share)
+        order = self._order(state.epoch, share)
         reader = functools.partial(self._reader, order, counts_skips)
-        starts: Iterable[Start] = loaded.get("starts", [[0, 0]])
+        starts: Iterable[Start] = state.starts
         if self._lengths is not None:
             ends = np.cumsum(self._lengths[order]).tolist()
             starts = list(enumerate([0, *ends]))
         buffer = None
         if self.shuffle_buffer > 1:
+            rank, world_size = self._ranks()
             part = worker * world_size + rank, workers * world_size
-            buffer = ShuffleBuffer(self.shuffle_buffer, self.seed, (epoch, 1, *part))
-        stream_pass = StreamPass(
-            reader,
-            share,
-            buffer,
-            loaded.get("yielded", 0),
-            starts,
-            loaded.get("arrived"),
-        )
-        self._pass = stream_pass, {"epoch": epoch, **self._identity()}
+            buffer = ShuffleBuffer(self.shuffle_buffer, self.seed, (state.epoch, 1, *part))
+        stream_pass = StreamPass(reader, share, buffer, state.yielded, starts, state.arrived)
+        self._pass = stream_pass, {"epoch": state.epoch, **self._identity()}
         return stream_pass.samples()
 
     def state_dict(self) -> dict[str, Any]:
@@ -219,8 +210,8 @@ class StreamDataset(IterableDataset[Any]):
         if self._pass is not None:
             stream_pass, constant = self._pass
             return {**stream_pass.state(), **constant}
-        start = {"yielded": 0, "arrived": None, "starts": [[0, 0]], "epoch": self.epoch}
-        return {**(self._loaded or start), **self._identity()}
+        state = self._loaded or StreamState.begin(self.epoch)
+        return {**state._asdict(), **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where `state_dict` was taken: the next pass yields the samples that were left.
@@ -233,42 +224,27 @@ class StreamDataset(IterableDataset[Any]):
             ValueError: The state is of another stream, another rank or another worker, or has other
                 settings; or it isn't complete.
         """
-        if not isinstance(state, dict):
-            raise TypeError(f"StreamDataset: state must be a dict, got {type(state).__name__}")
-        identity = self._identity()
-        keys = ("epoch", "yielded", "arrived", "starts", *identity)
-        if missing := [key for key in keys if key not in state]:
-            raise ValueError(
-                "StreamDataset: state must be what state_dict() returned, but has no "
-                f"{', '.join(missing)}"
-            )
-        others = [
-            f"{key} is {state[key]!r} there and {value!r} here"
-            for key, value in identity.items()
-            if state[key] != value
-        ]
-        if others:
-            raise ValueError(f"StreamDataset: the state is of another stream: {', '.join(others)}")
-        yielded = checked_integer(state["yielded"], "yielded of the state", 0)
-        arrived = state["arrived"]
-        if arrived is not None:
-            arrived = checked_integer(arrived, "arrived of the state", yielded)
-        self._loaded = {
-            "epoch": checked_integer(state["epoch"], "epoch of the state", 0),
-            "yielded": yielded,
-            "arrived": arrived,
-            "starts": _checked_starts(state["starts"]),
-        }
+        share = self._share()
+        self._loaded = StreamState.loaded(
+            state,
+            self._identity(),
+            shards=len(share.of(range(self._source.shards))),
+            most=None if share.stretch is None else share.stretch[1],
+        )
         self._loaded_by = os.getpid()
         self._pass = None
-        self._cells[_OF_STATE] = self._loaded["epoch"]
+        self._cells[_OF_STATE] = self._loaded.epoch
 
     def _identity(self) -> dict[str, Any]:
         """What two streams must have in common for one to continue the other."""
         rank, world_size = self._ranks()
         worker, workers = _worker()
         # Of shards whose lengths are known another part is due to a worker than of others.
-        sizes = {"shards": self._source.shards, "samples": self._samples}
+        sizes = {
+            "shards": self._source.shards,
+            "shard_names": self._source.shard_names,
+            "samples": self._samples,
+        }
         return {
             **(sizes if self._source.has_shards else {"samples": self._source.size}),
             "shuffle_buffer": self.shuffle_buffer,
@@ -282,7 +258,12 @@ class StreamDataset(IterableDataset[Any]):
         }
 
     def _ranks(self) -> tuple[int, int]:
-        return self._given_ranks or group_ranks() or self._found_ranks or environment_ranks()
+        return (
+            self._given_ranks
+            or group_ranks()
+            or self._found_ranks
+            or environment_ranks("StreamDataset")
+        )
 
     @property
     def _samples(self) -> int | None:
@@ -307,12 +288,15 @@ class StreamDataset(IterableDataset[Any]):
             raise ValueError(f"{expected}, at least 0, got {array.min()}")
         return array.astype(np.int64)
 
-    def _order(self, shards: int, epoch: int, share: Share) -> list[int]:
-        order = range(shards)
+    def _share(self) -> Share:
+        shards = self._source.shards
+        return share_of(shards, *self._ranks(), *_worker(), self.even, self._samples)
+
+    def _order(self, epoch: int, share: Share) -> list[int]:
+        shards = range(self._source.shards)
         if self.shuffle_buffer == 0:
-            return list(order[share.group :: share.groups])
-        shuffled = permutation(shards, self.seed, (epoch, 0))
-        return shuffled[share.group :: share.groups].tolist()
+            return list(share.of(shards))
+        return share.of(permutation(len(shards), self.seed, (epoch, 0)).tolist())
 
     def _reader(
         self,
@@ -401,26 +385,3 @@ def _choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
         kind = ValueError if isinstance(value, str) else TypeError
         raise kind(f"StreamDataset: {name} must be {expected}, got {value!r}")
     return value
-
-
-def _checked_starts(starts: Any) -> list[Start]:
-    try:
-        checked: list[Start] = [
-            [operator.index(place), operator.index(start)] for place, start in starts
-        ]
-    except TypeError as error:
-        raise TypeError(
-            "StreamDataset: starts of the state must be pairs of integers, as state_dict() has them, "
-            f"got {starts!r}"
-        ) from error
-    neighbours = pairwise(checked)
-    if (
-        not checked
-        or min(checked[0]) < 0
-        or any(b[0] != a[0] + 1 or b[1] < a[1] for a, b in neighbours)
-    ):
-        raise ValueError(
-            "StreamDataset: starts of the state must be those of neighbouring shards, as "
-            f"state_dict() has them, got {starts!r}"
-        )
-    return checked

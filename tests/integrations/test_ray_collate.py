@@ -320,3 +320,13 @@ def test_ray_knows_it_and_it_pickles():
     assert_same(other(table), collate(table))
     assert is_tensor_batch_type(collate(table))
     assert repr(collate).startswith("RayCollate({'x': Pad(-1,")
+
+
+def test_what_is_no_table_of_columns():
+    with pytest.raises(ValueError, match="RayCollate: expected a table with at least one column"):
+        RayCollate()(pa.table({}))
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    with pytest.raises(ValueError, match="RayCollate: column 'x' is there 2 times"):
+        RayCollate()(twice)
+    with pytest.raises(TypeError, match=r"RayCollate: expected a pyarrow\.Table.*got dict"):
+        RayCollate()({"x": np.zeros(3)})

@@ -82,8 +82,23 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
         """Collates a batch.
 
         Args:
-            batch: pyarrow.Table of at least one row.
+            batch: pyarrow.Table of at least one column and one row.
         """
+        names = getattr(batch, "column_names", None)
+        if names is None:
+            raise TypeError(
+                "RayCollate: expected a pyarrow.Table, as iter_torch_batches hands to collate_fn, "
+                f"got {type(batch).__name__}; pinfeed.Collate takes samples, and "
+                "pyarrow.table(batch) makes a table of a dict of 1-D arrays"
+            )
+        if not names:
+            raise ValueError("RayCollate: expected a table with at least one column, got none")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(
+                f"RayCollate: column {twice!r} is there {names.count(twice)} times; "
+                "Table.rename_columns() can tell them apart"
+            )
         sources = {
             name: _source(column, f"RayCollate: column {name!r}")
             for name, column in zip(batch.column_names, batch.columns, strict=True)

@@ -55,8 +55,8 @@ class ShardReader:
             beyond: How far that may lie behind the samples of all shards that were read so far.
 
         Raises:
-            ValueError: A shard has fewer samples than are known of, or the shard of that position
-                isn't known.
+            ValueError: A shard, or all together, have fewer samples than are known of, or the shard
+                of that position isn't known.
         """
         if self.starts[0][1] > position:
             raise ValueError(
@@ -88,6 +88,11 @@ class ShardReader:
                 self._note(known[0])
             else:
                 self._require(place, counter.count, length)
+        if position - start[1] > beyond:
+            raise ValueError(
+                f"StreamDataset: the shards have {start[1]} samples, but {position - beyond} are known "
+                "of; states are of the same data only"
+            )
 
     def _note(self, start: Start) -> None:
         self.starts.append(start)

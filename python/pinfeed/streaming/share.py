@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
+
+Shards = TypeVar("Shards", range, list[int])
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ class Share:
     level: int = 1
     repeats: bool = False
     stretch: tuple[int, int] | None = None
+
+    def of(self, shards: Shards) -> Shards:
+        """This group's shards, of all in their order."""
+        return shards[self.group :: self.groups]
 
     def samples(self, stream: Iterator[Any]) -> Iterator[Any]:
         """Takes this worker's samples out of those of its group, from the start of a round on."""

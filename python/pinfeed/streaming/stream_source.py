@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing.context
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 _NAME_LENGTH = 200  # a shard may be anything, a large array too
+_NAME_LEVELS = 3  # and a list that holds itself
 
 
 class StreamSource:
@@ -52,6 +55,22 @@ class StreamSource:
         """The number of shards; 1 for a stream without."""
         return len(self._source) if self.has_shards else 1
 
+    @cached_property
+    def shard_names(self) -> str:
+        """What tells this list of shards from others: the first name, and a digest of all.
+
+        Of paths and URLs the last component counts, so that a folder may move; of objects that
+        aren't plain values, their type.
+        """
+        if not self.has_shards:
+            return ""
+        names = [_plain_name(shard) for shard in self._source]
+        digest = hashlib.sha256()
+        for name in names:
+            encoded = name.encode("utf-8", "surrogatepass")  # any str, characters or not
+            digest.update(b"%d:%b" % (len(encoded), encoded))
+        return f"{names[0][:_NAME_LENGTH]}, ... ({digest.hexdigest()[:16]})"
+
     @property
     def is_iterator(self) -> bool:
         """Whether it can be read once only."""
@@ -60,8 +79,16 @@ class StreamSource:
     def samples(self, shard: int) -> Iterator[Any]:
         """The samples of a shard."""
         if self._open_shard is not None:
-            return iter(self._open_shard(self._source[shard]))
-        return iter(self._source if _is_iterable(self._source) else self._source())
+            return iter(self._opened(self._open_shard, self._source[shard]))
+        return iter(self._source if _is_iterable(self._source) else self._opened(self._source))
+
+    @staticmethod
+    def _opened(function: Any, *arguments: Any) -> Any:
+        try:
+            samples = function(*arguments)
+        except StopIteration as error:  # such as of next() in there; it would end the stream
+            raise RuntimeError(f"{function!r} raised StopIteration") from error
+        return _not_split(samples)
 
     def name(self, shard: int) -> str:
         """What messages call a shard."""
@@ -88,6 +115,34 @@ def _is_iterable(source: Any) -> bool:
     )
 
 
+def _plain_name(shard: Any, levels: int = _NAME_LEVELS) -> str:
+    if isinstance(shard, str | os.PathLike):
+        text = os.fsdecode(shard)
+        path = text.split("?")[0] if "://" in text else text  # without what a link is signed with
+        return path.rstrip("/").rpartition("/")[2] or text
+    if isinstance(shard, list | tuple) and levels > 0:
+        return f"({', '.join(_plain_name_in_list(item, levels - 1) for item in shard)})"
+    is_plain = isinstance(shard, int | float | complex | bytes | range | type(None))
+    return repr(shard) if is_plain else type(shard).__name__
+
+
+def _plain_name_in_list(item: Any, levels: int) -> str:
+    name = _plain_name(item, levels)
+    # Quoted, so that one with a comma is not taken for two.
+    return repr(name) if isinstance(item, str | os.PathLike) else name
+
+
+def _not_split(source: Any) -> Any:
+    """Raises if the samples are dealt out to ranks and workers before they come here."""
+    if getattr(source, "is_split_stream", False):
+        raise TypeError(
+            f"StreamDataset: source is a {type(source).__name__} already, of whose samples each "
+            "worker of each rank gets a part; dealt out twice, most would reach nobody. Pass what "
+            "it was made from"
+        )
+    return source
+
+
 def _checked_iterable(source: Any) -> Any:
     expected = (
         "StreamDataset: source must be an iterable of samples, a function that returns one, "
@@ -97,7 +152,7 @@ def _checked_iterable(source: Any) -> Any:
         raise TypeError(f"{expected}, got {source!r}; pass [{source!r}] and open=")
     if not _is_iterable(source) and not callable(source):
         raise TypeError(f"{expected}, got {type(source).__name__}")
-    return source
+    return _not_split(source)
 
 
 def _checked_shards(source: Any) -> list[Any]:

@@ -32,9 +32,9 @@ class LoaderSource(tf.data.Dataset):  # type: ignore[misc] # tf is Any
     def __init__(self, begin: Callable[[], Epoch], specs: list[Any], failures: Failures) -> None:
         self._specs = tuple(specs)
         self._epochs = _OpenEpochs(begin, failures)
-        open_epoch = _weakly(self._epochs.open)
-        next_batch = _weakly(self._epochs.next)
-        close_epoch = _weakly(self._epochs.close)  # its error, if they are gone, goes nowhere
+        open_epoch = _weakly(self._epochs.open, _refuse)
+        next_batch = _weakly(self._epochs.next, _refuse)
+        close_epoch = _weakly(self._epochs.close, lambda number: number)  # gone is closed
 
         def initialize() -> Any:
             number = tf.numpy_function(open_epoch, [], tf.int64)
@@ -115,17 +115,18 @@ class _OpenEpochs:
         return number
 
 
-def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls the method for as long as its object is there.
+def _weakly(method: Callable[..., Any], without: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls the method for as long as its object is there, then ``without``.
 
     TensorFlow keeps every Python function that a graph calls until the process ends.
     """
     weak = weakref.WeakMethod(method)
 
     def call(*args: Any) -> Any:
-        strong = weak()
-        if strong is None:
-            raise RuntimeError("to_tensorflow: keep the dataset while something iterates it")
-        return strong(*args)
+        return (weak() or without)(*args)
 
     return call
+
+
+def _refuse(*_: Any) -> None:
+    raise RuntimeError("to_tensorflow: keep the dataset while something iterates it")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-import torch
-from torch.utils.data import Dataset
-
 from pinfeed.extras import import_extra
-from pinfeed.jagged import JaggedBatch
-from pinfeed.padded import Padded
-from pinfeed.padding import flag, positive_integer
+from pinfeed.integers import positive_integer
+from pinfeed.loader import require_loader
+from pinfeed.padding import flag
 from pinfeed.tensorflow_data.channels import Channels
 from pinfeed.tensorflow_data.passes import Passes
 from pinfeed.tensorflow_data.varying_axes import varying_axes
@@ -98,7 +94,7 @@ def to_tensorflow(
         >>> [batch["label"].numpy().tolist() for batch in dataset]
         [[0, 1, 2, 3], [4, 5]]
     """
-    _check_loader(loader)
+    require_loader(loader, "to_tensorflow")
     flag(in_memory, "to_tensorflow: in_memory")
     positive_integer(max_samples, "to_tensorflow: max_samples")
     tf = import_extra("tensorflow", "tensorflow")
@@ -140,13 +136,3 @@ def _batches(loader: Any, channels: Channels, signature: Any, limit: int | None)
         batch = passes.peek()
         signature = signature_of(batch, channels, varying_axes(loader, batch))
     return LoaderDataset(passes, Layout(signature, channels), limit)
-
-
-def _check_loader(loader: Any) -> None:
-    batch = (np.ndarray, torch.Tensor, str, bytes, Mapping, JaggedBatch, Padded)
-    if isinstance(loader, batch) or not hasattr(loader, "__iter__"):
-        hint = "; wrap it in a DataLoader" if isinstance(loader, Dataset) else ""
-        raise TypeError(
-            f"to_tensorflow: loader must be an iterable of batches, "
-            f"got {type(loader).__name__}{hint}"
-        )

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from typing import Any
 
 import torch
 
+from pinfeed.integers import checked_integer
 
-def checked_integer(value: Any, name: str, least: int) -> int:
-    """An integer that is at least ``least``.
+
+def checked_ranks(rank: Any, world_size: Any, name: str) -> tuple[int, int] | None:
+    """Rank and world size as the caller said them, or None if that is nothing.
+
+    Args:
+        rank: An integer or None.
+        world_size: The same.
+        name: What messages begin with.
 
     Raises:
-        TypeError: It is no integer.
-        ValueError: It is less.
+        TypeError: One is no integer.
+        ValueError: There is only one of them, or they don't go together.
     """
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None:
-        raise TypeError(f"StreamDataset: {name} must be an integer, got {value!r}")
-    if number < least:
-        raise ValueError(f"StreamDataset: {name} must be at least {least}, got {number}")
-    return number
-
-
-def checked_ranks(rank: Any, world_size: Any) -> tuple[int, int] | None:
-    """What the caller said, or None if that is nothing."""
     if (rank is None) != (world_size is None):
         raise ValueError(
-            "StreamDataset: expected both rank and world_size, or neither, "
+            f"{name}: expected both rank and world_size, or neither, "
             f"got rank={rank!r} and world_size={world_size!r}"
         )
     if rank is None:
         return None
-    world_size = checked_integer(world_size, "world_size", 1)
-    rank = checked_integer(rank, "rank", 0)
+    world_size = checked_integer(world_size, f"{name}: world_size", 1)
+    rank = checked_integer(rank, f"{name}: rank", 0)
     if rank >= world_size:
-        raise ValueError(f"StreamDataset: rank must be below world_size={world_size}, got {rank}")
+        raise ValueError(f"{name}: rank must be below world_size={world_size}, got {rank}")
     return rank, world_size
 
 
@@ -50,9 +43,9 @@ def group_ranks() -> tuple[int, int] | None:
     return None
 
 
-def environment_ranks() -> tuple[int, int]:
+def environment_ranks(name: str) -> tuple[int, int]:
     """What ``RANK`` and ``WORLD_SIZE`` say, as torchrun sets them; without them, one rank."""
-    texts = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE")]
+    texts = [os.environ.get(variable) for variable in ("RANK", "WORLD_SIZE")]
     if texts == [None, None]:
         return 0, 1
     try:
@@ -61,7 +54,7 @@ def environment_ranks() -> tuple[int, int]:
         rank, world_size = 0, 0
     if not 0 <= rank < world_size:
         raise ValueError(
-            "StreamDataset: expected integers 0 <= RANK < WORLD_SIZE in the environment, as "
+            f"{name}: expected integers 0 <= RANK < WORLD_SIZE in the environment, as "
             f"torchrun sets them, got RANK={texts[0]!r} and WORLD_SIZE={texts[1]!r}; unset both, "
             "or pass rank and world_size"
         )

@@ -1,0 +1,259 @@
+"""LengthBucketSampler: epochs, and resuming anywhere."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from length_buckets import (
+    LENGTHS,
+    NAME,
+    Options,
+    all_ranks,
+    batches_of,
+    new_sampler,
+    options,
+    position,
+    state_at,
+)
+from pinfeed.length_bucket_sampler import LengthBucketSampler
+
+pytestmark = [
+    # Python 3.12 and later warn of every fork of a process that has threads.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+]
+
+
+@pytest.fixture
+def sampler() -> LengthBucketSampler:
+    return new_sampler()
+
+
+@given(options(), st.integers(0, 3), st.data())
+def test_resume_at_every_batch(options: Options, epoch: int, data: st.DataObject) -> None:
+    samplers = all_ranks(options, epoch)
+    sampler = data.draw(st.sampled_from(samplers))
+    batches = list(sampler)
+    iterator = iter(sampler)
+    for yielded in range(len(batches) + 1):
+        state = sampler.state_dict()
+        assert (state["epoch"], state["yielded"], state["finished"]) == (epoch, yielded, False)
+        other = LengthBucketSampler(**options, rank=sampler.rank)
+        other.load_state_dict(json.loads(json.dumps(state)))
+        assert other.state_dict() == state
+        assert other.epoch == epoch
+        assert len(other) == len(batches)
+        assert list(other) == batches[yielded:]
+        assert list(other) == batches
+        assert next(iterator, None) == (batches[yielded] if yielded < len(batches) else None)
+    state = sampler.state_dict()
+    assert (state["epoch"], state["yielded"], state["finished"]) == (epoch, 0, True)
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    assert list(other) == batches
+
+
+@given(options(), st.integers(0, 3))
+def test_the_state_is_the_same_for_all_ranks(options: Options, epoch: int) -> None:
+    samplers = all_ranks(options, epoch)
+    states = []
+    for sampler in samplers:
+        iterator = iter(sampler)
+        next(iterator, None)
+        states.append(sampler.state_dict())
+    assert states == states[:1] * len(states)
+    file = io.BytesIO()
+    torch.save(states[0], file)
+    file.seek(0)
+    assert torch.load(file, weights_only=True) == states[0]
+
+
+def test_the_usual_loop_resumes(sampler: LengthBucketSampler) -> None:
+    """Calling set_epoch for the epoch that was loaded keeps the position."""
+    sampler.load_state_dict(state_at(sampler, 1, 3))
+    seen = []
+    for epoch in range(sampler.epoch, 3):
+        sampler.set_epoch(epoch)
+        seen.append(list(sampler))
+    assert seen == [batches_of(1)[3:], batches_of(2)]
+
+
+def test_another_epoch_starts_at_its_beginning(sampler: LengthBucketSampler) -> None:
+    sampler.load_state_dict(state_at(sampler, 1, 3))
+    sampler.set_epoch(2)
+    assert position(sampler) == (2, 0)
+    sampler.set_epoch(1)
+    assert list(sampler) == batches_of(1)
+
+
+def test_lengths_of_epochs_differ(sampler: LengthBucketSampler) -> None:
+    counts = []
+    for epoch in range(10):
+        sampler.set_epoch(epoch)
+        counts.append(len(sampler))
+        assert len(list(sampler)) == counts[-1]
+    assert len(set(counts)) > 1
+
+
+def test_a_broken_off_iteration(sampler: LengthBucketSampler) -> None:
+    iterator = iter(sampler)
+    for _ in range(3):
+        next(iterator)
+    del iterator
+    assert position(sampler) == (0, 3)
+    assert list(sampler) == batches_of(0)
+    assert position(sampler) == (0, 0)
+
+
+def test_set_epoch_while_iterating(sampler: LengthBucketSampler) -> None:
+    iterator = iter(sampler)
+    seen = [next(iterator), next(iterator)]
+    sampler.set_epoch(1)
+    assert position(sampler) == (1, 0)
+    assert len(sampler) == len(batches_of(1))
+    seen += iterator
+    assert seen == batches_of(0)
+    assert position(sampler) == (1, 0)
+    assert list(sampler) == batches_of(1)
+
+
+def test_two_iterators_at_once(sampler: LengthBucketSampler) -> None:
+    sampler.load_state_dict(state_at(sampler, 1, 2))
+    first, second = iter(sampler), iter(sampler)
+    expected = batches_of(1)
+    assert [next(first) for _ in range(3)] == expected[2:5]
+    assert position(sampler) == (1, 2)  # of the one that was created last
+    assert next(second) == expected[2]
+    assert position(sampler) == (1, 3)
+    assert list(first) == expected[5:]
+    assert position(sampler) == (1, 3)
+    assert list(second) == expected[3:]
+    assert list(sampler) == expected
+
+
+def test_load_while_iterating(sampler: LengthBucketSampler) -> None:
+    iterator, not_begun = iter(sampler), iter(sampler)
+    next(iterator)
+    sampler.load_state_dict(state_at(sampler, 2, 4))
+    assert list(iterator) == batches_of(0)[1:]
+    assert list(not_begun) == batches_of(0)
+    assert position(sampler) == (2, 4)
+    assert list(sampler) == batches_of(2)[4:]
+
+
+def test_going_back(sampler: LengthBucketSampler) -> None:
+    last = len(batches_of(1))
+    for yielded in (0, 4, last):
+        sampler.set_epoch(5)
+        next(iter(sampler))
+        sampler.load_state_dict(state_at(sampler, 1, yielded))
+        assert list(sampler) == batches_of(1)[yielded:]
+
+
+def test_an_epoch_that_is_over_does_not_take_set_epoch_back(sampler: LengthBucketSampler) -> None:
+    """A StatefulDataLoader loads when its iteration starts, and that is after set_epoch."""
+    last = len(batches_of(1))
+    finished = state_at(sampler, 1, 0) | {"finished": True}
+    for over in (state_at(sampler, 1, last), finished):
+        sampler.set_epoch(2)
+        iter(sampler)
+        sampler.load_state_dict(over)
+        assert list(sampler) == batches_of(2)
+    for going_on in (state_at(sampler, 1, 3), finished | {"yielded": 3}):
+        sampler.set_epoch(2)
+        sampler.load_state_dict(going_on)
+        assert list(sampler) == batches_of(1)[3:]
+    sampler.set_epoch(2)
+    sampler.load_state_dict(state_at(sampler, 1, 0))  # not begun
+    assert list(sampler) == batches_of(1)
+    sampler.set_epoch(0)
+    sampler.load_state_dict(state_at(sampler, 1, last))  # not later
+    assert list(sampler) == []
+
+
+def test_a_pickled_sampler_goes_on(sampler: LengthBucketSampler) -> None:
+    sampler.load_state_dict(state_at(sampler, 1, 3))
+    len(sampler)
+    for other in (pickle.loads(pickle.dumps(sampler)), copy.deepcopy(sampler)):
+        assert other.state_dict() == sampler.state_dict()
+        assert list(other) == batches_of(1)[3:]
+    large = LengthBucketSampler(LENGTHS, 16)
+    len(large)
+    assert len(pickle.dumps(large)) < LENGTHS.nbytes + 2000  # without its plan
+
+
+STATEFUL = {"lengths": [3, 1, 2, 9], "batch_size": 2, "max_tokens": 20, "rank": 0, "world_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"batch_size": 3}, "batch_size is 3 there and 2 here"),
+        ({"batch_size": None}, "batch_size is None there and 2 here"),
+        ({"max_tokens": 21}, "max_tokens is 21 there and 20 here"),
+        ({"shuffle": False}, "shuffle is False there and True here"),
+        ({"seed": 1}, "seed is 1 there and 0 here"),
+        ({"bucket_batches": 50}, "bucket_batches is 50 there and 100 here"),
+        ({"drop_last": True}, "drop_last is True there and False here"),
+        ({"world_size": 3}, "world_size is 3 there and 2 here"),
+        ({"lengths": [3, 1, 2]}, "samples is 3 there and 4 here"),
+        ({"lengths": [3, 1, 9, 2]}, r"lengths_crc32 is \d+ there and \d+ here"),
+        ({"seed": 1, "batch_size": 3}, "batch_size is 3 there and 2 here, seed is 1 there"),
+    ],
+)
+def test_states_of_other_samplers(changed: Options, message: str) -> None:
+    state = LengthBucketSampler(**STATEFUL | changed).state_dict()
+    sampler = LengthBucketSampler(**STATEFUL)
+    with pytest.raises(ValueError, match=f"{NAME}the state is of another sampler: {message}"):
+        sampler.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"planning": 0}, ValueError, "the state is of another sampler: planning is 0 there"),
+        ({"epoch": -1}, ValueError, "epoch of the state must be at least 0, got -1"),
+        ({"seed": np.arange(2)}, TypeError, "seed of the state must be one value, .* got ndarray"),
+        ({"finished": torch.ones(2)}, TypeError, "finished of the state must be one .* got Tensor"),
+        ({"epoch": 0.5}, TypeError, r"epoch of the state must be an integer, got 0\.5"),
+        ({"yielded": -1}, ValueError, "yielded of the state must be at least 0, got -1"),
+        ({"yielded": None}, TypeError, "yielded of the state must be an integer, got None"),
+        (
+            {"yielded": 2},
+            ValueError,
+            "yielded of the state must be at most 1, the number of batches in epoch 0, got 2",
+        ),
+    ],
+)
+def test_bad_states(changed: Options, error: type[Exception], message: str) -> None:
+    sampler = LengthBucketSampler(**STATEFUL)
+    before = sampler.state_dict()
+    with pytest.raises(error, match=NAME + message):
+        sampler.load_state_dict(before | changed)
+    assert sampler.state_dict() == before
+
+
+def test_states_that_are_none() -> None:
+    sampler = LengthBucketSampler(**STATEFUL)
+    with pytest.raises(TypeError, match="state must be a dict, got list"):
+        sampler.load_state_dict([1])  # type: ignore[arg-type]
+    state = sampler.state_dict()
+    del state["epoch"], state["samples"]
+    with pytest.raises(
+        ValueError, match=r"what state_dict\(\) returned, but has no epoch, samples"
+    ):
+        sampler.load_state_dict(state)
+
+
+def test_the_state_of_another_rank() -> None:
+    sampler = LengthBucketSampler(**STATEFUL)
+    sampler.load_state_dict(LengthBucketSampler(**STATEFUL | {"rank": 1}).state_dict())

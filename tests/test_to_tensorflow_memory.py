@@ -1,0 +1,123 @@
+"""to_tensorflow: whose memory batches are, and how long they live."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+from pinfeed import _core
+from tensorflow_elements import WAYS, address
+from tensorflow_loaders import BATCHES
+
+# Python 3.12 and later warn of every fork of a process that has threads.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+
+
+def live_buffers() -> int:
+    return _core.pool_stats()["live_buffers"]
+
+
+def pooled(batches: int, size: int = 1 << 18) -> Iterator[torch.Tensor]:
+    for number in range(batches):
+        yield pinfeed.permute(torch.full((4, size // 16), float(number)), "ab", "ab")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_copy(way: str) -> None:
+    batch: dict[str, Any] = {
+        "tensor": torch.zeros(256, 64),
+        "small": torch.zeros(3),
+        "bfloat16": torch.zeros(8, 8, dtype=torch.bfloat16),
+        "bool": torch.zeros(8, dtype=torch.bool),
+        "pooled": next(pooled(1)),
+        "channels_last": torch.zeros(2, 3, 8, 8).to(memory_format=torch.channels_last),
+        "jagged": pinfeed.JaggedBatch(torch.zeros(9, 2), torch.tensor([0, 4, 9])),
+    }
+    (element,) = WAYS[way](pinfeed.to_tensorflow([batch], channels_last="channels_last"))
+    batch["jagged"], element["jagged"] = batch["jagged"].values, element["jagged"].values
+    for key, tensor in batch.items():
+        assert address(element[key]) == address(tensor), key
+
+
+def test_no_copy_of_an_ndarray() -> None:
+    array = pinfeed.permute(np.zeros((64, 64), np.float32), "ab", "ba")  # of the pool
+    (element,) = pinfeed.to_tensorflow([array])
+    assert address(element) == address(array)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_lives_as_long_as_tensorflow_holds_it(way: str) -> None:
+    before = live_buffers()
+    elements = WAYS[way](pinfeed.to_tensorflow(pooled(BATCHES)))
+    assert live_buffers() == before + BATCHES
+    # These would be written where the kept ones are, were they not kept.
+    assert sum(float(other[0, 0]) for other in pooled(2 * BATCHES)) == 66
+    assert [float(element[-1, -1]) for element in elements] == list(range(BATCHES))
+    view = elements[2][1:]
+    kept = np.asarray(elements[3])
+    del elements
+    assert live_buffers() == before + 2
+    assert float(view[0, 0]) == 2
+    assert float(kept[-1, -1]) == 3
+    del view, kept
+    assert live_buffers() == before
+
+
+def test_what_tensorflow_has_read_ahead_lives() -> None:
+    before = live_buffers()
+    iterator = iter(pinfeed.to_tensorflow(pooled(50)).shuffle(8))
+    first = next(iterator)
+    assert before + 8 <= live_buffers() <= before + 10  # it refills by and by
+    del iterator
+    assert live_buffers() == before + 1
+    del first
+    assert live_buffers() == before
+
+
+def test_a_loop_reuses_two_buffers() -> None:
+    _core.trim_pool()
+    before = _core.pool_stats()["mapped_total"]
+    for batches in (pooled(50), pooled(50)):
+        for _ in pinfeed.to_tensorflow(batches):
+            pass
+    # The one that the loop holds, the next one, and the one that stood in the generator.
+    assert _core.pool_stats()["mapped_total"] - before <= 3
+
+
+def test_tensorflow_does_not_write_into_batches(tf: ModuleType) -> None:
+    """Its kernels put their result where their only input was, if that is memory of its own."""
+    batch = torch.ones(256, 256)
+    dataset = pinfeed.to_tensorflow([batch] * 3)
+    double = tf.function(lambda x: tf.nn.relu(x * 2) + 1)
+    for element in dataset.map(lambda x: tf.nn.relu(x - 5) * 3).prefetch(1):
+        assert float(element[0, 0]) == 0
+    for element in dataset:
+        element += 4
+        element = double(element)
+        assert float(element[0, 0]) == 11
+    assert float(batch.sum()) == batch.numel()
+
+
+def test_buffers_die_in_any_thread() -> None:
+    """ndarrays die with Python's lock, which a thread of TensorFlow has to wait for."""
+    dataset = pinfeed.to_tensorflow([np.ones((64, 64), np.float32) for _ in range(40)])
+    doubled = dataset.map(lambda x: x + x, num_parallel_calls=2).prefetch(4)
+
+    def loop() -> None:
+        for _ in range(5):
+            assert all(float(x[0, 0]) == 2 for x in doubled.take(20))
+
+    threads = [threading.Thread(target=loop) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        next(iter(doubled))
+    for thread in threads:
+        thread.join()

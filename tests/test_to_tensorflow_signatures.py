@@ -1,0 +1,182 @@
+"""to_tensorflow: what TensorFlow is told of shapes, by the first batch, by a spec or by the user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from tensorflow_elements import WAYS, assert_element, mapped
+
+
+def shapes(dataset: Any) -> Any:
+    spec = dataset.element_spec
+    if isinstance(spec, dict):
+        return {key: tuple(one.shape) for key, one in spec.items()}
+    return [tuple(one.shape) for one in spec] if isinstance(spec, tuple) else tuple(spec.shape)
+
+
+def once(batch: Any) -> Iterator[Any]:
+    yield batch
+
+
+def test_shapes_of_the_first_batch() -> None:
+    batch = {"image": torch.zeros(2, 3, 8, 8), "label": torch.zeros(2), "scale": torch.tensor(1.0)}
+    assert shapes(pinfeed.to_tensorflow(once(batch))) == {
+        "image": (None, 3, 8, 8),
+        "label": (None,),
+        "scale": (),
+    }
+
+
+def test_shapes_that_differ_in_a_list() -> None:
+    batches = [(torch.zeros(2, w, 5), torch.zeros(2, h, w)) for w, h in [(3, 1), (4, 1), (3, 2)]]
+    dataset = pinfeed.to_tensorflow(batches)
+    assert shapes(dataset) == [(None, None, 5), (None, None, None)]
+    for element, batch in zip(dataset.prefetch(1), batches, strict=True):
+        assert_element(element, batch)
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (pinfeed.Pad(), [(None, None, 4), (None,)]),
+        (pinfeed.Pad(mask=True), [(None, None, 4), (None,), (None, None)]),
+        (pinfeed.Pad(axes=1), [(None, 3, None), (None,)]),
+        (pinfeed.Pad(axes=(0, -1)), [(None, None, None), (None, 2)]),
+        (pinfeed.Pad(time_major=True), [(None, None, 4), (None,)]),
+        (pinfeed.Pad(lengths=False), (None, None, 4)),
+        (pinfeed.Stack(), (None, 3, 4)),
+    ],
+    ids=repr,
+)
+def test_shapes_of_pad(field: pinfeed.Field, expected: Any) -> None:
+    samples = [np.zeros((3, 4))] * 6
+    loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(field))
+    assert shapes(pinfeed.to_tensorflow(loader)) == expected
+
+
+@pytest.mark.parametrize(("output", "sizes"), [("CHW", (3, None, None)), ("HWC", (None, None, 3))])
+def test_shapes_of_padded_images(output: Any, sizes: Any) -> None:
+    samples = [np.zeros((size, size + 1, 3), np.uint8) for size in range(4, 10)]
+    field = pinfeed.Image(pad_value=0, output=output, sizes=True, mask=True)
+    loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(field))
+    dataset = pinfeed.to_tensorflow(loader)
+    assert shapes(dataset) == [(None, *sizes), (None, 2), (None, None, None)]
+    assert [values.shape[0] for values, _, _ in dataset] == [2, 2, 2]
+
+
+def test_shapes_of_named_leaves() -> None:
+    """What a language model takes: widths differ, and nothing in the first batch says so."""
+    samples = [{"input_ids": [1] * n, "labels": [2] * n} for n in (3, 2, 7, 1)]
+    spec = {
+        "input_ids": pinfeed.Pad(0, lengths="n", mask="attention_mask"),
+        "labels": pinfeed.Pad(-100),
+    }
+    loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(spec))
+    dataset = pinfeed.to_tensorflow(pinfeed.DeviceLoader(loader, device="cpu"))
+    two = (None, None)
+    assert shapes(dataset) == {"input_ids": two, "n": (None,), "attention_mask": two, "labels": two}
+    assert [batch["labels"].shape[1] for batch in dataset] == [3, 7]
+
+
+def test_shapes_of_fields_on_the_device() -> None:
+    samples = [{"tokens": [1] * n} for n in (3, 2, 7, 1)]
+    collate = pinfeed.Collate({"tokens": pinfeed.Jagged()})
+    loader = DataLoader(samples, batch_size=2, collate_fn=collate)
+    fields = {"tokens": pinfeed.Pad(lengths=False)}
+    dataset = pinfeed.to_tensorflow(pinfeed.DeviceLoader(loader, device="cpu", fields=fields))
+    assert shapes(dataset) == {"tokens": (None, None)}
+    assert [batch["tokens"].shape[1] for batch in dataset] == [3, 7]
+
+
+def widening() -> Iterator[dict[str, torch.Tensor]]:
+    for width in (3, 5):
+        yield {"x": torch.zeros(2, width), "y": torch.zeros(2)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_signature_says_what_the_first_batch_does_not(way: str, tf: ModuleType) -> None:
+    signature = {"x": tf.TensorSpec((None, None)), "y": tf.TensorSpec((None,))}
+    dataset = pinfeed.to_tensorflow(widening(), signature=signature)
+    assert dataset.element_spec == signature
+    assert [element["x"].shape[1] for element in WAYS[way](dataset)] == [3, 5]
+
+
+def test_the_error_names_the_signature() -> None:
+    message = re.escape(
+        "to_tensorflow: leaf ['x'] of batch 1: expected shape (None, 3), got (2, 5); "
+        "if that varies, say so: signature= with tf.TensorSpec((None, None), tf.float32)"
+    )
+    with pytest.raises(ValueError, match=message):
+        list(pinfeed.to_tensorflow(widening()))
+
+
+def test_a_signature_of_every_kind(tf: ModuleType) -> None:
+    batch = {
+        "jagged": pinfeed.JaggedBatch(torch.ones(3, 2), torch.tensor([0, 1, 3])),
+        "names": ["a", "b"],
+        "none": None,
+        "padded": pinfeed.Padded(torch.zeros(2, 3), torch.tensor([3, 1])),
+        "pair": [torch.zeros(2, 1), 5],
+    }
+    spec = pinfeed.to_tensorflow(once(batch)).element_spec
+    again = pinfeed.to_tensorflow([batch, batch], signature=spec)
+    assert again.element_spec == spec
+    assert len(mapped(again)) == 2
+    spec["padded"] = tuple(spec["padded"])  # by position
+    _, lengths = next(iter(pinfeed.to_tensorflow([batch], signature=spec)))["padded"]
+    assert lengths.numpy().tolist() == [3, 1]
+
+
+def test_a_signature_reads_nothing(tf: ModuleType) -> None:
+    asked = []
+
+    def batches() -> Iterator[torch.Tensor]:
+        asked.append(True)
+        yield torch.zeros(2)
+
+    dataset = pinfeed.to_tensorflow(batches(), signature=tf.TensorSpec((None,)))
+    assert not asked
+    assert len(list(dataset)) == 1
+    assert asked
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "signed", [pytest.param(False, id="first batch"), pytest.param(True, id="signature")]
+)
+def test_nothing_of_a_generator_is_lost(signed: bool, way: str, tf: ModuleType) -> None:
+    batches = (torch.full((2,), number) for number in range(5))
+    signature = tf.TensorSpec((None,), tf.int64) if signed else None
+    dataset = pinfeed.to_tensorflow(batches, signature=signature)
+    assert [int(batch[0]) for batch in WAYS[way](dataset)] == [0, 1, 2, 3, 4]
+
+
+def test_max_samples() -> None:
+    def endless() -> Iterator[Any]:
+        while True:
+            offsets = torch.tensor([0, 1, 3, 6])
+            yield {
+                "x": torch.arange(3),
+                "jagged": pinfeed.JaggedBatch(torch.arange(6), offsets),
+                "names": ["a", "b", "c"],
+                "loss": torch.tensor(0.5),
+            }
+
+    for count, sizes in [(1, [1]), (3, [3]), (8, [3, 3, 2])]:
+        dataset = pinfeed.to_tensorflow(endless(), max_samples=count)
+        elements = list(dataset)
+        assert [len(element["x"]) for element in elements] == sizes
+        last = elements[-1]
+        assert last["jagged"].to_list() == [[0], [1, 2], [3, 4, 5]][: sizes[-1]]
+        assert last["names"].numpy().tolist() == [b"a", b"b", b"c"][: sizes[-1]]
+        assert last["loss"].numpy() == 0.5
+    assert [len(x) for x in pinfeed.to_tensorflow([torch.zeros(3)] * 9, max_samples=7)] == [3, 3, 1]
