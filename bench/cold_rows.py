@@ -15,6 +15,7 @@ import pinfeed
 from pinfeed.bench.harness import Role, Way, Workload
 
 BATCH = 256
+IN_A_ROW = 8  # batches of rows that are in memory: as in a loop, where their code is too
 PARTS = 10_000
 READERS = 16
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -36,15 +37,19 @@ def resident(path: Path) -> float:
 
 
 class FileRows:
-    """A file of random rows, removed when the object dies; the batch that is asked for next.
+    """A file of random rows, removed when the object dies; the batches that are asked for next.
 
     Args:
         row: Shape of a row of uint8.
         size: Bytes of the file, about.
         parts: How many .npy files the same rows are written to as well.
+        batches: How many are asked for at a time.
     """
 
-    def __init__(self, row: tuple[int, ...], size: int, parts: int = 0) -> None:
+    def __init__(
+        self, row: tuple[int, ...], size: int, parts: int = 0, *, batches: int = 1
+    ) -> None:
+        self._batches = batches
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
         count = size // int(np.prod(row))
@@ -69,8 +74,8 @@ class FileRows:
         self.choose()
 
     def choose(self) -> None:
-        """Draw the rows of the next batch."""
-        self.indices = self._random.integers(0, len(self.rows), BATCH)
+        """Draw the rows of the next batches."""
+        self.indices = self._random.integers(0, len(self.rows), (self._batches, BATCH))
 
     def choose_cold(self) -> None:
         """Draw rows, and see to it that no file is in memory."""
@@ -93,8 +98,8 @@ class FileRows:
                     pass
 
     def error(self, result: Any) -> float:
-        """Return 0 if the result is the batch."""
-        same = np.array_equal(np.asarray(result), self.rows[self.indices])
+        """Return 0 if the result is the last batch."""
+        same = np.array_equal(np.asarray(result), self.rows[self.indices[-1]])
         return 0.0 if same else float("inf")
 
 
@@ -107,24 +112,36 @@ def _collated(
         dataset, collate = pinfeed.ArrayDataset(source()), pinfeed.Collate()
         for start in [*range(0, len(dataset), BATCH)] * epochs:
             collate(dataset.__getitems__(range(start, min(start + BATCH, len(dataset)))))
-        return lambda: collate(dataset.__getitems__(rows.indices))
+
+        def run() -> Any:
+            for indices in rows.indices:
+                batch = collate(dataset.__getitems__(indices))
+            return batch
+
+        return run
 
     return build
 
 
 def _taken(rows: FileRows, array: Any) -> Callable[[], Callable[[], Any]]:
-    return lambda: lambda: np.take(array, rows.indices, axis=0, out=rows.out, mode="clip")
+    def run() -> Any:
+        for batch in rows.indices:
+            np.take(array, batch, axis=0, out=rows.out, mode="clip")
+        return rows.out
+
+    return lambda: run
 
 
 def _advised(rows: FileRows) -> Callable[[], Any]:
     mapping = rows.rows._mmap
 
     def run() -> Any:
-        for index in rows.indices.tolist():
+        [indices] = rows.indices
+        for index in indices.tolist():
             start = rows.offset + index * rows.row_bytes
             page = start - start % mmap.PAGESIZE
             mapping.madvise(mmap.MADV_WILLNEED, page, rows.row_bytes + start - page)
-        return np.take(rows.rows, rows.indices, axis=0, out=rows.out, mode="clip")
+        return np.take(rows.rows, indices, axis=0, out=rows.out, mode="clip")
 
     return run
 
@@ -138,7 +155,8 @@ def _read(rows: FileRows, readers: int) -> Callable[[], Callable[[], Any]]:
             return os.preadv(descriptor, [rows.out[place]], rows.offset + index * rows.row_bytes)
 
         def run() -> Any:
-            list(pool.map(read, range(BATCH), rows.indices.tolist()))
+            for batch in rows.indices:
+                list(pool.map(read, range(BATCH), batch.tolist()))
             return rows.out
 
         return run
@@ -172,7 +190,7 @@ def cold(name: str) -> Workload:
 def hot(name: str) -> Workload:
     """Rows of a file that is in the page cache, and the same rows in memory."""
     shape, text = _sizes(name.removeprefix("hot-rows-"))
-    rows = FileRows(shape, 1_000_000_000)
+    rows = FileRows(shape, 1_000_000_000, batches=IN_A_ROW)
     memory = np.array(rows.rows)
     rows.heat()
     ways = [
@@ -182,7 +200,7 @@ def hot(name: str) -> Workload:
         Way("NumPy `take` of a memmap", _taken(rows, rows.rows)),
         Way("`pread` by 1 thread", _read(rows, 1)),
     ]
-    title = f"{BATCH} random rows of {text} of a 1 GB file in the page cache"
+    title = f"{IN_A_ROW} batches of {BATCH} random rows of {text} of a 1 GB file in the page cache"
     return Workload(name, title, ways, rows.error, prepare=rows.choose, repeat=False)
 
 
@@ -191,8 +209,11 @@ def parts(name: str) -> Workload:
     temperature, _, size = name.removeprefix("parts-").partition("-")
     shape, text = _sizes(size)
     # Two copies: half of the space for each.
-    rows = FileRows(shape, 1_500_000_000 if size == "150KB" else 500_000_000, PARTS)
-    epochs = 2 if temperature == "hot" else 0
+    is_hot = temperature == "hot"
+    batches = IN_A_ROW if is_hot else 1
+    space = 1_500_000_000 if size == "150KB" else 500_000_000
+    rows = FileRows(shape, space, PARTS, batches=batches)
+    epochs = 2 if is_hot else 0
     if epochs:
         rows.heat()
     ways = [
@@ -203,8 +224,9 @@ def parts(name: str) -> Workload:
             Role.PINFEED,
         ),
     ]
-    title = f"{BATCH} random rows of {text} in {PARTS:,} files, {temperature}"
-    prepare = rows.choose if temperature == "hot" else rows.choose_cold
+    what = f"{batches} batches of {BATCH}" if is_hot else f"{BATCH}"
+    title = f"{what} random rows of {text} in {PARTS:,} files, {temperature}"
+    prepare = rows.choose if is_hot else rows.choose_cold
     return Workload(name, title, ways, rows.error, prepare=prepare, repeat=False)
 
 

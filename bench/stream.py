@@ -111,8 +111,9 @@ def streamed(name: str) -> Workload:
     def by_hand() -> Iterator[Any]:
         held = list(itertools.islice(samples := source(), BUFFER))
         random = np.random.default_rng(0)
-        for sample in samples:
-            place = random.integers(BUFFER)
+        blocks = (random.integers(BUFFER, size=1024).tolist() for _ in itertools.repeat(None))
+        places = itertools.chain.from_iterable(blocks)
+        for sample, place in zip(samples, places, strict=False):
             yield held[place]
             held[place] = sample
         yield from held
@@ -135,7 +136,11 @@ def streamed(name: str) -> Workload:
             lambda: holding,
             Role.OVERHEAD,
         ),
-        Way(f"the same with a buffer of {BUFFER:,} and NumPy's draws", lambda: by_hand),
+        Way(
+            f"a generator with a buffer of {BUFFER:,}, its places drawn in blocks",
+            lambda: by_hand,
+            Role.OVERHEAD,
+        ),
     ]
     title = f"{count:,} samples from {SHARDS} shards: {TITLES[name]}"
     return Workload(name, title, ways, error, consume=exhaust)

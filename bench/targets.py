@@ -264,8 +264,11 @@ TARGETS = [
     Target("cold rows of 150 KB to 16 readers", "≤", 1 / 0.9, to_limit("cold-rows-150KB")),
     Target("cold rows of 3 KB: np.take", "≥", 4, faster_than("cold-rows-3KB", "NumPy `take`")),
     Target("hot rows of 150 KB to memory", "≤", 1 / 0.95, to_limit("hot-rows-150KB", "the file")),
+    Target("hot rows of 3 KB to memory", "≤", 1 / 0.95, to_limit("hot-rows-3KB", "the file")),
     Target("10,000 cold files to one", "≤", 1.1, to_limit("parts-cold-150KB", "ConcatArray")),
     Target("10,000 hot files to one", "≤", 1.1, to_limit("parts-hot-150KB", "ConcatArray")),
+    Target("10,000 cold files, 3 KB rows", "≤", 1.1, to_limit("parts-cold-3KB", "ConcatArray")),
+    Target("10,000 hot files, 3 KB rows", "≤", 1.1, to_limit("parts-hot-3KB", "ConcatArray")),
     Target(
         "workers: DataLoader with default_collate",
         "≥",

@@ -9,6 +9,7 @@ out=build/neon
 
 # -O2 without NDEBUG: asserts should hold here.
 cmake -S . -B $out -G Ninja --log-level=WARNING -DCMAKE_CXX_FLAGS=-O2 \
-  -DCMAKE_TOOLCHAIN_FILE=tools/aarch64.cmake -DPINFEED_BUILD_PYTHON=OFF -DPINFEED_BUILD_TESTS=ON
+  -DCMAKE_TOOLCHAIN_FILE=tools/aarch64.cmake -DPINFEED_BUILD_PYTHON=OFF -DPINFEED_BUILD_TESTS=ON \
+  -DPINFEED_CUDA=OFF
 cmake --build $out --target kernels_test -- --quiet
 ctest --test-dir $out/csrc/tests -R kernels --output-on-failure --no-tests=error

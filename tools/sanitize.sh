@@ -1,7 +1,8 @@
 #!/bin/sh
 # Usage: tools/sanitize.sh VENV
 # Runs the native tests and the Python tests marked `kernels` under AddressSanitizer and
-# UndefinedBehaviorSanitizer, and the pools and the arena under ThreadSanitizer. Builds in build/sanitize only.
+# UndefinedBehaviorSanitizer, and the pools, the rows of files
+# and the arena under ThreadSanitizer. Builds in build/sanitize only.
 set -eu
 
 PATH=$(cd "$1" && pwd)/bin:$PATH
@@ -18,6 +19,7 @@ python -m pip install --quiet --no-build-isolation --no-deps --target "$out/site
   --config-settings=cmake.build-type=Debug \
   --config-settings=cmake.define.CMAKE_CXX_FLAGS_DEBUG=-O1 \
   --config-settings=cmake.define.PINFEED_BUILD_TESTS=ON \
+  --config-settings=cmake.define.PINFEED_CUDA=OFF \
   --config-settings=cmake.define.PINFEED_SANITIZE=address,undefined
 
 echo "== native tests under address, undefined"
@@ -29,20 +31,22 @@ preload=
 for library in asan ubsan stdc++; do
   preload="$preload $("$CXX" -print-file-name=lib$library.so)"
 done
+# More memory than there is must be an error here too, not the end.
+asan_options=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1
 sanitized() {
-  LD_PRELOAD=$preload ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 PYTHONPATH=$out/site "$@"
+  LD_PRELOAD=$preload ASAN_OPTIONS=$asan_options PYTHONPATH=$out/site "$@"
 }
 echo "== Python tests of the kernels under address, undefined"
 sanitized python -c "import pinfeed._core as m; assert m.__file__.startswith('$out'), m.__file__"
 # Native output is not captured, or the report of a sanitizer would be lost with the process.
-sanitized python -m pytest -q --capture=sys -m "kernels and not processes" tests/ --ignore=tests/integrations
+sanitized python -m pytest -q --capture=sys -m "kernels and not processes" tests/ --ignore=tests/integrations --ignore=tests/gpu
 
-echo "== pools and arena under thread"
+echo "== pools, rows of files and arena under thread"
 cmake -S . -B "$out/thread" -G Ninja --log-level=WARNING \
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 \
-  -DPINFEED_BUILD_PYTHON=OFF -DPINFEED_BUILD_TESTS=ON -DPINFEED_SANITIZE=thread
-cmake --build "$out/thread" --target pools_test arena_test -- --quiet
+  -DPINFEED_BUILD_PYTHON=OFF -DPINFEED_BUILD_TESTS=ON -DPINFEED_CUDA=OFF -DPINFEED_SANITIZE=thread
+cmake --build "$out/thread" --target pools_test row_files_test arena_test -- --quiet
 # ThreadSanitizer can't place its shadow memory when addresses are randomized over many bits.
 fixed_addresses="setarch $(uname -m) -R"
 $fixed_addresses true 2>/dev/null || fixed_addresses=
-$fixed_addresses ctest --test-dir "$out/thread/csrc/tests" -R "pools|arena" --output-on-failure --no-tests=error
+$fixed_addresses ctest --test-dir "$out/thread/csrc/tests" -R "pools|row_files|arena" --output-on-failure --no-tests=error
