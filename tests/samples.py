@@ -6,7 +6,10 @@ A module of its own: classes must be importable by the workers that a test start
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -162,13 +165,19 @@ def random_tensor(
 
 
 def run_python(code: str, *arguments: str, timeout: float = 150) -> str:
-    """What a Python program prints; fails if it fails, crashes or hangs."""
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    """What a Python program prints; fails if it fails, crashes or hangs, and says where it hung."""
+    command = [sys.executable, "-X", "faulthandler", "-c", code, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as program:
+        try:
+            stdout, stderr = program.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            program.send_signal(signal.SIGABRT)  # faulthandler prints what each thread was doing
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.wait(timeout=20)
+            with contextlib.suppress(ProcessLookupError):  # its workers, who hold the pipes too
+                os.killpg(program.pid, signal.SIGKILL)
+            stdout, stderr = program.communicate()
+            raise AssertionError(f"still running after {timeout} s\n{stdout}\n{stderr}") from None
+    assert program.returncode == 0, f"exit status {program.returncode}\n{stdout}\n{stderr}"
+    return stdout

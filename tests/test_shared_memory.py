@@ -74,8 +74,9 @@ batches = iter(loader)
 kept = [next(batches) for _ in range(3)]
 start = time.monotonic()
 try:
-    os.kill(batches._workers[1].pid, signal.SIGKILL)
-    time.sleep(10)  # the DataLoader's signal handler raises here
+    with batches._workers_done_event._cond:  # the worker must not die holding it: DataLoader would hang
+        os.kill(batches._workers[1].pid, signal.SIGKILL)
+        time.sleep(10)  # the DataLoader's signal handler raises here
 except RuntimeError as error:
     print(error)
 try:
