@@ -127,8 +127,8 @@ class Killed(Numbers):
 
 def test_a_worker_that_is_killed() -> None:
     with pytest.raises(RuntimeError, match=r"DataLoader worker.*(killed|exited)"):
-        list(DeviceLoader(loader(Killed(), timeout=1), "cpu"))
-    deadline = time.monotonic() + 20
+        list(DeviceLoader(loader(Killed(), timeout=5), "cpu"))
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline and threading.active_count() > 1:
         time.sleep(0.01)  # the thread looks after the workers once in a timeout
 

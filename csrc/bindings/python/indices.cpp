@@ -14,52 +14,63 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-std::int64_t wrapped(std::int64_t index, std::int64_t length, std::size_t position,
-                     const std::string& name) {
-  if (index < -length || index >= length) {
-    throw py::index_error(name + ": index " + std::to_string(index) + " at position " +
-                          std::to_string(position) + " is out of range for " +
-                          std::to_string(length) + " samples");
-  }
-  return index < 0 ? index + length : index;
+[[noreturn]] void refuse(const std::string& index, std::size_t position, std::int64_t length,
+                         const std::string& name) {
+  throw py::index_error(name + ": index " + index + " at position " + std::to_string(position) +
+                        " is out of range for " + std::to_string(length) + " samples");
 }
 
 std::int64_t as_index(py::handle item, std::size_t position, const std::string& name) {
   PyObject* object = item.ptr();
-  if (!PyBool_Check(object)) {  // True is an int to Python, a mask to NumPy: refuse to guess
-    if (PyLong_Check(object)) {
-      const long long value = PyLong_AsLongLong(object);
-      if (value != -1 || PyErr_Occurred() == nullptr) return value;
-      PyErr_Clear();
-      throw py::index_error(name + ": index " + std::string(py::str(item)) + " at position " +
-                            std::to_string(position) + " does not fit in 64 bits");
-    }
-    if (PyIndex_Check(object)) {
-      MappedFiles().check(item);
-      const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object));
-      if (number) return as_index(number, position, name);
-      if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw py::error_already_set();
-      PyErr_Clear();  // an array of several, say
-    }
+  const bool is_int = PyLong_Check(object) && !PyBool_Check(object);  // True is a mask to NumPy
+  if (is_int) {
+    const long long value = PyLong_AsLongLong(object);
+    if (value != -1 || PyErr_Occurred() == nullptr) return value;
+    PyErr_Clear();
+  }
+  const auto kept = py::reinterpret_borrow<py::object>(item);  // what runs below may drop it
+  if (is_int) {
+    throw py::index_error(name + ": index " + std::string(py::str(item)) + " at position " +
+                          std::to_string(position) + " does not fit in 64 bits");
+  }
+  if (PyIndex_Check(object) && !PyBool_Check(object)) {
+    MappedFiles().check(item);
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object));
+    if (number) return as_index(number, position, name);
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw py::error_already_set();
+    PyErr_Clear();  // an array of several, say
   }
   throw py::type_error(name + ": expected integers, got " +
                        std::string(py::str(py::type::handle_of(item).attr("__name__"))) +
                        " at position " + std::to_string(position));
 }
 
+// One pass without branches; which index is outside is looked for only if one is.
 template <class Integer>
 void convert(const ArrayView& view, std::int64_t length, const std::string& name,
              std::int64_t* out) {
-  for (std::int64_t i = 0; i < view.shape[0]; ++i) {
+  const std::int64_t count = view.shape[0];
+  const std::int64_t step = view.stride(0);
+  const auto read = [data = view.data, step](std::int64_t i) {
     Integer value;
-    std::memcpy(&value, view.data + i * view.stride(0), sizeof(Integer));
-    const auto position = static_cast<std::size_t>(i);
-    if (std::cmp_greater(value, INT64_MAX)) {
-      throw py::index_error(name + ": index " + std::to_string(value) + " at position " +
-                            std::to_string(position) + " is out of range for " +
-                            std::to_string(length) + " samples");
+    std::memcpy(&value, data + i * step, sizeof(Integer));
+    return value;
+  };
+  const auto is_inside = [length](Integer value) {
+    return std::cmp_greater_equal(value, -length) && std::cmp_less(value, length);
+  };
+  bool all_inside = true;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Integer value = read(i);
+    all_inside &= is_inside(value);
+    const auto index = static_cast<std::int64_t>(value);
+    out[i] = index + (index < 0 ? length : 0);
+  }
+  for (std::int64_t i = 0; !all_inside && i < count; ++i) {
+    // Another thread may write to the indices meanwhile, so the last one ends this in any case.
+    if (const Integer value = read(i); !is_inside(value) || i + 1 == count) {
+      refuse(std::to_string(value), static_cast<std::size_t>(i), length, name);
     }
-    out[i] = wrapped(static_cast<std::int64_t>(value), length, position, name);
   }
 }
 
@@ -115,10 +126,10 @@ py::array_t<std::int64_t> as_indices(const py::object& indices, std::int64_t len
     if (i >= PySequence_Fast_GET_SIZE(indices.ptr())) {
       throw py::value_error(name + ": the list changed while it was read");
     }
-    const auto item =
-        py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(indices.ptr(), i));
     const auto position = static_cast<std::size_t>(i);
-    out[i] = wrapped(as_index(item, position, name), length, position, name);
+    const std::int64_t index = as_index(PySequence_Fast_GET_ITEM(indices.ptr(), i), position, name);
+    if (index < -length || index >= length) refuse(std::to_string(index), position, length, name);
+    out[i] = index + (index < 0 ? length : 0);
   }
   return result;
 }
