@@ -1,7 +1,6 @@
 #include "runtime/arena.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
@@ -127,8 +126,8 @@ std::optional<SlotHold> Arena::claim(std::size_t bytes) {
 // these the first ones are used most, so that a steady state touches as little memory as it can.
 std::optional<SlotHold> Arena::claim_resident(std::size_t bytes, std::size_t most,
                                               std::uint32_t owner) {
-  const std::uint32_t smallest = size_class_of(bytes);
-  const std::uint32_t largest = std::max(smallest, size_class_of(most));
+  const std::uint32_t smallest = size_class_of(bytes, page_bytes());
+  const std::uint32_t largest = std::max(smallest, size_class_of(most, page_bytes()));
   const std::uint32_t slots = count();
   for (const bool mine : {true, false}) {
     for (std::uint32_t i = 0; i < slots; ++i) {
@@ -148,7 +147,7 @@ std::optional<SlotHold> Arena::claim_resident(std::size_t bytes, std::size_t mos
 
 // A free slot without memory, of the size that fits.
 std::optional<std::uint32_t> Arena::claim_empty(std::size_t bytes, std::uint32_t owner) {
-  const std::uint32_t size_class = size_class_of(bytes);
+  const std::uint32_t size_class = size_class_of(bytes, page_bytes());
   const std::uint32_t slots = count();
   for (std::uint32_t i = 0; i < slots; ++i) {
     if (extent(i).size_class != size_class) continue;
@@ -181,7 +180,7 @@ std::optional<std::uint32_t> Arena::claim_larger(std::size_t bytes, std::uint32_
 // Adds a slot's memory to the arena, within the limit. Whoever claims first counts afterwards, and
 // gives up what is too much: so the limit holds whatever others do meanwhile.
 std::optional<SlotHold> Arena::grow(std::size_t bytes, std::uint32_t owner) {
-  std::size_t capacity = capacity_of(size_class_of(bytes));
+  std::size_t capacity = capacity_of(size_class_of(bytes, page_bytes()), page_bytes());
   while (true) {
     while (resident_bytes() + capacity > table_.max_bytes) {
       if (!evict_one(owner)) return {};
@@ -192,7 +191,7 @@ std::optional<SlotHold> Arena::grow(std::size_t bytes, std::uint32_t owner) {
     if (!slot) return {};
     const std::uint64_t resident = resident_bytes();
     const bool fits = resident <= table_.max_bytes;
-    if (fits && fill(*slot)) {
+    if (fits && fill(*slot, owner)) {
       ++table_.grows;
       std::uint64_t highest = table_.high_water;
       while (highest < resident && !table_.high_water.compare_exchange_weak(highest, resident)) {
@@ -206,14 +205,17 @@ std::optional<SlotHold> Arena::grow(std::size_t bytes, std::uint32_t owner) {
 }
 
 // Takes memory for all of a slot that this process holds. False if the system gives none.
-bool Arena::fill(std::uint32_t slot) {
+bool Arena::fill(std::uint32_t slot, std::uint32_t owner) {
   const Extent place = extent(slot);
-  struct stat status;
   // The user's code may have closed all files, and opened others under their numbers.
-  const bool is_ours = fstat(descriptor_, &status) == 0 && status.st_ino == file_number_;
-  if (!is_ours) errno = EBADF;
-  if (!is_ours || !take_memory(descriptor_, place.offset, place.capacity())) {
+  if (FileIdentity::of(descriptor_) != file_) {
+    table_.shortage = EBADF;
+    return false;
+  }
+  if (!take_memory(descriptor_, place.offset, place.capacity())) {
     table_.shortage = errno;
+    const GivingBack giving_back(table_, owner);
+    if (giving_back.allows(place.offset)) punch(base_ + place.offset, place.capacity());
     return false;
   }
   ++table_.slots[slot].fills;
@@ -223,7 +225,7 @@ bool Arena::fill(std::uint32_t slot) {
 
 // One more slot, after the last one. False if the table or the reserved addresses are full.
 bool Arena::make_slot(std::size_t bytes) {
-  const std::uint32_t size_class = size_class_of(bytes);
+  const std::uint32_t size_class = size_class_of(bytes, page_bytes());
   while (true) {
     const std::uint32_t slot = count();
     if (slot == kSlots) return false;
@@ -271,10 +273,10 @@ SlotHold Arena::begin_use(std::uint32_t slot, std::uint32_t generation, std::siz
 #if defined(__linux__) && defined(MADV_POPULATE_WRITE)
   const std::uint64_t fills = table_.slots[slot].fills;
   const std::uint64_t mark = (std::uint64_t{fork_depth()} + 1) << 16 | (fills & 0xffff);
-  const std::uint64_t pages = (bytes + kPage - 1) / kPage;
+  const std::uint64_t pages = whole_pages(bytes, page_bytes()) / page_bytes();
   const std::uint64_t known = populated_[slot].load(std::memory_order_relaxed);
   if (bytes >= kWorthPopulating && (known >> 32 != mark || (known & 0xffffffff) < pages)) {
-    madvise(data, pages * kPage, MADV_POPULATE_WRITE);
+    madvise(data, pages * page_bytes(), MADV_POPULATE_WRITE);
     populated_[slot].store(mark << 32 | pages, std::memory_order_relaxed);
   }
 #endif
@@ -346,7 +348,7 @@ void Arena::release_taken(const SlotHold& hold) noexcept {
   }
 }
 
-std::size_t Arena::first_slot() const { return (sizeof(Table) + kPage - 1) / kPage * kPage; }
+std::size_t Arena::first_slot() const { return whole_pages(sizeof(Table), page_bytes()); }
 
 std::size_t Arena::end_of(std::uint32_t slot) const {
   return extent(slot).offset + extent(slot).capacity();

@@ -38,10 +38,10 @@ struct SlotMessage {
 // process.
 //
 // A slot's size is one of four to each power of two. A claim looks through the table for a free
-// slot of up to twice the request, and prefers one that this worker had before, for its pages are
-// mapped here already. Failing that it sweeps what dead processes left, and then makes one more
-// slot. The memory of all slots stays below `max_bytes`: at the limit free slots of other sizes
-// give theirs back, and if that is not enough the claim fails and the caller waits.
+// slot of up to the size of twice the request, and prefers one that this worker had before, for its
+// pages are mapped here already. Failing that it sweeps what dead processes left, and then makes
+// one more slot. The memory of all slots stays below `max_bytes`: at the limit free slots of other
+// sizes give theirs back, and if that is not enough the claim fails and the caller waits.
 //
 // Every process has an owner number while it holds slots; the entry tells which process it is.
 // Entries are given back by whoever finds the process gone, one sweeper at a time: the sweeper's
@@ -176,7 +176,7 @@ class Arena {
   std::optional<std::uint32_t> claim_larger(std::size_t bytes, std::uint32_t owner);
   std::optional<SlotHold> grow(std::size_t bytes, std::uint32_t owner);
   bool make_slot(std::size_t bytes);
-  bool fill(std::uint32_t slot);
+  bool fill(std::uint32_t slot, std::uint32_t owner);
   bool give_back(std::uint32_t slot, std::optional<std::uint32_t> generation, std::uint32_t owner);
   bool evict_one(std::uint32_t owner);
   static void* reaper_main(void* arena);
@@ -187,7 +187,7 @@ class Arena {
   std::byte* data_of(std::uint32_t slot) const;
 
   const int descriptor_;
-  std::uint64_t file_number_ = 0;
+  const FileIdentity file_;
   std::byte* const base_;
   Table& table_;
   const std::size_t reserved_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -37,15 +38,13 @@ std::atomic<std::uint64_t>* zeroed_words(std::size_t count) {
 
 Arena::Arena(int descriptor, std::byte* base, std::size_t reserved, bool created)
     : descriptor_(descriptor),
+      file_(FileIdentity::of(descriptor)),
       base_(base),
       table_(*reinterpret_cast<Table*>(base)),
       reserved_(reserved),
       created_(created),
       created_at_depth_(fork_depth()),
-      populated_(zeroed_words(kSlots)) {
-  struct stat status;
-  if (fstat(descriptor, &status) == 0) file_number_ = status.st_ino;
-}
+      populated_(zeroed_words(kSlots)) {}
 
 std::string Arena::file_name(long process) { return "pinfeed-" + std::to_string(process); }
 
@@ -68,7 +67,7 @@ Arena& Arena::create(std::size_t reserved, std::size_t max_bytes, SharedFile kin
   const int descriptor = create_shared_file(file_name(getpid()), kind);
   try {
     if (!take_memory(descriptor, 0, sizeof(Table))) throw_errno("fallocate");
-    reserved = std::max(reserved / kPage * kPage, kSmallestArena);
+    reserved = std::max(reserved / page_bytes() * page_bytes(), kSmallestArena);
     Arena* arena = nullptr;
     while (arena == nullptr) {
       try {
@@ -77,7 +76,7 @@ Arena& Arena::create(std::size_t reserved, std::size_t max_bytes, SharedFile kin
       } catch (const std::system_error&) {
         // A limit on address space or on the size of files: be content with less.
         if (reserved / 2 < kSmallestArena) throw;
-        reserved = reserved / 2 / kPage * kPage;
+        reserved = reserved / 2 / page_bytes() * page_bytes();
       }
     }
 #if defined(__linux__)
@@ -92,7 +91,6 @@ Arena& Arena::create(std::size_t reserved, std::size_t max_bytes, SharedFile kin
     Table& table = arena->table_;
     table.id = this_process() ^
                std::uint64_t{0x9e3779b97f4a7c15} * reinterpret_cast<std::uintptr_t>(arena->base_);
-    table.reserved = reserved;
     arena->set_max_bytes(max_bytes);
     table.magic = kArenaMagic;
     return *arena;
@@ -110,11 +108,13 @@ Arena& Arena::attach(int descriptor) {
   const int kept = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (kept < 0) throw_errno("fcntl");
   try {
-    Arena& arena = map(kept, size, false);
-    if (arena.table_.magic != kArenaMagic) {
+    // Before it is mapped: an Arena is for ever.
+    std::uint64_t magic = 0;
+    if (pread(kept, &magic, sizeof magic, offsetof(Table, magic)) != sizeof magic ||
+        magic != kArenaMagic) {
       throw std::runtime_error("the arena was made by another version of pinfeed");
     }
-    return arena;
+    return map(kept, size, false);
   } catch (...) {
     close(kept);
     throw;

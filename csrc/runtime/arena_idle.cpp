@@ -28,6 +28,7 @@ struct Arena::IdleSlots {
     Clock::time_point since;
   };
   std::vector<Seen> seen;
+  std::uint32_t given_back = 0;  // slots, each by a claim of this thread's own
 };
 
 // Only in the trainer: no other process outlives the workers that fill the slots.
@@ -55,10 +56,10 @@ void* Arena::reaper_main(void* arena_of_thread) {
 bool Arena::reap(IdleSlots& idle) {
   sweep_the_gone();
   const std::optional<std::uint32_t> me = owner();
-  if (!me) return false;
+  if (!me) return resident_bytes() > 0;  // no file can be opened just now, say
   const std::uint32_t slots = count();
   idle.seen.resize(slots);
-  std::uint32_t claims = 0;
+  std::uint32_t claims = 0 - idle.given_back;
   for (std::uint32_t i = 0; i < slots; ++i) claims += word(i).generation;
 
   const auto timeout = idle_timeout_.load();
@@ -75,7 +76,7 @@ bool Arena::reap(IdleSlots& idle) {
       seen = {true, slot.generation, claims, now};
     } else if (now - seen.since >= timeout && (alone || claims - seen.claims >= kClaimsWithoutIt ||
                                                now - seen.since >= kTimeoutsAtMost * timeout)) {
-      give_back(i, slot.generation, *me);
+      if (give_back(i, slot.generation, *me)) ++idle.given_back;
     }
   }
   return any;

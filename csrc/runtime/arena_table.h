@@ -1,6 +1,8 @@
 // How an arena's file is laid out, for the sources of the arena alone.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -13,34 +15,44 @@
 namespace pinfeed::runtime {
 
 inline constexpr std::uint64_t kArenaMagic =
-    0x70696e6665656402;                     // ends with the version of the layout
-inline constexpr std::size_t kPage = 4096;  // the unit of slots, whatever the system's is
+    0x70696e6665656403;                     // ends with the version of the layout
+inline constexpr std::size_t kUnit = 4096;  // of offsets, whatever the system's page is
 inline constexpr std::uint32_t kSlots = 65536;
 
-// Class 0 holds one page; each power of two is reached in four equal steps from the one below it,
-// where these are whole pages.
-constexpr std::uint32_t size_class_of(std::size_t bytes) {
-  const std::size_t last = std::max(bytes, kPage) - 1;
+// Slots are whole pages of the system (64 KiB on some ARM servers), or none could be given back.
+inline std::size_t page_bytes() {
+  static const auto bytes = std::max(kUnit, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+  return bytes;
+}
+
+constexpr std::size_t whole_pages(std::size_t bytes, std::size_t page) {
+  return (bytes + page - 1) / page * page;
+}
+
+// The smallest class holds one page; each power of two is reached in four equal steps from the one
+// below it, where these are whole pages.
+constexpr std::uint32_t size_class_of(std::size_t bytes, std::size_t page) {
+  const std::size_t last = std::max(bytes, page) - 1;
   const auto exponent = static_cast<std::uint32_t>(std::bit_width(last)) - 1;
   const auto quarter = static_cast<std::uint32_t>(last >> (exponent - 2)) & 3;
   return (exponent - 11) * 4 + quarter - 3;
 }
 
-constexpr std::size_t capacity_of(std::uint32_t size_class) {
+constexpr std::size_t capacity_of(std::uint32_t size_class, std::size_t page) {
   const std::uint32_t quarters = size_class + 3;
   const std::size_t base = std::size_t{1} << (11 + quarters / 4);
-  const std::size_t capacity = base + (quarters % 4 + 1) * (base / 4);
-  return (capacity + kPage - 1) / kPage * kPage;
+  return whole_pages(base + (quarters % 4 + 1) * (base / 4), page);
 }
-static_assert(size_class_of(1) == 0 && capacity_of(0) == kPage);
-static_assert(size_class_of(kPage + 1) == 1 && capacity_of(1) == 2 * kPage);
-static_assert(capacity_of(size_class_of(1'000'000)) == 1024 * 1024);
+static_assert(size_class_of(1, kUnit) == 0 && capacity_of(0, kUnit) == kUnit);
+static_assert(size_class_of(kUnit + 1, kUnit) == 1 && capacity_of(1, kUnit) == 2 * kUnit);
+static_assert(capacity_of(size_class_of(1'000'000, kUnit), kUnit) == 1024 * 1024);
+static_assert(capacity_of(size_class_of(1, 16 * kUnit), 16 * kUnit) == 16 * kUnit);
+static_assert(capacity_of(size_class_of(16 * kUnit + 1, 16 * kUnit), 16 * kUnit) == 32 * kUnit);
 
 // Lies at the start of the file. Zero pages are a valid table without slots.
 struct Arena::Table {
   std::uint64_t magic;
   std::uint64_t id;
-  std::uint64_t reserved;
   std::atomic<std::uint64_t> max_bytes;
   std::atomic<ProcessIdentity> sweeper;
   std::atomic<std::uint64_t> high_water;
@@ -76,15 +88,15 @@ class Arena::GivingBack {
   const std::uint32_t owner_;
 };
 
-// Where a slot lies: its first page in the file and its size class, in one word.
+// Where a slot lies: its offset in the file and its size class, in one word.
 struct Arena::Extent {
   std::size_t offset;
   std::uint32_t size_class;
 
-  std::size_t capacity() const { return capacity_of(size_class); }
-  std::uint64_t packed() const { return offset / kPage << 8 | size_class; }
+  std::size_t capacity() const { return capacity_of(size_class, page_bytes()); }
+  std::uint64_t packed() const { return offset / kUnit << 8 | size_class; }
   static Extent of(std::uint64_t packed) {
-    return {(packed >> 8) * kPage, static_cast<std::uint32_t>(packed & 0xff)};
+    return {(packed >> 8) * kUnit, static_cast<std::uint32_t>(packed & 0xff)};
   }
 };
 

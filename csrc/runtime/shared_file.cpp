@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,15 +51,12 @@ int create_posix_file(const std::string& name) {
 }  // namespace
 
 int create_shared_file(const std::string& name, SharedFile kind) {
-  int descriptor = -1;
-  if (kind != SharedFile::posix) descriptor = create_memory_file(name);
+  int descriptor = kind == SharedFile::posix ? -1 : create_memory_file(name);
   const int error = errno;
-  if (descriptor < 0 && kind != SharedFile::memory) descriptor = create_posix_file(name);
+  if (descriptor < 0) descriptor = create_posix_file(name);
   if (descriptor >= 0) return descriptor;
-  if (kind != SharedFile::any) {
-    throw std::system_error(errno, std::generic_category(),
-                            kind == SharedFile::posix ? "shm_open" : "memfd_create");
-  }
+  if (kind == SharedFile::posix)
+    throw std::system_error(errno, std::generic_category(), "shm_open");
   throw std::system_error(error, std::generic_category(), "memfd_create, and shm_open");
 }
 
@@ -71,16 +69,17 @@ bool take_memory([[maybe_unused]] int descriptor, [[maybe_unused]] std::size_t o
     const std::size_t piece = std::min(kPiece, bytes - done);
     while (fallocate(descriptor, 0, static_cast<off_t>(offset + done), static_cast<off_t>(piece)) !=
            0) {
-      if (errno == EINTR) continue;
-      const int error = errno;
-      fallocate(descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                static_cast<off_t>(done + piece));
-      errno = error;
-      return false;
+      if (errno != EINTR) return false;
     }
   }
 #endif
   return true;
+}
+
+FileIdentity FileIdentity::of(int descriptor) noexcept {
+  struct stat status;
+  if (fstat(descriptor, &status) != 0) return {};
+  return {status.st_dev, status.st_ino};
 }
 
 }  // namespace pinfeed::runtime

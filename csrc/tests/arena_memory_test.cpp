@@ -6,11 +6,17 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iterator>
 #include <random>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -165,6 +171,62 @@ void test_what_goes_round_is_not_given_back() {
   CHECK(eventually([&] { return arena.stats().resident_bytes == 0; }));
 }
 
+// The thread claims what it gives back, and that says nothing of what goes round.
+void test_what_is_given_back_does_not_go_round() {
+  using namespace std::chrono_literals;
+  Arena& arena = new_arena();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    arena.join();
+    while (true) pause();
+  }
+  CHECK(eventually([&] { return arena.stats().others == 1; }));
+  arena.set_idle_timeout(400ms);
+  const auto large = arena.claim(1000 * kKiB);
+  std::vector<SlotHold> small;
+  for (int i = 0; i < 100; ++i) small.push_back(*arena.claim(10));
+  arena.drop_taken(hand_over(arena, small[0], 10));
+  for (int i = 1; i < 100; ++i) arena.drop_held(small[i]);
+  std::this_thread::sleep_for(1600ms);
+  arena.drop_held(*large);
+  // Nobody claims any more: the small ones go after six timeouts, and the large one after its own.
+  CHECK(eventually([&] { return arena.stats().resident_bytes == 1024 * kKiB; }));
+  std::this_thread::sleep_for(400ms);
+  CHECK(arena.stats().resident_bytes == 1024 * kKiB);
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+}
+
+// Without an owner number the thread can give nothing back, and must wait until it has one.
+void test_the_thread_waits_for_an_owner_number() {
+  using namespace std::chrono_literals;
+  const bool passed = passes_in_fork([] {
+    Arena& arena = Arena::create(kReserved, kReserved);
+    std::array<int, 2> pipes;
+    CHECK(pipe(pipes.data()) == 0);
+    if (fork() == 0) {
+      const auto hold = arena.claim(10);
+      const SlotMessage message = *arena.send(hold->data, 10);
+      CHECK(write(pipes[1], &message, sizeof message) == sizeof message);
+      _exit(0);
+    }
+    SlotMessage message;
+    CHECK(read(pipes[0], &message, sizeof message) == sizeof message);
+    rlimit files;
+    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    const rlimit none{0, files.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    arena.set_idle_timeout(50ms);
+    arena.drop_taken(*arena.receive(message, 10));
+    std::this_thread::sleep_for(500ms);
+    CHECK(std::clock() < CLOCKS_PER_SEC / 4);
+    CHECK(arena.stats().resident_bytes == 4 * kKiB);
+    CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
+    CHECK(eventually([&] { return arena.stats().resident_bytes == 0; }));
+  });
+  CHECK(passed);
+}
+
 // Slots are claimed, written, read and let go as fast as their memory goes.
 void test_giving_back_while_others_claim() {
   using namespace std::chrono_literals;
@@ -227,6 +289,27 @@ void test_posix_shared_memory() {
   CHECK(fstat(arena.descriptor(), &status) == 0 && status.st_nlink == 0);  // it has no name
 }
 
+int count_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  return static_cast<int>(std::count(std::istreambuf_iterator<char>(maps), {}, '\n'));
+}
+
+void test_files_that_are_no_arenas() {
+  const int file = create_shared_file("pinfeed-test", SharedFile::any);
+  const int before = count_mappings();
+  for (const std::size_t bytes : {std::size_t{0}, kReserved}) {
+    CHECK(ftruncate(file, static_cast<off_t>(bytes)) == 0);
+    bool refused = false;
+    try {
+      Arena::attach(file);
+    } catch (const std::runtime_error&) {
+      refused = true;
+    }
+    CHECK(refused && count_mappings() == before);
+  }
+  close(file);
+}
+
 // Nothing is written where the system has no memory for it: that would be SIGBUS.
 void test_a_full_file_system() {
   const bool passed = passes_in_fork([] {
@@ -274,9 +357,12 @@ void arena_memory_tests() {
   run("arena: nothing is given back once it is kept", test_nothing_is_given_back_once_it_is_kept);
   run("arena: idle slots give their memory back", test_idle_slots_give_their_memory_back);
   run("arena: what goes round is not given back", test_what_goes_round_is_not_given_back);
+  run("arena: what is given back does not go round", test_what_is_given_back_does_not_go_round);
+  run("arena: the thread waits for an owner number", test_the_thread_waits_for_an_owner_number);
   run("arena: memory goes back while others claim", test_giving_back_while_others_claim);
   run("arena: kept memory stays", test_kept_memory_stays);
   run("arena: POSIX shared memory", test_posix_shared_memory);
+  run("arena: files that are no arenas", test_files_that_are_no_arenas);
   run_if(may_mount(), "this process may not mount", "arena: a full file system",
          test_a_full_file_system);
 #endif

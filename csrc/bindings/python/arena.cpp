@@ -127,6 +127,9 @@ py::dict stats(const Arena& arena) {
   return result;
 }
 
+// For what gives memory back or reads what the system knows of each process.
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
 }  // namespace
 
 void register_arena(py::module_& m) {
@@ -157,8 +160,8 @@ void register_arena(py::module_& m) {
             return arena.contains(reinterpret_cast<const void*>(address));
           },
           py::arg("address"))
-      .def("set_max_bytes", &Arena::set_max_bytes, py::arg("max_bytes"))
-      .def("join", &Arena::join)
+      .def("set_max_bytes", &Arena::set_max_bytes, py::arg("max_bytes"), Unlocked())
+      .def("join", &Arena::join, Unlocked())
       .def("allocate", &allocate, py::arg("bytes"))
       .def("send", &send, py::arg("address"), py::arg("bytes"))
       .def("receive", &receive, py::arg("slot"), py::arg("generation"), py::arg("offset"),
@@ -169,14 +172,14 @@ void register_arena(py::module_& m) {
       .def_property_readonly("first_slot", &Arena::first_slot)
       .def("end_of", &Arena::end_of, py::arg("slot"))
       .def_property_readonly("end_of_slots", &Arena::end_of_slots)
-      .def("keep", &Arena::keep, py::arg("end"))
+      .def("keep", &Arena::keep, py::arg("end"), Unlocked())
       .def_property_readonly("kept_until", &Arena::kept_until)
       .def("next_released", &next_released, py::arg("seconds"))
       .def("drop_taken", &drop_taken, py::arg("slots"))
       .def("wake", [](Arena& arena) { arena.released().wake(); })
       .def("has_unread_messages", &Arena::has_unread_messages)
       .def("count_wait", &Arena::count_wait)
-      .def("sweep", &Arena::sweep_the_gone)
+      .def("sweep", &Arena::sweep_the_gone, Unlocked())
       .def_property_readonly("shortage", [](const Arena& arena) { return arena.stats().shortage; })
       .def(
           "set_idle_timeout",
