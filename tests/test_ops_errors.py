@@ -244,6 +244,42 @@ def test_fakes_check_too():
             op(VALUES.to("meta"), OFFSETS[:0].to("meta"), 3)
 
 
+# By the shape of the output.
+TOO_LARGE = {
+    (3, 3, 2**62, 7): (P.normalize_images, (IMAGES,), {"height": 2**62}),
+    (0, 3, 2**62, 2**62): (
+        P.normalize_images,
+        (IMAGES[:0],),
+        {"height": 2**62, "width": 2**62, "channels_last": True},
+    ),
+    (0, 2**62, 7, 3): (
+        P.normalize_images,
+        (IMAGES[:0],),
+        {"height": 2**62, "output": "NHWC", "dtype": torch.uint8},
+    ),
+    (0, 2, 2**62, 1): (P.permute, (torch.empty(0, 1, 1, 2).expand(0, 2**62, 1, 2),), {}),
+    (4, 2**62, 2): (P.pad_jagged, (VALUES, OFFSETS, 2**62), {}),
+    (0, 2**62, 8): (P.pad_jagged, (torch.zeros(0, 8), integers(0), 2**62), {}),
+    (2**62, 4, 0): (
+        P.pad_jagged_with_mask,
+        (VALUES[:, :0], OFFSETS, 2**62),
+        {"time_major": True},
+    ),
+    (2**62, 0): (P.unpad_to_jagged, (PADDED[..., :0], OFFSETS, 2**62), {}),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("shape", TOO_LARGE, ids=str)
+def test_outputs_that_no_memory_can_hold(shape, device):
+    op, args, kwargs = TOO_LARGE[shape]
+    aside = ", sizes of 0 aside" if 0 in shape else ""
+    message = f": an output of shape {shape} is larger than memory can be{aside}"
+    with pytest.raises(ValueError, match=re.escape(message) + "$") as raised:
+        op(*op_cases.moved(args, device), **kwargs)
+    assert str(raised.value).startswith(op._qualified_op_name[9:] + ":")
+
+
 @pytest.mark.parametrize(
     ("message", "call"),
     [

@@ -85,7 +85,6 @@ PadBatch check_pad(const PadArguments& arguments, bool with_mask, const std::str
   batch.out = output(outputs.values, padded, type, function + ": out", kind, values);
   if (with_mask) {
     const Shape mask = padded_shape(shape, {});
-    checked_bytes(mask, 1, function);
     batch.lengths = output(outputs.lengths, {shape.count}, ScalarType::Long, function + ": lengths",
                            kind, values);
     batch.mask = output(outputs.mask, mask, ScalarType::Bool, function + ": mask", kind, values);

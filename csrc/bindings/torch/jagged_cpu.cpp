@@ -166,16 +166,16 @@ void unpad_on_cpu(const UnpadBatch& batch) {
   const std::int64_t* const offsets = checked_offsets(shape, "unpad_to_jagged");
   const auto* const padded = static_cast<const std::byte*>(batch.padded.const_data_ptr());
   auto* const out = static_cast<std::byte*>(batch.out.mutable_data_ptr());
-  // From one step of a sample to the next, and from one sample to the next.
-  const std::int64_t step = shape.row_bytes * (shape.time_major ? shape.count : 1);
-  const std::int64_t sample = shape.row_bytes * (shape.time_major ? 1 : shape.length);
 
   Rows before(out, shape.row_bytes), after(out, shape.row_bytes);
   before.zeros(offsets[0]);
   after.skip_to(offsets[shape.count]);
   after.zeros(shape.total - offsets[shape.count]);
   const auto count = static_cast<std::size_t>(shape.count);
-  if (count == 0) return;
+  if (count == 0) return;  // with boxes of any length
+  // From one step of a sample to the next, and from one sample to the next.
+  const std::int64_t step = shape.row_bytes * (shape.time_major ? shape.count : 1);
+  const std::int64_t sample = shape.row_bytes * (shape.time_major ? 1 : shape.length);
   const std::size_t mean_bytes = static_cast<std::size_t>(batch.bytes) / count;
   run_rows(count, mean_bytes, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {

@@ -5,6 +5,7 @@
 namespace pinfeed::torch_ops {
 namespace {
 
+// Of a shape that checked_bytes lets pass, or a stride could overflow.
 Shape contiguous_strides(const Shape& shape) {
   Shape strides(shape.size());
   std::int64_t stride = 1;
@@ -100,10 +101,11 @@ std::int64_t checked_bytes(const Shape& shape, std::size_t item_size, const std:
   bool overflow = false, empty = false;
   for (const std::int64_t size : shape) {
     empty = empty || size == 0;
-    overflow = overflow || __builtin_mul_overflow(bytes, size, &bytes);
+    overflow = overflow || __builtin_mul_overflow(bytes, size == 0 ? 1 : size, &bytes);
   }
-  if (overflow && !empty) {
-    fail(function, ": an output of shape ", shape_text(shape), " is larger than memory can be");
+  if (overflow) {
+    fail(function, ": an output of shape ", shape_text(shape), " is larger than memory can be",
+         empty ? ", sizes of 0 aside" : "");
   }
   return empty ? 0 : bytes;
 }

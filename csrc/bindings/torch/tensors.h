@@ -59,7 +59,8 @@ Tensor check_integers(const Tensor& tensor, const Shape& shape, const std::strin
 // The tensor itself, or a copy, in contiguous memory.
 Tensor in_order(const Tensor& tensor);
 
-// Bytes of an array of this shape. Fails if they overflow 63 bits.
+// Bytes of an array of this shape. Fails if they overflow 63 bits, with 1 for sizes of 0: strides
+// are products of some of the sizes, in empty arrays too.
 std::int64_t checked_bytes(const Shape& shape, std::size_t item_size, const std::string& function);
 
 // How the axes of an output lie in memory: in order, or NCHW as NHWC (torch.channels_last).

@@ -6,6 +6,7 @@ In Python, because the stable ABI knows no symbolic sizes.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -54,13 +55,11 @@ def _normalize_images(
             "normalize_images: channels_last is for output NCHW; NHWC lies like that anyway"
         )
     dtype = _pixel_dtype(dtype)
-    count, channels, height, width = _places(images, output, **options)
-    _check_constants(mean, std, options.get("scale", _SCALE), dtype, channels)
-    if output == "NHWC":
-        return images.new_empty((count, height, width, channels), dtype=dtype)
+    shape = _image_batch(images, mean, std, dtype, output, **options)
     if channels_last:
+        count, channels, height, width = shape
         return images.new_empty((count, height, width, channels), dtype=dtype).permute(0, 3, 1, 2)
-    return images.new_empty((count, channels, height, width), dtype=dtype)
+    return images.new_empty(shape, dtype=dtype)
 
 
 def _normalize_images_out(
@@ -74,10 +73,18 @@ def _normalize_images_out(
     **options: Any,
 ) -> None:
     dtype = _pixel_dtype(dtype)
+    shape = _image_batch(images, mean, std, dtype, output, **options)
+    _check_out(out, images, shape, dtype, "normalize_images: out")
+
+
+def _image_batch(
+    images: torch.Tensor, mean: Any, std: Any, dtype: torch.dtype, output: str, **options: Any
+) -> Sizes:
+    """The shape of the batch."""
     count, channels, height, width = _places(images, output, **options)
     _check_constants(mean, std, options.get("scale", _SCALE), dtype, channels)
     in_order = (height, width, channels) if output == "NHWC" else (channels, height, width)
-    _check_out(out, images, (count, *in_order), dtype, "normalize_images: out")
+    return _checked((count, *in_order), dtype, "normalize_images")
 
 
 def _places(
@@ -169,7 +176,8 @@ def _permuted(images: torch.Tensor, input: str, output: str) -> Sizes:
             f"permute: images must have an axis for each of the letters {input!r}, "
             f"got shape {tuple(images.shape)}"
         )
-    return tuple(images.shape[input.index(letter)] for letter in output)
+    shape = tuple(images.shape[input.index(letter)] for letter in output)
+    return _checked(shape, images.dtype, "permute")
 
 
 def _pad_jagged(
@@ -220,7 +228,7 @@ def _padded(
     if values.ndim == 0:
         raise ValueError(f"{function}: values must have shape (total, ...), got ()")
     boxes = _boxes(values, offsets, length, function, **options)
-    return boxes, (*boxes, *values.shape[1:])
+    return boxes, _checked((*boxes, *values.shape[1:]), values.dtype, function)
 
 
 def _boxes(
@@ -268,7 +276,7 @@ def _jagged(padded: torch.Tensor, offsets: torch.Tensor, total: int, **options: 
         padded.shape[axis] == boxes[axis],
         "unpad_to_jagged: padded must have as many samples as offsets say, one less than they are",
     )
-    return (total, *padded.shape[2:])
+    return _checked((total, *padded.shape[2:]), padded.dtype, "unpad_to_jagged")
 
 
 def _check_integers(tensor: torch.Tensor, axes: int, first: torch.Tensor, name: str) -> None:
@@ -277,6 +285,17 @@ def _check_integers(tensor: torch.Tensor, axes: int, first: torch.Tensor, name: 
         raise ValueError(
             f"{name} must be int64 with {axes} axes, got {tensor.dtype} {tuple(tensor.shape)}"
         )
+
+
+def _checked(shape: Sizes, dtype: torch.dtype, function: str) -> Sizes:
+    """The shape of an output, if it can be one; of symbolic sizes nothing is known yet."""
+    known = [size for size in shape if isinstance(size, int)]
+    if math.prod(size or 1 for size in known) * dtype.itemsize >= 2**63:
+        aside = ", sizes of 0 aside" if 0 in known else ""
+        raise ValueError(
+            f"{function}: an output of shape {tuple(shape)} is larger than memory can be{aside}"
+        )
+    return shape
 
 
 def _check_out(
