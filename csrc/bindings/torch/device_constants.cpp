@@ -16,14 +16,22 @@ struct Kept {
   const float* on_device;
 };
 
+// Returns when the device has the bytes. From pageable memory, cudaMemcpy alone may return while
+// they are still on their way, in the legacy stream, for which torch's other streams don't wait.
+cudaError_t copy_and_wait(void* on_device, const void* values, std::size_t bytes) {
+  const cudaError_t error = cudaMemcpy(on_device, values, bytes, cudaMemcpyHostToDevice);
+  return error == cudaSuccess ? cudaStreamSynchronize(cudaStreamLegacy) : error;
+}
+
 // Memory of CUDA's own, for torch's may be that of a graph, and be another tensor's in the next
 // replay.
 const float* upload(const std::vector<float>& values) {
   const std::size_t bytes = values.size() * sizeof(float);
   void* on_device = nullptr;
   check_launch(cudaMalloc(&on_device, bytes), "normalize_images");
-  check_launch(cudaMemcpy(on_device, values.data(), bytes, cudaMemcpyHostToDevice),
-               "normalize_images");
+  const cudaError_t error = copy_and_wait(on_device, values.data(), bytes);
+  if (error != cudaSuccess) cudaFree(on_device);
+  check_launch(error, "normalize_images");
   return static_cast<const float*>(on_device);
 }
 
