@@ -85,6 +85,17 @@ def test_indices_out_of_range(index):
     assert (out == 9).all()
 
 
+@pytest.mark.parametrize("out", [None, torch.empty(1, 3, 0, 7)])
+def test_numbers_of_an_empty_batch(out):
+    given = {} if out is None else {"out": out}
+    with pytest.raises(IndexError, match="indices must be from -3 to 2, got 99 at position 0"):
+        P.normalize_images(IMAGES[:, :0], indices=integers(99), **given)
+    with pytest.raises(ValueError, match=r"sizes must be from \(0, 0\) to \(0, 7\), got \(1, 7\)"):
+        P.normalize_images(IMAGES[:1], sizes=integers([1, 7]), height=0, **given)
+    # Without any, it costs nothing to have many images.
+    assert P.normalize_images(IMAGES.new_empty(2**40, 0, 7, 3)).shape == (2**40, 3, 0, 7)
+
+
 JAGGED = {
     "values must have shape (total, ...), got ()": {"values": torch.tensor(1.0)},
     "offsets must be int64 with shape (B + 1,), got int32 (5,)": {"offsets": OFFSETS.int()},
@@ -148,6 +159,16 @@ def test_unpad_to_jagged(message):
     arguments = {"padded": PADDED, "offsets": OFFSETS, "total": 12, **UNPAD[message]}
     with pytest.raises(ValueError, match=re.escape(message)):
         P.unpad_to_jagged(**arguments)
+
+
+@pytest.mark.parametrize("padded", [PADDED, PADDED[..., :0]], ids=["no rows", "empty rows"])
+def test_unpad_to_jagged_of_nothing(padded):
+    total = 0 if padded.numel() else 4
+    out = torch.empty(total, *padded.shape[2:])
+    message = f"at most {total}, the number of rows, got 5 at position 0"
+    for given in ({}, {"out": out}):
+        with pytest.raises(ValueError, match=message):
+            P.unpad_to_jagged(padded, integers(5, 3, 9, 9, 9), total, **given)
 
 
 @pytest.mark.parametrize(

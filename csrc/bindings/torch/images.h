@@ -54,7 +54,8 @@ struct ImageBatch {
 // Checks everything, then makes the output, or takes `out`. Writes nothing.
 ImageBatch check_images(const ImageArguments& arguments, DeviceKind kind, const Tensor* out);
 
-// The op and its overload `out`, for a kind of device and what writes its batches.
+// The op and its overload `out`, for a kind of device and what writes its batches; that gets empty
+// ones, too, for the numbers inside `indices` and `sizes` are checked there.
 template <DeviceKind kind, void (*write)(const ImageBatch&)>
 Tensor normalize_images(const Tensor& images, const std::optional<std::vector<double>>& mean,
                         const std::optional<std::vector<double>>& std, double scale,
@@ -66,7 +67,7 @@ Tensor normalize_images(const Tensor& images, const std::optional<std::vector<do
   const ImageBatch batch = check_images({images, mean, std, scale, input, output, dtype,
                                          channels_last, indices, sizes, height, width, pad_value},
                                         kind, nullptr);
-  if (batch.bytes > 0) write(batch);
+  write(batch);
   return batch.out;
 }
 
@@ -81,7 +82,7 @@ void normalize_images_out(const Tensor& images, const std::optional<std::vector<
   const ImageBatch batch = check_images({images, mean, std, scale, input, output, dtype, false,
                                          indices, sizes, height, width, pad_value},
                                         kind, &out);
-  if (batch.bytes > 0) write(batch);
+  write(batch);
 }
 
 }  // namespace pinfeed::torch_ops

@@ -16,19 +16,52 @@ using kernels::ImagePadding;
 using kernels::ImageSize;
 using kernels::ImageSource;
 
+const std::int64_t* integers(const std::optional<Tensor>& tensor) {
+  return tensor ? static_cast<const std::int64_t*>(tensor->const_data_ptr()) : nullptr;
+}
+
+// The most that `sizes` may say.
+ImageSize largest_size(const ImageBatch& batch) {
+  return {static_cast<std::size_t>(std::min(batch.height, batch.source_height)),
+          static_cast<std::size_t>(std::min(batch.width, batch.source_width))};
+}
+
+ImageSize size_at(const std::int64_t* sizes, std::size_t i) {
+  return {static_cast<std::size_t>(sizes[2 * i]), static_cast<std::size_t>(sizes[2 * i + 1])};
+}
+
+void check_indices(const ImageBatch& batch) {
+  const std::int64_t* const indices = integers(batch.indices);
+  if (indices == nullptr) return;
+  for (std::int64_t i = 0; i < batch.count; ++i) {
+    if (indices[i] < -batch.source_count || indices[i] >= batch.source_count) {
+      throw std::out_of_range(text("normalize_images: indices must be from ", -batch.source_count,
+                                   " to ", batch.source_count - 1, ", got ", indices[i],
+                                   " at position ", i));
+    }
+  }
+}
+
+void check_sizes(const ImageBatch& batch) {
+  const std::int64_t* const sizes = integers(batch.sizes);
+  if (sizes == nullptr) return;
+  const ImageSize largest = largest_size(batch);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(batch.count); ++i) {
+    const ImageSize size = size_at(sizes, i);  // negative ones are larger than any
+    if (size.height > largest.height || size.width > largest.width) {
+      fail("normalize_images: sizes must be from (0, 0) to (", largest.height, ", ", largest.width,
+           "), got (", sizes[2 * i], ", ", sizes[2 * i + 1], ") at position ", i);
+    }
+  }
+}
+
 std::vector<ImageSource> sources_of(const ImageBatch& batch) {
   std::vector<ImageSource> sources;
   sources.reserve(static_cast<std::size_t>(batch.count));
   const auto* const data = static_cast<const std::uint8_t*>(batch.images.const_data_ptr());
-  const auto* const indices =
-      batch.indices ? static_cast<const std::int64_t*>(batch.indices->const_data_ptr()) : nullptr;
+  const std::int64_t* const indices = integers(batch.indices);
   for (std::int64_t i = 0; i < batch.count; ++i) {
     std::int64_t index = indices == nullptr ? i : indices[i];
-    if (index < -batch.source_count || index >= batch.source_count) {
-      throw std::out_of_range(text("normalize_images: indices must be from ", -batch.source_count,
-                                   " to ", batch.source_count - 1, ", got ", index, " at position ",
-                                   i));
-    }
     if (index < 0) index += batch.source_count;
     sources.push_back({.data = data + index * batch.image_stride,
                        .row_stride = batch.row_stride,
@@ -39,23 +72,17 @@ std::vector<ImageSource> sources_of(const ImageBatch& batch) {
 }
 
 std::vector<ImageSize> sizes_of(const ImageBatch& batch) {
-  const std::int64_t height = std::min(batch.height, batch.source_height);
-  const std::int64_t width = std::min(batch.width, batch.source_width);
-  const ImageSize largest{static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
-  std::vector<ImageSize> sizes(static_cast<std::size_t>(batch.count), largest);
-  if (!batch.sizes) return sizes;
-  const auto* given = static_cast<const std::int64_t*>(batch.sizes->const_data_ptr());
-  for (std::size_t i = 0; i < sizes.size(); ++i, given += 2) {
-    if (given[0] < 0 || given[0] > height || given[1] < 0 || given[1] > width) {
-      fail("normalize_images: sizes must be from (0, 0) to (", height, ", ", width, "), got (",
-           given[0], ", ", given[1], ") at position ", i);
-    }
-    sizes[i] = {static_cast<std::size_t>(given[0]), static_cast<std::size_t>(given[1])};
-  }
+  std::vector<ImageSize> sizes(static_cast<std::size_t>(batch.count), largest_size(batch));
+  const std::int64_t* const given = integers(batch.sizes);
+  if (given == nullptr) return sizes;
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = size_at(given, i);
   return sizes;
 }
 
 void write_on_cpu(const ImageBatch& batch) {
+  check_indices(batch);
+  check_sizes(batch);
+  if (batch.bytes == 0) return;
   const std::vector<ImageSource> sources = sources_of(batch);
   std::vector<ImageSize> sizes;
   ImagePadding padding{};

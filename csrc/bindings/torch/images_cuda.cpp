@@ -16,6 +16,7 @@ const std::int64_t* integers(const std::optional<Tensor>& tensor) {
 }
 
 void write_on_cuda(const ImageBatch& batch) {
+  if (batch.bytes == 0) return;
   const Launch launch(batch.images);
   cuda::ImageBatch work{
       .images = static_cast<const std::uint8_t*>(batch.images.const_data_ptr()),

@@ -73,7 +73,8 @@ PadBatch check_pad(const PadArguments& arguments, bool with_mask, const std::str
                    DeviceKind kind, const PadOutputs& outputs);
 UnpadBatch check_unpad(const UnpadArguments& arguments, DeviceKind kind, const Tensor* out);
 
-// The ops and their overloads `out`, for a kind of device and what writes its batches.
+// The ops and their overloads `out`, for a kind of device and what writes its batches; that gets
+// empty ones, too, for the numbers inside `offsets` are checked there.
 template <DeviceKind kind, void (*write)(const PadBatch&)>
 Tensor pad_jagged(const Tensor& values, const Tensor& offsets, std::int64_t length,
                   std::optional<std::int64_t> max_length, std::optional<double> value,
@@ -120,7 +121,7 @@ Tensor unpad_to_jagged(const Tensor& padded, const Tensor& offsets, std::int64_t
                        bool time_major) {
   const UnpadBatch batch =
       check_unpad({padded, offsets, total, max_length, side, time_major}, kind, nullptr);
-  if (batch.bytes > 0) write(batch);
+  write(batch);
   return batch.out;
 }
 
@@ -130,7 +131,7 @@ void unpad_to_jagged_out(const Tensor& padded, const Tensor& offsets, std::int64
                          bool time_major, const Tensor& out) {
   const UnpadBatch batch =
       check_unpad({padded, offsets, total, max_length, side, time_major}, kind, &out);
-  if (batch.bytes > 0) write(batch);
+  write(batch);
 }
 
 }  // namespace pinfeed::torch_ops

@@ -164,6 +164,7 @@ class Rows {
 void unpad_on_cpu(const UnpadBatch& batch) {
   const JaggedShape& shape = batch.shape;
   const std::int64_t* const offsets = checked_offsets(shape, "unpad_to_jagged");
+  if (batch.bytes == 0) return;
   const auto* const padded = static_cast<const std::byte*>(batch.padded.const_data_ptr());
   auto* const out = static_cast<std::byte*>(batch.out.mutable_data_ptr());
 

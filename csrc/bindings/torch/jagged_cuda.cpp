@@ -36,6 +36,7 @@ void pad_on_cuda(const PadBatch& batch) {
 }
 
 void unpad_on_cuda(const UnpadBatch& batch) {
+  if (batch.bytes == 0) return;
   const Launch launch(batch.padded);
   const cuda::UnpadToJagged work{.shape = shape_of(batch.shape),
                                  .padded = batch.padded.const_data_ptr(),
