@@ -38,7 +38,7 @@ inline std::string shape_text(const Tensor& tensor) {
   return shape_text({tensor.sizes().data(), tensor.sizes().size()});
 }
 
-// "float32" for Float; "an unknown dtype" for those that no kernel has.
+// "float32" for Float; "an unsupported dtype" for those that no kernel has.
 std::string dtype_text(ScalarType type);
 
 // Bytes of an item of a dtype that the kernels have. Fails, in the name of `subject`, for others.
