@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import pinfeed
 from arrays import NUMPY_DTYPES, assert_same_bits, random_array
 from cold_files import FIELDS, HOT, bring_to, drop, every_temperature, saved
+from pinfeed import _core
 from samples import assert_same, run_python
 
 pytestmark = pytest.mark.kernels
@@ -226,3 +227,12 @@ def test_datasets_close_their_files(temperature: str, tmp_path: Path) -> None:
     assert open_files().count(str(path)) == 0
     with open("/proc/self/maps", errors="surrogateescape") as maps:
         assert path.name not in maps.read()
+
+
+def test_a_descriptor_is_closed_when_its_path_is_no_file_name(tmp_path: Path) -> None:
+    array = random_array((10, 3), np.float64)
+    descriptor = os.open(saved(tmp_path, array), os.O_RDONLY)
+    with pytest.raises(UnicodeEncodeError):
+        _core.FileArray(array, "\ud800", descriptor, 128, 0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

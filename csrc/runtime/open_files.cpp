@@ -38,7 +38,9 @@ FileMarks marks_of(const struct stat& status) {
 
 bool is_out_of_files(int error) { return error == EMFILE || error == ENFILE; }
 
-OpenFiles::Descriptor::~Descriptor() { close(fd_); }
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) close(fd_);
+}
 
 struct OpenFiles::Kept {
   const OpenFiles* owner;
@@ -50,9 +52,9 @@ std::deque<OpenFiles::Kept>& OpenFiles::kept() {
   return files;
 }
 
-OpenFiles::OpenFiles(std::vector<RowFile> files, int open_fd)
+OpenFiles::OpenFiles(std::vector<RowFile> files, Descriptor only)
     : files_(std::move(files)),
-      only_(open_fd < 0 ? nullptr : std::make_shared<const Descriptor>(open_fd)),
+      only_(only.fd() < 0 ? nullptr : std::make_shared<const Descriptor>(std::move(only))),
       open_(files_.size()) {}
 
 OpenFiles::~OpenFiles() {
@@ -87,7 +89,7 @@ OpenFiles::Open OpenFiles::open(std::size_t file, ReadFailure& failure) noexcept
     failure.error = errno;
     return nullptr;
   }
-  Open opened = std::make_shared<const Descriptor>(fd);
+  const Open opened = std::make_shared<const Descriptor>(Descriptor(fd));
   if (const auto change = change_of(failure.read, fd)) {
     failure = *change;
     return nullptr;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/row_read.h"
@@ -33,25 +34,27 @@ struct RowFile {
 
 bool is_out_of_files(int error);  // EMFILE or ENFILE
 
+// An open file, or none.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+
+  int fd() const { return fd_; }  // negative: none
+
+ private:
+  int fd_ = -1;
+};
+
 class OpenFiles {
  public:
-  // An open file.
-  class Descriptor {
-   public:
-    explicit Descriptor(int fd) : fd_(fd) {}
-    ~Descriptor();
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-
-    int fd() const { return fd_; }
-
-   private:
-    int fd_;
-  };
   using Open = std::shared_ptr<const Descriptor>;
 
-  // `open_fd`: of the only file, or -1; owned from now on.
-  OpenFiles(std::vector<RowFile> files, int open_fd);
+  // `only`: the only file, if it came open.
+  OpenFiles(std::vector<RowFile> files, Descriptor only);
   ~OpenFiles();
   OpenFiles(const OpenFiles&) = delete;
   OpenFiles& operator=(const OpenFiles&) = delete;

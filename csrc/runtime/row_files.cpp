@@ -41,8 +41,8 @@ struct Waits {
 
 }  // namespace
 
-RowFiles::RowFiles(std::vector<RowFile> files, int open_fd, std::int64_t mapping_budget)
-    : files_(std::move(files), open_fd),
+RowFiles::RowFiles(std::vector<RowFile> files, Descriptor only, std::int64_t mapping_budget)
+    : files_(std::move(files), std::move(only)),
       mapping_budget_(mapping_budget),
       maps_(std::make_unique<std::atomic<GuardedMap*>[]>(files_.count())),
       asked_(std::make_unique<std::atomic<std::int64_t>[]>(files_.count())) {}

@@ -44,9 +44,9 @@ class RowRuns;
 // counts.
 class RowFiles {
  public:
-  // `open_fd`: of the only file, or -1; owned from now on. `mapping_budget`: how many bytes of
-  // files this process may have mapped, together with those that others mapped.
-  RowFiles(std::vector<RowFile> files, int open_fd, std::int64_t mapping_budget);
+  // `only`: the only file, if it came open. `mapping_budget`: how many bytes of files this process
+  // may have mapped, together with those that others mapped.
+  RowFiles(std::vector<RowFile> files, Descriptor only, std::int64_t mapping_budget);
   ~RowFiles();
   RowFiles(const RowFiles&) = delete;
   RowFiles& operator=(const RowFiles&) = delete;

@@ -9,10 +9,13 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/thread_pool.h"
@@ -21,9 +24,37 @@
 
 namespace {
 
+// Of the calling thread: how many more allocations succeed; negative: all of them.
+thread_local int allocations_left = -1;
+
+}  // namespace
+
+// Not inlined, or g++ takes malloc() and delete, or new and free(), for a pair that does not match.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left > 0) --allocations_left;
+  if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+// Memory runs out after so many allocations of this thread.
+class FailingAllocations {
+ public:
+  explicit FailingAllocations(int left) { allocations_left = left; }
+  ~FailingAllocations() { allocations_left = -1; }
+  FailingAllocations(const FailingAllocations&) = delete;
+  FailingAllocations& operator=(const FailingAllocations&) = delete;
+};
+
 using namespace std::chrono_literals;
 using namespace pinfeed::tests;
+using pinfeed::runtime::Descriptor;
 using pinfeed::runtime::FileMarks;
+using pinfeed::runtime::OpenFiles;
 using pinfeed::runtime::ReadFailure;
 using pinfeed::runtime::RowFile;
 using pinfeed::runtime::RowFiles;
@@ -83,6 +114,9 @@ class Folder {
   std::string path_ = "/tmp/pinfeed-rows-XXXXXX";
   std::vector<std::string> paths_;
 };
+
+// A file that comes open.
+Descriptor only(const std::string& path) { return Descriptor(open(path.c_str(), O_RDONLY)); }
 
 // Rows of the files, and memory for them.
 class Batch {
@@ -155,7 +189,7 @@ void test_one_file() {
   Folder folder;
   folder.add(size_of(1000));
   for (const bool cold : {true, false}) {
-    RowFiles files({{folder.path(0), {}}}, open(folder.path(0).c_str(), O_RDONLY), kMuch);
+    RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), kMuch);
     CHECK(files.size(0) == size_of(1000));
     for (unsigned seed = 0; seed < 4; ++seed) {
       if (cold) folder.cool(0);
@@ -172,7 +206,7 @@ void test_one_file() {
 void test_neighbours_and_nothing() {
   Folder folder;
   folder.add(size_of(1000));
-  RowFiles files({{folder.path(0), {}}}, open(folder.path(0).c_str(), O_RDONLY), kMuch);
+  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), kMuch);
   Batch neighbours;  // more in a row than one call of preadv takes
   for (std::int64_t i = 0; i < 1000; ++i) neighbours.add(0, i);
   CHECK(reads_right(files, neighbours));
@@ -190,7 +224,7 @@ void test_neighbours_and_nothing() {
 void test_without_budget() {
   Folder folder;
   folder.add(size_of(1000));
-  RowFiles files({{folder.path(0), {}}}, open(folder.path(0).c_str(), O_RDONLY), size_of(1000) - 1);
+  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), size_of(1000) - 1);
   CHECK(!becomes_mapped(files, random_batch(1, 1000, 0)));
   CHECK(reads_right(files, random_batch(1, 1000, 1)));
 }
@@ -200,7 +234,7 @@ void test_many_files() {
   std::vector<RowFile> parts;
   constexpr std::size_t kParts = 600;  // more than are kept open
   for (std::size_t i = 0; i < kParts; ++i) parts.push_back(folder.add(size_of(8)));
-  RowFiles files(parts, -1, kMuch);
+  RowFiles files(parts, {}, kMuch);
   for (std::size_t i = 0; i < kParts; i += 3) folder.cool(i);
   for (unsigned seed = 0; seed < 4; ++seed) {
     CHECK(reads_right(files, random_batch(kParts, 8, seed, 2000), 3));
@@ -216,7 +250,7 @@ void test_missing_replaced_and_short() {
   std::vector<RowFile> parts;
   for (int i = 0; i < 4; ++i) parts.push_back(folder.add(size_of(8)));
   const auto failure_of = [&](std::size_t file) {
-    RowFiles files(parts, -1, kMuch);
+    RowFiles files(parts, {}, kMuch);
     Batch batch;
     for (std::size_t i = 0; i < 4; ++i) batch.add(i == file ? file : 0, 7);
     return files.read(batch.reads(), 2);
@@ -237,12 +271,51 @@ void test_missing_replaced_and_short() {
 
 // A descriptor that can't be read from: what the system says comes back.
 void test_system_errors() {
-  RowFiles files({{"/", {}}}, open("/", O_RDONLY), kMuch);
+  RowFiles files({{"/", {}}}, only("/"), kMuch);
   Batch batch;
   batch.add(0, 0);
   const auto failure = files.read(batch.reads(), 1);
   CHECK(failure && failure->reason == ReadFailure::Reason::system && failure->error == EISDIR);
 }
+
+#if defined(__linux__)
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  DIR* const descriptors = opendir("/proc/self/fd");
+  while (readdir(descriptors) != nullptr) ++count;
+  closedir(descriptors);
+  return count;
+}
+
+void test_out_of_memory() {
+  Folder folder;
+  const RowFile file = folder.add(size_of(8));
+  const std::size_t open_before = open_descriptors();
+  bool finished = false;
+  for (int i = 0; i < 100 && !finished; ++i) {  // until all allocations succeed
+    try {
+      const std::vector<RowFile> one(1, RowFile{"", {}});
+      Descriptor opened = only(file.path);
+      const FailingAllocations failing(i);
+      const OpenFiles files(one, std::move(opened));
+      finished = true;
+    } catch (const std::bad_alloc&) {
+    }
+    CHECK(open_descriptors() == open_before);
+  }
+  CHECK(finished);
+  finished = false;
+  for (int i = 0; i < 100 && !finished; ++i) {
+    OpenFiles files({file}, {});
+    ReadFailure failure{ReadFailure::Reason::system, 0, 0, {0, 0, 0, nullptr, 0}};
+    const FailingAllocations failing(i);
+    finished = files.open(0, failure) != nullptr;
+    CHECK(finished || failure.error == ENOMEM);
+    CHECK(open_descriptors() == open_before + (finished ? 1 : 0));
+  }
+  CHECK(finished);
+}
+#endif
 
 // Cut within a page and between pages, of one file and of many, read and mapped.
 void test_shrinking() {
@@ -252,7 +325,7 @@ void test_shrinking() {
         Folder folder;
         const RowFile file = folder.add(size_of(1000));
         RowFiles files({is_one ? RowFile{file.path, {}} : file},
-                       is_one ? open(file.path.c_str(), O_RDONLY) : -1, kMuch);
+                       is_one ? only(file.path) : Descriptor(), kMuch);
         Batch batch;
         for (std::int64_t row = 992; row < 1000; ++row) batch.add(0, row);
         const auto reads = batch.reads();
@@ -279,7 +352,7 @@ void test_threads() {
   Folder folder;
   std::vector<RowFile> parts;
   for (int i = 0; i < 300; ++i) parts.push_back(folder.add(size_of(8)));
-  RowFiles files(parts, -1, kMuch);
+  RowFiles files(parts, {}, kMuch);
   std::atomic<bool> all_right{true};
   std::vector<std::thread> threads;
   for (unsigned thread = 0; thread < 3; ++thread) {
@@ -299,7 +372,7 @@ void test_fork() {
   Folder folder;
   std::vector<RowFile> parts;
   for (int i = 0; i < 300; ++i) parts.push_back(folder.add(size_of(8)));
-  RowFiles files(parts, -1, kMuch);
+  RowFiles files(parts, {}, kMuch);
   std::atomic<bool> stop{false};
   std::atomic<bool> all_right{true};
   std::thread busy([&] {
@@ -358,6 +431,9 @@ int main() {
   run("rows: of many files", test_many_files);
   run("rows: files that are missing, replaced or short", test_missing_replaced_and_short);
   run("rows: errors of the system", test_system_errors);
+#if defined(__linux__)
+  run("rows: memory that runs out leaves no file open", test_out_of_memory);
+#endif
   run("rows: files that shrink", test_shrinking);
   run("rows: several threads", test_threads);
   // A child hung there once in some 2,000 forks, and in as many without a sanitizer never.

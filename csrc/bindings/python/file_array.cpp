@@ -43,8 +43,9 @@ std::string system_path(const py::str& path) {
 
 FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset,
                    std::int64_t mapping_budget) {
+  runtime::Descriptor file(fd);  // closed from now on, whatever fails below
   std::vector<RowFile> files{{system_path(path), {}}};
-  auto opened = std::make_shared<RowFiles>(std::move(files), fd, mapping_budget);
+  auto opened = std::make_shared<RowFiles>(std::move(files), std::move(file), mapping_budget);
   const std::int64_t size = opened->size(0);
   return {std::move(array), std::move(opened), {offset}, {}, size};
 }
@@ -64,7 +65,8 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
     files.push_back(
         {system_path(paths[i]), FileMarks{static_cast<std::uint64_t>(inode), size, modified}});
   }
-  return {std::move(array), std::make_shared<RowFiles>(std::move(files), -1, mapping_budget),
+  return {std::move(array),
+          std::make_shared<RowFiles>(std::move(files), runtime::Descriptor(), mapping_budget),
           std::move(offsets), PartEnds(std::move(ends))};
 }
 
