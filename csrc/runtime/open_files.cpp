@@ -24,6 +24,26 @@ std::mutex open_mutex;
 [[maybe_unused]] const int fork_handlers_registered = pthread_atfork(
     [] { open_mutex.lock(); }, [] { open_mutex.unlock(); }, [] { open_mutex.unlock(); });
 
+// A system call, again whenever a signal ended it: file systems that have to ask another process,
+// or another machine, let that happen.
+template <class Call>
+int uninterrupted(const Call& call) noexcept {
+  int result;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+int open_to_read(const char* path) noexcept {
+  return uninterrupted([&] { return open(path, O_RDONLY | O_CLOEXEC); });
+}
+
+// Of an open file or, if `fd` is none, of a path; 0, or negative: see errno.
+int status_of(int fd, const std::string& path, struct stat& status) noexcept {
+  return uninterrupted([&] { return fd < 0 ? stat(path.c_str(), &status) : fstat(fd, &status); });
+}
+
 }  // namespace
 
 FileMarks marks_of(const struct stat& status) {
@@ -75,14 +95,14 @@ OpenFiles::Open OpenFiles::open(std::size_t file, ReadFailure& failure) noexcept
   if (Open found = open_[file].lock()) return found;
   const char* const path = files_[file].path.c_str();
   struct stat status;
-  if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+  if (status_of(-1, files_[file].path, status) == 0 && !S_ISREG(status.st_mode)) {
     failure.reason = Reason::replaced;  // by a pipe, say: to open that would wait for its writer
     return nullptr;
   }
-  int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open_to_read(path);
   if (fd < 0 && is_out_of_files(errno) && !kept().empty()) {
     kept().clear();
-    fd = ::open(path, O_RDONLY | O_CLOEXEC);
+    fd = open_to_read(path);
   }
   if (fd < 0) {
     failure.reason = Reason::system;
@@ -107,7 +127,7 @@ OpenFiles::Open OpenFiles::open(std::size_t file, ReadFailure& failure) noexcept
 std::optional<ReadFailure> OpenFiles::change_of(const RowRead& read, int fd) const noexcept {
   struct stat status;
   const RowFile& file = files_[read.file];
-  if ((fd < 0 ? stat(file.path.c_str(), &status) : fstat(fd, &status)) != 0) {
+  if (status_of(fd, file.path, status) != 0) {
     return ReadFailure{Reason::system, errno, 0, read};
   }
   const FileMarks now = marks_of(status);
@@ -118,9 +138,9 @@ std::optional<ReadFailure> OpenFiles::change_of(const RowRead& read, int fd) con
 
 std::int64_t OpenFiles::size(std::size_t file) const {
   struct stat status;
-  const int failed =
-      only_ != nullptr ? fstat(only_->fd(), &status) : stat(files_[file].path.c_str(), &status);
-  return failed != 0 ? -errno : static_cast<std::int64_t>(status.st_size);
+  const int fd = only_ != nullptr ? only_->fd() : -1;
+  return status_of(fd, files_[file].path, status) != 0 ? -errno
+                                                       : static_cast<std::int64_t>(status.st_size);
 }
 
 }  // namespace pinfeed::runtime

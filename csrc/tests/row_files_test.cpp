@@ -3,6 +3,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -287,6 +289,61 @@ std::size_t open_descriptors() {
   return count;
 }
 
+// A file that somebody has a lease on is opened when he has given it back: what a file system of
+// another process does too, it takes its time, and signals come meanwhile.
+class Lease {
+ public:
+  explicit Lease(const std::string& path) : file_(open(path.c_str(), O_RDWR)) {
+    struct sigaction ignore = {};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGIO, &ignore, &before_);  // which asks for it back
+    taken_ = fcntl(file_.fd(), F_SETLEASE, F_WRLCK) == 0;
+  }
+  ~Lease() {
+    give_back();
+    sigaction(SIGIO, &before_, nullptr);
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  bool taken() const { return taken_; }
+  void give_back() { fcntl(file_.fd(), F_SETLEASE, F_UNLCK); }
+
+ private:
+  Descriptor file_;
+  struct sigaction before_;
+  bool taken_ = false;
+};
+
+bool can_lease() {
+  Folder folder;
+  return Lease(folder.add(1).path).taken();
+}
+
+void test_signals_while_a_file_is_opened() {
+  Folder folder;
+  const RowFile file = folder.add(size_of(8));
+  RowFiles files({file}, {}, kMuch);
+  struct sigaction interrupt = {}, before;
+  interrupt.sa_handler = [](int) {};
+  sigaction(SIGUSR1, &interrupt, &before);
+  Lease lease(file.path);
+  std::atomic<bool> right{false}, done{false};
+  std::thread reader([&] {
+    right = reads_right(files, random_batch(1, 8, 0), 1);
+    done = true;
+  });
+  for (int i = 0; i < 100 && !done; ++i) {
+    pthread_kill(reader.native_handle(), SIGUSR1);
+    std::this_thread::sleep_for(2ms);
+  }
+  CHECK(!done);
+  lease.give_back();
+  reader.join();
+  CHECK(right);
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
 void test_out_of_memory() {
   Folder folder;
   const RowFile file = folder.add(size_of(8));
@@ -433,6 +490,8 @@ int main() {
   run("rows: errors of the system", test_system_errors);
 #if defined(__linux__)
   run("rows: memory that runs out leaves no file open", test_out_of_memory);
+  run_if(can_lease(), "there are no leases here", "rows: signals while a file is opened",
+         test_signals_while_a_file_is_opened);
 #endif
   run("rows: files that shrink", test_shrinking);
   run("rows: several threads", test_threads);
