@@ -36,7 +36,16 @@ int uninterrupted(const Call& call) noexcept {
 }
 
 int open_to_read(const char* path) noexcept {
-  return uninterrupted([&] { return open(path, O_RDONLY | O_CLOEXEC); });
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC;
+  // If a pipe has taken the file's place, this does not wait for its writer.
+  const int fd = uninterrupted([&] { return open(path, kFlags | O_NONBLOCK); });
+  if (fd >= 0) {
+    fcntl(fd, F_SETFL, kFlags);  // reads of a file may wait
+    return fd;
+  }
+  if (errno != EWOULDBLOCK) return fd;
+  // A file that somebody has a lease on, and was asked now to give it back. Pipes have none.
+  return uninterrupted([&] { return open(path, kFlags); });
 }
 
 // Of an open file or, if `fd` is none, of a path; 0, or negative: see errno.
@@ -94,11 +103,6 @@ OpenFiles::Open OpenFiles::open(std::size_t file, ReadFailure& failure) noexcept
   const std::lock_guard lock(open_mutex);
   if (Open found = open_[file].lock()) return found;
   const char* const path = files_[file].path.c_str();
-  struct stat status;
-  if (status_of(-1, files_[file].path, status) == 0 && !S_ISREG(status.st_mode)) {
-    failure.reason = Reason::replaced;  // by a pipe, say: to open that would wait for its writer
-    return nullptr;
-  }
   int fd = open_to_read(path);
   if (fd < 0 && is_out_of_files(errno) && !kept().empty()) {
     kept().clear();
@@ -130,6 +134,7 @@ std::optional<ReadFailure> OpenFiles::change_of(const RowRead& read, int fd) con
   if (status_of(fd, file.path, status) != 0) {
     return ReadFailure{Reason::system, errno, 0, read};
   }
+  if (!S_ISREG(status.st_mode)) return ReadFailure{Reason::replaced, 0, 0, read};
   const FileMarks now = marks_of(status);
   if (now == file.marks) return std::nullopt;
   const Reason reason = now.size < file.marks.size ? Reason::cut_short : Reason::replaced;

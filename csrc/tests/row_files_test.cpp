@@ -374,6 +374,36 @@ void test_out_of_memory() {
 }
 #endif
 
+// A pipe takes the place of a file and goes again, at any moment. Whoever opens it waits for good.
+void test_pipes_that_come_and_go() {
+  Folder folder;
+  const RowFile file = folder.add(size_of(8));
+  const std::string aside = file.path + "-aside", pipe = file.path + "-pipe", next = pipe + "-next";
+  CHECK(link(file.path.c_str(), aside.c_str()) == 0);
+  CHECK(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(passes_in_fork([&] {
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+      for (bool is_pipe = true; !stop; is_pipe = !is_pipe) {
+        link((is_pipe ? pipe : aside).c_str(), next.c_str());
+        rename(next.c_str(), file.path.c_str());
+      }
+    });
+    int right = 0, refused = 0;
+    for (int i = 0; i < 30000 || right == 0 || refused == 0; ++i) {
+      OpenFiles files({file}, {});
+      ReadFailure failure{ReadFailure::Reason::system, 0, 0, {0, 0, 0, nullptr, 0}};
+      const OpenFiles::Open opened = files.open(0, failure);
+      ++(opened != nullptr ? right : refused);
+      CHECK(opened != nullptr || failure.reason == ReadFailure::Reason::replaced);
+      CHECK(opened == nullptr || (fcntl(opened->fd(), F_GETFL) & O_NONBLOCK) == 0);
+    }
+    stop = true;
+    other.join();
+  }));
+  for (const std::string& path : {aside, pipe, next}) unlink(path.c_str());
+}
+
 // Cut within a page and between pages, of one file and of many, read and mapped.
 void test_shrinking() {
   for (const std::int64_t left : {std::int64_t{0}, std::int64_t{40960}, size_of(1000) - 1}) {
@@ -493,6 +523,7 @@ int main() {
   run_if(can_lease(), "there are no leases here", "rows: signals while a file is opened",
          test_signals_while_a_file_is_opened);
 #endif
+  run_if(kCanFork, kWhyNoFork, "rows: pipes that come and go", test_pipes_that_come_and_go);
   run("rows: files that shrink", test_shrinking);
   run("rows: several threads", test_threads);
   // A child hung there once in some 2,000 forks, and in as many without a sanitizer never.
