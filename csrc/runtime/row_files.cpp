@@ -22,6 +22,18 @@ using Reason = ReadFailure::Reason;
 
 std::atomic<std::int64_t> all_mapped_bytes{0};
 
+// Of a file that is not to be mapped, or not yet: a map without bytes, in which no row is found.
+GuardedMap no_map;
+
+// Whether that many more may be mapped; then they count.
+bool take_budget(std::int64_t bytes, std::int64_t budget) noexcept {
+  std::int64_t mapped = all_mapped_bytes;
+  while (bytes <= budget - mapped) {
+    if (all_mapped_bytes.compare_exchange_weak(mapped, mapped + bytes)) return true;
+  }
+  return false;
+}
+
 // Of the calling thread.
 struct Waits {
   std::int64_t major_faults = 0;  // pages that had to be read
@@ -49,9 +61,11 @@ RowFiles::RowFiles(std::vector<RowFile> files, Descriptor only, std::int64_t map
 
 RowFiles::~RowFiles() {
   for (std::size_t i = 0; i < files_.count(); ++i) {
-    if (GuardedMap* const map = maps_[i].load()) map->destroy();
+    GuardedMap* const map = maps_[i].load();
+    if (map == nullptr || map == &no_map) continue;
+    all_mapped_bytes -= static_cast<std::int64_t>(map->size());
+    map->destroy();
   }
-  all_mapped_bytes -= mapped_bytes_;
 }
 
 GuardedMap* RowFiles::map_of(std::size_t file) noexcept {
@@ -61,27 +75,25 @@ GuardedMap* RowFiles::map_of(std::size_t file) noexcept {
   const OpenFiles::Open opened = files_.open(file, ignored);
   struct stat status;
   if (opened == nullptr || fstat(opened->fd(), &status) != 0) return nullptr;
+  // One thread tries, and once: to try again with every batch would cost more than it brings. The
+  // others read meanwhile, and so does a child that was forked meanwhile, for good.
+  if (!maps_[file].compare_exchange_strong(map, &no_map)) return map;
   const auto bytes = static_cast<std::int64_t>(status.st_size);
-  if ((all_mapped_bytes += bytes) > mapping_budget_) {
+  if (!take_budget(bytes, mapping_budget_)) return &no_map;
+  map = GuardedMap::create(opened->fd(), static_cast<std::size_t>(bytes));
+  if (map == nullptr) {
     all_mapped_bytes -= bytes;
-    mapping_budget_ = 0;  // to try again with every batch would cost more than it brings
-    return nullptr;
+    return &no_map;
   }
-  GuardedMap* const made = GuardedMap::create(opened->fd(), static_cast<std::size_t>(bytes));
-  if (made != nullptr && maps_[file].compare_exchange_strong(map, made)) {
-    mapped_bytes_ += bytes;
+  maps_[file].store(map, std::memory_order_release);
 #if defined(MADV_POPULATE_READ)
-    // Faults for a few pages at a time would take several times as long. But what is on the disk is
-    // not read: nobody may ever ask for it.
-    if (seems_cached(opened->fd(), bytes)) {
-      madvise(const_cast<std::byte*>(made->data()), made->size(), MADV_POPULATE_READ);
-    }
-#endif
-    return made;
+  // Faults for a few pages at a time would take several times as long. But what is on the disk is
+  // not read: nobody may ever ask for it.
+  if (seems_cached(opened->fd(), bytes)) {
+    madvise(const_cast<std::byte*>(map->data()), map->size(), MADV_POPULATE_READ);
   }
-  if (made != nullptr) made->destroy();
-  all_mapped_bytes -= bytes;
-  return map;  // which another thread was faster to make, or null
+#endif
+  return map;
 }
 
 bool RowFiles::may_be_mapped() noexcept {

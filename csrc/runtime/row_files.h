@@ -94,10 +94,9 @@ class RowFiles {
   GuardedMap* map_of(std::size_t file) noexcept;
 
   OpenFiles files_;
-  std::atomic<std::int64_t> mapping_budget_;
+  std::int64_t mapping_budget_;
   std::atomic<std::int64_t> hits_{0};
-  std::atomic<std::int64_t> mapped_bytes_{0};
-  std::unique_ptr<std::atomic<GuardedMap*>[]> maps_;
+  std::unique_ptr<std::atomic<GuardedMap*>[]> maps_;    // null until a row of the file is hot
   std::unique_ptr<std::atomic<std::int64_t>[]> asked_;  // when they had their marks, in ns
 };
 

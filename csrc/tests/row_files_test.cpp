@@ -231,6 +231,54 @@ void test_without_budget() {
   CHECK(reads_right(files, random_batch(1, 1000, 1)));
 }
 
+void test_one_of_many_beyond_the_budget() {
+  Folder folder;
+  std::vector<RowFile> parts;
+  for (const int rows : {100, 1000, 100}) parts.push_back(folder.add(size_of(rows)));
+  RowFiles files(parts, {}, size_of(1000) - 1);
+  Batch all, small;
+  for (std::size_t part = 0; part < 3; ++part) {
+    for (std::int64_t row = 0; row < 100; ++row) {
+      all.add(part, row);
+      if (part != 1) small.add(part, row);
+    }
+  }
+  CHECK(!becomes_mapped(files, all));
+  CHECK(becomes_mapped(files, small));
+  CHECK(maps_right(files, small));
+  CHECK(!becomes_mapped(files, all));
+  CHECK(reads_right(files, all));
+}
+
+// The file's bytes must count once.
+void test_threads_that_map_one_file() {
+  Folder folder;
+  folder.add(size_of(1000));
+  Batch all;
+  for (std::int64_t row = 0; row < 1000; ++row) all.add(0, row);
+  for (int trial = 0; trial < 200; ++trial) {
+    RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), size_of(1000) * 3 / 2);
+    CHECK(reads_right(files, all));
+    std::atomic<int> ready{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        ++ready;
+        while (ready < 3) std::this_thread::yield();
+        const std::byte* where = nullptr;
+        Batch one;
+        one.add(0, 0);
+        files.find_mapped(one.reads(), &where);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(becomes_mapped(files, all));
+  }
+  // What they had is there for others.
+  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), size_of(1000));
+  CHECK(reads_right(files, all) && becomes_mapped(files, all));
+}
+
 void test_many_files() {
   Folder folder;
   std::vector<RowFile> parts;
@@ -515,6 +563,8 @@ int main() {
   run("rows: of one file, cold and hot", test_one_file);
   run("rows: neighbours, and rows of no bytes", test_neighbours_and_nothing);
   run("rows: a file beyond the budget is read", test_without_budget);
+  run("rows: one of many files beyond the budget", test_one_of_many_beyond_the_budget);
+  run("rows: threads that map one file", test_threads_that_map_one_file);
   run("rows: of many files", test_many_files);
   run("rows: files that are missing, replaced or short", test_missing_replaced_and_short);
   run("rows: errors of the system", test_system_errors);
