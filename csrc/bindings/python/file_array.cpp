@@ -232,12 +232,12 @@ void FileReads::read(std::size_t begin, std::size_t end, std::size_t threads) {
 }
 
 void FileReads::check() {
-  const bool asked = alike_.has_value();
-  if (asked && are_rows_whole()) return;
-  list_reads();
   std::optional<ReadFailure> failure;
   {
-    const py::gil_scoped_release unlocked;
+    const py::gil_scoped_release unlocked;  // it asks for marks of files, which may be far away
+    const bool asked = alike_.has_value();
+    if (asked && are_rows_whole()) return;
+    list_reads();
     if (asked) {
       failure = array_.files->explain_change(reads_);
     } else {
