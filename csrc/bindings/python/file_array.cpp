@@ -41,11 +41,24 @@ std::string system_path(const py::str& path) {
   throw py::error_already_set();
 }
 
+// Goes without the GIL: to unmap gigabytes takes a while.
+struct FilesDeleter {
+  void operator()(RowFiles* files) const {
+    const py::gil_scoped_release unlocked;
+    delete files;
+  }
+};
+
+std::shared_ptr<RowFiles> shared_files(std::vector<RowFile> files, runtime::Descriptor only,
+                                       std::int64_t mapping_budget) {
+  return {new RowFiles(std::move(files), std::move(only), mapping_budget), FilesDeleter()};
+}
+
 FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset,
                    std::int64_t mapping_budget) {
   runtime::Descriptor file(fd);  // closed from now on, whatever fails below
   std::vector<RowFile> files{{system_path(path), {}}};
-  auto opened = std::make_shared<RowFiles>(std::move(files), std::move(file), mapping_budget);
+  auto opened = shared_files(std::move(files), std::move(file), mapping_budget);
   const std::int64_t size = opened->size(0);
   return {std::move(array), std::move(opened), {offset}, {}, size};
 }
@@ -65,8 +78,7 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
     files.push_back(
         {system_path(paths[i]), FileMarks{static_cast<std::uint64_t>(inode), size, modified}});
   }
-  return {std::move(array),
-          std::make_shared<RowFiles>(std::move(files), runtime::Descriptor(), mapping_budget),
+  return {std::move(array), shared_files(std::move(files), runtime::Descriptor(), mapping_budget),
           std::move(offsets), PartEnds(std::move(ends))};
 }
 
