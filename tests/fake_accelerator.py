@@ -179,7 +179,7 @@ class FakeAccelerator:
     ) -> torch.Tensor:
         size = int(np.prod(shape)) * dtype.itemsize
         if size == 0:
-            return torch.empty_strided(shape, strides, dtype=dtype)
+            return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
         if self.room is not None and self.used_bytes + size > self.room:
             raise torch.OutOfMemoryError(f"tried to allocate {size} bytes")
         return self.memory.allocate(size).view(dtype).as_strided(shape, strides)

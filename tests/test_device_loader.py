@@ -192,6 +192,65 @@ def test_modes_of_the_consumer() -> None:
         assert list(on_cpu(loader())) == [(False, True, "something")] * 3
 
 
+def test_autocast_of_the_consumer() -> None:
+    def loader() -> Iterator[Any]:
+        for _ in range(4):
+            product = torch.ones(2, 2) @ torch.ones(2, 2)
+            yield product.dtype, torch.is_autocast_cache_enabled()
+
+    def dtypes(dtype: torch.dtype, **options: Any) -> list[Any]:
+        with torch.autocast("cpu", dtype, **options):
+            return list(on_cpu(loader()))
+
+    assert dtypes(torch.bfloat16) == [(torch.bfloat16, True)] * 4
+    assert dtypes(torch.float16, cache_enabled=False) == [(torch.float16, False)] * 4
+    assert dtypes(torch.float16, enabled=False) == [(torch.float32, True)] * 4
+    assert list(on_cpu(loader())) == [(torch.float32, True)] * 4
+
+
+def test_the_default_device_of_the_consumer() -> None:
+    def loader() -> Iterator[str]:
+        for _ in range(4):
+            yield torch.zeros(1).device.type
+
+    with torch.device("meta"):
+        assert list(on_cpu(loader())) == ["meta"] * 4
+        with torch.device("cpu"):
+            assert list(on_cpu(loader())) == ["cpu"] * 4
+    torch.set_default_device("meta")
+    try:
+        assert list(on_cpu(on_cpu(loader()))) == ["meta"] * 4
+    finally:
+        torch.set_default_device(None)
+
+
+def test_modes_after_an_error() -> None:
+    with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
+        loop = iter(on_cpu(FailsFirst()))
+        with pytest.raises(LookupError):
+            next(loop)
+        assert list(loop) == [("meta", torch.bfloat16)] * 4
+
+
+class FailsFirst:
+    """An iterator that goes on after an error, and says in what modes."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __iter__(self) -> FailsFirst:
+        return self
+
+    def __next__(self) -> Any:
+        self.asked += 1
+        if self.asked == 1:
+            raise LookupError
+        if self.asked > 5:
+            raise StopIteration
+        on_cpu = torch.ones(2, 2, device="cpu")
+        return torch.zeros(1).device.type, (on_cpu @ on_cpu).dtype
+
+
 def test_iter_is_called_in_the_consumers_thread() -> None:
     threads = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import threading
 import time
@@ -358,6 +359,17 @@ def test_fields_are_applied_after_the_copy(fake: FakeAccelerator) -> None:
     assert_same(result["image"], pinfeed.normalize(images))
     assert fake.copied == [512, images.nbytes]
     assert loader.stats().bytes == images.nbytes + 160
+
+
+@pytest.mark.parametrize("is_pinned", [True, False])
+def test_modes_of_the_consumer_are_not_for_copies(fake: FakeAccelerator, is_pinned: bool) -> None:
+    batches = [batch_of(number) for number in range(5)]
+    fake.pinned_left = None if is_pinned else 0
+    warned = contextlib.nullcontext() if is_pinned else pytest.warns(RuntimeWarning, match="pinned")
+    with torch.autocast("cpu", torch.bfloat16), torch.device("meta"), warned:
+        for number, batch in enumerate(DeviceLoader(batches)):
+            assert fake.is_on_device(batch["image"])
+            assert_same(arrived(fake, batch), batches[number])
 
 
 # A device that does everything in one order.

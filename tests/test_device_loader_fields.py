@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 import pinfeed
 from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
 from pinfeed.device_loader import DeviceLoader
-from pinfeed.feeding import batch_spec
+from pinfeed.feeding import batch_spec, torch_image
 from pinfeed.feeding.apply_field import apply_field
 from pinfeed.feeding.ops_fields import image_with_ops, pad_with_ops
 from pinfeed.feeding.torch_image import image_with_torch
@@ -206,6 +206,23 @@ def test_pads(kind: str, shape: tuple[int, ...], empty: bool, way: str) -> None:
 )
 def test_pads_of_every_kind(dtype: Any, lengths: Any, mask: bool, way: str) -> None:
     same(Pad(1, lengths=lengths, mask=mask), tokens(dtype), Jagged())
+
+
+def test_modes_of_the_consumer_are_not_for_fields(way: str) -> None:
+    pixels = torch.from_numpy(np.stack(images("HWC")))
+    texts: Any = Collate(Jagged())([np.arange(n) / 3 for n in (3, 1, 6)])
+    for field, batch in [
+        (Image(MEAN, STD, dtype=torch.float16), pixels),
+        (Image(MEAN, STD, channels_last=True), pixels),
+        (Image(MEAN, STD, pad_value=0, multiple_of=8, mask=True), pixels),
+        (Pad(multiple_of=4, mask=True), texts),
+        (Pad(side="left", max_length=2, dtype=torch.float16, lengths=False), texts),
+    ]:
+        expected = applied(field, batch)
+        torch_image._tables.clear()
+        with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
+            result = applied(field, batch)
+        assert_same(result, expected)
 
 
 def test_keys_beside_a_leaf(way: str) -> None:

@@ -63,8 +63,9 @@ class DeviceLoader:
     The loader runs in another thread, but for its ``iter`` and the first batch. It must not write
     into a batch again that it has handed out. Random numbers that it draws from a global generator
     (those of a dataset, without workers) come in no certain order with yours; what a sampler draws
-    at the start does. It sees your context variables, grad and inference mode, but no autocast. Loops
-    over one DeviceLoader take turns at the loader.
+    at the start does. It sees your context variables, grad and inference mode, autocast and torch's
+    default device, as they are when you ask for the first batch. Loops over one DeviceLoader take
+    turns at the loader.
 
     No GPU has run this yet: the way to a device was tested against simulated ones, whose copies are
     as late as they may be. A device of type "mps", which has one stream, is served by plain ``.to``

@@ -60,7 +60,7 @@ class Accelerator:
         """
         # The current device counts: pinning initializes it, and none but this one is wanted.
         with torch.accelerator.device_index(self.device.index):
-            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether a host tensor can be copied from while this thread goes on."""

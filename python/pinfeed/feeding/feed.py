@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from pinfeed.feeding.modes import modes_here
 from pinfeed.feeding.snapshots import LoaderState, Snapshots
 from pinfeed.feeding.stats import Activity, Journal
 from pinfeed.feeding.transfer import Sent, Transfer
@@ -196,13 +197,7 @@ class Feed:
         del item
         self._thread = threading.Thread(
             target=contextvars.copy_context().run,
-            args=(
-                self._run,
-                first,
-                self._transfer.as_here(),
-                torch.is_inference_mode_enabled(),
-                torch.is_grad_enabled(),
-            ),
+            args=(self._run, first, [self._transfer.as_here(), *modes_here()]),
             name="pinfeed",
             daemon=True,  # or a loader that never returns would keep the process from ending
         )
@@ -240,15 +235,15 @@ class Feed:
         self._items.put(self._last)
         self._last = None
 
-    def _run(
-        self, first: list[_Item], here: AbstractContextManager[Any], inference: bool, grad: bool
-    ) -> None:
+    def _run(self, first: list[_Item], here: list[AbstractContextManager[Any]]) -> None:
         """What the thread does."""
         # OpenMP has a number of threads of its own in each thread, all CPUs to begin with. Asked for
         # it, torch sets it to what set_num_threads said; else a product of two matrices may not.
         torch.get_num_threads()
         try:
-            with here, torch.inference_mode(inference), torch.set_grad_enabled(grad):
+            with contextlib.ExitStack() as stack:
+                for mode in here:  # once, rather than for every batch
+                    stack.enter_context(mode)
                 if not self._work(first):
                     return
         except BaseException as error:  # noqa: BLE001, it is the consumer's

@@ -25,7 +25,7 @@ class HostMemory:
                 return accelerator.pinned(rounded)
             except RuntimeError as error:
                 self._refusal = error.with_traceback(None)
-        return torch.empty(rounded, dtype=torch.uint8)
+        return torch.empty(rounded, dtype=torch.uint8, device="cpu")
 
     def tell_refusal(self, stacklevel: int) -> None:
         """Warns of a refusal, once."""

@@ -21,7 +21,7 @@ class Slot:
     __slots__ = ("copied", "held", "memory")
 
     def __init__(self) -> None:
-        self.memory = torch.empty(0, dtype=torch.uint8)
+        self.memory = torch.empty(0, dtype=torch.uint8, device="cpu")
         self.copied: Any = None
         self.held: list[torch.Tensor] = []
 

@@ -82,7 +82,7 @@ def _table(field: Image, channels: int, device: torch.device, name: str) -> torc
     if key not in tables:
         # Images of one pixel, each of one byte, as the field takes them.
         shape = {"HWC": (256, 1, 1, channels), "CHW": (256, channels, 1, 1), "HW": (256, 1, 1)}
-        values = torch.arange(256, dtype=torch.uint8)
+        values = torch.arange(256, dtype=torch.uint8, device="cpu")
         pixels = values.view(256, *[1] * (_AXES[field.input] - 1)).expand(shape[field.input])
         arithmetic = copy.copy(field)
         arithmetic.pad_value = None
