@@ -14,6 +14,7 @@ import torch
 
 from loaders import no_thread_is_left, on_cpu, watchdog
 from pinfeed.feeding.snapshots import LoaderState, Snapshots
+from samples import run_python
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 
@@ -132,6 +133,75 @@ def test_an_error_in_state_dict() -> None:
 
     with pytest.raises(NotImplementedError, match="no state"):
         list(on_cpu(Broken()))
+
+
+IN_A_HANDLER = """
+import os, signal, sys, threading
+from pinfeed.device_loader import DeviceLoader
+from pinfeed.feeding.transfer import HostTransfer
+
+class Loader:
+    position = 0
+
+    def __iter__(self):
+        interrupt("iter")
+        return self
+
+    def __next__(self):
+        interrupt(f"batch {self.position}")
+        self.position += 1
+        return self.position - 1
+
+    def state_dict(self):
+        return {"position": self.position}
+
+def interrupt(place):
+    if place == sys.argv[1]:
+        signal.raise_signal(signal.SIGTERM)
+
+def send(self, batch):
+    if batch == 0 and sys.argv[1] == "sending":
+        os.kill(os.getpid(), signal.SIGTERM)
+        saved.wait()
+    return normally(self, batch)
+
+def save(*_):
+    try:
+        states.append(batches.state_dict())
+    except RuntimeError as error:
+        states.append("set a flag, and save after the batch" in str(error))
+    saved.set()
+
+normally, HostTransfer.send = HostTransfer.send, send
+saved, states = threading.Event(), []
+signal.signal(signal.SIGTERM, save)
+batches = DeviceLoader(Loader(), "cpu")
+loop = iter(batches)
+assert next(loop) == 0
+assert batches.state_dict() == {"position": 1}
+assert next(loop) == 1
+print(*states)
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "saved"), [("iter", "{'position': 0}"), ("batch 0", "True"), ("sending", "True")]
+)
+def test_a_state_in_a_signal_handler(place: str, saved: str) -> None:
+    assert run_python(IN_A_HANDLER, place, timeout=60) == f"{saved}\n"
+
+
+def test_a_state_after_an_error_for_the_first_batch() -> None:
+    class Failing(Stateful):
+        def __iter__(self) -> Iterator[int]:
+            self.position += 1
+            raise LookupError
+            yield
+
+    batches = on_cpu(Failing())
+    with pytest.raises(LookupError):
+        next(iter(batches))
+    assert batches.state_dict() == {"position": 1}
 
 
 # Snapshots of a loader whose states take longer than its batches.

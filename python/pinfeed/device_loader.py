@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,6 +20,7 @@ from pinfeed.feeding.transfer import (
     OrderedTransfer,
     Transfer,
 )
+from pinfeed.feeding.turns import Turns
 from pinfeed.integers import checked_integer
 
 # Kinds of devices that have one stream.
@@ -58,7 +58,8 @@ class DeviceLoader:
       more to save), as ``{"snapshot": ..., "batches_since": ...}``. ``load_state_dict`` here has the
       loader make these batches again, and passes them over. It takes the loader's own states as
       well. Without a DeviceLoader, load ``state["snapshot"]`` into the loader, and pass over the
-      first ``state["batches_since"]`` batches.
+      first ``state["batches_since"]`` batches. While a loop's first batch is made, no state is known:
+      in a signal handler set a flag, and save after the batch.
 
     The loader runs in another thread, but for its ``iter`` and the first batch. It must not write
     into a batch again that it has handed out. Random numbers that it draws from a global generator
@@ -107,7 +108,7 @@ class DeviceLoader:
         self._memory = HostMemory()
         self._journal = Journal()
         self._to_skip = LoadedSince()
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
     def __len__(self) -> int:
@@ -115,7 +116,7 @@ class DeviceLoader:
 
     def __iter__(self) -> DeviceIterator:
         device = _available(self.device)
-        with self._lock:
+        with self._turns.lock:
             # In this thread, because worker processes and signal handlers want it so; and while no
             # other iteration is at the loader, because it may reset an iterator that others use.
             source = iter(self.loader)
@@ -128,7 +129,7 @@ class DeviceLoader:
         self._journal = Journal(self._to_skip.take())
         feed = Feed(
             source,
-            self._lock,
+            self._turns,
             self._transfer(device),
             None if take_state is None else Snapshots(self.loader, take_state),
             self.depth,
@@ -171,15 +172,22 @@ class DeviceLoader:
     # Found by __getattr__ if the loader has such methods, so that hasattr() tells whether it does.
 
     def _state_dict(self) -> Any:
-        if self._journal.state is not None:
-            return self._journal.state.saved()
-        with self._lock:
+        journal = self._journal
+        if journal.state is not None:
+            return journal.state.saved()
+        if journal.is_ahead:
+            raise RuntimeError(
+                "DeviceLoader: the loader is making the first batch of a loop, or those after it, and "
+                "no state is known until you have that batch; in a signal handler set a flag, and save "
+                "after the batch"
+            )
+        with self._turns.lock:
             state = self.loader.state_dict()  # type: ignore[attr-defined]
-        return LoaderState(state, self._to_skip.batches + self._journal.to_skip).saved()
+        return LoaderState(state, self._to_skip.batches + journal.to_skip).saved()
 
     def _load_state_dict(self, state: Any) -> None:
         snapshot, since = LoaderState.loaded(state)
-        with self._lock:
+        with self._turns.lock:
             self.loader.load_state_dict(snapshot)  # type: ignore[attr-defined]
         self._journal = Journal()  # what an iteration under way still gets is of no interest
         self._to_skip.batches = since

@@ -22,6 +22,7 @@ from pinfeed.feeding.modes import modes_here
 from pinfeed.feeding.snapshots import LoaderState, Snapshots
 from pinfeed.feeding.stats import Activity, Journal
 from pinfeed.feeding.transfer import Sent, Transfer
+from pinfeed.feeding.turns import Turns
 
 # How long closing waits for a loader that is busy; the thread ends when the loader returns.
 _SECONDS_TO_CLOSE = 1.0
@@ -63,7 +64,7 @@ class Feed:
 
     Args:
         source: The loader's iterator.
-        lock: Held while the loader works; all iterations over it share one.
+        turns: At the loader; all iterations over it share them.
         transfer: The way of the batches.
         snapshots: Takes the loader's states; None if it has none.
         depth: How many batches may be ahead of the consumer.
@@ -73,14 +74,14 @@ class Feed:
     def __init__(
         self,
         source: Iterator[Any],
-        lock: threading.Lock,
+        turns: Turns,
         transfer: Transfer,
         snapshots: Snapshots | None,
         depth: int,
         journal: Journal,
     ) -> None:
         self.source: Iterator[Any] | None = source
-        self._lock = lock
+        self._turns = turns
         self._transfer = transfer
         self._snapshots = snapshots
         self._journal = journal
@@ -123,6 +124,7 @@ class Feed:
         if item.error is not None:
             self._join(None)
             self._thread = None
+            self._journal.is_ahead = False
             error = item.error
             del item
             try:
@@ -187,6 +189,7 @@ class Feed:
 
     def _start(self) -> _Item:
         """Asks the loader, and if it has a batch, starts the thread with that."""
+        self._journal.is_ahead = True
         item = self._ask() if self._pending is None else self._pending
         if item is None:
             self._journal.begin(None)
@@ -297,7 +300,7 @@ class Feed:
         self._journal.begin(Activity.LOADING)
         item = _Item(self._asked)
         try:
-            with self._lock:
+            with self._turns.lock:
                 if self._is_closed or self.source is None:
                     self._last = _Item(self._asked, is_end=True)
                     return None

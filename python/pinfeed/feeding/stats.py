@@ -67,12 +67,14 @@ class Journal:
     Attributes:
         state: The loader's as of the last batch that was handed over; None before the first, and if
             the loader has none.
+        is_ahead: Whether the loader may be at a batch, or beyond it, that wasn't handed over.
         to_skip: The same number, less those that were skipped.
         skipped: Those.
     """
 
     def __init__(self, to_skip: int = 0) -> None:
         self.state: LoaderState | None = None
+        self.is_ahead = False
         self.to_skip, self.skipped = to_skip, 0
         self._batches = 0
         self._bytes = 0
