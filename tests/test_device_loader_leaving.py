@@ -308,6 +308,50 @@ def test_an_iterator_in_a_forked_process() -> None:
     run_python(FORKED)
 
 
+FORKED_AT_WORK = """
+import os, signal, sys, threading, warnings
+from pinfeed.device_loader import DeviceLoader
+
+warnings.simplefilter("ignore")
+
+def numbers():
+    yield 0
+    if os.getpid() == parent:
+        at_work.set()
+        go_on.wait()
+    yield 1
+
+class Loader:
+    def __iter__(self):
+        return numbers()
+
+    def state_dict(self):
+        return {}
+
+parent, at_work, go_on = os.getpid(), threading.Event(), threading.Event()
+batches = DeviceLoader(Loader(), "cpu")
+waiting = iter(batches)
+loop = iter(batches)
+next(loop)
+at_work.wait()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(30)
+    assert list(waiting) == [0, 1]
+    assert list(batches) == [0, 1]
+    assert DeviceLoader(batches, "cpu").state_dict() == {}
+    sys.exit(0)
+go_on.set()
+assert os.waitpid(pid, 0)[1] == 0
+assert list(loop) == [1]
+assert list(waiting) == [0, 1]
+"""
+
+
+def test_loops_in_a_process_forked_while_the_loader_works() -> None:
+    run_python(FORKED_AT_WORK, timeout=90)
+
+
 INTERRUPTED = """
 import os, signal, threading, time
 from pinfeed.device_loader import DeviceLoader
