@@ -164,6 +164,13 @@ def random_tensor(
     return torch.from_numpy(raw).view(dtype).reshape(shape)
 
 
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    """Refuses attributes, and so notes."""
+
+    code: int
+
+
 def run_python(code: str, *arguments: str, timeout: float = 150) -> str:
     """What a Python program prints; fails if it fails, crashes or hangs, and says where it hung."""
     command = [sys.executable, "-X", "faulthandler", "-c", code, *arguments]

@@ -24,7 +24,7 @@ from pinfeed import Image, device_loader
 from pinfeed.device_loader import DeviceLoader
 from pinfeed.feeding import accelerator as real_device
 from pinfeed.feeding.slots import Slot
-from samples import STRUCTURES, MarkedTensor, assert_same, bits, random_tensor
+from samples import STRUCTURES, FrozenError, MarkedTensor, assert_same, bits, random_tensor
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 
@@ -495,6 +495,19 @@ def test_an_object_that_can_not_move(fake: FakeAccelerator) -> None:
             next(batches)
         assert caught.value.__notes__ == [f"DeviceLoader: raised while batch 1 was {how}"]
         assert_same(arrived(fake, next(batches)), batch_of(2))
+
+
+def test_an_error_on_the_way_that_takes_no_note(fake: FakeAccelerator) -> None:
+    class Stuck:
+        def to(self, device: torch.device) -> None:
+            raise FrozenError(3)
+
+    class StuckOnItsWay(Stuck):
+        def record_stream(self, stream: Any) -> None: ...
+
+    for kind in (Stuck, StuckOnItsWay):
+        with pytest.raises(FrozenError):
+            list(DeviceLoader([[kind()]]))
 
 
 def test_bytes_are_counted(fake: FakeAccelerator) -> None:

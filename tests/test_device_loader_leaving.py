@@ -23,7 +23,7 @@ from loaders import (
     raise_in_the_loader,
     watchdog,
 )
-from samples import run_python
+from samples import FrozenError, run_python
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 
@@ -56,6 +56,18 @@ def test_an_error_in_the_loader(number: int, depth: int) -> None:
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert frames[-2:] == ["__iter__", "raise_in_the_loader"]
     assert frames[0] == "test_an_error_in_the_loader"
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_an_error_that_takes_no_note(number: int) -> None:
+    def loader() -> Iterator[int]:
+        yield from range(number)
+        raise error
+
+    error = FrozenError(number)
+    with pytest.raises(FrozenError) as caught:
+        list(on_cpu(loader()))
+    assert caught.value is error
 
 
 class FailsOften:

@@ -12,6 +12,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from pinfeed import StreamDataset
+from samples import FrozenError
 from streams import as_worker, keep, read_shard
 
 pytestmark = [
@@ -63,6 +64,17 @@ def test_an_error_of_a_stream() -> None:
     with pytest.raises(LookupError, match="lost") as caught:
         list(StreamDataset(stream))
     assert caught.value.__notes__ == ["StreamDataset: in the stream, after 1 of its samples"]
+
+
+def test_an_error_that_takes_no_note() -> None:
+    def stream() -> Iterator[int]:
+        yield 1
+        raise error
+
+    error = FrozenError(3)
+    with pytest.raises(FrozenError) as caught:
+        list(StreamDataset(stream))
+    assert caught.value is error
 
 
 @pytest.mark.parametrize("buffer", [0, 1, 3, 100])

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from pinfeed.add_note import add_note
 from pinfeed.feeding.modes import modes_here
 from pinfeed.feeding.snapshots import LoaderState, Snapshots
 from pinfeed.feeding.stats import Activity, Journal
@@ -137,7 +138,7 @@ class Feed:
         try:
             return self._transfer.receive(item.sent)
         except BaseException as error:
-            error.add_note(f"DeviceLoader: raised while batch {item.number} was handed over")
+            add_note(error, f"DeviceLoader: raised while batch {item.number} was handed over")
             raise
 
     def supersede(self) -> None:
@@ -282,8 +283,8 @@ class Feed:
             except BaseException as error:  # noqa: BLE001, it is the consumer's
                 # Who keeps the error shall not keep the device's memory with it.
                 traceback.clear_frames(error.__traceback__)
-                error.add_note(
-                    f"DeviceLoader: raised while batch {item.number} was moved to the device"
+                add_note(
+                    error, f"DeviceLoader: raised while batch {item.number} was moved to the device"
                 )
                 self._last = _Item(item.number, error=error)
                 return True
@@ -319,9 +320,10 @@ class Feed:
                 if self._snapshots is not None:
                     item.state = self._snapshots.after_batch(item.is_end)
         except BaseException as error:  # noqa: BLE001, it is the consumer's
-            error.add_note(
+            add_note(
+                error,
                 f"DeviceLoader: raised by the loader for batch {item.number} of this iteration, "
-                "counted from 0"
+                "counted from 0",
             )
             self._last = _Item(item.number, error=error)
             return None

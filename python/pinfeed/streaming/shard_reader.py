@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from pinfeed.add_note import add_note
 from pinfeed.streaming.counter import Counter
 
 # Where a shard starts: its place in the order of shards, and how many samples come before it.
@@ -79,7 +80,7 @@ class ShardReader:
             except Exception as error:
                 where = f"{self._name(self._shards[place])}, after {counter.count} of its samples"
                 if self._on_skip is None:
-                    error.add_note(f"StreamDataset: in {where}")
+                    add_note(error, f"StreamDataset: in {where}")
                     raise
                 self._on_skip(f"{where}: {type(error).__name__}: {error}")
             if length is None:
