@@ -322,6 +322,29 @@ def test_copies(copied: Any) -> None:
     assert list(running) == [2, 3]
 
 
+class Repeated(DeviceLoader):
+    """With arguments of its own."""
+
+    def __init__(self, *, times: int) -> None:
+        super().__init__([1, 2] * times, "cpu", depth=3)
+        self.times = times
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda batches: pickle.loads(pickle.dumps(batches))]
+)
+def test_copies_of_a_subclass(copied: Any) -> None:
+    batches = Repeated(times=2)
+    batches.name = "training"
+    running = iter(batches)
+    next(running)
+    other = copied(batches)
+    assert type(other) is Repeated
+    assert (other.times, other.name, other.depth) == (2, "training", 3)
+    assert list(other) == list(batches) == [1, 2, 1, 2]
+    assert list(running) == [2, 1, 2]
+
+
 def test_repr() -> None:
     text = repr(DeviceLoader([1], fields=pinfeed.Pad(), depth=4))
     assert text.startswith("DeviceLoader([1], device=None, fields=Pad(0, ")

@@ -26,6 +26,9 @@ from pinfeed.integers import checked_integer
 # Kinds of devices that have one stream.
 _ORDERED = ("mps",)
 
+# Of a DeviceLoader, what its loops use, and no copy does.
+_OWN = frozenset(("_feeds", "_journal", "_memory", "_spec", "_turns"))
+
 
 class DeviceLoader:
     """Runs a loader ahead of the training loop, and copies its batches to the device meanwhile.
@@ -104,12 +107,8 @@ class DeviceLoader:
         self.device = None if device is None else _checked_device(device)
         self.fields = fields
         self.depth = checked_integer(depth, "DeviceLoader: depth", 1)
-        self._spec = BatchSpec(fields)
-        self._memory = HostMemory()
-        self._journal = Journal()
         self._to_skip = LoadedSince()
-        self._turns = Turns()
-        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+        self._begin_anew()
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type] # or its TypeError
@@ -146,9 +145,20 @@ class DeviceLoader:
             name, attribute
         )
 
-    def __reduce__(self) -> Any:
-        arguments = self.loader, self.device, self.fields, self.depth
-        return type(self), arguments, {"_to_skip": self._to_skip}
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Sets what no copy shares."""
+        self._spec = BatchSpec(self.fields)
+        self._memory = HostMemory()
+        self._journal = Journal()
+        self._turns: Turns = Turns()
+        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         return (
