@@ -26,6 +26,7 @@ from pinfeed.integers import checked_integer
 # Kinds of devices that have one stream.
 _ORDERED = ("mps",)
 
+_ARGUMENTS = frozenset(("depth", "device", "fields", "loader"))
 # Of a DeviceLoader, what its loops use, and no copy does.
 _OWN = frozenset(("_feeds", "_journal", "_memory", "_spec", "_turns"))
 
@@ -53,7 +54,8 @@ class DeviceLoader:
       goes on behind it, if the loader does.
     - A loop that is left in whatever way ends the thread, and drops what was fetched ahead; of a
       generator these batches are gone.
-    - ``len()`` and all attributes are the loader's: ``.sampler``, ``.dataset``, ``.set_epoch``.
+    - ``len()`` and all attributes are the loader's: ``.sampler``, ``.dataset``, ``.set_epoch``. To set
+      one sets the loader's.
     - A loader with a ``state_dict`` has one here too, which returns what belongs to the last batch
       that you got, whatever was fetched ahead. It is the loader's own, taken after every batch. Of a
       StatefulDataLoader, whose states take longer than a small batch, it may be one from before, by
@@ -144,6 +146,20 @@ class DeviceLoader:
         return {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}.get(
             name, attribute
         )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_own = (
+            name.startswith("_")
+            or name in _ARGUMENTS
+            or name in self.__dict__
+            or hasattr(type(self), name)
+            or "loader" not in self.__dict__  # a subclass begins
+        )
+        # What is read from the loader is set there: here, no loop would ever look at it.
+        if is_own or not hasattr(self.loader, name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.loader, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _OWN}
