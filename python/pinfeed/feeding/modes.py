@@ -15,7 +15,7 @@ def modes_here() -> list[AbstractContextManager[Any]]:
         torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad(),
     ]
     accelerator = torch.accelerator.current_accelerator()
-    for kind in ("cpu", accelerator.type if accelerator else "cpu"):
+    for kind in ("cpu",) if accelerator is None else ("cpu", accelerator.type):
         if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)
             cache = torch.is_autocast_cache_enabled()
