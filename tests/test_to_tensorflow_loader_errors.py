@@ -126,6 +126,56 @@ def test_a_loader_that_goes_on_after_an_error() -> None:
     assert numbers(list(iterator)) == [3]
 
 
+def test_errors_of_a_loader_that_has_a_length_are_ignored() -> None:
+    """In a process of its own: TensorFlow can't be stopped while it ignores errors without end."""
+    code = """
+        import tensorflow as tf, torch, pinfeed
+
+        class Batches(torch.utils.data.Dataset):
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, number):
+                if number == 2:
+                    raise OSError("the disk went away")
+                return number
+
+        def numbers(dataset):
+            return [int(batch[0]) for batch in dataset]
+
+        @tf.function
+        def total():
+            batches = dataset.map(lambda batch: batch + 1).ignore_errors()
+            return batches.reduce(tf.constant(0, tf.int64), lambda sum, batch: sum + batch[0])
+
+        dataset = pinfeed.to_tensorflow(torch.utils.data.DataLoader(Batches()))
+        print(len(dataset), int(dataset.ignore_errors().cardinality()))
+        print(numbers(dataset.ignore_errors()), numbers(dataset.ignore_errors()))
+        print(numbers(dataset.map(lambda batch: batch + 10).prefetch(2).ignore_errors()))
+        print(numbers(dataset.prefetch(2).repeat(2).ignore_errors().map(lambda batch: batch * 2)))
+        print(numbers(dataset.apply(lambda same: same.skip(1).ignore_errors())))
+        print(numbers(dataset.ignore_errors(log_warning=True).prefetch(1).ignore_errors()))
+        print(int(total()))
+        try:
+            numbers(dataset.prefetch(1))
+        except OSError:
+            print("counted elsewhere")
+    """.replace("\n        ", "\n")
+    expected = """
+        4 -2
+        [0, 1, 3] [0, 1, 3]
+        [10, 11, 13]
+        [0, 2, 6, 0, 2, 6]
+        [1, 3]
+        [0, 1, 3]
+        7
+        counted elsewhere
+    """
+    assert run_python(code, timeout=100).split("\n") == [
+        line.strip() for line in expected.split("\n")[1:]
+    ]
+
+
 def test_workers_end_after_an_error() -> None:
     before = multiprocessing.active_children()
     dataset = pinfeed.to_tensorflow(DataLoader(BrokenSquares(), batch_size=4, num_workers=2))

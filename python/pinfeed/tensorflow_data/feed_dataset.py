@@ -42,6 +42,37 @@ class FeedDataset(tf.data.Dataset):  # type: ignore[misc] # tf is Any
             return super().__iter__()
         return FeedIterator(self.element_spec, super().__iter__, self._failures)
 
+    def uncounted(self) -> FeedDataset:
+        """The same dataset without a claim to how many batches the loader has."""
+        raise NotImplementedError
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator] # tf is Any
+    def ignore_errors(self, *args: Any, **kwargs: Any) -> Any:
+        """See ``tf.data.Dataset``; how many batches are left is not known.
+
+        Below it nothing may count batches. After one that failed there are too few, which would be
+        an error at the end, and again each time that TensorFlow asks past it: forever.
+        """
+        return _surfacing(tf.data.Dataset.ignore_errors)(self.uncounted(), *args, **kwargs)
+
+
+class _MadeDataset(FeedDataset):
+    """What a method made of such a dataset.
+
+    Args:
+        dataset: See `FeedDataset`.
+        failures: See `FeedDataset`.
+        remake: Makes the same of the uncounted one.
+    """
+
+    def __init__(self, dataset: Any, failures: Failures, remake: Callable[[], FeedDataset]) -> None:
+        super().__init__(dataset, failures)
+        self._remake = remake
+
+    def uncounted(self) -> FeedDataset:
+        """See `FeedDataset.uncounted`."""
+        return self._remake()
+
 
 def _surfacing(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of a dataset, whose result is a FeedDataset too if it is a dataset."""
@@ -50,13 +81,16 @@ def _surfacing(method: Callable[..., Any]) -> Callable[..., Any]:
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator] # tf is Any
     def surfacing(self: FeedDataset, *args: Any, **kwargs: Any) -> Any:
         result = self._failures.surface(method, self, *args, **kwargs)
-        return (
-            FeedDataset(result, self._failures) if isinstance(result, tf.data.Dataset) else result
+        if not isinstance(result, tf.data.Dataset):
+            return result
+        return _MadeDataset(
+            result, self._failures, lambda: surfacing(self.uncounted(), *args, **kwargs)
         )
 
     return surfacing
 
 
 for _name, _method in vars(tf.data.Dataset).items():
-    if isinstance(_method, types.FunctionType) and not _name.startswith("_"):
+    is_overridden = _name in vars(FeedDataset)
+    if isinstance(_method, types.FunctionType) and not (_name.startswith("_") or is_overridden):
         setattr(FeedDataset, _name, _surfacing(_method))

@@ -28,10 +28,13 @@ class LoaderDataset(FeedDataset):
         passes: Over the loader.
         layout: Of its batches.
         limit: The most samples to take in each epoch.
+        is_counted: Whether every epoch must have as many batches as the loader says, if it knows.
     """
 
-    def __init__(self, passes: Passes, layout: Layout, limit: int | None) -> None:
-        length = passes.length() if limit is None else None
+    def __init__(
+        self, passes: Passes, layout: Layout, limit: int | None, is_counted: bool = True
+    ) -> None:
+        length = passes.length() if limit is None and is_counted else None
         # Not a method: a cycle of references would keep the loader's first iterator for a while.
         self._epoch = functools.partial(Epoch, passes, layout, length, limit)
         self._layout = layout
@@ -40,6 +43,19 @@ class LoaderDataset(FeedDataset):
         if length is not None:
             batches = batches.apply(tf.data.experimental.assert_cardinality(length))
         super().__init__(batches, failures)
+        self._passes = passes
+        self._limit = limit
+        self._is_counted = length is not None
+        self._uncounted: LoaderDataset | None = None
+
+    def uncounted(self) -> FeedDataset:
+        """See `FeedDataset.uncounted`."""
+        if not self._is_counted:
+            return self
+        if self._uncounted is None:  # kept: a tf.function that loops over it keeps but this one
+            with tf.init_scope():
+                self._uncounted = LoaderDataset(self._passes, self._layout, self._limit, False)
+        return self._uncounted
 
     def __iter__(self) -> Any:
         if not tf.executing_eagerly():
