@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool)
+_INTEGERS = (bool, int, np.integer, np.bool)
 _STRINGS = (str, bytes)
 _DTYPES = {"b": np.bool, "i": np.int64, "f": np.float32, "c": np.complex64}
 
@@ -62,7 +63,7 @@ def number_array(node: Any, where: str) -> Any:
         where: What messages call it.
 
     Raises:
-        TypeError: There are strings among them, or integers beyond 64 bits.
+        TypeError: There are strings among them, or integers beyond int64.
         ValueError: float32 can't hold one.
     """
     if isinstance(node, np.generic):
@@ -70,6 +71,15 @@ def number_array(node: Any, where: str) -> Any:
     if not is_plain(node):
         return node
     array = np.asarray(node)
+    items = node if isinstance(node, list | tuple) else (node,)
+    if array.dtype.kind not in "bi" and all(isinstance(item, _INTEGERS) for item in items):
+        # NumPy takes signed and unsigned ones together for floats, which would round them.
+        try:
+            array = np.array([int(item) for item in items], np.int64).reshape(array.shape)
+        except OverflowError as error:
+            raise TypeError(
+                f"{where}: expected integers that int64 can hold, got {node!r}"
+            ) from error
     if array.dtype.kind not in _DTYPES:
         raise TypeError(f"{where}: expected numbers of 64 bits, got {node!r}")
     try:
