@@ -227,6 +227,14 @@ def test_unusual_tensors_whatever_their_size(
         assert_agrees(samples)
 
 
+@pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
+def test_a_leaf_that_is_not_dense_is_named(shape: tuple[int, ...]) -> None:
+    with pytest.raises(RuntimeError, match=r"leaf \['x'\]: Batches of sparse tensors are not"):
+        collate([{"x": torch.ones(shape).to_sparse()}] * 2)
+    with pytest.raises(RuntimeError, match=r"leaf \['x'\]: .*mkldnn"):
+        collate([{"x": torch.ones(shape).to_mkldnn()}] * 2)
+
+
 def test_gradients_flow() -> None:
     samples = [torch.full((200, 200), float(i), requires_grad=True) for i in range(3)]
     collate(samples).sum().backward()

@@ -61,7 +61,7 @@ class Stack(Field):
         try:
             batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
         except (RuntimeError, TypeError, ValueError) as error:
-            if type(first) is torch.Tensor and refusal is None:
+            if type(first) is torch.Tensor and first.layout == torch.strided and refusal is None:
                 self._stack(samples, None, name)  # raises, and says which sample differs
             raise refusal or type(error)(f"{name}: {error}") from error
         if not isinstance(batch, torch.Tensor):
@@ -144,9 +144,9 @@ def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
         return True
     return (
         type(first) is torch.Tensor
-        and (first.nbytes * len(samples) >= _POOLED_BYTES or get_worker_info() is not None)
         and first.is_cpu
-        and first.layout == torch.strided
+        and first.layout == torch.strided  # others may have no nbytes
+        and (first.nbytes * len(samples) >= _POOLED_BYTES or get_worker_info() is not None)
         and not any(
             isinstance(sample, torch.Tensor)
             and (sample.requires_grad or type(sample) is not torch.Tensor)
