@@ -186,6 +186,8 @@ PADS: dict[str, Callable[..., Pad]] = {
     "multiple left": lambda **options: Pad(9, multiple_of=4, max_length=5, side="left", **options),
     "time_major": lambda **options: Pad(9, time_major=True, **options),
     "axis 0": lambda **options: Pad(9, axes=0, **options),
+    "axes (0,)": lambda **options: Pad(9, axes=(0,), max_length=4, **options),
+    "time_major, axes (0,)": lambda **options: Pad(9, axes=(0,), time_major=True, **options),
     "cast": lambda **options: Pad(0.5, dtype=torch.float32, **options),
     "bfloat16": lambda **options: Pad(0.5, dtype=torch.bfloat16, **options),
 }
@@ -198,8 +200,32 @@ def test_pads(kind: str, shape: tuple[int, ...], empty: bool, way: str) -> None:
     same(PADS[kind](lengths=True, mask=True), tokens(shape=shape, empty=empty), Jagged())
 
 
+@pytest.mark.parametrize("shape", [(), (3,)], ids=str)
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_axis_0_counted_from_the_end(
+    shape: tuple[int, ...], mask: bool, several: bool, way: str
+) -> None:
+    axis = -1 - len(shape)
+    same(Pad(9, axes=(axis,) if several else axis, mask=mask), tokens(shape=shape), Jagged())
+
+
+UNSIGNED = [np.uint16, np.uint32, np.uint64]
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_unsigned_integers_beyond_the_signed_ones(dtype: Any, side: Any, way: str) -> None:
+    largest = int(np.iinfo(dtype).max)
+    samples = [largest - sample for sample in tokens(dtype)]
+    for value in (0, 1.0, True, largest // 2 + 1, largest):
+        same(Pad(value, side=side, lengths=True, mask=True), samples, Jagged())
+    same(Pad(0.5, side=side, dtype=torch.float64), samples, Jagged())
+    same(Pad(largest, side=side, dtype=getattr(torch, dtype.__name__)), tokens(), Jagged())
+
+
 @pytest.mark.parametrize(
-    "dtype", [np.bool_, np.uint8, np.int16, np.float32, np.float64, np.complex64]
+    "dtype", [np.bool_, np.uint8, np.int16, np.float32, np.float64, np.complex64, *UNSIGNED]
 )
 @pytest.mark.parametrize(
     ("lengths", "mask"), list(itertools.product([None, False, True], [False, True]))
@@ -359,5 +385,6 @@ def test_other_axes_on_a_device(way: str) -> None:
     if way == "native":
         assert applied(Pad(axes=(0, 1)), batch).values.shape == (2, 2, 2)
     else:
-        with pytest.raises(ValueError, match=r"pads axis 0, got axes=\(0, 1\)"):
-            applied(Pad(axes=(0, 1)), batch)
+        for axes in ((0, 1), 1, -1, (-2, -2)):
+            with pytest.raises(ValueError, match="pads axis 0, got axes="):
+                applied(Pad(axes=axes), batch)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from pinfeed import _core
-from pinfeed.ops.tensors import by_ops, longest_sample, pad_lengths, pad_tensor, unpad_tensor
+from pinfeed.ops.tensors import by_ops, longest_sample, pad_tensor, unpad_tensor
 from pinfeed.padded import Padded
 from pinfeed.padding import Axes, Padding, Side, check_side, checked_lengths, flag
 from pinfeed.runtime import get_num_threads
@@ -145,19 +144,18 @@ def pad_batch(
     flag(lengths, f"{function}: lengths")
     flag(mask, f"{function}: mask")
     device = batch.values.device
-    axis = padding.axes
-    if axis == (0,):
-        padding = copy.copy(padding)
-        padding.axes = 0
     offsets = batch.offsets.to(device, non_blocking=True)
     longest = longest_sample(batch.offsets, function)
     values, counts, where = pad_tensor(
-        padding, batch.values, offsets, longest, mask=mask, name=function, out=out
+        padding,
+        batch.values,
+        offsets,
+        longest,
+        lengths=lengths,
+        mask=mask,
+        name=function,
+        out=out,
     )
-    if lengths and counts is None:
-        counts = (offsets[1:] - offsets[:-1]).clamp(max=pad_lengths(padding, longest)[1])
-    if counts is not None and isinstance(axis, tuple):
-        counts = counts.view(-1, 1)
     if not lengths and not mask:
         return values
-    return Padded(values, counts if lengths else None, where if mask else None)
+    return Padded(values, counts, where)

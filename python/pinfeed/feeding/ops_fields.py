@@ -10,7 +10,7 @@ from pinfeed.feeding.torch_image import padding_of, sizes_and_mask
 from pinfeed.fields import Image, Pad
 from pinfeed.fields.field import padded_leaf
 from pinfeed.jagged import JaggedBatch
-from pinfeed.ops.tensors import longest_sample, normalize_tensor, pad_lengths, pad_tensor
+from pinfeed.ops.tensors import longest_sample, normalize_tensor, pad_tensor
 
 
 def image_with_ops(field: Image, images: torch.Tensor, name: str) -> Any:
@@ -55,7 +55,7 @@ def pad_with_ops(field: Pad, batch: JaggedBatch, offsets: torch.Tensor, name: st
     """What `Pad` makes of the samples.
 
     Args:
-        field: The field; its ``axes`` must be None or 0, the axis that a `JaggedBatch` has.
+        field: The field; its ``axes`` must be None or axis 0, which a `JaggedBatch` has.
         batch: The samples.
         offsets: The batch's, in host memory: the size of the result comes from them, and to ask the
             device would mean to wait for it.
@@ -72,9 +72,8 @@ def pad_with_ops(field: Pad, batch: JaggedBatch, offsets: torch.Tensor, name: st
         batch.values,
         batch.offsets,
         longest,
+        lengths=lengths_request is not False,
         mask=field.mask is not False,
         name=name,
     )
-    if lengths is None and lengths_request is not False:
-        lengths = batch.lengths.clamp(max=pad_lengths(field._padding, longest)[1])
     return padded_leaf(values, lengths, lengths_request, mask, field.mask)

@@ -9,14 +9,21 @@ import torch
 from pinfeed.fields import Pad
 from pinfeed.fields.field import padded_leaf
 from pinfeed.jagged import JaggedBatch
-from pinfeed.ops.tensors import longest_sample, pad_dtype, pad_lengths
+from pinfeed.ops.tensors import (
+    as_signed,
+    fill,
+    longest_sample,
+    pad_counts,
+    pad_dtype,
+    pad_lengths,
+)
 
 
 def pad_with_torch(field: Pad, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
     """What `Pad` makes of the samples, bit for bit.
 
     Args:
-        field: The field; its ``axes`` must be None or 0, the axis that a `JaggedBatch` has.
+        field: The field; its ``axes`` must be None or axis 0, which a `JaggedBatch` has.
         batch: On a device.
         offsets: The batch's, in host memory: the size of the result comes from them, and to ask the
             device would mean to wait for it.
@@ -46,10 +53,14 @@ def pad_with_torch(field: Pad, batch: JaggedBatch, offsets: torch.Tensor, name: 
         padded = torch.empty(shape, dtype=dtype, device=values.device)
     else:
         sources = torch.where(is_data, sources, 0)  # any that exists
-        padded = values.index_select(0, sources.view(-1)).view(shape).to(dtype)
-    is_padding = is_data.logical_not().view(*is_data.shape, *[1] * (values.ndim - 1))
-    padded.masked_fill_(is_padding, padding.value)
+        rows = as_signed(values).index_select(0, sources.view(-1))
+        if rows.dtype != values.dtype:  # a view would end gradients
+            rows = rows.view(values.dtype)
+        padded = rows.view(shape).to(dtype)
+    fill(padded, is_data, padding.value)
     if padding.time_major:
         padded, is_data = padded.swapaxes(0, 1).contiguous(), is_data.t().contiguous()
     lengths_request = field.lengths is None or field.lengths
-    return padded_leaf(padded, kept.view(-1), lengths_request, is_data, field.mask)
+    return padded_leaf(
+        padded, pad_counts(padding, kept.view(-1)), lengths_request, is_data, field.mask
+    )

@@ -17,6 +17,8 @@ from pinfeed.ops.library import require
 from pinfeed.ops.out_of_memory import call
 from pinfeed.padding import Padding
 
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
 
 def by_ops(array: Any) -> bool:
     """Whether a function has to go by way of the ops: for tensors on devices that have kernels."""
@@ -85,6 +87,7 @@ def pad_tensor(
     offsets: torch.Tensor,
     longest: int,
     *,
+    lengths: bool,
     mask: bool,
     name: str,
     out: torch.Tensor | None = None,
@@ -92,16 +95,17 @@ def pad_tensor(
     """What `Padding.pad` makes of a jagged batch, bit for bit.
 
     Args:
-        padding: The keywords; its ``axes`` must be None or 0, the axis that such a batch has.
+        padding: The keywords; its ``axes`` must be None or axis 0, which such a batch has.
         values: (total, ...).
         offsets: int64 (B + 1,) on the same device.
         longest: Length of the longest sample.
+        lengths: Whether to return lengths.
         mask: Whether to return a mask.
         name: What messages call the batch.
         out: Where to write the values.
 
     Returns:
-        Values, lengths and mask; no lengths without a mask, for then nothing computes them.
+        Values, lengths and mask, the latter None where not asked for.
 
     Raises:
         TypeError: The values can't be cast to the padding's dtype.
@@ -124,20 +128,23 @@ def pad_tensor(
     if not mask and exact is not None:
         op = torch.ops.pinfeed.pad_jagged
         if out is None:
-            return call(op.default, values, offsets, length, **arguments), None, None
-        op.out(values, offsets, length, **arguments, out=out)
-        return out, None, None
+            padded = call(op.default, values, offsets, length, **arguments)
+        else:
+            padded = out
+            op.out(values, offsets, length, **arguments, out=out)
+        counts = (offsets[1:] - offsets[:-1]).clamp(max=most) if lengths else None
+        return padded, pad_counts(padding, counts), None
     with_mask = torch.ops.pinfeed.pad_jagged_with_mask
     if out is None:
-        padded, lengths, where = call(with_mask.default, values, offsets, length, **arguments)
+        padded, counts, where = call(with_mask.default, values, offsets, length, **arguments)
     else:
         shape = (offsets.shape[0] - 1, length)
-        padded, lengths = out, offsets.new_empty(shape[0])
+        padded, counts = out, offsets.new_empty(shape[0])
         where = values.new_empty(shape[::-1] if padding.time_major else shape, dtype=torch.bool)
-        with_mask.out(values, offsets, length, **arguments, out=padded, lengths=lengths, mask=where)
+        with_mask.out(values, offsets, length, **arguments, out=padded, lengths=counts, mask=where)
     if exact is None:
-        _fill(padded, where, padding.value)
-    return padded, lengths, where
+        fill(padded, where, padding.value)
+    return padded, pad_counts(padding, counts) if lengths else None, where if mask else None
 
 
 def unpad_tensor(
@@ -159,7 +166,8 @@ def pad_dtype(padding: Padding, values: torch.Tensor, name: str) -> torch.dtype:
     Raises:
         TypeError, ValueError: See `pad_tensor`.
     """
-    if padding.axes not in (None, 0):
+    rank = values.ndim  # of a sample, too
+    if padding.axes not in (None, 0, -rank, (0,), (-rank,)):
         raise ValueError(
             f"{name}: on {values.device} {padding.function} pads axis 0, got axes={padding.axes}; "
             "leave axes out, or pad on the CPU"
@@ -176,6 +184,13 @@ def pad_lengths(padding: Padding, longest: int) -> tuple[int, int]:
     most = longest if padding.max_length is None else min(longest, padding.max_length)
     multiple = padding.multiple_of or 1
     return -(-most // multiple) * multiple, most
+
+
+def pad_counts(padding: Padding, counts: Any) -> Any:
+    """Lengths (B,), or None, in the shape that they have for these ``axes``."""
+    if counts is None or not isinstance(padding.axes, tuple):
+        return counts
+    return counts.view(-1, 1)
 
 
 def longest_sample(offsets: torch.Tensor, name: str) -> int:
@@ -202,9 +217,18 @@ def _as_float(value: Any, dtype: torch.dtype) -> float | None:
         return None
 
 
-def _fill(padded: torch.Tensor, mask: torch.Tensor, value: Any) -> None:
+def as_signed(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bits as integers that torch knows more than a few operations on."""
+    signed = _SIGNED.get(tensor.dtype)
+    return tensor if signed is None else tensor.view(signed)
+
+
+def fill(padded: torch.Tensor, mask: torch.Tensor, value: Any) -> None:
     """Writes the value wherever the mask is False."""
-    if padded.dtype == torch.uint64:  # torch knows few operations on it
-        padded, value = padded.view(torch.int64), value - 2**64 if value >= 2**63 else value
+    bits = as_signed(padded)
+    if bits is not padded:
+        value = int(value.real)
+        if value > torch.iinfo(bits.dtype).max:
+            value -= 2 ** (8 * bits.itemsize)
     is_padding = mask.logical_not().view(*mask.shape, *[1] * (padded.ndim - mask.ndim))
-    padded.masked_fill_(is_padding, value)
+    bits.masked_fill_(is_padding, value)
