@@ -171,6 +171,24 @@ def test_images_from_any_strides(way: str) -> None:
         assert_same(applied(Image(MEAN, STD), view), expected, name)
 
 
+@pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])
+def test_no_images(layout: str, way: str) -> None:
+    some = Collate(Stack())(images(layout))
+    options: list[dict[str, Any]] = [
+        {},
+        {"channels_last": True, "dtype": torch.bfloat16},
+        {"output": "HWC", "dtype": torch.uint8},
+        {"pad_value": 0.5, "multiple_of": 4, "sizes": True, "mask": True},
+    ]
+    for keywords in options:
+        field: Any = Image(input=layout, **keywords)
+        result, whole = applied(field, some[:0]), applied(field, some)
+        for one, other in zip(leaves([result]), leaves([whole]), strict=True):
+            assert_same(one, other[:0])
+    with pytest.raises(TypeError, match="uint8"):
+        applied(Image(input=layout), some[:0].float())
+
+
 def tokens(dtype: Any = np.int64, shape: tuple[int, ...] = (), empty: bool = False) -> list[Any]:
     lengths = [0, 0, 0] if empty else [3, 0, 7, 1, 4]
     return [RNG.integers(0, 100, (length, *shape)).astype(dtype) for length in lengths]

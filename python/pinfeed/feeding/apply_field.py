@@ -46,7 +46,8 @@ def apply_field(field: Field, leaf: Any, host: Any, name: str) -> Any:
             )
         if has_kernels(leaf):
             return image_with_ops(field, leaf, name)
-        if not leaf.is_cpu:
+        # The native side takes samples, at least one: their sizes are those of the batch.
+        if not leaf.is_cpu or leaf.shape[:1] == (0,):
             return image_with_torch(field, leaf, name)
         return field.gather(ArraySource(leaf, name), np.arange(len(leaf)), name)
     if isinstance(field, Pad):
