@@ -99,7 +99,7 @@ def test_pad_values(by_ops, dtype, value, time_major):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("axes", [None, 0, (0,)])
+@pytest.mark.parametrize("axes", [None, 0, (0,), -2, (-2,)])
 @pytest.mark.parametrize("max_length", [None, 6])
 @pytest.mark.parametrize("dtype", [None, torch.float64])
 def test_pad(by_ops, side, axes, max_length, dtype):
@@ -122,6 +122,14 @@ def test_from_padded(by_ops, side):
     padded = pinfeed.pad(SAMPLES, side=side, multiple_of=4)
     padded = pinfeed.Padded(torch.as_tensor(padded.values), padded.lengths)
     assert_same(*by_ops(pinfeed.JaggedBatch.from_padded, padded, side=side))
+
+
+def test_from_padded_whatever_the_default_device(by_ops):
+    padded = torch.arange(12).view(3, 4)
+    with torch.device("meta"):
+        result, expected = by_ops(pinfeed.JaggedBatch.from_padded, padded, [1, 0, 4])
+    assert result.offsets.is_cpu
+    assert_same(result, expected)
 
 
 def test_pad_errors(monkeypatch):

@@ -152,7 +152,7 @@ def unpad_tensor(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Values and offsets of the data in a padded batch (B, L, ...); lengths are from 0 to L."""
     require("from_padded", padded.device)
-    offsets = torch.zeros(len(lengths) + 1, dtype=torch.int64)
+    offsets = torch.zeros(len(lengths) + 1, dtype=torch.int64, device="cpu")
     torch.cumsum(torch.from_numpy(lengths), 0, out=offsets[1:])
     total = int(offsets[-1])
     offsets = offsets.to(padded.device, non_blocking=True)
