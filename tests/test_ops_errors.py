@@ -301,6 +301,27 @@ def test_outputs_that_no_memory_can_hold(shape, device):
     assert str(raised.value).startswith(op._qualified_op_name[9:] + ":")
 
 
+def test_fakes_refuse_lengths_below_0():
+    padded = torch.empty(4, 3, 2, device="meta")
+    lengths, mask = OFFSETS[1:].to("meta"), torch.empty(4, 3, dtype=torch.bool, device="meta")
+    unpadded = torch.empty(12, 2, device="meta")
+    calls = [
+        (P.pad_jagged, (VALUES, OFFSETS, 3), {"out": padded}),
+        (
+            P.pad_jagged_with_mask,
+            (VALUES, OFFSETS, 3),
+            {"out": padded, "lengths": lengths, "mask": mask},
+        ),
+        (P.unpad_to_jagged, (padded, OFFSETS, 12), {"out": unpadded}),
+    ]
+    for op, given, outputs in calls:
+        meta = [item.to("meta") if isinstance(item, torch.Tensor) else item for item in given]
+        for more in ({}, outputs):
+            op(*meta, max_length=0, **more)
+            with pytest.raises(ValueError, match="max_length must not be negative, got -1"):
+                op(*meta, max_length=-1, **more)
+
+
 @pytest.mark.parametrize(
     ("message", "call"),
     [

@@ -247,6 +247,8 @@ def _boxes(
     _check(offsets.shape[0] > 0, f"{function}: offsets must be int64 with shape (B + 1,), got (0,)")
     if side not in ("right", "left"):
         raise ValueError(f"{function}: side must be right or left, got {side!r}")
+    if max_length is not None:
+        _check(max_length >= 0, f"{function}: max_length must not be negative, got {max_length}")
     count = offsets.shape[0] - 1
     return (length, count) if time_major else (count, length)
 
