@@ -1,7 +1,7 @@
 // Anonymous files of shared memory: in no folder, and gone with the last process that has them.
 #pragma once
 
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include <cstddef>
 #include <string>
