@@ -66,11 +66,13 @@ def expected_stretches(
 ) -> dict[tuple[int, int], list[Any]]:
     """The same where the lengths of shards are known."""
     samples = list(itertools.chain(*shards))
-    parts = world_size * workers
-    size = len(samples) // parts if even == "drop" else -(-len(samples) // parts)
-    endless = samples * (parts * size // max(len(samples), 1) + 1)
-    turns = [(rank, worker) for worker in range(workers) for rank in range(world_size)]
-    return {turn: endless[n * size : (n + 1) * size] for n, turn in enumerate(turns)}
+    rounds = len(cut(samples, world_size)) if even == "repeat" else len(samples) // world_size
+    endless = itertools.cycle(samples)
+    return {
+        (rank, worker): list(itertools.islice(endless, len(range(worker, rounds, workers))))
+        for worker in range(workers)
+        for rank in range(world_size)
+    }
 
 
 def cut(samples: list[Any], size: int) -> list[list[Any]]:
@@ -80,13 +82,13 @@ def cut(samples: list[Any], size: int) -> list[list[Any]]:
 def all_parts(
     source: Any, world_size: int, workers: int, epoch: int = 0, **options: Any
 ) -> dict[tuple[int, int], list[Any]]:
-    """What each (rank, worker) gets of a StreamDataset."""
+    """What each (rank, worker) gets of a StreamDataset; without workers, the process is worker 0."""
     parts = {}
     for rank in range(world_size):
         dataset = StreamDataset(source, rank=rank, world_size=world_size, **options)
         dataset.set_epoch(epoch)
-        for worker in range(workers):
-            with as_worker(worker, workers):
+        for worker in range(max(workers, 1)):
+            with as_worker(worker, workers) if workers else contextlib.nullcontext():
                 parts[rank, worker] = list(dataset)
     return parts
 

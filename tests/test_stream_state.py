@@ -88,6 +88,22 @@ def test_resume_after_every_sample() -> None:
             assert list(itertools.chain(*resumed_at(make, [stop], 0))) == whole
 
 
+@pytest.mark.parametrize("even", ["drop", "repeat"])
+def test_resume_after_every_sample_of_a_stretch(even: str) -> None:
+    sizes = [4, 0, 7]
+    for buffer, rank, worker in itertools.product((0, 3), range(2), range(3)):
+
+        def make(buffer: int = buffer, rank: int = rank) -> StreamDataset:
+            options: dict[str, Any] = {"even": even, "lengths": sizes, "open": iter}
+            return StreamDataset(numbered(sizes), buffer, rank=rank, world_size=2, **options)
+
+        with as_worker(worker, 3):
+            whole = list(make())
+            assert len(whole) == (2 if even == "repeat" or worker < 2 else 1)
+            for stop in range(len(whole) + 1):
+                assert list(itertools.chain(*resumed_at(make, [stop], 0))) == whole
+
+
 def test_a_state_after_the_end_continues_with_nothing() -> None:
     for buffer in (0, 4):
         dataset = StreamDataset(range(10), buffer)
@@ -284,6 +300,13 @@ def test_a_state_of_no_worker(workers: int) -> None:
     with pytest.raises(RuntimeError, match=message):
         list(DataLoader(dataset, None, num_workers=workers))
     assert list(DataLoader(dataset, None)) == list(range(1, 10))
+
+
+def test_a_state_of_an_earlier_plan() -> None:
+    """Of before the samples were dealt out as they are now."""
+    dataset = StreamDataset(["abc", "de"], open=iter, even="drop", lengths=[3, 2])
+    with pytest.raises(ValueError, match=r"another stream: planning is 1 there and 2 here$"):
+        dataset.load_state_dict(dataset.state_dict() | {"planning": 1})
 
 
 def test_a_source_whose_length_raises() -> None:

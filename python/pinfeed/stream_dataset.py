@@ -28,7 +28,7 @@ _EVEN = ("none", "drop", "repeat")
 _ON_ERROR = ("raise", "skip")
 
 # Goes up with every change of who gets which sample when: an old state would continue otherwise.
-_PLANNING = 1
+_PLANNING = 2
 
 # Cells of memory that a dataset shares with the workers that hold copies of it: the epoch that
 # set_epoch named, that of a loaded state, whether an iterator was begun. Behind these, each worker
@@ -65,14 +65,16 @@ class StreamDataset(IterableDataset[Any]):
     - The list of shards, or the source, must be the same for all of them: sort what a directory
       lists, and don't pass a source that deals itself out to workers.
     - ``even`` needs ranks that read the same: whole shards are dealt out to the workers of a rank,
-      and samples in turn to the ranks. Where the last samples don't suffice for all ranks, at most
-      one for each rank and worker, they are left out or repeated. All ranks need the same number of
-      workers.
-    - With ``lengths`` nobody reads what is another's: each worker gets a stretch of the stream, all of
-      the same length, and of the shard where it begins the part before that is skipped.
+      and samples in turn to the ranks. Where a worker's last samples don't suffice for all ranks,
+      they are left out or repeated: at most ``world_size - 1`` for each worker. All ranks need the
+      same number of workers.
+    - With ``lengths`` nobody reads what is another's: each worker gets a stretch of the stream, as long
+      as that of the same worker of any other rank, and of the shard where it begins the part before
+      that is skipped. At most ``world_size - 1`` samples in all are left out or repeated.
 
     Call `set_epoch` before each epoch, with persistent workers too. Order depends on the number of
-    ranks and workers; which samples an epoch has doesn't.
+    ranks and workers; which samples an epoch has doesn't, but for those few that ``even`` leaves out
+    or repeats.
 
     In a torchdata ``StatefulDataLoader`` a stream goes on in the middle of an epoch: finished shards
     are not opened again, but what was read of the one under way is read again. With a buffer of n

@@ -81,8 +81,13 @@ def share_of(
         return Share(1, 0, parts, part)
     repeats = even == "repeat"
     if samples is not None:
-        size = -(-samples // parts) if repeats else samples // parts
-        return Share(1, 0, 1, 0, stretch=(part * size, size))
+        # Only ranks need equal numbers. So rounds are dealt out, of one sample for each rank, and a
+        # worker may get one more than the next.
+        rounds = -(-samples // world_size) if repeats else samples // world_size
+        fewest, longer = divmod(rounds, workers)
+        size = fewest + (worker < longer)
+        earlier = worker * fewest + min(worker, longer)
+        return Share(1, 0, 1, 0, stretch=(earlier * world_size + rank * size, size))
     # Nobody knows beforehand how many samples a shard has, but workers that read the same shards
     # find out together. So each shard is read by one worker of every rank.
     if shards >= workers:
