@@ -377,7 +377,6 @@ def test_copies_go_their_own_way() -> None:
         copied.set_epoch(5)
         assert (dataset.epoch, copied.epoch) == (0, 5)
         assert list(copied) != list(dataset)
-        assert copied._cells.is_shared()
 
 
 def test_a_pass_that_is_dropped_lets_go_of_its_shard() -> None:

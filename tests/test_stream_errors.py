@@ -133,6 +133,20 @@ def test_an_iterator_is_read_once() -> None:
         iter(dataset)
 
 
+def test_two_passes_over_an_iterator() -> None:
+    """That are made before one of them begins to read."""
+    dataset = StreamDataset(iter(range(6)))
+    with pytest.raises(RuntimeError, match="which can be read once, and has been"):
+        list(zip(dataset, dataset, strict=True))
+    for buffer in (0, 2):
+        dataset = StreamDataset(iter(range(6)), buffer)
+        first, second = iter(dataset), iter(dataset)
+        assert next(second) in range(6)
+        with pytest.raises(RuntimeError, match="which can be read once, and has been"):
+            next(first)
+        assert len(list(second)) == 5
+
+
 def test_an_iterator_is_not_for_several_workers() -> None:
     dataset = StreamDataset(number for number in range(5))
     with pytest.raises(RuntimeError, match=r"\(generator\), which can't be read by 2 workers"):

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from pinfeed.integers import checked_integer
 from pinfeed.ranks import checked_ranks, environment_ranks, group_ranks
-from pinfeed.shared_memory import new_shared_storage
 from pinfeed.streaming.shard_reader import ShardReader, Start
 from pinfeed.streaming.share import Share, share_of
+from pinfeed.streaming.shared_cells import SharedCells
 from pinfeed.streaming.shuffle_buffer import ShuffleBuffer, permutation
 from pinfeed.streaming.stream_pass import StreamPass
 from pinfeed.streaming.stream_source import StreamSource
@@ -30,10 +29,9 @@ _ON_ERROR = ("raise", "skip")
 # Goes up with every change of who gets which sample when: an old state would continue otherwise.
 _PLANNING = 2
 
-# Cells of memory that a dataset shares with the workers that hold copies of it: the epoch that
-# set_epoch named, that of a loaded state, whether an iterator was begun. Behind these, each worker
-# counts what it skipped in a cell of its own, for two might count at once.
-_NAMED, _OF_STATE, _BEGUN, _SKIPPED, _CELLS = 0, 1, 2, 3, 512
+# What a dataset shares with its workers: the epoch that set_epoch named, and that of a loaded state.
+# Behind these, each worker counts what it skipped in a cell of its own, for two might count at once.
+_NAMED, _OF_STATE, _SKIPPED, _CELLS = 0, 1, 2, 512
 _UNNAMED = -1
 
 
@@ -133,7 +131,7 @@ class StreamDataset(IterableDataset[Any]):
         self._lengths = None if lengths is None else self._checked_lengths(lengths)
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._found_ranks: tuple[int, int] | None = None  # by whoever pickled this
-        self._cells = _new_cells()
+        self._cells = SharedCells([_UNNAMED, *[0] * (_CELLS - 1)])
         # What set_epoch named. A worker's first pass takes it from here, as it was when the worker
         # was made: its cell may be at a later epoch by then, for some workers and not for others.
         self._named = _UNNAMED
@@ -148,8 +146,8 @@ class StreamDataset(IterableDataset[Any]):
         """The epoch that the next pass is of."""
         if self._loaded:
             return self._loaded.epoch
-        named = int(self._cells[_NAMED]) if self._is_used_worker else self._named
-        return int(self._cells[_OF_STATE]) if named == _UNNAMED else named
+        named = int(self._cells.values[_NAMED]) if self._is_used_worker else self._named
+        return int(self._cells.values[_OF_STATE]) if named == _UNNAMED else named
 
     @property
     def skipped(self) -> int:
@@ -157,7 +155,7 @@ class StreamDataset(IterableDataset[Any]):
 
         Counted in this process and all workers of its DataLoaders.
         """
-        return int(self._cells[_SKIPPED:].sum())
+        return int(self._cells.values[_SKIPPED:].sum())
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to another epoch, which has another order.
@@ -173,12 +171,11 @@ class StreamDataset(IterableDataset[Any]):
         if epoch != self.epoch:
             self._loaded = None
         self._named = epoch
-        self._cells[_NAMED] = epoch
+        self._cells.values[_NAMED] = epoch
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
-        if self._source.is_iterator:
-            self._require_fresh(workers)
+        self._source.require_unread(workers)
         if self._loaded is not None and get_worker_info() is not None:
             self._require_own_state(worker, workers)
         state = self._loaded or StreamState.begin(self.epoch)
@@ -235,7 +232,7 @@ class StreamDataset(IterableDataset[Any]):
         )
         self._loaded_by = os.getpid()
         self._pass = None
-        self._cells[_OF_STATE] = self._loaded.epoch
+        self._cells.values[_OF_STATE] = self._loaded.epoch
 
     def _identity(self) -> dict[str, Any]:
         """What two streams must have in common for one to continue the other."""
@@ -309,35 +306,18 @@ class StreamDataset(IterableDataset[Any]):
     ) -> ShardReader:
         def on_skip(where: str) -> None:
             if counts_skips:
-                self._cells[_SKIPPED + _worker()[0] % (_CELLS - _SKIPPED)] += 1
+                cell = _SKIPPED + _worker()[0] % (_CELLS - _SKIPPED)
+                self._cells.values[cell] += 1
                 warnings.warn(f"StreamDataset: skipped the rest of {where}", stacklevel=2)
 
         return ShardReader(
             order,
-            self._samples_of,
+            self._source.samples,
             self._source.name,
             starts,
             on_skip if self.on_error == "skip" else None,
             first_needed,
         )
-
-    def _samples_of(self, shard: int) -> Iterator[Any]:
-        if self._source.is_iterator:
-            self._cells[_BEGUN] = 1
-        return self._source.samples(shard)
-
-    def _require_fresh(self, workers: int) -> None:
-        """Refuses to read an iterator again, or several times over."""
-        kind = f"source is an iterator ({self._source!r})"
-        way_out = "pass a function that returns a new one"
-        if workers > 1:
-            raise RuntimeError(
-                f"StreamDataset: {kind}, which can't be read by {workers} workers; {way_out}"
-            )
-        if self._cells[_BEGUN]:
-            raise RuntimeError(
-                f"StreamDataset: {kind}, which can be read once, and has been; {way_out}"
-            )
 
     def _require_own_state(self, worker: int, workers: int) -> None:
         """Refuses a state that came to a worker with its copy of the dataset: it is of no worker."""
@@ -354,25 +334,11 @@ class StreamDataset(IterableDataset[Any]):
             "_found_ranks": group_ranks() or self._found_ranks,
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        # A copy that wasn't made for a worker goes its own way.
-        if not self._cells.is_shared():  # type: ignore[no-untyped-call]
-            self._cells = _new_cells().copy_(self._cells)
-
     def __repr__(self) -> str:
         return (
             f"StreamDataset({self._source!r}, shuffle_buffer={self.shuffle_buffer}, seed={self.seed}, "
             f"even={self.even!r}, on_error={self.on_error!r}, epoch={self.epoch})"
         )
-
-
-def _new_cells() -> torch.Tensor:
-    cells = torch.empty(0, dtype=torch.int64, device="cpu")
-    storage = new_shared_storage(_CELLS * cells.itemsize, "StreamDataset")
-    cells.set_(storage, 0, (_CELLS,)).zero_()  # type: ignore[call-overload]
-    cells[_NAMED] = _UNNAMED
-    return cells
 
 
 def _worker() -> tuple[int, int]:

@@ -10,6 +10,8 @@ from functools import cached_property
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+from pinfeed.streaming.shared_cells import SharedCells
+
 _NAME_LENGTH = 200  # a shard may be anything, a large array too
 _NAME_LEVELS = 3  # and a list that holds itself
 
@@ -36,6 +38,9 @@ class StreamSource:
             _checked_iterable(source) if open_shard is None else _checked_shards(source)
         )
         self._open_shard = open_shard
+        # Of an iterator: whether its only pass began, here or in a worker.
+        is_iterator = open_shard is None and isinstance(self._source, Iterator)
+        self._begun = SharedCells([False]) if is_iterator else None
 
     @property
     def has_shards(self) -> bool:
@@ -71,13 +76,30 @@ class StreamSource:
             digest.update(b"%d:%b" % (len(encoded), encoded))
         return f"{names[0][:_NAME_LENGTH]}, ... ({digest.hexdigest()[:16]})"
 
-    @property
-    def is_iterator(self) -> bool:
-        """Whether it can be read once only."""
-        return not self.has_shards and isinstance(self._source, Iterator)
+    def require_unread(self, workers: int = 1) -> None:
+        """Raises RuntimeError if it is an iterator that was begun, or is for several workers."""
+        if self._begun is None:
+            return
+        kind = f"source is an iterator ({self!r})"
+        way_out = "pass a function that returns a new one"
+        if workers > 1:
+            raise RuntimeError(
+                f"StreamDataset: {kind}, which can't be read by {workers} workers; {way_out}"
+            )
+        if self._begun.values[0]:
+            raise RuntimeError(
+                f"StreamDataset: {kind}, which can be read once, and has been; {way_out}"
+            )
 
     def samples(self, shard: int) -> Iterator[Any]:
-        """The samples of a shard."""
+        """The samples of a shard.
+
+        Raises:
+            RuntimeError: They are those of an iterator that was begun.
+        """
+        if self._begun is not None:
+            self.require_unread()  # two passes may have been made before either began
+            self._begun.values[0] = True
         if self._open_shard is not None:
             return iter(self._opened(self._open_shard, self._source[shard]))
         return iter(self._source if _is_iterable(self._source) else self._opened(self._source))
