@@ -372,11 +372,29 @@ def test_a_contradictory_environment(
 
 def test_copies_go_their_own_way() -> None:
     dataset = StreamDataset(range(100), 10)
-    for copied in (pickle.loads(pickle.dumps(dataset)), copy.deepcopy(dataset)):
+    for copied in (pickle.loads(pickle.dumps(dataset)), copy.deepcopy(dataset), copy.copy(dataset)):
         assert list(copied) == list(dataset)
         copied.set_epoch(5)
         assert (dataset.epoch, copied.epoch) == (0, 5)
         assert list(copied) != list(dataset)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy])
+def test_workers_go_with_their_copy(make: Any, method: str) -> None:
+    dataset = StreamDataset(range(50), 10)
+    dataset.set_epoch(1)
+    copied = make(dataset)
+    options: dict[str, Any] = {"num_workers": 1, "persistent_workers": True, "timeout": 60}
+    loaders = [
+        DataLoader(stream, None, multiprocessing_context=method, **options)
+        for stream in (dataset, copied)
+    ]
+    first = list(dataset)
+    assert [list(loader) for loader in loaders] == [first, first]
+    copied.set_epoch(5)
+    assert list(loaders[0]) == first
+    assert list(loaders[1]) == list(copied) != first
 
 
 def test_a_pass_that_is_dropped_lets_go_of_its_shard() -> None:

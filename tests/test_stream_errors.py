@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import operator
 from collections.abc import Iterator
@@ -145,6 +146,17 @@ def test_two_passes_over_an_iterator() -> None:
         with pytest.raises(RuntimeError, match="which can be read once, and has been"):
             next(first)
         assert len(list(second)) == 5
+
+
+def test_a_copy_has_the_same_iterator() -> None:
+    dataset = StreamDataset(iter(range(6)))
+    copied = copy.copy(dataset)
+    assert list(copied) == list(range(6))
+    with pytest.raises(RuntimeError, match="which can be read once, and has been"):
+        iter(dataset)
+    dataset = StreamDataset(iter(range(6)))
+    copied = copy.deepcopy(dataset)  # with an iterator of its own
+    assert list(copied) == list(dataset) == list(range(6))
 
 
 def test_an_iterator_is_not_for_several_workers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import sys
@@ -331,6 +332,7 @@ class StreamDataset(IterableDataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {
             "_pass": None,
+            "_cells": copy.copy(self._cells),  # which a copy shares only if it is a worker's
             "_found_ranks": group_ranks() or self._found_ranks,
         }
 
