@@ -108,6 +108,11 @@ def test_different_lengths() -> None:
 def test_no_array_at_all(structure: Any) -> None:
     with pytest.raises(ValueError, match="at least one array, got an empty structure"):
         pinfeed.ArrayDataset(structure)
+    with pytest.raises(
+        ValueError, match="Rows: sources must hold at least one array, got "
+    ) as error:
+        pinfeed.Rows(structure, [0])
+    assert str(error.value).endswith(repr(structure))
 
 
 @pytest.mark.parametrize("index", ["a", 1.5, None, (1, 2), range(2), torch.arange(2)])

@@ -178,10 +178,12 @@ class Rows(Sequence[Any]):
     __slots__ = ("indices", "sources")
 
     def __init__(self, sources: Any, indices: Any) -> None:
+        first = next((source for _, source in _leaves(sources, "")), None)
+        if first is None:
+            raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
         self.sources = sources
-        length = len(next(source for _, source in _leaves(sources, "")))
         self.indices: npt.NDArray[np.int64] = _core.as_indices(
-            indices, length, "ArrayDataset: indices"
+            indices, len(first), "ArrayDataset: indices"
         )
 
     def __len__(self) -> int:

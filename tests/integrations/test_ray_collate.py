@@ -253,6 +253,15 @@ def test_columns_are_collate_s_leaves():
         RayCollate()(table.slice(0, 0))
 
 
+def test_a_struct_without_fields():
+    table = pa.table({"x": pa.array([{}, {}], pa.struct([]))})
+    with pytest.raises(ValueError, match=r"must hold at least one array, got \{'x': \{\}\}"):
+        RayCollate()(table)
+    assert_same(
+        RayCollate()(table.append_column("y", [[1, 2]])), {"x": {}, "y": torch.tensor([1, 2])}
+    )
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [
