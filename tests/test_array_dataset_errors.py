@@ -63,6 +63,7 @@ REFUSED: tuple[tuple[Make, type[Exception], str], ...] = (
     (lambda _: np.zeros(3, [("a", "i4")]), TypeError, "numeric or bool dtype"),
     (lambda _: np.zeros(3, "M8[s]"), TypeError, "numeric or bool dtype"),
     (lambda _: np.zeros(3, ">f4"), TypeError, "byte order, got dtype >f4.*newbyteorder"),
+    (lambda _: np.ma.masked_array([1, 2], [0, 1]), TypeError, "array without a mask, .* be lost"),
     (lambda _: np.zeros(()), ValueError, "counts samples, got a 0-d array"),
     (lambda _: torch.tensor(1.0), ValueError, "counts samples, got a 0-d array"),
     (lambda _: torch.zeros(3, device="meta"), TypeError, r"on the CPU, got one on meta.*\.cpu"),

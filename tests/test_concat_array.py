@@ -160,6 +160,7 @@ BAD_PARTS: list[tuple[Any, type[Exception], str]] = [
     ([np.zeros(2), np.float64(5)], TypeError, "part 1: expected an ndarray, .* got float64"),
     ([np.zeros(2), np.array(5.0)], ValueError, "part 1: expected an axis that counts samples"),
     ([np.zeros(2), np.zeros(2, "f4")], TypeError, "part 1: .* float64 as in part 0, got float32"),
+    ([np.zeros(2), np.ma.zeros(2)], TypeError, "part 1: expected an array without a mask"),
     ([np.zeros(2), np.array(["a"])], TypeError, "part 1: expected a numeric or bool dtype"),
     (
         [np.zeros((2, 3)), np.zeros((1, 3)), np.zeros((2, 4))],

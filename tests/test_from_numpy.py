@@ -73,6 +73,7 @@ def test_options_that_it_decides(option):
         ({"x": LABELS, "y": LABELS[:3]}, 4, ValueError, "same length"),
         ({"x": "text.npy"}, 4, FileNotFoundError, "text.npy"),
         (3, 4, TypeError, "expected an ndarray"),
+        (np.ma.array([1, 2], mask=[0, 1]), 2, TypeError, "without a mask, which would be lost"),
         (LABELS, 0, ValueError, "batch_size"),
         (LABELS, None, TypeError, "batch_size"),
     ],

@@ -219,6 +219,8 @@ REFUSED: tuple[tuple[Any, Any, type[Exception], str], ...] = (
     ([1, 2], offsets(), TypeError, "values: expected an ndarray, a memmap or a CPU tensor, got li"),
     ("values.npy", offsets(), TypeError, "values: expected an ndarray.*got str"),
     (np.array(["a"]), offsets(), TypeError, "values: expected a numeric or bool dtype, got <U1"),
+    (np.ma.array(values()), offsets(), TypeError, "values: expected an array without a mask"),
+    (values(), np.ma.array(offsets()), TypeError, "offsets: expected an array without a mask"),
     (np.float32(1), offsets(), TypeError, "values: expected an ndarray.*got float32"),
     (np.zeros(()), offsets(), ValueError, "values: .*0-d"),
     (torch.zeros(3, device="meta"), offsets(), TypeError, "values: .*on the CPU"),

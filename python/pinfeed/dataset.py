@@ -37,7 +37,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     its file, so pass the memmap itself.
 
     Raises:
-        TypeError: A leaf is no array, or its dtype is not numeric or byte-swapped.
+        TypeError: A leaf is no array, or has a mask; or its dtype is not numeric, or byte-swapped.
         ValueError: The lengths differ, there is no array, or a file is no valid .npy file.
         OSError: A file can't be read.
 

@@ -11,7 +11,7 @@ import torch
 
 from pinfeed.dtypes import dtype_name
 from pinfeed.mapped_file import require_whole_file
-from pinfeed.sources import check_ndarray, check_tensor
+from pinfeed.sources import check_mask, check_ndarray, check_tensor
 
 # Python's floats are float32, as in Pad.
 _PYTHON_DTYPES = {np.dtype("f8"): np.dtype("f4"), np.dtype("c16"): np.dtype("c8")}
@@ -68,11 +68,7 @@ class SampleReader:
     def _as_array(self, sample: Any, name: str) -> npt.NDArray[Any]:
         if isinstance(sample, torch.Tensor):
             return self._from_tensor(sample, name)
-        if isinstance(sample, np.ma.MaskedArray):
-            raise TypeError(
-                f"{name}: expected an array without a mask, which would be lost; pass "
-                ".filled(value), or mask and .data as two arrays"
-            )
+        check_mask(sample, name)
         _require_whole_files(sample)
         try:
             array = np.asarray(sample)

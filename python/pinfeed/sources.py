@@ -154,8 +154,18 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
 
 
 def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
-    """Raises TypeError for an array that holds no numbers, or swapped ones."""
+    """Raises TypeError for an array that holds no numbers, or swapped ones, or some under a mask."""
+    check_mask(array, name)
     check_dtype(array.dtype, name)
+
+
+def check_mask(array: Any, name: str) -> None:
+    """Raises TypeError for a masked array, of which only the data would be read."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: expected an array without a mask, which would be lost; pass "
+            ".filled(value), or mask and .data as two arrays"
+        )
 
 
 def check_dtype(dtype: np.dtype[Any], name: str) -> None:
