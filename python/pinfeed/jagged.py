@@ -56,7 +56,10 @@ class JaggedBatch(NamedTuple):
 
     def to_nested(self) -> torch.Tensor:
         """A nested tensor of torch's jagged layout, over the same memory."""
-        values, offsets = torch.as_tensor(self.values), torch.as_tensor(self.offsets)
+        values, offsets = (
+            part if isinstance(part, torch.Tensor) else torch.as_tensor(part, device="cpu")
+            for part in self
+        )
         return torch.nested.nested_tensor_from_jagged(values, offsets)
 
     def to_padded(

@@ -353,7 +353,9 @@ def _join_parts(
     shape = (int(offsets[-1]), *values.shape[1:])
     is_tensor = isinstance(values, torch.Tensor)
     out: Any = (
-        torch.empty(shape, dtype=values.dtype) if is_tensor else np.empty(shape, values.dtype)
+        torch.empty(shape, dtype=values.dtype, device="cpu")
+        if is_tensor
+        else np.empty(shape, values.dtype)
     )
     first = 0
     while first < len(starts):

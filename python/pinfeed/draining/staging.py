@@ -30,7 +30,7 @@ class CopyStream:
     def buffer(self, size: int) -> torch.Tensor:
         """Memory on the host that such a copy can go to: uint8 of shape (size,)."""
         with self._stream:  # pinning is up to the current device
-            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:
         """Starts a copy, to follow what the current stream of the device has to do so far.

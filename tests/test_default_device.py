@@ -1,0 +1,88 @@
+"""What is made on the CPU stays there, whatever device torch makes tensors on by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+from samples import assert_same
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (4, 6, 5, 3), np.uint8)
+TABLE = torch.arange(12.0).reshape(4, 3)
+RAGGED = pinfeed.RaggedArray(torch.arange(9.0), np.array([0, 2, 2, 6, 9]))
+CPU_MASK = torch.tensor([True, False, True, False])
+JAGGED = pinfeed.JaggedBatch(torch.arange(9.0), torch.tensor([0, 2, 2, 6, 9]))
+JAGGED_ARRAYS = pinfeed.JaggedBatch(np.arange(9.0), np.array([0, 2, 2, 6, 9]))
+
+FIELDS: list[tuple[pinfeed.Field, Any]] = [
+    (pinfeed.Stack(), TABLE),
+    (pinfeed.Stack(torch.float16), TABLE.numpy()),
+    (pinfeed.Keep(), TABLE),
+    (pinfeed.Image(0.5, 0.25), IMAGES),
+    (pinfeed.Image(dtype=torch.bfloat16), torch.from_numpy(IMAGES)),
+    (pinfeed.Image(pad_value=0, sizes=True, mask=True), IMAGES),
+    (pinfeed.Pad(lengths=True, mask=True), RAGGED),
+    (pinfeed.Pad(dtype=torch.float64), RAGGED),
+    (pinfeed.Jagged(), RAGGED),
+    (pinfeed.Pad(), pinfeed.ConcatArray([RAGGED, RAGGED])),
+    (pinfeed.Stack(), pinfeed.ConcatArray([TABLE, TABLE])),
+]
+
+USES: dict[str, Callable[[], Any]] = {
+    "row of a dataset": lambda: pinfeed.ArrayDataset((TABLE, RAGGED, IMAGES))[1],
+    "ragged sequence": lambda: RAGGED[2],
+    "ragged slice": lambda: list(RAGGED[1:3]),
+    "ragged steps": lambda: list(RAGGED[::2]),
+    "ragged list": lambda: list(RAGGED[[2, 0]]),
+    "ragged tensor": lambda: list(RAGGED[torch.tensor([2, 0], device="cpu")]),
+    "ragged mask": lambda: list(RAGGED[CPU_MASK.numpy()]),
+    "ragged mask tensor": lambda: list(RAGGED[CPU_MASK]),
+    "ragged from tensors": lambda: list(pinfeed.RaggedArray.from_sequences([TABLE, TABLE[:1]])),
+    "normalize": lambda: pinfeed.normalize(torch.from_numpy(IMAGES), 0.5, 0.25),
+    "permute": lambda: pinfeed.permute(torch.from_numpy(IMAGES)),
+    "gather": lambda: pinfeed.gather(TABLE, [2, 0]),
+    "pad": lambda: pinfeed.pad([[1, 2], [3]], mask=True),
+    "pad tensors": lambda: pinfeed.pad(list(RAGGED)),
+    "pad ragged": lambda: pinfeed.pad(RAGGED),
+    "unpad": lambda: pinfeed.unpad(TABLE, [1, 0, 3, 2]),
+    "to_padded": lambda: JAGGED.to_padded(mask=True),
+    "from_padded": lambda: pinfeed.JaggedBatch.from_padded(TABLE, [1, 0, 3, 2]),
+    "cu_seqlens": lambda: JAGGED.cu_seqlens(),
+    "to_nested": lambda: list(JAGGED.to_nested().unbind()),
+    "to_nested of arrays": lambda: list(JAGGED_ARRAYS.to_nested().unbind()),
+    "to_numpy": lambda: pinfeed.to_numpy([TABLE, TABLE]),
+    "to_numpy padded": lambda: pinfeed.to_numpy([TABLE, TABLE[:, :2]], pad=0),
+    "to_numpy jagged": lambda: list(pinfeed.to_numpy([JAGGED, JAGGED])),
+    "DeviceLoader": lambda: list(pinfeed.DeviceLoader([TABLE, TABLE], device="cpu")),
+    "StreamDataset": lambda: list(pinfeed.StreamDataset(range(9), 3)),
+}
+for number, (field, array) in enumerate(FIELDS):
+    dataset, collate = pinfeed.ArrayDataset(array), pinfeed.Collate(field)
+    USES |= {
+        f"{type(field).__name__} of rows {number}": lambda dataset=dataset, collate=collate: (
+            collate(dataset.__getitems__([2, 0]))
+        ),
+        f"{type(field).__name__} of samples {number}": lambda dataset=dataset, collate=collate: (
+            collate([dataset[2], dataset[0]])
+        ),
+    }
+
+
+@pytest.fixture
+def on_meta() -> Iterator[Callable[[], None]]:
+    yield lambda: torch.set_default_device("meta")
+    torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=list(USES))
+def test_memory_of_the_cpu(use: Callable[[], Any], on_meta: Callable[[], None]) -> None:
+    expected = use()
+    on_meta()
+    found = use()
+    torch.set_default_device(None)
+    assert_same(found, expected)
