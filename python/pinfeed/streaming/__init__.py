@@ -12,4 +12,5 @@ own samples      dealt out in turn where shards are shared                 share
 shuffled         by a buffer that can be filled again as it was            shuffle_buffer.py
 
 How far that is, and what a stream must have in common with another to go on there: stream_state.py.
+What a stream shares with its workers: shared_cells.py.
 """
