@@ -185,7 +185,11 @@ ReadFailure RowFiles::explain_change(std::span<const RowRead> reads) {
     if (!files_.came_open()) {
       if (const auto change = files_.change_of(read, -1)) return *change;
     }
-    if (!is_whole(read.file)) return {Reason::changed, 0, 0, read};
+    if (is_whole(read.file)) continue;
+    const std::int64_t size = files_.size(read.file);
+    const bool is_cut = size >= 0 && std::cmp_less(size, maps_[read.file].load()->size());
+    return is_cut ? ReadFailure{Reason::cut_short, 0, size, read}
+                  : ReadFailure{Reason::changed, 0, 0, read};
   }
   return {Reason::changed, 0, 0, reads[0]};
 }

@@ -483,6 +483,24 @@ void test_shrinking() {
   }
 }
 
+// None of the rows is touched; but what else happened to the file, nobody knows.
+void test_shrinking_behind_the_rows() {
+  for (const bool is_one : {true, false}) {
+    Folder folder;
+    const RowFile file = folder.add(size_of(1000));
+    RowFiles files({is_one ? RowFile{file.path, {}} : file},
+                   is_one ? only(file.path) : Descriptor(), kMuch);
+    Batch batch;
+    for (std::int64_t row = 0; row < 8; ++row) batch.add(0, row);
+    CHECK(becomes_mapped(files, random_batch(1, 1000, 0)));
+    CHECK(maps_right(files, batch));
+    CHECK(truncate(file.path.c_str(), size_of(999)) == 0);
+    const auto failure = files.check_mapped(batch.reads());
+    CHECK(failure && failure->reason == ReadFailure::Reason::cut_short);
+    CHECK(failure && failure->size == size_of(999));
+  }
+}
+
 void test_threads() {
   Folder folder;
   std::vector<RowFile> parts;
@@ -575,6 +593,7 @@ int main() {
 #endif
   run_if(kCanFork, kWhyNoFork, "rows: pipes that come and go", test_pipes_that_come_and_go);
   run("rows: files that shrink", test_shrinking);
+  run("rows: files that are cut behind the rows", test_shrinking_behind_the_rows);
   run("rows: several threads", test_threads);
   // A child hung there once in some 2,000 forks, and in as many without a sanitizer never.
   run_if(kCanFork && !PINFEED_UNDER_ASAN,

@@ -269,9 +269,10 @@ void FileReads::fail(const ReadFailure& failure) const {
       message += "the file was cut short: it has " + std::to_string(failure.size) + " bytes, ";
       if (read.offset + static_cast<std::int64_t>(read.bytes) > failure.size) {
         message += row + " ends at byte " + end;
+      } else if (const std::int64_t had = array_.files->file(read.file).marks.size; had > 0) {
+        message += "and had " + std::to_string(had) + " when it was opened";
       } else {
-        message += "and had " + std::to_string(array_.files->file(read.file).marks.size) +
-                   " when it was opened";
+        message += "fewer than when it was opened";
       }
       break;
     case ReadFailure::Reason::replaced:
