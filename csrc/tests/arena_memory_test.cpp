@@ -358,7 +358,8 @@ void arena_memory_tests() {
   run("arena: idle slots give their memory back", test_idle_slots_give_their_memory_back);
   run("arena: what goes round is not given back", test_what_goes_round_is_not_given_back);
   run("arena: what is given back does not go round", test_what_is_given_back_does_not_go_round);
-  run("arena: the thread waits for an owner number", test_the_thread_waits_for_an_owner_number);
+  run_if(kCanFork, kWhyNoFork, "arena: the thread waits for an owner number",
+         test_the_thread_waits_for_an_owner_number);
   run("arena: memory goes back while others claim", test_giving_back_while_others_claim);
   run("arena: kept memory stays", test_kept_memory_stays);
   run("arena: POSIX shared memory", test_posix_shared_memory);
