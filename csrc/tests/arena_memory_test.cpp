@@ -141,16 +141,22 @@ void test_idle_slots_give_their_memory_back() {
   CHECK(eventually([&] { return bytes_in_memory(arena) <= table; }));
 }
 
-// A slot that a living process may need stays for longer, until others have served 64 times.
-void test_what_goes_round_is_not_given_back() {
-  using namespace std::chrono_literals;
-  Arena& arena = new_arena();
+// Another process that could claim slots, and never does.
+pid_t start_member(Arena& arena) {
   const pid_t pid = fork();
   if (pid == 0) {
     arena.join();
     while (true) pause();
   }
   CHECK(eventually([&] { return arena.stats().others == 1; }));
+  return pid;
+}
+
+// A slot that a living process may need stays for longer, until others have served 64 times.
+void test_what_goes_round_is_not_given_back() {
+  using namespace std::chrono_literals;
+  Arena& arena = new_arena();
+  const pid_t pid = start_member(arena);
   arena.set_idle_timeout(400ms);
   const auto large = arena.claim(1000 * kKiB);
   const auto other = arena.claim(10);
@@ -175,12 +181,7 @@ void test_what_goes_round_is_not_given_back() {
 void test_what_is_given_back_does_not_go_round() {
   using namespace std::chrono_literals;
   Arena& arena = new_arena();
-  const pid_t pid = fork();
-  if (pid == 0) {
-    arena.join();
-    while (true) pause();
-  }
-  CHECK(eventually([&] { return arena.stats().others == 1; }));
+  const pid_t pid = start_member(arena);
   arena.set_idle_timeout(400ms);
   const auto large = arena.claim(1000 * kKiB);
   std::vector<SlotHold> small;
