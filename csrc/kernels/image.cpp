@@ -5,10 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "kernels/copy.h"
 #include "kernels/image_band.h"
 #include "kernels/image_runs.h"
+#include "kernels/lookahead.h"
+#include "kernels/prefetch.h"
 
 namespace pinfeed::kernels {
 namespace {
@@ -27,15 +30,11 @@ void pad_rows(const ImageBatch& batch, bool hwc, std::size_t image, std::size_t 
   }
 }
 
-// A gather jumps to a random place for every image, which the hardware's own prefetcher can't
-// foresee. Asks for the whole of a small image, and for the beginning of a large one.
-void prefetch(const ImageBatch& batch, std::size_t image) {
-  constexpr std::size_t kMost = 4096;
+// Where an image's pixels are, if they lie as they usually do.
+std::span<const std::byte> memory_of(const ImageBatch& batch, std::size_t image) {
   const auto [height, width] =
       batch.padding == nullptr ? ImageSize{batch.height, batch.width} : batch.padding->sizes[image];
-  const std::size_t end = std::min(height * width * batch.channels, kMost);
-  const std::uint8_t* const data = batch.sources[image].data;
-  for (std::size_t byte = 0; byte < end; byte += kLine) __builtin_prefetch(data + byte);
+  return std::as_bytes(std::span(batch.sources[image].data, height * width * batch.channels));
 }
 
 // Images beginning at `image` whose bytes follow each other in memory.
@@ -84,7 +83,7 @@ std::size_t staged_rows(const ImageBatch& batch, bool hwc) {
 
 // Asks for the cache line that two runs of output share which meet at `border`.
 void prefetch_shared(const std::byte* border) {
-  if (reinterpret_cast<std::uintptr_t>(border) % kLine != 0) __builtin_prefetch(border, 1);
+  if (reinterpret_cast<std::uintptr_t>(border) % kLine != 0) prefetch_line_to_write(border);
 }
 
 // What write_rows does, `rows` rows at a time.
@@ -161,11 +160,12 @@ void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row
     }
   }
 
-  const std::size_t last_image = (row_end - 1) / height;
+  const std::size_t first_image = row_begin / height, last_image = (row_end - 1) / height;
+  Lookahead ahead(first_image, last_image + 1, height * batch.width * channels);
   for (std::size_t row = row_begin; row < row_end;) {
     const std::size_t image = row / height, y = row % height;
     std::size_t rows = std::min(height - y, row_end - row);
-    if (image < last_image) prefetch(batch, image + 1);
+    ahead.before(image, [&](std::size_t i) { return memory_of(batch, i); });
     if (batch.padding != nullptr) {
       write_padded(runs, batch, hwc, constants, image, y, y + rows);
     } else {

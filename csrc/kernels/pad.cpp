@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "kernels/copy.h"
+#include "kernels/lookahead.h"
 
 namespace pinfeed::kernels {
 namespace {
@@ -12,10 +14,11 @@ namespace {
 struct Data {
   const PermuteRuns& runs;
 
-  void expect(const PadBatch& batch, const Sample& sample) const {
-    if (sample.data == nullptr) return;
-    prefetch(sample,
-             static_cast<std::size_t>(sample.shape[0] * batch.inner[0]) * batch.fill->item_size());
+  // Where a sample is read, about.
+  std::span<const std::byte> memory_of(const PadBatch& batch, const Sample& sample) const {
+    if (sample.data == nullptr) return {};
+    const auto items = static_cast<std::size_t>(sample.shape[0] * batch.inner[0]);
+    return {sample.data, items * batch.fill->item_size()};
   }
   void write(const PadBatch& batch, const Sample& sample, const std::byte* from, std::size_t items,
              std::byte* to) const {
@@ -38,7 +41,7 @@ struct Data {
 
 // What stands where the data is: ones.
 struct Ones {
-  void expect(const PadBatch&, const Sample&) const {}
+  std::span<const std::byte> memory_of(const PadBatch&, const Sample&) const { return {}; }
   void write(const PadBatch&, const Sample&, const std::byte*, std::size_t items,
              std::byte* to) const {
     if (items > 0) std::memset(to, 1, items);
@@ -103,8 +106,9 @@ void write_samples(const PadBatch& batch, const Content& content, std::size_t be
                    std::size_t end) {
   const std::size_t box_bytes =
       static_cast<std::size_t>(batch.box[0] * batch.inner[0]) * batch.fill->item_size();
+  Lookahead ahead(begin, end, box_bytes / 2);  // where lengths are anything
   for (std::size_t i = begin; i < end; ++i) {
-    if (i + kAhead < end) content.expect(batch, batch.samples[i + kAhead]);
+    ahead.before(i, [&](std::size_t j) { return content.memory_of(batch, batch.samples[j]); });
     const Sample& sample = batch.samples[i];
     std::byte* const to = batch.out + i * box_bytes;
     if (has_items(batch, sample)) {

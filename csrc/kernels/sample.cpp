@@ -1,7 +1,5 @@
 #include "kernels/sample.h"
 
-#include <algorithm>
-
 #include "kernels/copy.h"
 
 namespace pinfeed::kernels {
@@ -16,12 +14,6 @@ void write_block(const Sample& sample, const PermuteRuns& runs, const std::byte*
   } else {
     copy_bytes(out, from, items * item_size, streaming);
   }
-}
-
-void prefetch(const Sample& sample, std::size_t bytes) {
-  constexpr std::size_t kMost = 4096;
-  const std::size_t end = std::min(bytes, kMost);
-  for (std::size_t byte = 0; byte < end; byte += kLine) __builtin_prefetch(sample.data + byte);
 }
 
 }  // namespace pinfeed::kernels

@@ -24,12 +24,4 @@ struct Sample {
 void write_block(const Sample& sample, const PermuteRuns& runs, const std::byte* from,
                  std::size_t items, std::size_t item_size, std::byte* out, bool streaming);
 
-// How many samples ahead of the one being written prefetch() is called. For 256 random sequences of
-// about a kilobyte: 42 us one ahead, 37 two, 35 three, 35 four.
-inline constexpr std::size_t kAhead = 3;
-
-// Asks for the first `bytes` bytes of a sample that is anywhere, which the hardware's own
-// prefetcher can't foresee; of a large sample only for the beginning.
-void prefetch(const Sample& sample, std::size_t bytes);
-
 }  // namespace pinfeed::kernels

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "dispatch/dispatch.h"
 #include "kernels/cast.h"
 #include "kernels/gather.h"
+#include "kernels/lookahead.h"
 #include "kernels/strided_copy.h"
 
 namespace py = pybind11;
@@ -59,9 +61,16 @@ void write_casts(const Samples& samples, const Types& types, std::size_t row_byt
     casts.emplace_back(*isa.casts, types.from.type, types.to.type, samples.shape().size(),
                        samples.shape().data(), samples.byte_strides(i).data());
   }
+  std::size_t source_bytes = samples.dtype().item_size();
+  for (const std::int64_t items : samples.shape()) source_bytes *= static_cast<std::size_t>(items);
+  const auto memory_of = [&](std::size_t i) {
+    return std::span(static_cast<const std::byte*>(samples.data()[i]), source_bytes);
+  };
   run_samples(samples.reads(), samples.count(), row_bytes, threads,
               [&](std::size_t begin, std::size_t end) {
+                kernels::Lookahead ahead(begin, end, source_bytes);
                 for (std::size_t i = begin; i < end; ++i) {
+                  ahead.before(i, memory_of);
                   casts[alike ? 0 : i].run(*isa.permute, samples.data()[i], out + i * row_bytes,
                                            streaming);
                 }

@@ -8,6 +8,7 @@
 
 #include "bindings/python/mapped_file.h"
 #include "bindings/python/scalar_types.h"
+#include "kernels/prefetch.h"
 
 namespace py = pybind11;
 
@@ -34,7 +35,7 @@ class Offsets {
   std::int64_t samples() const { return view_.shape[0] - 1; }
 
   // Asks for an entry that will be read soon.
-  void expect(std::int64_t i) const { __builtin_prefetch(view_.data + i * view_.stride(0)); }
+  void expect(std::int64_t i) const { kernels::prefetch_line(view_.data + i * view_.stride(0)); }
 
   std::int64_t operator[](std::int64_t i) const {
     const std::byte* const entry = view_.data + i * view_.stride(0);

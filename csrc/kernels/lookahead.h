@@ -1,0 +1,71 @@
+// Samples that lie anywhere, asked for while those before them are written.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/copy.h"
+#include "kernels/prefetch.h"
+
+namespace pinfeed::kernels {
+
+// The hardware's own prefetchers can't foresee where the next sample of a gather is. So those up to
+// some kilobytes ahead are asked for. One sample ahead was too late for short ones: rows of 64
+// bytes took 2.3 to 2.9 times as long, of 1,024 bytes 1.3 to 1.6 times.
+class Lookahead {
+ public:
+  // For samples [begin, end) of about `bytes` bytes each.
+  Lookahead(std::size_t begin, std::size_t end, std::size_t bytes)
+      : next_(begin),
+        end_(end),
+        distance_(std::clamp<std::size_t>(kOnTheirWay / std::max<std::size_t>(bytes, 1), 1, kMost)),
+        pages_early_(bytes >= kLong) {}
+
+  // Call before sample `i` is read. memory_of(j): the std::span of bytes where sample j lies.
+  template <class MemoryOf>
+  void before(std::size_t i, const MemoryOf& memory_of) {
+    next_ = std::max(next_, i);
+    const std::size_t last = std::min(i + distance_ + 1, end_);
+    for (; next_ < last; ++next_) {
+      // A whole row is more than the processor asks for at a time, so its lines would wait behind
+      // the search for its pages. That begins one row earlier: 0.7 to 0.8 of the time for rows of
+      // 4,096 bytes.
+      if (pages_early_ && next_ + 1 < end_) ask_pages(memory_of(next_ + 1));
+      ask(memory_of(next_));
+    }
+  }
+
+ private:
+  static constexpr std::size_t kOnTheirWay = 6144;  // bytes, about
+  static constexpr std::size_t kMost = 32;          // samples
+  static constexpr std::size_t kLong = 1024;        // bytes of a sample
+  static constexpr std::size_t kBeginning = 4096;   // of one; by then the hardware has noticed
+
+  static std::span<const std::byte> beginning_of(std::span<const std::byte> memory) {
+    return memory.first(std::min(memory.size(), kBeginning));
+  }
+
+  static void ask_pages(std::span<const std::byte> memory) {
+    if (memory.empty()) return;
+    prefetch_line(memory.data());
+    prefetch_line(&beginning_of(memory).back());
+  }
+
+  static void ask(std::span<const std::byte> memory) {
+    if (memory.empty()) return;
+    const std::byte* const last = &beginning_of(memory).back();
+    // NumPy's memory seldom begins a line, so a row of 64 bytes lies in two.
+    const std::byte* line = memory.data();
+    line -= reinterpret_cast<std::uintptr_t>(line) % kLine;
+    for (; line <= last; line += kLine) prefetch_line(line);
+  }
+
+  std::size_t next_;  // the first that was not asked for
+  std::size_t end_;
+  std::size_t distance_;
+  bool pages_early_;
+};
+
+}  // namespace pinfeed::kernels
