@@ -32,10 +32,10 @@ struct GuardedMaps {
       const auto begin = reinterpret_cast<std::uintptr_t>(map.data());
       const std::uintptr_t end = begin + map.size();
       if (begin == 0 || address < begin || address >= end) continue;
+      map.torn_.store(true, std::memory_order_release);  // before another thread can see a zero
       const std::uintptr_t from = address - address % page;
       void* const zeros = mmap(reinterpret_cast<void*>(from), end - from, PROT_READ,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-      map.torn_.store(true, std::memory_order_release);
       return zeros != MAP_FAILED;
     }
     return false;

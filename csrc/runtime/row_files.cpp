@@ -56,36 +56,38 @@ struct Waits {
 RowFiles::RowFiles(std::vector<RowFile> files, Descriptor only, std::int64_t mapping_budget)
     : files_(std::move(files), std::move(only)),
       mapping_budget_(mapping_budget),
-      maps_(std::make_unique<std::atomic<GuardedMap*>[]>(files_.count())),
-      asked_(std::make_unique<std::atomic<std::int64_t>[]>(files_.count())) {}
+      mappings_(std::make_unique<Mapping[]>(files_.count())) {}
 
 RowFiles::~RowFiles() {
   for (std::size_t i = 0; i < files_.count(); ++i) {
-    GuardedMap* const map = maps_[i].load();
+    GuardedMap* const map = mappings_[i].map.load();
     if (map == nullptr || map == &no_map) continue;
     all_mapped_bytes -= static_cast<std::int64_t>(map->size());
     map->destroy();
   }
 }
 
-GuardedMap* RowFiles::map_of(std::size_t file) noexcept {
-  GuardedMap* map = maps_[file].load(std::memory_order_acquire);
-  if (map != nullptr) return map;
+void RowFiles::map(std::size_t file) noexcept {
+  Mapping& mapping = mappings_[file];
+  GuardedMap* map = mapping.map.load(std::memory_order_acquire);
+  if (map != nullptr) return;
   ReadFailure ignored{Reason::system, 0, 0, {file, 0, 0, nullptr, 0}};
   const OpenFiles::Open opened = files_.open(file, ignored);
   struct stat status;
-  if (opened == nullptr || fstat(opened->fd(), &status) != 0) return nullptr;
+  if (opened == nullptr || fstat(opened->fd(), &status) != 0) return;
   // One thread tries, and once: to try again with every batch would cost more than it brings. The
   // others read meanwhile, and so does a child that was forked meanwhile, for good.
-  if (!maps_[file].compare_exchange_strong(map, &no_map)) return map;
+  if (!mapping.map.compare_exchange_strong(map, &no_map)) return;
   const auto bytes = static_cast<std::int64_t>(status.st_size);
-  if (!take_budget(bytes, mapping_budget_)) return &no_map;
+  if (!take_budget(bytes, mapping_budget_)) return;
   map = GuardedMap::create(opened->fd(), static_cast<std::size_t>(bytes));
   if (map == nullptr) {
     all_mapped_bytes -= bytes;
-    return &no_map;
+    return;
   }
-  maps_[file].store(map, std::memory_order_release);
+  mapping.map.store(map, std::memory_order_release);
+  mapping.size.store(bytes, std::memory_order_relaxed);
+  mapping.data.store(map->data(), std::memory_order_release);
 #if defined(MADV_POPULATE_READ)
   // Faults for a few pages at a time would take several times as long. But what is on the disk is
   // not read: nobody may ever ask for it.
@@ -93,7 +95,6 @@ GuardedMap* RowFiles::map_of(std::size_t file) noexcept {
     madvise(const_cast<std::byte*>(map->data()), map->size(), MADV_POPULATE_READ);
   }
 #endif
-  return map;
 }
 
 bool RowFiles::may_be_mapped() noexcept {
@@ -103,9 +104,13 @@ bool RowFiles::may_be_mapped() noexcept {
 }
 
 const std::byte* RowFiles::mapped(std::size_t file, std::int64_t end) noexcept {
-  const GuardedMap* const map = map_of(file);
-  if (map == nullptr || map->torn() || std::cmp_greater(end, map->size())) return nullptr;
-  return map->data();
+  const Mapping& mapping = mappings_[file];
+  const std::byte* data = mapping.data.load(std::memory_order_acquire);
+  if (data == nullptr) {
+    map(file);
+    data = mapping.data.load(std::memory_order_acquire);
+  }
+  return end <= mapping.size.load(std::memory_order_relaxed) ? data : nullptr;
 }
 
 bool RowFiles::are_in_memory(std::span<const std::byte* const> where) noexcept {
@@ -136,24 +141,33 @@ bool RowFiles::find_mapped(std::span<const RowRead> reads, const std::byte** whe
 }
 
 bool RowFiles::is_whole(std::size_t file) noexcept {
-  const GuardedMap* const map = maps_[file].load(std::memory_order_acquire);
-  return (map->seems_whole() || std::cmp_greater_equal(files_.size(file), map->size())) &&
-         !map->torn();
+  Mapping& mapping = mappings_[file];
+  const GuardedMap* const map = mapping.map.load(std::memory_order_acquire);
+  if (map->torn()) {
+    mapping.data.store(nullptr, std::memory_order_relaxed);  // from now on its rows are read
+    return false;
+  }
+  return map->seems_whole() || std::cmp_greater_equal(files_.size(file), map->size());
 }
 
-bool RowFiles::seem_unchanged(std::span<const std::size_t> files) noexcept {
+bool RowFiles::seem_unchanged(std::span<const std::size_t> files, std::size_t bytes) noexcept {
   if (files_.came_open()) return true;
   using std::chrono::nanoseconds;
   const auto now = nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-  int spare = kAskedAlways;
+  std::size_t spare = 1 + bytes / kBytesPerQuestion;
+  if (files_.count() <= kFew) spare = std::max(spare, kFew);
   for (const std::size_t file : files) {
-    const std::int64_t last = asked_[file].load(std::memory_order_relaxed);
+    std::atomic<std::int64_t>& asked = mappings_[file].asked;
+    const std::int64_t last = asked.load(std::memory_order_relaxed);
     if (last == now) continue;
-    if (now - last < nanoseconds(kAskedEvery).count() && spare-- <= 0) continue;
+    if (now - last < nanoseconds(kAskedEvery).count()) {
+      if (spare == 0) continue;
+      --spare;
+    }
     if (files_.change_of({.file = file, .offset = 0, .bytes = 0, .to = nullptr, .sample = 0}, -1)) {
       return false;
     }
-    asked_[file].store(now, std::memory_order_relaxed);
+    asked.store(now, std::memory_order_relaxed);
   }
   return true;
 }
@@ -161,7 +175,9 @@ bool RowFiles::seem_unchanged(std::span<const std::size_t> files) noexcept {
 std::optional<ReadFailure> RowFiles::check_mapped(std::span<const RowRead> reads) {
   std::vector<std::size_t> files(reads.size());
   std::ranges::transform(reads, files.begin(), &RowRead::file);
-  bool whole = seem_unchanged(files);
+  std::size_t bytes = 0;
+  for (const RowRead& read : reads) bytes += read.bytes;
+  bool whole = seem_unchanged(files, bytes);
   std::size_t file = files_.count();
   for (const RowRead& read : reads) {
     if (std::exchange(file, read.file) == read.file) continue;
@@ -187,7 +203,7 @@ ReadFailure RowFiles::explain_change(std::span<const RowRead> reads) {
     }
     if (is_whole(read.file)) continue;
     const std::int64_t size = files_.size(read.file);
-    const bool is_cut = size >= 0 && std::cmp_less(size, maps_[read.file].load()->size());
+    const bool is_cut = size >= 0 && size < mappings_[read.file].size;
     return is_cut ? ReadFailure{Reason::cut_short, 0, size, read}
                   : ReadFailure{Reason::changed, 0, 0, read};
   }

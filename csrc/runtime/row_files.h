@@ -36,9 +36,10 @@ class RowRuns;
 //
 // Files that are opened by their paths must stay as they are. Their marks are compared when they
 // are opened, and again after rows of a batch were read: that is one fstat for each file (0.25 us;
-// a read takes several times as long). Rows that are mapped are copied faster than that. So the
-// first kAskedAlways files of a batch are asked for their marks, and others only if the last time
-// was kAskedEvery ago. Then no batch that ends so long after a change has taken rows from it.
+// a read takes several times as long). Rows that are mapped are copied faster than that. So where
+// there are more than kFew files, one for every kBytesPerQuestion of the batch is asked for its
+// marks, and others only if the last time was kAskedEvery ago. Then no batch that ends so long
+// after a change has taken rows from it.
 //
 // A file that came open may be written to, through a memmap of its owner for one. Only its size
 // counts.
@@ -68,10 +69,10 @@ class RowFiles {
   bool may_be_mapped() noexcept;
   const std::byte* mapped(std::size_t file, std::int64_t end) noexcept;
   bool are_in_memory(std::span<const std::byte* const> where) noexcept;
-  // Afterwards: whether a file that is mapped still has all its bytes; and whether none of them is
-  // known to have changed.
+  // Afterwards: whether a file that is mapped still has all its bytes; and whether none of the
+  // files that a batch of so many bytes was taken from is known to have changed.
   bool is_whole(std::size_t file) noexcept;
-  bool seem_unchanged(std::span<const std::size_t> files) noexcept;
+  bool seem_unchanged(std::span<const std::size_t> files, std::size_t bytes) noexcept;
 
   // Asks the system for rows that will be read soon; waits for nothing.
   void expect(std::span<const RowRead> reads);
@@ -85,19 +86,28 @@ class RowFiles {
  private:
   static constexpr std::int64_t kHotAfter = 256;  // rows in a row that were in memory
 
-  static constexpr int kAskedAlways = 8;
+  static constexpr std::size_t kFew = 8;
+  static constexpr std::size_t kBytesPerQuestion = std::size_t{1} << 20;
   static constexpr std::chrono::milliseconds kAskedEvery{1000};
+
+  // A batch of small rows looks at hundreds of these, anywhere among thousands: all that it needs
+  // of a file lies in one place.
+  struct alignas(32) Mapping {
+    std::atomic<const std::byte*> data{nullptr};  // null: its rows aren't found here
+    std::atomic<std::int64_t> size{0};
+    std::atomic<std::int64_t> asked{0};     // when it had its marks, in ns
+    std::atomic<GuardedMap*> map{nullptr};  // null until a row of the file is hot
+  };
 
   std::optional<ReadFailure> ask(RowRuns& batch, std::span<RowRun> window, std::size_t threads);
   std::size_t wait(const RowRuns& batch, std::span<RowRun> window);
   ReadFailure failure_of(const RowRuns& batch, const RowRun& run);
-  GuardedMap* map_of(std::size_t file) noexcept;
+  void map(std::size_t file) noexcept;
 
   OpenFiles files_;
   std::int64_t mapping_budget_;
   std::atomic<std::int64_t> hits_{0};
-  std::unique_ptr<std::atomic<GuardedMap*>[]> maps_;    // null until a row of the file is hot
-  std::unique_ptr<std::atomic<std::int64_t>[]> asked_;  // when they had their marks, in ns
+  std::unique_ptr<Mapping[]> mappings_;  // of each file
 };
 
 }  // namespace pinfeed::runtime

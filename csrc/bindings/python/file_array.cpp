@@ -179,7 +179,8 @@ bool FileReads::find_rows() {
 // Whether no byte of a mapped row was missing when it was read.
 bool FileReads::are_rows_whole() const {
   if (parts_.empty()) return array_.files->is_whole(0);
-  if (!array_.files->seem_unchanged(parts_)) return false;
+  const auto bytes = static_cast<std::size_t>(alike_->end - alike_->begin);
+  if (!array_.files->seem_unchanged(parts_, bytes * parts_.size())) return false;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     // Where a file was cut short there are zeros now, from there to its end. So if the last byte of
     // the row is none, all of it was there. To ask each file would take as long as half the rows.
