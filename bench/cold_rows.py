@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import pinfeed
 from pinfeed.bench.harness import Role, Way, Workload
@@ -192,10 +193,14 @@ def hot(name: str) -> Workload:
     shape, text = _sizes(name.removeprefix("hot-rows-"))
     rows = FileRows(shape, 1_000_000_000, batches=IN_A_ROW)
     memory = np.array(rows.rows)
+    # NumPy asks for pages of 2 MB for its arrays, torch doesn't, and files have none.
+    small_pages = torch.empty(memory.shape, dtype=torch.uint8).numpy()
+    small_pages[:] = memory
     rows.heat()
     ways = [
         Way("**pinfeed** of an array in memory", _collated(rows, lambda: memory, 1), Role.LIMIT),
         Way("**pinfeed** of the file", _collated(rows, lambda: rows.path, 1), Role.PINFEED),
+        Way("**pinfeed** of one in a tensor", _collated(rows, lambda: small_pages, 1)),
         Way("NumPy `take` of the array in memory", _taken(rows, memory)),
         Way("NumPy `take` of a memmap", _taken(rows, rows.rows)),
         Way("`pread` by 1 thread", _read(rows, 1)),

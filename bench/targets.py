@@ -260,11 +260,21 @@ TARGETS = [
         1.03,
         _ratio("resume", ("`, asked always",), ("without state", "always")),
     ),
+    *(
+        Target(f"rows of {size} in memory: fastest peer", "≥", 1, fastest_peer(f"gather-{name}"))
+        for name, size in (("64B", "64 B"), ("512B", "512 B"), ("3KB", "3 KB"), ("150KB", "150 KB"))
+    ),
     Target("cold rows of 150 KB: np.take", "≥", 6, faster_than("cold-rows-150KB", "NumPy `take`")),
     Target("cold rows of 150 KB to 16 readers", "≤", 1 / 0.9, to_limit("cold-rows-150KB")),
     Target("cold rows of 3 KB: np.take", "≥", 4, faster_than("cold-rows-3KB", "NumPy `take`")),
     Target("hot rows of 150 KB to memory", "≤", 1 / 0.95, to_limit("hot-rows-150KB", "the file")),
     Target("hot rows of 3 KB to memory", "≤", 1 / 0.95, to_limit("hot-rows-3KB", "the file")),
+    Target(
+        "hot rows of 3 KB to memory in small pages",
+        "≤",
+        1 / 0.95,
+        _ratio("hot-rows-3KB", ("the file",), ("in a tensor",)),
+    ),
     Target("10,000 cold files to one", "≤", 1.1, to_limit("parts-cold-150KB", "ConcatArray")),
     Target("10,000 hot files to one", "≤", 1.1, to_limit("parts-hot-150KB", "ConcatArray")),
     Target("10,000 cold files, 3 KB rows", "≤", 1.1, to_limit("parts-cold-3KB", "ConcatArray")),
