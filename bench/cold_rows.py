@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed.bench.harness import Role, Way, Workload
@@ -235,6 +236,45 @@ def parts(name: str) -> Workload:
     return Workload(name, title, ways, rows.error, prepare=prepare, repeat=False)
 
 
+def _looped(rows: FileRows, loader: Callable[[Any], Any]) -> Callable[[], Callable[[], Any]]:
+    """Return a way that goes through all batches of a loader over the file."""
+
+    def run() -> Any:
+        dataset = pinfeed.ArrayDataset(rows.path)
+        collate = pinfeed.Collate(pinfeed.Image(mean=0.5, std=0.25))
+        batches = DataLoader(dataset, batch_sampler=rows.indices.tolist(), collate_fn=collate)
+        for batch in loader(batches):
+            last = batch
+        return last
+
+    return lambda: run
+
+
+def prefetched(name: str) -> Workload:
+    """Epochs over a cold file, with and without asking for the next batch's rows."""
+    shape, text = _sizes(name.removeprefix("prefetch-"))
+    rows = FileRows(shape, 1_500_000_000, batches=12)
+
+    def error(result: Any) -> float:
+        images = rows.rows[rows.indices[-1]].transpose(0, 3, 1, 2)
+        return float(np.abs((images / 255 - 0.5) / 0.25 - result.numpy()).max())
+
+    def ahead(loader: Any) -> Any:
+        return pinfeed.DeviceLoader(loader, "cpu")
+
+    def not_ahead(loader: Any) -> Any:
+        return pinfeed.DeviceLoader(loader, "cpu", prefetch_rows=False)
+
+    ways = [
+        Way(f"`pread` by {READERS} threads, nothing else", _read(rows, READERS), Role.LIMIT),
+        Way("**pinfeed** `DeviceLoader`", _looped(rows, ahead), Role.PINFEED, 1e-5),
+        Way("**pinfeed**, `prefetch_rows=False`", _looped(rows, not_ahead), tolerance=1e-5),
+        Way("**pinfeed** without `DeviceLoader`", _looped(rows, iter), tolerance=1e-5),
+    ]
+    title = f"12 batches of {BATCH} random rows of {text} of a cold file, normalized, in a loop"
+    return Workload(name, title, ways, error, prepare=rows.choose_cold, repeat=False)
+
+
 def workloads() -> dict[str, tuple[int, Callable[[str], Workload]]]:
     """Return each workload's threads and what makes it."""
     made: dict[str, tuple[int, Callable[[str], Workload]]] = {}
@@ -243,4 +283,5 @@ def workloads() -> dict[str, tuple[int, Callable[[str], Workload]]]:
         made[f"hot-rows-{size}"] = (1, hot)
         made[f"parts-cold-{size}"] = (1, parts)
         made[f"parts-hot-{size}"] = (1, parts)
+        made[f"prefetch-{size}"] = (1, prefetched)
     return made

@@ -267,6 +267,15 @@ TARGETS = [
     Target("cold rows of 150 KB: np.take", "≥", 6, faster_than("cold-rows-150KB", "NumPy `take`")),
     Target("cold rows of 150 KB to 16 readers", "≤", 1 / 0.9, to_limit("cold-rows-150KB")),
     Target("cold rows of 3 KB: np.take", "≥", 4, faster_than("cold-rows-3KB", "NumPy `take`")),
+    *(
+        Target(
+            f"prefetch_rows, cold rows of {size}: without",
+            "≥",
+            1,
+            faster_than(f"prefetch-{name}", "False"),
+        )
+        for name, size in (("150KB", "150 KB"), ("3KB", "3 KB"))
+    ),
     Target("hot rows of 150 KB to memory", "≤", 1 / 0.95, to_limit("hot-rows-150KB", "the file")),
     Target("hot rows of 3 KB to memory", "≤", 1 / 0.95, to_limit("hot-rows-3KB", "the file")),
     Target(

@@ -17,13 +17,17 @@ ssize_t read_cached([[maybe_unused]] int fd, [[maybe_unused]] const iovec* parts
 #endif
 }
 
-bool seems_cached(int fd, std::int64_t size) noexcept {
-  constexpr std::int64_t kPlaces = 256;
+bool cached_at(int fd, std::int64_t offset) noexcept {
   std::byte byte;
   const iovec part{&byte, 1};
+  return read_cached(fd, &part, 1, offset) >= 0 || errno == EOPNOTSUPP;
+}
+
+bool seems_cached(int fd, std::int64_t size) noexcept {
+  constexpr std::int64_t kPlaces = 256;
   for (std::int64_t i = 0; i < kPlaces; ++i) {
     const std::int64_t offset = size / kPlaces * i + size % kPlaces * i / kPlaces;
-    if (read_cached(fd, &part, 1, offset) < 0) return errno == EOPNOTSUPP;
+    if (!cached_at(fd, offset)) return false;
   }
   return true;
 }

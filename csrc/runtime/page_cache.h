@@ -12,6 +12,10 @@ namespace pinfeed::runtime {
 // the system, or the file system, can't tell.
 ssize_t read_cached(int fd, const iovec* parts, int count, std::int64_t offset) noexcept;
 
+// Whether the cache has the byte at `offset`; if not, the system reads its page. True where nobody
+// can tell.
+bool cached_at(int fd, std::int64_t offset) noexcept;
+
 // Whether the cache has bytes all over a file of this size. Also true where nobody can tell.
 bool seems_cached(int fd, std::int64_t size) noexcept;
 

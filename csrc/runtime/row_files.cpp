@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::size_t kReaders = 16;  // what one disk is kept busy by
 constexpr std::size_t kProbes = 16;   // rows that are looked at to tell whether all are in memory
+constexpr std::size_t kProbesAhead = 8;  // the same, before they are asked for
 
 using Reason = ReadFailure::Reason;
 
@@ -210,13 +211,37 @@ ReadFailure RowFiles::explain_change(std::span<const RowRead> reads) {
   return {Reason::changed, 0, 0, reads[0]};
 }
 
-void RowFiles::expect(std::span<const RowRead> reads) {
-  RowRuns runs(reads);
-  for (const RowRun& run : runs.runs()) {
-    ReadFailure ignored{Reason::system, 0, 0, runs.read_of(run)};
-    if (const OpenFiles::Open opened = files_.open(run.file, ignored))
-      request(opened->fd(), run.offset, run.bytes);
+void RowFiles::request(std::span<const RowRead> reads) {
+  if (prefetched_.load(std::memory_order_relaxed) > 0) return;
+  for (const RowRun& run : RowRuns(reads).runs()) request(run);
+}
+
+void RowFiles::prefetch(std::span<const RowRead> reads) {
+  if (seems_hot()) return;
+  RowRuns batch(reads);
+  std::vector<RowRun>& runs = batch.runs();
+  // Of few runs, for where one is missing, asking makes the system read a page, and that alone.
+  const std::size_t step = std::max<std::size_t>(runs.size() / kProbesAhead, 1);
+  std::size_t probe = 0;
+  while (probe < runs.size() && is_cached(runs[probe])) probe += step;
+  if (probe >= runs.size()) return;
+  for (const RowRun& run : runs) request(run);
+  hits_.store(0, std::memory_order_relaxed);
+  prefetched_.fetch_add(static_cast<std::int64_t>(reads.size()), std::memory_order_relaxed);
+}
+
+void RowFiles::request(const RowRun& run) {
+  ReadFailure ignored{Reason::system, 0, 0, {run.file, 0, 0, nullptr, 0}};
+  if (const OpenFiles::Open opened = files_.open(run.file, ignored)) {
+    runtime::request(opened->fd(), run.offset, run.bytes);
   }
+}
+
+// Whether the beginning of a run is in memory. Also true where nobody can tell.
+bool RowFiles::is_cached(const RowRun& run) {
+  ReadFailure ignored{Reason::system, 0, 0, {run.file, 0, 0, nullptr, 0}};
+  const OpenFiles::Open opened = files_.open(run.file, ignored);
+  return opened == nullptr || cached_at(opened->fd(), run.offset);
 }
 
 std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::size_t threads) {
@@ -252,12 +277,22 @@ std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::s
       run.file_open.reset();
     }
   }
+  count(reads.size(), misses);
+  return std::nullopt;
+}
+
+void RowFiles::count(std::size_t rows, std::size_t misses) noexcept {
+  const auto read = static_cast<std::int64_t>(rows);
+  std::int64_t prefetched = prefetched_.load(std::memory_order_relaxed);
+  while (prefetched > 0) {
+    const std::int64_t left = std::max<std::int64_t>(prefetched - read, 0);
+    if (prefetched_.compare_exchange_weak(prefetched, left, std::memory_order_relaxed)) break;
+  }
   if (misses > 0) {
     hits_.store(0, std::memory_order_relaxed);
-  } else {
-    hits_.fetch_add(static_cast<std::int64_t>(reads.size()), std::memory_order_relaxed);
+  } else if (prefetched <= 0) {
+    hits_.fetch_add(read, std::memory_order_relaxed);
   }
-  return std::nullopt;
 }
 
 // Reads what is at hand, and requests the rest. The disk is at work while later files are opened.
@@ -277,8 +312,8 @@ std::optional<ReadFailure> RowFiles::ask(RowRuns& batch, std::span<RowRun> windo
         return;
       }
       if (batch.attempt(run, false)) continue;
-      request(run.file_open->fd(), run.offset + static_cast<std::int64_t>(run.done),
-              run.bytes - run.done);
+      runtime::request(run.file_open->fd(), run.offset + static_cast<std::int64_t>(run.done),
+                       run.bytes - run.done);
     }
   });
   return first;

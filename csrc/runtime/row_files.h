@@ -74,8 +74,12 @@ class RowFiles {
   bool is_whole(std::size_t file) noexcept;
   bool seem_unchanged(std::span<const std::size_t> files, std::size_t bytes) noexcept;
 
-  // Asks the system for rows that will be read soon; waits for nothing.
-  void expect(std::span<const RowRead> reads);
+  // Asks the system for rows that will be read next; waits for nothing.
+  void request(std::span<const RowRead> reads);
+
+  // The same for rows of a later batch, if they are not in memory: that they will be then doesn't
+  // make them hot. So where the system can't tell it does nothing.
+  void prefetch(std::span<const RowRead> reads);
 
   // Reads all, in any order. Bytes are written also if it fails.
   std::optional<ReadFailure> read(std::span<const RowRead> reads, std::size_t threads);
@@ -99,15 +103,19 @@ class RowFiles {
     std::atomic<GuardedMap*> map{nullptr};  // null until a row of the file is hot
   };
 
+  void request(const RowRun& run);
+  bool is_cached(const RowRun& run);
   std::optional<ReadFailure> ask(RowRuns& batch, std::span<RowRun> window, std::size_t threads);
   std::size_t wait(const RowRuns& batch, std::span<RowRun> window);
+  void count(std::size_t rows, std::size_t misses) noexcept;
   ReadFailure failure_of(const RowRuns& batch, const RowRun& run);
   void map(std::size_t file) noexcept;
 
   OpenFiles files_;
   std::int64_t mapping_budget_;
   std::atomic<std::int64_t> hits_{0};
-  std::unique_ptr<Mapping[]> mappings_;  // of each file
+  std::atomic<std::int64_t> prefetched_{0};  // rows that were asked for, and not read yet
+  std::unique_ptr<Mapping[]> mappings_;      // of each file
 };
 
 }  // namespace pinfeed::runtime

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/page_cache.h"
 #include "runtime/thread_pool.h"
 #include "tests/check.h"
 #include "tests/concurrency.h"
@@ -161,6 +162,13 @@ Batch random_batch(std::size_t files, std::int64_t rows, unsigned seed, int coun
   return batch;
 }
 
+bool is_cached(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY);
+  const bool cached = pinfeed::runtime::cached_at(fd, 0);
+  close(fd);
+  return cached;
+}
+
 bool reads_right(RowFiles& files, Batch batch, std::size_t threads = 2) {
   const auto failure = files.read(batch.reads(), threads);
   return !failure && batch.is_right();
@@ -221,6 +229,29 @@ void test_neighbours_and_nothing() {
   CHECK(maps_right(files, neighbours));
   CHECK(maps_right(files, nothing));
   CHECK(!files.read({}, 1));
+}
+
+void test_prefetched_rows_are_not_hot() {
+  Folder folder;
+  folder.add(size_of(1000));
+  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), kMuch);
+  bool had_to_ask = true;
+  for (unsigned seed = 0; seed < 8 && had_to_ask; ++seed) {
+    folder.cool(0);
+    had_to_ask = !is_cached(folder.path(0));  // never where files lie in memory
+    Batch batch = random_batch(1, 1000, seed);
+    files.prefetch(batch.reads());
+    CHECK(reads_right(files, batch));
+    CHECK(!had_to_ask || !files.seems_hot());
+  }
+  Batch all;
+  for (std::int64_t row = 0; row < 1000; ++row) all.add(0, row);
+  CHECK(reads_right(files, all));
+  files.prefetch(all.reads());  // they are there by themselves
+  CHECK(becomes_mapped(files, all));
+  files.prefetch(all.reads());
+  CHECK(maps_right(files, all));
+  files.prefetch({});
 }
 
 void test_without_budget() {
@@ -580,6 +611,7 @@ void test_readers_end() {
 int main() {
   run("rows: of one file, cold and hot", test_one_file);
   run("rows: neighbours, and rows of no bytes", test_neighbours_and_nothing);
+  run("rows: prefetched rows are not hot", test_prefetched_rows_are_not_hot);
   run("rows: a file beyond the budget is read", test_without_budget);
   run("rows: one of many files beyond the budget", test_one_of_many_beyond_the_budget);
   run("rows: threads that map one file", test_threads_that_map_one_file);

@@ -157,6 +157,11 @@ class ConcatArray(Source):
             return f"{self._files.dtype} {self._files.shape}"
         return str(self._parts[0].describe())
 
+    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
+        """See `Source.prefetch`."""
+        if self._files is not None:
+            _core.prefetch(self._files.rows, None, indices, name)
+
     def __getstate__(self) -> Any:
         return self._files, self._parts, self._ends
 

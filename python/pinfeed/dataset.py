@@ -129,6 +129,37 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             return _TupleRows(rows)  # type: ignore[return-value] # a virtual subclass
         return rows
 
+    def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
+        """Asks the system for samples that will be read soon, those that lie in files and not in memory.
+
+        It waits for nothing, and nothing of this process holds what comes. `DeviceLoader` does it
+        with the batch after the one that it reads; for loops of your own.
+
+        Args:
+            indices: Of a batch, as a sampler gives them.
+
+        Raises:
+            IndexError: An index is out of range.
+            TypeError: ``indices`` are no integers.
+            OSError: A file was cut short.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     np.save(f"{folder}/x.npy", np.arange(100))
+            ...     dataset = pinfeed.ArrayDataset(f"{folder}/x.npy")
+            ...     batches = torch.randperm(100).split(25)
+            ...     dataset.prefetch_rows(batches[1].tolist())  # on its way, while this one is used:
+            ...     batch = dataset.__getitems__(batches[0].tolist())
+        """
+        chosen = _core.as_indices(indices, self._length, "ArrayDataset: indices")
+        if len(chosen) == 0:
+            return
+        if self._order is not None:
+            chosen = self._order[chosen]
+        for path, source in _leaves(self._sources, ""):
+            source.prefetch(chosen, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
+
     def state_dict(self) -> dict[str, int]:
         """What a loader's state says of the dataset: its number of samples, as ``samples``.
 

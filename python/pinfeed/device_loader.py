@@ -12,6 +12,7 @@ from pinfeed.feeding.accelerator import Accelerator
 from pinfeed.feeding.batch_spec import BatchSpec
 from pinfeed.feeding.feed import Feed, register_exit
 from pinfeed.feeding.host_memory import HostMemory
+from pinfeed.feeding.rows_ahead import prefetch_ahead
 from pinfeed.feeding.snapshots import LoadedSince, LoaderState, Snapshots
 from pinfeed.feeding.stats import FeedStats, Journal
 from pinfeed.feeding.transfer import (
@@ -26,7 +27,7 @@ from pinfeed.integers import checked_integer
 # Kinds of devices that have one stream.
 _ORDERED = ("mps",)
 
-_ARGUMENTS = frozenset(("depth", "device", "fields", "loader"))
+_ARGUMENTS = frozenset(("depth", "device", "fields", "loader", "prefetch_rows"))
 # Of a DeviceLoader, what its loops use, and no copy does.
 _OWN = frozenset(("_feeds", "_journal", "_memory", "_spec", "_turns"))
 
@@ -42,6 +43,10 @@ class DeviceLoader:
             batch: an `Image` for uint8 images, which so cross the bus as bytes; a `Pad` for a
             `JaggedBatch`, whose padding then doesn't. Leaves without a field stay as they are.
         depth: How many batches may be ready or in the making beyond the one in use; at least 1.
+        prefetch_rows: Whether the system is asked for the rows of the batch after the one in the
+            making, where they lie in files and not in memory. Of a DataLoader without workers over
+            an `ArrayDataset`, a ``Subset`` of one, or a dataset of yours that has such a
+            ``prefetch_rows(indices)``. It draws from the sampler one batch earlier.
 
     A loop starts a background thread. It takes batches from the loader and puts them on the device,
     through pinned memory that it reuses, on a stream of its own; what you get is in order with your
@@ -100,6 +105,7 @@ class DeviceLoader:
         device: torch.device | str | int | None = None,
         fields: Any = None,
         depth: int = 2,
+        prefetch_rows: bool = True,
     ) -> None:
         if not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
             raise TypeError(
@@ -109,6 +115,9 @@ class DeviceLoader:
         self.device = None if device is None else _checked_device(device)
         self.fields = fields
         self.depth = checked_integer(depth, "DeviceLoader: depth", 1)
+        if not isinstance(prefetch_rows, bool):
+            raise TypeError(f"DeviceLoader: prefetch_rows must be a bool, got {prefetch_rows!r}")
+        self.prefetch_rows = prefetch_rows
         self._to_skip = LoadedSince()
         self._begin_anew()
 
@@ -124,6 +133,8 @@ class DeviceLoader:
             for feed in list(self._feeds):
                 if feed.source is source:
                     feed.supersede()
+            if self.prefetch_rows:
+                prefetch_ahead(source, self.loader)
         if getattr(self.loader, "persistent_workers", False):
             register_exit()  # again, so that it comes before what torch has just registered
         take_state = getattr(self.loader, "state_dict", None)
@@ -179,7 +190,7 @@ class DeviceLoader:
     def __repr__(self) -> str:
         return (
             f"DeviceLoader({self.loader!r}, device={self.device}, fields={self.fields!r}, "
-            f"depth={self.depth})"
+            f"depth={self.depth}, prefetch_rows={self.prefetch_rows})"
         )
 
     def stats(self) -> FeedStats:

@@ -29,6 +29,7 @@ def from_numpy(
     shuffle: bool = False,
     fields: Any = None,
     device: torch.device | str | int | None = None,
+    prefetch_rows: bool = True,
     **dataloader_options: Any,
 ) -> DeviceLoader:
     """A loader of batches of the arrays' rows, gathered natively and ahead of time.
@@ -50,6 +51,8 @@ def from_numpy(
             .manual_seed(0)`` makes it the same in every run.
         fields: What becomes of each array, as `Collate` takes it. None: stacked as it is.
         device: Where batches go. None: the accelerator if there is one, else the CPU.
+        prefetch_rows: Whether the system is asked for the rows of the batch after the one in the
+            making, where they lie in files and not in memory.
         **dataloader_options: For the DataLoader: ``drop_last``, ``generator``, ``num_workers``, ...
 
     Returns:
@@ -79,4 +82,4 @@ def from_numpy(
         collate_fn=Collate(fields),
         **dataloader_options,
     )
-    return DeviceLoader(loader, device)
+    return DeviceLoader(loader, device, prefetch_rows=prefetch_rows)

@@ -33,6 +33,9 @@ class ObjectColumn(Source):
     def check(self) -> None:
         """See `Source.check`; no file is involved."""
 
+    def prefetch(self, indices: Any, name: str) -> None:
+        """See `Source.prefetch`; no file is involved."""
+
     def describe(self) -> str:
         """See `Source.describe`."""
         return "objects"

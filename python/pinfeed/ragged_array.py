@@ -211,6 +211,10 @@ class RaggedArray(Source):
         """See `ArraySource.rows`: of the values."""
         return self._values.rows
 
+    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
+        """See `Source.prefetch`: the values; the offsets are looked at."""
+        _core.prefetch(self.rows, self.offsets, indices, name)
+
     @property
     def offsets(self) -> npt.NDArray[Any]:
         """Where each sequence begins, and the end of the last: ndarray."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pinfeed import _core
 from pinfeed.mapped_file import MappedFile
 from pinfeed.npy_header import NpyHeader
 from pinfeed.regular_file import open_regular
@@ -39,6 +40,15 @@ class Source(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Dtype and shape of a sample, for people."""
+
+    @abstractmethod
+    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
+        """Asks the system for samples that will be read soon, where they are read from files.
+
+        Args:
+            indices: Checked; at least one.
+            name: What messages call the samples.
+        """
 
 
 class ArraySource(Source):
@@ -113,6 +123,10 @@ class ArraySource(Source):
     def describe(self) -> str:
         """See `Source.describe`."""
         return f"{str(self.dtype).removeprefix('torch.')} {tuple(self.array.shape[1:])}"
+
+    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
+        """See `Source.prefetch`."""
+        _core.prefetch(self.rows, None, indices, name)
 
     def __getstate__(self) -> Any:
         if self._file is not None and self._file.can_reopen:

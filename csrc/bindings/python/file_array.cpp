@@ -229,10 +229,16 @@ void FileReads::stage(bool whole) {
   }
 }
 
-void FileReads::expect() {
+void FileReads::prefetch() {
+  const py::gil_scoped_release unlocked;
+  list_reads();
+  array_.files->prefetch(reads_);
+}
+
+void FileReads::request() {
   if (mapped_ || is_read_ || chunks_.size() == 2 || array_.files->seems_hot()) return;
   const py::gil_scoped_release unlocked;
-  array_.files->expect(reads_);
+  array_.files->request(reads_);
 }
 
 void FileReads::read(std::size_t begin, std::size_t end, std::size_t threads) {

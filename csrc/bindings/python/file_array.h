@@ -62,6 +62,9 @@ class FileReads {
   // Instead: all samples, which touch the same bytes of their rows.
   void add_rows(std::span<const std::int64_t> rows, const SampleBytes& bytes);
 
+  // Instead of all that follows: asks the system for the samples, which a later batch will read.
+  void prefetch();
+
   // Whether all samples are looked at where they are in memory; then data() says where.
   bool find_mapped();
 
@@ -76,7 +79,7 @@ class FileReads {
   // Calls write(begin, end) for samples that are there, until all have been.
   template <class Write>
   void run(std::size_t threads, const Write& write) {
-    expect();
+    request();
     for (std::size_t i = 0; i + 1 < chunks_.size(); ++i) {
       if (!mapped_ && !is_read_) read(chunks_[i], chunks_[i + 1], threads);
       write(chunks_[i], chunks_[i + 1]);
@@ -93,7 +96,7 @@ class FileReads {
   bool are_rows_whole() const;
   void list_reads();
   void stage(bool whole);
-  void expect();
+  void request();
   void read(std::size_t begin, std::size_t end, std::size_t threads);
   void check();
   [[noreturn]] void fail(const runtime::ReadFailure& failure) const;

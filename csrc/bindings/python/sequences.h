@@ -54,10 +54,13 @@ class Sequences {
   // Of samples in a FileArray: says where they will be, all from now on or when reads() comes to
   // them. Nothing may be cut afterwards.
   void plan_reads(bool whole, std::size_t threads);
+  // Instead: asks the system for the samples, which a later batch will read.
+  void prefetch();
   // What reads the samples, null if they are in memory.
   FileReads* reads() const { return reads_.get(); }
 
  private:
+  bool list_reads();
   void view_parts(const pybind11::object& indices);
   void view_list();
   std::vector<Numbers> read_lists(const pybind11::tuple& samples);
