@@ -248,6 +248,15 @@ TARGETS = [
         for kind in ("json", "images")
         for text, way in (("", "`StreamDataset`"), (" with a buffer", "buffer of"))
     ),
+    *(
+        Target(
+            f"StreamDataset with a buffer to one written by hand, {kind}",
+            "≤",
+            1.05,
+            _ratio(f"stream-{kind}", ("buffer of", "`StreamDataset`"), ("drawn in blocks",)),
+        )
+        for kind in ("json", "images")
+    ),
     Target(
         "a stream's state every 100 batches to never",
         "≤",

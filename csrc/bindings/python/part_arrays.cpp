@@ -25,6 +25,7 @@ PartArrays::PartArrays(py::tuple given) : arrays(std::move(given)) {
   const std::string name = "PartArrays: part";
   if (arrays.empty()) throw py::value_error("PartArrays: expected at least one part, got none");
   std::int64_t end = 0;
+  std::vector<std::int64_t> all_ends;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const ArrayView view = view_array(PyTuple_GET_ITEM(arrays.ptr(), i), Subject{name});
     const std::string part = name + " " + std::to_string(i);
@@ -39,8 +40,9 @@ PartArrays::PartArrays(py::tuple given) : arrays(std::move(given)) {
     }
     end += view.shape[0];
     views.push_back(view);
-    ends.push_back(end);
+    all_ends.push_back(end);
   }
+  ends = PartEnds(std::move(all_ends));
 }
 
 const PartArrays* PartArrays::in(py::handle object) {

@@ -7,17 +7,18 @@
 #include <vector>
 
 #include "bindings/python/array_view.h"
+#include "bindings/python/part_ends.h"
 
 namespace pinfeed::bindings {
 
-// Part i holds the rows before ends[i]. All rows have one dtype, one shape and the same strides.
+// All rows have one dtype, one shape and the same strides.
 struct PartArrays {
   // Throws TypeError and ValueError for parts that are not alike, and for none.
   explicit PartArrays(pybind11::tuple arrays);
 
   pybind11::tuple arrays;  // keeps alive what the views look at
   std::vector<ArrayView> views;
-  std::vector<std::int64_t> ends;
+  PartEnds ends;
 
   // Null for an object of any other type.
   static const PartArrays* in(pybind11::handle object);

@@ -84,18 +84,17 @@ void Samples::view_parts(const PartArrays& parts, const py::object& indices,
   data_.reserve(static_cast<std::size_t>(rows.size()));
   for (const std::int64_t row : std::span(rows.data(), static_cast<std::size_t>(rows.size()))) {
     // As in view_rows.
-    if (row < 0 || row >= parts.ends.back()) {
+    if (row < 0 || row >= parts.ends.rows()) {
       throw py::index_error(name + ": index " + std::to_string(row) + " is out of range for " +
-                            std::to_string(parts.ends.back()) + " samples");
+                            std::to_string(parts.ends.rows()) + " samples");
     }
-    const auto after = std::upper_bound(parts.ends.begin(), parts.ends.end(), row);
-    const auto part = static_cast<std::size_t>(after - parts.ends.begin());
+    const std::size_t part = parts.ends.part_of(row);
     const ArrayView& view = parts.views[part];
     if (!is_used[part]) {
       is_used[part] = true;
       files.check(PyTuple_GET_ITEM(parts.arrays.ptr(), part));
     }
-    data_.push_back(view.data + (row - (part == 0 ? 0 : parts.ends[part - 1])) * view.stride(0));
+    data_.push_back(view.data + (row - parts.ends.first_row(part)) * view.stride(0));
   }
 }
 
@@ -137,8 +136,7 @@ void Samples::view_list(const std::string& name, Common common) {
 }
 
 std::vector<ArrayView> Samples::sources() const {
-  if (!in_memory_) return {};
-  if (const PartArrays* const parts = PartArrays::in(owner_)) return parts->views;
+  if (!in_memory_ || PartArrays::in(owner_) != nullptr) return {};
   return views_.empty() ? std::vector<ArrayView>{array_} : views_;
 }
 

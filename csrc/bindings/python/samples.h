@@ -53,7 +53,8 @@ class Samples {
   // samples.
   bool all_rows() const { return all_rows_; }
   std::span<const std::int64_t> given_shape() const { return all_rows() ? array_.shape : shape(); }
-  // Each separate array; for rows of one array, that array, or its parts; none if all are in files.
+  // Each separate array; for rows of one array, that array. None if all are in files, or in parts:
+  // these come from Collate, whose output is memory of its own.
   std::vector<ArrayView> sources() const;
 
  private:
