@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
 import mmap
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -140,8 +144,9 @@ class Recorded(Dataset[int]):
         return self.count
 
     def __getitems__(self, indices: Any) -> list[int]:
-        self.calls.append(("read", list(indices)))
-        return list(indices)
+        read = list(indices)
+        self.calls.append(("read", read))
+        return [*read]
 
     def __getitem__(self, index: int) -> int:
         self.calls.append(("read", index))
@@ -163,9 +168,8 @@ def test_each_batch_is_asked_for_while_the_one_before_is_made() -> None:
         dataset.calls.clear()
         assert values(batches) == [[0, 1, 2], [3, 4, 5], [6]]
         assert dataset.calls == [
-            ("ask", [0, 1, 2]),
+            ("read", [0, 1, 2]),  # in the consumer's thread
             ("ask", [3, 4, 5]),
-            ("read", [0, 1, 2]),
             ("ask", [6]),
             ("read", [3, 4, 5]),
             ("read", [6]),
@@ -176,12 +180,52 @@ def test_a_subset_asks_for_its_rows() -> None:
     dataset = Recorded(10)
     subset = Subset(Subset(dataset, [9, 7, 5, 3, 1]), [4, 0, 2])
     assert values(on_cpu(DataLoader(subset, 2))) == [[1, 9], [5]]
-    assert [call for call in dataset.calls if call[0] == "ask"] == [("ask", [1, 9]), ("ask", [5])]
+    assert [call for call in dataset.calls if call[0] == "ask"] == [("ask", [5])]
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor, tuple])
+def test_a_subset_of_any_indices(kind: Any) -> None:
+    dataset = Recorded(10)
+    subset = Subset(dataset, kind([9, 7, 5, 3]))
+    assert len(list(on_cpu(DataLoader(subset, 2)))) == 2
+    assert [call for call in dataset.calls if call[0] == "ask"] == [("ask", [5, 3])]
 
 
 class OwnLoader(DataLoader[int]):
     def __iter__(self) -> Any:
         yield from super().__iter__()
+
+
+class SavingLoader(DataLoader[int]):
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+
+class Renumbered(Recorded):
+    """A subclass whose indices are others."""
+
+    def __init__(self, dataset: Recorded) -> None:
+        super().__init__(7)
+        self.calls = dataset.calls
+
+    def __getitems__(self, indices: Any) -> list[int]:
+        return super().__getitems__([index + 100 for index in indices])
+
+
+class Delegating(Dataset[int]):
+    def __init__(self, dataset: Recorded) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, index: int) -> int:
+        return self.dataset[index]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("dataset", "__getitems__"):
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11
@@ -191,10 +235,24 @@ class OwnLoader(DataLoader[int]):
         lambda dataset: on_cpu(DataLoader(dataset, 3), prefetch_rows=False),
         lambda dataset: on_cpu(DataLoader(dataset, batch_size=None)),
         lambda dataset: on_cpu(OwnLoader(dataset, 3)),
+        lambda dataset: on_cpu(SavingLoader(dataset, 3)),
+        lambda dataset: on_cpu(DataLoader(Renumbered(dataset), 3)),
+        lambda dataset: on_cpu(DataLoader(Subset(Renumbered(dataset), range(7)), 3)),
+        lambda dataset: on_cpu(DataLoader(Delegating(dataset), 3)),
         lambda dataset: on_cpu(StatefulDataLoader(dataset, 3)),
         lambda dataset: DataLoader(dataset, 3),
     ],
-    ids=["off", "no batches", "a loop of its own", "with a state", "without DeviceLoader"],
+    ids=[
+        "off",
+        "no batches",
+        "a loop of its own",
+        "a state of its own",
+        "indices of its own",
+        "a subset of that",
+        "a method of another",
+        "with a state",
+        "without DeviceLoader",
+    ],
 )
 def test_nobody_is_asked_otherwise(loader: Any) -> None:
     dataset = Recorded(7)
@@ -243,24 +301,115 @@ def test_an_error_of_the_sampler_comes_in_its_turn(batch: int) -> None:
         next(batches)
 
 
-@pytest.mark.parametrize("batch", [0, 1, 3])
-def test_an_error_of_asking_comes_in_its_turn_and_the_loop_goes_on(batch: int) -> None:
+def test_an_error_of_asking_is_passed_over() -> None:
     dataset = Recorded(4)
 
     def fail(indices: Any) -> None:
-        if indices == [batch]:
-            raise OSError("no such disk")
+        raise OSError("no such disk")
 
     dataset.fail = fail
-    batches = iter(on_cpu(DataLoader(dataset, 1)))
-    for number in range(4):
-        if number == batch:
-            with pytest.raises(OSError, match="no such disk"):
-                next(batches)
-        else:
-            assert next(batches).tolist() == [number]
-    with pytest.raises(StopIteration):
+    assert values(on_cpu(DataLoader(dataset, 1))) == [[0], [1], [2], [3]]
+    assert [call for call in dataset.calls if call[0] == "ask"] == [("ask", [n]) for n in (1, 2, 3)]
+
+
+class WithSetting(Dataset[int]):
+    prefetch_rows = 16
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class WithBrokenProperty(WithSetting):
+    @property
+    def prefetch_rows(self) -> Any:
+        raise RuntimeError("not now")
+
+
+@pytest.mark.parametrize("kind", [WithSetting, WithBrokenProperty])
+def test_something_else_of_that_name(kind: Any) -> None:
+    assert values(on_cpu(DataLoader(kind(), 2))) == [[0, 1], [2]]
+
+
+class Reusing:
+    """A batch sampler that writes all batches into one object."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in range(5):
+            for place in range(2):
+                self.batch[place] = 2 * number + place
+            yield self.batch
+
+
+class OwnList(list[int]):
+    pass
+
+
+@pytest.mark.parametrize(
+    "batch", [[0, 0], np.zeros(2, np.int64), torch.zeros(2, dtype=torch.int64), OwnList([0, 0])]
+)
+def test_a_sampler_may_reuse_its_batch(batch: Any) -> None:
+    dataset = pinfeed.ArrayDataset(np.arange(10))
+    loader = DataLoader(dataset, batch_sampler=Reusing(batch), collate_fn=pinfeed.Collate())  # type: ignore[arg-type]
+    assert values(on_cpu(loader)) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
+def test_batches_that_can_be_gone_through_once() -> None:
+    batches = [iter([1, 2]), iter([3]), iter([4])]
+    assert values(on_cpu(DataLoader(Recorded(), batch_sampler=batches))) == [[1, 2], [3], [4]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("end", ["end", "error", "break"])
+def test_the_dataset_goes_with_the_loop(end: str) -> None:
+    def sampler() -> Iterator[list[int]]:
+        for number in range(4):
+            yield [number]
+        if end == "error":
+            raise KeyError("no")
+
+    dataset = Recorded(6)
+    gone = weakref.ref(dataset)
+    loader = on_cpu(DataLoader(dataset, batch_sampler=sampler()))  # type: ignore[arg-type]
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(KeyError):
+            for number, _ in enumerate(loader):
+                if end == "break" and number == 1:
+                    break
+        del loader, dataset
+        for _ in range(100):
+            if gone() is None:
+                break
+            time.sleep(0.05)  # the thread ends
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_an_exit_in_the_sampler_comes_in_its_turn(error: BaseException) -> None:
+    batches = iter(on_cpu(DataLoader(Recorded(), batch_sampler=failing_at(2, error))))
+    assert [next(batches).tolist(), next(batches).tolist()] == [[0], [1]]
+    with pytest.raises(type(error)):
         next(batches)
+
+
+def test_nothing_is_drawn_early_in_the_main_thread() -> None:
+    drawn = []
+
+    def sampler() -> Iterator[list[int]]:
+        for number in range(3):
+            drawn.append((number, threading.current_thread() is threading.main_thread()))
+            yield [number]
+
+    assert values(on_cpu(DataLoader(Recorded(), batch_sampler=sampler()))) == [[0], [1], [2]]
+    assert drawn == [(0, True), (1, False), (2, False)]
 
 
 def test_a_bad_index_fails_for_its_batch(tmp_path: Path) -> None:

@@ -155,13 +155,13 @@ bool RowFiles::seem_unchanged(std::span<const std::size_t> files, std::size_t by
   if (files_.came_open()) return true;
   using std::chrono::nanoseconds;
   const auto now = nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  const bool all = files_.count() <= kFew;
   std::size_t spare = 1 + bytes / kBytesPerQuestion;
-  if (files_.count() <= kFew) spare = std::max(spare, kFew);
   for (const std::size_t file : files) {
     std::atomic<std::int64_t>& asked = mappings_[file].asked;
     const std::int64_t last = asked.load(std::memory_order_relaxed);
     if (last == now) continue;
-    if (now - last < nanoseconds(kAskedEvery).count()) {
+    if (!all && now - last < nanoseconds(kAskedEvery).count()) {
       if (spare == 0) continue;
       --spare;
     }

@@ -132,8 +132,13 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
         """Asks the system for samples that will be read soon, those that lie in files and not in memory.
 
-        It waits for nothing, and nothing of this process holds what comes. `DeviceLoader` does it
-        with the batch after the one that it reads; for loops of your own.
+        It does not wait for them (but opens files, and looks at the offsets of a `RaggedArray`),
+        and nothing of this process holds what comes. `DeviceLoader` does it with the batch after the
+        one that it reads; this is for loops of your own. Nothing is asked for of a `ConcatArray` of
+        memmaps or of `RaggedArray`, nor where the file system can't tell what is in memory.
+
+        A subclass that gives indices another meaning overrides this method too, or `DeviceLoader`
+        leaves it alone.
 
         Args:
             indices: Of a batch, as a sampler gives them.

@@ -44,9 +44,9 @@ class DeviceLoader:
             `JaggedBatch`, whose padding then doesn't. Leaves without a field stay as they are.
         depth: How many batches may be ready or in the making beyond the one in use; at least 1.
         prefetch_rows: Whether the system is asked for the rows of the batch after the one in the
-            making, where they lie in files and not in memory. Of a DataLoader without workers over
-            an `ArrayDataset`, a ``Subset`` of one, or a dataset of yours that has such a
-            ``prefetch_rows(indices)``. It draws from the sampler one batch earlier.
+            making, where they lie in files and not in memory. Of a DataLoader without workers and
+            without a ``state_dict``, over an `ArrayDataset`, a ``Subset`` of one, or a dataset of
+            yours that has such a ``prefetch_rows(indices)``. The sampler is asked one batch earlier.
 
     A loop starts a background thread. It takes batches from the loader and puts them on the device,
     through pinned memory that it reuses, on a stream of its own; what you get is in order with your
