@@ -89,8 +89,26 @@ def test_parts_sequences_and_chosen_rows_come_into_memory(tmp_path: Path) -> Non
     assert come_into_memory(path, HEADER + 40 * ROW, HEADER + 41 * ROW)
 
 
-def test_in_memory_nothing_happens() -> None:
+def test_what_reads_files_says_so(tmp_path: Path) -> None:
+    path = saved(tmp_path, np.arange(10))
+    ragged = pinfeed.RaggedArray(np.load(path, mmap_mode="r"), np.arange(11))
+    in_memory = pinfeed.RaggedArray(np.arange(10), np.arange(11))
+    for array in (path, np.load(path, mmap_mode="r"), pinfeed.ConcatArray([path]), ragged):
+        assert pinfeed.ArrayDataset((np.arange(10), array)).reads_files
+    for array in (np.arange(10), torch.arange(10), pinfeed.ConcatArray([np.arange(10)]), in_memory):
+        assert not pinfeed.ArrayDataset((np.arange(10), array)).reads_files
+
+
+def test_in_memory_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = pinfeed.ArrayDataset((np.arange(10), torch.arange(10)))
+    asked: list[Any] = []
+    with monkeypatch.context() as context:
+        context.setattr(
+            pinfeed.ArrayDataset, "prefetch_rows", lambda self, rows: asked.append(rows)
+        )
+        loader = DataLoader(dataset, 4, collate_fn=pinfeed.Collate())
+        assert len(list(on_cpu(loader))) == 3
+    assert asked == []
     dataset.prefetch_rows([1, -1])
     dataset.prefetch_rows([])
     dataset.prefetch_rows(np.array([], np.int64))

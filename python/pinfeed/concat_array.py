@@ -157,6 +157,11 @@ class ConcatArray(Source):
             return f"{self._files.dtype} {self._files.shape}"
         return str(self._parts[0].describe())
 
+    @property
+    def reads_files(self) -> bool:
+        """See `Source.reads_files`."""
+        return self._files is not None
+
     def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
         """See `Source.prefetch`."""
         if self._files is not None:

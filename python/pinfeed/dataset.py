@@ -165,6 +165,11 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         for path, source in _leaves(self._sources, ""):
             source.prefetch(chosen, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether there is anything that `prefetch_rows` could ask for."""
+        return any(source.reads_files for _, source in _leaves(self._sources, ""))
+
     def state_dict(self) -> dict[str, int]:
         """What a loader's state says of the dataset: its number of samples, as ``samples``.
 

@@ -33,6 +33,11 @@ class ObjectColumn(Source):
     def check(self) -> None:
         """See `Source.check`; no file is involved."""
 
+    @property
+    def reads_files(self) -> bool:
+        """See `Source.reads_files`."""
+        return False
+
     def prefetch(self, indices: Any, name: str) -> None:
         """See `Source.prefetch`; no file is involved."""
 

@@ -216,6 +216,11 @@ class RaggedArray(Source):
         _core.prefetch(self.rows, self.offsets, indices, name)
 
     @property
+    def reads_files(self) -> bool:
+        """See `Source.reads_files`: whether the values are."""
+        return self._values.reads_files
+
+    @property
     def offsets(self) -> npt.NDArray[Any]:
         """Where each sequence begins, and the end of the last: ndarray."""
         return self._ends

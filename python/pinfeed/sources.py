@@ -41,6 +41,11 @@ class Source(ABC):
     def describe(self) -> str:
         """Dtype and shape of a sample, for people."""
 
+    @property
+    @abstractmethod
+    def reads_files(self) -> bool:
+        """Whether batches are read from files, so that their rows can be asked for ahead."""
+
     @abstractmethod
     def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
         """Asks the system for samples that will be read soon, where they are read from files.
@@ -127,6 +132,11 @@ class ArraySource(Source):
     def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
         """See `Source.prefetch`."""
         _core.prefetch(self.rows, None, indices, name)
+
+    @property
+    def reads_files(self) -> bool:
+        """See `Source.reads_files`."""
+        return self._file is not None
 
     def __getstate__(self) -> Any:
         if self._file is not None and self._file.can_reopen:

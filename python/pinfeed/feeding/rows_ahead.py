@@ -13,6 +13,8 @@ import torch
 from torch.utils.data import Subset
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
+from pinfeed.dataset import ArrayDataset
+
 Prefetch = Callable[[Any], None]
 
 
@@ -41,6 +43,8 @@ def _prefetch_of(dataset: Any) -> Prefetch | None:
     if any(place < prefetching for place in reading):
         return None
     if not callable(getattr(type(dataset), "prefetch_rows", None)):  # some setting of that name
+        return None
+    if isinstance(dataset, ArrayDataset) and not dataset.reads_files:
         return None
     prefetch: Prefetch = dataset.prefetch_rows
     return prefetch
