@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 ROOT = Path(__file__).parents[2]
 PANELS = {
     "workers-images": "256×3×224×224 float32 from memory",
-    "workers-jpeg": "32 JPEGs: decoded, cropped, normalized",
+    "workers-jpeg": "32 JPEGs, decoded, normalized",
 }
 
 
