@@ -43,7 +43,7 @@ sanitized python -m pytest -q --capture=sys -m "kernels and not processes" tests
 
 echo "== pools, rows of files and arena under thread"
 cmake -S . -B "$out/thread" -G Ninja --log-level=WARNING \
-  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 \
+  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DCMAKE_COMPILE_WARNING_AS_ERROR=ON \
   -DPINFEED_BUILD_PYTHON=OFF -DPINFEED_BUILD_TESTS=ON -DPINFEED_CUDA=OFF -DPINFEED_SANITIZE=thread
 cmake --build "$out/thread" --target pools_test row_files_test arena_test -- --quiet
 # ThreadSanitizer can't place its shadow memory when addresses are randomized over many bits.

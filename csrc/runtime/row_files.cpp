@@ -213,7 +213,8 @@ ReadFailure RowFiles::explain_change(std::span<const RowRead> reads) {
 
 void RowFiles::request(std::span<const RowRead> reads) {
   if (prefetched_.load(std::memory_order_relaxed) > 0) return;
-  for (const RowRun& run : RowRuns(reads).runs()) request(run);
+  RowRuns batch(reads);
+  for (const RowRun& run : batch.runs()) request(run);
 }
 
 void RowFiles::prefetch(std::span<const RowRead> reads) {

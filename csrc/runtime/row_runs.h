@@ -30,7 +30,7 @@ class RowRuns {
   // The reads must outlive this.
   explicit RowRuns(std::span<const RowRead> reads);
 
-  std::vector<RowRun>& runs() { return runs_; }
+  std::vector<RowRun>& runs() & { return runs_; }  // not of a temporary
 
   // One attempt; whether the run is over, read or failed. Without `wait` only what is in memory is
   // read, as far as the system can tell.

@@ -1,0 +1,162 @@
+// Files of rows for tests, batches of them, and what every test does with these.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/page_cache.h"
+#include "runtime/row_files.h"
+#include "tests/check.h"
+
+namespace pinfeed::tests {
+
+using runtime::Descriptor;
+using runtime::FileMarks;
+using runtime::ReadFailure;
+using runtime::RowFile;
+using runtime::RowFiles;
+using runtime::RowRead;
+
+inline constexpr std::size_t kRow = 3000;  // no multiple of a page, or of a cache line
+inline constexpr std::int64_t kHeader = 128;
+inline constexpr std::int64_t kMuch = std::int64_t{1} << 40;
+
+// The byte that a file holds at a place; never 0.
+inline std::byte byte_at(std::size_t file, std::int64_t offset) {
+  return static_cast<std::byte>(1 + (offset * 7 + offset / 251 + static_cast<std::int64_t>(file)) %
+                                        255);
+}
+
+// Files in a folder that goes with the object.
+class Folder {
+ public:
+  Folder() { CHECK(mkdtemp(path_.data()) != nullptr); }
+  ~Folder() {
+    for (const std::string& path : paths_) unlink(path.c_str());
+    rmdir(path_.c_str());
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  RowFile add(std::int64_t size) {
+    const std::size_t number = paths_.size();
+    paths_.push_back(path_ + "/" + std::to_string(number));
+    std::vector<std::byte> bytes(static_cast<std::size_t>(size));
+    for (std::int64_t i = 0; i < size; ++i) bytes[static_cast<std::size_t>(i)] = byte_at(number, i);
+    const int fd = open(paths_.back().c_str(), O_WRONLY | O_CREAT | O_EXCL, 0600);
+    CHECK(fd >= 0 && write(fd, bytes.data(), bytes.size()) == size);
+    close(fd);
+    return {paths_.back(), marks(number)};
+  }
+
+  FileMarks marks(std::size_t number) const {
+    struct stat status{};
+    CHECK(stat(path(number).c_str(), &status) == 0);
+    return runtime::marks_of(status);
+  }
+
+  const std::string& path(std::size_t number) const { return paths_[number]; }
+
+  // Makes the system forget what it has of a file in memory.
+  void cool(std::size_t number) const {
+    const int fd = open(paths_[number].c_str(), O_RDONLY);
+    fsync(fd);
+#if !defined(__APPLE__)
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+#endif
+    close(fd);
+  }
+
+ private:
+  std::string path_ = "/tmp/pinfeed-rows-XXXXXX";
+  std::vector<std::string> paths_;
+};
+
+// A file that comes open.
+inline Descriptor only(const std::string& path) { return Descriptor(open(path.c_str(), O_RDONLY)); }
+
+// Rows of the files, and memory for them.
+class Batch {
+ public:
+  void add(std::size_t file, std::int64_t row, std::size_t bytes = kRow) {
+    reads_.push_back(
+        {file, kHeader + row * static_cast<std::int64_t>(kRow), bytes, nullptr, reads_.size()});
+  }
+
+  std::span<const RowRead> reads() {
+    memory_.assign(reads_.size() * kRow, std::byte{0});
+    for (std::size_t i = 0; i < reads_.size(); ++i) reads_[i].to = &memory_[i * kRow];
+    return reads_;
+  }
+
+  bool is_right() const {
+    bool same = true;
+    for (const RowRead& read : reads_) same = same && is_row(read, read.to);
+    return same;
+  }
+
+  static bool is_row(const RowRead& read, const std::byte* row) {
+    for (std::size_t i = 0; i < read.bytes; ++i) {
+      if (row[i] != byte_at(read.file, read.offset + static_cast<std::int64_t>(i))) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::vector<RowRead> reads_;
+  std::vector<std::byte> memory_;
+};
+
+inline Batch random_batch(std::size_t files, std::int64_t rows, unsigned seed, int count = 256) {
+  std::mt19937 random(seed);
+  Batch batch;
+  for (int i = 0; i < count; ++i) {
+    batch.add(random() % files, static_cast<std::int64_t>(random()) % rows);
+  }
+  return batch;
+}
+
+inline bool is_cached(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY);
+  const bool cached = runtime::cached_at(fd, 0);
+  close(fd);
+  return cached;
+}
+
+inline bool reads_right(RowFiles& files, Batch batch, std::size_t threads = 2) {
+  const auto failure = files.read(batch.reads(), threads);
+  return !failure && batch.is_right();
+}
+
+// Reads until rows are looked at where they are mapped.
+inline bool becomes_mapped(RowFiles& files, Batch batch) {
+  std::vector<const std::byte*> where(batch.reads().size());
+  for (int i = 0; i < 100; ++i) {
+    if (files.find_mapped(batch.reads(), where.data())) return true;
+    if (files.read(batch.reads(), 1)) return false;
+  }
+  return false;
+}
+
+inline bool maps_right(RowFiles& files, Batch batch) {
+  const auto reads = batch.reads();
+  std::vector<const std::byte*> where(reads.size());
+  if (!files.find_mapped(reads, where.data())) return false;
+  bool same = true;
+  for (std::size_t i = 0; i < reads.size(); ++i) same = same && Batch::is_row(reads[i], where[i]);
+  return same && !files.check_mapped(reads);
+}
+
+inline std::int64_t size_of(std::int64_t rows) {
+  return kHeader + rows * static_cast<std::int64_t>(kRow);
+}
+
+}  // namespace pinfeed::tests
