@@ -36,7 +36,7 @@ test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the exa
 TENSORFLOW_TESTS = tests/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/dataloader-to-tensorflow.md]'
 
 test-tensorflow: $(VENV)/.installed $(VENV)/.dev $(VENV)/.tensorflow ## Run the tests of to_tensorflow, with TensorFlow
-	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed.tensorflow_data $(TENSORFLOW_TESTS) $(ARGS)
+	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed.exports.to_tensorflow $(TENSORFLOW_TESTS) $(ARGS)
 
 # Apart from the others, because Ray and Lightning are large and start processes.
 INTEGRATION_TESTS = tests/integrations 'tests/test_docs.py::test_page[docs/integrations.md]'

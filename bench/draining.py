@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from bench.fresh import probe
 from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.draining import to_numpy
+from pinfeed.exports.to_numpy import to_numpy
 
 SHAPE = (50_000, 3, 32, 32)
 BATCH = 256

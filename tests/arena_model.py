@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pinfeed.arena import trainer
+from pinfeed.memory import trainer
 
 SAMPLES = [{"x": np.full(600, i, np.float32), "labels": i % 2} for i in range(32)]
 

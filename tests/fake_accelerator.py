@@ -109,7 +109,7 @@ class _Memory:
 
 
 class FakeAccelerator:
-    """Takes the place of `pinfeed.feeding.accelerator.Accelerator`.
+    """Takes the place of `pinfeed.loaders.accelerator.Accelerator`.
 
     Args:
         is_eager: Do all work at once.

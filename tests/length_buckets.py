@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from pinfeed.length_bucket_sampler import LengthBucketSampler
+from pinfeed.samplers.length_buckets import LengthBucketSampler
 
 Options = dict[str, Any]
 

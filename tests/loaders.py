@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 
 COUNT = 6
 

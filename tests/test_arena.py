@@ -20,8 +20,8 @@ from torch.multiprocessing import Queue
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import pinfeed
-from pinfeed.arena import trainer, worker
 from pinfeed.info import facts
+from pinfeed.memory import trainer, worker
 from samples import assert_same, run_python
 
 pytestmark = [

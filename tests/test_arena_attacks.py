@@ -18,7 +18,7 @@ import ctypes, gc, logging, os, resource, signal, sys, time, warnings
 import numpy as np, pinfeed, torch
 from torch.utils.data import DataLoader
 from pinfeed import _core
-from pinfeed.arena import trainer, worker
+from pinfeed.memory import trainer, worker
 
 warnings.simplefilter("ignore")
 logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stdout)

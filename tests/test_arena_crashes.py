@@ -21,7 +21,7 @@ import faulthandler, gc, multiprocessing.connection, os, random, signal, sys, th
 import numpy as np, pinfeed, torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
-from pinfeed.arena import trainer
+from pinfeed.memory import trainer
 
 warnings.simplefilter("ignore")
 

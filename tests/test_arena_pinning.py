@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from pinfeed.arena import pinning, trainer, worker
+from pinfeed.memory import pinning, trainer, worker
 from samples import run_python
 
 pytestmark = [
@@ -339,7 +339,7 @@ def test_a_device_that_fails_reads_no_more(device: FakeRuntime) -> None:
 AT_EXIT = """
 import faulthandler, sys, threading, time
 import numpy as np, pinfeed, torch
-from pinfeed.arena import pinning, trainer
+from pinfeed.memory import pinning, trainer
 from torch.utils.data import DataLoader
 
 class Busy:

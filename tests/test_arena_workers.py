@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pinfeed import _core
-from pinfeed.arena import worker
+from pinfeed.memory import worker
 from samples import run_python
 from test_arena_attacks import SETUP, run_script
 

@@ -26,7 +26,7 @@ from array_sources import (
     plain,
     values,
 )
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 from samples import STRUCTURES, Point, assert_same
 
 

@@ -16,7 +16,7 @@ from array_sources import (
     npy,
     values,
 )
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 from samples import Point, assert_same, run_python
 
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfeed.arrow_columns import column_array
-from pinfeed.concat_array import ConcatArray
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.arrow_columns import column_array
+from pinfeed.sources.concat import ConcatArray
+from pinfeed.sources.ragged import RaggedArray
 
 
 def numpy_dtype(kind: Any) -> np.dtype[Any]:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pinfeed
 from loaders import COUNT, Generated, feeding_threads, no_thread_is_left, on_cpu, watchdog
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 from samples import STRUCTURES, run_python
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
@@ -461,7 +461,7 @@ for name in ("device_count", "current_device_index", "current_stream", "set_stre
 torch.Stream = torch.Event = touched
 torch.cuda._lazy_init = touched
 import pinfeed
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 
 for device in (None, "cpu", "cuda", "cuda:3"):
     loader = DeviceLoader([torch.ones(1)], device, {"x": pinfeed.Image(0.5)})

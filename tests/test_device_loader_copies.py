@@ -20,10 +20,11 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 import pinfeed
 from fake_accelerator import POISON, FakeAccelerator, FakeStream
 from loaders import no_thread_is_left, watchdog
-from pinfeed import Image, device_loader
-from pinfeed.device_loader import DeviceLoader
-from pinfeed.feeding import accelerator as real_device
-from pinfeed.feeding.slots import Slot
+from pinfeed import Image
+from pinfeed.loaders import accelerator as real_device
+from pinfeed.loaders import device_loader
+from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.loaders.slots import Slot
 from samples import STRUCTURES, FrozenError, MarkedTensor, assert_same, bits, random_tensor
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here

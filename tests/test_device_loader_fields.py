@@ -15,13 +15,13 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
-from pinfeed.device_loader import DeviceLoader
-from pinfeed.feeding import batch_spec, torch_image
-from pinfeed.feeding.apply_field import apply_field
-from pinfeed.feeding.ops_fields import image_with_ops, pad_with_ops
-from pinfeed.feeding.torch_image import image_with_torch
-from pinfeed.feeding.torch_pad import pad_with_torch
-from pinfeed.ops import library
+from pinfeed.functions.torch_ops import library
+from pinfeed.loaders import device_fields, torch_image
+from pinfeed.loaders.apply_field import apply_field
+from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.loaders.ops_fields import image_with_ops, pad_with_ops
+from pinfeed.loaders.torch_image import image_with_torch
+from pinfeed.loaders.torch_pad import pad_with_torch
 from samples import FrozenRecord, Point, assert_same
 
 pytestmark = pytest.mark.kernels
@@ -36,7 +36,7 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """How fields are applied; "ops" as on CUDA, "torch" as on others, but in host memory."""
     ways = {"ops": apply_with_ops, "torch": apply_with_torch}
     if request.param in ways:
-        monkeypatch.setattr(batch_spec, "apply_field", ways[request.param])
+        monkeypatch.setattr(device_fields, "apply_field", ways[request.param])
     return request.param
 
 

@@ -293,7 +293,7 @@ def test_a_new_loop_waits_until_the_old_one_has_left_the_loader() -> None:
 
 FORKED = """
 import os, sys, warnings
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 
 warnings.simplefilter("ignore")
 batches = DeviceLoader(range(100), "cpu")
@@ -322,7 +322,7 @@ def test_an_iterator_in_a_forked_process() -> None:
 
 FORKED_AT_WORK = """
 import os, signal, sys, threading, warnings
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 
 warnings.simplefilter("ignore")
 
@@ -366,7 +366,7 @@ def test_loops_in_a_process_forked_while_the_loader_works() -> None:
 
 INTERRUPTED = """
 import os, signal, threading, time
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 
 def loader():
     yield 0
@@ -391,7 +391,7 @@ def test_an_interrupt_while_waiting() -> None:
 
 INTERRUPTED_OFTEN = """
 import itertools, os, signal, sys, threading
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 
 # An interrupt may take the batch that just arrived with it, as any does; but none comes twice or out
 # of order, and nothing hangs.

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from loaders import no_thread_is_left, on_cpu, watchdog
-from pinfeed.feeding.snapshots import LoaderState, Snapshots
+from pinfeed.loaders.snapshots import LoaderState, Snapshots
 from samples import run_python
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
@@ -137,8 +137,8 @@ def test_an_error_in_state_dict() -> None:
 
 IN_A_HANDLER = """
 import os, signal, sys, threading
-from pinfeed.device_loader import DeviceLoader
-from pinfeed.feeding.transfer import HostTransfer
+from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.loaders.transfer import HostTransfer
 
 class Loader:
     position = 0

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import pinfeed
 from loaders import watchdog
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 from samples import assert_same, run_python
 
 __all__ = ["watchdog"]  # a fixture of every test here
@@ -199,8 +199,8 @@ os.dup2(1, 2)
 warnings.simplefilter("ignore")
 import torch
 from torch.utils.data import DataLoader, Dataset
-from pinfeed.device_loader import DeviceLoader
-from pinfeed.feeding import feed
+from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.loaders import feed
 
 class Slow(Dataset):
     def __len__(self):
@@ -273,7 +273,7 @@ RESOURCES = """
 import gc, os, threading, warnings
 import torch
 from torch.utils.data import DataLoader
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 
 warnings.simplefilter("ignore")
 
@@ -310,7 +310,7 @@ def test_500_loops_without_growth() -> None:
 NUM_THREADS = """
 import os
 import torch
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 
 def loader():
     matrix = torch.ones(400, 400)
@@ -335,7 +335,7 @@ os.dup2(1, 2)
 warnings.simplefilter("ignore")
 import torch
 from torch.utils.data import DataLoader
-from pinfeed.device_loader import DeviceLoader
+from pinfeed.loaders.device_loader import DeviceLoader
 
 def loop():
     batches = DeviceLoader(DataLoader(torch.arange(100_000), 8, num_workers=2), "cpu")

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 import pinfeed
 import reference
 from arrays import as_kind, assert_same_bits, bits, random_array, views
-from pinfeed.arena.worker import worker_arena
 from pinfeed.fields.field import Beside
+from pinfeed.memory.worker import worker_arena
 
 pytestmark = pytest.mark.kernels
 

@@ -1,5 +1,6 @@
-"""Who may include whom: the layers of csrc, read from the sources themselves."""
+"""Who may import whom: the layers of csrc and the rooms of the package, read from the sources."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -9,6 +10,22 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "csrc"
+PACKAGE = ROOT / "python" / "pinfeed"
+
+# The rooms of the Python package in the order in which data flows: each imports only from the rows
+# above its own, and from itself. The picture is at the top of python/pinfeed/README.md.
+ROOMS = [
+    {"arguments", "optional", "limits", "structure"},
+    {"runtime", "ranks"},
+    {"files", "memory"},
+    {"sources", "streams", "samplers"},
+    {"functions"},
+    {"fields"},
+    {"loaders"},
+    {"exports", "integrations"},
+    {"demo", "bench", "info", "__init__", "__main__"},
+]
+LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
 INTRINSICS = {"immintrin.h", "emmintrin.h", "arm_neon.h"}
 THREADS = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "atomic", "pthread.h"}
@@ -152,6 +169,43 @@ def test_no_file_is_compiled_for_a_wider_machine():
     flag = re.compile(r"-m(arch|cpu|tune|avx|fma|f16c|sse|bmi|popcnt)|/arch:|-x[A-Z]|-ffast-math")
     assert [path.name for path in build_files if flag.search(path.read_text())] == []
     assert [path.name for path in sources(CSRC) if "GCC target" in path.read_text()] == []
+
+
+def modules():
+    return [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
+
+
+def room_of(module):
+    return module.parts[0].removesuffix(".py")
+
+
+def imported_rooms(module):
+    """The rooms that a module imports from; in the package's own ``__init__`` "" is all of them."""
+    for node in ast.walk(ast.parse((PACKAGE / module).read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports by dots; the package is named in full"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name.split(".")[1] for name in names if name.startswith("pinfeed."))
+
+
+def test_every_module_belongs_to_a_room():
+    assert {room_of(module) for module in modules()} == set(LEVELS)
+
+
+@pytest.mark.parametrize("room", LEVELS)
+def test_rooms_import_from_the_rooms_above_them_only(room):
+    broken = [
+        f"{module} imports from {other}"
+        for module in modules()
+        if room_of(module) == room
+        for other in imported_rooms(module)
+        if other not in {room, "_core"} and LEVELS.get(other, -1) >= LEVELS[room]
+    ]
+    assert broken == []
 
 
 def test_import_loads_no_optional_library():

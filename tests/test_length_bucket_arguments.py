@@ -19,7 +19,7 @@ from length_buckets import (
     batches_of,
     new_sampler,
 )
-from pinfeed.length_bucket_sampler import LengthBucketSampler
+from pinfeed.samplers.length_buckets import LengthBucketSampler
 from samples import run_python
 
 pytestmark = [

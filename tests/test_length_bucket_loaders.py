@@ -15,7 +15,7 @@ from length_buckets import (
     batches_of,
     new_sampler,
 )
-from pinfeed.length_bucket_sampler import LengthBucketSampler
+from pinfeed.samplers.length_buckets import LengthBucketSampler
 from samples import run_python
 
 pytestmark = [
@@ -118,7 +118,7 @@ def test_in_a_stateful_data_loader(workers: int, sets_epochs: bool) -> None:
 RANKS = """
 import os, sys
 import torch.distributed as dist
-from pinfeed.length_bucket_sampler import LengthBucketSampler
+from pinfeed.samplers.length_buckets import LengthBucketSampler
 
 early = LengthBucketSampler(range(40), 4)
 assert (early.rank, early.world_size, len(early)) == (0, 1, 10)

@@ -16,7 +16,7 @@ from length_buckets import (
     all_ranks,
     options,
 )
-from pinfeed.length_bucket_sampler import LengthBucketSampler
+from pinfeed.samplers.length_buckets import LengthBucketSampler
 
 pytestmark = [
     # Python 3.12 and later warn of every fork of a process that has threads.

@@ -24,7 +24,7 @@ from length_buckets import (
     position,
     state_at,
 )
-from pinfeed.length_bucket_sampler import LengthBucketSampler
+from pinfeed.samplers.length_buckets import LengthBucketSampler
 
 pytestmark = [
     # Python 3.12 and later warn of every fork of a process that has threads.

@@ -14,7 +14,7 @@ import torch
 
 import op_cases
 import pinfeed
-from pinfeed.ops import library
+from pinfeed.functions.torch_ops import library
 
 pytestmark = pytest.mark.kernels
 
@@ -156,7 +156,7 @@ def test_without_the_library(tmp_path):
     shutil.copytree(package, tmp_path / "pinfeed", ignore=shutil.ignore_patterns("libpinfeed*"))
     code = """
 import json, torch, pinfeed
-from pinfeed.ops import require
+from pinfeed.functions.torch_ops import require
 said = []
 for ask in (lambda: torch.ops.pinfeed.permute, lambda: require("pad", torch.device("cuda"))):
     try:

@@ -7,7 +7,7 @@ import torch
 import op_cases
 import pinfeed
 from arrays import assert_same_bits
-from pinfeed import functions, jagged
+from pinfeed.functions import functions, jagged
 
 pytestmark = pytest.mark.kernels
 

@@ -14,7 +14,7 @@ import pinfeed
 import reference
 from arrays import assert_same_bits, random_array
 from pinfeed import Collate, Jagged, Pad
-from pinfeed.arena.worker import worker_arena
+from pinfeed.memory.worker import worker_arena
 from samples import Bag, Point, Record, TaggedDict, assert_same
 from sequences import assert_same_padded, batches
 

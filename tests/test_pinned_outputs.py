@@ -17,7 +17,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack, outputs, pinned
+from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack
+from pinfeed.memory import outputs, pinned
 from samples import assert_same, run_python
 
 no_accelerator = pytest.mark.skipif(
@@ -182,7 +183,7 @@ def test_threads_have_wishes_of_their_own(memory: PinnedMemory) -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("pin", ["auto", True])
 def test_workers_write_into_the_arena(pin: Any, memory: PinnedMemory) -> None:
-    from pinfeed.arena import trainer
+    from pinfeed.memory import trainer
 
     loader = DataLoader(
         SAMPLES, 3, collate_fn=Collate(SPEC, pin=pin), num_workers=1, timeout=60,

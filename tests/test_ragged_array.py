@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 from samples import assert_same, run_python
 
 LENGTHS = [3, 0, 1, 5, 0, 2, 4]
@@ -301,7 +301,7 @@ CUT_LATER = """
 import copy, os, pickle, sys
 import numpy as np
 from pinfeed import ArrayDataset, Collate, Keep
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 
 folder, cut = sys.argv[1:]
 RaggedArray(np.ones(50_000), np.arange(50_001)).save(folder)
@@ -351,7 +351,7 @@ CUT_INDICES = """
 import os, sys
 import numpy as np
 from pinfeed import ArrayDataset
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 
 def cut(array):
     path = f"{sys.argv[1]}/{array.dtype}.npy"
@@ -387,7 +387,7 @@ def test_indices_in_a_file_that_was_cut(tmp_path: Path) -> None:
 
 LARGER_THAN_MEMORY = """
 import numpy as np, torch
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 
 def try_selection(values, times):
     n = len(values)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import pinfeed
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 from samples import assert_same, run_python
 
 LISTS = [[1, 2], [], [3, 4, 5], [6]]
@@ -184,7 +184,7 @@ def test_the_way_out_for_values_that_are_null(kind: Any) -> None:
 def test_pyarrow_is_not_imported() -> None:
     code = """
 import sys
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 try:
     RaggedArray.from_arrow([[1]])
 except TypeError as error:

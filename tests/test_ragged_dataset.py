@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 from samples import STRUCTURES, assert_same
 
 # torch says once per process that it can't mark a tensor over a read-only array as such.

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from arrays import NUMPY_DTYPES, random_array
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 from samples import assert_same, run_python
 
 ENDS = np.array([0, 3, 3, 4, 9])
@@ -108,7 +108,7 @@ def test_saving_needs_no_copy(tmp_path: Path) -> None:
         """
 import re, sys
 import numpy as np
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
@@ -196,7 +196,7 @@ def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
 FULL = """
 import os, resource, sys
 import numpy as np
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 
 folder, limit = sys.argv[1], int(sys.argv[2])
 RaggedArray(np.arange(5), np.array([0, 2, 5])).save(f"{folder}/old")
@@ -222,7 +222,7 @@ def test_a_full_disk_leaves_nothing_behind(limit: int, tmp_path: Path) -> None:
 FOREVER = """
 import sys
 import numpy as np
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 RaggedArray(np.broadcast_to(1.0, 10**11), np.array([0, 10**11])).save(sys.argv[1])
 """
 
@@ -244,7 +244,7 @@ def test_a_process_that_is_killed_leaves_no_half_directory(tmp_path: Path) -> No
 FUZZ = """
 import os, sys, warnings
 import numpy as np
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 
 warnings.simplefilter("ignore")  # NumPy's, about headers that it guesses at
 folder, name = sys.argv[1:]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arrays import NUMPY_DTYPES, views
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 from samples import assert_same, run_python
 
 
@@ -210,7 +210,7 @@ def test_an_error_of_the_iterable_passes_through() -> None:
 MEMORY = """
 import re, sys
 import numpy as np
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 
 def in_use(key):
     return int(re.search(key + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
@@ -244,7 +244,7 @@ def test_messages_are_about_the_sequence_that_differs() -> None:
 CUT_SEQUENCES = """
 import os, sys
 import numpy as np
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.sources.ragged import RaggedArray
 
 path = f"{sys.argv[1]}/rows.npy"
 np.save(path, np.ones((5000, 4)))

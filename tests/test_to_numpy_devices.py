@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import pinfeed
-from pinfeed.draining import drain, staging, to_numpy
-from pinfeed.draining.staging import Staging
+from pinfeed.exports.to_numpy import drain, staging, to_numpy
+from pinfeed.exports.to_numpy.staging import Staging
 from samples import assert_same
 
 

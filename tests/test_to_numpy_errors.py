@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
 import pinfeed
-from pinfeed.draining import to_numpy
+from pinfeed.exports.to_numpy import to_numpy
 from samples import Point, assert_same
 
 

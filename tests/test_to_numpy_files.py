@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array
-from pinfeed.draining import draft_file, to_numpy
+from pinfeed.exports.to_numpy import draft_file, to_numpy
 from samples import Point, Record, assert_same, run_python
 
 
@@ -356,7 +356,7 @@ def test_what_files_can_not_hold(
 FULL = """
 import os, resource, signal, sys
 import numpy as np
-from pinfeed.draining import to_numpy
+from pinfeed.exports.to_numpy import to_numpy
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 folder = sys.argv[1]

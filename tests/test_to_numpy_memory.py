@@ -17,9 +17,9 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from pinfeed.draining import to_numpy
-from pinfeed.draining.free_memory import free_memory, require_memory
-from pinfeed.draining.memory import Memory
+from pinfeed.exports.to_numpy import to_numpy
+from pinfeed.exports.to_numpy.memory import Memory
+from pinfeed.limits import free_memory, require_memory
 from samples import assert_same, run_python
 
 ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
-from pinfeed.draining import to_numpy
+from pinfeed.exports.to_numpy import to_numpy
 
 def status(field):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -130,7 +130,7 @@ def test_a_result_that_does_not_fit_is_an_error_at_the_start() -> None:
 
 def test_growing_stops_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     left = [10_000_000]
-    monkeypatch.setattr("pinfeed.draining.free_memory.free_memory", lambda: left[0])
+    monkeypatch.setattr("pinfeed.limits.free_memory", lambda: left[0])
 
     def batches() -> Iterator[Any]:
         for _ in range(30):
@@ -149,7 +149,7 @@ def test_growing_stops_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) ->
 NO_ADDRESSES = """
 import resource
 import numpy as np
-from pinfeed.draining import to_numpy
+from pinfeed.exports.to_numpy import to_numpy
 
 np.zeros(1)
 to_numpy([np.zeros((2, 3)), np.zeros((2, 4))], pad=0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array
-from pinfeed.draining import to_numpy
+from pinfeed.exports.to_numpy import to_numpy
 from samples import assert_same
 
 SIDES = st.sampled_from(["right", "left"])
@@ -303,7 +303,7 @@ def test_an_interrupt_while_samples_are_moved_leaves_no_partial_result(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pinfeed.draining.array_column.spread", interrupted)
+    monkeypatch.setattr("pinfeed.exports.to_numpy.array_columns.spread", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         to_numpy([np.ones((2, 3)), np.ones((1, 4))], pad=0)
     assert caught.value.partial is None

@@ -256,7 +256,7 @@ def test_the_process_ends_while_tensorflow_has_an_iterator(way: str) -> None:
 
 @pytest.mark.parametrize("text", ["the disk went away", "no such file: \udc80"])
 def test_an_error_leaves_no_iterator_to_the_garbage_collection(text: str) -> None:
-    from pinfeed.tensorflow_data.feed_iterator import _in_use
+    from pinfeed.exports.to_tensorflow.feed_iterator import _in_use
 
     def batches() -> Iterator[torch.Tensor]:
         yield torch.zeros(2)

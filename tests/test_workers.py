@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, get_worker_info
 
 import pinfeed
-from pinfeed.arena.worker import worker_arena
+from pinfeed.memory.worker import worker_arena
 from samples import FrozenRecord, Point, assert_same, run_python
 
 pytestmark = [

@@ -13,25 +13,26 @@ native pass over memory, in buffers that are allocated once.
 """
 
 from pinfeed._core import version as __version__
-from pinfeed.arena.stats import arena_stats, set_arena_limit
-from pinfeed.collate import Collate
-from pinfeed.concat_array import ConcatArray
-from pinfeed.dataset import ArrayDataset, Rows
-from pinfeed.device_loader import DeviceLoader
-from pinfeed.draining import to_numpy
+from pinfeed.exports.to_numpy import to_numpy
+from pinfeed.exports.to_tensorflow import to_tensorflow
+from pinfeed.exports.write_array import write_array
 from pinfeed.fields import Field, Image, Jagged, Keep, Pad, Stack
-from pinfeed.from_numpy import from_numpy
-from pinfeed.functions import gather, normalize, pad, permute, unpad
-from pinfeed.jagged import JaggedBatch
-from pinfeed.length_bucket_sampler import LengthBucketSampler
-from pinfeed.npz_file import open_npz
-from pinfeed.ops import load as _load_ops
-from pinfeed.padded import Padded
-from pinfeed.ragged_array import RaggedArray
-from pinfeed.runtime import build_config, get_num_threads, set_num_threads, use_isa
-from pinfeed.stream_dataset import StreamDataset
-from pinfeed.tensorflow_data import to_tensorflow
-from pinfeed.write_array import write_array
+from pinfeed.fields.collate import Collate
+from pinfeed.functions.functions import gather, normalize, pad, permute, unpad
+from pinfeed.functions.isa import use_isa
+from pinfeed.functions.jagged import JaggedBatch
+from pinfeed.functions.padded import Padded
+from pinfeed.functions.torch_ops import load as _load_ops
+from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.loaders.from_numpy import from_numpy
+from pinfeed.memory.stats import arena_stats, set_arena_limit
+from pinfeed.runtime import build_config, get_num_threads, set_num_threads
+from pinfeed.samplers.length_buckets import LengthBucketSampler
+from pinfeed.sources.concat import ConcatArray
+from pinfeed.sources.dataset import ArrayDataset, Rows
+from pinfeed.sources.npz import open_npz
+from pinfeed.sources.ragged import RaggedArray
+from pinfeed.streams.stream_dataset import StreamDataset
 
 __all__ = [
     "ArrayDataset",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from pinfeed.extras import MissingExtraError
+from pinfeed.optional import MissingExtraError
 
 _USAGE = """usage: python -m pinfeed COMMAND [options]
 

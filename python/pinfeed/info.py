@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pinfeed import _core
-from pinfeed.arena.trainer import ensure_arena, refusal
+from pinfeed.memory.trainer import ensure_arena, refusal
 from pinfeed.runtime import build_config, get_num_threads
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pinfeed.integers import checked_integer
+from pinfeed.arguments import checked_integer
 
 
 def checked_ranks(rank: Any, world_size: Any, name: str) -> tuple[int, int] | None:

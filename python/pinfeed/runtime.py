@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from pinfeed import _core
-from pinfeed.ops import force_isa
 
 _MOST_THREADS = 65536
 _num_threads: int | None = None
@@ -51,34 +48,6 @@ def get_num_threads() -> int:
     if torch.utils.data.get_worker_info() is not None:
         return 1
     return torch.get_num_threads() if _num_threads is None else _num_threads
-
-
-@contextlib.contextmanager
-def use_isa(name: str) -> Iterator[None]:
-    """Forces one instruction set for the whole process while the context is open; for tests.
-
-    Args:
-        name: One of ``build_config()["isa"]["available"]``, such as ``"scalar"`` or ``"avx2"``.
-
-    Raises:
-        ValueError: This build or this CPU has no such instruction set.
-
-    Example:
-        >>> with pinfeed.use_isa("scalar"):
-        ...     pinfeed.build_config()["isa"]["active"]
-        'scalar'
-    """
-    before = _core.active_isa()
-    if not isinstance(name, str) or not _core.force_isa(name):
-        raise ValueError(
-            f"use_isa: name must be one of {_core.available_isas()} on this machine, got {name!r}"
-        )
-    force_isa(name)
-    try:
-        yield
-    finally:
-        _core.force_isa(before)
-        force_isa(before)
 
 
 def build_config() -> dict[str, Any]:

@@ -12,8 +12,8 @@ import op_batches
 import op_cases
 import pinfeed
 from arrays import assert_same_bits
-from pinfeed.feeding.apply_field import apply_field
-from pinfeed.ops import has_kernels
+from pinfeed.functions.torch_ops import has_kernels
+from pinfeed.loaders.apply_field import apply_field
 
 pytestmark = pytest.mark.gpu_only
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, Image, Pad
-from pinfeed.arena import trainer
+from pinfeed.memory import trainer
 
 pytestmark = [
     pytest.mark.gpu_only,

@@ -2,7 +2,7 @@
 
 import functools
 
-from pinfeed.extras import import_extra
+from pinfeed.optional import import_extra
 
 import_demo_extra = functools.partial(import_extra, extra="demo")
 

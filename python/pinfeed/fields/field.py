@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.padded import Padded
-from pinfeed.sources import Source
+from pinfeed.functions.padded import Padded
+from pinfeed.sources.source import Source
 
 
 class Field(ABC):

@@ -11,14 +11,13 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.concat_array import ConcatArray
-from pinfeed.dtypes import torch_dtype_name
+from pinfeed.arguments import positive_integer, torch_dtype_name
 from pinfeed.fields.field import Field, Request, check_request, padded_leaf
-from pinfeed.integers import positive_integer
-from pinfeed.normalization import DEFAULT_SCALE, Normalization, PerChannel
-from pinfeed.outputs import batch_allocator
+from pinfeed.functions.normalization import DEFAULT_SCALE, Normalization, PerChannel
+from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources import ArraySource, Source
+from pinfeed.sources.concat import ConcatArray
+from pinfeed.sources.source import ArraySource, Source
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed import _core
-from pinfeed.concat_array import ConcatArray
-from pinfeed.dtypes import dtype_name
+from pinfeed.arguments import dtype_name
 from pinfeed.fields.field import Beside, Field
-from pinfeed.jagged import JaggedBatch
-from pinfeed.outputs import batch_allocator
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.functions.jagged import JaggedBatch
+from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources import ArraySource, Source
+from pinfeed.sources.concat import ConcatArray
+from pinfeed.sources.ragged import RaggedArray
+from pinfeed.sources.source import ArraySource, Source
 
 
 class Jagged(Field):

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.concat_array import ConcatArray
 from pinfeed.fields.field import Field, Request, check_request, padded_leaf
-from pinfeed.outputs import batch_allocator
-from pinfeed.padding import Axes, Padding, Side
-from pinfeed.ragged_array import RaggedArray
-from pinfeed.sources import ArraySource, Source
+from pinfeed.functions.padding import Axes, Padding, Side
+from pinfeed.memory.outputs import batch_allocator
+from pinfeed.sources.concat import ConcatArray
+from pinfeed.sources.ragged import RaggedArray
+from pinfeed.sources.source import ArraySource, Source
 
 
 class Pad(Field):

@@ -12,13 +12,13 @@ from torch.utils.data import default_collate, get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from pinfeed import _core
-from pinfeed.concat_array import ConcatArray
-from pinfeed.dtypes import dtype_name, torch_dtype_name
+from pinfeed.arguments import dtype_name, torch_dtype_name
 from pinfeed.fields.field import Field
-from pinfeed.outputs import as_output, batch_allocator
-from pinfeed.ragged_array import RaggedArray
+from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources import ArraySource, Source
+from pinfeed.sources.concat import ConcatArray
+from pinfeed.sources.ragged import RaggedArray
+from pinfeed.sources.source import ArraySource, Source
 
 _POOLED_BYTES = 64 * 1024  # as in runtime/buffer_pool.h: smaller requests are malloc's business
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pinfeed.arrow_columns import column_array
-from pinfeed.arrow_values import is_dense
-from pinfeed.collate import Collate
-from pinfeed.dataset import Rows
-from pinfeed.extras import import_extra
 from pinfeed.fields import Field, Image, Jagged, Pad
+from pinfeed.fields.collate import Collate
 from pinfeed.integrations.tensor_columns import is_tensor_type, tensor_source
-from pinfeed.object_column import ObjectColumn
-from pinfeed.sources import ArraySource, Source
+from pinfeed.optional import import_extra
+from pinfeed.sources.arrow_columns import column_array
+from pinfeed.sources.arrow_lists import is_dense
+from pinfeed.sources.dataset import Rows
+from pinfeed.sources.object_column import ObjectColumn
+from pinfeed.sources.source import ArraySource, Source
 from pinfeed.structure import children, is_container
 
 __all__ = ["RayCollate"]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.arrow_values import dense_values
-from pinfeed.concat_array import ConcatArray
-from pinfeed.object_column import ObjectColumn
-from pinfeed.ragged_array import RaggedArray
-from pinfeed.sources import ArraySource, Source
+from pinfeed.sources.arrow_lists import dense_values
+from pinfeed.sources.concat import ConcatArray
+from pinfeed.sources.object_column import ObjectColumn
+from pinfeed.sources.ragged import RaggedArray
+from pinfeed.sources.source import ArraySource, Source
 
 _ONE_SHAPE = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")
 _MANY_SHAPES = "ray.data.arrow_variable_shaped_tensor"

@@ -1,0 +1,84 @@
+"""Checks of arguments: integers of Python, NumPy or torch (but no bools), and dtypes by name."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def as_integer(value: Any) -> int | None:
+    """The value as an int, None if it is no integer."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def checked_integer(value: Any, name: str, least: int, most: int | None = None) -> int:
+    """The value as an int of at least ``least``, and at most ``most`` if that is given.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is less, or more.
+    """
+    number = as_integer(value)
+    if number is None:
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, got {number}")
+    return number
+
+
+def positive_integer(value: Any, name: str) -> int | None:
+    """The value as an int, None for None.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is not positive, or beyond 64 bits.
+    """
+    if value is None:
+        return None
+    number = as_integer(value)
+    if number is None:
+        raise TypeError(f"{name} must be an integer or None, got {value!r}")
+    if number <= 0:
+        raise ValueError(f"{name} must be positive, got {value!r}")
+    if number >= 2**63:
+        raise ValueError(f"{name} must be less than 2**63, got {value!r}")
+    return number
+
+
+def dtype_name(dtype: Any, function: str) -> str:
+    """``"float32"`` for ``torch.float32``, ``np.float32``, ``np.dtype("f4")`` or ``"float32"``.
+
+    Args:
+        dtype: What names a dtype to NumPy or torch.
+        function: Who asks, for messages.
+
+    Raises:
+        TypeError: ``dtype`` names no dtype.
+    """
+    if isinstance(dtype, torch.dtype):
+        return torch_dtype_name(dtype)
+    if dtype == "bfloat16":  # the one that NumPy doesn't know
+        return "bfloat16"
+    try:
+        return np.dtype(dtype).name
+    except TypeError as error:
+        raise TypeError(
+            f"{function}: dtype must be a torch or NumPy dtype, got {dtype!r}"
+        ) from error
+
+
+@functools.cache
+def torch_dtype_name(dtype: torch.dtype) -> str:
+    """``"float32"`` for ``torch.float32``."""
+    return str(dtype).removeprefix("torch.")

@@ -1,5 +1,0 @@
-"""Whole loaders as arrays: `pinfeed.to_numpy`."""
-
-from pinfeed.draining.to_numpy import to_numpy
-
-__all__ = ["to_numpy"]

@@ -1,0 +1,141 @@
+"""The function that drains a loader."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+from pinfeed.exports.loader import require_loader
+from pinfeed.exports.to_numpy.column import Wishes
+from pinfeed.exports.to_numpy.drain import Drain
+from pinfeed.exports.to_numpy.outputs import InFiles, InMemory, Output
+from pinfeed.exports.to_numpy.planned_length import planned_length
+from pinfeed.exports.to_numpy.progress import Progress
+from pinfeed.functions.padding import Side
+
+
+def to_numpy(
+    loader: Iterable[Any],
+    out: Any = None,
+    *,
+    pad: Any = None,
+    side: Side | None = None,
+    bfloat16: Literal["float32", "uint16"] = "float32",
+    max_samples: int | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Any:
+    """Drains a loader: all its batches as one structure of arrays, in the order they come.
+
+    Each batch is copied once, to its place in the result, and let go. What a DataLoader's sampler
+    says about the number of samples is allocated at the first batch, so that the peak is the result
+    and two batches; a result that free memory has no room for is an error then. If the number isn't
+    known, or turns out to be another one, arrays grow and are cut without being copied (on Linux;
+    elsewhere growing copies).
+
+    Args:
+        loader: Any iterable of batches: a DataLoader, a list, a generator such as
+            ``(model(x) for x, in loader)``.
+        out: Where to write. None: into new arrays. Arrays in the structure of a batch, with None
+            for those to be made: into their first rows. A path that ends in .npy: into that file;
+            any other path: into a directory with a file for each leaf, ``image.npy``,
+            ``target.boxes.npy``, or a directory that `RaggedArray.open` reads. Files are written
+            through a memory map, may be larger than memory, and are complete or absent.
+        pad: What samples smaller than others are filled up with: a number, or numbers in the
+            structure of a batch, where a leaf without one is not padded.
+        side: ``"right"`` or ``"left"``: where padding is in `Padded` batches, and where ``pad``
+            adds more. None is right; it is an error if the first padding doesn't look like it.
+        bfloat16: What that dtype becomes, which NumPy doesn't have: ``"float32"``, or ``"uint16"``
+            for its bits.
+        max_samples: Stop after so many samples; the last batch is cut. An infinite loader needs it.
+        overwrite: Replace the files that an earlier call wrote.
+        progress: Show a tqdm bar with samples per second and bytes.
+
+    The first batch says what there is:
+
+    - Tensors, on any device and with gradients or not, and ndarrays become arrays. Their first axis
+      counts samples, which all leaves of a batch must have the same number of. (A 0-d tensor, a
+      loss for instance, is an error.) If samples differ in shape between batches, ``pad`` widens
+      them to the largest; without it those that differ along their first axis become a
+      `RaggedArray`, rows as wide as their batch was.
+    - `JaggedBatch` becomes a `RaggedArray`. `Padded` with lengths becomes one of the data alone, or
+      with ``pad`` a `Padded` of the widest.
+    - Strings and other objects become a list. A list or tuple in a batch holds an object for each
+      sample if there is no array in it, or if it has as many items as the batch has samples and its
+      arrays have not; otherwise it is part of the structure. An ndarray of objects always does.
+    - None stays None.
+
+    From a device, batches are copied through two pinned buffers while the next one is computed.
+
+    Returns:
+        The structure of a batch, with all samples in each leaf; ``out`` itself where it is full,
+        read-only memmaps where it is a path.
+
+    Raises:
+        TypeError: A leaf is nothing of the kind above, or its dtype changes; an argument is of the
+            wrong kind.
+        ValueError: The loader yields nothing; a leaf doesn't fit to the batches before; ``out`` is
+            too small.
+        MemoryError: The result doesn't fit.
+        FileExistsError: There is something at the path, and ``overwrite`` is False or it can't be
+            from here.
+        OSError: The disk is full, for instance; no file is left behind.
+
+    Whatever is raised, also by the loader or Ctrl-C, has an attribute ``partial`` with all samples
+    up to then in the structure of a batch, or None. Samples of different shapes in it are not
+    padded. If files were being written, it lies in theirs, which have no names any more and take
+    room on the disk as long as it is kept.
+
+    Example:
+        >>> dataset = torch.utils.data.TensorDataset(torch.arange(10.0).reshape(5, 2))
+        >>> loader = torch.utils.data.DataLoader(dataset, batch_size=2)
+        >>> model = torch.nn.Linear(2, 3)
+        >>> pinfeed.to_numpy(model(x) for x, in loader).shape
+        (5, 3)
+        >>> pinfeed.to_numpy([{"id": ["a", "b"], "x": np.eye(2)}, {"id": ["c"], "x": np.ones((1, 2))}])
+        {'id': ['a', 'b', 'c'], 'x': array([[1., 0.],
+               [0., 1.],
+               [1., 1.]])}
+    """
+    require_loader(loader, "to_numpy")
+    _check_options(loader, side, bfloat16, max_samples)
+    plan = loader if isinstance(loader, list | tuple) else planned_length(loader)
+    output: Output = InMemory()
+    if isinstance(out, str | os.PathLike):
+        output, out = InFiles(out, overwrite), None
+    drain = Drain(Wishes(output, bfloat16, side), pad, out, max_samples, plan)
+    try:
+        with Progress(progress, "to_numpy") as bar:
+            for batch in loader:
+                bar.advance(*drain.add(batch), drain.expected)
+                del batch  # so that its buffers can serve for the next one
+                if drain.is_full:
+                    break
+            return drain.finish()
+    except BaseException as error:
+        with contextlib.suppress(Exception):  # the first error is the one to see
+            error.partial = None  # type: ignore[attr-defined]
+            error.partial = drain.partial()  # type: ignore[attr-defined]
+        raise
+    finally:
+        output.discard()
+
+
+def _check_options(loader: Any, side: Any, bfloat16: Any, max_samples: Any) -> None:
+    if side not in (None, "right", "left"):
+        raise ValueError(f"to_numpy: side must be 'right', 'left' or None, got {side!r}")
+    if bfloat16 not in ("float32", "uint16"):
+        raise ValueError(f"to_numpy: bfloat16 must be 'float32' or 'uint16', got {bfloat16!r}")
+    if max_samples is None:
+        if isinstance(loader, itertools.cycle):
+            raise ValueError("to_numpy: loader never ends; max_samples says when to stop")
+        return
+    if isinstance(max_samples, bool) or not isinstance(max_samples, int | np.integer):
+        raise TypeError(f"to_numpy: max_samples must be an integer or None, got {max_samples!r}")
+    if max_samples < 1:
+        raise ValueError(f"to_numpy: max_samples must be positive, got {max_samples}")

@@ -1,0 +1,195 @@
+"""The file under an array."""
+
+from __future__ import annotations
+
+import os
+from mmap import ALLOCATIONGRANULARITY
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pinfeed import _core
+from pinfeed.limits import mapping_budget
+
+
+class MappedFile:
+    """The part of a file that an array looks at; pickles as where it is, not as its bytes.
+
+    A pickle is refused where its path leads to another file. For a read-only map that is told by
+    the file's size and time of change; to the file of a writable one, its own process may write
+    meanwhile, so there it is the inode.
+    """
+
+    def __init__(
+        self, path: str, mode: str, offset: int, array: npt.NDArray[Any], mapping: Any
+    ) -> None:
+        self.path = path
+        self.mode = mode
+        self.offset = offset  # of the array's first element, in bytes
+        self.array = array
+        self._mapping = mapping
+        self._end = offset + _bytes_after(array)
+        self._inode = _inode(path)
+
+    @classmethod
+    def under(cls, array: npt.NDArray[Any]) -> MappedFile | None:
+        """The file that ``array`` lies in, or None if it lies in memory."""
+        owner = _memmap_under(array)
+        if owner is None or owner.filename is None:
+            return None
+        # A view of a memmap inherits its `offset` unchanged, so the position in the file comes from
+        # the addresses.
+        mapping_address = np.frombuffer(owner._mmap, np.uint8, 1).ctypes.data
+        offset = _mapping_start(owner) + array.ctypes.data - mapping_address
+        path = os.fsdecode(owner.filename)
+        return cls(path, owner.mode, offset, np.asarray(array), owner._mmap)
+
+    def open_rows(self, descriptor: int | None = None) -> Any:
+        """What reads the rows of the array from the file, not through the mapping.
+
+        Args:
+            descriptor: Of the open file, which the result then owns. None: it is opened by its
+                path, if that still leads to what is mapped.
+
+        Returns:
+            A ``_core.FileArray``, or None if the file can't be had, or does not hold what the array
+            does: a copy-on-write map may hold changes of its own.
+        """
+        if self.mode == "c":
+            return None
+        if descriptor is None:
+            descriptor = self._open_again()
+        if descriptor is None:
+            return None
+        return _core.FileArray(self.array, self.path, descriptor, self.offset, mapping_budget())
+
+    def _open_again(self) -> int | None:
+        mapped = _mapped_inode(self.array.ctypes.data)
+        if mapped is None:
+            return None
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        file = os.fstat(descriptor)
+        if (file.st_ino, file.st_size) == (mapped, self._mapping.size()):
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    @property
+    def can_reopen(self) -> bool:
+        """Whether the path says it all; a copy-on-write map may hold changes of its own."""
+        return self.mode != "c"
+
+    def check(self) -> None:
+        """Raises OSError if the file became shorter than the array."""
+        _require_size(self.path, self._mapping.size(), self._end)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        array = self.array
+        file = os.stat(self.path)
+        if file.st_ino != self._inode:
+            raise OSError(
+                f"{self.path}: the file was replaced after it was opened; open it again to pickle it"
+            )
+        mode = self.mode if array.flags.writeable else "r"
+        marks = _marks(file, self.mode != "r")
+        return (self.path, mode, self.offset, array.dtype, array.shape, array.strides, marks)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        path, mode, offset, dtype, shape, strides, marks = state
+        first = offset - _bytes_before(shape, strides)
+        end = offset + _bytes_after_first(shape, strides, dtype.itemsize)
+        file = os.stat(path)
+        _require_size(path, file.st_size, end)
+        if _marks(file, "st_ino" in marks) != marks:
+            raise OSError(
+                f"{path}: the file was replaced or changed after the array in it was pickled; "
+                "make the array anew from the file, and pickle that"
+            )
+        # "w+" would empty the file.
+        mapped = np.memmap(
+            path, np.uint8, "r" if mode == "r" else "r+", offset=first, shape=(end - first,)
+        )
+        array = np.ndarray(shape, dtype, mapped, offset - first, strides)
+        self.__init__(path, mode, offset, array, mapped._mmap)  # type: ignore[misc, attr-defined]
+
+
+def require_whole_file(array: npt.NDArray[Any]) -> None:
+    """Raises OSError if ``array`` is mapped from a file that was cut short (SIGBUS, if read)."""
+    owner = _memmap_under(array)
+    if owner is not None:
+        end = _mapping_start(owner) + len(owner._mmap)
+        _require_size(owner.filename, owner._mmap.size(), end)
+
+
+# What stands between a view of as_strided, or sliding_window_view, and the array under it.
+_StridedBase: Any = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
+
+
+def _memmap_under(array: npt.NDArray[Any]) -> Any:
+    owner: Any = array
+    while isinstance(owner, np.ndarray | _StridedBase | memoryview):
+        if isinstance(owner, memoryview):  # np.frombuffer, np.asarray(memoryview)
+            owner = owner.obj
+            continue
+        # NumPy's own name for the mmap object, which knows the file's size.
+        if isinstance(owner, np.memmap) and getattr(owner, "_mmap", None) is not None:
+            return owner
+        owner = owner.base
+    return None
+
+
+def _mapping_start(owner: Any) -> int:
+    # The mapping begins at a multiple of the granularity, at or before its array.
+    return int(owner.offset - owner.offset % ALLOCATIONGRANULARITY)
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except OSError:  # deleted already, which only matters to a pickle
+        return None
+
+
+def _mapped_inode(address: int) -> int | None:
+    """The inode of the file that is mapped at an address, where the system tells."""
+    try:
+        with open("/proc/self/maps", "rb") as maps:  # names may be in any encoding
+            for line in maps:
+                span, _, _, _, inode, *_ = line.split(maxsplit=5)
+                begin, end = (int(number, 16) for number in span.split(b"-"))
+                if begin <= address < end:
+                    return int(inode)
+    except OSError:
+        pass
+    return None
+
+
+def _marks(file: os.stat_result, is_written: bool) -> dict[str, int]:
+    names = ("st_ino",) if is_written else ("st_size", "st_mtime_ns")
+    return {name: getattr(file, name) for name in names}
+
+
+def _require_size(path: Any, size: int, end: int) -> None:
+    if size < end:
+        raise OSError(
+            f"{path}: the file was cut short: it has {size} bytes, "
+            f"the array in it ends at byte {end}"
+        )
+
+
+def _bytes_before(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    return -sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0 and n > 0)
+
+
+def _bytes_after_first(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> int:
+    if 0 in shape:
+        return 0
+    return item + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
+
+
+def _bytes_after(array: npt.NDArray[Any]) -> int:
+    return _bytes_after_first(array.shape, array.strides, array.itemsize)

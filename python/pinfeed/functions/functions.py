@@ -1,0 +1,372 @@
+"""Functions over NumPy arrays and torch tensors; the kind of the input is the kind of the output.
+
+Tensors on CUDA devices, and those that torch.compile traces, go by way of ``torch.ops.pinfeed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pinfeed import _core
+from pinfeed.arguments import dtype_name
+from pinfeed.functions.jagged import JaggedBatch, pad_batch
+from pinfeed.functions.normalization import DEFAULT_SCALE, PerChannel, normalization
+from pinfeed.functions.padded import Padded
+from pinfeed.functions.padding import Axes, Padding, Side, flag, unpadded
+from pinfeed.functions.torch_ops.tensors import by_ops, normalize_tensor, permute_tensor
+from pinfeed.functions.torch_ops.tracing import traced_normalize, traced_permute
+from pinfeed.runtime import get_num_threads
+from pinfeed.sources.dataset import Rows
+from pinfeed.sources.ragged import RaggedArray
+from pinfeed.sources.source import ArraySource
+
+Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
+
+_NO_CONSTANT = np.float32(0)
+_IMAGE_DTYPES = ("float32", "float16", "bfloat16")
+
+
+def normalize(
+    images: Array,
+    mean: PerChannel = None,
+    std: PerChannel = None,
+    *,
+    scale: float = DEFAULT_SCALE,
+    input: str = "NHWC",
+    output: str = "NCHW",
+    dtype: Any = torch.float32,
+    out: Array | None = None,
+) -> Array:
+    """Converts, normalizes and permutes a batch of images in one pass.
+
+    Every value becomes ``(x * scale - mean) / std``, computed as
+    ``fma(float(x), scale / std, -mean / std)`` with constants rounded to float32 once; 16-bit
+    results round that float32 to nearest even. The bits are the same on every machine.
+
+    Args:
+        images: uint8, of the shape that ``input`` names; any strides, read-only too. A CUDA tensor is
+            normalized there, on the current stream.
+        mean: Number or one per channel, in units of ``x * scale``. None is 0.
+        std: The same. None is 1.
+        scale: Factor applied first; 1/255 maps bytes to 0..1.
+        input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey).
+        output: ``"NCHW"`` or ``"NHWC"``.
+        dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).
+        out: Where to write: same kind as ``images``, of the result's shape and dtype, C-contiguous
+            or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``.
+
+    Returns:
+        ``out``, or a new array of shape (N, C, H, W) or (N, H, W, C) in a pooled buffer.
+
+    Raises:
+        TypeError: ``images`` is no uint8 array on the CPU or on CUDA, or a dtype does not fit.
+        ValueError: A shape, a length, a layout or a constant does not fit.
+
+    Example:
+        >>> images = np.full((2, 4, 4, 3), 255, np.uint8)
+        >>> batch = pinfeed.normalize(images, mean=[0.5] * 3, std=[0.25] * 3)
+        >>> batch.shape, round(float(batch[0, 0, 0, 0]), 6)
+        ((2, 3, 4, 4), 2.0)
+    """
+    if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
+        options = {"scale": scale, "input": input, "output": output, "dtype": dtype}
+        return traced_normalize(images, mean, std, out, **options)
+    name = dtype_name(dtype, "normalize")
+    if name not in _IMAGE_DTYPES:
+        raise TypeError(f"normalize: dtype must be one of {_IMAGE_DTYPES}, got {name}")
+    if name == "bfloat16" and not isinstance(images, torch.Tensor):
+        raise TypeError(
+            "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
+            "or ask for float16 or float32"
+        )
+    _check_layout("input", input, ("NHWC", "NCHW", "NHW"), "normalize")
+    _check_layout("output", output, ("NCHW", "NHWC"), "normalize")
+    _check_kind(out, images, "normalize")
+    constants = normalization(mean, std, scale, "normalize")
+    if by_ops(images):
+        given = {"output": output, "dtype": getattr(torch, name), "out": out}
+        return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
+    batch = _core.normalize_images(
+        _array(images, "normalize: images"),
+        None,
+        constants.scale,
+        constants.bias,
+        input[1:],
+        output[1:],
+        name,
+        out,
+        None,
+        "normalize",
+        "normalize: images",
+        get_num_threads(),
+    )
+    return _written(batch, out)
+
+
+def permute(
+    images: Array, input: str = "NHWC", output: str = "NCHW", *, out: Array | None = None
+) -> Array:
+    """Copies an array with its axes in another order, into contiguous memory.
+
+    Args:
+        images: Any numeric dtype or bool, any strides, on the CPU or on CUDA; one axis per letter of
+            ``input``.
+        input: A letter for each axis, for instance ``"NHWC"`` or ``"NTHWC"``.
+        output: The same letters in the order wanted.
+        out: Where to write: same kind and dtype as ``images``, C-contiguous, of the result's
+            shape, not overlapping ``images``.
+
+    Returns:
+        ``out``, or a new array in a pooled buffer.
+
+    Raises:
+        TypeError: ``images`` is no numeric array on the CPU or on CUDA.
+        ValueError: The letters or a shape don't fit.
+
+    Example:
+        >>> pinfeed.permute(np.zeros((2, 4, 5, 3), np.float32)).shape
+        (2, 3, 4, 5)
+    """
+    if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
+        return traced_permute(images, input, output, out)
+    if not isinstance(input, str) or not isinstance(output, str):
+        raise TypeError(f"permute: input and output must be strings, got {input!r} and {output!r}")
+    if len(set(input)) != len(input) or sorted(input) != sorted(output):
+        raise ValueError(
+            "permute: input and output must have the same letters, each once, "
+            f"got {input!r} and {output!r}"
+        )
+    _check_kind(out, images, "permute")
+    axes = [input.index(letter) for letter in output]
+    if by_ops(images):
+        return permute_tensor(_array(images, "permute: images"), axes, out)
+    array = _array(images, "permute: images")
+    threads = get_num_threads()
+    is_bytes = array.dtype in (np.uint8, torch.uint8)
+    if is_bytes and array.ndim == 4 and len(array) and {input, output} == {"NHWC", "NCHW"}:
+        planes = _core.normalize_images(  # the image kernels shuffle bytes with vectors
+            array,
+            None,
+            _NO_CONSTANT,
+            _NO_CONSTANT,
+            input[1:],
+            output[1:],
+            "uint8",
+            out,
+            None,
+            "permute",
+            "permute: images",
+            threads,
+        )
+        return _written(planes, out)
+    return _written(_core.permute(array, axes, out, "permute", "permute: images", threads), out)
+
+
+def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
+    """Copies the rows ``array[indices]``.
+
+    Args:
+        array: Any numeric dtype or bool, any strides, at least 1-D; rows are along axis 0.
+        indices: 1-D integers (list, ndarray or CPU tensor); negative ones count from the end.
+        out: Where to write: same kind and dtype as ``array``, C-contiguous, of shape
+            (len(indices), *array.shape[1:]), not overlapping ``array``.
+
+    Returns:
+        ``out``, or a new array in a pooled buffer.
+
+    Raises:
+        TypeError: ``array`` is no numeric array on the CPU, or the indices are no integers.
+        IndexError: An index is out of range.
+        ValueError: ``out`` does not fit.
+
+    Example:
+        >>> pinfeed.gather(np.arange(5) * 10, [3, -1])
+        array([30, 40])
+    """
+    _check_kind(out, array, "gather")
+    rows = _array(array, "gather: array")
+    if rows.ndim == 0:
+        raise ValueError("gather: array must have at least one axis, got a 0-d array")
+    checked = _core.as_indices(indices, len(rows), "gather: indices")
+    return _core.gather(
+        rows, checked, None, out, None, "gather", "gather: array", get_num_threads()
+    )
+
+
+def pad(
+    sequences: Any,
+    value: Any = 0,
+    *,
+    side: Side = "right",
+    axes: Axes = None,
+    max_length: int | None = None,
+    multiple_of: int | None = None,
+    dtype: Any = None,
+    lengths: bool = True,
+    mask: bool = False,
+    time_major: bool = False,
+    out: npt.NDArray[Any] | torch.Tensor | None = None,
+) -> Any:
+    """Puts samples of different sizes into one array, padded to the longest, in one pass.
+
+    Args:
+        sequences: A list of ndarrays, CPU tensors or lists of numbers (as tokenizers give), all of
+            one rank, (L, ...), and one dtype; or a `RaggedArray`, `Rows` of one, or a
+            `JaggedBatch`. Lists of integers count as int64, of floats as float32. A `JaggedBatch` may
+            be on CUDA; if its offsets are there too, this waits for the device once.
+        value: What padding is made of: a number that the batch's dtype can hold.
+        side: ``"right"``: data at the beginning of every axis, padding at its end; ``"left"``: the
+            other way round.
+        axes: The axes of a sample that may differ, an integer or a tuple of them: ``axes=(1, 2)``
+            for images of shape (C, H, W). None: all may, and the keywords below are about axis 0.
+        max_length: Samples that are longer along ``axes`` are cut, on the side where padding goes.
+        multiple_of: The sizes along ``axes`` are rounded up to a multiple of it.
+        dtype: Cast to it in the same pass, where ``torch.can_cast`` allows it; samples of several
+            dtypes are welcome then. Integers that don't fit wrap, as ``Tensor.to`` does; those of
+            lists, and with ``PINFEED_DEBUG=1`` those of arrays, are an error.
+        lengths: Whether to return how much of each sample is data.
+        mask: Whether to return where data is.
+        time_major: Return values and mask as (L, B, ...).
+        out: Where to write the values: of the result's shape and dtype, C-contiguous. It may be
+            longer along ``axes`` than needed; what is beyond is padding, too.
+
+    Returns:
+        `Padded`: ``values`` of shape (B, L, ...) in a pooled buffer or ``out``; ``lengths``, int64
+        of shape (B,), or (B, n) if ``axes`` is a tuple of n; ``mask``, bool of shape (B, L) or with
+        an axis for each of ``axes``, False also in what ``multiple_of`` added. Without lengths and
+        mask, the values alone. ndarrays if the first sample is one, else tensors.
+
+    Raises:
+        TypeError: A sample is no array of numbers on the CPU, or dtypes differ without ``dtype``.
+        ValueError: No samples, a 0-d sample, ranks that differ, axes that may not differ but do, a
+            value or an integer that the dtype can't hold, an ``out`` that does not fit.
+
+    Example:
+        >>> tokens, lengths = pinfeed.pad([[5, 6, 7], [8]], value=-1)
+        >>> tokens
+        tensor([[ 5,  6,  7],
+                [ 8, -1, -1]])
+        >>> pinfeed.pad([np.arange(3), np.arange(1)], side="left", lengths=False)
+        array([[0, 1, 2],
+               [0, 0, 0]])
+    """
+    padding = Padding(value, side, axes, max_length, multiple_of, dtype, time_major, "pad")
+    if out is not None:
+        _array(out, "pad: out")
+    if isinstance(sequences, JaggedBatch) and by_ops(sequences.values):
+        _check_kind(out, sequences.values, "pad")
+        return pad_batch(padding, sequences, lengths=lengths, mask=mask, out=out)
+    source, offsets, indices = _sequences(sequences)
+    values, counts, where = padding.pad(
+        source,
+        offsets,
+        indices,
+        lengths=flag(lengths, "pad: lengths"),
+        mask=flag(mask, "pad: mask"),
+        target=out,
+        as_tensor=None if out is None else isinstance(out, torch.Tensor),
+        name="pad: sequences",
+    )
+    _written(values, out)
+    return values if counts is None and where is None else Padded(values, counts, where)
+
+
+def unpad(
+    padded: Any,
+    lengths: Any = None,
+    *,
+    side: Side = "right",
+    axes: Axes = None,
+    time_major: bool = False,
+) -> list[Any]:
+    """The data of each sample of a padded batch, as views: the way back from `pad`.
+
+    Args:
+        padded: (B, L, ...) ndarray or tensor on any device, or a `Padded` that has lengths.
+        lengths: (B,) integers, or (B, n) for n axes of the samples; not needed for a `Padded`.
+        side: Where the padding is. It has to be said again, for a `Padded` doesn't know.
+        axes: The axes that were padded, likewise: an integer or a tuple, as for `pad`. None: the
+            first ones, as many as there are lengths of a sample.
+        time_major: Whether ``padded`` is (L, B, ...).
+
+    Returns:
+        B arrays of shape (length, ...), which share the memory of ``padded``; gradients flow.
+
+    Raises:
+        TypeError: ``padded`` is no array, or lengths are no integers.
+        ValueError: There are not B lengths, or one is not from 0 to the size of its axis.
+
+    Example:
+        >>> pinfeed.unpad(np.array([[5, 6, 7], [8, 0, 0]]), [3, 1])
+        [array([5, 6, 7]), array([8])]
+    """
+    if isinstance(padded, Padded):
+        lengths = getattr(padded, "lengths", None) if lengths is None else lengths
+        padded = padded.values
+    if lengths is None:
+        raise TypeError("unpad: expected lengths, or a Padded that has them")
+    if isinstance(padded, np.ma.MaskedArray) or not isinstance(padded, np.ndarray | torch.Tensor):
+        raise TypeError(
+            "unpad: padded must be a NumPy array, a torch tensor or a Padded, "
+            f"got {type(padded).__name__}"
+        )
+    if isinstance(padded, np.ndarray):
+        padded = np.asarray(padded)  # a matrix has two axes whatever one takes of it
+    return unpadded(padded, lengths, side, axes, time_major, "unpad")
+
+
+def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
+    """What `Padding.pad` takes: samples or an array that holds them, offsets, indices."""
+    if isinstance(sequences, JaggedBatch | RaggedArray):
+        return sequences.values, sequences.offsets, None
+    if isinstance(sequences, Rows):
+        source = sequences.sources
+        if isinstance(source, RaggedArray):
+            return source.values, source.offsets, sequences.indices
+        if isinstance(source, ArraySource):
+            return source.array, None, sequences.indices
+    if isinstance(sequences, list | tuple | np.ndarray | torch.Tensor):
+        return sequences, None, None
+    if isinstance(sequences, Sequence) and not isinstance(sequences, str | bytes):
+        return list(sequences), None, None
+    raise TypeError(
+        "pad: sequences must be a list of arrays, a RaggedArray or a JaggedBatch, "
+        f"got {type(sequences).__name__}"
+    )
+
+
+def _array(array: Any, name: str) -> Any:
+    if not isinstance(array, np.ndarray | torch.Tensor):
+        raise TypeError(
+            f"{name}: expected a NumPy array or a torch tensor, got {type(array).__name__}"
+        )
+    if isinstance(array, torch.Tensor) and array.requires_grad:
+        raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
+    return array
+
+
+def _written(result: Any, out: Any) -> Any:
+    if isinstance(out, torch.Tensor):
+        # As torch's own out=: autograd has to notice if it saved this tensor for a backward pass.
+        torch.autograd.graph.increment_version(out)
+    return result
+
+
+def _check_layout(keyword: str, layout: str, allowed: tuple[str, ...], function: str) -> None:
+    if layout not in allowed:
+        raise ValueError(f"{function}: {keyword} must be one of {allowed}, got {layout!r}")
+
+
+def _check_kind(out: Any, array: Any, function: str) -> None:
+    if out is not None and isinstance(out, torch.Tensor) != isinstance(array, torch.Tensor):
+        raise TypeError(
+            f"{function}: out must be of the same kind as the input, "
+            f"a {type(array).__name__}, got {type(out).__name__}"
+        )
+    if out is not None:
+        _array(out, f"{function}: out")

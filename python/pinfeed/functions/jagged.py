@@ -1,0 +1,164 @@
+"""Samples of different lengths as one array without padding."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pinfeed import _core
+from pinfeed.functions.padded import Padded
+from pinfeed.functions.padding import Axes, Padding, Side, check_side, checked_lengths, flag
+from pinfeed.functions.torch_ops.tensors import by_ops, longest_sample, pad_tensor, unpad_tensor
+from pinfeed.runtime import get_num_threads
+
+
+class JaggedBatch(NamedTuple):
+    """Samples one after the other: sample i is ``values[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        values: (total, ...) tensor or ndarray.
+        offsets: int64 of shape (B + 1,), from 0 to total.
+
+    Example:
+        >>> batch = pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]])
+        >>> batch.values, batch.offsets
+        (tensor([1, 2, 3, 4]), tensor([0, 3, 4]))
+        >>> batch.to_padded().values
+        tensor([[1, 2, 3],
+                [4, 0, 0]])
+    """
+
+    values: Any
+    offsets: Any
+
+    @property
+    def lengths(self) -> Any:
+        """int64 of shape (B,)."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def cu_seqlens(self) -> Any:
+        """The offsets as int32, as variable-length attention kernels take them.
+
+        Raises:
+            ValueError: The batch has 2**31 items or more.
+        """
+        total = int(self.offsets[-1])
+        if total >= 2**31:
+            raise ValueError(
+                f"cu_seqlens: offsets must be less than 2**31 to be int32, got {total}; "
+                "make smaller batches"
+            )
+        if isinstance(self.offsets, torch.Tensor):
+            return self.offsets.to(torch.int32)
+        return self.offsets.astype(np.int32)
+
+    def to_nested(self) -> torch.Tensor:
+        """A nested tensor of torch's jagged layout, over the same memory."""
+        values, offsets = (
+            part if isinstance(part, torch.Tensor) else torch.as_tensor(part, device="cpu")
+            for part in self
+        )
+        return torch.nested.nested_tensor_from_jagged(values, offsets)
+
+    def to_padded(
+        self,
+        value: Any = 0,
+        *,
+        side: Side = "right",
+        axes: Axes = None,
+        max_length: int | None = None,
+        multiple_of: int | None = None,
+        dtype: Any = None,
+        lengths: bool = True,
+        mask: bool = False,
+        time_major: bool = False,
+    ) -> Any:
+        """The same batch padded to its longest sample; the keywords and result of `pinfeed.pad`."""
+        padding = Padding(
+            value, side, axes, max_length, multiple_of, dtype, time_major, "to_padded"
+        )
+        if by_ops(self.values):
+            return pad_batch(padding, self, lengths=lengths, mask=mask)
+        values, counts, where = padding.pad(
+            self.values,
+            self.offsets,
+            lengths=flag(lengths, "to_padded: lengths"),
+            mask=flag(mask, "to_padded: mask"),
+            name="to_padded: values",
+        )
+        return values if counts is None and where is None else Padded(values, counts, where)
+
+    @classmethod
+    def from_padded(cls, padded: Any, lengths: Any = None, *, side: Side = "right") -> JaggedBatch:
+        """The data of a batch padded along axis 0 of its samples, copied together in one pass.
+
+        Args:
+            padded: (B, L, ...) ndarray or tensor on the CPU or on CUDA, or a `Padded` that has lengths.
+            lengths: (B,) or (B, 1) integers; not needed for a `Padded`.
+            side: Where the padding is.
+
+        Raises:
+            TypeError: ``padded`` is no array, or lengths are no integers.
+            ValueError: There are not B lengths, or one is not from 0 to L.
+        """
+        if isinstance(padded, Padded):
+            lengths = getattr(padded, "lengths", None) if lengths is None else lengths
+            padded = padded.values
+        if lengths is None:
+            raise TypeError("from_padded: expected lengths, or a Padded that has them")
+        check_side(side, "from_padded")
+        if not isinstance(padded, np.ndarray | torch.Tensor) or padded.ndim < 2:
+            raise TypeError(
+                "from_padded: padded must be an array of shape (B, L, ...), "
+                f"got {type(padded).__name__} {tuple(getattr(padded, 'shape', ()))}"
+            )
+        counts = np.array(
+            checked_lengths(lengths, tuple(padded.shape[:2]), "from_padded"), np.int64
+        ).reshape(-1)
+        if by_ops(padded):
+            return cls(*unpad_tensor(padded, counts, side))
+        return cls(
+            *_core.join(
+                padded,
+                None,
+                None,
+                counts,
+                side,
+                None,
+                None,
+                None,
+                "from_padded",
+                "from_padded: padded",
+                get_num_threads(),
+            )
+        )
+
+
+def pad_batch(
+    padding: Padding, batch: JaggedBatch, *, lengths: bool, mask: bool, out: Any = None
+) -> Any:
+    """`pinfeed.pad` of a batch on a device.
+
+    Offsets there are waited for, because the longest sample decides the size of the result.
+    """
+    function = padding.function
+    flag(lengths, f"{function}: lengths")
+    flag(mask, f"{function}: mask")
+    device = batch.values.device
+    offsets = batch.offsets.to(device, non_blocking=True)
+    longest = longest_sample(batch.offsets, function)
+    values, counts, where = pad_tensor(
+        padding,
+        batch.values,
+        offsets,
+        longest,
+        lengths=lengths,
+        mask=mask,
+        name=function,
+        out=out,
+    )
+    if not lengths and not mask:
+        return values
+    return Padded(values, counts, where)

@@ -1,0 +1,227 @@
+"""How samples of different sizes become one box: the keywords of `pinfeed.pad` and `pinfeed.Pad`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from pinfeed import _core
+from pinfeed.arguments import as_integer, dtype_name, positive_integer
+from pinfeed.runtime import get_num_threads
+
+Side = Literal["right", "left"]
+Axes = int | tuple[int, ...] | None
+
+_MOST_AXES = 64  # that NumPy and torch know
+
+
+class Padding:
+    """Checked keywords of padding.
+
+    Args:
+        value: What padding is made of.
+        side: Where padding goes.
+        axes: The axes of a sample that may differ.
+        max_length: Most items along those axes.
+        multiple_of: What their size in the batch is rounded up to.
+        dtype: The batch's, if not the samples' own.
+        time_major: Whether axis 0 of the samples comes before the batch axis.
+        function: Who asks, for messages.
+
+    Raises:
+        TypeError, ValueError: A keyword does not fit.
+    """
+
+    def __init__(
+        self,
+        value: Any,
+        side: Side,
+        axes: Axes,
+        max_length: int | None,
+        multiple_of: int | None,
+        dtype: Any,
+        time_major: bool,
+        function: str,
+    ) -> None:
+        check_side(side, function)
+        self.function = function
+        self.value = _number(value, f"{function}: value")
+        self.side = side
+        self.axes = _axes(axes, function)
+        self.max_length = positive_integer(max_length, f"{function}: max_length")
+        self.multiple_of = positive_integer(multiple_of, f"{function}: multiple_of")
+        self.dtype = None if dtype is None else dtype_name(dtype, function)
+        self.time_major = flag(time_major, f"{function}: time_major")
+        if self.dtype is not None:
+            _core.check_value(self.value, self.dtype, function, "value")
+
+    def pad(
+        self,
+        source: Any,
+        offsets: Any = None,
+        indices: Any = None,
+        *,
+        lengths: bool,
+        mask: bool,
+        target: Any = None,
+        as_tensor: bool | None = None,
+        name: str,
+    ) -> tuple[Any, Any, Any]:
+        """Values, lengths and mask, the latter None where not asked for.
+
+        Args:
+            source: A list of samples, or an array that holds all of them.
+            offsets: Where samples begin in that array, None if each row is one.
+            indices: Which of the array's samples, None for all.
+            lengths: Whether to return lengths.
+            mask: Whether to return a mask.
+            target: Where to write: None for the pool, an allocator, or an array for the values.
+            as_tensor: Whether the pool's buffers become tensors; None as the samples are.
+            name: What messages call the samples.
+        """
+        axes = self.axes
+        return _core.pad(
+            source,
+            offsets,
+            indices,
+            self.value,
+            (axes,) if isinstance(axes, int) else axes,
+            not isinstance(axes, tuple),
+            self.side,
+            self.max_length,
+            self.multiple_of,
+            self.dtype,
+            lengths,
+            mask,
+            self.time_major,
+            target,
+            as_tensor,
+            self.function,
+            name,
+            get_num_threads(),
+        )
+
+
+def _number(value: Any, name: str) -> bool | int | float | complex:
+    if isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.ndim == 0):
+        value = value.item()
+    if not isinstance(value, bool | int | float | complex):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    return value
+
+
+def _axes(axes: Any, function: str) -> Axes:
+    if axes is None:
+        return None
+    several = isinstance(axes, tuple | list)
+    numbers = [as_integer(axis) for axis in (axes if several else (axes,))]
+    checked = tuple(number for number in numbers if number is not None)
+    if not numbers or len(checked) != len(numbers):
+        raise TypeError(
+            f"{function}: axes must be an integer, a tuple of at least one, or None, got {axes!r}"
+        )
+    if max(abs(number) for number in checked) > _MOST_AXES:
+        raise ValueError(f"{function}: axes must name axes of the samples, got {axes!r}")
+    return checked if several else checked[0]
+
+
+def check_side(side: Any, function: str) -> None:
+    """Raises ValueError for what is no side."""
+    if side not in ("right", "left"):
+        raise ValueError(f"{function}: side must be 'right' or 'left', got {side!r}")
+
+
+def flag(value: Any, name: str) -> bool:
+    """The value; raises TypeError if it is not True or False."""
+    if isinstance(value, bool):
+        return value
+    hint = "; names are for Pad()" if isinstance(value, str) else ""
+    raise TypeError(f"{name} must be True or False, got {value!r}{hint}")
+
+
+def unpadded(
+    padded: Any, lengths: Any, side: Side, axes: Axes, time_major: bool, function: str
+) -> list[Any]:
+    """Views of the data in a padded array; see `pinfeed.unpad`."""
+    check_side(side, function)
+    flag(time_major, f"{function}: time_major")
+    if padded.ndim < 2:
+        raise ValueError(
+            f"{function}: padded must have a batch axis and one more, got {tuple(padded.shape)}"
+        )
+    batch = padded.swapaxes(0, 1) if time_major else padded
+    order = _chosen_axes(axes, batch.ndim - 1, function)
+    rows = checked_lengths(
+        lengths, batch.shape[:1] + tuple(batch.shape[1 + i] for i in order), function
+    )
+    # Each view by an index of its own. torch would make all of them at once (unbind, split) in half
+    # the time, but autograd then forbids to change one in place.
+    if rows and isinstance(rows[0], int) and order[0] == 0:
+        size = batch.shape[1]
+        starts = [size - length if side == "left" else 0 for length in rows]
+        return [
+            batch[i, start : start + length]
+            for i, (start, length) in enumerate(zip(starts, rows, strict=True))
+        ]
+    views = []
+    for i, counts in enumerate(rows):
+        parts = [slice(None)] * (batch.ndim - 1)
+        for axis, k in zip(order, [counts] if isinstance(counts, int) else counts, strict=False):
+            n = batch.shape[1 + axis]
+            parts[axis] = slice(n - k, n) if side == "left" else slice(k)
+        views.append(batch[(i, *parts)])
+    return views
+
+
+def _chosen_axes(axes: Axes, count: int, function: str) -> tuple[int, ...]:
+    """The axes that lengths are about; None: the first ones, as many as there are lengths."""
+    axes = _axes(axes, function)
+    if axes is None:
+        return tuple(range(count))
+    chosen = axes if isinstance(axes, tuple) else (axes,)
+    if not all(-count <= axis < count for axis in chosen):
+        raise ValueError(f"{function}: axes must name axes of {count}-D samples, got {axes}")
+    return tuple(axis % count for axis in chosen)
+
+
+def checked_lengths(lengths: Any, shape: tuple[int, ...], function: str) -> list[Any]:
+    """Lengths as Python integers, or lists of them.
+
+    Args:
+        lengths: (B,) or (B, n) integers.
+        shape: (B, L, ...).
+        function: Who asks, for messages.
+    """
+    if isinstance(lengths, torch.Tensor):
+        lengths = lengths.detach().cpu().numpy()
+    try:
+        array = np.asarray(lengths)
+    except ValueError as error:
+        raise ValueError(
+            f"{function}: lengths must have shape ({shape[0]},) or ({shape[0]}, n), got {lengths!r}"
+        ) from error
+    if array.size == 0 and not isinstance(lengths, np.ndarray):
+        array = array.astype(np.int64)  # NumPy takes an empty list for floats
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{function}: lengths must be integers, got {array.dtype}")
+    if array.ndim not in (1, 2) or len(array) != shape[0]:
+        raise ValueError(
+            f"{function}: lengths must have shape ({shape[0]},) or ({shape[0]}, n), "
+            f"got {array.shape}"
+        )
+    if array.ndim == 2 and not 1 <= array.shape[1] < len(shape):
+        raise ValueError(
+            f"{function}: lengths must be of 1 to {len(shape) - 1} axes, got {array.shape[1]}"
+        )
+    limits = shape[1] if array.ndim == 1 else np.array(shape[1 : 1 + array.shape[1]])
+    wrong = np.argwhere((array < 0) | (array > limits))
+    if len(wrong):
+        position = tuple(wrong[0].tolist())
+        limit = shape[1 if array.ndim == 1 else 1 + position[1]]
+        raise ValueError(
+            f"{function}: lengths must be from 0 to {limit}, got {array[position]} "
+            f"for sample {position[0]}"
+        )
+    return array.tolist()

@@ -1,0 +1,117 @@
+"""The shared libraries of ``torch.ops.pinfeed``: found, loaded, and what is said without them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from pinfeed.functions.torch_ops import autograd, fakes, outputs
+
+_FOLDER = Path(__file__).parents[2]
+_LIBRARY = _FOLDER / "libpinfeed_torch.so"
+_CUDA_LIBRARY = _FOLDER / "libpinfeed_torch_cuda.so"
+# An installed pinfeed has to be forced out, and without isolation its build tools come first.
+_BUILD = (
+    "pip install scikit-build-core pybind11 cmake ninja, then pip install --no-build-isolation "
+    "--no-binary pinfeed --force-reinstall --no-deps pinfeed"
+)
+_HOW_TO_BUILD = (
+    "this pinfeed was built without torch; install a wheel, or build it where torch 2.11 or later "
+    f"is installed: {_BUILD}"
+)
+# What was registered with it lives as long as it does.
+_REGISTRATIONS: Any = None
+# Why there are no CUDA kernels, and what to do; None where there are.
+_no_cuda: str | None = "the ops were not loaded"
+
+
+def load() -> None:
+    """Registers the ops; without their library, whoever asks for one is told what to do."""
+    global _REGISTRATIONS, _no_cuda
+    ops: Any = torch.ops
+    if not _LIBRARY.exists():
+        ops.pinfeed = _NoOps()  # where torch keeps namespaces itself
+        return
+    ops.load_library(_LIBRARY)
+    _no_cuda = _load_cuda()
+    library: Any = torch.library
+    _REGISTRATIONS = library.Library("pinfeed", "FRAGMENT")
+    fakes.register()
+    autograd.register()
+    outputs.register(_REGISTRATIONS)
+
+
+def _load_cuda() -> str | None:
+    """Registers the CUDA kernels, or says why not; the CPU's ops work without them."""
+    if torch.version.cuda is None:
+        return "this torch was built without CUDA; install one that was"
+    if not _CUDA_LIBRARY.exists():
+        return f"this pinfeed was built without them; build it where nvcc is installed: {_BUILD}"
+    try:
+        ops: Any = torch.ops
+        ops.load_library(_CUDA_LIBRARY)
+    except (OSError, RuntimeError) as error:
+        return f"their library could not be loaded: {error}; build pinfeed anew: {_BUILD}"
+    return None
+
+
+def has_kernels(tensor: torch.Tensor) -> bool:
+    """Whether there are kernels for a tensor on a device, and the device can run them.
+
+    On ROCm tensors say that they are on CUDA, too, and no kernels were loaded there.
+    """
+    return tensor.is_cuda and _no_cuda is None and _can_run(tensor.get_device())
+
+
+@functools.cache
+def _can_run(device_index: int) -> bool:
+    """Whether this device runs our kernels; a warning tells, once, why it does not.
+
+    torch may be built for an older driver and for older GPUs than the kernels are.
+    """
+    ask = ctypes.CDLL(str(_CUDA_LIBRARY)).pinfeed_cuda_problem
+    ask.argtypes, ask.restype = [], ctypes.c_char_p
+    with torch.cuda.device(device_index):
+        problem = ask()
+    if problem is None:
+        return True
+    warnings.warn(
+        f"pinfeed's kernels can't run on cuda:{device_index}, so fields take torch's own operations "
+        f"there: {problem.decode()}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return False
+
+
+def require(function: str, device: torch.device) -> None:
+    """Raises RuntimeError if there are no ops for a device.
+
+    Args:
+        function: Who needs them, for messages.
+        device: Where its tensors are.
+    """
+    if not _LIBRARY.exists():
+        raise RuntimeError(f"{function}: tensors on {device} need torch ops: {_HOW_TO_BUILD}")
+    if device.type == "cuda" and _no_cuda is not None:
+        raise RuntimeError(f"{function}: tensors on {device} need CUDA kernels: {_no_cuda}")
+
+
+def force_isa(name: str) -> None:
+    """Forces an instruction set on the ops, too: their library has a copy of the native core."""
+    if _LIBRARY.exists():
+        force = ctypes.CDLL(str(_LIBRARY)).pinfeed_ops_force_isa
+        force.argtypes, force.restype = [ctypes.c_char_p], ctypes.c_bool
+        assert force(name.encode())
+
+
+class _NoOps:
+    """Stands for the namespace ``torch.ops.pinfeed``."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"torch.ops.pinfeed.{name}: {_HOW_TO_BUILD}")

@@ -1,0 +1,234 @@
+"""pinfeed's functions by way of ``torch.ops.pinfeed``: for tensors wherever they are."""
+
+from __future__ import annotations
+
+import math
+import string
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pinfeed import _core
+from pinfeed.arguments import torch_dtype_name
+from pinfeed.functions.normalization import Normalization
+from pinfeed.functions.padding import Padding
+from pinfeed.functions.torch_ops.library import require
+from pinfeed.functions.torch_ops.out_of_memory import call
+
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+def by_ops(array: Any) -> bool:
+    """Whether a function has to go by way of the ops: for tensors on devices that have kernels."""
+    return isinstance(array, torch.Tensor) and array.is_cuda
+
+
+def normalize_tensor(
+    images: Any,
+    constants: Normalization | None,
+    *,
+    input: str,
+    name: str,
+    out: Any = None,
+    **options: Any,
+) -> Any:
+    """``torch.ops.pinfeed.normalize_images`` with the errors of `pinfeed.normalize`.
+
+    Args:
+        images: uint8, of the shape that ``input`` names.
+        constants: None for uint8 output.
+        input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"``.
+        name: What messages call the images.
+        out: Where to write.
+        options: Those of the op.
+
+    Raises:
+        TypeError: The images are not uint8.
+        ValueError: They have another number of axes, or of channels than mean and std.
+        RuntimeError: There are no kernels for where they are.
+    """
+    require(name, images.device)
+    wanted = f"uint8 with shape ({', '.join(input)})"
+    got = f"{torch_dtype_name(images.dtype)} {tuple(images.shape)}"
+    if images.dtype != torch.uint8:
+        raise TypeError(f"{name} must be {wanted}, got {got}; convert with .to(torch.uint8)")
+    if images.ndim != len(input):
+        raise ValueError(f"{name} must be {wanted}, got {got}")
+    if constants is not None:
+        constants.check_channels(images.shape[input.index("C")] if "C" in input else 1, name)
+        options |= {"mean": constants.means, "std": constants.stds, "scale": constants.factor}
+    op = torch.ops.pinfeed.normalize_images
+    if out is None:
+        return call(op.default, images, input=input, **options)
+    op.out(images, input=input, out=out, **options)
+    return out
+
+
+def permute_tensor(images: Any, axes: list[int], out: Any) -> Any:
+    """``torch.ops.pinfeed.permute`` by numbers of axes."""
+    require("permute", images.device)
+    input = string.ascii_letters[: len(axes)]
+    output = "".join(input[axis] for axis in axes)
+    if images.ndim != len(axes):
+        raise ValueError(
+            f"permute: images: expected {len(axes)} axes, got shape {tuple(images.shape)}"
+        )
+    if out is None:
+        return call(torch.ops.pinfeed.permute.default, images, input, output)
+    torch.ops.pinfeed.permute.out(images, input, output, out=out)
+    return out
+
+
+def pad_tensor(
+    padding: Padding,
+    values: torch.Tensor,
+    offsets: torch.Tensor,
+    longest: int,
+    *,
+    lengths: bool,
+    mask: bool,
+    name: str,
+    out: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """What `Padding.pad` makes of a jagged batch, bit for bit.
+
+    Args:
+        padding: The keywords; its ``axes`` must be None or axis 0, which such a batch has.
+        values: (total, ...).
+        offsets: int64 (B + 1,) on the same device.
+        longest: Length of the longest sample.
+        lengths: Whether to return lengths.
+        mask: Whether to return a mask.
+        name: What messages call the batch.
+        out: Where to write the values.
+
+    Returns:
+        Values, lengths and mask, the latter None where not asked for.
+
+    Raises:
+        TypeError: The values can't be cast to the padding's dtype.
+        ValueError: It pads other axes; the batch is empty; the value does not fit.
+        RuntimeError: There are no kernels for where the values are.
+    """
+    require(name, values.device)
+    dtype = pad_dtype(padding, values, name)
+    length, most = pad_lengths(padding, longest)
+    if out is not None and out.ndim > 1:
+        length = max(length, out.shape[0 if padding.time_major else 1])
+    exact = _as_float(padding.value, dtype)
+    arguments: dict[str, Any] = {
+        "max_length": most,
+        "value": 0.0 if exact is None else exact,
+        "side": padding.side,
+        "time_major": padding.time_major,
+    }
+    values = values.to(dtype)
+    if not mask and exact is not None:
+        op = torch.ops.pinfeed.pad_jagged
+        if out is None:
+            padded = call(op.default, values, offsets, length, **arguments)
+        else:
+            padded = out
+            op.out(values, offsets, length, **arguments, out=out)
+        counts = (offsets[1:] - offsets[:-1]).clamp(max=most) if lengths else None
+        return padded, pad_counts(padding, counts), None
+    with_mask = torch.ops.pinfeed.pad_jagged_with_mask
+    if out is None:
+        padded, counts, where = call(with_mask.default, values, offsets, length, **arguments)
+    else:
+        shape = (offsets.shape[0] - 1, length)
+        padded, counts = out, offsets.new_empty(shape[0])
+        where = values.new_empty(shape[::-1] if padding.time_major else shape, dtype=torch.bool)
+        with_mask.out(values, offsets, length, **arguments, out=padded, lengths=counts, mask=where)
+    if exact is None:
+        fill(padded, where, padding.value)
+    return padded, pad_counts(padding, counts) if lengths else None, where if mask else None
+
+
+def unpad_tensor(
+    padded: Any, lengths: npt.NDArray[np.int64], side: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values and offsets of the data in a padded batch (B, L, ...); lengths are from 0 to L."""
+    require("from_padded", padded.device)
+    offsets = torch.zeros(len(lengths) + 1, dtype=torch.int64, device="cpu")
+    torch.cumsum(torch.from_numpy(lengths), 0, out=offsets[1:])
+    total = int(offsets[-1])
+    offsets = offsets.to(padded.device, non_blocking=True)
+    op = torch.ops.pinfeed.unpad_to_jagged.default
+    return call(op, padded, offsets, total, side=side), offsets
+
+
+def pad_dtype(padding: Padding, values: torch.Tensor, name: str) -> torch.dtype:
+    """The dtype of a padded batch, after all that can be wrong with it has been checked.
+
+    Raises:
+        TypeError, ValueError: See `pad_tensor`.
+    """
+    rank = values.ndim  # of a sample, too
+    if padding.axes not in (None, 0, -rank, (0,), (-rank,)):
+        raise ValueError(
+            f"{name}: on {values.device} {padding.function} pads axis 0, got axes={padding.axes}; "
+            "leave axes out, or pad on the CPU"
+        )
+    dtype = values.dtype if padding.dtype is None else getattr(torch, padding.dtype)
+    if not torch.can_cast(values.dtype, dtype):
+        raise TypeError(f"{name}: can't cast {values.dtype} to {dtype} without losing values")
+    _core.check_value(padding.value, torch_dtype_name(dtype), name, "value")
+    return dtype
+
+
+def pad_lengths(padding: Padding, longest: int) -> tuple[int, int]:
+    """The size of the batch along axis 0 of its samples, and the most that one has of it."""
+    most = longest if padding.max_length is None else min(longest, padding.max_length)
+    multiple = padding.multiple_of or 1
+    return -(-most // multiple) * multiple, most
+
+
+def pad_counts(padding: Padding, counts: Any) -> Any:
+    """Lengths (B,), or None, in the shape that they have for these ``axes``."""
+    if counts is None or not isinstance(padding.axes, tuple):
+        return counts
+    return counts.view(-1, 1)
+
+
+def longest_sample(offsets: torch.Tensor, name: str) -> int:
+    """The length of the longest; offsets on a device have to be waited for.
+
+    Raises:
+        ValueError: There are no samples.
+    """
+    if len(offsets) < 2:
+        raise ValueError(f"{name}: expected at least one sample, got an empty batch")
+    return int((offsets[1:] - offsets[:-1]).max())
+
+
+def _as_float(value: Any, dtype: torch.dtype) -> float | None:
+    """The value as the ops take it; None if they would round it."""
+    if isinstance(value, complex):
+        is_real = value.imag == 0 and math.copysign(1, value.imag) > 0
+        return value.real if is_real else None
+    if isinstance(value, float) or dtype.is_floating_point or dtype.is_complex:
+        return float(value)  # the dtype rounds an int no other way
+    try:
+        return float(value) if int(float(value)) == value else None
+    except OverflowError:
+        return None
+
+
+def as_signed(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bits as integers that torch knows more than a few operations on."""
+    signed = _SIGNED.get(tensor.dtype)
+    return tensor if signed is None else tensor.view(signed)
+
+
+def fill(padded: torch.Tensor, mask: torch.Tensor, value: Any) -> None:
+    """Writes the value wherever the mask is False."""
+    bits = as_signed(padded)
+    if bits is not padded:
+        value = int(value.real)
+        if value > torch.iinfo(bits.dtype).max:
+            value -= 2 ** (8 * bits.itemsize)
+    is_padding = mask.logical_not().view(*mask.shape, *[1] * (padded.ndim - mask.ndim))
+    bits.masked_fill_(is_padding, value)

@@ -1,0 +1,114 @@
+"""How much memory this process may still take, and how much of it mapped files may."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_SHARE = 4
+
+
+def mapping_budget() -> int:
+    """Bytes of files that pinfeed maps at most: a quarter of what this process may still take.
+
+    That is what the system has available, or less where a control group or a limit of the process
+    (``RLIMIT_AS``, ``RLIMIT_DATA``, ``RLIMIT_RSS``) allows less.
+    """
+    limits = list(_process_limits())
+    free = free_memory()
+    if free is not None:
+        limits.append(free)
+    return min(limits, default=0) // _SHARE
+
+
+def _process_limits() -> Iterator[int]:
+    with contextlib.suppress(ImportError):
+        import resource
+
+        for name in (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_RSS):
+            soft, _ = resource.getrlimit(name)
+            if soft != resource.RLIM_INFINITY:
+                yield soft
+
+
+# Per version of control groups: the folder they are mounted in, their files, and what the names of
+# sums over all groups below begin with.
+_V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+_V2 = ("", "memory.max", "memory.current", "")
+
+
+def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int | None:
+    """Bytes that this process can take before the system runs out or its control group kills it.
+
+    On Linux what the kernel calls available, swap included, or less where a control group (v1 or
+    v2, or one above it) allows less; elsewhere the physical memory. None if nothing tells.
+
+    Args:
+        proc: Where the kernel shows its state.
+        cgroups: Where control groups are mounted.
+    """
+    limits = [*_system(Path(proc)), *_groups(Path(proc), Path(cgroups))]
+    return max(0, min(limits)) if limits else None
+
+
+def require_memory(size: int, what: str) -> None:
+    """Raises MemoryError if fewer bytes are free.
+
+    Args:
+        size: Bytes about to be written.
+        what: They are for, up to the verb.
+    """
+    free = free_memory()
+    if free is not None and size > free:
+        raise MemoryError(
+            f"to_numpy: {what} {size:,} bytes of memory, of which {free:,} are free; write to files "
+            "with out=a path, or take fewer samples with max_samples"
+        )
+
+
+def _system(proc: Path) -> Iterator[int]:
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+    except OSError:
+        if "SC_PHYS_PAGES" in os.sysconf_names:
+            yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return
+    kilobytes = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)}
+    if "MemAvailable" in kilobytes:
+        yield 1024 * (kilobytes["MemAvailable"] + kilobytes.get("SwapFree", 0))
+
+
+def _groups(proc: Path, mounts: Path) -> Iterator[int]:
+    try:
+        lines = (proc / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            version = _V2
+        elif "memory" in controllers.split(","):
+            version = _V1
+        else:
+            continue
+        folder, *files = version
+        # Inside a container the path may be the host's, of which only the mount itself is there.
+        names = [name for name in path.split("/") if name]
+        for depth in range(len(names) + 1):
+            yield from _group(mounts.joinpath(folder, *names[:depth]), *files)
+
+
+def _group(folder: Path, limit_file: str, usage_file: str, prefix: str) -> Iterator[int]:
+    try:
+        limit = (folder / limit_file).read_text().strip()
+        usage = int((folder / usage_file).read_text())
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return  # no such group, or one without this controller
+    if limit == "max":
+        return
+    # Files that were read or written count as usage, but make room when it is needed.
+    cached = sum(int(stat.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
+    yield int(limit) - usage + cached

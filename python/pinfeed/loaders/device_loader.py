@@ -1,0 +1,299 @@
+"""Batches of any loader, ahead of time and on the device."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from pinfeed.arguments import checked_integer
+from pinfeed.loaders.accelerator import Accelerator
+from pinfeed.loaders.device_fields import BatchSpec
+from pinfeed.loaders.feed import Feed, register_exit
+from pinfeed.loaders.host_memory import HostMemory
+from pinfeed.loaders.rows_ahead import prefetch_ahead
+from pinfeed.loaders.snapshots import LoadedSince, LoaderState, Snapshots
+from pinfeed.loaders.stats import FeedStats, Journal
+from pinfeed.loaders.transfer import (
+    DeviceTransfer,
+    HostTransfer,
+    OrderedTransfer,
+    Transfer,
+)
+from pinfeed.loaders.turns import Turns
+
+# Kinds of devices that have one stream.
+_ORDERED = ("mps",)
+
+_ARGUMENTS = frozenset(("depth", "device", "fields", "loader", "prefetch_rows"))
+# Of a DeviceLoader, what its loops use, and no copy does.
+_OWN = frozenset(("_feeds", "_journal", "_memory", "_spec", "_turns"))
+
+
+class DeviceLoader:
+    """Runs a loader ahead of the training loop, and copies its batches to the device meanwhile.
+
+    Args:
+        loader: Any iterable of batches: a DataLoader, a StatefulDataLoader, a list, a generator.
+        device: Where batches go. None: the accelerator that ``torch.accelerator`` finds when a loop
+            begins, at its current index; without one the CPU.
+        fields: What becomes of leaves of the batch when they are there, in the structure of the
+            batch: an `Image` for uint8 images, which so cross the bus as bytes; a `Pad` for a
+            `JaggedBatch`, whose padding then doesn't. Leaves without a field stay as they are.
+        depth: How many batches may be ready or in the making beyond the one in use; at least 1.
+        prefetch_rows: Whether the system is asked for the rows of the batch after the one in the
+            making, where they lie in files and not in memory. Of a DataLoader without workers and
+            without a ``state_dict``, over an `ArrayDataset`, a ``Subset`` of one, or a dataset of
+            yours that has such a ``prefetch_rows(indices)``. The sampler is asked one batch earlier.
+
+    A loop starts a background thread. It takes batches from the loader and puts them on the device,
+    through pinned memory that it reuses, on a stream of its own; what you get is in order with your
+    current stream. Small tensors of a batch share one copy, and one piece of memory. On the CPU
+    nothing is copied: batches are the loader's, fetched ahead.
+
+    - Batches keep their structure: dicts, tuples, NamedTuples, dataclasses, custom containers.
+      Tensors move; objects with a ``.to`` (a PackedSequence, a graph) are asked to; all else stays.
+    - An error in the loader is raised as it is, with a note that says for which batch. ``next`` then
+      goes on behind it, if the loader does.
+    - A loop that is left in whatever way ends the thread, and drops what was fetched ahead; of a
+      generator these batches are gone.
+    - ``len()`` and all attributes are the loader's: ``.sampler``, ``.dataset``, ``.set_epoch``. To set
+      one sets the loader's.
+    - A loader with a ``state_dict`` has one here too, which returns what belongs to the last batch
+      that you got, whatever was fetched ahead. It is the loader's own, taken after every batch. Of a
+      StatefulDataLoader, whose states take longer than a small batch, it may be one from before, by
+      at most 40 times what taking a state takes (a few milliseconds, or as much more as there is
+      more to save), as ``{"snapshot": ..., "batches_since": ...}``. ``load_state_dict`` here has the
+      loader make these batches again, and passes them over. It takes the loader's own states as
+      well. Without a DeviceLoader, load ``state["snapshot"]`` into the loader, and pass over the
+      first ``state["batches_since"]`` batches. While a loop's first batch is made, no state is known:
+      in a signal handler set a flag, and save after the batch.
+
+    The loader runs in another thread, but for its ``iter`` and the first batch. It must not write
+    into a batch again that it has handed out. Random numbers that it draws from a global generator
+    (those of a dataset, without workers) come in no certain order with yours; what a sampler draws
+    at the start does. It sees your context variables, grad and inference mode, autocast and torch's
+    default device, as they are when you ask for the first batch. Loops over one DeviceLoader take
+    turns at the loader.
+
+    No GPU has run this yet: the way to a device was tested against simulated ones, whose copies are
+    as late as they may be. A device of type "mps", which has one stream, is served by plain ``.to``
+    in the thread.
+
+    Raises:
+        TypeError: ``loader`` is no iterable, ``depth`` no integer, ``device`` no device; the fields
+            hold something else than an `Image` or a `Pad`.
+        ValueError: ``depth`` is less than 1. When a loop begins: there is no such device.
+
+    Example:
+        >>> dataset = pinfeed.ArrayDataset((np.zeros((8, 4, 4, 3), np.uint8), np.arange(8)))
+        >>> loader = torch.utils.data.DataLoader(dataset, batch_size=4, collate_fn=pinfeed.Collate())
+        >>> batches = pinfeed.DeviceLoader(loader, device="cpu", fields=(pinfeed.Image(), None))
+        >>> for images, labels in batches:
+        ...     print(images.shape, labels)
+        torch.Size([4, 3, 4, 4]) tensor([0, 1, 2, 3])
+        torch.Size([4, 3, 4, 4]) tensor([4, 5, 6, 7])
+        >>> batches.stats().batches
+        2
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        device: torch.device | str | int | None = None,
+        fields: Any = None,
+        depth: int = 2,
+        prefetch_rows: bool = True,
+    ) -> None:
+        if not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
+            raise TypeError(
+                f"DeviceLoader: loader must be an iterable of batches, got {type(loader).__name__}"
+            )
+        self.loader = loader
+        self.device = None if device is None else _checked_device(device)
+        self.fields = fields
+        self.depth = checked_integer(depth, "DeviceLoader: depth", 1)
+        if not isinstance(prefetch_rows, bool):
+            raise TypeError(f"DeviceLoader: prefetch_rows must be a bool, got {prefetch_rows!r}")
+        self.prefetch_rows = prefetch_rows
+        self._to_skip = LoadedSince()
+        self._begin_anew()
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type] # or its TypeError
+
+    def __iter__(self) -> DeviceIterator:
+        device = _available(self.device)
+        with self._turns.lock:
+            # In this thread, because worker processes and signal handlers want it so; and while no
+            # other iteration is at the loader, because it may reset an iterator that others use.
+            source = iter(self.loader)
+            for feed in list(self._feeds):
+                if feed.source is source:
+                    feed.supersede()
+            if self.prefetch_rows:
+                prefetch_ahead(source, self.loader)
+        if getattr(self.loader, "persistent_workers", False):
+            register_exit()  # again, so that it comes before what torch has just registered
+        take_state = getattr(self.loader, "state_dict", None)
+        self._journal = Journal(self._to_skip.take())
+        feed = Feed(
+            source,
+            self._turns,
+            self._transfer(device),
+            None if take_state is None else Snapshots(self.loader, take_state),
+            self.depth,
+            self._journal,
+        )
+        self._feeds.add(feed)
+        return DeviceIterator(feed)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader" or name.startswith("__"):  # not there yet, while it is unpickled
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        attribute = getattr(self.loader, name)
+        return {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}.get(
+            name, attribute
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_own = (
+            name.startswith("_")
+            or name in _ARGUMENTS
+            or name in self.__dict__
+            or hasattr(type(self), name)
+            or "loader" not in self.__dict__  # a subclass begins
+        )
+        # What is read from the loader is set there: here, no loop would ever look at it.
+        if is_own or not hasattr(self.loader, name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.loader, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Sets what no copy shares."""
+        self._spec = BatchSpec(self.fields)
+        self._memory = HostMemory()
+        self._journal = Journal()
+        self._turns: Turns = Turns()
+        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+
+    def __repr__(self) -> str:
+        return (
+            f"DeviceLoader({self.loader!r}, device={self.device}, fields={self.fields!r}, "
+            f"depth={self.depth}, prefetch_rows={self.prefetch_rows})"
+        )
+
+    def stats(self) -> FeedStats:
+        """What the iteration that began last has done so far, and what it waited for.
+
+        Example:
+            >>> import time
+            >>> batches = pinfeed.DeviceLoader([torch.zeros(4)] * 3, device="cpu")
+            >>> for batch in batches:
+            ...     time.sleep(0.01)  # a training step
+            >>> batches.stats().bottleneck
+            'consumer'
+        """
+        return self._journal.stats()
+
+    # Found by __getattr__ if the loader has such methods, so that hasattr() tells whether it does.
+
+    def _state_dict(self) -> Any:
+        journal = self._journal
+        if journal.state is not None:
+            return journal.state.saved()
+        if journal.is_ahead:
+            raise RuntimeError(
+                "DeviceLoader: the loader is making the first batch of a loop, or those after it, and "
+                "no state is known until you have that batch; in a signal handler set a flag, and save "
+                "after the batch"
+            )
+        with self._turns.lock:
+            state = self.loader.state_dict()  # type: ignore[attr-defined]
+        return LoaderState(state, self._to_skip.batches + journal.to_skip).saved()
+
+    def _load_state_dict(self, state: Any) -> None:
+        snapshot, since = LoaderState.loaded(state)
+        with self._turns.lock:
+            self.loader.load_state_dict(snapshot)  # type: ignore[attr-defined]
+        self._journal = Journal()  # what an iteration under way still gets is of no interest
+        self._to_skip.batches = since
+
+    def _transfer(self, device: torch.device) -> Transfer:
+        if device.type == "cpu":
+            return HostTransfer(self._spec)
+        if device.type in _ORDERED:
+            return OrderedTransfer(self._spec, device)
+        return DeviceTransfer(self._spec, Accelerator(device), self._memory)
+
+
+class DeviceIterator(Iterator[Any]):
+    """One loop over a `DeviceLoader`; closed when it is dropped."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._close = weakref.finalize(self, feed.close)
+        self._close.atexit = False  # the feed sees to that itself
+
+    def __next__(self) -> Any:
+        return self._feed.take()
+
+    def close(self) -> None:
+        """Ends the loop, as ``break`` does when nothing else holds the iterator."""
+        self._close()
+
+
+def _checked_device(device: Any) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        kind = type(error) if isinstance(error, TypeError) else ValueError
+        raise kind(
+            "DeviceLoader: device must be a torch.device, or a string or an index that "
+            f"torch.device takes, got {device!r}: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _available(device: torch.device | None) -> torch.device:
+    """The device that is meant now, with its index; not initialized yet where that can be helped.
+
+    Raises:
+        ValueError: There is no such device.
+    """
+    if device is not None and device.type == "cpu":
+        return device
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if device is None:
+        if accelerator is None:
+            return torch.device("cpu")
+        device = accelerator
+    count = 0 if accelerator is None else torch.accelerator.device_count()
+    if accelerator is None or device.type != accelerator.type or (device.index or 0) >= count:
+        there = f"{count} of type {accelerator.type!r}" if accelerator else "no accelerator"
+        raise ValueError(
+            f"DeviceLoader: device {str(device)!r} is not available, torch finds {there}"
+            f"{_why_unusable(device) if accelerator is None else ''}; "
+            "leave device out to take what is there, or say 'cpu'"
+        )
+    if device.index is None:
+        return torch.device(device.type, torch.accelerator.current_device_index())
+    return device
+
+
+def _why_unusable(device: torch.device) -> str:
+    """What torch says itself: there is no driver, or one too old for it, or it is built without."""
+    try:
+        torch.empty(0, device=device)
+    except Exception as error:  # noqa: BLE001, of any kind
+        return f" ({str(error).strip().splitlines()[0].partition('. ')[0]})"
+    return ""

@@ -1,0 +1,104 @@
+"""Where the time of an iteration goes."""
+
+from __future__ import annotations
+
+import enum
+import time
+from typing import NamedTuple
+
+from pinfeed.loaders.snapshots import LoaderState
+
+
+class FeedStats(NamedTuple):
+    """What an iteration of a `DeviceLoader` has done so far.
+
+    The three times are those of the background thread, which is always at one of them: together
+    they are the time that the iteration has taken.
+
+    Attributes:
+        batches: Handed to the consumer.
+        bytes: Of these, copied to the device; 0 on the CPU, where nothing is copied.
+        waiting_for_loader: Seconds until the loader had the next batch.
+        waiting_for_copy: Seconds for a pinned slot to be free and filled, copies to be started, and
+            fields to be applied.
+        waiting_for_consumer: Seconds with ``depth`` batches ready and nothing to do.
+
+    Example:
+        >>> stats = pinfeed.DeviceLoader([1, 2, 3], device="cpu").stats()
+        >>> stats.batches, stats.bottleneck
+        (0, None)
+    """
+
+    batches: int
+    bytes: int
+    waiting_for_loader: float
+    waiting_for_copy: float
+    waiting_for_consumer: float
+
+    @property
+    def bottleneck(self) -> str | None:
+        """Who is waited for most: ``"loader"``, ``"copy"`` or ``"consumer"``; None before a batch.
+
+        ``"consumer"`` is what one wants: batches are ready before they are asked for.
+        """
+        times = {
+            "loader": self.waiting_for_loader,
+            "copy": self.waiting_for_copy,
+            "consumer": self.waiting_for_consumer,
+        }
+        name = max(times, key=times.__getitem__)
+        return name if times[name] > 0 else None
+
+
+class Activity(enum.IntEnum):
+    """What the thread is doing."""
+
+    LOADING = 0
+    COPYING = 1
+    WAITING = 2
+
+
+class Journal:
+    """The record of one iteration, which outlives its thread.
+
+    Args:
+        to_skip: How many batches the consumer had before the state was saved that the loader has.
+
+    Attributes:
+        state: The loader's as of the last batch that was handed over; None before the first, and if
+            the loader has none.
+        is_ahead: Whether the loader may be at a batch, or beyond it, that wasn't handed over.
+        to_skip: The same number, less those that were skipped.
+        skipped: Those.
+    """
+
+    def __init__(self, to_skip: int = 0) -> None:
+        self.state: LoaderState | None = None
+        self.is_ahead = False
+        self.to_skip, self.skipped = to_skip, 0
+        self._batches = 0
+        self._bytes = 0
+        self._seconds = [0.0, 0.0, 0.0]
+        self._current: tuple[Activity, float] | None = None  # and since when
+
+    def begin(self, activity: Activity | None) -> None:
+        """Ends the current activity; None if no other begins."""
+        now = time.perf_counter()
+        if self._current is not None:
+            before, since = self._current
+            self._seconds[before] += now - since
+        self._current = None if activity is None else (activity, now)
+
+    def count(self, size: int) -> None:
+        """Another batch of that many bytes was handed over."""
+        self._batches += 1
+        self._bytes += size
+
+    def stats(self) -> FeedStats:
+        """The record up to now."""
+        current = self._current
+        seconds = list(self._seconds)
+        if current is not None:
+            activity, since = current
+            seconds[activity] += time.perf_counter() - since
+        return FeedStats(self._batches, self._bytes, *seconds)

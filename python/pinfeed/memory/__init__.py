@@ -1,0 +1,1 @@
+"""Where batches lie: pooled, pinned, or in the memory that workers share with their trainer."""

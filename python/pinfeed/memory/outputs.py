@@ -1,0 +1,74 @@
+"""Where batches are written: pooled or pinned memory, in a DataLoader worker the trainer's."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from typing import Any
+
+import torch
+
+from pinfeed.memory import pinned
+from pinfeed.memory.shared import new_shared_storage
+from pinfeed.memory.worker import Allocate, is_worker, worker_arena
+
+#: As the native pool does, so that bytes nobody wrote are seen.
+_POISON = os.environ.get("PINFEED_DEBUG") == "1"
+
+
+class _Wishes(threading.local):
+    """What whoever collates in this thread has asked for."""
+
+    pin: pinned.Pin = False
+
+
+_wishes = _Wishes()
+
+
+def wish_to_pin(pin: pinned.Pin) -> pinned.Pin:
+    """Says whether outputs of this thread are to be pinned from now on; returns what held before."""
+    before, _wishes.pin = _wishes.pin, pin
+    return before
+
+
+def batch_allocator() -> Allocate | None:
+    """The allocator for the outputs of a collation that happens here and now.
+
+    None stands for the native buffer pool. In a DataLoader worker the batch has to reach another
+    process, so it is written into the arena of that process; or into torch's shared memory where
+    there is no arena. What becomes pinned there, the other process decides. What a worker has forked
+    is for the worker itself, so the pool serves.
+    """
+    if not is_worker():
+        is_child_of_worker = torch.utils.data.get_worker_info() is not None
+        if is_child_of_worker or not pinned.is_wanted(_wishes.pin):
+            return None
+        return _allocate_pinned_poisoned if _POISON else pinned.pinned_empty
+    arena = worker_arena()
+    return _allocate_shared if arena is None else arena.allocate
+
+
+def as_output(tensor: torch.Tensor) -> torch.Tensor:
+    """A small tensor that torch has made of numbers, where outputs are to be."""
+    if torch.utils.data.get_worker_info() is None and pinned.is_wanted(_wishes.pin):
+        return pinned.pinned(tensor)
+    return tensor
+
+
+def _allocate_pinned_poisoned(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    tensor = pinned.pinned_empty(shape, dtype)
+    storage: Any = tensor.untyped_storage()
+    storage.fill_(0xCB)
+    return tensor
+
+
+def _allocate_shared(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    empty = torch.empty(0, dtype=getattr(torch, dtype), device="cpu")
+    items = math.prod(shape)
+    if items == 0:
+        return empty.reshape(shape)
+    storage = new_shared_storage(items * empty.itemsize, "Collate")
+    if _POISON:
+        storage.fill_(0xCB)
+    return empty.set_(storage, 0, shape)  # type: ignore[call-overload]

@@ -1,0 +1,161 @@
+"""The trainer's side: making an arena before workers start, and handing it over."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import weakref
+from multiprocessing import context, process, reduction
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pinfeed import _core
+from pinfeed.limits import free_memory
+
+logger = logging.getLogger("pinfeed")
+
+#: How loudly the log says that there is no arena: only where one could have been expected.
+LOG_LEVEL = logging.WARNING if hasattr(os, "memfd_create") else logging.INFO
+
+# Addresses are plenty, and pages that nobody wrote cost nothing. Slots of one size are not used for
+# much smaller batches, so that there may have to be many.
+_ADDRESSES_PER_BYTE_OF_MEMORY = 16
+#: Where the process's addresses are limited, the share of them that an arena takes.
+_SHARE_OF_LIMITED_ADDRESSES = 4
+
+_wanted = False  # a Collate exists, so workers of this process may need an arena
+_max_bytes: int | None = None  # what the user asked for
+_arenas: dict[int, _core.Arena] = {}  # by id; two if two threads made the first at once
+_mine: _core.Arena | None = None  # the last one made, perhaps by such a process
+_creator = 0  # the process that made it
+_refused: str | None = None  # why there is none
+_offered_to: weakref.WeakSet[Any] = weakref.WeakSet()  # processes being spawned
+
+
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """An arena on its way to a process that is being spawned."""
+
+    trainer: int  # the process number
+    descriptor: Any  # reduction.DupFd; None if an earlier offer brought it
+
+
+def want_arena() -> None:
+    """Notes that workers of this process, and of its children, will need an arena."""
+    global _wanted
+    if _wanted:
+        return
+    _wanted = True
+    os.register_at_fork(before=_before_fork)
+    # Now, for a worker that is spawned may look for it; but not for what is being spawned itself,
+    # most likely as a worker.
+    if not getattr(process.current_process(), "_inheriting", False):
+        _before_fork()
+
+
+def own_arena() -> _core.Arena | None:
+    """This process's arena; None if it has none yet."""
+    return _mine if _mine is not None and _mine.is_mine else None
+
+
+def inherited_arena(trainer: int) -> _core.Arena | None:
+    """The arena that a process made before it forked this one, if it did."""
+    return _mine if _creator == trainer else None
+
+
+def find_arena(number: int) -> _core.Arena | None:
+    """The arena of this process that has this id."""
+    arena = _arenas.get(number)
+    return arena if arena is not None and arena.is_mine else None
+
+
+def ensure_arena() -> _core.Arena | None:
+    """This process's arena, made if need be; None if it can't be had, which is logged once."""
+    global _mine, _creator, _refused
+    arena = own_arena()
+    if arena is not None:
+        return arena
+    try:
+        memory = _physical_memory()
+        limit = default_limit(memory) if _max_bytes is None else _max_bytes
+        arena = _core.Arena.create(_addresses(memory), limit)
+    except (OSError, RuntimeError, MemoryError) as error:
+        if _refused is None:
+            logger.log(
+                LOG_LEVEL,
+                "no arena for batches of workers, torch's shared memory serves: %s",
+                error,
+            )
+        _refused = str(error)
+        return None
+    _refused = None
+    _arenas[arena.id] = arena
+    _mine, _creator = arena, os.getpid()
+    return arena
+
+
+def refusal() -> str | None:
+    """Why this process has no arena; None if it has one or did not try."""
+    return _refused
+
+
+def default_limit(memory: int) -> int:
+    """Half of the memory that is free now, in bytes, shared by the ranks that torchrun started here.
+
+    Args:
+        memory: What the machine has, where nothing tells how much is free.
+    """
+    free = free_memory()
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return (memory if free is None else free) // (2 * max(ranks, 1))
+
+
+def limit(max_bytes: int | None) -> None:
+    """Sets the limit of the arena, now and for one that is made later."""
+    global _max_bytes
+    arena = own_arena()
+    if arena is not None:
+        arena.set_max_bytes(default_limit(_physical_memory()) if max_bytes is None else max_bytes)
+    _max_bytes = max_bytes
+
+
+def offer_arena() -> Offer | None:
+    """What a Collate takes along to a process that is being spawned; None at other times."""
+    popen = context.get_spawning_popen()
+    if popen is None or torch.utils.data.get_worker_info() is not None:
+        return None
+    arena = ensure_arena()
+    if arena is None:
+        return None
+    if popen in _offered_to:  # a descriptor can be handed over only once
+        return Offer(os.getpid(), None)
+    _offered_to.add(popen)
+    return Offer(os.getpid(), reduction.DupFd(arena.descriptor))
+
+
+def _addresses(memory: int) -> int:
+    """How many bytes of addresses the arena takes."""
+    wanted = _ADDRESSES_PER_BYTE_OF_MEMORY * memory
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return wanted
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except (ImportError, OSError):
+        return wanted
+    return min(wanted, max(limit - used, 0) // _SHARE_OF_LIMITED_ADDRESSES)
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _before_fork() -> None:
+    # A worker's children are no workers.
+    if torch.utils.data.get_worker_info() is None:
+        ensure_arena()

@@ -1,0 +1,220 @@
+"""The worker's side: batches are allocated in the trainer's arena."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import multiprocessing
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pinfeed import _core
+from pinfeed.memory import messages, trainer
+
+logger = logging.getLogger("pinfeed")
+
+Allocate = Callable[[tuple[int, ...], str], torch.Tensor]
+
+#: Seconds that a worker waits for room while its trainer has no batch of it left to read.
+PATIENCE = 30.0
+#: As many arrays as an arena has places for; kSlots in csrc/runtime/arena_table.h.
+MOST_SLOTS = 65536
+
+_offer: trainer.Offer | None = None
+_attached: tuple[int, _core.Arena] | None = None  # of which process; its children keep it mapped
+_inherited_info: Any = None  # of the worker that forked this process
+_found: tuple[int, WorkerArena | None] = (0, None)  # for which process, and what
+
+
+def accept_offer(offer: trainer.Offer | None) -> None:
+    """Keeps the arena that came along with a Collate, until a worker needs it."""
+    global _offer
+    if offer is not None and offer.descriptor is not None:
+        _offer = offer
+
+
+def is_worker() -> bool:
+    """Whether this process is a DataLoader worker, and not one that a worker forked."""
+    info = torch.utils.data.get_worker_info()
+    return info is not None and info is not _inherited_info
+
+
+def _after_fork() -> None:
+    global _inherited_info
+    _inherited_info = torch.utils.data.get_worker_info()
+
+
+# Such a child sends nothing to the trainer. If it is the worker of a loader in a worker, torch
+# makes another info for it.
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def worker_arena() -> WorkerArena | None:
+    """The trainer's arena; None in a worker that has none, which is logged once."""
+    global _found
+    process = os.getpid()
+    if _found[0] != process:
+        _found = (process, None)
+        try:
+            _found = (process, WorkerArena.of_this_worker())
+        except (OSError, RuntimeError) as error:
+            logger.log(
+                trainer.LOG_LEVEL,
+                "this worker has no arena for its batches, torch's shared memory serves: %s",
+                error,
+            )
+    return _found[1]
+
+
+class WorkerArena:
+    """The trainer's arena in a worker, and the queue that leads to the trainer."""
+
+    def __init__(self, arena: _core.Arena, data_queue: Any, done_event: Any, trainer: int) -> None:
+        self.arena = arena
+        self.data_queue = data_queue
+        self.done_event = done_event
+        self.trainer = trainer
+        self.parent = os.getppid()  # the trainer, or the server that forks for it
+
+    @classmethod
+    def of_this_worker(cls) -> WorkerArena:
+        """Finds the arena; raises RuntimeError that says what is missing, or OSError."""
+        parent = multiprocessing.parent_process()
+        if parent is None or parent.pid is None:
+            raise RuntimeError("it was not started by multiprocessing")
+        data_queue, done_event = _queue_and_event()
+        worker = cls(_arena_of(parent.pid), data_queue, done_event, parent.pid)
+        if not worker.arena.join():
+            raise RuntimeError(
+                "1,024 processes use it already, or /proc does not show this process"
+            )
+        messages.send_storages_through(worker.arena, worker.is_sending)
+        return worker
+
+    def is_sending(self) -> bool:
+        """Whether this thread pickles what goes to the trainer, and nothing that goes elsewhere."""
+        return threading.current_thread() is self.data_queue._thread
+
+    def allocate(self, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+        """A tensor in a slot, with any contents; waits for room if need be."""
+        empty = torch.empty(0, dtype=getattr(torch, dtype), device="cpu")
+        items = math.prod(shape)
+        if items == 0:
+            return empty.reshape(shape)
+        size = items * empty.itemsize
+        memory = self.arena.allocate(size)
+        if memory is None:
+            memory = self._wait_for_room(size)
+        return empty.set_(memory.untyped_storage(), 0, shape)  # type: ignore[call-overload]
+
+    def _wait_for_room(self, size: int) -> torch.Tensor:
+        """Waits until the trainer lets a batch go; raises MemoryError when that won't happen.
+
+        As long as the trainer has not read all that this worker sent, it is busy with other
+        things. When it has, and still no room appears, it keeps its batches.
+        """
+        self.arena.count_wait()
+        pause, patient_until = 0.001, time.monotonic() + PATIENCE
+        while size <= self.arena.stats()["max_bytes"]:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+            memory = self.arena.allocate(size)
+            if memory is not None:
+                return memory
+            if self.done_event.is_set() or self._is_orphaned():
+                raise RuntimeError("Collate: the loader was closed while its worker waited")
+            if self.arena.has_unread_messages():
+                patient_until = time.monotonic() + PATIENCE
+            elif time.monotonic() > patient_until:
+                break
+        raise MemoryError(_full(size, self.arena))
+
+    def _is_orphaned(self) -> bool:
+        if os.getppid() != self.parent:
+            return True
+        # Perhaps the trainer was gone before this worker made its first batch.
+        try:
+            os.kill(self.trainer, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it has another user, and exists
+            pass
+        return False
+
+
+def _full(size: int, arena: _core.Arena) -> str:
+    stats, shortage = arena.stats(), arena.shortage
+    used = f"{stats['live_slots']:,} arrays of {stats['live_bytes']:,} bytes are in use, and "
+    limit = f"max_bytes is {stats['max_bytes']:,}"
+    if shortage:
+        limit += f"; the system gave no more: {os.strerror(shortage)}"
+    advice = (
+        "lower the loader's prefetch_factor, or allow more with pinfeed.set_arena_limit(max_bytes)"
+    )
+    all_used = stats["live_slots"] == MOST_SLOTS
+    if all_used or (
+        stats["slots"] == MOST_SLOTS and stats["resident_bytes"] + size <= stats["max_bytes"]
+    ):
+        limit = f"an arena has room for {MOST_SLOTS:,} arrays, whatever max_bytes is"
+        if not all_used:
+            limit += "; what is free has room for smaller ones only"
+        advice = "lower the loader's prefetch_factor, or have fewer leaves in a batch"
+    return (
+        f"Collate: no room for {size:,} bytes in the arena of this DataLoader's workers: {used}{limit}; "
+        f"let go of batches, keep a clone() of what you need, {advice}"
+    )
+
+
+def _arena_of(process: int) -> _core.Arena:
+    """The arena of the process that started this one: handed over, inherited, or looked up."""
+    global _attached
+    if _attached is None or _attached[0] != process:
+        _attached = process, _find_arena(process)
+    return _attached[1]
+
+
+def _find_arena(process: int) -> _core.Arena:
+    if _offer is not None and _offer.trainer == process:
+        return _attach(_offer.descriptor.detach())
+    arena = trainer.inherited_arena(process)
+    if arena is not None:
+        return arena
+    # A spawned worker whose Collate did not come from the trainer, but from an import.
+    name = re.compile(rf"/(memfd:|dev/shm/){_core.Arena.file_name(process)}(-\d+)? \(deleted\)")
+    try:
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            if name.fullmatch(str(descriptor.readlink())):
+                return _attach(os.open(descriptor, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        logger.debug("can't look for the arena of process %d: %s", process, error)
+    raise RuntimeError(
+        trainer.refusal() or "the trainer had no Collate yet when it started this worker"
+    )
+
+
+def _attach(descriptor: int) -> _core.Arena:
+    try:
+        return _core.Arena.attach(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _queue_and_event() -> tuple[Any, Any]:
+    """The queue of results and the event that ends it all, as DataLoader gave them to its worker."""
+    process: Any = multiprocessing.current_process()
+    try:
+        loop = process._target
+        arguments = inspect.signature(loop).bind(*process._args, **process._kwargs).arguments
+        queue, event = arguments["data_queue"], arguments["done_event"]
+        queue._thread  # noqa: B018 - DataLoader's queues send from a thread of their own
+    except (AttributeError, KeyError, TypeError) as error:
+        raise RuntimeError(f"its loop is not that of torch's DataLoader ({error!r})") from error
+    return queue, event

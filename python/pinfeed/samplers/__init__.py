@@ -1,0 +1,1 @@
+"""Which samples make a batch, and in which order."""

@@ -1,0 +1,309 @@
+"""Map-style datasets over arrays that nothing copies."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pinfeed import _core
+from pinfeed.sources.arrow import table_columns
+from pinfeed.sources.source import ArraySource, Source
+from pinfeed.structure import children, is_container, rebuild
+
+
+class ArrayDataset(torch.utils.data.Dataset[Any]):
+    """Samples that are rows of arrays: ``dataset[i]`` is the structure of all ``array[i]``.
+
+    Works with any DataLoader and any collate function. With `pinfeed.Collate` a whole batch is
+    gathered natively and no sample is touched in Python.
+
+    Args:
+        arrays: An array, or arrays in tuples, lists, dicts, NamedTuples or dataclasses nested at
+            will. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
+            samples of different lengths, a `ConcatArray` of many arrays, or the path of a .npy file
+            (opened as a read-only memmap; nothing is unpickled, nothing is read yet). All have the
+            same length.
+
+    Samples are views: of an ndarray or a file NumPy views, read-only where the array is; of a
+    tensor tensor views (NumPy has no bfloat16); of a 1-D array NumPy scalars. The dataset pickles
+    small where it can: an array that lies in a file travels as the file's path. A file that is cut
+    short while it is in use is an OSError at the next batch; only a tensor made from a memmap hides
+    its file, so pass the memmap itself.
+
+    Raises:
+        TypeError: A leaf is no array, or has a mask; or its dtype is not numeric, or byte-swapped.
+        ValueError: The lengths differ, there is no array, or a file is no valid .npy file.
+        OSError: A file can't be read.
+
+    Example:
+        >>> dataset = pinfeed.ArrayDataset((np.zeros((10, 4)), np.arange(10)))
+        >>> len(dataset), dataset[3][1]
+        (10, np.int64(3))
+    """
+
+    # The row of each sample, where they are in another order, or not all of them.
+    _order: npt.NDArray[np.int64] | None = None
+
+    def __init__(self, arrays: Any) -> None:
+        self._sources = _open_sources(arrays, "")
+        lengths = {path: len(source) for path, source in _leaves(self._sources, "")}
+        if not lengths:
+            raise ValueError("ArrayDataset: expected at least one array, got an empty structure")
+        first_path, self._length = next(iter(lengths.items()))
+        for path, length in lengths.items():
+            if length != self._length:
+                raise ValueError(
+                    f"ArrayDataset: arrays must have the same length, got {self._length} "
+                    f"in leaf {first_path or 'itself'} and {length} in leaf {path}"
+                )
+
+    @classmethod
+    def from_arrow(cls, table: Any, columns: Sequence[str] | None = None) -> Self:
+        """The rows of an Arrow table as dicts, gathered from Arrow's own memory.
+
+        Numbers become arrays; fixed-size lists, nested ones too, and fixed-shape tensors become
+        arrays of more axes; lists become a `RaggedArray`, and columns of several chunks a
+        `ConcatArray` of those. Nothing is copied but bools, of which Arrow has eight in a byte, and
+        list views. Table and dataset may be let go; the memory lives as long as it is looked at.
+
+        Args:
+            table: ``pyarrow.Table``, ``pyarrow.RecordBatch``, or ``datasets.Dataset`` of Hugging
+                Face, of which the stored values are taken, whatever ``with_format`` says; the rows
+                that ``select``, ``filter`` or ``shuffle`` left, in their order.
+            columns: Names of those wanted, such as ``["input_ids", "label"]``. None: all, or those
+                that the dataset's format shows.
+
+        What is memory-mapped stays so, and forked workers share it. To spawned ones it is sent as
+        bytes, and a file that is cut short while it is in use ends the process: Arrow keeps to
+        itself which file it is.
+
+        Raises:
+            TypeError: A column holds something else, such as strings; ``table`` is something else.
+            ValueError: A value is null; there is no such column; a dataset has a transform.
+
+        Example:
+            >>> import pyarrow
+            >>> table = pyarrow.table({"tokens": [[1, 2], [3]], "label": [0, 1], "id": ["a", "b"]})
+            >>> dataset = pinfeed.ArrayDataset.from_arrow(table, ["tokens", "label"])
+            >>> dataset[1]
+            {'tokens': array([3]), 'label': np.int64(1)}
+        """
+        arrays, order = table_columns(table, columns, f"{cls.__name__}.from_arrow")
+        self = cls(arrays)
+        if order is not None:
+            self._order, self._length = order, len(order)
+        return self
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int | Sequence[int] | npt.NDArray[Any]) -> Any:
+        """One sample; of a list or an array of indices the `Rows`, as torch's bulk loading asks."""
+        if isinstance(index, list | np.ndarray):
+            return self.__getitems__(index)
+        try:
+            position = operator.index(index)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise TypeError(self._wrong_index(index)) from error
+        if not -self._length <= position < self._length:
+            raise IndexError(
+                f"ArrayDataset: index {position} is out of range for {self._length} samples"
+            )
+        position %= self._length
+        return _sample(
+            self._sources, position if self._order is None else int(self._order[position])
+        )
+
+    def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
+        """The samples of one batch, which DataLoader asks for at once."""
+        if self._order is not None:
+            indices = self._order[_core.as_indices(indices, self._length, "ArrayDataset: indices")]
+        rows = Rows(self._sources, indices)
+        if isinstance(self._sources, Source) and isinstance(self._sources.dtype, torch.dtype):
+            return _TupleRows(rows)  # type: ignore[return-value] # a virtual subclass
+        return rows
+
+    def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
+        """Asks the system for samples that will be read soon, those that lie in files and not in memory.
+
+        It does not wait for them (but opens files, and looks at the offsets of a `RaggedArray`),
+        and nothing of this process holds what comes. `DeviceLoader` does it with the batch after the
+        one that it reads; this is for loops of your own. Nothing is asked for of a `ConcatArray` of
+        memmaps or of `RaggedArray`, nor where the file system can't tell what is in memory.
+
+        A subclass that gives indices another meaning overrides this method too, or `DeviceLoader`
+        leaves it alone.
+
+        Args:
+            indices: Of a batch, as a sampler gives them.
+
+        Raises:
+            IndexError: An index is out of range.
+            TypeError: ``indices`` are no integers.
+            OSError: A file was cut short.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     np.save(f"{folder}/x.npy", np.arange(100))
+            ...     dataset = pinfeed.ArrayDataset(f"{folder}/x.npy")
+            ...     batches = torch.randperm(100).split(25)
+            ...     dataset.prefetch_rows(batches[1].tolist())  # on its way, while this one is used:
+            ...     batch = dataset.__getitems__(batches[0].tolist())
+        """
+        chosen = _core.as_indices(indices, self._length, "ArrayDataset: indices")
+        if len(chosen) == 0:
+            return
+        if self._order is not None:
+            chosen = self._order[chosen]
+        for path, source in _leaves(self._sources, ""):
+            source.prefetch(chosen, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether there is anything that `prefetch_rows` could ask for."""
+        return any(source.reads_files for _, source in _leaves(self._sources, ""))
+
+    def state_dict(self) -> dict[str, int]:
+        """What a loader's state says of the dataset: its number of samples, as ``samples``.
+
+        torchdata's ``StatefulDataLoader`` saves it with where it is, so that it can't go on with
+        other arrays unnoticed.
+        """
+        return {"samples": self._length}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Makes sure that a state is of a dataset of this size; nothing changes.
+
+        Raises:
+            ValueError: It is of a dataset with another number of samples.
+        """
+        if state != self.state_dict():
+            samples = state.get("samples") if isinstance(state, dict) else state
+            raise ValueError(
+                f"ArrayDataset: the state is of a dataset of {samples!r} samples, and this one has "
+                f"{self._length}"
+            )
+
+    def _wrong_index(self, index: Any) -> str:
+        expected = "ArrayDataset: expected an integer, or a list or an ndarray of integers"
+        if not isinstance(index, slice):
+            return f"{expected}, got {type(index).__name__}"
+        numbers = range(*index.indices(self._length))
+        return (
+            f"{expected}, got a slice; take torch.utils.data.Subset(dataset, {numbers}), "
+            f"or the samples as one batch: dataset.__getitems__({numbers})"
+        )
+
+    def __repr__(self) -> str:
+        return f"ArrayDataset({self._length} samples: {_sample_text(self._sources)})"
+
+
+class Rows(Sequence[Any]):
+    """Samples of an `ArrayDataset` that know where they came from.
+
+    A ``Sequence`` to any collate function; to `pinfeed.Collate` its ``sources`` and ``indices``,
+    from which it gathers natively.
+
+    Attributes:
+        sources: The dataset's arrays, in their structure.
+        indices: int64 ndarray of shape (B,), checked and not negative.
+    """
+
+    __slots__ = ("indices", "sources")
+
+    def __init__(self, sources: Any, indices: Any) -> None:
+        first = next((source for _, source in _leaves(sources, "")), None)
+        if first is None:
+            raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
+        self.sources = sources
+        self.indices: npt.NDArray[np.int64] = _core.as_indices(
+            indices, len(first), "ArrayDataset: indices"
+        )
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, position: int) -> Any: ...
+    @overload
+    def __getitem__(self, position: slice) -> Rows: ...
+    def __getitem__(self, position: int | slice) -> Any:
+        if isinstance(position, slice):
+            return Rows(self.sources, self.indices[position])
+        return _sample(self.sources, int(self.indices[position]))
+
+    def __repr__(self) -> str:
+        return f"Rows({len(self)} samples: {_sample_text(self.sources)})"
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in self.indices.tolist():
+            yield _sample(self.sources, index)
+
+
+@Rows.register
+class _TupleRows(tuple[Any, ...]):
+    """Rows of a bare tensor, or of a RaggedArray over one, as a tuple of its views.
+
+    torch's ``default_collate`` hands a batch whose samples are tensors to ``torch.stack`` as it is,
+    and that takes real lists and tuples only. A tuple, because the samples must stay those that the
+    indices name.
+    """
+
+    sources: Source
+    indices: npt.NDArray[np.int64]
+
+    def __new__(cls, rows: Rows) -> Self:
+        self = super().__new__(cls, rows)
+        self.sources = rows.sources
+        self.indices = rows.indices
+        return self
+
+    def __reduce__(self) -> Any:
+        return _TupleRows, (Rows(self.sources, self.indices),)
+
+
+def _open_sources(arrays: Any, path: str) -> Any:
+    if not is_container(arrays):
+        return _open_source(arrays, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
+    opened = [_open_sources(child, path + step) for step, child in children(arrays)]
+    return rebuild(arrays, opened)
+
+
+def _open_source(array: Any, name: str) -> Source:
+    if isinstance(array, Source):
+        return array
+    if isinstance(array, str | os.PathLike):
+        return ArraySource.open(array, name)
+    if isinstance(array, np.ndarray | torch.Tensor):
+        return ArraySource(array, name)
+    raise TypeError(
+        f"{name}: expected an ndarray, a memmap, a CPU tensor, a RaggedArray, "
+        f"a ConcatArray or the path of a .npy file, got {type(array).__name__}"
+    )
+
+
+def _leaves(sources: Any, path: str) -> Iterator[tuple[str, Source]]:
+    if isinstance(sources, Source):
+        yield path, sources
+    else:
+        for step, child in children(sources):
+            yield from _leaves(child, path + step)
+
+
+def _sample(sources: Any, index: int) -> Any:
+    if isinstance(sources, Source):
+        return sources[index]
+    return rebuild(sources, [_sample(child, index) for _, child in children(sources)])
+
+
+def _sample_text(sources: Any) -> str:
+    return ", ".join(
+        f"{path or 'each'} {source.describe()}" for path, source in _leaves(sources, "")
+    )

@@ -1,0 +1,133 @@
+"""The arrays in a .npz file, where they lie."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import zipfile
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pinfeed.files.regular_file import open_regular
+
+# A zip's local header, which comes before the bytes of a member: its fixed part ends with the
+# lengths of the name and of the extra fields that follow (PKWARE's APPNOTE.TXT, 4.3.7).
+_LOCAL_HEADER = 30
+_LOCAL_SIGNATURE = b"PK\x03\x04"
+
+# As many bytes as a .npy header may have: NumPy refuses to parse a longer one.
+_NPY_HEADER = 12 + 10_000
+
+
+def open_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
+    """The arrays that ``np.savez`` wrote, memory-mapped and read-only; only headers are read.
+
+    ``np.load`` reads an array in a .npz file whole, and anew each time it is asked for. These are
+    views of the file: leaves of `ArrayDataset` like any memmap, which travel to workers as the path.
+
+    Args:
+        path: Of the file. Its members are stored as they are, as ``np.savez`` does;
+            ``np.savez_compressed`` doesn't.
+
+    Returns:
+        Each array under its name. Arrays in a zip are not aligned to their items, which neither
+        NumPy nor pinfeed mind. Checksums are not verified, for that would read everything.
+
+    Raises:
+        ValueError: The file is no complete .npz file, or a member of it is compressed, encrypted,
+            no array, or one of Python objects, which would have to be unpickled.
+        OSError: The file can't be read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.savez(f"{folder}/data.npz", x=np.eye(3), y=np.arange(3))
+        ...     dataset = pinfeed.ArrayDataset(pinfeed.open_npz(f"{folder}/data.npz"))
+        ...     dataset[1]
+        {'x': array([0., 1., 0.]), 'y': np.int64(1)}
+    """
+    path = os.fsdecode(path)
+    with open_regular(path, f"open_npz: {path}") as file:
+        members = _members(file, f"open_npz: {path}")
+        whole = np.memmap(file, np.uint8, "r")
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for member in members:
+        name = f"open_npz: {path}: member {member.filename!r}"
+        key = member.filename.removesuffix(".npy")
+        if key == member.filename:
+            raise ValueError(f"{name} is no array; expected names that end in .npy")
+        if key in arrays:
+            raise ValueError(f"{name} is there twice")
+        arrays[key] = _array(_stored_bytes(whole, member, name), name)
+    return arrays
+
+
+def _members(file: IO[bytes], name: str) -> list[zipfile.ZipInfo]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return archive.infolist()
+    except OSError:
+        raise
+    except Exception as error:  # damaged bytes may stop the parser anywhere
+        raise ValueError(f"{name} is no complete .npz file: {error}") from error
+
+
+def _stored_bytes(
+    whole: npt.NDArray[np.uint8], member: zipfile.ZipInfo, name: str
+) -> npt.NDArray[np.uint8]:
+    """What lies in a member."""
+    if member.flag_bits & 1:
+        raise ValueError(f"{name} is encrypted")
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(
+            f"{name} is compressed, so no array can look at it; write the file with np.savez "
+            "instead of np.savez_compressed, or read it into memory with np.load"
+        )
+    start = member.header_offset
+    header = whole[start : start + _LOCAL_HEADER].tobytes() if start >= 0 else b""
+    if len(header) < _LOCAL_HEADER or not header.startswith(_LOCAL_SIGNATURE):
+        raise ValueError(f"{name}: expected it at byte {start}, but none begins there")
+    name_size = int.from_bytes(header[26:28], "little")
+    extra_size = int.from_bytes(header[28:30], "little")
+    start += _LOCAL_HEADER
+    is_utf8 = int.from_bytes(header[6:8], "little") & 0x800
+    local_name = whole[start : start + name_size].tobytes()
+    if local_name.decode("utf-8" if is_utf8 else "cp437", "replace") != member.orig_filename:
+        raise ValueError(f"{name} begins with another name, {local_name!r}")
+    start += name_size + extra_size
+    end = start + member.file_size
+    if member.compress_size != member.file_size or end > len(whole):
+        raise ValueError(
+            f"{name}: expected {member.file_size} bytes stored from byte {start} on, got "
+            f"{member.compress_size} in a file of {len(whole)} bytes"
+        )
+    return whole[start:end]
+
+
+def _array(stored: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
+    """The array of a .npy file's bytes."""
+    header = io.BytesIO(stored[:_NPY_HEADER].tobytes())
+    try:
+        version = np.lib.format.read_magic(header)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise ValueError(f"expected version 1.0 or 2.0 of the format, got {version}")
+        shape, is_fortran, dtype = read(header)
+    except Exception as error:  # damaged bytes may stop the parser anywhere
+        raise ValueError(f"{name} is no .npy file of numbers: {error}") from error
+    if dtype.hasobject or dtype.itemsize == 0:
+        raise ValueError(f"{name}: expected numbers, got dtype {dtype}; nothing is unpickled")
+    start = header.tell()
+    end = start + math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or end > len(stored):
+        raise ValueError(
+            f"{name}: a {dtype} array of shape {shape} ends at byte {end}, but the member has "
+            f"{len(stored)} bytes"
+        )
+    return stored[start:end].view(dtype).reshape(shape, order="F" if is_fortran else "C")

@@ -1,0 +1,212 @@
+"""What a leaf of a dataset may be, and the first kind of it: an array, wherever it lies."""
+
+from __future__ import annotations
+
+import io
+import os
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pinfeed import _core
+from pinfeed.files.mapped import MappedFile
+from pinfeed.files.npy import NpyHeader
+from pinfeed.files.regular_file import open_regular
+
+
+class Source(ABC):
+    """Samples that can be counted and looked at one by one; nothing copies them."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> Any: ...
+
+    @property
+    @abstractmethod
+    def dtype(self) -> Any:
+        """Of the samples: a np.dtype, or a torch.dtype where they are tensors."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises OSError if a file no longer holds the samples (reading them would be SIGBUS)."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Dtype and shape of a sample, for people."""
+
+    @property
+    @abstractmethod
+    def reads_files(self) -> bool:
+        """Whether batches are read from files, so that their rows can be asked for ahead."""
+
+    @abstractmethod
+    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
+        """Asks the system for samples that will be read soon, where they are read from files.
+
+        Args:
+            indices: Checked; at least one.
+            name: What messages call the samples.
+        """
+
+
+class ArraySource(Source):
+    """An array whose first axis counts samples.
+
+    Args:
+        array: ndarray, memmap or CPU tensor.
+        name: What messages call it.
+
+    Attributes:
+        array: ndarray (a memmap as a plain view of itself) or tensor.
+    """
+
+    __slots__ = ("_file", "_rows", "array")
+
+    def __init__(self, array: Any, name: str) -> None:
+        if isinstance(array, torch.Tensor):
+            check_tensor(array, name)
+        elif isinstance(array, np.ndarray):
+            check_ndarray(array, name)
+        else:
+            raise TypeError(
+                f"{name}: expected an ndarray, a memmap or a CPU tensor, got {type(array).__name__}"
+            )
+        if array.ndim == 0:
+            raise ValueError(f"{name}: expected an axis that counts samples, got a 0-d array")
+        self._file = MappedFile.under(array) if isinstance(array, np.ndarray) else None
+        self._rows: Any = None
+        self.array: Any = array if isinstance(array, torch.Tensor) else np.asarray(array)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], name: str) -> ArraySource:
+        """The array of a .npy file, as a read-only memmap; nothing is unpickled."""
+        path = os.fsdecode(path)
+        with open_regular(path, f"{name}: {path}") as file:
+            self = cls(_map_npy(file, path, name), f"{name}: {path}")
+            if self._file is not None:
+                # The open file counts, whatever its path leads to later.
+                self._rows = self._file.open_rows(os.dup(file.fileno()))
+        return self
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: int) -> Any:
+        self.check()
+        return self.array[index]
+
+    @property
+    def dtype(self) -> Any:
+        """See `Source.dtype`."""
+        return self.array.dtype
+
+    @property
+    def rows(self) -> Any:
+        """What the native side gathers from: the array, or what reads its file."""
+        if self._rows is None:
+            rows = None if self._file is None else self._file.open_rows()
+            self._rows = self.array if rows is None else rows
+        return self._rows
+
+    @property
+    def path(self) -> str | None:
+        """The file that the array lies in, if it lies in one."""
+        return None if self._file is None else self._file.path
+
+    def check(self) -> None:
+        """See `Source.check`."""
+        if self._file is not None:
+            self._file.check()
+
+    def describe(self) -> str:
+        """See `Source.describe`."""
+        return f"{str(self.dtype).removeprefix('torch.')} {tuple(self.array.shape[1:])}"
+
+    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
+        """See `Source.prefetch`."""
+        _core.prefetch(self.rows, None, indices, name)
+
+    @property
+    def reads_files(self) -> bool:
+        """See `Source.reads_files`."""
+        return self._file is not None
+
+    def __getstate__(self) -> Any:
+        if self._file is not None and self._file.can_reopen:
+            return self._file
+        self.check()  # the array is about to be read
+        return self.array
+
+    def __setstate__(self, state: Any) -> None:
+        self._rows = None
+        if isinstance(state, MappedFile):
+            self._file = state
+            self.array = state.array
+        else:
+            self._file = None
+            self.array = state
+
+
+def check_tensor(tensor: torch.Tensor, name: str) -> None:
+    """Raises TypeError for a tensor whose memory can't be read as it is."""
+    if tensor.device.type != "cpu":
+        raise TypeError(
+            f"{name}: expected a tensor on the CPU, got one on {tensor.device}; "
+            "move it with .cpu() first"
+        )
+    if tensor.layout != torch.strided:
+        raise TypeError(
+            f"{name}: expected a dense tensor, got {tensor.layout}; "
+            "convert it with .to_dense() first"
+        )
+    for lazily, is_lazy, resolve in (
+        ("conjugated", tensor.is_conj(), "resolve_conj"),
+        ("negated", tensor.is_neg(), "resolve_neg"),
+    ):
+        if is_lazy:
+            raise TypeError(
+                f"{name}: expected a tensor whose memory holds its values, got one that is lazily "
+                f"{lazily}; call .{resolve}() first"
+            )
+
+
+def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
+    """Raises TypeError for an array that holds no numbers, or swapped ones, or some under a mask."""
+    check_mask(array, name)
+    check_dtype(array.dtype, name)
+
+
+def check_mask(array: Any, name: str) -> None:
+    """Raises TypeError for a masked array, of which only the data would be read."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: expected an array without a mask, which would be lost; pass "
+            ".filled(value), or mask and .data as two arrays"
+        )
+
+
+def check_dtype(dtype: np.dtype[Any], name: str) -> None:
+    """Raises TypeError for a dtype that is none of numbers, or of swapped ones."""
+    if dtype.kind not in "biufc":
+        raise TypeError(f"{name}: expected a numeric or bool dtype, got {dtype}")
+    if not dtype.isnative:
+        raise TypeError(
+            f"{name}: expected the machine's byte order, got dtype {dtype.str}; "
+            "convert with a.astype(a.dtype.newbyteorder('='))"
+        )
+
+
+def _map_npy(file: io.BufferedReader, path: str, name: str) -> npt.NDArray[Any]:
+    try:
+        return NpyHeader.read(file).map(file)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged header may stop NumPy's parser anywhere
+        raise ValueError(f"{name}: {path} is no complete .npy file of numbers: {error}") from error

@@ -1,5 +1,0 @@
-"""Whole loaders as datasets of TensorFlow: `pinfeed.to_tensorflow`."""
-
-from pinfeed.tensorflow_data.to_tensorflow import to_tensorflow
-
-__all__ = ["to_tensorflow"]
