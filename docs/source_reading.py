@@ -20,7 +20,7 @@ class ExampleSections(Extension):
 class FunctionsBeforeModules(Extension):
     """Takes a name that a package imports from its module of that name for what was imported.
 
-    So does Python: after ``from pinfeed.loaders.from_numpy import from_numpy``, ``pinfeed.loaders.from_numpy`` is a
+    So does Python: after ``from pinfeed.loaders.from_numpy import from_numpy``, ``pinfeed.from_numpy`` is a
     function. Griffe would find the module.
     """
 

@@ -69,7 +69,7 @@ def peak():
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
 def epoch(rows):
-    loader = pinfeed.loaders.from_numpy(rows, 64, shuffle=True, device="cpu")
+    loader = pinfeed.from_numpy(rows, 64, shuffle=True, device="cpu")
     return sum(int(batch[:, 0].long().sum()) for batch in loader)
 
 epoch(np.zeros((640, 150_000), np.uint8))
@@ -183,7 +183,7 @@ import numpy as np, pinfeed, torch
 path, group, allowed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 
 def epoch(rows):
-    loader = pinfeed.loaders.from_numpy(rows, 64, shuffle=True, device="cpu")
+    loader = pinfeed.from_numpy(rows, 64, shuffle=True, device="cpu")
     return sum(int(batch[:, 0].long().sum()) for batch in loader)
 
 epoch(np.zeros((640, 150_000), np.uint8))

@@ -1,4 +1,4 @@
-"""pinfeed.loaders.from_numpy: the loader one would build by hand."""
+"""pinfeed.from_numpy: the loader one would build by hand."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_is_the_loader_by_hand(workers, drop_last):
         return make(arrays, 16, **options, generator=torch.Generator().manual_seed(3))
 
     loader = seeded(
-        lambda *args, **kwargs: pinfeed.loaders.from_numpy(*args, **kwargs, device="cpu")
+        lambda *args, **kwargs: pinfeed.from_numpy(*args, **kwargs, device="cpu")
     )
     expected = list(seeded(by_hand))
     assert len(loader) == len(expected) == (3 if drop_last else 4)
@@ -46,7 +46,7 @@ def test_is_the_loader_by_hand(workers, drop_last):
 
 
 def test_bare_arrays_and_attributes():
-    loader = pinfeed.loaders.from_numpy(LABELS, 20, device="cpu")
+    loader = pinfeed.from_numpy(LABELS, 20, device="cpu")
     assert [batch.tolist() for batch in loader] == [
         [*range(20)],
         [*range(20, 40)],
@@ -58,7 +58,7 @@ def test_bare_arrays_and_attributes():
 
 
 def test_a_batch_that_is_kept_stays():
-    loader = pinfeed.loaders.from_numpy(IMAGES, 8, device="cpu")
+    loader = pinfeed.from_numpy(IMAGES, 8, device="cpu")
     kept = list(loader)
     assert torch.equal(torch.cat(kept), torch.from_numpy(IMAGES))
 
@@ -66,7 +66,7 @@ def test_a_batch_that_is_kept_stays():
 @pytest.mark.parametrize("option", ["dataset", "collate_fn", "sampler", "batch_sampler"])
 def test_options_that_it_decides(option):
     with pytest.raises(TypeError, match=f"from_numpy: {option} is not an option here"):
-        pinfeed.loaders.from_numpy(LABELS, 4, **{option: None})
+        pinfeed.from_numpy(LABELS, 4, **{option: None})
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_options_that_it_decides(option):
 )
 def test_bad_input(arrays, batch_size, error, message):
     with pytest.raises(error, match=message):
-        pinfeed.loaders.from_numpy(arrays, batch_size)
+        pinfeed.from_numpy(arrays, batch_size)

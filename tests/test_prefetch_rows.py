@@ -283,7 +283,7 @@ def test_batches_are_the_same_with_and_without(workers: int, shuffle: bool, tmp_
 
     def batches(prefetch_rows: bool) -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(3)
-        loader = pinfeed.loaders.from_numpy(
+        loader = pinfeed.from_numpy(
             (path, np.arange(100)),
             8,
             shuffle=shuffle,

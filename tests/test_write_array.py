@@ -195,12 +195,12 @@ def peak():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
-pinfeed.exports.write_array(f"{sys.argv[1]}/small.npy", [np.zeros(9)])  # what is loaded at first use
+pinfeed.write_array(f"{sys.argv[1]}/small.npy", [np.zeros(9)])  # what is loaded at first use
 before = peak()
 batches = (np.full((1 << 20,), i, np.uint8) for i in range(200))
-print(pinfeed.exports.write_array(f"{sys.argv[1]}/large.npy", batches).shape)
+print(pinfeed.write_array(f"{sys.argv[1]}/large.npy", batches).shape)
 lists = ([i] * 1000 for i in range(20_000))
-print(len(pinfeed.exports.write_array(f"{sys.argv[1]}/lists", samples=lists)))
+print(len(pinfeed.write_array(f"{sys.argv[1]}/lists", samples=lists)))
 print(peak() - before)
 """
 

@@ -350,13 +350,13 @@ import pinfeed
 
 folder, limit = sys.argv[1], int(sys.argv[2])
 for name in ("x.npy", "x"):
-    pinfeed.exports.write_array(f"{folder}/{name}", samples=[np.arange(3)])
+    pinfeed.write_array(f"{folder}/{name}", samples=[np.arange(3)])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 for name in ("x.npy", "x"):
     for way in ({"batches": (np.ones((100, 1000)) for _ in range(20))},
                 {"samples": (np.ones(100) for _ in range(20_000))}):
         try:
-            pinfeed.exports.write_array(f"{folder}/{name}", **way, overwrite=True)
+            pinfeed.write_array(f"{folder}/{name}", **way, overwrite=True)
         except OSError as error:
             print(error.errno, error.filename.startswith(f"{folder}/.{name}."))
 assert sorted(os.listdir(folder)) == ["x", "x.npy"], os.listdir(folder)
@@ -392,7 +392,7 @@ import itertools, sys
 import numpy as np
 import pinfeed
 forever = (np.full(1000, i) for i in itertools.count())
-pinfeed.exports.write_array(sys.argv[1], samples=forever, overwrite=True)
+pinfeed.write_array(sys.argv[1], samples=forever, overwrite=True)
 """
 
 

@@ -123,7 +123,7 @@ def test_pinned_memory_is_allocated_once() -> None:
         return torch.cuda.host_memory_stats()["num_host_alloc"]
 
     images = np.zeros((2048, 64, 64, 3), np.uint8)
-    loader = pinfeed.loaders.from_numpy({"x": images, "y": np.arange(2048)}, 128, device="cuda")
+    loader = pinfeed.from_numpy({"x": images, "y": np.arange(2048)}, 128, device="cuda")
     pageable = DeviceLoader(
         DataLoader(pinfeed.ArrayDataset(images), 128, collate_fn=Collate(pin=False)), "cuda"
     )

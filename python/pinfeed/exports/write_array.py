@@ -70,8 +70,8 @@ def write_array(
         >>> photos = (np.full((4, 4, 3), i, np.uint8) for i in range(10))
         >>> texts = ([1] * length for length in range(10))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     pinfeed.exports.write_array(f"{folder}/photos.npy", samples=photos).shape
-        ...     pinfeed.exports.write_array(f"{folder}/tokens", samples=texts)
+        ...     pinfeed.write_array(f"{folder}/photos.npy", samples=photos).shape
+        ...     pinfeed.write_array(f"{folder}/tokens", samples=texts)
         (10, 4, 4, 3)
         RaggedArray(10 sequences of int64 (*,), 45 values)
     """

@@ -63,7 +63,7 @@ def from_numpy(
 
     Example:
         >>> arrays = {"x": np.zeros((10, 3), np.float32), "y": np.arange(10)}
-        >>> loader = pinfeed.loaders.from_numpy(arrays, batch_size=4, device="cpu")
+        >>> loader = pinfeed.from_numpy(arrays, batch_size=4, device="cpu")
         >>> for batch in loader:
         ...     print(batch["x"].shape, batch["y"].tolist())
         torch.Size([4, 3]) [0, 1, 2, 3]
