@@ -21,7 +21,7 @@ SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tensorflow test-integrations test-gpu bench bench-gpu docs lint sanitize neon wheel clean
+.PHONY: help demo test test-all test-tensorflow test-integrations test-gpu bench bench-gpu docs lint sanitize neon wheel clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -29,8 +29,15 @@ help: ## Show this list
 demo: $(VENV)/.installed $(VENV)/.demo ## Train on photographs, with the stock DataLoader and with pinfeed
 	$(VENV_PYTHON) -m pinfeed demo $(ARGS)
 
-test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings
-	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed tests/ --ignore-glob='*tensorflow*' --ignore-glob='*integrations*' --ignore=tests/gpu $(ARGS)
+# One process for each CPU. TensorFlow, Ray, Lightning and GPUs have targets of their own.
+TESTS = -n logical --maxprocesses 8 --dist worksteal --doctest-modules --pyargs pinfeed tests/ \
+  --ignore-glob='*tensorflow*' --ignore-glob='*integrations*' --ignore=tests/gpu
+
+test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings, but slow ones
+	$(VENV_PYTHON) -m pytest -m 'not slow' $(TESTS) $(ARGS)
+
+test-all: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the slow ones too, and every property with more examples
+	HYPOTHESIS_PROFILE=thorough $(VENV_PYTHON) -m pytest $(TESTS) $(ARGS)
 
 # In a process of its own: TensorFlow starts threads for good, and the other tests fork.
 TENSORFLOW_TESTS = tests/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/dataloader-to-tensorflow.md]'

@@ -26,8 +26,8 @@ _SETTINGS = {
         hypothesis.HealthCheck.too_slow,
     ],
 }
-hypothesis.settings.register_profile("quick", derandomize=True, max_examples=150, **_SETTINGS)
-hypothesis.settings.register_profile("thorough", max_examples=2000, **_SETTINGS)
+hypothesis.settings.register_profile("quick", derandomize=True, max_examples=25, **_SETTINGS)
+hypothesis.settings.register_profile("thorough", max_examples=150, **_SETTINGS)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
