@@ -29,9 +29,7 @@ def test_is_the_loader_by_hand(workers, drop_last):
     def seeded(make):
         return make(arrays, 16, **options, generator=torch.Generator().manual_seed(3))
 
-    loader = seeded(
-        lambda *args, **kwargs: pinfeed.from_numpy(*args, **kwargs, device="cpu")
-    )
+    loader = seeded(lambda *args, **kwargs: pinfeed.from_numpy(*args, **kwargs, device="cpu"))
     expected = list(seeded(by_hand))
     assert len(loader) == len(expected) == (3 if drop_last else 4)
     for epoch in range(2):
