@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Sampler
+from typing_extensions import override
 
 from pinfeed.arguments import checked_integer
 from pinfeed.files.mapped import require_whole_file
-from pinfeed.ranks import checked_ranks, group_ranks
 from pinfeed.samplers.epoch_plan import EpochPlan, plan_epoch
+from pinfeed.samplers.epoch_sampler import EpochSampler
 
 _MOST_LENGTH = np.iinfo(np.int64).max
 
-# What a plan depends on, beside the epoch and the lengths themselves.
-_SETTINGS = (
-    "batch_size",
-    "max_tokens",
-    "shuffle",
-    "seed",
-    "bucket_batches",
-    "drop_last",
-    "world_size",
-)
 
-# Goes up with every change of how epochs are planned: an old state would continue another plan.
-_PLANNING = 1
-
-
-class LengthBucketSampler(Sampler[list[int]]):
+class LengthBucketSampler(EpochSampler):
     """Batches of samples of similar length, so that little padding is left; a ``batch_sampler``.
 
     An epoch is planned ahead: samples are shuffled, sorted by length within large buckets, cut into
@@ -95,6 +80,16 @@ class LengthBucketSampler(Sampler[list[int]]):
         '2% instead of 44%'
     """
 
+    SETTINGS = (
+        "batch_size",
+        "max_tokens",
+        "shuffle",
+        "seed",
+        "bucket_batches",
+        "drop_last",
+        "world_size",
+    )
+
     def __init__(
         self,
         lengths: Any,
@@ -119,9 +114,7 @@ class LengthBucketSampler(Sampler[list[int]]):
             raise ValueError(
                 "LengthBucketSampler: expected batch_size or max_tokens or both, got neither"
             )
-        for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
-            if not isinstance(flag, bool):
-                raise TypeError(f"LengthBucketSampler: {name} must be True or False, got {flag!r}")
+        super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
         self.batch_size = (
             None
             if batch_size is None
@@ -133,12 +126,10 @@ class LengthBucketSampler(Sampler[list[int]]):
             else checked_integer(max_tokens, "LengthBucketSampler: max_tokens", 1)
         )
         self.shuffle = shuffle
-        self.seed = checked_integer(seed, "LengthBucketSampler: seed", 0)
         self.bucket_batches = checked_integer(
             bucket_batches, "LengthBucketSampler: bucket_batches", 1
         )
         self.drop_last = drop_last
-        self._given_ranks = checked_ranks(rank, world_size, "LengthBucketSampler")
         self._lengths = _checked_lengths(lengths)
         self._checksum = zlib.crc32(self._lengths.data)
         if self.max_tokens is not None and self._lengths.max() > self.max_tokens:
@@ -147,70 +138,20 @@ class LengthBucketSampler(Sampler[list[int]]):
                 f"LengthBucketSampler: sample {index} has {self._lengths[index]} tokens, more than "
                 f"max_tokens={self.max_tokens}; raise max_tokens, or shorten or leave out such samples"
             )
-        self._epoch = 0
-        self._position = _Position(0)  # what state_dict tells: of the iterator created last
-        self._loaded: _Position | None = None  # where the next iteration starts, if not at 0
-        self._epoch_is_new = False  # set_epoch was called and no iteration has begun since
         self._kept_plan: tuple[tuple[int, int], EpochPlan] | None = None
 
-    @property
-    def rank(self) -> int:
-        """Which of the ranks this is."""
-        return self._ranks()[0]
+    @override
+    def batches(self, epoch: int) -> int:
+        return len(self._plan(epoch).groups)
 
-    @property
-    def world_size(self) -> int:
-        """How many ranks there are."""
-        return self._ranks()[1]
+    @override
+    def batch(self, epoch: int, number: int) -> list[int]:
+        plan = self._plan(epoch)
+        return plan.batch(plan.groups[number, self.rank]).tolist()
 
-    @property
-    def sampler(self) -> Self:
-        """Itself: on this attribute of a batch sampler, Lightning and others call ``set_epoch``."""
-        return self
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the next iteration is of."""
-        return self._epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Goes to another epoch, which has another order.
-
-        The next iteration starts at its beginning. The epoch that the sampler is in already changes
-        nothing, so that a training loop may call this after `load_state_dict` too. An iteration
-        that is under way stays in its epoch.
-
-        Raises:
-            TypeError: ``epoch`` is no integer.
-            ValueError: ``epoch`` is negative.
-        """
-        epoch = checked_integer(epoch, "LengthBucketSampler: epoch", 0)
-        self._epoch_is_new = True
-        if epoch != self._epoch:
-            self._epoch = epoch
-            self._position = _Position(epoch)
-            self._loaded = None
-
-    def __len__(self) -> int:
-        return len(self._plan(self._epoch).groups)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        loaded = self._loaded
-        self._position = _Position(self._epoch, 0 if loaded is None else loaded.yielded)
-        return self._batches(self._position, loaded)
-
-    def _batches(self, position: _Position, loaded: _Position | None) -> Iterator[list[int]]:
-        # A loaded position is used up here, at the first batch, and not in __iter__: a DataLoader
-        # with workers creates two iterators, and only the second one is used.
-        if self._loaded is loaded:
-            self._loaded = None
-        self._epoch_is_new = False
-        plan = self._plan(position.epoch)
-        for number in plan.groups[position.yielded :, self.rank].tolist():
-            position.yielded += 1
-            yield plan.batch(number).tolist()
-        position.yielded = 0
-        position.finished = True
+    @override
+    def data_identity(self) -> dict[str, Any]:
+        return {"samples": len(self._lengths), "lengths_crc32": self._checksum}
 
     def padding_fraction(self) -> float:
         """The share of padding in this epoch's batches, of all ranks together.
@@ -229,115 +170,25 @@ class LengthBucketSampler(Sampler[list[int]]):
         all_padded = padded[plan.groups].sum()
         return float(1 - tokens[plan.groups].sum() / all_padded) if all_padded > 0 else 0.0
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the sampler is, and what its plan depends on.
-
-        Returns:
-            ``epoch``, the number of batches ``yielded`` in it, whether it is ``finished`` (then
-            nothing is yielded of the next iteration), and the settings; ints, bools and None. The
-            same on all ranks. Of several iterators the one created last counts.
-        """
-        return {
-            "epoch": self._position.epoch,
-            "yielded": self._position.yielded,
-            "finished": self._position.finished,
-            **self._identity(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to where `state_dict` was taken: the next iteration yields the batches left.
-
-        One exception: the state of an epoch that is over doesn't take back a later one, if
-        `set_epoch` was just called. (StatefulDataLoader loads only when its iteration starts.)
-
-        Raises:
-            TypeError: ``state`` is no dict, or a value is of the wrong kind.
-            ValueError: The state is of a sampler with other settings or other lengths, or it isn't
-                complete.
-        """
-        if not isinstance(state, dict):
-            raise TypeError(
-                f"LengthBucketSampler: state must be a dict, got {type(state).__name__}"
-            )
-        identity = self._identity()
-        missing = [key for key in ("epoch", "yielded", "finished", *identity) if key not in state]
-        if missing:
-            raise ValueError(
-                f"LengthBucketSampler: state must be what state_dict() returned, but has no "
-                f"{', '.join(missing)}"
-            )
-        others = [
-            f"{key} is {state[key]!r} there and {value!r} here"
-            for key, value in identity.items()
-            if _truth(state[key] != value, key)
-        ]
-        if others:
-            raise ValueError(
-                f"LengthBucketSampler: the state is of another sampler: {', '.join(others)}"
-            )
-        epoch = checked_integer(state["epoch"], "LengthBucketSampler: epoch of the state", 0)
-        yielded = checked_integer(state["yielded"], "LengthBucketSampler: yielded of the state", 0)
-        batches = len(self._plan(epoch).groups)
-        if yielded > batches:
-            raise ValueError(
-                f"LengthBucketSampler: yielded of the state must be at most {batches}, the number "
-                f"of batches in epoch {epoch}, got {yielded}"
-            )
-        finished = _truth(state["finished"], "finished") and yielded == 0
-        if (finished or yielded == batches) and self._epoch_is_new and self._epoch > epoch:
-            return
-        self._epoch = epoch
-        self._epoch_is_new = False
-        self._position = self._loaded = _Position(epoch, yielded, finished)
-
-    def _identity(self) -> dict[str, Any]:
-        """What two samplers must have in common to have the same plans."""
-        return {
-            **{name: getattr(self, name) for name in _SETTINGS},
-            "samples": len(self._lengths),
-            "lengths_crc32": self._checksum,
-            "planning": _PLANNING,
-        }
-
     def _plan(self, epoch: int) -> EpochPlan:
         key = epoch, self.world_size
         if self._kept_plan is None or self._kept_plan[0] != key:
             self._kept_plan = None  # one is enough memory
-            settings = {name: getattr(self, name) for name in _SETTINGS}
+            settings = {name: getattr(self, name) for name in self.SETTINGS}
             self._kept_plan = key, plan_epoch(self._lengths, epoch, **settings)
         return self._kept_plan[1]
-
-    def _ranks(self) -> tuple[int, int]:
-        return self._given_ranks or group_ranks() or (0, 1)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in _SETTINGS)
+        settings = ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in (*self.SETTINGS, "seed", "world_size")
+        )
         return (
             f"LengthBucketSampler({len(self._lengths)} samples, {settings}, rank={self.rank}, "
             f"epoch={self._epoch})"
         )
-
-
-@dataclass
-class _Position:
-    """How far an iteration is."""
-
-    epoch: int
-    yielded: int = 0
-    finished: bool = False
-
-
-def _truth(value: Any, key: str) -> bool:
-    try:
-        return bool(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(
-            f"LengthBucketSampler: {key} of the state must be one value, as state_dict() has it, "
-            f"got {type(value).__name__}: {error}"
-        ) from error
 
 
 def _checked_lengths(lengths: Any) -> npt.NDArray[np.int64]:
