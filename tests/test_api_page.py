@@ -1,12 +1,82 @@
-"""The API page of the documentation lists what there is; the rest of the site `make docs` checks."""
+"""The public API: what the API page lists, and signatures that callers rely on."""
 
+import inspect
+import operator
 import re
 from pathlib import Path
+
+import pytest
+import torch
 
 import pinfeed
 
 ELSEWHERE = {"integrations.ray.RayCollate"}
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+
+# A parameter that is here keeps its name, its default and, before the `*`, its place. There may be
+# more of them: this is what must not change, not all there is.
+SIGNATURES = """
+ArrayDataset(arrays)
+ArrayDataset.from_arrow(table, columns=None)
+ArrayDataset.load_state_dict(self, state)
+ArrayDataset.prefetch_rows(self, indices)
+ArrayDataset.state_dict(self)
+Collate(spec=None, *, pin='auto')
+ConcatArray(parts)
+DeviceLoader(loader, device=None, fields=None, depth=2)
+DeviceLoader.stats(self)
+Field.collate(self, samples, name)
+Image(mean=None, std=None, *, scale=0.00392156862745098, input='HWC', output='CHW', dtype=torch.float32, channels_last=False, pad_value=None, multiple_of=None, sizes=False, mask=False)
+Jagged(dtype=None, *, offsets=None)
+JaggedBatch(values, offsets)
+JaggedBatch.cu_seqlens(self)
+JaggedBatch.from_padded(padded, lengths=None, *, side='right')
+JaggedBatch.to_nested(self)
+JaggedBatch.to_padded(self, value=0, *, side='right', axes=None, max_length=None, multiple_of=None, dtype=None, lengths=True, mask=False, time_major=False)
+Keep()
+LengthBucketSampler(lengths, batch_size=None, max_tokens=None, *, shuffle=True, seed=0, bucket_batches=100, drop_last=False, rank=None, world_size=None)
+LengthBucketSampler.load_state_dict(self, state)
+LengthBucketSampler.padding_fraction(self)
+LengthBucketSampler.set_epoch(self, epoch)
+LengthBucketSampler.state_dict(self)
+Pad(value=0, *, side='right', axes=None, max_length=None, multiple_of=None, dtype=None, lengths=None, mask=False, time_major=False)
+Padded(values, lengths=None, mask=None)
+RaggedArray(values, offsets)
+RaggedArray.from_arrow(array)
+RaggedArray.from_sequences(sequences, *, dtype=None)
+RaggedArray.open(path)
+RaggedArray.save(self, path, *, overwrite=False)
+Rows(sources, indices)
+Stack(dtype=None)
+StreamDataset(source, shuffle_buffer=0, seed=0, *, open=None, even='none', lengths=None, on_error='raise', rank=None, world_size=None)
+StreamDataset.load_state_dict(self, state)
+StreamDataset.set_epoch(self, epoch)
+StreamDataset.state_dict(self)
+arena_stats()
+build_config()
+from_numpy(arrays, batch_size, *, shuffle=False, fields=None, device=None, prefetch_rows=True, **dataloader_options)
+gather(array, indices, *, out=None)
+get_num_threads()
+normalize(images, mean=None, std=None, *, scale=0.00392156862745098, input='NHWC', output='NCHW', dtype=torch.float32, out=None)
+open_npz(path)
+pad(sequences, value=0, *, side='right', axes=None, max_length=None, multiple_of=None, dtype=None, lengths=True, mask=False, time_major=False, out=None)
+permute(images, input='NHWC', output='NCHW', *, out=None)
+set_arena_limit(max_bytes)
+set_num_threads(count)
+to_numpy(loader, out=None, *, pad=None, side=None, bfloat16='float32', max_samples=None, overwrite=False, progress=False)
+to_tensorflow(loader, *, in_memory=False, channels_last=False, signature=None, max_samples=None)
+unpad(padded, lengths=None, *, side='right', axes=None, time_major=False)
+use_isa(name)
+write_array(path, batches=None, *, samples=None, ragged=(), dtype=None, overwrite=False, progress=False)
+"""
+ATTRIBUTES = {
+    "ConcatArray": ["arrays", "dtype", "lengths"],
+    "JaggedBatch": ["lengths", "offsets", "values"],
+    "LengthBucketSampler": ["epoch", "rank", "world_size"],
+    "RaggedArray": ["dtype", "lengths", "offsets", "values"],
+    "Rows": ["indices", "sources"],
+    "StreamDataset": ["epoch", "skipped"],
+}
 
 
 def test_every_public_name_is_on_the_page_once():
@@ -15,3 +85,34 @@ def test_every_public_name_is_on_the_page_once():
     assert sorted(documented) == sorted(set(pinfeed.__all__) - {"__version__"} | ELSEWHERE)
     assert text.count(":::") == len(documented)  # nothing from within
     assert "pinfeed.__version__" in text
+
+
+@pytest.mark.parametrize("line", SIGNATURES.split("\n")[1:-1], ids=lambda x: x.split("(")[0])
+def test_signature(line):
+    name, promised = line.partition("(")[::2]
+    parameters = inspect.signature(operator.attrgetter(name)(pinfeed)).parameters
+    names = {"torch": torch}
+    exec(f"def promise({promised}: ...", names)
+    for place, (key, parameter) in enumerate(
+        inspect.signature(names["promise"]).parameters.items()
+    ):
+        assert key in parameters, f"{name} has no parameter {key}"
+        assert parameters[key].default == parameter.default, key
+        assert parameters[key].kind == parameter.kind, key
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            assert [*parameters].index(key) == place, key
+
+
+def test_attributes():
+    ragged = pinfeed.RaggedArray.from_sequences([[1], [2, 3]])
+    made = [
+        pinfeed.ConcatArray([ragged, ragged]),
+        pinfeed.Collate(pinfeed.Jagged())([[1], [2, 3]]),
+        pinfeed.LengthBucketSampler([1, 2], 1),
+        ragged,
+        pinfeed.ArrayDataset(ragged).__getitems__([1]),
+        pinfeed.StreamDataset([1]),
+    ]
+    assert [type(one).__name__ for one in made] == list(ATTRIBUTES)
+    for one, names in zip(made, ATTRIBUTES.values(), strict=True):
+        assert [name for name in names if not hasattr(one, name)] == []
