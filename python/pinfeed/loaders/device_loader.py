@@ -9,27 +9,18 @@ from typing import Any
 import torch
 
 from pinfeed.arguments import checked_integer
-from pinfeed.loaders.accelerator import Accelerator
 from pinfeed.loaders.device_fields import BatchSpec
 from pinfeed.loaders.feed import Feed, register_exit
-from pinfeed.loaders.host_memory import HostMemory
 from pinfeed.loaders.rows_ahead import prefetch_ahead
 from pinfeed.loaders.snapshots import LoadedSince, LoaderState, Snapshots
 from pinfeed.loaders.stats import FeedStats, Journal
-from pinfeed.loaders.transfer import (
-    DeviceTransfer,
-    HostTransfer,
-    OrderedTransfer,
-    Transfer,
-)
+from pinfeed.loaders.transfer import OneStreamTransfer, StreamTransfer, Transfer
 from pinfeed.loaders.turns import Turns
-
-# Kinds of devices that have one stream.
-_ORDERED = ("mps",)
+from pinfeed.memory.staging import Accelerator, has_streams
 
 _ARGUMENTS = frozenset(("depth", "device", "fields", "loader", "prefetch_rows"))
 # Of a DeviceLoader, what its loops use, and no copy does.
-_OWN = frozenset(("_feeds", "_journal", "_memory", "_spec", "_turns"))
+_OWN = frozenset(("_feeds", "_journal", "_spec", "_turns"))
 
 
 class DeviceLoader:
@@ -182,7 +173,6 @@ class DeviceLoader:
     def _begin_anew(self) -> None:
         """Sets what no copy shares."""
         self._spec = BatchSpec(self.fields)
-        self._memory = HostMemory()
         self._journal = Journal()
         self._turns: Turns = Turns()
         self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
@@ -231,10 +221,10 @@ class DeviceLoader:
 
     def _transfer(self, device: torch.device) -> Transfer:
         if device.type == "cpu":
-            return HostTransfer(self._spec)
-        if device.type in _ORDERED:
-            return OrderedTransfer(self._spec, device)
-        return DeviceTransfer(self._spec, Accelerator(device), self._memory)
+            return Transfer(self._spec)
+        if not has_streams(device):
+            return OneStreamTransfer(self._spec, device)
+        return StreamTransfer(self._spec, Accelerator(device))
 
 
 class DeviceIterator(Iterator[Any]):

@@ -21,7 +21,7 @@ import torch
 from pinfeed.loaders.modes import modes_here
 from pinfeed.loaders.snapshots import LoaderState, Snapshots
 from pinfeed.loaders.stats import Activity, Journal
-from pinfeed.loaders.transfer import Sent, Transfer
+from pinfeed.loaders.transfer import InFlight, Transfer
 from pinfeed.loaders.turns import Turns
 from pinfeed.optional import add_note
 
@@ -47,7 +47,7 @@ class _Item:
 
     number: int
     batch: Any = None
-    sent: Sent | None = None
+    sent: InFlight | None = None
     error: BaseException | None = None
     state: LoaderState | None = None
     is_end: bool = False

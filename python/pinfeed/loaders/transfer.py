@@ -1,104 +1,90 @@
-"""How batches get from the loader's hands into the consumer's."""
+"""How a batch gets from the loader to the device."""
 
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
+from typing_extensions import override
 
-from pinfeed.loaders.copies import Cargo, Unsent
+from pinfeed.loaders.batch_leaves import (
+    has_own_memory,
+    has_traceable_memory,
+    map_leaves,
+    moved,
+    tensors_in,
+)
 from pinfeed.loaders.device_fields import BatchSpec
-from pinfeed.loaders.host_memory import HostMemory
-from pinfeed.loaders.leaves import has_own_memory, map_leaves, moved, tensors_in
-from pinfeed.loaders.slots import SlotRing
+from pinfeed.memory.staging import StagingBuffers, aligned
 
-# From the consumer's line to `Transfer.receive`: __next__, Feed.take, receive.
-_CONSUMER = 4
+# Up to here, starting a copy takes longer than making it.
+_SMALL_BYTES = 64 * 1024
 
 
-class Sent(NamedTuple):
-    """A batch on its way.
+class InFlight(NamedTuple):
+    """A batch whose way to the device has begun.
 
     Attributes:
-        batch: With its leaves where they belong, but for those `Unsent`.
-        size: Bytes that are copied.
+        batch: With its leaves on the device, but for those that are moved late.
+        size: How many bytes are copied.
         events: Behind everything that is done to it.
-        memory: What uses memory of the device, one for each piece of it.
-        has_unsent: Whether there are leaves `Unsent`.
+        memory: Tensors and objects that use memory of the device, one for each piece of it.
+        has_late_leaves: Whether the consumer's thread has leaves to move.
     """
 
     batch: Any
     size: int = 0
     events: tuple[Any, ...] = ()
     memory: tuple[Any, ...] = ()
-    has_unsent: bool = False
+    has_late_leaves: bool = False
 
 
-class Transfer(ABC):
-    """The way of the batches of one iteration."""
+class Transfer:
+    """Batches stay on the host, and only the fields are applied.
 
-    @abstractmethod
-    def send(self, batch: Any) -> Sent:
-        """Starts a batch on its way; in the background thread."""
-
-    @abstractmethod
-    def receive(self, sent: Sent) -> Any:
-        """The batch, safe to use on the current stream; in the consumer's thread."""
-
-    @abstractmethod
-    def as_here(self) -> AbstractContextManager[Any]:
-        """What another thread enters to have the device and the stream of this one."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Gives memory back; a batch that is sent later takes it again."""
-
-
-class HostTransfer(Transfer):
-    """Batches stay where they are; only the fields are applied.
+    The other transfers derive from this one.
 
     Args:
-        spec: The fields.
+        fields: Those of the DeviceLoader.
     """
 
-    def __init__(self, spec: BatchSpec) -> None:
-        self._spec = spec
+    def __init__(self, fields: BatchSpec) -> None:
+        self._fields = fields
 
-    def send(self, batch: Any) -> Sent:
-        """See `Transfer.send`."""
-        return Sent(self._spec.apply(batch, batch))
+    def send(self, batch: Any) -> InFlight:
+        """Starts a batch on its way; called in the background thread."""
+        return InFlight(self._fields.apply(batch, batch))
 
-    def receive(self, sent: Sent) -> Any:
-        """See `Transfer.receive`."""
+    def receive(self, sent: InFlight) -> Any:
+        """The batch, safe to use on the current stream; called in the consumer's thread."""
         return sent.batch
 
     def as_here(self) -> AbstractContextManager[Any]:
-        """See `Transfer.as_here`."""
+        """What another thread enters to have the device and the stream of this one."""
         return contextlib.nullcontext()
 
     def close(self) -> None:
-        """See `Transfer.close`."""
+        """Gives memory back; sending another batch takes it again."""
 
 
-class OrderedTransfer(Transfer):
-    """Batches are moved to a device that does everything in one order: Apple's, with one stream.
+class OneStreamTransfer(Transfer):
+    """Batches are moved by ``.to``, to a device that has one stream: Apple's.
 
-    Nothing overlaps there, and host memory is the device's, so ``.to`` is all it takes.
+    Nothing overlaps there, and the device uses the host's memory.
 
     Args:
-        spec: The fields.
+        fields: Those of the DeviceLoader.
         device: Where batches go.
     """
 
-    def __init__(self, spec: BatchSpec, device: torch.device) -> None:
-        self._spec = spec
+    def __init__(self, fields: BatchSpec, device: torch.device) -> None:
+        super().__init__(fields)
         self._device = device
 
-    def send(self, batch: Any) -> Sent:
-        """See `Transfer.send`."""
+    @override
+    def send(self, batch: Any) -> InFlight:
         size = 0
 
         def move(leaf: Any) -> Any:
@@ -108,85 +94,176 @@ class OrderedTransfer(Transfer):
                 size += there.nbytes
             return there
 
-        return Sent(self._spec.apply(map_leaves(move, batch), batch), size)
-
-    def receive(self, sent: Sent) -> Any:
-        """See `Transfer.receive`."""
-        return sent.batch
-
-    def as_here(self) -> AbstractContextManager[Any]:
-        """See `Transfer.as_here`."""
-        return contextlib.nullcontext()
-
-    def close(self) -> None:
-        """See `Transfer.close`."""
+        return InFlight(self._fields.apply(map_leaves(move, batch), batch), size)
 
 
-class DeviceTransfer(Transfer):
+class StreamTransfer(Transfer):
     """Batches are copied to a device, on a stream of their own.
 
-    Tensors go through pinned slots: large ones each into its own memory on the device, the small
-    ones of a batch together. Those that are pinned already are copied from where they are. Whatever
-    is more than its bytes (subclasses, gradients, objects with a ``.to``) moves itself; if nobody
-    can tell what memory it uses on the device then, it does so in the consumer's thread.
+    Tensors go through pinned staging buffers: large ones each into its own memory on the device, the
+    small ones of a batch together. Tensors that are pinned already are copied from where they are.
+    Whatever is more than its bytes (subclasses, gradients, objects with a ``.to``) moves itself. It
+    does so late, in the consumer's thread, if nobody can tell which memory of the device it uses.
 
     Args:
-        spec: The fields.
-        accelerator: The device.
-        memory: Where slots get theirs.
+        fields: Those of the DeviceLoader.
+        accelerator: The device, an `Accelerator`.
     """
 
-    def __init__(self, spec: BatchSpec, accelerator: Any, memory: HostMemory) -> None:
-        self._spec = spec
+    def __init__(self, fields: BatchSpec, accelerator: Any) -> None:
+        super().__init__(fields)
         self._accelerator = accelerator
-        self._memory = memory
-        self._slots = SlotRing(accelerator, memory)
+        self._buffers = StagingBuffers(accelerator)
 
-    def send(self, batch: Any) -> Sent:
-        """See `Transfer.send`."""
+    @override
+    def send(self, batch: Any) -> InFlight:
         accelerator = self._accelerator
         leaves: list[Any] = []
         map_leaves(lambda leaf: leaves.append(leaf) or leaf, batch)  # type: ignore[func-returns-value]
-        cargo = Cargo(leaves, accelerator)
+        copies = {i: _TensorCopy(leaf) for i, leaf in enumerate(leaves) if _is_only_bytes(leaf)}
+        others = [i for i in range(len(leaves)) if i not in copies]
+        late = [i for i in others if not has_traceable_memory(leaves[i])]
         events = []
-        if cargo.is_foreign:  # and if so, on this thread's stream
+        if others:  # which the loader may have made on the device, on this thread's stream
             events.append(accelerator.record(accelerator.current_stream()))
-            if self._spec:
+            if self._fields:
                 accelerator.copies.wait_event(events[0])
         with accelerator.copies:
-            arrived = cargo.send(self._slots)
-            leaf = iter(arrived)
-            there = map_leaves(lambda _: next(leaf), batch)
-            there = self._spec.apply(there, batch)
+            # What fails for want of memory does so before a staging buffer is touched.
+            for i in others:
+                leaf = leaves[i]
+                leaves[i] = _LateLeaf(leaf) if i in late else moved(leaf, accelerator.device)
+            self._copy(list(copies.values()))
+            for i, copy in copies.items():
+                leaves[i] = copy.target
+            next_leaf = iter(leaves)
+            there = map_leaves(lambda _: next(next_leaf), batch)
+            there = self._fields.apply(there, batch)
             events.append(accelerator.record(accelerator.copies))
-        memory = _memory(there, arrived, accelerator.device)
-        return Sent(there, cargo.size, tuple(events), memory, cargo.has_unsent)
+        size = sum(copy.source.nbytes for copy in copies.values())
+        memory = _device_memory(there, leaves, accelerator.device)
+        return InFlight(there, size, tuple(events), memory, bool(late))
 
-    def receive(self, sent: Sent) -> Any:
-        """See `Transfer.receive`."""
+    @override
+    def receive(self, sent: InFlight) -> Any:
         stream = self._accelerator.current_stream()
         for event in sent.events:
             stream.wait_event(event)
         for thing in sent.memory:
             self._accelerator.keep_for(thing, stream)
-        self._memory.tell_refusal(stacklevel=_CONSUMER)
-        if not sent.has_unsent:
+        if not sent.has_late_leaves:
             return sent.batch
         device = self._accelerator.device
         return map_leaves(
-            lambda leaf: leaf.to(device) if isinstance(leaf, Unsent) else leaf, sent.batch
+            lambda leaf: leaf.to(device) if isinstance(leaf, _LateLeaf) else leaf, sent.batch
         )
 
+    @override
     def as_here(self) -> AbstractContextManager[Any]:
-        """See `Transfer.as_here`."""
-        return self._accelerator.as_here()
+        here: AbstractContextManager[Any] = self._accelerator.as_here()
+        return here
 
+    @override
     def close(self) -> None:
-        """See `Transfer.close`."""
-        self._slots.close()
+        self._buffers.close()
+
+    def _copy(self, copies: list[_TensorCopy]) -> None:
+        """Allocates the targets of all copies, and starts them on the current stream."""
+        if not copies:
+            return
+        accelerator = self._accelerator
+        small = [copy for copy in copies if copy.source.nbytes <= _SMALL_BYTES]
+        large = [copy for copy in copies if copy.source.nbytes > _SMALL_BYTES]
+        pinned = [copy for copy in large if copy.is_dense and accelerator.is_pinned(copy.source)]
+        staged = [copy for copy in large if copy not in pinned]
+        end = 0
+        for copy in small:
+            end = copy.place(end)
+        shared = accelerator.empty((end,), (1,), torch.uint8)
+        for copy in small:
+            copy.target = copy.within(shared)
+        for copy in large:
+            copy.target = accelerator.empty(copy.source.shape, copy.strides, copy.source.dtype)
+        for copy in staged:
+            end = copy.place(end)
+        buffer = self._buffers.claim(end)
+        buffer.held = [copy.source for copy in pinned]
+        try:
+            for copy in small:
+                copy.within(buffer.memory).copy_(copy.source)
+            if small:
+                accelerator.copy(shared, buffer.memory[: len(shared)])
+            for copy in pinned:
+                accelerator.copy(copy.target, copy.source)
+            for copy in staged:
+                accelerator.copy(copy.target, copy.within(buffer.memory).copy_(copy.source))
+        finally:
+            buffer.copied = accelerator.record(accelerator.copies)
 
 
-def _memory(batch: Any, leaves: list[Any], device: torch.device) -> tuple[Any, ...]:
+class _TensorCopy:
+    """The copy of one tensor, as bytes.
+
+    Args:
+        source: On the host.
+
+    Attributes:
+        source: The same.
+        strides: Those that ``source.to(device)`` would have: without gaps.
+        is_dense: Whether the source has the same.
+        target: The tensor on the device, once there is one.
+    """
+
+    __slots__ = ("_start", "is_dense", "source", "strides", "target")
+
+    def __init__(self, source: torch.Tensor) -> None:
+        self.source = source
+        like = source if source.is_contiguous() else torch.empty_like(source, device="meta")
+        self.strides = like.stride()
+        self.is_dense = source.stride() == self.strides
+        self.target = source
+        self._start = 0
+
+    def place(self, start: int) -> int:
+        """Puts it there in the staging buffer; returns where the next one may start."""
+        self._start = start
+        return aligned(start + self.source.nbytes)
+
+    def within(self, memory: torch.Tensor) -> torch.Tensor:
+        """Its place in such memory as a tensor like it."""
+        part = memory[self._start : self._start + self.source.nbytes]
+        return part.view(self.source.dtype).as_strided(self.source.shape, self.strides)
+
+
+class _LateLeaf:
+    """A leaf that the consumer's thread moves, on the consumer's stream.
+
+    Args:
+        leaf: On the host.
+    """
+
+    __slots__ = ("_leaf",)
+
+    def __init__(self, leaf: Any) -> None:
+        self._leaf = leaf
+
+    def to(self, device: torch.device) -> Any:
+        """The leaf on the device."""
+        return moved(self._leaf, device)
+
+
+def _is_only_bytes(leaf: Any) -> bool:
+    """Whether it is a tensor of the host, and copying its bytes is all there is to moving it."""
+    return (
+        type(leaf) is torch.Tensor
+        and leaf.is_cpu
+        and has_own_memory(leaf)
+        and not leaf.requires_grad
+        and not leaf.is_quantized
+    )
+
+
+def _device_memory(batch: Any, leaves: list[Any], device: torch.device) -> tuple[Any, ...]:
     """What uses memory of the device: a tensor for each piece, and objects that know theirs."""
     tensors = {
         tensor.untyped_storage().data_ptr(): tensor

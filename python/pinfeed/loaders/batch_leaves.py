@@ -71,13 +71,22 @@ def tensors_in(node: Any) -> list[torch.Tensor]:
     return [tensor for child in _children(node) for tensor in tensors_in(child)]
 
 
-def is_open(node: Any) -> bool:
-    """Whether `tensors_in` finds all tensors that the object may hold, and their memory."""
+def has_traceable_memory(leaf: Any) -> bool:
+    """Whether the memory that a leaf uses on a device can be told.
+
+    An object with a ``record_stream`` knows it; of others `tensors_in` must find all tensors.
+    """
+    if isinstance(leaf, torch.Tensor):
+        return has_own_memory(leaf)
+    return hasattr(leaf, "record_stream") or _shows_tensors(leaf)
+
+
+def _shows_tensors(node: Any) -> bool:
     if isinstance(node, torch.Tensor):
         return has_own_memory(node)
     if isinstance(node, _PLAIN_KINDS):
         return True
-    return is_container(node) and all(is_open(child) for child in _children(node))
+    return is_container(node) and all(_shows_tensors(child) for child in _children(node))
 
 
 def has_own_memory(tensor: torch.Tensor) -> bool:

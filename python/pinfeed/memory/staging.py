@@ -1,0 +1,247 @@
+"""Copies between the host and a device: page-locked staging buffers, and the streams they run on."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+# A tensor of torch's own would begin at such a place: no kernel notices a difference.
+_ALIGNMENT = 512
+
+# Devices with a single stream, which nothing can be copied beside.
+_WITHOUT_STREAMS = ("mps",)
+
+_is_refused = False  # whether the system has refused to pin memory for this process
+
+
+def pinned_bytes(size: int, allocate: Callable[[int], torch.Tensor] | None = None) -> torch.Tensor:
+    """Page-locked host memory of torch's caching allocator; ordinary memory once that is refused.
+
+    The first refusal is a warning. After it, this process doesn't ask again.
+
+    Args:
+        size: How many bytes.
+        allocate: Returns pinned memory of that size, or raises a RuntimeError. None: torch does, for
+            the current device.
+
+    Returns:
+        uint8 of shape (size,), with any contents.
+    """
+    global _is_refused
+    if not _is_refused:
+        try:
+            return _torch_pinned(size) if allocate is None else allocate(size)
+        except RuntimeError as error:
+            _is_refused = True
+            warnings.warn(
+                "pinfeed: host memory could not be pinned, so this process copies to and from its "
+                f"devices more slowly; free host memory and start again to have it pinned: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return torch.empty(size, dtype=torch.uint8, device="cpu")
+
+
+def is_pinning_refused() -> bool:
+    """Whether `pinned_bytes` returns ordinary memory in this process."""
+    return _is_refused
+
+
+def has_streams(device: torch.device) -> bool:
+    """Whether copies to and from a device can run beside its other work."""
+    accelerator = torch.accelerator.current_accelerator()
+    return (
+        accelerator is not None
+        and device.type == accelerator.type
+        and device.type not in _WITHOUT_STREAMS
+    )
+
+
+class Accelerator:
+    """Streams, events and memory of one device.
+
+    Written against ``torch.accelerator``, ``torch.Stream`` and ``torch.Event``, which serve every
+    kind of device. Creating one initializes the device, so it must not happen before a loop begins.
+
+    Args:
+        device: With its index.
+
+    Attributes:
+        device: The same.
+        copies: The stream that copies run on.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        # An object of its own for the same stream: torch keeps on the object what was current
+        # before `with`, so two threads can't share one.
+        shared = _copy_stream(device)
+        self.copies = torch.Stream(
+            stream_id=shared.stream_id,
+            device_index=shared.device_index,
+            device_type=shared.device_type,
+        )
+
+    def current_stream(self) -> torch.Stream:
+        """The device's stream that this thread works on."""
+        return torch.accelerator.current_stream(self.device)
+
+    def as_here(self) -> AbstractContextManager[Any]:
+        """What gives another thread the device and the stream that are current in this one.
+
+        A loader that computes on the device itself then does so on the consumer's stream, in
+        order with what the consumer does.
+        """
+        return torch.accelerator.current_stream()
+
+    def record(self, stream: torch.Stream) -> torch.Event:
+        """An event behind all that was put on the stream so far; waiting for it doesn't spin."""
+        event = torch.Event(self.device, blocking=True)
+        event.record(stream)
+        return event
+
+    def pinned(self, size: int) -> torch.Tensor:
+        """Page-locked host memory of torch's caching allocator, uint8 of shape (size,).
+
+        Raises:
+            RuntimeError: There is none left, or the device has no such thing.
+        """
+        # Pinning initializes the current device, and none but this one is wanted.
+        with torch.accelerator.device_index(self.device.index):
+            return _torch_pinned(size)
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Whether a host tensor can be copied from while this thread goes on."""
+        return tensor.is_pinned()
+
+    def empty(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+    ) -> torch.Tensor:
+        """Memory of the device, to be used on the current stream.
+
+        Raises:
+            torch.OutOfMemoryError: There is not enough.
+        """
+        return torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
+
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Starts a copy between the host and the device on the current stream, and returns."""
+        target.copy_(source, non_blocking=True)
+
+    def keep_for(self, thing: Any, stream: torch.Stream) -> None:
+        """Once freed, its memory is not used again before ``stream`` has got to where it is then.
+
+        Args:
+            thing: A tensor, or an object that has the same method.
+            stream: That it is used on.
+        """
+        thing.record_stream(stream)
+
+
+class StagingBuffer:
+    """Host memory for one batch, between the batch's own memory and the device's.
+
+    Attributes:
+        memory: uint8 of shape (size,), pinned where that can be had.
+        copied: The event behind the copies from it or to it; None if there are none.
+        held: Tensors elsewhere that these copies read.
+    """
+
+    __slots__ = ("copied", "held", "memory")
+
+    def __init__(self) -> None:
+        self.memory = torch.empty(0, dtype=torch.uint8, device="cpu")
+        self.copied: Any = None
+        self.held: list[torch.Tensor] = []
+
+    def wait(self) -> None:
+        """Waits until the copies are done."""
+        if self.copied is not None:
+            self.copied.synchronize()
+        self.copied = None
+        self.held = []
+
+
+class StagingBuffers:
+    """Two buffers in turn: one is filled while the other is copied.
+
+    Args:
+        accelerator: The device, an `Accelerator`.
+    """
+
+    _COUNT = 2
+
+    def __init__(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+        self._buffers: list[StagingBuffer] = []
+
+    def claim(self, size: int) -> StagingBuffer:
+        """The buffer whose turn it is, with room for ``size`` bytes, once its copies are done."""
+        buffer = StagingBuffer() if len(self._buffers) < self._COUNT else self._buffers.pop(0)
+        self._buffers.append(buffer)
+        buffer.wait()
+        if len(buffer.memory) < size:
+            buffer.memory = buffer.memory[:0].clone()  # the old one goes first
+            # torch rounds pinned allocations up to powers of two anyway. Having all of one, batches
+            # whose sizes differ soon fit.
+            buffer.memory = pinned_bytes(1 << (size - 1).bit_length(), self._accelerator.pinned)
+        return buffer
+
+    def fetch(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], StagingBuffer]:
+        """Starts to copy tensors from the device; they may be overwritten as soon as this returns.
+
+        Args:
+            tensors: On the device, as the current stream will have written them.
+
+        Returns:
+            The same tensors on the host, contiguous, and their buffer: ``wait()`` for it before
+            reading them. The next call but one writes into the same memory.
+        """
+        accelerator = self._accelerator
+        starts, end = [], 0
+        for tensor in tensors:
+            starts.append(end)
+            end = aligned(end + tensor.nbytes)
+        buffer = self.claim(end)
+        # Copied on the device first, in a fraction of the time: the next work on the current stream
+        # may write into the tensors again, as a replayed CUDA graph does.
+        buffer.held = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
+        fetched = [
+            buffer.memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+            for start, tensor in zip(starts, tensors, strict=True)
+        ]
+        accelerator.copies.wait_event(accelerator.record(accelerator.current_stream()))
+        try:
+            with accelerator.copies:
+                for target, source in zip(fetched, buffer.held, strict=True):
+                    accelerator.copy(target, source)
+        finally:
+            buffer.copied = accelerator.record(accelerator.copies)
+        return fetched, buffer
+
+    def close(self) -> None:
+        """Gives the memory back, once nothing is copied from it or to it any more."""
+        buffers, self._buffers = self._buffers, []
+        for buffer in buffers:
+            buffer.wait()
+
+
+def aligned(size: int) -> int:
+    """The next place at or behind ``size`` where a tensor may begin in a buffer."""
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _torch_pinned(size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
+
+
+@functools.cache
+def _copy_stream(device: torch.device) -> torch.Stream:
+    # One for all loaders: torch's allocator keeps freed memory for the stream that it was used on,
+    # so a stream for each epoch would find none of what the epoch before left.
+    return torch.Stream(device)
