@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 import pinfeed
-from pinfeed.demo.model import CLASSES, make_model
+from pinfeed.demo.training import CLASSES, make_model
 
 SAMPLES, BATCH, EPOCHS = 46, 4, 2
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -80,7 +80,7 @@ JOBS: dict[str, Callable[[], tuple[DataLoader[Any], SetEpoch]]] = {
 
 def train(make: Callable[[], tuple[DataLoader[Any], SetEpoch]]) -> list[list[list[int]]]:
     """Trains the demo's model; returns the samples of every batch of every epoch."""
-    model = DistributedDataParallel(make_model(0))
+    model = DistributedDataParallel(make_model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader, set_epoch = make()
     seen = []

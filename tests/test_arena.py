@@ -20,7 +20,7 @@ from torch.multiprocessing import Queue
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import pinfeed
-from pinfeed.info import facts
+from pinfeed.__main__ import facts
 from pinfeed.memory import trainer, worker
 from samples import assert_same, run_python
 

@@ -23,7 +23,7 @@ ROOMS = [
     {"fields"},
     {"loaders"},
     {"exports", "integrations"},
-    {"demo", "bench", "info", "__init__", "__main__"},
+    {"demo", "bench", "__init__", "__main__"},
 ]
 LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 

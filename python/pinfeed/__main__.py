@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
+import os
+import platform
 import sys
 
+import numpy as np
+import torch
+
+from pinfeed import _core
+from pinfeed.memory.trainer import ensure_arena, refusal
 from pinfeed.optional import MissingExtraError
+from pinfeed.runtime import build_config, get_num_threads
 
 _USAGE = """usage: python -m pinfeed COMMAND [options]
 
@@ -27,6 +36,8 @@ def main(arguments: list[str]) -> int:
     if command not in _COMMANDS:
         print(f"pinfeed: no command {command!r}; there are {', '.join(_COMMANDS)}", file=sys.stderr)
         return 2
+    if command == "info":
+        return info(options)
     # Imported on use: the demo and the bench bring libraries that a training job has no need of.
     try:
         status: int = importlib.import_module(f"pinfeed.{command}").main(options)
@@ -34,6 +45,53 @@ def main(arguments: list[str]) -> int:
         print(f"pinfeed {command}: {error}", file=sys.stderr)
         return 1
     return status
+
+
+def info(arguments: list[str]) -> int:
+    """Prints what a bug report should say, one fact a line."""
+    argparse.ArgumentParser("python -m pinfeed info", description=info.__doc__).parse_args(
+        arguments
+    )
+    for name, fact in facts().items():
+        print(f"{name:12} {fact}")
+    return 0
+
+
+def facts() -> dict[str, str]:
+    """Versions, instruction sets, threads and accelerator of this process."""
+    config = build_config()
+    isa = config["isa"]
+    has_accelerator = torch.accelerator.is_available()
+    pinned = "once the accelerator is in use" if has_accelerator else "no"
+    return {
+        "pinfeed": f"{config['version']} ({config['compiler']})",
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+        "isa": f"{isa['active']} in use; this CPU runs {', '.join(isa['available'])}",
+        "threads": f"{get_num_threads()} of {_core.available_cpus()} CPUs",
+        "accelerator": _accelerator(),
+        "batches": f"pooled memory; pinned: {pinned}",
+        "workers": _workers(),
+        "debug": "poisoned buffers" if os.environ.get("PINFEED_DEBUG") == "1" else "off",
+    }
+
+
+def _workers() -> str:
+    """Where the batches of DataLoader workers go."""
+    arena = ensure_arena()
+    if arena is None:
+        return f"torch's shared memory, for an arena can't be had: {refusal()}"
+    can_pin = "once CUDA is in use" if torch.cuda.is_available() else "no"
+    return f"an arena of at most {arena.stats()['max_bytes'] / 2**30:.1f} GiB; pinned: {can_pin}"
+
+
+def _accelerator() -> str:
+    if torch.cuda.is_available():
+        return f"CUDA {torch.version.cuda}, {torch.cuda.get_device_name()}"
+    if torch.accelerator.is_available():
+        return str(torch.accelerator.current_accelerator())
+    return "none (no CUDA)"
 
 
 if __name__ == "__main__":

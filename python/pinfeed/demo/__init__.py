@@ -7,6 +7,91 @@ same order, so that what differs between them is only the time spent waiting for
     python -m pinfeed demo --out demo-out
 """
 
-from pinfeed.demo.command import main
+from __future__ import annotations
 
-__all__ = ["main"]
+import argparse
+import multiprocessing
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pinfeed.demo.comparison import draw, table, verdicts
+from pinfeed.demo.training import (
+    BATCH_SIZE,
+    SEED,
+    Run,
+    cut_patches,
+    draw_positions,
+    largest_difference,
+    train,
+)
+from pinfeed.optional import import_extra
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the demo; 0 if both runs saw the same batches and ended at the same accuracy, else 1."""
+    options = _parse(argv)
+    for name in ("PIL", "matplotlib", "sklearn", "tqdm"):  # now, rather than halfway through
+        import_extra(name, extra="demo")
+    start = time.perf_counter()
+    photos = import_extra("sklearn.datasets", extra="demo").load_sample_images().images
+    rng = np.random.default_rng(SEED)
+    positions = draw_positions(photos[0].shape, options.patches, rng, held_out=False)
+    held_out = draw_positions(photos[0].shape, options.patches // 10, rng, held_out=True)
+    images = cut_patches(photos, positions, options.out / "training")
+    cut_patches(photos, held_out, options.out / "held-out")
+    print(
+        f"{options.patches:,} training patches of 64x64x3 uint8 in {images}\n"
+        f"batch size {BATCH_SIZE}, {options.epochs} epochs, {torch.get_num_threads()} threads, "
+        "no loader workers, for both feeds",
+        flush=True,
+    )
+    # Comparing first also brings both files into the page cache, so that neither run reads cold.
+    batches, difference = largest_difference(options.out / "training")
+    stock, pinfeed = (_train_apart(feed, options) for feed in ("stock", "pinfeed"))
+    plot = options.out / "demo.png"
+    draw(plot, photos, positions, [stock, pinfeed])
+    checks, verified = verdicts(batches, difference, stock, pinfeed)
+    print(
+        f"\n{table(stock, pinfeed)}\n\n"
+        f"Peak memory includes {images.stat().st_size >> 20:,} MiB of memory-mapped patches that both "
+        "processes share with the page cache.\n"
+        "No training patch touches the rows of the held-out patches; training patches overlap each "
+        f"other.\n\n{checks}\n\nplot: {plot}"
+    )
+    print(f"took {time.perf_counter() - start:.0f} s", flush=True)
+    return 0 if verified else 1
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m pinfeed demo",
+        description="Train a small CNN on patches of two photographs, fed by stock torch and by "
+        "pinfeed, and compare.",
+    )
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for the results")
+    parser.add_argument("--epochs", type=int, default=10, help="epochs of each run (default: 10)")
+    parser.add_argument("--patches", type=int, default=20_000, help="training patches to cut")
+    parser.add_argument("--quick", action="store_true", help="2 epochs on 2000 patches")
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.epochs, options.patches = 2, 2_000
+    if options.epochs < 1 or options.patches < 10:
+        parser.error("--epochs must be at least 1 and --patches at least 10")
+    return options
+
+
+def _train_apart(feed: str, options: argparse.Namespace) -> Run:
+    """Trains in a fresh process, whose peak memory is then that of this run alone."""
+    # By default OpenMP's threads spin while they wait for each other. Where another program wants
+    # the same cores, training would take ten times as long and its times would mean nothing.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=spawn) as executor:
+        threads = torch.get_num_threads()
+        return executor.submit(train, feed, options.out, options.epochs, threads).result()

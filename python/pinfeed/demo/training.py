@@ -1,128 +1,216 @@
-"""Training: one run of the CNN on one feed, with the time of each step split in two."""
+"""One run of the demo: patches of photographs, the two feeds, the CNN, and the time of each step."""
+
+from __future__ import annotations
 
 import hashlib
+import resource
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from pinfeed.demo.feeds import evaluation_loader, training_loader
-from pinfeed.demo.model import make_model
-from pinfeed.demo.patches import PatchFiles
-from pinfeed.demo.progress import Progress
+import pinfeed
+from pinfeed.optional import import_extra
 
 SEED = 0
+BATCH_SIZE = 256
+PATCH_SIZE = 64
+COLUMNS = 4
+CLASSES = 2 * COLUMNS
+#: Patches overlap, so a split at random would test on pixels that were trained on. Instead no
+#: training patch touches these rows of a photograph, and held-out patches lie inside them.
+HELD_OUT_ROWS = range(180, 256)
 #: Low, so that the last-bit differences between the feeds don't grow into different models.
 LEARNING_RATE = 0.01
+# The constants that torchvision's documentation gives for ImageNet.
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What both runs share."""
+def draw_positions(
+    shape: Sequence[int], count: int, rng: np.random.Generator, *, held_out: bool
+) -> NDArray[np.int64]:
+    """Draws different places in two photographs: photo, top row and left column, (count, 3)."""
+    first, end = HELD_OUT_ROWS.start, HELD_OUT_ROWS.stop
+    inside = range(first, end - PATCH_SIZE + 1)
+    outside = [*range(first - PATCH_SIZE + 1), *range(end, shape[0] - PATCH_SIZE + 1)]
+    tops = np.array(inside if held_out else outside)
+    lefts = shape[1] - PATCH_SIZE + 1
+    chosen = np.sort(rng.choice(2 * len(tops) * lefts, size=count, replace=False))
+    photo, row, left = np.unravel_index(chosen, (2, len(tops), lefts))
+    return np.stack([photo, tops[row], left], axis=1).astype(np.int64)
 
-    training: PatchFiles
-    held_out: PatchFiles
-    epochs: int
-    threads: int
+
+def cut_patches(
+    photos: Sequence[NDArray[np.uint8]], positions: NDArray[np.int64], folder: Path
+) -> Path:
+    """Writes patches and labels as .npy; a label is the column that the patch's centre is in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "patches.npy"
+    size = PATCH_SIZE
+    patches = (photos[i][top : top + size, left : left + size] for i, top, left in positions)
+    pinfeed.write_array(path, samples=patches, overwrite=True)
+    photo, _, left = positions.T
+    column = (left + PATCH_SIZE // 2) * COLUMNS // photos[0].shape[1]
+    np.save(folder / "labels.npy", photo * COLUMNS + column)
+    return path
+
+
+class TorchvisionPatches(Dataset[dict[str, Any]]):
+    """Patches as a torchvision user reads them: ``ToTensor`` and ``Normalize``, sample by sample.
+
+    The arithmetic is torchvision's, so that the demo doesn't need torchvision. The constants are
+    made once and the last two operations work in place, which is kinder than torchvision itself.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.images = np.load(folder / "patches.npy", mmap_mode="r")
+        self.labels = np.load(folder / "labels.npy")
+        self.mean, self.std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        pixels = np.ascontiguousarray(self.images[index].transpose(2, 0, 1))
+        image = torch.from_numpy(pixels).float().div_(255).sub_(self.mean).div_(self.std)
+        return {"image": image, "label": int(self.labels[index])}
+
+
+def make_loader(feed: str, folder: Path, **options: Any) -> DataLoader[dict[str, Tensor]]:
+    """Makes the loader of one feed, without workers; this is all that differs between the runs."""
+    if feed == "stock":
+        return DataLoader(TorchvisionPatches(folder), BATCH_SIZE, **options)
+    arrays = {"image": folder / "patches.npy", "label": folder / "labels.npy"}
+    dataset = pinfeed.ArrayDataset(arrays)
+    collate = pinfeed.Collate({"image": pinfeed.Image(MEAN, STD)})
+    return DataLoader(dataset, BATCH_SIZE, collate_fn=collate, **options)
+
+
+def training_loader(feed: str, folder: Path) -> DataLoader[dict[str, Tensor]]:
+    """Makes a shuffling loader; the seed alone decides the order, whatever the feed."""
+    generator = torch.Generator().manual_seed(SEED)
+    return make_loader(feed, folder, shuffle=True, generator=generator)
+
+
+def largest_difference(folder: Path) -> tuple[int, float]:
+    """Compares an epoch of both feeds: the number of batches, the largest difference in any."""
+    feeds = [training_loader(feed, folder) for feed in ("stock", "pinfeed")]
+    worst = torch.zeros(())
+    with progress("comparing batches", len(feeds[0])) as bar:
+        for stock, pinfeed in zip(*feeds, strict=True):
+            for name in ("image", "label"):
+                # Unlike max(), torch.maximum keeps a NaN, and a NaN then fails the check.
+                worst = torch.maximum(worst, (stock[name] - pinfeed[name]).abs().max())
+            bar.update()
+    return len(feeds[0]), worst.item()
+
+
+def make_model() -> nn.Sequential:
+    """Makes the CNN, float32 (N, 3, 64, 64) to logits (N, 8), with the same weights each time.
+
+    SiLU rather than ReLU: the two feeds round differently in the last bit, and a smooth network
+    doesn't blow such a difference up during training.
+    """
+    torch.manual_seed(SEED)
+    layers: list[nn.Module] = []
+    for inputs, outputs, size, stride in ((3, 16, 5, 4), (16, 32, 3, 2), (32, 64, 3, 2)):
+        layers += [
+            nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.SiLU(),
+        ]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, CLASSES))
 
 
 @dataclass
 class Run:
-    """What one run measured; the lists have one entry per epoch.
-
-    Attributes:
-        feed: Name of the feed.
-        images: Training patches per epoch.
-        data_seconds: Time spent waiting for batches.
-        compute_seconds: Time spent in forward, backward and optimizer step.
-        losses: Mean training loss.
-        order: Digest of the labels of every training batch, in the order they came.
-        training_accuracy: Share of the training patches that the trained model gets right.
-        held_out_accuracy: The same share of the held-out patches.
-        peak_bytes: Most memory that the process ever had resident.
-    """
+    """What one run measured; the lists have one entry per epoch."""
 
     feed: str
-    images: int
-    data_seconds: list[float] = field(default_factory=list)
-    compute_seconds: list[float] = field(default_factory=list)
+    images: int  # per epoch
+    data_seconds: list[float] = field(default_factory=list)  # waiting for batches
+    compute_seconds: list[float] = field(default_factory=list)  # forward, backward and step
     losses: list[float] = field(default_factory=list)
-    order: str = ""
+    order: str = ""  # digest of the labels of every training batch, in the order they came
     training_accuracy: float = 0.0
     held_out_accuracy: float = 0.0
-    peak_bytes: int = 0
+    peak_bytes: int = 0  # the most memory that the process ever had resident
 
 
-def train(feed: str, settings: Settings) -> Run:
+def train(feed: str, out: Path, epochs: int, threads: int) -> Run:
     """Trains and evaluates one model; run it in a process of its own, for ``peak_bytes``."""
-    torch.set_num_threads(settings.threads)
-    model = make_model(SEED)
-    loader = training_loader(feed, settings.training, SEED)
+    torch.set_num_threads(threads)
+    model = make_model()
+    loader = training_loader(feed, out / "training")
     optimizer = torch.optim.SGD(
         model.parameters(), lr=LEARNING_RATE, momentum=0.9, nesterov=True, weight_decay=5e-4
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=LEARNING_RATE, total_steps=settings.epochs * len(loader)
+        optimizer, max_lr=LEARNING_RATE, total_steps=epochs * len(loader)
     )
     run = Run(feed, images=len(loader.dataset))  # type: ignore[arg-type]
     order = hashlib.sha256()
-    for epoch in range(settings.epochs):
-        name = f"{feed:>7}  epoch {epoch + 1:>2}/{settings.epochs}"
-        with Progress(name, total=len(loader), unit="batch") as bar:
-            _train_epoch(model, loader, optimizer, schedule, run, order, bar)
+    for epoch in range(1, epochs + 1):
+        model.train()
+        data_seconds = compute_seconds = loss_sum = 0.0
+        with progress(f"{feed:>7}  epoch {epoch:>2}/{epochs}", len(loader)) as bar:
+            start = time.perf_counter()
+            batches = iter(loader)
+            while (batch := next(batches, None)) is not None:
+                ready = time.perf_counter()
+                loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                schedule.step()
+                loss_sum += loss.item() * len(batch["label"])
+                done = time.perf_counter()
+                data_seconds += ready - start
+                compute_seconds += done - ready
+                order.update(batch["label"].numpy())
+                waiting = data_seconds / (data_seconds + compute_seconds)
+                bar.set_postfix_str(f"loss {loss.item():.3f}, waiting for data {waiting:.0%}")
+                bar.update()
+                # The clock of the next step starts here: bar and digest are in neither time.
+                start = time.perf_counter()
+        run.data_seconds.append(data_seconds)
+        run.compute_seconds.append(compute_seconds)
+        run.losses.append(loss_sum / run.images)
     run.order = order.hexdigest()
-    run.training_accuracy = _accuracy(model, evaluation_loader(feed, settings.training))
-    run.held_out_accuracy = _accuracy(model, evaluation_loader(feed, settings.held_out))
+    run.training_accuracy = _accuracy(model, make_loader(feed, out / "training"))
+    run.held_out_accuracy = _accuracy(model, make_loader(feed, out / "held-out"))
     run.peak_bytes = peak_resident_bytes()
     return run
-
-
-def _train_epoch(
-    model: nn.Module,
-    loader: DataLoader[dict[str, Tensor]],
-    optimizer: torch.optim.Optimizer,
-    schedule: torch.optim.lr_scheduler.LRScheduler,
-    run: Run,
-    order: "hashlib._Hash",
-    bar: Progress,
-) -> None:
-    """Trains for one epoch and appends what it took to ``run``."""
-    model.train()
-    data_seconds = compute_seconds = loss_sum = 0.0
-    start = time.perf_counter()
-    batches = iter(loader)
-    while (batch := next(batches, None)) is not None:
-        ready = time.perf_counter()
-        loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"])
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
-        loss_sum += loss.item() * len(batch["label"])
-        done = time.perf_counter()
-        data_seconds += ready - start
-        compute_seconds += done - ready
-        order.update(batch["label"].numpy())
-        waiting = data_seconds / (data_seconds + compute_seconds)
-        bar.advance(f"loss {loss.item():.3f}, waiting for data {waiting:.0%}")
-        # The clock of the next step starts here, so that bar and digest are in neither time.
-        start = time.perf_counter()
-    run.data_seconds.append(data_seconds)
-    run.compute_seconds.append(compute_seconds)
-    run.losses.append(loss_sum / run.images)
 
 
 @torch.no_grad()
 def _accuracy(model: nn.Module, loader: DataLoader[dict[str, Tensor]]) -> float:
     model.eval()
-    right = total = 0
-    for batch in loader:
-        right += int((model(batch["image"]).argmax(dim=1) == batch["label"]).sum())
-        total += len(batch["label"])
-    return right / total
+    right = [model(batch["image"]).argmax(dim=1) == batch["label"] for batch in loader]
+    return torch.cat(right).double().mean().item()
+
+
+@contextmanager
+def progress(name: str, total: int) -> Iterator[Any]:
+    """Shows a tqdm bar; in a log, where a live bar would be unreadable, one line at its end."""
+    tqdm = import_extra("tqdm", extra="demo").tqdm
+    start = time.perf_counter()
+    with tqdm(desc=name, total=total, unit="batch", disable=None) as bar:
+        live = not bar.disable
+        yield bar
+    if not live:
+        seconds = time.perf_counter() - start
+        line = tqdm.format_meter(total, total, seconds, prefix=name, unit="batch", ncols=80)
+        print(line, file=sys.stderr, flush=True)
 
 
 def peak_resident_bytes() -> int:
@@ -131,12 +219,6 @@ def peak_resident_bytes() -> int:
     On Linux from VmHWM: ``ru_maxrss`` there survives exec, so a child would report its parent.
     """
     if sys.platform == "linux":
-        with open("/proc/self/status") as status:
-            for line in status:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-        raise RuntimeError("/proc/self/status has no line VmHWM")
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+        status = Path("/proc/self/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
