@@ -57,7 +57,7 @@ def plan_epoch(
         cuts = np.append(np.arange(0, count, min(batch_size, count)), count)
         is_full = count % batch_size == 0
     else:
-        cuts, is_full = _cut(sizes[order], batch_size or count, max_tokens)
+        cuts, is_full = _cut(sizes[order], batch_size or max_tokens, max_tokens)
     batches = len(cuts) - 1
     if drop_last and not is_full:
         batches -= 1

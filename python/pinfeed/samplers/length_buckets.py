@@ -182,9 +182,7 @@ class LengthBucketSampler(EpochSampler):
         return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
 
     def __repr__(self) -> str:
-        settings = ", ".join(
-            f"{name}={getattr(self, name)!r}" for name in (*self.SETTINGS, "seed", "world_size")
-        )
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.SETTINGS)
         return (
             f"LengthBucketSampler({len(self._lengths)} samples, {settings}, rank={self.rank}, "
             f"epoch={self._epoch})"
