@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfeed.sources.arrow_columns import column_array
+from pinfeed.sources.arrow import column_array
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
 

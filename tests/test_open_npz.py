@@ -179,14 +179,14 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "objects": (
         lambda path: np.savez(path, x=np.array([{}, None])),
-        r"member 'x\.npy': expected numbers, got dtype object; nothing is unpickled",
+        r"member 'x\.npy' is no \.npy file of numbers: the array is one of Python objects",
     ),
     "no array": (member(b"hello", "notes.txt"), r"member 'notes\.txt' is no array; expected names"),
     "no .npy file": (member(b"hello"), r"member 'x\.npy' is no \.npy file of numbers: "),
     "an empty member": (member(b""), r"member 'x\.npy' is no \.npy file of numbers: "),
     "a later version": (
         member(b"\x93NUMPY\x03\x00" + npy(np.arange(3))[8:]),
-        r"expected version 1\.0 or 2\.0 of the format, got \(3, 0\)",
+        r"format version \(3, 0\) is not one of numbers",
     ),
     "a cut array": (
         member(npy(np.arange(100))[:-1]),
@@ -198,11 +198,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
                 "{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776, 1099511627776)}"
             )
         ),
-        r"ends at byte \d+, but the member has 128 bytes",
+        r"is larger than memory can be",
     ),
     "a negative shape": (
         member(header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}")),
-        r"shape \(-1, -1\) ends at byte",
+        r"the shape \(-1, -1\) has a negative length",
     ),
     "nothing in an item": (
         member(header("{'descr': '|V0', 'fortran_order': False, 'shape': (3,)}")),

@@ -276,7 +276,7 @@ def test_offsets_that_change_later(kind: str, offset: int, tmp_path: Path) -> No
     array, ends = KINDS[kind](tmp_path)
     ragged = RaggedArray(array, ends)
     ends[3] = offset  # the end of sequence 2 and the start of sequence 3
-    place = re.escape(str(tmp_path)) if kind == "memmaps" else "RaggedArray: offsets"
+    place = re.escape(str(tmp_path)) if kind == "memmaps" else "RaggedArray"
     dataset = pinfeed.ArrayDataset({"x": ragged})
     ways: tuple[Callable[[], Any], ...] = (
         lambda: ragged[2],
@@ -292,7 +292,10 @@ def test_offsets_that_change_later(kind: str, offset: int, tmp_path: Path) -> No
         lambda: pickle.loads(pickle.dumps(ragged))[2],
     )
     for way in ways:
-        with pytest.raises(ValueError, match=rf"{place}.*\[\d\] is {offset}; expected no"):
+        with pytest.raises(
+            ValueError,
+            match=rf"{place}.*offsets(\[\d\] is {offset}; expected no| must increase .*{offset}\b)",
+        ):
             way()
     assert_same(ragged[0], parts(array)[0] if kind == "tensors" else parts(np.asarray(array))[0])
 
@@ -393,8 +396,8 @@ def try_selection(values, times):
     n = len(values)
     try:
         RaggedArray(values, np.array([0, n]))[[0] * times]
-    except ValueError as error:
-        assert str(error).endswith(f"the {times} selected sequences are larger than memory can be")
+    except (ValueError, MemoryError) as error:
+        assert "larger than memory can be" in str(error) or "no memory for a result" in str(error)
         print("refused")
 
 for times in (2, 4, 7, 8, 9, 16):

@@ -14,9 +14,8 @@ import torch
 from pinfeed.files.npy_writer import NpyWriter
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padded import Padded
-from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.ragged_files import OFFSETS, VALUES
-from pinfeed.sources.sample_reader import SampleReader
+from pinfeed.sources.ragged import OFFSETS, VALUES, RaggedArray
+from pinfeed.sources.ragged_builder import SampleReader
 
 _FUNCTION = "write_array"
 _WITHOUT_NUMPY = "convert with .float(), or take the bits with .view(torch.uint16)"

@@ -14,8 +14,7 @@ from pinfeed.memory.pinned import Pin
 from pinfeed.memory.trainer import offer_arena, want_arena
 from pinfeed.memory.worker import accept_offer, is_worker, worker_arena
 from pinfeed.sources.dataset import Rows
-from pinfeed.sources.object_column import ObjectColumn
-from pinfeed.sources.source import Source
+from pinfeed.sources.source import ObjectColumn, Source
 from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
 
 _STACK = Stack()

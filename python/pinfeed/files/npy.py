@@ -21,7 +21,7 @@ class NpyHeader(NamedTuple):
     offset: int  # of the first element, in bytes
 
     @classmethod
-    def read(cls, file: io.BufferedReader) -> NpyHeader:
+    def read(cls, file: io.BufferedReader | io.BytesIO) -> NpyHeader:
         """Reads it from the beginning of a file; nothing is unpickled.
 
         Raises:

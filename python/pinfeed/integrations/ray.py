@@ -12,11 +12,10 @@ from pinfeed.fields import Field, Image, Jagged, Pad
 from pinfeed.fields.collate import Collate
 from pinfeed.integrations.tensor_columns import is_tensor_type, tensor_source
 from pinfeed.optional import import_extra
-from pinfeed.sources.arrow_columns import column_array
+from pinfeed.sources.arrow import column_array
 from pinfeed.sources.arrow_lists import is_dense
 from pinfeed.sources.dataset import Rows
-from pinfeed.sources.object_column import ObjectColumn
-from pinfeed.sources.source import ArraySource, Source
+from pinfeed.sources.source import ArraySource, ObjectColumn, Source
 from pinfeed.structure import children, is_container
 
 __all__ = ["RayCollate"]

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from pinfeed.sources.arrow_lists import dense_values
 from pinfeed.sources.concat import ConcatArray
-from pinfeed.sources.object_column import ObjectColumn
 from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.source import ArraySource, Source
+from pinfeed.sources.source import ArraySource, ObjectColumn, Source
 
 _ONE_SHAPE = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")
 _MANY_SHAPES = "ray.data.arrow_variable_shaped_tensor"

@@ -1,4 +1,4 @@
-"""Arrow's numbers, and lists of them that are of one length, as ndarrays."""
+"""Arrow's arrays of numbers and of lists, as views of Arrow's memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 def dense_values(array: Any, name: str) -> npt.NDArray[Any]:
     """A pyarrow array of numbers, of fixed-size lists or of tensors, as a view of its memory.
 
-    Bools alone are copied: Arrow has eight of them in a byte.
+    Only bools are copied: Arrow has eight of them in a byte.
 
     Args:
         array: pyarrow.Array, also a slice of one.
@@ -22,7 +22,7 @@ def dense_values(array: Any, name: str) -> npt.NDArray[Any]:
 
     Raises:
         TypeError: The array holds something else.
-        ValueError: Something in it is null.
+        ValueError: A value or a list is null.
     """
     pa = sys.modules["pyarrow"]  # nobody has such an array without having imported it
     kind = array.type
@@ -50,13 +50,75 @@ def dense_values(array: Any, name: str) -> npt.NDArray[Any]:
 
 
 def is_dense(kind: Any) -> bool:
-    """Whether every value of a pyarrow type is as large as any other."""
+    """Whether all values of a pyarrow type have one size."""
     pa = sys.modules["pyarrow"]
     if isinstance(kind, pa.FixedShapeTensorType):
         return True
     if pa.types.is_fixed_size_list(kind):
         return is_dense(kind.value_type)
     return pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def list_parts(
+    array: Any, function: str, *, copies_bools: bool = False
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The values and offsets of a pyarrow array of lists, as views of its memory.
+
+    Args:
+        array: ListArray, LargeListArray, or a ChunkedArray of one or none.
+        function: Who asks, for messages.
+        copies_bools: Whether to copy bools, which no ndarray can view; else they are an error.
+    """
+    pa = sys.modules.get("pyarrow")  # nobody has such an array without having imported it
+    if pa is not None and isinstance(array, pa.ChunkedArray):
+        if array.num_chunks > 1:
+            raise ValueError(
+                f"{function}: expected at most one chunk, got {array.num_chunks}; "
+                "join them with array.combine_chunks(), which copies"
+            )
+        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
+    if pa is None or not isinstance(array, pa.Array):
+        raise TypeError(
+            f"{function}: expected a pyarrow ListArray or LargeListArray, "
+            f"got {type(array).__name__}"
+        )
+    if pa.types.is_fixed_size_list(array.type):
+        raise TypeError(
+            f"{function}: expected lists of different lengths, got {array.type}; ArrayDataset takes "
+            f"them as an array: array.flatten().to_numpy().reshape(-1, {array.type.list_size})"
+        )
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        raise TypeError(f"{function}: expected lists, got {array.type}")
+    kind = array.type.value_type
+    if pa.types.is_boolean(kind) and not copies_bools:
+        raise TypeError(
+            f"{function}: bools are single bits in Arrow, which no ndarray can view; "
+            "make them bytes with array.cast(pyarrow.list_(pyarrow.uint8()))"
+        )
+    if not is_dense(kind):
+        raise TypeError(f"{function}: expected lists of numbers, got {array.type}")
+    if array.null_count:
+        raise ValueError(
+            f"{function}: {array.null_count} of {len(array)} lists are null; leave them out with "
+            "array.drop_null(), or make them empty with array.fill_null([])"
+        )
+    nulls = array.flatten().null_count  # only these, if the array is a slice of another
+    if nulls:
+        raise ValueError(
+            f"{function}: {nulls} values are null; fill them: "
+            "type(array).from_arrays(array.offsets, array.values.fill_null(0))"
+        )
+    offsets = array.offsets.to_numpy(zero_copy_only=True)
+    values = array.values
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        # Only what the lists use: the rest may hold nulls, or bools that need no copy.
+        first = int(offsets[0])
+        values = values.slice(first, int(offsets[-1]) - first)
+        offsets = offsets - offsets[0] if first else offsets
+    elif values.null_count:  # outside of the slice; without the bits that say where
+        buffers = [None, values.buffers()[1]]
+        values = pa.Array.from_buffers(kind, len(values), buffers, offset=values.offset)
+    return dense_values(values, function), offsets
 
 
 def _hint(kind: Any) -> str:

@@ -11,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.files.npy import NpyHeader
 from pinfeed.files.regular_file import open_regular
 
 # A zip's local header, which comes before the bytes of a member: its fixed part ends with the
@@ -109,25 +110,18 @@ def _stored_bytes(
 
 def _array(stored: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
     """The array of a .npy file's bytes."""
-    header = io.BytesIO(stored[:_NPY_HEADER].tobytes())
     try:
-        version = np.lib.format.read_magic(header)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read is None:
-            raise ValueError(f"expected version 1.0 or 2.0 of the format, got {version}")
-        shape, is_fortran, dtype = read(header)
+        header = NpyHeader.read(io.BytesIO(stored[:_NPY_HEADER].tobytes()))
     except Exception as error:  # damaged bytes may stop the parser anywhere
         raise ValueError(f"{name} is no .npy file of numbers: {error}") from error
-    if dtype.hasobject or dtype.itemsize == 0:
-        raise ValueError(f"{name}: expected numbers, got dtype {dtype}; nothing is unpickled")
-    start = header.tell()
+    dtype, shape, start = header.dtype, header.shape, header.offset
+    if dtype.itemsize == 0:
+        raise ValueError(f"{name}: expected numbers, got dtype {dtype}")
     end = start + math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or end > len(stored):
+    if end > len(stored):
         raise ValueError(
             f"{name}: a {dtype} array of shape {shape} ends at byte {end}, but the member has "
             f"{len(stored)} bytes"
         )
-    return stored[start:end].view(dtype).reshape(shape, order="F" if is_fortran else "C")
+    order = "F" if header.fortran_order else "C"
+    return stored[start:end].view(dtype).reshape(shape, order=order)  # type: ignore[call-overload]

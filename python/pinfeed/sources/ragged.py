@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 from collections.abc import Iterable
@@ -11,34 +10,38 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 import torch
+from typing_extensions import override
 
 from pinfeed import _core
+from pinfeed.files.draft import Draft
 from pinfeed.files.mapped import require_whole_file
+from pinfeed.files.npy_writer import NpyWriter
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.ragged_arrow import arrow_parts
+from pinfeed.sources.arrow_lists import list_parts
 from pinfeed.sources.ragged_builder import RaggedBuilder
-from pinfeed.sources.ragged_files import open_ragged, save_ragged
 from pinfeed.sources.source import ArraySource, Source
 
-_MOST_BYTES = 1 << 62  # far beyond what any machine can address; no sum below it wraps
-_CHUNK_OFFSETS = 1 << 20  # that are looked at in one go
-_CHUNK_ROWS = 1 << 16  # that are copied in one go, unless a sequence is longer
+# The files of a RaggedArray's directory.
+VALUES = "values.npy"
+OFFSETS = "offsets.npy"
+
+_CHUNK_OFFSETS = 1 << 20  # checked, or written, at a time
 
 
 class RaggedArray(Source):
     """Sequences of different lengths, one after the other in one array: ``values`` and ``offsets``.
 
-    Sequence ``i`` is the view ``values[offsets[i]:offsets[i + 1]]``. Beyond its values a sequence
-    costs the 8 bytes of an offset and no Python object, so workers that are forked share all of it
-    for good. A leaf of `ArrayDataset` like any array.
+    Sequence ``i`` is the view ``values[offsets[i]:offsets[i + 1]]``. Beside its values a sequence
+    costs the 8 bytes of an offset and no Python object, so forked workers share all of it for good.
+    A leaf of `ArrayDataset` like any array.
 
     Args:
         values: ndarray, memmap or CPU tensor of shape (N, ...): all sequences, joined along axis 0.
         offsets: int64 or int32 of shape (number of sequences + 1,), an ndarray, a memmap or a CPU
-            tensor: where each sequence begins, and the end of the last. They don't decrease, and
-            the values in front of the first and behind the last belong to no sequence.
+            tensor: where each sequence begins, and the end of the last. They don't decrease; values
+            before the first offset and behind the last belong to no sequence.
 
-    Neither is copied. What lies in files pickles as their paths, and the rest as its bytes.
+    Neither is copied. Arrays in files pickle as the files' paths, others as their bytes.
 
     - ``ragged[i]`` is a view; negative numbers count from the end.
     - ``ragged[a:b]`` is a RaggedArray over the same memory.
@@ -47,7 +50,7 @@ class RaggedArray(Source):
       for each sequence.
 
     Raises:
-        TypeError: Values or offsets are no such arrays, or have no such dtype.
+        TypeError: Values or offsets are no such arrays, or have another dtype.
         ValueError: A shape does not fit; an offset is less than the one before it, or lies outside
             of the values.
 
@@ -70,7 +73,7 @@ class RaggedArray(Source):
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[Any], *, dtype: Any = None) -> RaggedArray:
-        """Joins sequences, taken one at a time and never held twice.
+        """Joins sequences; it takes them one at a time, and never holds them twice.
 
         Args:
             sequences: Any iterable, for instance a generator, of ndarrays, CPU tensors, lists of
@@ -101,7 +104,7 @@ class RaggedArray(Source):
 
     @classmethod
     def from_arrow(cls, array: Any) -> RaggedArray:
-        """Looks at the memory of a pyarrow array of lists of numbers, without a copy.
+        """A view of a pyarrow array of lists of numbers, without a copy.
 
         Args:
             array: ListArray or LargeListArray, also a slice of one, or a ChunkedArray of at most
@@ -117,7 +120,7 @@ class RaggedArray(Source):
             >>> ragged[1]
             array([3])
         """
-        return cls(*arrow_parts(array, "RaggedArray.from_arrow"))
+        return cls(*list_parts(array, "RaggedArray.from_arrow"))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RaggedArray:
@@ -132,31 +135,35 @@ class RaggedArray(Source):
             OSError: A file can't be read.
             ValueError: A file is damaged; the message names it, and the first bad offset.
         """
-        path = os.fsdecode(path)
+        path, name = os.fsdecode(path), "RaggedArray.open"
         self = cls.__new__(cls)
         try:
-            self._set_sources(*open_ragged(path, "RaggedArray.open"))
+            values = ArraySource.open(os.path.join(path, VALUES), name)
+            self._set_sources(values, ArraySource.open(os.path.join(path, OFFSETS), name))
+            if not values.array.flags.c_contiguous:
+                raise ValueError(f"{name}: {values.path}: expected C order, got Fortran order")
             self._validate()
-        except TypeError as error:  # a dtype, which here is what a file says and nobody passed
+        except TypeError as error:  # about a dtype, which a file says here and nobody passed
             raise ValueError(str(error)) from error
         return self
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes the sequences into a new directory: ``values.npy`` and ``offsets.npy``.
 
-        The directory appears under its name when it is complete and on the disk, never before. With
-        ``overwrite`` there are two renames: a process that is killed just between them leaves the
-        old and the new directory under hidden names (``.name.*``) and nothing under this one. Only
-        values that belong to a sequence are written; the offsets are int64 and begin at 0.
+        The directory appears under its name when it is complete and on the disk, never before.
+        ``overwrite`` needs two renames: a process that is killed between them leaves the old and
+        the new directory under hidden names (``.name.*``), and nothing under this one. Values that
+        belong to no sequence are not written; the offsets are int64 and begin at 0.
 
         Args:
             path: The directory; the one that it is in must exist.
             overwrite: Replace what `save` wrote there earlier.
 
         Raises:
-            FileExistsError: There is something of that name, which is not to be overwritten.
-            OSError: It can't be written; nothing is left behind. Or all is written and in its place,
-                and the system can't say whether its name is on the disk.
+            FileExistsError: Something has that name, and ``overwrite`` is False or `save` did not
+                write it.
+            OSError: It can't be written; nothing is left behind. Or all is in its place, and the
+                system can't say whether its name is on the disk.
             TypeError: NumPy does not have the values' dtype, such as bfloat16.
 
         Example:
@@ -168,7 +175,25 @@ class RaggedArray(Source):
             RaggedArray(2 sequences of int64 (*,), 3 values)
         """
         self._validate()
-        save_ragged(os.fsdecode(path), self.values, self.offsets, overwrite, "RaggedArray.save")
+        offsets, name = self.offsets, "RaggedArray.save"
+        first, last = int(offsets[0]), int(offsets[-1])
+        used = _as_ndarray(self.values, name)[first:last]
+        chunks = (offsets[i : i + _CHUNK_OFFSETS] for i in range(0, len(offsets), _CHUNK_OFFSETS))
+        from_zero = (chunk.astype(np.int64) - first for chunk in chunks)
+        draft = Draft(
+            os.fsdecode(path),
+            is_file=False,
+            overwrite=overwrite,
+            is_own=holds_ragged,
+            writer=name,
+            name=name,
+        )
+        try:
+            _write_npy(os.path.join(draft.folder, VALUES), used.dtype, used.shape[1:], [used])
+            _write_npy(os.path.join(draft.folder, OFFSETS), np.dtype(np.int64), (), from_zero)
+            draft.commit()
+        finally:
+            draft.discard()
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -208,16 +233,16 @@ class RaggedArray(Source):
 
     @property
     def rows(self) -> Any:
-        """See `ArraySource.rows`: of the values."""
+        """What the native side reads values from: `values`, or what reads their file."""
         return self._values.rows
 
+    @override
     def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
-        """See `Source.prefetch`: the values; the offsets are looked at."""
         _core.prefetch(self.rows, self.offsets, indices, name)
 
     @property
+    @override
     def reads_files(self) -> bool:
-        """See `Source.reads_files`: whether the values are."""
         return self._values.reads_files
 
     @property
@@ -233,16 +258,16 @@ class RaggedArray(Source):
 
     @property
     def dtype(self) -> Any:
-        """Of the values: a np.dtype, or a torch.dtype if they are a tensor."""
+        """The dtype of the values: NumPy's, or torch's if they are a tensor."""
         return self.values.dtype
 
+    @override
     def check(self) -> None:
-        """See `Source.check`."""
         self._values.check()
         self._offsets.check()
 
+    @override
     def describe(self) -> str:
-        """Dtype and shape of a sequence, for people."""
         shape = ", ".join(str(size) for size in self.values.shape[1:])
         return f"{str(self.dtype).removeprefix('torch.')} (*,{shape and ' '}{shape})"
 
@@ -272,10 +297,12 @@ class RaggedArray(Source):
         self.check()
         offsets, limit = self.offsets, len(self.values)
         if offsets.dtype not in (np.int64, np.int32):
-            raise TypeError(f"{self._name()}: expected int64 or int32, got {offsets.dtype}")
+            raise TypeError(
+                f"{self._name()}: offsets: expected int64 or int32, got {offsets.dtype}"
+            )
         if offsets.ndim != 1 or len(offsets) == 0:
             raise ValueError(
-                f"{self._name()}: expected shape (number of sequences + 1,), got {offsets.shape}"
+                f"{self._name()}: offsets: expected shape (number of sequences + 1,), got {offsets.shape}"
             )
         if not 0 <= offsets[0] <= limit:
             raise self._misplaced(0, offsets[0])
@@ -313,19 +340,27 @@ class RaggedArray(Source):
         return np.flatnonzero(index)
 
     def _select(self, positions: npt.NDArray[np.int64]) -> RaggedArray:
-        self.check()
-        starts = self.offsets[positions].astype(np.int64, copy=False)
-        ends = self.offsets[positions + 1].astype(np.int64, copy=False)
-        bad = (starts < 0) | (starts > ends) | (ends > len(self.values))
-        if bad.any():
-            i = int(bad.argmax())
-            raise self._misplaced_pair(int(positions[i]), int(starts[i]), int(ends[i]))
-        ends -= starts  # now the lengths
-        return type(self)(*_join_parts(self.values, starts, ends))
+        if len(positions) == 0:
+            return type(self)(self.values[:0], np.zeros(1, np.int64))
+        name = self._name()
+        parts = _core.join(
+            self.rows,
+            self.offsets,
+            positions,
+            None,
+            "right",
+            None,
+            None,
+            None,
+            name,
+            name,
+            get_num_threads(),
+        )
+        return type(self)(*parts)
 
     def _name(self) -> str:
         path = self._offsets.path
-        return "RaggedArray: offsets" if path is None else f"RaggedArray: {path}: offsets"
+        return "RaggedArray" if path is None else f"RaggedArray: {path}"
 
     def _misplaced_pair(self, position: int, start: int, end: int) -> ValueError:
         if not 0 <= start <= len(self.values):
@@ -334,7 +369,7 @@ class RaggedArray(Source):
 
     def _misplaced(self, entry: int, offset: int, before: int = 0) -> ValueError:
         """The error that says what is wrong with an offset."""
-        found = f"{self._name()}[{entry}] is {offset}"
+        found = f"{self._name()}: offsets[{entry}] is {offset}"
         if offset < 0:
             return ValueError(f"{found}; expected no negative offset")
         if offset > len(self.values):
@@ -344,39 +379,31 @@ class RaggedArray(Source):
         )
 
 
-def _join_parts(
-    values: Any, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> tuple[Any, npt.NDArray[np.int64]]:
-    """Copies ``values[start:start + length]`` of each pair, one after the other.
+def holds_ragged(directory: str) -> bool:
+    """Whether a directory holds nothing but the files of a RaggedArray."""
+    return {VALUES, OFFSETS}.issuperset(os.listdir(directory))
 
-    Returns:
-        The copies, of the kind of ``values``, and their offsets.
-    """
-    row_bytes = max(1, math.prod(values.shape[1:]) * values.itemsize)
-    if lengths.sum(dtype=np.float64) * row_bytes >= _MOST_BYTES:
-        raise ValueError(
-            f"RaggedArray: the {len(lengths)} selected sequences are larger than memory can be"
-        )
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    shape = (int(offsets[-1]), *values.shape[1:])
-    is_tensor = isinstance(values, torch.Tensor)
-    out: Any = (
-        torch.empty(shape, dtype=values.dtype, device="cpu")
-        if is_tensor
-        else np.empty(shape, values.dtype)
-    )
-    first = 0
-    while first < len(starts):
-        full = int(np.searchsorted(offsets, offsets[first] + _CHUNK_ROWS, "right")) - 1
-        last = max(full, first + 1)
-        rows = slice(int(offsets[first]), int(offsets[last]))
-        if last == first + 1:
-            out[rows] = values[int(starts[first]) : int(starts[first] + lengths[first])]
-        else:
-            shifts = np.repeat(starts[first:last] - offsets[first:last], lengths[first:last])
-            indices = np.arange(rows.start, rows.stop) + shifts
-            name = "RaggedArray"
-            _core.gather(values, indices, None, out[rows], None, name, name, get_num_threads())
-        first = last
-    return out, offsets
+
+def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:
+    if isinstance(values, np.ndarray):
+        return values
+    try:
+        return values.detach().numpy()
+    except TypeError as error:
+        name = str(values.dtype).removeprefix("torch.")
+        raise TypeError(
+            f"{function}: a .npy file can't hold {name}; save a RaggedArray of its bits: "
+            f"values.view(torch.uint{8 * values.itemsize})"
+        ) from error
+
+
+def _write_npy(
+    path: str, dtype: np.dtype[Any], item: tuple[int, ...], chunks: Iterable[npt.NDArray[Any]]
+) -> None:
+    writer = NpyWriter(path, dtype, item)
+    try:
+        for chunk in chunks:
+            writer.append(chunk)
+        writer.finish()
+    finally:
+        writer.close()

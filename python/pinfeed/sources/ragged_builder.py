@@ -1,22 +1,31 @@
-"""Sequences of any kind, appended to one array that grows."""
+"""Sequences of any kind, read one at a time and joined in one array that grows."""
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.sources.sample_reader import SampleReader
+from pinfeed.arguments import dtype_name
+from pinfeed.files.mapped import require_whole_file
+from pinfeed.sources.source import check_mask, check_ndarray, check_tensor
 
 # Large memory that grows is remapped, not copied, so all but this much of it is data.
 _GROWTH = 1.25
 
+# Python's floats are float32, as in Pad.
+_PYTHON_DTYPES = {np.dtype("f8"): np.dtype("f4"), np.dtype("c16"): np.dtype("c8")}
+
+# A cast to a kind of lower rank would lose more than range or precision.
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+
 
 class RaggedBuilder:
-    """The values and offsets of a `RaggedArray`, from one sequence after the other.
+    """The values and offsets of a `RaggedArray`, built by appending sequences.
 
     Args:
         dtype: Of the values; None: that of the first sequence that has one.
@@ -74,5 +83,150 @@ class RaggedBuilder:
 
 
 def _resize(values: npt.NDArray[Any], length: int) -> None:
-    # Without refcheck, which counts this function's own reference: no view of the array is around.
+    # Without refcheck, which counts this function's own reference: nothing else views the array.
     values.resize((length, *values.shape[1:]), refcheck=False)
+
+
+class SampleReader:
+    """Makes ndarrays of samples of any kind; all get the dtype of the first.
+
+    Args:
+        dtype: NumPy's or torch's, to which all samples are cast; None: that of the first sample.
+        function: Who asks, for messages.
+        without_numpy: What to do with tensors of dtypes that NumPy doesn't have, for messages.
+        takes_numbers: Whether a sample may be a single number.
+
+    Attributes:
+        dtype: Of all arrays; None as long as it isn't known.
+    """
+
+    def __init__(
+        self, dtype: Any, function: str, without_numpy: str, *, takes_numbers: bool = False
+    ) -> None:
+        self.dtype = None if dtype is None else _numpy_dtype(dtype, function)
+        self._is_asked = dtype is not None
+        self._without_numpy = without_numpy
+        self._takes_numbers = takes_numbers
+
+    def read(self, sample: Any, name: str) -> npt.NDArray[Any]:
+        """A sample as an array, which may share its memory.
+
+        Args:
+            sample: An ndarray, a CPU tensor, a number, nested lists of numbers, or what else
+                ``np.asarray`` makes an array of.
+            name: What messages call it.
+
+        Raises:
+            TypeError: It holds no numbers, or has another dtype, or none that can be cast.
+            ValueError: A number does not fit in the dtype.
+        """
+        array = self._as_array(sample, name)
+        if array.ndim == 0 and not self._takes_numbers:
+            if isinstance(sample, np.ndarray | torch.Tensor):
+                raise ValueError(f"{name}: expected at least one axis, got a 0-d array")
+            raise TypeError(
+                f"{name}: expected an array or a list of numbers, got {type(sample).__name__}"
+            )
+        if self.dtype is None:
+            check_ndarray(array, name)
+            self.dtype = array.dtype
+        return array if array.dtype == self.dtype else self._cast(array, name)
+
+    def _as_array(self, sample: Any, name: str) -> npt.NDArray[Any]:
+        if isinstance(sample, torch.Tensor):
+            return self._from_tensor(sample, name)
+        check_mask(sample, name)
+        _require_whole_files(sample)
+        try:
+            array = np.asarray(sample)
+        except ValueError as error:  # lists of different lengths in it
+            raise ValueError(f"{name}: {error}") from error
+        is_python = isinstance(sample, list | tuple) or type(sample) in (int, float, complex)
+        if is_python and not self._is_asked:
+            return _from_python(array, sample, name)
+        return array
+
+    def _from_tensor(self, tensor: torch.Tensor, name: str) -> npt.NDArray[Any]:
+        if tensor.requires_grad:
+            raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
+        try:
+            return tensor.numpy()
+        except (RuntimeError, TypeError) as error:
+            check_tensor(tensor, name)
+            raise TypeError(
+                f"{name}: NumPy has no {str(tensor.dtype).removeprefix('torch.')}; "
+                f"{self._without_numpy}"
+            ) from error
+
+    def _cast(self, array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+        dtype = self.dtype
+        assert dtype is not None
+        if not self._is_asked:
+            raise TypeError(
+                f"{name}: expected {dtype} like those before, got {array.dtype}; "
+                "name the dtype of all with dtype="
+            )
+        if _RANK.get(array.dtype.kind, len(_RANK)) > _RANK[dtype.kind]:
+            raise TypeError(f"{name}: can't cast {array.dtype} to {dtype}")
+        return _checked_cast(array, dtype, name)
+
+
+def _from_python(array: npt.NDArray[Any], numbers: Any, name: str) -> npt.NDArray[Any]:
+    # Python's ints of 2**63 and more: alone they become uint64, beside others float64.
+    if array.dtype in (np.uint64, np.float64) and (array >= 2**63).any():
+        large = next((x for x in _numbers(numbers) if type(x) is int and x >= 2**63), None)
+        if large is not None:
+            raise ValueError(
+                f"{name}: expected integers of 64 bits, got {large}; "
+                "name the dtype of all with dtype="
+            )
+    if array.dtype not in _PYTHON_DTYPES:
+        return array
+    return _checked_cast(array, _PYTHON_DTYPES[array.dtype], name)
+
+
+def _checked_cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+    with np.errstate(over="ignore"):  # an error of our own says which number it is
+        cast = array.astype(dtype)
+    if dtype.kind in "iu":
+        wrong = cast != array
+    elif dtype.kind in "fc":
+        wrong = ~np.isfinite(cast)
+        if wrong.any():
+            wrong &= np.isfinite(array)
+    else:
+        return cast
+    if wrong.any():
+        raise ValueError(
+            f"{name}: {array[wrong][0]} does not fit in {dtype}; name a wider one with dtype="
+        )
+    return cast
+
+
+def _numpy_dtype(dtype: Any, function: str) -> np.dtype[Any]:
+    name = dtype_name(dtype, function)
+    try:
+        result = np.dtype(name)
+    except TypeError:  # bfloat16, for one
+        result = np.dtype(object)
+    if result.kind not in _RANK:
+        raise TypeError(f"{function}: dtype must be NumPy's, of numbers or bool, got {name}")
+    return result
+
+
+def _require_whole_files(sequence: Any) -> None:
+    if isinstance(sequence, np.ndarray):
+        require_whole_file(sequence)
+    elif isinstance(sequence, list | tuple) and isinstance(
+        next(iter(sequence), None), np.ndarray | list | tuple
+    ):  # beside a number are numbers only
+        for item in sequence:
+            _require_whole_files(item)
+
+
+def _numbers(numbers: Any) -> Iterator[Any]:
+    if isinstance(numbers, list | tuple):
+        for item in numbers:
+            yield from _numbers(item)
+    else:
+        yield numbers

@@ -1,4 +1,4 @@
-"""What a leaf of a dataset may be, and the first kind of it: an array, wherever it lies."""
+"""The leaves of a dataset: what every source of samples can do, arrays, and plain objects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.files.mapped import MappedFile
@@ -18,7 +19,7 @@ from pinfeed.files.regular_file import open_regular
 
 
 class Source(ABC):
-    """Samples that can be counted and looked at one by one; nothing copies them."""
+    """A leaf of a dataset: samples that can be counted and viewed one by one."""
 
     __slots__ = ()
 
@@ -31,24 +32,24 @@ class Source(ABC):
     @property
     @abstractmethod
     def dtype(self) -> Any:
-        """Of the samples: a np.dtype, or a torch.dtype where they are tensors."""
+        """The dtype of the samples: NumPy's, or torch's where they are tensors."""
 
-    @abstractmethod
-    def check(self) -> None:
-        """Raises OSError if a file no longer holds the samples (reading them would be SIGBUS)."""
+    def check(self) -> None:  # noqa: B027 # sources in memory have nothing to check
+        """Raises OSError if a file was cut short, so that reading its samples would be SIGBUS."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Dtype and shape of a sample, for people."""
+        """Dtype and shape of a sample, for messages."""
 
     @property
-    @abstractmethod
     def reads_files(self) -> bool:
-        """Whether batches are read from files, so that their rows can be asked for ahead."""
+        """Whether samples are read from files, so that they can be prefetched."""
+        return False
 
-    @abstractmethod
-    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
-        """Asks the system for samples that will be read soon, where they are read from files.
+    def prefetch(  # noqa: B027 # nor to prefetch
+        self, indices: npt.NDArray[np.int64], name: str
+    ) -> None:
+        """Asks the system for samples that will be read soon, if they are read from files.
 
         Args:
             indices: Checked; at least one.
@@ -103,8 +104,8 @@ class ArraySource(Source):
         return self.array[index]
 
     @property
+    @override
     def dtype(self) -> Any:
-        """See `Source.dtype`."""
         return self.array.dtype
 
     @property
@@ -120,22 +121,22 @@ class ArraySource(Source):
         """The file that the array lies in, if it lies in one."""
         return None if self._file is None else self._file.path
 
+    @override
     def check(self) -> None:
-        """See `Source.check`."""
         if self._file is not None:
             self._file.check()
 
+    @override
     def describe(self) -> str:
-        """See `Source.describe`."""
         return f"{str(self.dtype).removeprefix('torch.')} {tuple(self.array.shape[1:])}"
 
+    @override
     def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
-        """See `Source.prefetch`."""
         _core.prefetch(self.rows, None, indices, name)
 
     @property
+    @override
     def reads_files(self) -> bool:
-        """See `Source.reads_files`."""
         return self._file is not None
 
     def __getstate__(self) -> Any:
@@ -152,6 +153,36 @@ class ArraySource(Source):
         else:
             self._file = None
             self.array = state
+
+
+class ObjectColumn(Source):
+    """A list of objects, one for each sample: strings, or images of different sizes.
+
+    `Collate` takes them like samples of any other dataset.
+
+    Args:
+        objects: Any objects.
+    """
+
+    __slots__ = ("objects",)
+
+    def __init__(self, objects: list[Any]) -> None:
+        self.objects = objects
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.objects[index]
+
+    @property
+    @override
+    def dtype(self) -> Any:
+        return None
+
+    @override
+    def describe(self) -> str:
+        return "objects"
 
 
 def check_tensor(tensor: torch.Tensor, name: str) -> None:

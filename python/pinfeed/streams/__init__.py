@@ -1,9 +1,9 @@
 """The parts of `pinfeed.StreamDataset`.
 
-shards           which stretches of the stream this (rank, worker) reads   share.py
+shards           which part of the stream this (rank, worker) reads        share.py
   │
   ▼
-samples          read from any position on, errors named                   shard_reader.py
+samples          read from any position on, errors named                   shards.py
   │
   ▼
 own samples      dealt out in turn where shards are shared                 share.py
@@ -11,6 +11,5 @@ own samples      dealt out in turn where shards are shared                 share
   ▼
 shuffled         by a buffer that can be filled again as it was            shuffle_buffer.py
 
-How far that is, and what a stream must have in common with another to go on there: stream_state.py.
-What a stream shares with its workers: shared_cells.py.
+How far a pass is, and what a stream must have in common with another to continue it: passes.py.
 """

@@ -16,13 +16,10 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from pinfeed.arguments import checked_integer
 from pinfeed.ranks import checked_ranks, environment_ranks, group_ranks
-from pinfeed.streams.passes import StreamPass
-from pinfeed.streams.shard_reader import ShardReader, Start
-from pinfeed.streams.shards import StreamSource
+from pinfeed.streams.passes import StreamPass, StreamState
+from pinfeed.streams.shards import ShardReader, SharedCells, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
-from pinfeed.streams.shared_cells import SharedCells
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer, permutation
-from pinfeed.streams.stream_state import StreamState
 
 _EVEN = ("none", "drop", "repeat")
 _ON_ERROR = ("raise", "skip")

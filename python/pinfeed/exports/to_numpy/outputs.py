@@ -14,7 +14,7 @@ from pinfeed.exports.to_numpy.draft_file import DraftFile
 from pinfeed.exports.to_numpy.memory import Memory
 from pinfeed.exports.to_numpy.storage import Storage
 from pinfeed.files.draft import Draft
-from pinfeed.sources.ragged_files import holds_ragged
+from pinfeed.sources.ragged import holds_ragged
 
 
 class Output(ABC):

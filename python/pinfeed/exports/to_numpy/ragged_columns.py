@@ -14,8 +14,7 @@ from pinfeed.exports.to_numpy.arrays import Array, numpy_dtype, plain, write
 from pinfeed.exports.to_numpy.column import Column, Wishes
 from pinfeed.exports.to_numpy.storage import Storage
 from pinfeed.functions.jagged import JaggedBatch
-from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.ragged_files import OFFSETS, VALUES
+from pinfeed.sources.ragged import OFFSETS, VALUES, RaggedArray
 
 
 class RaggedLeaf(Column):
