@@ -48,16 +48,11 @@ def gathers(draw):
 @given(gathers(), st.sampled_from(list(INDEX_FORMS)))
 def test_any_dtype_strides_and_indices(gather, form):
     array, indices = gather
+    expected = reference.gather(np.asarray(array), indices)
     result = pinfeed.gather(array, INDEX_FORMS[form](indices))
     assert type(result) is type(array)
     assert result.dtype == array.dtype
-    assert_same_bits(result, reference.gather(np.asarray(array), indices))
-
-
-@given(gathers())
-def test_out_gets_what_a_new_array_would(gather):
-    array, indices = gather
-    expected = pinfeed.gather(array, indices)
+    assert_same_bits(result, expected)
     kind = "tensor" if isinstance(array, torch.Tensor) else "ndarray"
     out = unwritten(kind, expected.shape, np.asarray(array).dtype.name)
     assert pinfeed.gather(array, indices, out=out) is out
@@ -79,11 +74,7 @@ def test_indices_of_every_integer_dtype(dtype):
 def test_indices_of_other_kinds(indices):
     array = random_array((10, 4), np.float32)
     assert_same_bits(pinfeed.gather(array, indices), reference.gather(array, indices))
-
-
-@pytest.mark.parametrize("empty", [np.empty(0, np.int64), np.empty(0, np.uint8)], ids=repr)
-def test_no_indices_from_no_rows(empty):
-    assert pinfeed.gather(np.empty((0, 3)), empty).shape == (0, 3)
+    assert pinfeed.gather(array[:0], np.empty(0, np.uint8)).shape == (0, 4)
 
 
 @pytest.mark.parametrize("row", [(), (3,), (2, 5)], ids=str)

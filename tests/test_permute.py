@@ -31,16 +31,11 @@ def permutations(draw):
 @given(permutations())
 def test_any_dtype_letters_and_strides(isa, permutation):
     array, input, output = permutation
+    expected = reference.permute(np.asarray(array), input, output)
     result = pinfeed.permute(array, input, output)
     assert type(result) is type(array)
     assert result.dtype == array.dtype
-    assert_same_bits(result, reference.permute(np.asarray(array), input, output))
-
-
-@given(permutations())
-def test_out_gets_what_a_new_array_would(permutation):
-    array, input, output = permutation
-    expected = pinfeed.permute(array, input, output)
+    assert_same_bits(result, expected)
     kind = "tensor" if isinstance(array, torch.Tensor) else "ndarray"
     out = unwritten(kind, expected.shape, np.asarray(array).dtype.name)
     assert pinfeed.permute(array, input, output, out=out) is out
@@ -50,7 +45,7 @@ def test_out_gets_what_a_new_array_would(permutation):
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 8, 100])
 @pytest.mark.parametrize("letters", [("NHWC", "NCHW"), ("NCHW", "NHWC")], ids=str)
 @pytest.mark.parametrize("out_is_channels_last", [False, True])
-def test_bytes_of_images(isa, channels, letters, out_is_channels_last):
+def test_bytes_of_images(channels, letters, out_is_channels_last):
     input, output = letters
     images = random_array((2, 19, 27, channels) if input == "NHWC" else (2, channels, 19, 27))
     expected = reference.permute(images, input, output)
@@ -70,32 +65,24 @@ def test_bfloat16(input):
     assert_same_bits(result, tensor.movedim(-1, 1))
 
 
-@pytest.mark.parametrize("view", [np.s_[:], np.s_[:, :, ::-1, ::-1]], ids=["plain", "mirrored"])
-@pytest.mark.parametrize("letters", [("NHWC", "NCHW"), ("NCHW", "NHWC")], ids=str)
-def test_streaming_of_bytes(isa, letters, view):
-    input, output = letters
-    shape = (12, 601, 803, 3) if input == "NHWC" else (12, 3, 601, 803)
-    images = random_array(shape)[view]
-    np.testing.assert_array_equal(
-        pinfeed.permute(images, input, output), reference.permute(images, input, output)
-    )
-
-
-@pytest.mark.parametrize("dtype", ["f4", "c16"])
 @pytest.mark.parametrize(
-    ("input", "output", "shape"),
+    ("dtype", "input", "output", "shape"),
     [
-        ("NHWC", "NCHW", (3, 301, 403, 3)),
-        ("NCHW", "NHWC", (3, 3, 301, 403)),
-        ("NHWC", "NWHC", (3, 301, 403, 3)),
-        ("HW", "WH", (1051, 1053)),
-        ("NHW", "HNW", (301, 3, 1211)),
+        ("u1", "NHWC", "NCHW", (12, 601, 803, 3)),
+        ("u1", "NCHW", "NHWC", (12, 3, 601, 803)),
+        ("f4", "NHWC", "NCHW", (3, 301, 403, 3)),
+        ("c16", "NCHW", "NHWC", (3, 3, 301, 403)),
+        ("f4", "NHWC", "NWHC", (3, 301, 403, 3)),
+        ("f4", "HW", "WH", (1051, 1053)),
+        ("c16", "NHW", "HNW", (301, 3, 1211)),
     ],
     ids=str,
 )
 def test_streaming(dtype, input, output, shape):
     array = random_array(shape, dtype)
-    assert_same_bits(pinfeed.permute(array, input, output), reference.permute(array, input, output))
+    mirrored = array[(..., *[slice(None, None, -1)] * 2)]
+    for one in (array, mirrored):
+        assert_same_bits(pinfeed.permute(one, input, output), reference.permute(one, input, output))
 
 
 def test_sources_that_are_not_aligned_to_their_items():
