@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-import threading
 import warnings
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack
-from pinfeed.memory import outputs, pinned
+from pinfeed.memory import pinned
 from samples import assert_same, run_python
 
 no_accelerator = pytest.mark.skipif(
@@ -150,11 +149,7 @@ def test_not_unless_asked(memory: PinnedMemory) -> None:
     assert not memory.tensors
 
 
-def test_the_wish_ends_with_the_call(memory: PinnedMemory) -> None:
-    with pytest.raises(ValueError, match="sample 1"):
-        Collate({"x": Stack()})([{"x": np.ones(3)}, {"x": np.ones(4)}])
-    assert outputs.batch_allocator() is None
-
+def test_a_collate_within_another_has_its_own(memory: PinnedMemory) -> None:
     class Nested(Keep):
         def collate(self, samples: Any, name: str) -> Any:
             return Collate(pin=False)(samples)
@@ -162,21 +157,6 @@ def test_the_wish_ends_with_the_call(memory: PinnedMemory) -> None:
     batch = Collate({"inner": Nested()})([{"inner": np.ones(3), "outer": np.ones(3)}] * 2)
     assert not memory.has(batch["inner"])
     assert memory.has(batch["outer"])
-
-
-def test_threads_have_wishes_of_their_own(memory: PinnedMemory) -> None:
-    allocators = []
-
-    class Asking(Keep):
-        def collate(self, samples: Any, name: str) -> Any:
-            thread = threading.Thread(target=lambda: allocators.append(outputs.batch_allocator()))
-            thread.start()
-            thread.join()
-            allocators.append(outputs.batch_allocator())
-
-    Collate(Asking())([1])
-    assert allocators[0] is None
-    assert allocators[1] is not None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")

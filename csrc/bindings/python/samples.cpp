@@ -127,7 +127,10 @@ void Samples::view_list(const std::string& name, Common common) {
     } else if (!std::equal(view.shape.begin(), view.shape.end(), first_.shape.begin(),
                            first_.shape.end())) {
       throw py::value_error(subject.text() + ": expected shape " + shape_text(first_.shape) +
-                            " as in sample 0, got " + shape_text(view.shape));
+                            " as in sample 0, got " + shape_text(view.shape) +
+                            (view.axes() == first_.axes() && view.axes() > 0
+                                 ? "; Pad() and Jagged() take samples of different sizes"
+                                 : ""));
     }
     all_contiguous_ = all_contiguous_ && view.contiguous();
     views_.push_back(view);

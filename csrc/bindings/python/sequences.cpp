@@ -91,9 +91,10 @@ void Sequences::view_parts(const py::object& indices) {
     file_owner_ = owner_;
     owner_ = file->array;
   }
-  const ArrayView array = view_array(owner_, Subject{name_});
+  const PartArrays* const parts = PartArrays::in(owner_);
+  const ArrayView array = parts != nullptr ? parts->views[0] : view_array(owner_, Subject{name_});
   MappedFiles files;
-  files.check(owner_);
+  if (parts == nullptr) files.check(owner_);
   const bool ragged = !offsets_owner_.is_none();
   const std::size_t sample_axis = ragged ? 0 : 1;
   if (array.axes() <= sample_axis) {
@@ -110,7 +111,9 @@ void Sequences::view_parts(const py::object& indices) {
     offsets.emplace(offsets_owner_, name_);
     files.check(offsets_owner_);
   }
-  const std::int64_t length = ragged ? offsets->samples() : array.shape[0];
+  const std::int64_t length = ragged             ? offsets->samples()
+                              : parts != nullptr ? parts->ends.rows()
+                                                 : array.shape[0];
   std::optional<py::array_t<std::int64_t, py::array::c_style>> chosen;
   if (!indices.is_none()) chosen = indices.cast<py::array_t<std::int64_t, py::array::c_style>>();
   const auto samples = static_cast<std::size_t>(chosen ? chosen->size() : length);
@@ -149,7 +152,14 @@ void Sequences::view_parts(const py::object& indices) {
       }
       shapes_[i * axes_] = end - first;
     }
-    data_[i] = array.data + first * step;
+    if (parts != nullptr) {
+      const std::size_t part = parts->ends.part_of(row);
+      files.check(PyTuple_GET_ITEM(parts->arrays.ptr(), part));
+      const ArrayView& view = parts->views[part];
+      data_[i] = view.data + (row - parts->ends.first_row(part)) * view.stride(0);
+    } else {
+      data_[i] = array.data + first * step;
+    }
     if (file_owner_) rows_.push_back(row);
   }
 }

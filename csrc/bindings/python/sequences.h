@@ -11,6 +11,7 @@
 #include "bindings/python/array_view.h"
 #include "bindings/python/file_array.h"
 #include "bindings/python/number_lists.h"
+#include "bindings/python/part_arrays.h"
 #include "kernels/cast.h"
 
 namespace pinfeed::bindings {
@@ -18,8 +19,8 @@ namespace pinfeed::bindings {
 // Views of the samples, all of one rank, at least 1. Keeps alive what they look at.
 class Sequences {
  public:
-  // `source`: a list or tuple of arrays and of lists of numbers; or an array, maybe a FileArray.
-  // Then `offsets` (None or integers) cuts it into samples, without them each row is one; and
+  // `source`: a list or tuple of arrays and of lists of numbers; or an array, maybe a FileArray, or
+  // without offsets PartArrays. Then `offsets` (None or integers) cuts it into samples, without them each row is one; and
   // `indices` (None or what as_indices returned) says which samples.
   //
   // Lists of integers count as int64, of floats as float32, of bools as bool; an empty one, and a

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinfeed.fields import Field, Stack
-from pinfeed.fields.field import Beside
+from pinfeed.fields.field import Beside, LeafName
 from pinfeed.fields.spec import placed, rebuild_with_siblings
 from pinfeed.fields.stack import is_taught_to_torch
-from pinfeed.memory.outputs import wish_to_pin
 from pinfeed.memory.pinned import Pin
 from pinfeed.memory.trainer import offer_arena, want_arena
 from pinfeed.memory.worker import accept_offer, is_worker, worker_arena
@@ -86,13 +85,9 @@ class Collate:
             raise ValueError("Collate: expected at least one sample, got an empty batch")
         if is_worker():
             worker_arena()  # numbers are sent through it too, and tensors that Keep leaves alone
-        before = wish_to_pin(self.pin)
-        try:
-            if isinstance(samples, Rows):
-                return _collate_rows(self._fields, samples.sources, samples, "")
-            return _collate_samples(self._fields, list(samples), "")
-        finally:
-            wish_to_pin(before)
+        if isinstance(samples, Rows):
+            return _collate_rows(self._fields, samples.sources, samples, "", self.pin)
+        return _collate_samples(self._fields, list(samples), "", self.pin)
 
     def __repr__(self) -> str:
         spec = [] if self.spec is None else [repr(self.spec)]
@@ -129,34 +124,34 @@ def _collated(node: Any, values: list[Any], path: str) -> Any:
     return rebuild(node, values)
 
 
-def _collate_rows(spec: Any, sources: Any, rows: Rows, path: str) -> Any:
+def _collate_rows(spec: Any, sources: Any, rows: Rows, path: str, pin: Pin) -> Any:
     if isinstance(sources, ObjectColumn):
         samples = [sources[index] for index in rows.indices.tolist()]
-        return _collate_samples(spec, samples, path)
+        return _collate_samples(spec, samples, path, pin)
     if isinstance(sources, Source):
         field = _STACK if spec is None else _as_field(spec, path)
-        return field.gather(sources, rows.indices, _name(path))
+        return field.gather(sources, rows.indices, LeafName(_name(path), pin))
     if isinstance(spec, Field):
-        return spec.collate(list(Rows(sources, rows.indices)), _name(path))
+        return spec.collate(list(Rows(sources, rows.indices)), LeafName(_name(path), pin))
     specs = _child_specs(spec, sources, path)
     values = [
-        _collate_rows(child_spec, child, rows, path + step)
+        _collate_rows(child_spec, child, rows, path + step, pin)
         for child_spec, (step, child) in zip(specs, children(sources), strict=True)
     ]
     return _collated(sources, values, path)
 
 
-def _collate_samples(spec: Any, samples: Sequence[Any], path: str) -> Any:
+def _collate_samples(spec: Any, samples: Sequence[Any], path: str, pin: Pin) -> Any:
     if isinstance(spec, Field):
-        return spec.collate(samples, _name(path))
+        return spec.collate(samples, LeafName(_name(path), pin))
     first = samples[0]
     if not is_container(first) or is_taught_to_torch(first):
-        return _as_field(spec, path).collate(samples, _name(path))
+        return _as_field(spec, path).collate(samples, LeafName(_name(path), pin))
     specs = _child_specs(spec, first, path)
     steps = [step for step, _ in children(first)]
     columns = _columns(samples, path)
     values = [
-        _collate_samples(child_spec, column, path + step)
+        _collate_samples(child_spec, column, path + step, pin)
         for child_spec, step, column in zip(specs, steps, columns, strict=True)
     ]
     return _collated(first, values, path)

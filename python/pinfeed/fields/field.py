@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from pinfeed.functions.padded import Padded
+from pinfeed.memory.pinned import Pin
 from pinfeed.sources.source import Source
+
+
+class LeafName(str):
+    """What messages call a leaf, such as ``"Collate: leaf ['image']"``.
+
+    Attributes:
+        pin: What `Collate.pin` says of the leaf's batch.
+    """
+
+    __slots__ = ("pin",)
+
+    pin: Pin
+
+    def __new__(cls, name: str, pin: Pin) -> Self:
+        """The name of a leaf of a `Collate` with this ``pin``."""
+        self = super().__new__(cls, name)
+        self.pin = pin
+        return self
+
+
+def pin_of(name: str) -> Pin:
+    """Whether the batch of a leaf is to be pinned; without a `LeafName` it is not."""
+    return name.pin if isinstance(name, LeafName) else False
 
 
 class Field(ABC):
@@ -25,7 +49,8 @@ class Field(ABC):
 
         Args:
             samples: The leaf of each sample, at least one.
-            name: What messages call the leaf, such as ``"Collate: leaf ['image']"``.
+            name: What messages call the leaf, such as ``"Collate: leaf ['image']"``; from
+                `Collate` a `LeafName`, which says whether the batch is to be pinned.
         """
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:

@@ -12,12 +12,11 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import positive_integer, torch_dtype_name
-from pinfeed.fields.field import Field, Request, check_request, padded_leaf
+from pinfeed.fields.field import Field, Request, check_request, padded_leaf, pin_of
 from pinfeed.functions.normalization import DEFAULT_SCALE, Normalization, PerChannel
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.concat import ConcatArray
-from pinfeed.sources.source import ArraySource, Source
+from pinfeed.sources.source import Source
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
@@ -133,13 +132,10 @@ class Image(Field):
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, C, H, W) or (B, H, W, C)."""
-        if isinstance(source, ConcatArray) and source.arrays is not None:
-            return self._batch(source.arrays, indices, name)
-        if isinstance(source, ConcatArray) and source.rows is None:
-            return self.collate(source.views(indices), name)
-        if not isinstance(source, ArraySource | ConcatArray):
+        rows, offsets, indices_of_rows = source.select(indices)
+        if offsets is not None:
             return super().gather(source, indices, name)
-        return self._batch(source.rows, indices, name)
+        return self._batch(rows, indices_of_rows, name)
 
     def names(self) -> tuple[str, ...]:
         """See `Field.names`."""
@@ -157,7 +153,7 @@ class Image(Field):
         )
         if self.pad_value is None:
             batch = _core.normalize_images(
-                *task, batch_allocator(), True, name, name, get_num_threads()
+                *task, batch_allocator(pin_of(name)), True, name, name, get_num_threads()
             )
             return self._axes_in_order(batch)
         batch, sizes, mask = _core.pad_images(
@@ -166,7 +162,7 @@ class Image(Field):
             self._multiples,
             self.sizes is not False,
             self.mask is not False,
-            batch_allocator(),
+            batch_allocator(pin_of(name)),
             name,
             get_num_threads(),
         )

@@ -10,13 +10,11 @@ import numpy.typing as npt
 
 from pinfeed import _core
 from pinfeed.arguments import dtype_name
-from pinfeed.fields.field import Beside, Field
+from pinfeed.fields.field import Beside, Field, pin_of
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.concat import ConcatArray
-from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.source import ArraySource, Source
+from pinfeed.sources.source import Source
 
 
 class Jagged(Field):
@@ -59,12 +57,7 @@ class Jagged(Field):
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`."""
-        if isinstance(source, RaggedArray):
-            return self._join(source.rows, source.offsets, indices, name)
-        if isinstance(source, ConcatArray) and source.rows is None:
-            return self.collate(source.views(indices), name)
-        assert isinstance(source, ArraySource | ConcatArray)
-        return self._join(source.rows, None, indices, name)
+        return self._join(*source.select(indices), name)
 
     def _join(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:
         values, starts = _core.join(
@@ -74,7 +67,7 @@ class Jagged(Field):
             None,
             "right",
             self.dtype,
-            batch_allocator(),
+            batch_allocator(pin_of(name)),
             True,
             name,
             name,

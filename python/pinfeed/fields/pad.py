@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.fields.field import Field, Request, check_request, padded_leaf
+from pinfeed.fields.field import Field, Request, check_request, padded_leaf, pin_of
 from pinfeed.functions.padding import Axes, Padding, Side
 from pinfeed.memory.outputs import batch_allocator
-from pinfeed.sources.concat import ConcatArray
-from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.source import ArraySource, Source
+from pinfeed.sources.source import Source
 
 
 class Pad(Field):
@@ -95,12 +93,7 @@ class Pad(Field):
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, L, ...), or a `Padded`."""
-        if isinstance(source, RaggedArray):
-            return self._pad(source.rows, source.offsets, indices, name)
-        if isinstance(source, ConcatArray) and source.rows is None:
-            return self.collate(source.views(indices), name)
-        assert isinstance(source, ArraySource | ConcatArray)
-        return self._pad(source.rows, None, indices, name)
+        return self._pad(*source.select(indices), name)
 
     def _pad(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:
         lengths_request = self.lengths is None or self.lengths
@@ -110,7 +103,7 @@ class Pad(Field):
             indices,
             lengths=bool(lengths_request),
             mask=bool(self.mask),
-            target=batch_allocator(),
+            target=batch_allocator(pin_of(name)),
             as_tensor=True,
             name=name,
         )

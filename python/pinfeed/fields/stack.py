@@ -13,12 +13,10 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from pinfeed import _core
 from pinfeed.arguments import dtype_name, torch_dtype_name
-from pinfeed.fields.field import Field
+from pinfeed.fields.field import Field, pin_of
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.concat import ConcatArray
-from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.source import ArraySource, Source
+from pinfeed.sources.source import Source
 
 _POOLED_BYTES = 64 * 1024  # as in runtime/buffer_pool.h: smaller requests are malloc's business
 
@@ -69,30 +67,22 @@ class Stack(Field):
         if self.dtype is not None:
             self._check_cast(batch, name)
             batch = batch.to(self.dtype)
-        return as_output(batch)
+        return as_output(batch, pin_of(name))
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, *sample.shape)."""
-        if isinstance(source, RaggedArray) or (
-            isinstance(source, ConcatArray) and source.is_ragged
-        ):
-            samples = [source[index] for index in indices.tolist()]
-            _require_one_length(samples, name)
-            return self.collate(samples, name)
-        assert isinstance(source, ArraySource | ConcatArray)
+        rows, offsets, indices_of_rows = source.select(indices)
+        if offsets is not None:
+            return super().gather(source, indices, name)
         self._check_cast(source, name)
-        if isinstance(source, ConcatArray) and source.rows is None:
-            if source.arrays is not None:
-                return self._stack(source.arrays, indices, name)
-            return self._stack(source.views(indices), None, name)
-        return self._stack(source.rows, indices, name)
+        return self._stack(rows, indices_of_rows, name)
 
     def _stack(self, samples: Any, indices: Any, name: str) -> torch.Tensor:
         batch: torch.Tensor = _core.gather(
             samples,
             indices,
             None if self.dtype is None else torch_dtype_name(self.dtype),
-            batch_allocator(),
+            batch_allocator(pin_of(name)),
             True,
             name,
             name,
@@ -119,16 +109,6 @@ class Stack(Field):
 
     def __repr__(self) -> str:
         return f"Stack({'' if self.dtype is None else self.dtype})"
-
-
-def _require_one_length(sequences: list[Any], name: str) -> None:
-    length = len(sequences[0])
-    for position, sequence in enumerate(sequences):
-        if len(sequence) != length:
-            raise ValueError(
-                f"{name} of sample {position}: expected length {length} as in sample 0, "
-                f"got {len(sequence)}; use Pad() or Jagged() for sequences of different lengths"
-            )
 
 
 def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:

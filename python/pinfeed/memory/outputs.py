@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from typing import Any
 
 import torch
@@ -17,23 +16,11 @@ from pinfeed.memory.worker import Allocate, is_worker, worker_arena
 _POISON = os.environ.get("PINFEED_DEBUG") == "1"
 
 
-class _Wishes(threading.local):
-    """What whoever collates in this thread has asked for."""
-
-    pin: pinned.Pin = False
-
-
-_wishes = _Wishes()
-
-
-def wish_to_pin(pin: pinned.Pin) -> pinned.Pin:
-    """Says whether outputs of this thread are to be pinned from now on; returns what held before."""
-    before, _wishes.pin = _wishes.pin, pin
-    return before
-
-
-def batch_allocator() -> Allocate | None:
+def batch_allocator(pin: pinned.Pin) -> Allocate | None:
     """The allocator for the outputs of a collation that happens here and now.
+
+    Args:
+        pin: Whether they lie in pinned memory, unless this is a DataLoader worker.
 
     None stands for the native buffer pool. In a DataLoader worker the batch has to reach another
     process, so it is written into the arena of that process; or into torch's shared memory where
@@ -42,16 +29,16 @@ def batch_allocator() -> Allocate | None:
     """
     if not is_worker():
         is_child_of_worker = torch.utils.data.get_worker_info() is not None
-        if is_child_of_worker or not pinned.is_wanted(_wishes.pin):
+        if is_child_of_worker or not pinned.is_wanted(pin):
             return None
         return _allocate_pinned_poisoned if _POISON else pinned.pinned_empty
     arena = worker_arena()
     return _allocate_shared if arena is None else arena.allocate
 
 
-def as_output(tensor: torch.Tensor) -> torch.Tensor:
+def as_output(tensor: torch.Tensor, pin: pinned.Pin) -> torch.Tensor:
     """A small tensor that torch has made of numbers, where outputs are to be."""
-    if torch.utils.data.get_worker_info() is None and pinned.is_wanted(_wishes.pin):
+    if torch.utils.data.get_worker_info() is None and pinned.is_wanted(pin):
         return pinned.pinned(tensor)
     return tensor
 

@@ -21,7 +21,7 @@ from pinfeed.files.regular_file import open_regular
 from pinfeed.limits import mapping_budget
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.source import ArraySource, Source, check_dtype
+from pinfeed.sources.source import ArraySource, Selection, Source, check_dtype
 
 _HEADER_BYTES = 128  # what NumPy writes for an array of few axes, padding included
 
@@ -70,7 +70,7 @@ class ConcatArray(Source):
         if not parts:
             raise ValueError("ConcatArray: expected at least one part, got none")
         self._files: PartFiles | None = None
-        self._arrays: Any = None  # `arrays`, once it was asked for
+        self._arrays: Any = None  # PartArrays, where the rows of all parts have the same strides
         self._parts: list[Any] = []  # of ArraySource, or of RaggedArray
         if isinstance(parts[0], str | os.PathLike):
             self._files = PartFiles(_checked_paths(parts), "ConcatArray")
@@ -98,29 +98,20 @@ class ConcatArray(Source):
         start = int(self._ends[part - 1]) if part > 0 else 0
         return self._parts[part][position - start]
 
-    @property
-    def rows(self) -> Any:
-        """What the native side gathers from, or None: then it wants `views`."""
-        return None if self._files is None else self._files.rows
-
-    @property
-    def arrays(self) -> Any:
-        """What the native side gathers rows of arrays in memory from, or None if it can't.
-
-        It can where the rows of all parts have the same strides.
-        """
-        if self._arrays is None and self._files is None and not self.is_ragged:
+    @override
+    def select(self, indices: npt.NDArray[np.int64]) -> Selection:
+        if self._files is not None:
+            return Selection(self._files.rows, None, indices)
+        if self._arrays is None and not self.is_ragged:
             arrays = [part.array for part in self._parts if len(part) > 0]
             if len({_row_strides(array) for array in arrays}) == 1:
                 self._arrays = _core.PartArrays(tuple(arrays))
-        return self._arrays
+        if self._arrays is None:
+            return Selection(self._views(indices))
+        return Selection(self._arrays, None, indices)
 
-    def views(self, indices: npt.NDArray[np.int64]) -> list[Any]:
-        """The samples of arrays in memory, as arrays even if they are single numbers.
-
-        Args:
-            indices: Checked.
-        """
+    def _views(self, indices: npt.NDArray[np.int64]) -> list[Any]:
+        """The samples of arrays in memory, as arrays even if they are single numbers."""
         parts = self._ends.searchsorted(indices, "right")
         rows = indices - np.concatenate([[0], self._ends])[parts]
         pairs = zip(parts.tolist(), rows.tolist(), strict=True)

@@ -19,7 +19,7 @@ from pinfeed.files.npy_writer import NpyWriter
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.arrow_lists import list_parts
 from pinfeed.sources.ragged_builder import RaggedBuilder
-from pinfeed.sources.source import ArraySource, Source
+from pinfeed.sources.source import ArraySource, Selection, Source
 
 # The files of a RaggedArray's directory.
 VALUES = "values.npy"
@@ -235,6 +235,10 @@ class RaggedArray(Source):
     def rows(self) -> Any:
         """What the native side reads values from: `values`, or what reads their file."""
         return self._values.rows
+
+    @override
+    def select(self, indices: npt.NDArray[np.int64]) -> Selection:
+        return Selection(self.rows, self.offsets, indices)
 
     @override
     def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:

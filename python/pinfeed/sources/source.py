@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,22 @@ from pinfeed.files.npy import NpyHeader
 from pinfeed.files.regular_file import open_regular
 
 
+class Selection(NamedTuple):
+    """Some samples of a source, as the native functions take them.
+
+    Attributes:
+        rows: The array whose rows they are; what reads it, where it lies in a file; its parts; or a
+            list of the samples.
+        offsets: Where a sample begins in ``rows``, and where the last one ends. None: each row is
+            one.
+        indices: int64 of shape (B,): which samples. None: all of them, of a list.
+    """
+
+    rows: Any
+    offsets: Any = None
+    indices: npt.NDArray[np.int64] | None = None
+
+
 class Source(ABC):
     """A leaf of a dataset: samples that can be counted and viewed one by one."""
 
@@ -28,6 +44,14 @@ class Source(ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> Any: ...
+
+    def select(self, indices: npt.NDArray[np.int64]) -> Selection:
+        """The samples that a batch is made of.
+
+        Args:
+            indices: Checked and not negative, of shape (B,).
+        """
+        return Selection([self[index] for index in indices.tolist()])
 
     @property
     @abstractmethod
@@ -102,6 +126,10 @@ class ArraySource(Source):
     def __getitem__(self, index: int) -> Any:
         self.check()
         return self.array[index]
+
+    @override
+    def select(self, indices: npt.NDArray[np.int64]) -> Selection:
+        return Selection(self.rows, None, indices)
 
     @property
     @override
