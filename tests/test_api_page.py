@@ -70,7 +70,7 @@ use_isa(name)
 write_array(path, batches=None, *, samples=None, ragged=(), dtype=None, overwrite=False, progress=False)
 """
 ATTRIBUTES = {
-    "ConcatArray": ["arrays", "dtype", "lengths"],
+    "ConcatArray": ["dtype", "lengths"],
     "JaggedBatch": ["lengths", "offsets", "values"],
     "LengthBucketSampler": ["epoch", "rank", "world_size"],
     "RaggedArray": ["dtype", "lengths", "offsets", "values"],
