@@ -10,12 +10,10 @@ from typing import Any
 
 from bench import plot, suite, targets
 from bench.peers import dali
-from pinfeed.bench import show_progress
-from pinfeed.bench.facts import machine_facts
-from pinfeed.bench.report import facts_line, workload_table, write_json
+from bench.report import README_JOBS, readme_table, result_table
+from pinfeed.bench import facts_line, machine_facts, show_progress, write_json
 
 RESULTS = Path(__file__).parent / "results"
-README_TABLES = ("images", "epoch", "pad-tensors", "epoch-ragged")
 BEGIN, END = "<!-- benchmark: begin -->", "<!-- benchmark: end -->"
 
 
@@ -35,7 +33,9 @@ def _arguments() -> argparse.Namespace:
         "--check", action="store_true", help="only compare the last results with the targets"
     )
     parser.add_argument(
-        "--readme", type=Path, help="write the main table between this file's marks"
+        "--readme",
+        action="store_true",
+        help="write the main results between the marks of README.md and bench/README.md",
     )
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the results go")
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
@@ -63,7 +63,7 @@ def _write(folder: Path, facts: Mapping[str, Any], results: Sequence[Mapping[str
     """Write the JSON file, and from it the tables and the plot."""
     write_json(folder / "results.json", facts, results)
     records = targets.check({result["name"]: result for result in results}, facts)
-    parts = [facts_line(facts), *map(workload_table, results)]
+    parts = [facts_line(facts), *map(result_table, results)]
     parts += ["### Targets", targets.check_table(records)]
     (folder / "results.md").write_text("\n\n".join(parts) + "\n")
     (folder / "targets.json").write_text(json.dumps(records, indent=1) + "\n")
@@ -73,15 +73,13 @@ def _write(folder: Path, facts: Mapping[str, Any], results: Sequence[Mapping[str
         print(f"no plot: {error}", file=sys.stderr)
 
 
-def _update_readme(path: Path, facts: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    """Replace what stands between the marks with the tables a reader looks for first."""
-    text = path.read_text()
-    if BEGIN not in text or END not in text:
+def _update_page(path: Path, text: str) -> None:
+    """Replace what stands between the marks."""
+    page = path.read_text()
+    if BEGIN not in page or END not in page:
         raise SystemExit(f"{path} lacks the marks {BEGIN} and {END}")
-    tables = [workload_table(results[name]) for name in README_TABLES if name in results]
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    body = "\n\n".join([f"Measured by `make bench` on {facts_line(facts)}.", *tables])
-    path.write_text(f"{before}{BEGIN}\n{body.strip()}\n{END}{after}")
+    before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+    path.write_text(f"{before}{BEGIN}\n{text.strip()}\n{END}{after}")
 
 
 def main() -> int:
@@ -106,7 +104,7 @@ def main() -> int:
         print(facts_line(facts), flush=True)
         for name in _chosen(options.names):
             results[name] = suite.run(name, options.rounds, options.budget)
-            print(f"\n{workload_table(results[name])}", flush=True)
+            print(f"\n{result_table(results[name])}", flush=True)
             # After each, so that an interrupt loses nothing.
             _write(options.results, facts, list(results.values()))
 
@@ -114,7 +112,10 @@ def main() -> int:
     results = {result["name"]: result for result in saved["workloads"]}
     print(f"\n{targets.check_table(targets.check(results, saved['facts']))}")
     if options.readme:
-        _update_readme(options.readme, saved["facts"], results)
+        machine = f"Measured by `make bench` on {facts_line(saved['facts'])}."
+        details = [result_table(results[name]) for name in README_JOBS if name in results]
+        _update_page(suite.ROOT / "README.md", f"{readme_table(results)}\n\n{machine}")
+        _update_page(suite.ROOT / "bench" / "README.md", "\n\n".join([machine, *details]))
     return 0
 
 

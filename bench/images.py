@@ -30,7 +30,7 @@ SIZES = {  # name: images, height, width
 
 def _peer_ways(batch: ImageBatch) -> list[Way]:
     """Return the peers that know this combination of layouts and dtype."""
-    names = ["compiled"]
+    names = ["numpy_forms", "compiled"]
     if batch.output == "NCHW":
         names.append("torchvision")
     if batch.input == "NHWC" and batch.dtype == torch.float32:

@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 
 import pinfeed
-from pinfeed.bench.images import MEAN, STD, ImageBatch, numpy_ways, torch_ways
+from bench.peers import numpy_forms
+from pinfeed.bench.images import MEAN, STD, ImageBatch, torch_ways
 
 
 def make_way(key: str, batch: ImageBatch) -> Callable[[], object]:
@@ -22,7 +23,7 @@ def make_way(key: str, batch: ImageBatch) -> Callable[[], object]:
     if key in ("torch-out", "torch"):
         return torch_ways(batch)[key == "torch"].build()
     if key == "numpy":
-        return numpy_ways(batch)[1].build()
+        return numpy_forms.ways(batch)[1].build()
 
     pinfeed.set_num_threads(1)
     if key == "collate":

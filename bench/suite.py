@@ -26,17 +26,16 @@ from bench import (
     tensorflow_feed,
     workers,
 )
-from bench.peers import torchvision
+from bench.peers import torch_epoch, torchvision
 from pinfeed.bench.epoch import Epoch, epoch_workload
-from pinfeed.bench.harness import Workload, measure
-from pinfeed.bench.threads import use_threads
+from pinfeed.bench.harness import Workload, measure, use_threads
 
 ROOT = Path(__file__).parents[1]
 
 
 def _epoch(name: str) -> Workload:
     epoch = Epoch()
-    return epoch_workload(name, epoch, torchvision.epoch_ways(epoch))
+    return epoch_workload(name, epoch, [*torch_epoch.ways(epoch), *torchvision.epoch_ways(epoch)])
 
 
 TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {

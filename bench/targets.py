@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.images import SIZES
-from pinfeed.bench.report import table
+from pinfeed.bench import table
 
 Results = Mapping[str, Mapping[str, Any]]
 

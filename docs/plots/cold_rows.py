@@ -5,8 +5,7 @@ from typing import Any
 from bench.cold_rows import BATCH, cold
 from drawing import LIMIT, PEER, PINFEED, new_plot, save_plot
 
-from pinfeed.bench.harness import measure
-from pinfeed.bench.threads import use_threads
+from pinfeed.bench.harness import measure, use_threads
 
 COLOURS = {"limit": LIMIT, "pinfeed": PINFEED, "peer": PEER}
 

@@ -8,7 +8,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pinfeed.bench.facts import machine_facts
+from pinfeed.bench import machine_facts
 
 ASSETS = Path(__file__).parents[1] / "assets"
 

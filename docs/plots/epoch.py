@@ -1,16 +1,16 @@
-"""Draws how long an epoch over images in memory takes: ``python docs/plots/epoch.py``."""
+"""Draws how long an epoch over images in memory takes: ``PYTHONPATH=. python docs/plots/epoch.py``."""
 
 from collections.abc import Callable
 from typing import Any
 
+from bench.peers import torch_epoch
 from drawing import LIMIT, PEER, PINFEED, new_plot, save_plot
 from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed.bench.epoch import Epoch, epoch_workload
-from pinfeed.bench.harness import Role, Way, measure
+from pinfeed.bench.harness import Role, Way, measure, use_threads
 from pinfeed.bench.images import MEAN, STD
-from pinfeed.bench.threads import use_threads
 
 COLOURS = {"limit": LIMIT, "overhead": LIMIT, "pinfeed": PINFEED, "peer": PEER}
 
@@ -32,7 +32,10 @@ def main() -> None:
     """Measures as ``make bench ARGS=epoch`` does, and draws the medians."""
     epoch = Epoch()
     with use_threads(1):
-        result = measure(epoch_workload("epoch", epoch, [worker_way(epoch)]), progress=print)
+        result = measure(
+            epoch_workload("epoch", epoch, [worker_way(epoch), *torch_epoch.ways(epoch)]),
+            progress=print,
+        )
     ways = sorted(result["ways"], key=lambda way: -way["median_s"])
     figure, axes = new_plot("Epoch over 50,000 images of 32×32×3, shuffled, normalized, 1 thread")
     names = [way["name"].replace("**", "").replace("`", "") for way in ways]

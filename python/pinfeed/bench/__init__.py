@@ -5,34 +5,32 @@ the harness, which the suite in the repository's `bench` directory uses as well.
 """
 
 import argparse
+import json
+import os
+import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
+import pinfeed
 from pinfeed.bench.epoch import Epoch, epoch_workload
-from pinfeed.bench.facts import machine_facts
-from pinfeed.bench.harness import Workload, measure
+from pinfeed.bench.harness import Workload, measure, use_threads
 from pinfeed.bench.images import ImageBatch, core_ways, image_workload
-from pinfeed.bench.report import facts_line, workload_table, write_json
-from pinfeed.bench.threads import use_threads
 
-
-def show_progress(line: str) -> None:
-    """Overwrite the last line of a terminal; say nothing to a file or a pipe."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-
-
-def _workloads(epoch_images: int) -> Iterator[Workload]:
-    threads = torch.get_num_threads()
-    for dtype in (torch.float32, torch.float16):
-        batch = ImageBatch(256, 224, 224, dtype=dtype)
-        name = str(dtype).removeprefix("torch.")
-        title = f"256x224x224x3 uint8 NHWC → {name} NCHW, normalized, {threads} thread(s)"
-        yield image_workload(f"images-{name}", title, batch, core_ways(batch))
-    yield epoch_workload("epoch", Epoch(epoch_images))
+PACKAGES = (
+    "pinfeed",
+    "numpy",
+    "torch",
+    "torchvision",
+    "opencv-python-headless",
+    "albumentations",
+    "numba",
+    "transformers",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with use_threads(options.threads):
         facts = {**machine_facts(), "threads": options.threads}
         print(facts_line(facts))
-        for workload in _workloads(options.images):
+        workloads = [_images(dtype) for dtype in (torch.float32, torch.float16)]
+        for workload in (*workloads, epoch_workload("epoch", Epoch(options.images))):
             results.append(
                 measure(workload, rounds=options.rounds, budget=2.0, progress=show_progress)
             )
@@ -67,3 +66,107 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_json(options.json, facts, results)
     own = [way for result in results for way in result["ways"] if way["role"] == "pinfeed"]
     return 0 if all(way["status"] == "ok" for way in own) else 1
+
+
+def _images(dtype: torch.dtype) -> Workload:
+    batch = ImageBatch(256, 224, 224, dtype=dtype)
+    name = str(dtype).removeprefix("torch.")
+    threads = torch.get_num_threads()
+    title = f"256x224x224x3 uint8 NHWC → {name} NCHW, normalized, {threads} thread(s)"
+    return image_workload(f"images-{name}", title, batch, core_ways(batch))
+
+
+def show_progress(line: str) -> None:
+    """Overwrite the last line of a terminal; say nothing to a file or a pipe."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def machine_facts() -> dict[str, Any]:
+    """Return the CPU, its usable count, the system, versions, and what pinfeed dispatches to."""
+    return {
+        "cpu": _cpu_model(),
+        "cpus": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "packages": {package: _version(package) for package in PACKAGES},
+        "pinfeed": pinfeed.build_config(),
+    }
+
+
+def _cpu_model() -> str:
+    if sys.platform == "linux":
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def facts_line(facts: Mapping[str, Any]) -> str:
+    """Return the machine and the versions in one line."""
+    packages = ", ".join(
+        f"{name} {version}"
+        for name, version in facts["packages"].items()
+        if version != "not installed"
+    )
+    return (
+        f"{facts['cpu']}, {facts['cpus']} CPUs, {facts['system']}, Python {facts['python']}, "
+        f"{packages}; instruction set: {facts['pinfeed']['isa']['active']}"
+    )
+
+
+def workload_table(result: Mapping[str, Any]) -> str:
+    """Return the times of one workload under its heading, with what did not run and why."""
+    header = ["way", "median", "best", "to the limit", "to pinfeed"]
+    rows = []
+    for way in result["ways"]:
+        if "median_s" in way:
+            ratios = [way["to_limit"], way["to_pinfeed"]]
+            cells = [f"{_digits(ratio['median'])} x" if ratio else "-" for ratio in ratios]
+            rows.append([way["name"], duration(way["median_s"]), duration(way["min_s"]), *cells])
+        else:
+            rows.append([way["name"], way["status"], "-", "-", "-"])
+    notes = [
+        f"- {way['name']}: {way['status']} ({way['note']})" for way in result["ways"] if way["note"]
+    ]
+    return "\n".join([f"### {result['title']}", "", table(header, rows), "", *notes])
+
+
+def duration(seconds: float) -> str:
+    """Write a time with the unit that suits it, to three digits."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{_digits(seconds / size)} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def _digits(value: float) -> str:
+    """Write a number to three digits, without an exponent."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a markdown table whose columns line up in plain text too."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(
+        "| " + " | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) + " |"
+        for line in (lines[0], rule, *lines[1:])
+    )
+
+
+def write_json(path: Path, facts: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> None:
+    """Write the machine's facts and every result."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"facts": facts, "workloads": results}, indent=1) + "\n")

@@ -21,10 +21,6 @@ def exhaust(batches: Iterable[Any]) -> None:
         pass
 
 
-def _same(batch: Any) -> Any:
-    return batch
-
-
 class IndexDataset(Dataset[int]):
     """A dataset whose samples are their own indices: what is left is DataLoader itself."""
 
@@ -120,38 +116,17 @@ def _pinfeed_way(epoch: Epoch) -> Way:
     return Way("**pinfeed** `ArrayDataset`, `Collate(Image)`", build, Role.PINFEED)
 
 
-def _torch_ways(epoch: Epoch) -> list[Way]:
-    images, labels = epoch.tensors
+def _torch_way(epoch: Epoch) -> Way:
+    def build() -> Callable[[], Batches]:
+        loader = epoch.loader(TensorDataset(*epoch.tensors))
+        return lambda: ((epoch.normalize(images), labels) for images, labels in loader)
 
-    class BatchDataset(IndexDataset):
-        def __getitems__(self, indices: list[int]) -> Any:
-            chosen = torch.tensor(indices)
-            return epoch.normalize(images[chosen]), labels[chosen]
-
-    def slicing() -> Batches:
-        order = torch.randperm(epoch.count)
-        for start in range(0, epoch.count, epoch.batch_size):
-            chosen = order[start : start + epoch.batch_size]
-            yield epoch.normalize(images[chosen]), labels[chosen]
-
-    def getitems() -> Callable[[], Batches]:
-        loader = epoch.loader(BatchDataset(epoch.count), _same)
-        return lambda: iter(loader)
-
-    def stock() -> Callable[[], Batches]:
-        loader = epoch.loader(TensorDataset(images, labels))
-        return lambda: ((epoch.normalize(x), y) for x, y in loader)
-
-    return [
-        Way("DataLoader, `__getitems__` + torch", getitems, Role.PEER, 2e-6),
-        Way("no DataLoader: slices + torch", lambda: slicing, Role.PEER, 2e-6),
-        Way("DataLoader(TensorDataset) + torch on the batch", stock, Role.PEER, 2e-6),
-    ]
+    return Way("DataLoader(TensorDataset) + torch on the batch", build, tolerance=2e-6)
 
 
 def epoch_workload(name: str, epoch: Epoch, more: list[Way] | None = None) -> Workload:
-    """Return the epoch with the ways that NumPy, torch and pinfeed offer, and `more`."""
-    indices = epoch.loader(IndexDataset(epoch.count), _same)
+    """Return the epoch with the limits, the ways of pinfeed and torch, and `more`."""
+    indices = epoch.loader(IndexDataset(epoch.count), list)
     overhead = Way(
         "DataLoader alone (indices only)",
         lambda: lambda: iter(indices),
@@ -163,7 +138,7 @@ def epoch_workload(name: str, epoch: Epoch, more: list[Way] | None = None) -> Wo
         f"Epoch over {size} uint8 in memory, shuffled, batches of {epoch.batch_size}, "
         f"0 workers, {torch.get_num_threads()} thread(s)"
     )
-    ways = [*_limit_ways(epoch), overhead, _pinfeed_way(epoch), *_torch_ways(epoch)]
+    ways = [*_limit_ways(epoch), overhead, _pinfeed_way(epoch), _torch_way(epoch)]
     return Workload(
         name,
         title,

@@ -4,10 +4,15 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+import pinfeed
 
 SAMPLE_SECONDS = 2e-3  # a sample repeats its call until it is at least this long
 
@@ -110,10 +115,6 @@ def _seconds(entry: _Entry, workload: Workload, calls: int) -> float:
     return time.perf_counter() - start
 
 
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
-
-
 def _verify(entry: _Entry, workload: Workload) -> None:
     """Build the way, check its result, and choose how many calls make one sample."""
     way = entry.way
@@ -131,10 +132,9 @@ def _verify(entry: _Entry, workload: Workload) -> None:
         once = min(_seconds(entry, workload, 1) for _ in range(2))
         if workload.repeat:
             entry.calls = max(1, round(SAMPLE_SECONDS / once))
-    except ImportError as error:
-        entry.status, entry.note = "not installed", _first_line(error)
     except Exception as error:  # noqa: BLE001, a broken peer belongs in the table
-        entry.status, entry.note = "failed", _first_line(error)
+        entry.status = "not installed" if isinstance(error, ImportError) else "failed"
+        entry.note = f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
 def _ratio(entry: _Entry, base: _Entry | None) -> dict[str, float]:
@@ -222,3 +222,19 @@ def measure(
         "images": workload.images,
         "ways": [_record(entry, base) for entry in entries],
     }
+
+
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Give torch and pinfeed `count` threads each, and what they had before at the end.
+
+    The adapters of other libraries ask torch for the number when they are built.
+    """
+    before = torch.get_num_threads(), pinfeed.get_num_threads()
+    torch.set_num_threads(count)
+    pinfeed.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        pinfeed.set_num_threads(before[1])

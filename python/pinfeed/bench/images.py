@@ -1,4 +1,4 @@
-"""A batch of uint8 images and the ways of normalizing it that need only NumPy and torch."""
+"""A batch of uint8 images and the ways of normalizing it that need only torch."""
 
 import ctypes
 from collections.abc import Callable
@@ -115,18 +115,17 @@ class ImageBatch:
 
 def fill_ways(out: torch.Tensor) -> list[Way]:
     """Return the physical limits: writing the output once, by torch and by the C library."""
-    size = out.numel() * out.element_size()
+
+    def memset() -> int | None:
+        return ctypes.memset(out.data_ptr(), 1, out.nbytes)
+
     return [
         Way(
             "physical limit: fill the output (`out.fill_`)",
             lambda: lambda: out.fill_(1),
             Role.LIMIT,
         ),
-        Way(
-            "C library's `memset` of the output",
-            lambda: lambda: ctypes.memset(out.data_ptr(), 1, size),
-            Role.LIMIT,
-        ),
+        Way("C library's `memset` of the output", lambda: memset, Role.LIMIT),
     ]
 
 
@@ -180,57 +179,15 @@ def torch_ways(batch: ImageBatch) -> list[Way]:
 
     return [
         Way(
-            "torch, best by hand (`copy_`, `sub_`, `div_` into `out`)", by_hand, Role.PEER, rounding
+            "torch, best by hand (`copy_`, `sub_`, `div_` into `out`)", by_hand, tolerance=rounding
         ),
-        Way("torch, as usually written", as_written, Role.PEER, rounding),
-    ]
-
-
-def numpy_ways(batch: ImageBatch) -> list[Way]:
-    """Return what one writes in NumPy: tuned by hand, and as it is usually written."""
-    if batch.dtype == torch.bfloat16:  # NumPy has no such type
-        return []
-    dtype = batch.out.numpy().dtype
-    rounding = ROUNDING[batch.dtype]
-    shape = [-1 if axis == "C" else 1 for axis in batch.input]
-    mean = np.asarray(MEAN, np.float32).reshape(shape)
-    std = np.asarray(STD, np.float32).reshape(shape)
-
-    def by_hand() -> Callable[[], np.ndarray]:
-        out = batch.out.numpy()
-        buffer = out if dtype == np.float32 else np.zeros(out.shape, np.float32)
-        scale = (1 / (255 * std)).transpose(batch.order)
-        bias = (-mean / std).transpose(batch.order)
-        images = batch.images.transpose(batch.order)
-
-        def run() -> np.ndarray:
-            np.multiply(images, scale, out=buffer)
-            np.add(buffer, bias, out=out, casting="same_kind")
-            return out
-
-        return run
-
-    def as_written() -> Callable[[], np.ndarray]:
-        def run() -> np.ndarray:
-            normalized = (batch.images.astype(np.float32) / 255 - mean) / std
-            return np.ascontiguousarray(normalized.transpose(batch.order), dtype=dtype)
-
-        return run
-
-    return [
-        Way("NumPy, best by hand (`multiply`, `add` into `out`)", by_hand, Role.PEER, rounding),
-        Way("NumPy, as usually written", as_written, Role.PEER, rounding),
+        Way("torch, as usually written", as_written, tolerance=rounding),
     ]
 
 
 def core_ways(batch: ImageBatch) -> list[Way]:
-    """Return every way that NumPy, torch and pinfeed offer."""
-    return [
-        *fill_ways(batch.out),
-        *pinfeed_ways(batch),
-        *torch_ways(batch),
-        *numpy_ways(batch),
-    ]
+    """Return every way that torch and pinfeed offer, after the limits."""
+    return [*fill_ways(batch.out), *pinfeed_ways(batch), *torch_ways(batch)]
 
 
 def image_workload(name: str, title: str, batch: ImageBatch, ways: list[Way]) -> Workload:
