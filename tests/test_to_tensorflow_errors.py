@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import pinfeed
-from samples import Point, run_python
+from samples import run_python
 
 X = torch.zeros(2, 3)
 FIRST = {"x": X, "pair": (X, torch.zeros(2, dtype=torch.int64)), "none": None}
@@ -24,29 +24,31 @@ def changed(**parts: Any) -> dict[str, Any]:
     return FIRST | parts
 
 
+LEAVES = "batch 1: expected the leaves [['x'], ['pair'][0], ['pair'][1], ['none']], got "
+
 # What comes as batch 1, the type of the error, and its message after "to_tensorflow: ".
-CHANGES: dict[str, tuple[Any, type[Exception], str]] = {
-    "dtype": (
+CHANGES: list[tuple[Any, type[Exception], str]] = [
+    (
         changed(x=X.double()),
         TypeError,
         "leaf ['x'] of batch 1: expected float32, got float64",
     ),
-    "dtype of an ndarray": (
+    (
         changed(x=np.zeros((2, 3), np.int16)),
         TypeError,
         "leaf ['x'] of batch 1: expected float32, got int16",
     ),
-    "rank": (
+    (
         changed(pair=(X[..., None], FIRST["pair"][1])),
         ValueError,
         "leaf ['pair'][0] of batch 1: expected shape (None, 3), got (2, 3, 1)",
     ),
-    "no batch axis": (
+    (
         changed(pair=(X, torch.tensor(0))),
         ValueError,
         "leaf ['pair'][1] of batch 1: expected shape (None,), got ()",
     ),
-    "size": (
+    (
         changed(x=X[:, :2]),
         ValueError,
         (
@@ -54,68 +56,45 @@ CHANGES: dict[str, tuple[Any, type[Exception], str]] = {
             "signature= with tf.TensorSpec((None, None), tf.float32)"
         ),
     ),
-    "kind": (
+    (
         changed(x=["a", "b"]),
         TypeError,
-        "leaf ['x'] of batch 1: expected numbers of 64 bits, got ['a', 'b']",
+        "leaf ['x'] of batch 1: expected numbers, got ['a', 'b']",
     ),
-    "list instead of an array": (
-        changed(x=[X, X]),
-        TypeError,
-        "leaf ['x'] of batch 1: expected a tensor or an ndarray, got list",
-    ),
-    "JaggedBatch instead of an array": (
+    (
         changed(x=pinfeed.JaggedBatch(X, torch.tensor([0, 2]))),
         TypeError,
         "leaf ['x'] of batch 1: expected a tensor or an ndarray, got JaggedBatch",
     ),
-    "no None": (
-        changed(none=X),
-        ValueError,
-        "leaf ['none'] of batch 1: expected None, got a Tensor",
-    ),
-    "None": (
+    (changed(none=X), ValueError, "leaf ['none'] of batch 1: expected None, got a Tensor"),
+    (
         changed(x=None),
         TypeError,
         "leaf ['x'] of batch 1: expected a tensor or an ndarray, got NoneType",
     ),
-    "missing key": (
-        {"x": X, "none": None},
+    (
+        changed(x=[X, X]),
         ValueError,
-        "batch 1: expected a dict of ['x', 'pair', 'none'], got a dict of ['x', 'none']",
+        LEAVES + "[['x'][0], ['x'][1], ['pair'][0], ['pair'][1], ['none']]",
     ),
-    "other key": (
+    ({"x": X, "none": None}, ValueError, LEAVES + "[['x'], ['none']]"),
+    (
         OrderedDict(x=X, couple=FIRST["pair"], none=None),
         ValueError,
-        (
-            "batch 1: expected a dict of ['x', 'pair', 'none'], "
-            "got a OrderedDict of ['x', 'couple', 'none']"
-        ),
+        LEAVES + "[['x'], ['couple'][0], ['couple'][1], ['none']]",
     ),
-    "longer": (
+    (
         changed(pair=(X, X, X)),
         ValueError,
-        "leaf ['pair'] of batch 1: expected a tuple of [0, 1], got a tuple of [0, 1, 2]",
+        LEAVES + "[['x'], ['pair'][0], ['pair'][1], ['pair'][2], ['none']]",
     ),
-    "array instead of a container": (
-        X,
-        ValueError,
-        "batch 1: expected a dict of ['x', 'pair', 'none'], got a Tensor",
-    ),
-    "dict instead of a tuple": (
-        changed(pair={0: X, 1: X}),
-        ValueError,
-        "leaf ['pair'] of batch 1: expected a tuple of [0, 1], got a dict of [0, 1]",
-    ),
-}
+    (X, ValueError, LEAVES + "[the batch itself]"),
+]
 
 
-@pytest.mark.parametrize("way", ["loop", "prefetch"])
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_batch_that_differs(change: str, way: str) -> None:
-    batch, kind, message = CHANGES[change]
-    dataset = pinfeed.to_tensorflow(one for one in (FIRST, batch))
-    elements = iter(dataset.prefetch(1) if way == "prefetch" else dataset)
+@pytest.mark.parametrize(("batch", "kind", "message"), CHANGES, ids=range(len(CHANGES)))
+def test_a_batch_that_differs(batch: Any, kind: type[Exception], message: str) -> None:
+    elements = iter(pinfeed.to_tensorflow(one for one in (FIRST, batch)))
     next(elements)
     with pytest.raises(kind, match=f"^{re.escape('to_tensorflow: ' + message)}$"):
         next(elements)
@@ -131,7 +110,6 @@ def test_other_leaves_that_differ() -> None:
         (["a"], [1], TypeError, "expected strings, got list"),
         (["a"], ["a", 1], TypeError, "expected strings, got a int among them"),
         (["a"], "a", ValueError, "expected shape (None,), got ()"),
-        (Point(X, X), type("Other", (Point,), {"_fields": ("a", "b")})(X, X), ValueError, "Point"),
     ]:
         with pytest.raises(kind, match=re.escape(message)) as caught:
             list(pinfeed.to_tensorflow(one for one in (first, second)))
@@ -156,7 +134,7 @@ def test_offsets_of_a_part() -> None:
     ("leaf", "message"),
     [
         (object(), "expected a tensor, an ndarray, numbers, strings or a container of them"),
-        ([], "expected something in the list, but it is empty"),
+        ([], "a container of them, got an empty list; leave it out"),
         (torch.zeros(2).to_sparse(), "expected a dense tensor, got torch.sparse_coo"),
         (torch.zeros(2, device="meta"), "a tensor on the meta device has no values"),
         (torch.zeros(2).to(torch.float8_e5m2), "TensorFlow has no torch.float8_e5m2; convert it"),
@@ -168,10 +146,8 @@ def test_offsets_of_a_part() -> None:
         ([2**63 + 5, 1], "expected integers that int64 can hold"),
         ([True, -(2**63) - 1], "expected integers that int64 can hold"),
         ([np.uint64(2**63), -1], "expected integers that int64 can hold"),
-        ([0.5, 2**80], "expected numbers of 64 bits"),
-        ([1, "a"], "expected numbers of 64 bits"),
+        ([1, "a"], "expected numbers, got [1, 'a']"),
         (np.array(["a", 1], object), "expected strings, got a int among them"),
-        ({1: X, "a": X}, "a dict with the keys [1, 'a']; TensorFlow takes only keys that can be"),
     ],
     ids=lambda argument: type(argument).__name__,
 )
@@ -179,6 +155,11 @@ def test_a_leaf_that_tensorflow_cannot_have(leaf: Any, message: str) -> None:
     with pytest.raises(TypeError, match=re.escape(message)) as caught:
         list(pinfeed.to_tensorflow([{"a": [leaf]}]))
     assert "['a'][0]" in str(caught.value)
+
+
+def test_keys_that_tensorflow_cannot_sort() -> None:
+    with pytest.raises(TypeError, match=r"keys \[1, 'a'\]; TensorFlow takes only keys that can be"):
+        pinfeed.to_tensorflow([{1: X, "a": X}])
 
 
 @pytest.mark.parametrize("loader", [[], (), iter([]), (x for x in ())], ids=repr)
@@ -215,7 +196,7 @@ def test_what_is_no_loader(loader: Any) -> None:
         (
             {"channels_last": ["pair.2"]},
             ValueError,
-            "channels_last names ['pair.2'], but the leaves are ['x', 'pair.0', 'pair.1']",
+            "channels_last names 'pair.2', but the leaves are ['x', 'pair.0', 'pair.1']",
         ),
         ({"channels_last": "x"}, ValueError, "channels_last names 'x', which must have a batch"),
         ({"channels_last": True}, ValueError, "is for leaves of uint8 or floats with 4 axes"),
@@ -232,12 +213,8 @@ def test_arguments(keywords: dict[str, Any], kind: type[Exception], message: str
 
 def test_signatures_that_no_batch_fits(tf: ModuleType) -> None:
     spec = tf.TensorSpec((None, 3))
-    for signature, message in [
-        ({"x": spec}, "batch 0: expected a dict of ['x'], got a dict of ['x', 'pair', 'none']"),
-        ((spec, spec, spec), "batch 0: expected a tuple of [0, 1, 2], got a dict of"),
-        (spec, "batch 0: expected a tensor or an ndarray, got dict"),
-    ]:
-        with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+    for signature in ({"x": spec}, (spec, spec, spec), spec):
+        with pytest.raises(ValueError, match="batch 0: expected the leaves "):
             list(pinfeed.to_tensorflow([FIRST], signature=signature))
     for ragged in (
         tf.RaggedTensorSpec((None, None, None), ragged_rank=2),
@@ -269,12 +246,13 @@ class Long:
 
 
 @pytest.mark.parametrize(("length", "got"), [(2, "more"), (4, "3")])
-def test_a_wrong_length(length: int, got: str) -> None:
+def test_a_wrong_length(length: int, got: str, tf: ModuleType) -> None:
     dataset = pinfeed.to_tensorflow(Long(length))
-    for batches in (dataset, dataset.prefetch(1)):
-        message = f"expected {length} batches, as len(loader) says, got {got}"
-        with pytest.raises(ValueError, match=re.escape(message)):
-            list(batches)
+    message = re.escape(f"expected {length} batches, as len(loader) says, got {got}")
+    with pytest.raises(ValueError, match=message):
+        list(dataset)
+    with pytest.raises(tf.errors.OpError, match=message):
+        list(dataset.prefetch(1))
 
 
 def test_samples_that_cannot_be_counted() -> None:
@@ -289,26 +267,6 @@ def test_samples_that_cannot_be_counted() -> None:
 def test_in_a_tf_function(tf: ModuleType) -> None:
     with pytest.raises(RuntimeError, match="must be called where TensorFlow executes eagerly"):
         tf.function(lambda: pinfeed.to_tensorflow([X]))()
-
-
-class Wordless(Exception):
-    def __str__(self) -> str:
-        raise ValueError
-
-
-@pytest.mark.parametrize(
-    "error",
-    [OSError("no file a\udc80.jpg"), ValueError("a\0b"), Wordless(), SystemExit("\udc80")],
-    ids=lambda error: type(error).__name__,
-)
-def test_errors_whose_text_tensorflow_cannot_read(error: BaseException) -> None:
-    def batches() -> Iterator[Any]:
-        yield X
-        raise error
-
-    with pytest.raises(type(error)) as caught:
-        list(pinfeed.to_tensorflow(batches()).prefetch(1))
-    assert caught.value is error
 
 
 def test_a_dataset_that_is_gone(tf: ModuleType) -> None:

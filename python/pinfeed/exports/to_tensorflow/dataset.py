@@ -1,91 +1,306 @@
-"""The op of TensorFlow that asks the loader for batches."""
+"""The dataset of a loader's batches: its epochs, how TensorFlow asks for them, and how they end."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import itertools
+import time
+import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from torch.utils.data import IterableDataset
+from typing_extensions import override
 
-from pinfeed.exports.to_tensorflow.epoch import Epoch
-from pinfeed.exports.to_tensorflow.exit_gate import exit_gate
-from pinfeed.exports.to_tensorflow.failures import Failures
+from pinfeed.exports.to_tensorflow.signature import Layout
 from pinfeed.optional import import_extra
 
 tf: Any = import_extra("tensorflow", "tensorflow")
 
+# How long the end of the process waits for a loader that is busy.
+_SECONDS = 5.0
+_END = object()
 
-class LoaderSource(tf.data.Dataset):  # type: ignore[misc] # tf is Any
-    """The plain tensors of the batches, as a dataset of flat tuples.
+
+class LoaderDataset(tf.data.Dataset):  # type: ignore[misc] # tf is Any
+    """The batches of a loader.
+
+    A loop in Python over the dataset itself takes them from the loader in its own thread. All else,
+    that is ``model.fit``, a ``tf.function`` and other datasets made of this one, has them from an op
+    of TensorFlow, `_generated`, whose threads take longer for a small batch than the loader does.
+
+    Args:
+        passes: Over the loader.
+        layout: Of its batches.
+        limit: The most samples to take in each epoch.
+    """
+
+    def __init__(self, passes: Passes, layout: Layout, limit: int | None) -> None:
+        length = passes.length() if limit is None else None
+        # Not a method: a cycle of references would keep the loader's first iterator for a while.
+        self._epoch = functools.partial(_Epoch, passes, layout, length, limit)
+        self._layout = layout
+        self._batches = _generated(self._epoch, layout, length)
+        super().__init__(tf.data.experimental.to_variant(self._batches))
+
+    @property
+    @override
+    def element_spec(self) -> Any:
+        return self._batches.element_spec
+
+    @override
+    def _inputs(self) -> list[Any]:
+        return [self._batches]
+
+    @override
+    def __iter__(self) -> Any:
+        if not tf.executing_eagerly():
+            return super().__iter__()
+        epoch, layout, batches = self._epoch(), self._layout, self._batches
+
+        def begin() -> Any:
+            return iter(_generated(lambda: epoch, layout, None) if epoch.has_begun else batches)
+
+        return _LoaderIterator(epoch, layout, batches.element_spec, begin)
+
+
+class _LoaderIterator(tf.data.Iterator):  # type: ignore[misc] # tf is Any
+    """A loop over a loader, until a tf.function takes the iterator over.
+
+    Then ``begin`` makes TensorFlow's own iterator, over what is left of the epoch.
+    """
+
+    def __init__(
+        self, epoch: _Epoch, layout: Layout, element_spec: Any, begin: Callable[[], Any]
+    ) -> None:
+        super().__init__()
+        self._epoch = epoch
+        self._layout = layout
+        self._element_spec = element_spec
+        self._begin = begin
+        self._own: Any = None
+
+    @property
+    @override
+    def element_spec(self) -> Any:
+        return self._element_spec
+
+    @override
+    def __next__(self) -> Any:
+        if self._own is not None or not tf.executing_eagerly():
+            return next(self._native())
+        return self._layout.element(*next(self._epoch))
+
+    @override
+    def get_next(self) -> Any:
+        return self._native().get_next()
+
+    @override
+    def get_next_as_optional(self) -> Any:
+        return self._native().get_next_as_optional()
+
+    def _native(self) -> Any:
+        """TensorFlow's own iterator."""
+        if self._own is None:
+            with tf.init_scope():  # out of the graph that asks for it, if one does
+                self._own = self._begin()
+        return self._own
+
+    # How a tf.function takes an iterator as an argument.
+
+    @property
+    def _type_spec(self) -> Any:
+        return tf.data.IteratorSpec(self._element_spec)
+
+    def __tf_tracing_type__(self, context: Any) -> Any:
+        return self._type_spec
+
+    @property
+    def _iterator_resource(self) -> Any:
+        return self._native()._iterator_resource
+
+
+class Passes:
+    """The passes over a loader, of which the first may have begun before anyone asked for it."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._first: list[Iterator[Any]] = []  # the pass that `peek` has begun
+        self._has_begun = self._has_yielded = False
+
+    def peek(self) -> Any:
+        """Begins the first pass, and returns its first batch, which `begin` will return too.
+
+        Raises:
+            ValueError: There is none.
+        """
+        rest = iter(self._loader)
+        for batch in rest:
+            # Unlike an iterator of the list, `pop` keeps no batch alive.
+            self._first.append(itertools.chain(map([batch].pop, [0]), rest))
+            return batch
+        raise ValueError(
+            "to_tensorflow: loader yielded no batch, and nothing else says what arrays there are; "
+            "give signature=, the structure of a batch with a tf.TensorSpec for each array"
+        )
+
+    def begin(self) -> Iterator[Any]:
+        """Begins the next pass; raises RuntimeError if the loader can't begin again."""
+        if self._has_begun and isinstance(self._loader, Iterator):
+            raise self._used_up()
+        self._has_begun = True
+        try:
+            return self._first.pop()
+        except IndexError:
+            return iter(self._loader)
+
+    def end(self, batches: int) -> None:
+        """Notes how many batches a pass had; raises RuntimeError if only an earlier one had some."""
+        if batches == 0 and self._has_yielded:
+            raise self._used_up()
+        self._has_yielded = self._has_yielded or batches > 0
+
+    def length(self) -> int | None:
+        """How many batches every pass has, None if the loader can't know."""
+        if isinstance(self._loader, Iterator):
+            return None  # that of the whole, maybe, and not of what is left
+        has_stream = isinstance(getattr(self._loader, "dataset", None), IterableDataset)
+        if has_stream and getattr(self._loader, "num_workers", 0) > 0:
+            return None
+        try:
+            return len(self._loader)
+        except (TypeError, NotImplementedError):
+            return None
+
+    def _used_up(self) -> RuntimeError:
+        return RuntimeError(
+            f"to_tensorflow: loader, a {type(self._loader).__name__}, was used up by an earlier loop "
+            "over the dataset and can't begin again; hand over what can, such as a DataLoader or a "
+            "list, or make the dataset with in_memory=True"
+        )
+
+
+class _Epoch(Iterator[Any]):
+    """One pass over the loader: its batches as plain tensors of TensorFlow.
+
+    It begins when its first batch is asked for: Keras makes iterators that it never uses.
+    """
+
+    def __init__(
+        self, passes: Passes, layout: Layout, length: int | None, limit: int | None
+    ) -> None:
+        self._passes = passes
+        self._layout = layout
+        self._length = length
+        self._left = limit  # samples
+        self._batches: Iterator[Any] | None = None
+        self._is_closed = False
+        self._asked = 0  # for batches; those that the loader failed at count
+
+    @property
+    def has_begun(self) -> bool:
+        return self._batches is not None or self._is_closed
+
+    def __next__(self) -> list[Any]:
+        if self._is_closed:
+            raise StopIteration
+        if self._batches is None:
+            self._batches = self._passes.begin()
+        number, self._asked = self._asked, self._asked + 1
+        batch = next(self._batches, _END)
+        if batch is _END:
+            self._end(number)
+            raise StopIteration
+        if self._asked == self._length:  # TensorFlow won't ask for more
+            more = sum(1 for _ in itertools.islice(self._batches, 1))
+            self._end(self._asked + more)
+        parts, count = self._layout.parts(batch, number, self._left)
+        if self._left is not None:
+            self._left -= count
+            if self._left == 0:
+                self.close()
+        return parts
+
+    def close(self) -> None:
+        """Lets go of the loader's iterator, which ends its workers; there are no more batches."""
+        self._is_closed, self._batches = True, None
+
+    def _end(self, batches: int) -> None:
+        self.close()
+        self._passes.end(batches)
+        if self._length not in (None, batches):
+            got = str(batches) if batches < (self._length or 0) else "more"
+            raise ValueError(
+                f"to_tensorflow: expected {self._length} batches, as len(loader) says, got {got}; "
+                "a loader that can't know should have no len(): (batch for batch in loader), say"
+            )
+
+
+def _generated(begin: Callable[[], _Epoch], layout: Layout, length: int | None) -> Any:
+    """The elements of epochs, as a dataset of TensorFlow.
 
     As ``tf.data.Dataset.from_generator``, but without its way through ndarrays and their checks,
     which takes longer than all else here.
 
     Args:
-        begin: Makes a new epoch.
-        specs: Of the tensors.
-        failures: Where errors go.
+        begin: Makes an epoch.
+        layout: Of the batches.
+        length: How many batches each epoch has, if that is known.
     """
+    epochs = _OpenEpochs(begin, length is not None)
+    open_epoch = _weakly(epochs.open, _refuse)
+    next_batch = _weakly(epochs.next, _refuse)
+    close_epoch = _weakly(epochs.close, lambda number: number)  # gone is closed
+    specs = layout.part_specs
 
-    def __init__(self, begin: Callable[[], Epoch], specs: list[Any], failures: Failures) -> None:
-        self._specs = tuple(specs)
-        self._epochs = _OpenEpochs(begin, failures)
-        open_epoch = _weakly(self._epochs.open, _refuse)
-        next_batch = _weakly(self._epochs.next, _refuse)
-        close_epoch = _weakly(self._epochs.close, lambda number: number)  # gone is closed
+    def initialize() -> Any:
+        return tf.ensure_shape(tf.numpy_function(open_epoch, [], tf.int64), [])
 
-        def initialize() -> Any:
-            number = tf.numpy_function(open_epoch, [], tf.int64)
-            number.set_shape([])
-            return number
+    def advance(number: Any) -> Any:
+        parts = tf.py_function(next_batch, [number], [spec.dtype for spec in specs])
+        for part, spec in zip(parts, specs, strict=True):
+            part.set_shape(spec.shape)
+        return parts
 
-        def advance(number: Any) -> Any:
-            parts = tf.py_function(next_batch, [number], [spec.dtype for spec in specs])
-            for part, spec in zip(parts, specs, strict=True):
-                part.set_shape(spec.shape)
-            return parts
+    def finalize(number: Any) -> Any:
+        return tf.numpy_function(close_epoch, [number], tf.int64)
 
-        def finalize(number: Any) -> Any:
-            return tf.numpy_function(close_epoch, [number], tf.int64)
-
-        number = tf.TensorSpec([], tf.int64)
-        # Kept here, because TensorFlow forgets them when the last reference from Python is gone.
-        self._functions_in_use = [
-            tf.function(function, autograph=False).get_concrete_function(*arguments)
-            for function, arguments in ((initialize, []), (advance, [number]), (finalize, [number]))
-        ]
-        names = ("init_func", "next_func", "finalize_func")
-        variant = tf.raw_ops.GeneratorDataset(
-            **dict(zip(names, self._functions_in_use, strict=True)),
-            **{f"{name}_other_args": [] for name in names},
-            output_types=[spec.dtype for spec in specs],
-            output_shapes=[spec.shape for spec in specs],
+    number = tf.TensorSpec([], tf.int64)
+    functions = {
+        name: tf.function(function, autograph=False).get_concrete_function(*arguments)
+        for name, function, arguments in (
+            ("init_func", initialize, []),
+            ("next_func", advance, [number]),
+            ("finalize_func", finalize, [number]),
         )
-        super().__init__(variant)
-
-    @property
-    def element_spec(self) -> tuple[Any, ...]:
-        """See ``tf.data.Dataset``."""
-        return self._specs
-
-    def _inputs(self) -> list[Any]:
-        return []
+    }
+    variant = tf.raw_ops.GeneratorDataset(
+        **functions,
+        **{f"{name}_other_args": [] for name in functions},
+        output_types=[spec.dtype for spec in specs],
+        output_shapes=[spec.shape for spec in specs],
+    )
+    source = tf.data.experimental.from_variant(variant, tuple(specs))
+    source.in_use = functions, epochs  # else they are gone when the last reference from Python is
+    if length is None:
+        return source.map(layout.element)
+    # A zip is as long as the shorter one, and counts batches that the loader failed at, unlike
+    # assert_cardinality, which ignore_errors then asks again without end. `repeat` makes the source
+    # the longer one; no epoch of a known length ends by itself, so it is never begun again.
+    counted = tf.data.Dataset.zip(tf.data.Dataset.range(length), source.repeat())
+    return counted.map(lambda _, parts: layout.element(*parts))
 
 
 class _OpenEpochs:
-    """The epochs of all iterators that TensorFlow has over the dataset, by number.
+    """The epochs of all iterators that TensorFlow has over the dataset, by number."""
 
-    Args:
-        begin: Makes a new epoch.
-        failures: Where errors go.
-    """
-
-    def __init__(self, begin: Callable[[], Epoch], failures: Failures) -> None:
+    def __init__(self, begin: Callable[[], _Epoch], is_counted: bool) -> None:
         self._begin = begin
-        self._failures = failures
-        self._epochs: dict[int, Epoch] = {}
+        self._is_counted = is_counted
+        self._epochs: dict[int, _Epoch] = {}
         self._numbers = itertools.count()
 
     def open(self) -> np.int64:
@@ -94,21 +309,21 @@ class _OpenEpochs:
         return np.int64(number)
 
     def next(self, number: Any) -> list[Any]:
+        _inside.append(None)
         try:
-            with exit_gate:
-                return list(itertools.chain.from_iterable(next(self._epochs[int(number)])))
+            if _is_exiting:
+                raise StopIteration
+            return next(self._epochs[int(number)])
         except StopIteration:
+            if self._is_counted and not _is_exiting:
+                raise EOFError("to_tensorflow: the epoch has ended") from None
             raise
-        except BaseException as error:  # noqa: BLE001, it is raised, here or in the other thread
-            told = self._failures.keep(error)
-            try:
-                if told is error:
-                    raise
-                raise told from None
-            finally:
-                # An error knows this frame. If the frame knew the error too, TensorFlow's iterator
-                # would live on, and its threads, until a garbage collection.
-                del told
+        except BaseException as error:  # noqa: BLE001, it is raised
+            # Variables in its frames would keep the loader's iterator alive, and its workers with it.
+            traceback.clear_frames(error.__traceback__)
+            raise _readable(error) from None
+        finally:
+            _inside.pop()
 
     def close(self, number: np.int64) -> np.int64:
         self._epochs.pop(int(number)).close()
@@ -130,3 +345,32 @@ def _weakly(method: Callable[..., Any], without: Callable[..., Any]) -> Callable
 
 def _refuse(*_: Any) -> None:
     raise RuntimeError("to_tensorflow: keep the dataset while something iterates it")
+
+
+def _readable(error: BaseException) -> BaseException:
+    """The error if its text is UTF-8 without NUL; all else TensorFlow cuts, or crashes on it.
+
+    The name of a file that is no UTF-8 has surrogates, for one.
+    """
+    text = str(error)
+    escaped = text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
+    if escaped == text:
+        return error
+    return RuntimeError(f"{type(error).__name__}: {escaped}").with_traceback(error.__traceback__)
+
+
+# A thread that is in Python when the interpreter ends never comes out again, and TensorFlow would
+# wait for it forever. So before the end all of them are let out, and nobody is let in any more.
+
+_inside: list[None] = []  # one for each such thread
+_is_exiting = False
+
+
+@atexit.register
+def _let_threads_out() -> None:
+    global _is_exiting
+    _is_exiting = True
+    end = time.monotonic() + _SECONDS
+    time.sleep(0.01)  # for those on their way in
+    while _inside and time.monotonic() < end:
+        time.sleep(0.001)

@@ -1,82 +1,244 @@
-"""What the first batch says about all of them."""
+"""What the batches look like: what the first one says of all, and how each is taken apart by it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from pinfeed.exports.to_tensorflow.channels import Channels, moved_sizes
-from pinfeed.exports.to_tensorflow.containers import keys, known_to_tensorflow
-from pinfeed.exports.to_tensorflow.handover import host_array, tensorflow_dtype
-from pinfeed.exports.to_tensorflow.plain_values import is_plain, is_text, number_array, text_shape
+from pinfeed.exports.to_tensorflow.leaves import Leaf, is_plain, leaf_of, moved, spec_of
+from pinfeed.fields import Image, Pad
+from pinfeed.fields.collate import Collate
 from pinfeed.functions.jagged import JaggedBatch
+from pinfeed.functions.padded import Padded
+from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
 from pinfeed.sources.ragged import RaggedArray
-from pinfeed.structure import children, is_container
+from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
 
 tf: Any = import_extra("tensorflow", "tensorflow")
 
+_NONE_SPEC = type(tf.type_spec_from_value(None))
+_ARRAYS = (torch.Tensor, np.ndarray)
 
-def signature_of(batch: Any, channels: Channels, varying: Mapping[str, Collection[int]]) -> Any:
-    """The structure of an element of the dataset, of ``tf.TypeSpec``.
+
+def signature_of(batch: Any, varying: Mapping[str, set[int]]) -> Any:
+    """The structure of an element of the dataset, of ``tf.TypeSpec``, its channels not yet moved.
 
     Args:
         batch: The first one.
-        channels: Which leaves have their channels moved.
-        varying: By the path of a leaf, which axes differ between batches, axis 0 aside, in the
-            order that they have in the batch.
+        varying: By the path of a leaf, which axes differ between batches, axis 0 aside.
 
     Raises:
         TypeError: A leaf is nothing that TensorFlow could have.
     """
+    specs = [
+        None if leaf is None else spec_of(leaf, {0} | varying.get(path, set()), _where(path, 0))
+        for path, _, leaf in leaves(batch)
+    ]
+    return _rebuilt(batch, iter(specs))
 
-    def visit(node: Any, path: str, names: tuple[str, ...]) -> Any:
-        if node is None:
-            return None
-        where = f"to_tensorflow: leaf {path} of batch 0" if path else "to_tensorflow: batch 0"
-        if isinstance(node, JaggedBatch | RaggedArray):
-            return _ragged_spec(node, where)
-        if isinstance(node, np.ndarray | torch.Tensor) or is_plain(node):
-            axes = {0, *varying.get(path, ())}
-            return _dense_spec(node, axes, channels, ".".join(names), where)
-        if not is_container(node):
-            raise TypeError(
-                f"{where}: expected a tensor, an ndarray, numbers, strings or a container of them, "
-                f"got {type(node).__name__}; leave it out of the batch"
+
+def varying_axes(loader: Any, batch: Any) -> dict[str, set[int]]:
+    """The axes that vary, by the path of a leaf; axis 0, which always may, need not be among them.
+
+    Args:
+        loader: A list or tuple of batches shows them by itself. For another loader, pinfeed's own
+            fields know them, if its batches are made of them.
+        batch: The first one.
+    """
+    found: dict[str, set[int]] = {}
+    nodes = {path: node for path, _, node in leaves(batch, (Padded,))}
+    collate = getattr(loader, "collate_fn", None)
+    fields: dict[str, Any] = {}
+    for spec in (
+        collate.spec if isinstance(collate, Collate) else None,
+        loader.fields if isinstance(loader, DeviceLoader) else None,
+    ):
+        padded = {path: one for path, _, one in leaves(spec) if isinstance(one, Pad | Image)}
+        fields |= {path: field for path, field in padded.items() if path in nodes}
+        for path, field in padded.items():
+            beside = f"{path[: path.rfind('[')]}[{getattr(field, 'mask', None)!r}]"
+            if beside in nodes:
+                found[beside] = set(range(1, nodes[beside].ndim))
+    for path, node in nodes.items():
+        values = node.values if isinstance(node, Padded) else node
+        at = f"{path}[0]" if isinstance(node, Padded) else path
+        if path in fields:
+            found[at] = _axes(fields[path], values.ndim)
+        elif isinstance(node, Padded):
+            lengths = getattr(node, "lengths", None)
+            has_one_axis = lengths is not None and lengths.ndim == 1
+            found[at] = {1} if has_one_axis else set(range(1, values.ndim))
+        if isinstance(node, Padded) and hasattr(node, "mask"):
+            mask = 2 if hasattr(node, "lengths") else 1
+            found[f"{path}[{mask}]"] = set(range(1, node.mask.ndim))
+    if isinstance(loader, list | tuple):
+        first = _shapes(batch)
+        for path, shape in (item for other in loader for item in _shapes(other).items()):
+            if len(first.get(path, ())) == len(shape):
+                sizes = enumerate(zip(shape, first[path], strict=True))
+                found.setdefault(path, set()).update(i for i, (a, b) in sizes if a != b)
+    return found
+
+
+def _axes(field: Pad | Image, rank: int) -> set[int]:
+    """The axes of a batch of this rank that the field pads."""
+    if isinstance(field, Image):
+        if field.pad_value is None:
+            return set()
+        return {2, 3} if field.output == "CHW" else {1, 2}
+    padding = field._padding
+    axes = padding.axes if isinstance(padding.axes, tuple) else (padding.axes or 0,)
+    varying = {1 + axis % (rank - 1) for axis in axes}
+    return varying | {1} if padding.time_major else varying  # axis 1 counts samples then
+
+
+def _shapes(batch: Any) -> dict[str, tuple[int, ...]]:
+    return {path: tuple(leaf.shape) for path, _, leaf in leaves(batch) if isinstance(leaf, _ARRAYS)}
+
+
+class Layout:
+    """How a batch becomes plain tensors, its parts, and these an element of the dataset.
+
+    Args:
+        signature: The structure of an element, of ``tf.TypeSpec``.
+        channels_last: Which leaves have their channels moved, see `pinfeed.to_tensorflow`.
+        is_guess: Whether the signature is that of the first batch, in which they haven't moved yet.
+
+    Attributes:
+        part_specs: Of the plain tensors that carry an element.
+
+    Raises:
+        TypeError, ValueError: No batch could be like this, or the channels don't fit to it.
+    """
+
+    def __init__(
+        self, signature: Any, channels_last: bool | str | Iterable[str], is_guess: bool
+    ) -> None:
+        found = list(leaves(signature))
+        self._signature = _rebuilt(signature, (spec for _, _, spec in found))
+        specs = {name: spec for _, name, spec in found if not isinstance(spec, _NONE_SPEC | None)}
+        if not specs:
+            raise ValueError("to_tensorflow: expected at least one array in a batch, got none")
+        moves = moved(channels_last, specs)
+        self._leaves: dict[str, Leaf] = {
+            path: leaf_of(specs.get(name), name in moves, is_guess, f"signature{path}")
+            for path, name, spec in found
+        }
+        self.part_specs = [spec for leaf in self._leaves.values() for spec in leaf.part_specs]
+
+    def parts(self, batch: Any, number: int, limit: int | None = None) -> tuple[list[Any], int]:
+        """The tensors of a batch, or of its first samples.
+
+        Args:
+            batch: What the loader yielded.
+            number: Which batch that is, for messages.
+            limit: The most samples to take.
+
+        Returns:
+            The tensors, and how many samples they are; 0 without a limit.
+
+        Raises:
+            TypeError, ValueError: The batch doesn't fit to the signature, or with a limit its leaves
+                don't agree on how many samples there are.
+        """
+        values = {path: value for path, _, value in leaves(batch)}
+        if values.keys() != self._leaves.keys():
+            raise ValueError(
+                f"{_where('', number)}: expected the leaves {_listed(self._leaves)}, "
+                f"got {_listed(values)}"
             )
-        if len(children(node)) == 0:
-            raise TypeError(
-                f"{where}: expected something in the {type(node).__name__}, but it is empty; "
-                "leave it out of the batch, or say with signature= what it is"
-            )
-        specs = [
-            visit(child, path + step, (*names, str(key)))
-            for key, (step, child) in zip(keys(node), children(node), strict=True)
-        ]
-        return known_to_tensorflow(node, specs, path)
+        parts = {
+            path: leaf.parts(values[path], _where(path, number))
+            for path, leaf in self._leaves.items()
+        }
+        count = 0
+        if limit is not None:
+            counts = {path: leaf.count(parts[path]) for path, leaf in self._leaves.items()}
+            known = {path: samples for path, samples in counts.items() if samples is not None}
+            if len(set(known.values())) != 1:
+                raise ValueError(
+                    f"{_where('', number)}: with max_samples, the first axis of every leaf must "
+                    f"count the same samples, got {known}"
+                )
+            count = min(limit, *known.values())
+            parts = {path: leaf.first(parts[path], count) for path, leaf in self._leaves.items()}
+        return [part for own in parts.values() for part in own], count
 
-    return visit(batch, "", ())
+    def element(self, *parts: Any) -> Any:
+        """What the tensors of all leaves, in a graph or not, are together."""
+        values, start = [], 0
+        for leaf in self._leaves.values():
+            stop = start + len(leaf.part_specs)
+            values.append(leaf.element(parts[start:stop]))
+            start = stop
+        return _rebuilt(self._signature, iter(values))
 
 
-def _ragged_spec(node: JaggedBatch | RaggedArray, where: str) -> Any:
-    values = host_array(node.values, where)
-    return tf.RaggedTensorSpec(
-        [None, None, *values.shape[1:]], tensorflow_dtype(values, where), ragged_rank=1
-    )
+def leaves(
+    node: Any, atoms: tuple[type, ...] = (), path: str = "", name: str = ""
+) -> Iterator[tuple[str, str, Any]]:
+    """The leaves of a batch or of a signature.
+
+    A batch and its signature have the same paths: keys of dicts and names of dataclasses, which
+    become dicts, and positions in all else.
+
+    Args:
+        node: The structure.
+        atoms: Types that are leaves, too.
+        path: Where the node is: ``"['views'][0]"``.
+        name: The same as a user writes it: ``"views.0"``.
+
+    Yields:
+        Path, name and leaf.
+    """
+    if isinstance(node, _ARRAYS) or _is_leaf(node, atoms):
+        yield path, name, node
+        return
+    is_dict = isinstance(node, Mapping) or is_dataclass(node)
+    for i, (step, child) in enumerate(children(node)):
+        key = step[1:] if step[0] == "." else step[1:-1].strip("'\"")
+        if not is_dict:
+            step = f"[{i}]"
+        elif step[0] == ".":
+            step = f"[{key!r}]"
+        yield from leaves(child, atoms, path + step, f"{name}.{key}" if name else key)
 
 
-def _dense_spec(
-    node: Any, varying: Collection[int], channels: Channels, name: str, where: str
-) -> Any:
-    if is_text(node):
-        shape, dtype = text_shape(node), tf.string
-    else:
-        array = host_array(number_array(node, where), where)
-        shape, dtype = tuple(array.shape), tensorflow_dtype(array, where)
-    sizes = [None if axis in varying else size for axis, size in enumerate(shape)]
-    if channels.move(name, dtype, len(sizes)):
-        sizes = moved_sizes(sizes)
-    return tf.TensorSpec(sizes, dtype)
+def _is_leaf(node: Any, atoms: tuple[type, ...]) -> bool:
+    is_atom = isinstance(node, (JaggedBatch, RaggedArray, *atoms)) or is_plain(node)
+    return is_atom or not is_container(node) or len(children(node)) == 0
+
+
+def _rebuilt(node: Any, values: Iterator[Any]) -> Any:
+    """The structure of a node as tf.data knows it, with the values in the place of its leaves.
+
+    Raises:
+        TypeError: It has a dict that tf.data can't have.
+    """
+    if isinstance(node, _ARRAYS) or _is_leaf(node, ()):
+        return next(values)
+    below = [_rebuilt(child, values) for _, child in children(node)]
+    if not (isinstance(node, Mapping) or is_dataclass(node)):
+        return rebuild(node, below) if is_namedtuple(node) else tuple(below)
+    names = list(node) if isinstance(node, Mapping) else [step[1:] for step, _ in children(node)]
+    try:
+        sorted(names)
+    except TypeError as error:
+        raise TypeError(
+            f"to_tensorflow: batches have a dict with the keys {names}; "
+            "TensorFlow takes only keys that can be sorted"
+        ) from error
+    return dict(zip(names, below, strict=True))
+
+
+def _where(path: str, batch: int) -> str:
+    leaf = f"leaf {path} of " if path else ""
+    return f"to_tensorflow: {leaf}batch {batch}"
+
+
+def _listed(paths: Iterable[str]) -> str:
+    return "[" + ", ".join(path or "the batch itself" for path in paths) + "]"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from typing import Any
 
 from pinfeed.arguments import positive_integer
 from pinfeed.exports.loader import require_loader
-from pinfeed.exports.to_tensorflow.channels import Channels
-from pinfeed.exports.to_tensorflow.passes import Passes
-from pinfeed.exports.to_tensorflow.varying_axes import varying_axes
+from pinfeed.exports.to_numpy.to_numpy import to_numpy
 from pinfeed.functions.padding import flag
 from pinfeed.optional import import_extra
 
@@ -64,22 +61,21 @@ def to_tensorflow(
     The length of the loader is the cardinality of the dataset, unless workers divide an
     IterableDataset among them, which makes it a guess.
 
-    An error in the loader, Ctrl-C included, is raised as itself by a loop over the dataset, or over
-    what ``.map``, ``.prefetch`` and the other methods make of it. ``model.fit`` asks for batches
-    within a ``tf.function``, out of which only errors of TensorFlow come, a ``tf.errors.OpError``;
-    its text has type, message and traceback of the loader's. A loop that is left ends the loader's
-    iterator, and so its workers.
+    A loop over the dataset itself raises an error of the loader as it is, Ctrl-C included. Behind
+    ``.map``, ``.prefetch`` and the like, and in ``model.fit``, TensorFlow asks for the batches and
+    raises an error of its own, a ``tf.errors.OpError``, whose text has type, message and traceback of
+    the loader's. A loop that is left ends the loader's iterator, and so its workers.
 
     Returns:
         The dataset.
 
     Raises:
         TypeError: The loader is no iterable of batches, a leaf is nothing of the kind above, or an
-            argument is of the wrong kind. While the dataset is iterated: a dtype has changed.
-        ValueError: The loader yields nothing; names or the signature don't fit. While the dataset
-            is iterated: a shape or the structure has changed, or the length was wrong.
-        RuntimeError: While the dataset is iterated: a generator, or another iterator that can't
-            begin again, was used up by an earlier loop.
+            argument is of the wrong kind. In a loop: a dtype has changed.
+        ValueError: The loader yields nothing; names or the signature don't fit. In a loop: a shape or
+            the structure has changed, or the length was wrong.
+        RuntimeError: In a loop: a generator, or another iterator that can't begin again, was used up
+            by an earlier loop.
         ImportError: TensorFlow is not installed.
 
     Example:
@@ -103,36 +99,23 @@ def to_tensorflow(
             "to_tensorflow: must be called where TensorFlow executes eagerly; "
             "make the dataset outside of the tf.function"
         )
-    channels = Channels(channels_last)
+    # These import TensorFlow.
+    from pinfeed.exports.to_tensorflow.dataset import LoaderDataset, Passes
+    from pinfeed.exports.to_tensorflow.signature import Layout, signature_of, varying_axes
+
     if in_memory:
         if signature is not None:
             raise ValueError(
                 "to_tensorflow: signature is for batches that are yet to come; "
                 "with in_memory=True there are none, so leave it out"
             )
-        return _samples(loader, channels, max_samples)
-    return _batches(loader, channels, signature, max_samples)
-
-
-def _samples(loader: Any, channels: Channels, limit: int | None) -> Any:
-    from pinfeed.exports.to_numpy import to_numpy
-    from pinfeed.exports.to_tensorflow.layout import Layout
-    from pinfeed.exports.to_tensorflow.signature import signature_of
-
-    arrays = to_numpy(loader, max_samples=limit)
-    layout = Layout(signature_of(arrays, channels, {}), channels)
-    parts = itertools.chain.from_iterable(layout.parts(arrays, 0))
-    tf = import_extra("tensorflow", "tensorflow")
-    return tf.data.Dataset.from_tensor_slices(layout.element(*parts))
-
-
-def _batches(loader: Any, channels: Channels, signature: Any, limit: int | None) -> Any:
-    from pinfeed.exports.to_tensorflow.layout import Layout
-    from pinfeed.exports.to_tensorflow.loader_dataset import LoaderDataset
-    from pinfeed.exports.to_tensorflow.signature import signature_of
-
+        arrays = to_numpy(loader, max_samples=max_samples)
+        layout = Layout(signature_of(arrays, {}), channels_last, is_guess=True)
+        parts, _ = layout.parts(arrays, 0)
+        return tf.data.Dataset.from_tensor_slices(layout.element(*parts))
     passes = Passes(loader)
-    if signature is None:
+    is_guess = signature is None
+    if is_guess:
         batch = passes.peek()
-        signature = signature_of(batch, channels, varying_axes(loader, batch))
-    return LoaderDataset(passes, Layout(signature, channels), limit)
+        signature = signature_of(batch, varying_axes(loader, batch))
+    return LoaderDataset(passes, Layout(signature, channels_last, is_guess), max_samples)
