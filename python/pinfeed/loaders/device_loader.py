@@ -11,16 +11,12 @@ import torch
 from pinfeed.arguments import checked_integer
 from pinfeed.loaders.device_fields import BatchSpec
 from pinfeed.loaders.feed import Feed, register_exit
-from pinfeed.loaders.rows_ahead import prefetch_ahead
-from pinfeed.loaders.snapshots import LoadedSince, LoaderState, Snapshots
-from pinfeed.loaders.stats import FeedStats, Journal
+from pinfeed.loaders.stats import FeedStats, FeedTimes
 from pinfeed.loaders.transfer import OneStreamTransfer, StreamTransfer, Transfer
-from pinfeed.loaders.turns import Turns
 from pinfeed.memory.staging import Accelerator, has_streams
 
-_ARGUMENTS = frozenset(("depth", "device", "fields", "loader", "prefetch_rows"))
-# Of a DeviceLoader, what its loops use, and no copy does.
-_OWN = frozenset(("_feeds", "_journal", "_spec", "_turns"))
+# What belongs to the loops over one object, and to no copy of it.
+_OF_LOOPS = frozenset(("_feed", "_spec"))
 
 
 class DeviceLoader:
@@ -34,10 +30,6 @@ class DeviceLoader:
             batch: an `Image` for uint8 images, which so cross the bus as bytes; a `Pad` for a
             `JaggedBatch`, whose padding then doesn't. Leaves without a field stay as they are.
         depth: How many batches may be ready or in the making beyond the one in use; at least 1.
-        prefetch_rows: Whether the system is asked for the rows of the batch after the one in the
-            making, where they lie in files and not in memory. Of a DataLoader without workers and
-            without a ``state_dict``, over an `ArrayDataset`, a ``Subset`` of one, or a dataset of
-            yours that has such a ``prefetch_rows(indices)``. The sampler is asked one batch earlier.
 
     A loop starts a background thread. It takes batches from the loader and puts them on the device,
     through pinned memory that it reuses, on a stream of its own; what you get is in order with your
@@ -50,24 +42,23 @@ class DeviceLoader:
       goes on behind it, if the loader does.
     - A loop that is left in whatever way ends the thread, and drops what was fetched ahead; of a
       generator these batches are gone.
-    - ``len()`` and all attributes are the loader's: ``.sampler``, ``.dataset``, ``.set_epoch``. To set
-      one sets the loader's.
-    - A loader with a ``state_dict`` has one here too, which returns what belongs to the last batch
-      that you got, whatever was fetched ahead. It is the loader's own, taken after every batch. Of a
-      StatefulDataLoader, whose states take longer than a small batch, it may be one from before, by
-      at most 40 times what taking a state takes (a few milliseconds, or as much more as there is
-      more to save), as ``{"snapshot": ..., "batches_since": ...}``. ``load_state_dict`` here has the
-      loader make these batches again, and passes them over. It takes the loader's own states as
-      well. Without a DeviceLoader, load ``state["snapshot"]`` into the loader, and pass over the
-      first ``state["batches_since"]`` batches. While a loop's first batch is made, no state is known:
-      in a signal handler set a flag, and save after the batch.
+    - ``len()`` and all attributes that you read are the loader's: ``.sampler``, ``.dataset``,
+      ``.set_epoch``. Set attributes on ``.loader``.
+    - A loader with a ``state_dict`` has one here too. It returns the loader's own state as it was
+      after the last batch that you got, whatever was fetched ahead; a state that failed is an error
+      then. While a loop's first batch is made, no state is known: in a signal handler set a flag,
+      and save after the batch. Load a state before a loop begins.
+    - A loop waits for the thread of the one before to leave the loader. Where the loader has one
+      iterator for all (a generator, persistent workers), a second loop ends the first, which raises
+      a RuntimeError when it goes on. Other loops run side by side, each with a thread of its own in
+      the loader.
+    - An interrupt ends the loop: Ctrl-C, or whatever a signal handler raises.
 
     The loader runs in another thread, but for its ``iter`` and the first batch. It must not write
     into a batch again that it has handed out. Random numbers that it draws from a global generator
     (those of a dataset, without workers) come in no certain order with yours; what a sampler draws
     at the start does. It sees your context variables, grad and inference mode, autocast and torch's
-    default device, as they are when you ask for the first batch. Loops over one DeviceLoader take
-    turns at the loader.
+    default device, as they are when you ask for the first batch.
 
     No GPU has run this yet: the way to a device was tested against simulated ones, whose copies are
     as late as they may be. A device of type "mps", which has one stream, is served by plain ``.to``
@@ -96,7 +87,6 @@ class DeviceLoader:
         device: torch.device | str | int | None = None,
         fields: Any = None,
         depth: int = 2,
-        prefetch_rows: bool = True,
     ) -> None:
         if not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
             raise TypeError(
@@ -106,40 +96,28 @@ class DeviceLoader:
         self.device = None if device is None else _checked_device(device)
         self.fields = fields
         self.depth = checked_integer(depth, "DeviceLoader: depth", 1)
-        if not isinstance(prefetch_rows, bool):
-            raise TypeError(f"DeviceLoader: prefetch_rows must be a bool, got {prefetch_rows!r}")
-        self.prefetch_rows = prefetch_rows
-        self._to_skip = LoadedSince()
-        self._begin_anew()
+        self._spec = BatchSpec(fields)
+        self._feed: Feed | None = None
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type] # or its TypeError
 
     def __iter__(self) -> DeviceIterator:
         device = _available(self.device)
-        with self._turns.lock:
-            # In this thread, because worker processes and signal handlers want it so; and while no
-            # other iteration is at the loader, because it may reset an iterator that others use.
-            source = iter(self.loader)
-            for feed in list(self._feeds):
-                if feed.source is source:
-                    feed.supersede()
-            if self.prefetch_rows:
-                prefetch_ahead(source, self.loader)
-        if getattr(self.loader, "persistent_workers", False):
-            register_exit()  # again, so that it comes before what torch has just registered
+        last = self._feed
+        # Such a loader takes its workers away from an iteration that is under way.
+        if last is not None and getattr(self.loader, "persistent_workers", False):
+            last.supersede()
+        elif last is not None and last.is_closed:
+            last.close(None)
+        # In this thread, because worker processes and signal handlers want it so.
+        source = iter(self.loader)
+        if last is not None and last.source is source:
+            last.supersede()
+        register_exit()  # again, so that it comes before what torch may just have registered
         take_state = getattr(self.loader, "state_dict", None)
-        self._journal = Journal(self._to_skip.take())
-        feed = Feed(
-            source,
-            self._turns,
-            self._transfer(device),
-            None if take_state is None else Snapshots(self.loader, take_state),
-            self.depth,
-            self._journal,
-        )
-        self._feeds.add(feed)
-        return DeviceIterator(feed)
+        self._feed = Feed(source, take_state, self._transfer(device), self.depth)
+        return DeviceIterator(self._feed)
 
     def __getattr__(self, name: str) -> Any:
         if name == "loader" or name.startswith("__"):  # not there yet, while it is unpickled
@@ -149,38 +127,18 @@ class DeviceLoader:
             name, attribute
         )
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        is_own = (
-            name.startswith("_")
-            or name in _ARGUMENTS
-            or name in self.__dict__
-            or hasattr(type(self), name)
-            or "loader" not in self.__dict__  # a subclass begins
-        )
-        # What is read from the loader is set there: here, no loop would ever look at it.
-        if is_own or not hasattr(self.loader, name):
-            super().__setattr__(name, value)
-        else:
-            setattr(self.loader, name, value)
-
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_LOOPS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
-        self._begin_anew()
-
-    def _begin_anew(self) -> None:
-        """Sets what no copy shares."""
         self._spec = BatchSpec(self.fields)
-        self._journal = Journal()
-        self._turns: Turns = Turns()
-        self._feeds: weakref.WeakSet[Feed] = weakref.WeakSet()
+        self._feed = None
 
     def __repr__(self) -> str:
         return (
             f"DeviceLoader({self.loader!r}, device={self.device}, fields={self.fields!r}, "
-            f"depth={self.depth}, prefetch_rows={self.prefetch_rows})"
+            f"depth={self.depth})"
         )
 
     def stats(self) -> FeedStats:
@@ -194,30 +152,33 @@ class DeviceLoader:
             >>> batches.stats().bottleneck
             'consumer'
         """
-        return self._journal.stats()
+        return (FeedTimes() if self._feed is None else self._feed.times).stats()
 
     # Found by __getattr__ if the loader has such methods, so that hasattr() tells whether it does.
 
     def _state_dict(self) -> Any:
-        journal = self._journal
-        if journal.state is not None:
-            return journal.state.saved()
-        if journal.is_ahead:
+        feed = self._feed
+        if feed is not None and feed.state is not None:
+            state = feed.state
+            if state.error is not None:
+                raise RuntimeError(
+                    "DeviceLoader: the loader's state_dict() failed after the last batch: "
+                    f"{type(state.error).__name__}: {state.error}"
+                ) from state.error
+            return state.value
+        if feed is not None and feed.is_ahead:
             raise RuntimeError(
                 "DeviceLoader: the loader is making the first batch of a loop, or those after it, and "
                 "no state is known until you have that batch; in a signal handler set a flag, and save "
                 "after the batch"
             )
-        with self._turns.lock:
-            state = self.loader.state_dict()  # type: ignore[attr-defined]
-        return LoaderState(state, self._to_skip.batches + journal.to_skip).saved()
+        return self.loader.state_dict()  # type: ignore[attr-defined]
 
     def _load_state_dict(self, state: Any) -> None:
-        snapshot, since = LoaderState.loaded(state)
-        with self._turns.lock:
-            self.loader.load_state_dict(snapshot)  # type: ignore[attr-defined]
-        self._journal = Journal()  # what an iteration under way still gets is of no interest
-        self._to_skip.batches = since
+        if self._feed is not None and self._feed.is_closed:
+            self._feed.close(None)  # until its thread has left the loader
+        self.loader.load_state_dict(state)  # type: ignore[attr-defined]
+        self._feed = None  # what an iteration under way still gets is of no interest
 
     def _transfer(self, device: torch.device) -> Transfer:
         if device.type == "cpu":

@@ -6,8 +6,6 @@ import enum
 import time
 from typing import NamedTuple
 
-from pinfeed.loaders.snapshots import LoaderState
-
 
 class FeedStats(NamedTuple):
     """What an iteration of a `DeviceLoader` has done so far.
@@ -19,7 +17,7 @@ class FeedStats(NamedTuple):
         batches: Handed to the consumer.
         bytes: Of these, copied to the device; 0 on the CPU, where nothing is copied.
         waiting_for_loader: Seconds until the loader had the next batch.
-        waiting_for_copy: Seconds for a pinned slot to be free and filled, copies to be started, and
+        waiting_for_copy: Seconds for a staging buffer to be free and filled, copies to be started, and
             fields to be applied.
         waiting_for_consumer: Seconds with ``depth`` batches ready and nothing to do.
 
@@ -58,24 +56,10 @@ class Activity(enum.IntEnum):
     WAITING = 2
 
 
-class Journal:
-    """The record of one iteration, which outlives its thread.
+class FeedTimes:
+    """The stopwatch of one iteration, which outlives its thread."""
 
-    Args:
-        to_skip: How many batches the consumer had before the state was saved that the loader has.
-
-    Attributes:
-        state: The loader's as of the last batch that was handed over; None before the first, and if
-            the loader has none.
-        is_ahead: Whether the loader may be at a batch, or beyond it, that wasn't handed over.
-        to_skip: The same number, less those that were skipped.
-        skipped: Those.
-    """
-
-    def __init__(self, to_skip: int = 0) -> None:
-        self.state: LoaderState | None = None
-        self.is_ahead = False
-        self.to_skip, self.skipped = to_skip, 0
+    def __init__(self) -> None:
         self._batches = 0
         self._bytes = 0
         self._seconds = [0.0, 0.0, 0.0]
@@ -95,7 +79,7 @@ class Journal:
         self._bytes += size
 
     def stats(self) -> FeedStats:
-        """The record up to now."""
+        """The times up to now."""
         current = self._current
         seconds = list(self._seconds)
         if current is not None:
