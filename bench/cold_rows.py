@@ -1,10 +1,11 @@
 """Random rows of files: from a cold disk, from the page cache, and of 10,000 files as one array."""
 
 import ctypes
+import itertools
 import mmap
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -236,14 +237,29 @@ def parts(name: str) -> Workload:
     return Workload(name, title, ways, rows.error, prepare=prepare, repeat=False)
 
 
-def _looped(rows: FileRows, loader: Callable[[Any], Any]) -> Callable[[], Callable[[], Any]]:
-    """Return a way that goes through all batches of a loader over the file."""
+def _looped(
+    rows: FileRows, loader: Callable[[Any], Any], *, is_asked: bool = False
+) -> Callable[[], Callable[[], Any]]:
+    """Return a way that goes through all batches of a loader over the file.
+
+    Args:
+        rows: The file.
+        loader: Wraps a DataLoader.
+        is_asked: Whether the rows of each batch are asked for one batch ahead, as `from_numpy` does.
+    """
+
+    def ahead(dataset: pinfeed.ArrayDataset, batches: list[list[int]]) -> Iterator[list[int]]:
+        for batch, following in itertools.zip_longest(batches, batches[1:], fillvalue=[]):
+            dataset.prefetch_rows(following)
+            yield batch
 
     def run() -> Any:
         dataset = pinfeed.ArrayDataset(rows.path)
         collate = pinfeed.Collate(pinfeed.Image(mean=0.5, std=0.25))
-        batches = DataLoader(dataset, batch_sampler=rows.indices.tolist(), collate_fn=collate)
-        for batch in loader(batches):
+        sampler: Any = rows.indices.tolist()
+        if is_asked:
+            sampler = ahead(dataset, sampler)
+        for batch in loader(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)):
             last = batch
         return last
 
@@ -259,16 +275,14 @@ def prefetched(name: str) -> Workload:
         images = rows.rows[rows.indices[-1]].transpose(0, 3, 1, 2)
         return float(np.abs((images / 255 - 0.5) / 0.25 - result.numpy()).max())
 
-    def ahead(loader: Any) -> Any:
+    def in_a_thread(loader: Any) -> Any:
         return pinfeed.DeviceLoader(loader, "cpu")
 
-    def not_ahead(loader: Any) -> Any:
-        return pinfeed.DeviceLoader(loader, "cpu", prefetch_rows=False)
-
+    asked = _looped(rows, in_a_thread, is_asked=True)
     ways = [
         Way(f"`pread` by {READERS} threads, nothing else", _read(rows, READERS), Role.LIMIT),
-        Way("**pinfeed** `DeviceLoader`", _looped(rows, ahead), Role.PINFEED, 1e-5),
-        Way("**pinfeed**, `prefetch_rows=False`", _looped(rows, not_ahead), tolerance=1e-5),
+        Way("**pinfeed** `DeviceLoader`, `prefetch_rows`", asked, Role.PINFEED, 1e-5),
+        Way("**pinfeed** `DeviceLoader`, not asked", _looped(rows, in_a_thread), tolerance=1e-5),
         Way("**pinfeed** without `DeviceLoader`", _looped(rows, iter), tolerance=1e-5),
     ]
     title = f"12 batches of {BATCH} random rows of {text} of a cold file, normalized, in a loop"

@@ -322,50 +322,6 @@ def test_copies(copied: Any) -> None:
     assert list(running) == [2, 3]
 
 
-@pytest.mark.parametrize("levels", [1, 2])
-def test_attributes_of_the_loader_are_set_there(levels: int) -> None:
-    def wrapped(loader: Any) -> DeviceLoader:
-        for _ in range(levels):
-            loader = on_cpu(loader)
-        return loader
-
-    loader = Generated(5)
-    batches = wrapped(loader)
-    batches.count = 3
-    assert loader.count == 3
-    assert len(list(batches)) == 3
-
-    batches.name = "training"
-    assert not hasattr(loader, "name")
-    batches.depth = 4
-    assert batches.depth == 4
-    assert levels == 1 or batches.loader.depth == 2
-    batches.loader = [7]
-    assert list(batches) == [7]
-
-    data = DataLoader(torch.arange(4), 2)
-    with pytest.raises(ValueError, match="dataset attribute should not be set"):
-        wrapped(data).dataset = torch.arange(8)
-
-
-def test_attributes_of_a_subclass() -> None:
-    class Counting(DeviceLoader):
-        count = 0
-
-        def __init__(self, loader: Any) -> None:
-            self.open = "before"
-            super().__init__(loader, "cpu")
-            self.count = 2
-            self.open = "after"
-
-    loader = Generated(5)
-    batches = Counting(loader)
-    assert (batches.count, batches.open) == (2, "after")
-    assert (loader.count, loader.open) == (5, 0)
-    batches.__class__ = DeviceLoader
-    assert len(list(batches)) == 5
-
-
 class Repeated(DeviceLoader):
     """With arguments of its own."""
 
@@ -392,7 +348,7 @@ def test_copies_of_a_subclass(copied: Any) -> None:
 def test_repr() -> None:
     text = repr(DeviceLoader([1], fields=pinfeed.Pad(), depth=4))
     assert text.startswith("DeviceLoader([1], device=None, fields=Pad(0, ")
-    assert text.endswith("depth=4, prefetch_rows=True)")
+    assert text.endswith("depth=4)")
 
 
 # What does not fit.

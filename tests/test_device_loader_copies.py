@@ -303,8 +303,8 @@ def test_an_object_whose_memory_is_unknown_moves_with_the_consumer(fake: FakeAcc
     (result,) = DeviceLoader([[Opaque(), torch.ones(1)]])
     assert result[0] == "moved"
     assert threads.pop() == (threading.main_thread(), fake.default)
-    list(DeviceLoader([[Streamed(), torch.ones(1)]]))
-    thread, stream = threads.pop()
+    list(DeviceLoader([[Streamed(), torch.ones(1)]] * 2))
+    thread, stream = threads.pop()  # of the second batch: the first one is the consumer's
     assert thread is not threading.main_thread()
     assert stream is fake.copies
 

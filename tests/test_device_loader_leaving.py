@@ -265,29 +265,24 @@ def test_a_loader_that_blocks_does_not_block_a_break() -> None:
 
 def test_a_new_loop_waits_until_the_old_one_has_left_the_loader() -> None:
     class Exclusive:
-        """May be used by one thread at a time, as most datasets."""
+        """May be used by one thread at a time, as many datasets."""
 
-        def __init__(self) -> None:
-            self.users = 0
-            self.most = 0
+        users = most = 0
 
         def __iter__(self) -> Iterator[int]:
             for i in range(COUNT):
                 self.users += 1
                 self.most = max(self.most, self.users)
-                time.sleep(0.01)
+                time.sleep(1.5 if i == 1 else 0.01)  # longer than a break waits
                 self.users -= 1
                 yield i
 
     loader = Exclusive()
     batches = on_cpu(loader)
-    for _ in range(5):
-        first, second = iter(batches), iter(batches)
-        next(first)
-        next(second)
-        next(first)
-        first.close()
-        second.close()
+    for _ in range(2):
+        for _ in batches:
+            break
+    assert list(batches) == list(range(COUNT))
     assert loader.most == 1
 
 
@@ -380,21 +375,24 @@ threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     next(loop)
 except KeyboardInterrupt:
-    interrupted.set()
-assert list(loop) == list(range(1, 50))
+    print("interrupted")
+assert list(loop) == []
+interrupted.set()
+for thread in threading.enumerate():
+    if thread.name == "pinfeed":
+        thread.join()
 """
 
 
 def test_an_interrupt_while_waiting() -> None:
-    run_python(INTERRUPTED)
+    assert run_python(INTERRUPTED) == "interrupted\n"
 
 
 INTERRUPTED_OFTEN = """
 import itertools, os, signal, sys, threading
 from pinfeed.loaders.device_loader import DeviceLoader
 
-# An interrupt may take the batch that just arrived with it, as any does; but none comes twice or out
-# of order, and nothing hangs.
+# An interrupt ends a loop, wherever it comes: in the loader, in the queue, in the thread's start.
 def interrupt():
     while not done.wait(0.0005):
         os.kill(os.getpid(), signal.SIGINT)
@@ -412,22 +410,28 @@ armed, done, handled = False, threading.Event(), threading.Event()
 signal.signal(signal.SIGINT, on_interrupt)
 thread = threading.Thread(target=interrupt)
 thread.start()
-received, interrupts = [], 0
-loop = iter(DeviceLoader(itertools.count(), "cpu", depth=1))
-while len(received) < 20000:
+interrupts = 0
+while interrupts < 300:
+    loop = iter(DeviceLoader(itertools.count(), "cpu", depth=1))
     try:
+        expected = 0
         armed = True
-        received.append(next(loop))
-        armed = False
+        while True:
+            assert next(loop) == expected
+            expected += 1
+            armed = True
     except KeyboardInterrupt:
         interrupts += 1
+    try:
+        assert next(loop, "end") == "end"
+    except AssertionError:  # raised by the handler outside of next(): the loop goes on
+        loop.close()
+    assert next(loop, "end") == "end"
 done.set()
 thread.join()
-assert received == sorted(set(received))
-assert received[-1] < len(received) + interrupts + 1
-print(interrupts > 10)
+assert [thread for thread in threading.enumerate() if thread.name == "pinfeed"] == []
 """
 
 
 def test_interrupts_at_any_moment() -> None:
-    assert run_python(INTERRUPTED_OFTEN) == "True\n"
+    run_python(INTERRUPTED_OFTEN)

@@ -1,8 +1,13 @@
 """pinfeed.from_numpy: the loader one would build by hand."""
 
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import pinfeed
@@ -17,6 +22,7 @@ def by_hand(arrays, batch_size, *, shuffle=False, fields=None, **options):
     return DataLoader(dataset, batch_size, shuffle, collate_fn=pinfeed.Collate(fields), **options)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_is_the_loader_by_hand(workers, drop_last):
@@ -24,7 +30,7 @@ def test_is_the_loader_by_hand(workers, drop_last):
     fields = {"image": pinfeed.Image(0.5, 0.25), "tokens": pinfeed.Pad(-1, lengths="lengths")}
     options = {"shuffle": True, "fields": fields, "drop_last": drop_last, "num_workers": workers}
     if workers:
-        options["multiprocessing_context"] = "spawn"
+        options["multiprocessing_context"] = "fork"
 
     def seeded(make):
         return make(arrays, 16, **options, generator=torch.Generator().manual_seed(3))
@@ -51,7 +57,7 @@ def test_bare_arrays_and_attributes():
         [*range(40, 50)],
     ]
     assert isinstance(loader.dataset, pinfeed.ArrayDataset)
-    assert loader.batch_size == 20
+    assert loader.batch_sampler.batch_size == 20
     assert loader.num_workers == 0
 
 
@@ -61,10 +67,90 @@ def test_a_batch_that_is_kept_stays():
     assert torch.equal(torch.cat(kept), torch.from_numpy(IMAGES))
 
 
+# Several ranks.
+
+
+def batches_of_ranks(count, batch_size, world_size, epochs=1, **options):
+    """The rows of each batch, by epoch and rank."""
+    loaders = [
+        pinfeed.from_numpy(
+            np.arange(count), batch_size, device="cpu", rank=rank, world_size=world_size, **options
+        )
+        for rank in range(world_size)
+    ]
+    epochs = [[[batch.tolist() for batch in loader] for loader in loaders] for _ in range(epochs)]
+    assert [len(rank) for rank in epochs[0]] == [len(loader) for loader in loaders]
+    return epochs
+
+
+def test_ranks_take_turns():
+    ((first, second),) = batches_of_ranks(11, 2, 2)
+    assert first == [[0, 1], [4, 5], [8, 9]]
+    assert second == [[2, 3], [6, 7], [10, 0]]  # one row again, so that both have as many
+    ((first, second),) = batches_of_ranks(11, 2, 2, drop_last=True)
+    assert first == [[0, 1], [4, 5]]
+    assert second == [[2, 3], [6, 7]]
+    ((first, second, third),) = batches_of_ranks(1, 4, 3)
+    assert first == second == third == [[0]]
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5), st.booleans(), st.booleans())
+def test_ranks_share_all_rows(count, batch_size, world_size, shuffle, drop_last):
+    (ranks,) = batches_of_ranks(count, batch_size, world_size, shuffle=shuffle, drop_last=drop_last)
+    sizes = [[len(batch) for batch in rank] for rank in ranks]
+    assert sizes == sizes[:1] * world_size
+    rows = Counter(row for rank in ranks for batch in rank for row in batch)
+    step = batch_size * world_size
+    if drop_last:
+        assert rows.total() == len(rows) == count - count % step
+    else:
+        assert len(rows) == count
+        assert 0 <= rows.total() - count < world_size
+
+
+def test_orders_of_ranks_follow_from_the_epoch():
+    def orders(seed, **options):
+        torch.manual_seed(seed)
+        return batches_of_ranks(40, 4, 2, shuffle=True, **options)
+
+    epochs = orders(0, epochs=3)
+    assert epochs == orders(1, epochs=3)
+    for one, other in itertools.combinations(epochs, 2):
+        assert sorted(one) != sorted(other)
+    loader = pinfeed.from_numpy(np.arange(40), 4, shuffle=True, device="cpu", rank=1, world_size=2)
+    loader.batch_sampler.set_epoch(2)
+    assert [batch.tolist() for batch in loader] == epochs[2][1]
+
+
+def test_ranks_come_from_the_environment(monkeypatch):
+    loader = pinfeed.from_numpy(np.arange(8), 2, device="cpu")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert [batch.tolist() for batch in loader] == [[2, 3], [6, 7]]
+    assert len(loader) == 2
+    monkeypatch.setenv("RANK", "2")
+    with pytest.raises(ValueError, match="from_numpy: expected integers 0 <= RANK < WORLD_SIZE"):
+        next(iter(loader))
+
+
 @pytest.mark.parametrize("option", ["dataset", "collate_fn", "sampler", "batch_sampler"])
 def test_options_that_it_decides(option):
     with pytest.raises(TypeError, match=f"from_numpy: {option} is not an option here"):
         pinfeed.from_numpy(LABELS, 4, **{option: None})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"shuffle": 1}, TypeError, "shuffle must be True or False, got 1"),
+        ({"drop_last": None}, TypeError, "drop_last must be True or False, got None"),
+        ({"rank": 0}, ValueError, "expected both rank and world_size, or neither"),
+        ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
+    ],
+)
+def test_bad_options(options, error, message):
+    with pytest.raises(error, match=f"from_numpy: {message}"):
+        pinfeed.from_numpy(LABELS, 4, **options)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,18 @@ def group_ranks() -> tuple[int, int] | None:
     return None
 
 
+def ranks_now(name: str) -> tuple[int, int]:
+    """Rank and world size of the process group, else of the environment, else those of one rank.
+
+    Args:
+        name: What messages begin with.
+
+    Raises:
+        ValueError: ``RANK`` and ``WORLD_SIZE`` are set, but not as torchrun sets them.
+    """
+    return group_ranks() or environment_ranks(name)
+
+
 def environment_ranks(name: str) -> tuple[int, int]:
     """What ``RANK`` and ``WORLD_SIZE`` say, as torchrun sets them; without them, one rank."""
     texts = [os.environ.get(variable) for variable in ("RANK", "WORLD_SIZE")]

@@ -1,13 +1,12 @@
-"""The parts of a `DeviceLoader`.
+"""Loaders run ahead of the training loop, and their batches taken to the device.
 
-loader's iterator
-    │  Feed            a thread that runs it ahead, and what it has fetched
-    ▼
-Transfer               HostTransfer hands batches over; DeviceTransfer copies them:
-    │                  leaves of the batch → Slot (pinned) → Accelerator (streams, memory)
-    ▼
-BatchSpec              the fields, applied where the batch is now
-    │
-    ▼
-consumer
+A batch goes through these files from top to bottom:
+
+    from_numpy      arrays to a DeviceLoader around a DataLoader
+    device_loader   DeviceLoader: a loop over it begins a Feed
+    feed            the thread that runs the loader's iterator, and the queue of batches it fetched
+    transfer        copies to the device, through memory/staging.py (pinned buffers, streams)
+    batch_leaves    which parts of a batch can be on a device
+    device_fields   the fields, applied where the batch is then
+    stats           where the time of a loop goes
 """

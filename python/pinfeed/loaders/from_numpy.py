@@ -9,6 +9,8 @@ from torch.utils.data import DataLoader
 
 from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.ranks import checked_ranks
+from pinfeed.samplers.row_batches import RowBatches
 from pinfeed.sources.dataset import ArrayDataset
 
 # What from_numpy decides itself, and how to decide otherwise.
@@ -30,6 +32,10 @@ def from_numpy(
     fields: Any = None,
     device: torch.device | str | int | None = None,
     prefetch_rows: bool = True,
+    rank: int | None = None,
+    world_size: int | None = None,
+    drop_last: bool = False,
+    generator: torch.Generator | None = None,
     **dataloader_options: Any,
 ) -> DeviceLoader:
     """A loader of batches of the arrays' rows, gathered natively and ahead of time.
@@ -52,8 +58,20 @@ def from_numpy(
         fields: What becomes of each array, as `Collate` takes it. None: stacked as it is.
         device: Where batches go. None: the accelerator if there is one, else the CPU.
         prefetch_rows: Whether the system is asked for the rows of the batch after the one in the
-            making, where they lie in files and not in memory.
-        **dataloader_options: For the DataLoader: ``drop_last``, ``generator``, ``num_workers``, ...
+            making, where they lie in files and not in memory. With ``num_workers`` it isn't.
+        rank: Which of the processes this is, that share the rows. None: asked of
+            ``torch.distributed`` when a loop begins, else of the environment that torchrun sets.
+        world_size: How many processes there are; likewise, else 1. Give both or neither.
+        drop_last: Whether to leave out a last batch that isn't full, of all ranks.
+        generator: Draws the order, and the seeds of workers.
+        **dataloader_options: For the DataLoader: ``num_workers``, ``pin_memory``, ...
+
+    Several processes share the rows: ``batch_size`` is that of each, and each gets the same number
+    of batches, of the same sizes. Where the rows left for the last batches don't divide evenly,
+    at most ``world_size - 1`` rows come twice. A shuffled order follows from the number of the
+    epoch, the same in every run, unless you pass a ``generator``, seeded alike in all processes.
+    The number goes up with each loop, so begin as many loops in each process, or call
+    ``loader.batch_sampler.set_epoch(epoch)`` before each.
 
     Returns:
         A `DeviceLoader`: iterate over it, ask for its ``len()``, again and again.
@@ -73,13 +91,28 @@ def from_numpy(
     for option in dataloader_options:
         if option in _TAKEN:
             raise TypeError(f"from_numpy: {option} is not an option here; {_TAKEN[option]}")
-    if batch_size is None:
-        raise TypeError("from_numpy: batch_size must be an integer, got None")
-    loader: DataLoader[Any] = DataLoader(
-        ArrayDataset(arrays),
+    for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"from_numpy: {name} must be True or False, got {flag!r}")
+    dataset = ArrayDataset(arrays)
+    # Workers are ahead of each other anyway.
+    reads_ahead = (
+        prefetch_rows and dataset.reads_files and not dataloader_options.get("num_workers")
+    )
+    batches = RowBatches(
+        len(dataset),
         batch_size,
-        shuffle,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        generator=generator,
+        ranks=checked_ranks(rank, world_size, "from_numpy"),
+        prefetch=dataset.prefetch_rows if reads_ahead else None,
+    )
+    loader: DataLoader[Any] = DataLoader(
+        dataset,
+        batch_sampler=batches,
         collate_fn=Collate(fields),
+        generator=generator,
         **dataloader_options,
     )
-    return DeviceLoader(loader, device, prefetch_rows=prefetch_rows)
+    return DeviceLoader(loader, device)

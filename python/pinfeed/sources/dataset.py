@@ -133,12 +133,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         """Asks the system for samples that will be read soon, those that lie in files and not in memory.
 
         It does not wait for them (but opens files, and looks at the offsets of a `RaggedArray`),
-        and nothing of this process holds what comes. `DeviceLoader` does it with the batch after the
-        one that it reads; this is for loops of your own. Nothing is asked for of a `ConcatArray` of
-        memmaps or of `RaggedArray`, nor where the file system can't tell what is in memory.
-
-        A subclass that gives indices another meaning overrides this method too, or `DeviceLoader`
-        leaves it alone.
+        and nothing of this process holds what comes. `from_numpy` does it with the batch after the
+        one that it reads; this is for loops and samplers of your own. Nothing is asked for of a
+        `ConcatArray` of memmaps or of `RaggedArray`, nor where the file system can't tell what is in
+        memory.
 
         Args:
             indices: Of a batch, as a sampler gives them.
