@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "bindings/python/mapped_file.h"
 #include "bindings/python/module.h"
 
 namespace py = pybind11;
@@ -11,8 +12,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-bool same_rows(const ArrayView& a, const ArrayView& b) {
-  if (!std::ranges::equal(a.shape.subspan(1), b.shape.subspan(1))) return false;
+bool same_row_strides(const ArrayView& a, const ArrayView& b) {
   for (std::size_t axis = 1; axis < a.axes(); ++axis) {
     if (a.stride(axis) != b.stride(axis)) return false;
   }
@@ -21,9 +21,15 @@ bool same_rows(const ArrayView& a, const ArrayView& b) {
 
 }  // namespace
 
-PartArrays::PartArrays(py::tuple given) : arrays(std::move(given)) {
+PartArrays::PartArrays(py::tuple given, py::object given_offsets)
+    : arrays(std::move(given)), offset_arrays(std::move(given_offsets)) {
   const std::string name = "PartArrays: part";
   if (arrays.empty()) throw py::value_error("PartArrays: expected at least one part, got none");
+  const bool ragged = !offset_arrays.is_none();
+  if (ragged && py::len(offset_arrays) != arrays.size()) {
+    throw py::value_error("PartArrays: expected offsets for each part");
+  }
+  if (ragged) offset_arrays = py::tuple(offset_arrays);
   std::int64_t end = 0;
   std::vector<std::int64_t> all_ends;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
@@ -34,11 +40,13 @@ PartArrays::PartArrays(py::tuple given) : arrays(std::move(given)) {
       throw py::type_error(part + ": expected " + views[0].dtype.name() + " like part 0, got " +
                            view.dtype.name());
     }
-    if (i > 0 && !same_rows(view, views[0])) {
-      throw py::value_error(part + ": expected rows of the shape and strides of part 0, got " +
+    if (i > 0 && !std::ranges::equal(view.shape.subspan(1), views[0].shape.subspan(1))) {
+      throw py::value_error(part + ": expected rows of the shape of part 0, got " +
                             shape_text(view.shape));
     }
-    end += view.shape[0];
+    same_strides = same_strides && (i == 0 || same_row_strides(view, views[0]));
+    if (ragged) offsets.emplace_back(PyTuple_GET_ITEM(offset_arrays.ptr(), i), part);
+    end += ragged ? offsets.back().samples() : view.shape[0];
     views.push_back(view);
     all_ends.push_back(end);
   }
@@ -49,10 +57,18 @@ const PartArrays* PartArrays::in(py::handle object) {
   return object && py::isinstance<PartArrays>(object) ? object.cast<const PartArrays*>() : nullptr;
 }
 
+void PartFinder::check(std::size_t part) {
+  if (is_checked_[part]) return;
+  is_checked_[part] = true;
+  const auto index = static_cast<py::ssize_t>(part);
+  files_.check(PyTuple_GET_ITEM(parts_.arrays.ptr(), index));
+  if (!parts_.offsets.empty()) files_.check(PyTuple_GET_ITEM(parts_.offset_arrays.ptr(), index));
+}
+
 void register_part_arrays(py::module_& m) {
   // A plain type: there is nothing static to assign to.
   py::class_<PartArrays>(m, "PartArrays", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
-      .def(py::init<py::tuple>(), py::arg("arrays"));
+      .def(py::init<py::tuple, py::object>(), py::arg("arrays"), py::arg("offsets") = py::none());
 }
 
 }  // namespace pinfeed::bindings

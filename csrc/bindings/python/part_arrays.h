@@ -7,21 +7,51 @@
 #include <vector>
 
 #include "bindings/python/array_view.h"
+#include "bindings/python/offsets.h"
 #include "bindings/python/part_ends.h"
 
 namespace pinfeed::bindings {
 
-// All rows have one dtype, one shape and the same strides.
+class MappedFiles;
+
+// The rows of all parts have one dtype and one shape. With offsets a sample is a sequence of rows,
+// else it is a row.
 struct PartArrays {
   // Throws TypeError and ValueError for parts that are not alike, and for none.
-  explicit PartArrays(pybind11::tuple arrays);
+  // `offsets`: None, or for each part where its sequences begin, and the end of the last.
+  PartArrays(pybind11::tuple arrays, pybind11::object offsets);
 
   pybind11::tuple arrays;  // keeps alive what the views look at
+  pybind11::object offset_arrays;
   std::vector<ArrayView> views;
-  PartEnds ends;
+  std::vector<Offsets> offsets;  // of each part, if samples are sequences
+  PartEnds ends;                 // of samples
+  bool same_strides = true;      // of the rows of all parts
 
   // Null for an object of any other type.
   static const PartArrays* in(pybind11::handle object);
+};
+
+// Finds the samples of a batch in the parts, whose files it checks when it comes to them.
+class PartFinder {
+ public:
+  PartFinder(const PartArrays& parts, MappedFiles& files)
+      : parts_(parts), files_(files), is_checked_(parts.views.size()) {}
+
+  struct Place {
+    std::size_t part;
+    std::int64_t row;  // of the part
+  };
+  Place find(std::int64_t sample) const {
+    const std::size_t part = parts_.ends.part_of(sample);
+    return {part, sample - parts_.ends.first_row(part)};
+  }
+  void check(std::size_t part);
+
+ private:
+  const PartArrays& parts_;
+  MappedFiles& files_;
+  std::vector<bool> is_checked_;
 };
 
 }  // namespace pinfeed::bindings

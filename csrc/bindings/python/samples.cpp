@@ -9,6 +9,16 @@
 namespace py = pybind11;
 
 namespace pinfeed::bindings {
+namespace {
+
+// What all rows of an array have in common.
+ArrayView row_of(ArrayView array) {
+  array.shape = array.shape.subspan(1);
+  array.strides_ += 1;
+  return array;
+}
+
+}  // namespace
 
 Samples::Samples(py::object source, py::object indices, const std::string& name, Common common) {
   if (py::isinstance<py::list>(source) || py::isinstance<py::tuple>(source)) {
@@ -38,9 +48,7 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
   if (array_.axes() == 0) {
     throw py::value_error(name + ": expected an axis that counts samples, got a 0-d array");
   }
-  first_ = array_;
-  first_.shape = array_.shape.subspan(1);
-  first_.strides_ = array_.strides_ + 1;
+  first_ = row_of(array_);
   all_contiguous_ = first_.contiguous();
   const std::int64_t step = array_.stride(0);
   if (indices.is_none()) {
@@ -74,13 +82,12 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
 void Samples::view_parts(const PartArrays& parts, const py::object& indices,
                          const std::string& name) {
   if (indices.is_none()) throw py::type_error(name + ": PartArrays need indices");
-  first_ = parts.views[0];
-  first_.shape = first_.shape.subspan(1);
-  first_.strides_ += 1;
-  all_contiguous_ = first_.contiguous();
+  if (!parts.offsets.empty()) throw py::type_error(name + ": expected rows, got sequences");
+  first_ = row_of(parts.views[0]);
+  all_contiguous_ = parts.same_strides && first_.contiguous();
   const auto rows = indices.cast<py::array_t<std::int64_t, py::array::c_style>>();
   MappedFiles files;
-  std::vector<bool> is_used(parts.views.size());
+  PartFinder finder(parts, files);
   data_.reserve(static_cast<std::size_t>(rows.size()));
   for (const std::int64_t row : std::span(rows.data(), static_cast<std::size_t>(rows.size()))) {
     // As in view_rows.
@@ -88,13 +95,11 @@ void Samples::view_parts(const PartArrays& parts, const py::object& indices,
       throw py::index_error(name + ": index " + std::to_string(row) + " is out of range for " +
                             std::to_string(parts.ends.rows()) + " samples");
     }
-    const std::size_t part = parts.ends.part_of(row);
+    const auto [part, row_of_part] = finder.find(row);
+    finder.check(part);
     const ArrayView& view = parts.views[part];
-    if (!is_used[part]) {
-      is_used[part] = true;
-      files.check(PyTuple_GET_ITEM(parts.arrays.ptr(), part));
-    }
-    data_.push_back(view.data + (row - parts.ends.first_row(part)) * view.stride(0));
+    data_.push_back(view.data + row_of_part * view.stride(0));
+    if (!parts.same_strides) views_.push_back(row_of(view));
   }
 }
 

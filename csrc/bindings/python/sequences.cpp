@@ -3,12 +3,12 @@
 #include <pybind11/numpy.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "bindings/python/mapped_file.h"
+#include "bindings/python/offsets.h"
+#include "bindings/python/part_arrays.h"
 #include "bindings/python/scalar_types.h"
-#include "kernels/prefetch.h"
 
 namespace py = pybind11;
 
@@ -19,40 +19,6 @@ using dlpack::TypeCode;
 
 // Chosen samples are anywhere, and so are their offsets: these many are on their way at once.
 constexpr std::size_t kAhead = 16;
-
-// The entries of an array of int32 or int64 with any stride.
-class Offsets {
- public:
-  Offsets(py::handle array, const std::string& name)
-      : view_(view_array(array, Subject{name + ": offsets"})) {
-    const bool integers = view_.dtype == kInt64 || view_.dtype == DType{TypeCode::signed_int, 32};
-    if (!integers || view_.axes() != 1 || view_.shape[0] == 0) {
-      throw py::type_error(name + ": offsets must be int64 or int32 with shape (N + 1,), got " +
-                           view_.dtype.name() + " " + shape_text(view_.shape));
-    }
-  }
-
-  std::int64_t samples() const { return view_.shape[0] - 1; }
-
-  // Asks for an entry that will be read soon.
-  void expect(std::int64_t i) const { kernels::prefetch_line(view_.data + i * view_.stride(0)); }
-
-  std::int64_t operator[](std::int64_t i) const {
-    const std::byte* const entry = view_.data + i * view_.stride(0);
-    if (view_.dtype.bits == 64) return load<std::int64_t>(entry);
-    return load<std::int32_t>(entry);
-  }
-
- private:
-  template <class Integer>
-  static Integer load(const std::byte* from) {
-    Integer value;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-  }
-
-  ArrayView view_;
-};
 
 // Whether a dtype holds all integers of [smallest, largest], rounded if it is floating.
 bool holds(DType dtype, std::int64_t smallest, std::int64_t largest) {
@@ -81,39 +47,63 @@ Sequences::Sequences(py::object source, py::object offsets, py::object indices,
   } else {
     owner_ = std::move(source);
     offsets_owner_ = std::move(offsets);
-    view_parts(indices);
+    view_rows(indices);
   }
   if (count() == 0) throw py::value_error(name_ + ": expected at least one sample, got none");
 }
 
-void Sequences::view_parts(const py::object& indices) {
+void Sequences::view_rows(const py::object& indices) {
+  MappedFiles files;
+  if (const PartArrays* const parts = PartArrays::in(owner_)) {
+    PartFinder finder(*parts, files);
+    return add_rows(
+        parts->views[0], !parts->offsets.empty(), parts->ends.rows(), indices,
+        [&](std::int64_t sample) {
+          const auto [part, row] = finder.find(sample);
+          finder.check(part);
+          return Place{parts->views[part], parts->offsets.empty() ? nullptr : &parts->offsets[part],
+                       row};
+        },
+        [&](std::int64_t sample) {
+          if (parts->offsets.empty()) return;
+          const auto [part, row] = finder.find(sample);
+          parts->offsets[part].expect(row);
+        });
+  }
   if (const FileArray* const file = FileArray::in(owner_)) {
     file_owner_ = owner_;
     owner_ = file->array;
   }
-  const PartArrays* const parts = PartArrays::in(owner_);
-  const ArrayView array = parts != nullptr ? parts->views[0] : view_array(owner_, Subject{name_});
-  MappedFiles files;
-  if (parts == nullptr) files.check(owner_);
-  const bool ragged = !offsets_owner_.is_none();
-  const std::size_t sample_axis = ragged ? 0 : 1;
-  if (array.axes() <= sample_axis) {
-    throw py::value_error(name_ + ": expected samples with at least one axis, got " +
-                          (ragged ? "values" : "an array") + " of shape " +
-                          shape_text(array.shape));
-  }
-  axes_ = array.axes() - sample_axis;
-  as_tensor_ = array.is_tensor;
-  contents_.push_back({array.dtype, array.dtype});
-
+  const ArrayView array = view_array(owner_, Subject{name_});
+  files.check(owner_);
   std::optional<Offsets> offsets;
-  if (ragged) {
+  if (!offsets_owner_.is_none()) {
     offsets.emplace(offsets_owner_, name_);
     files.check(offsets_owner_);
   }
-  const std::int64_t length = ragged             ? offsets->samples()
-                              : parts != nullptr ? parts->ends.rows()
-                                                 : array.shape[0];
+  const Offsets* const cuts = offsets ? &*offsets : nullptr;
+  const std::int64_t rows = array.axes() == 0 ? 0 : array.shape[0];
+  add_rows(
+      array, cuts != nullptr, cuts != nullptr ? cuts->samples() : rows, indices,
+      [&](std::int64_t sample) { return Place{array, cuts, sample}; },
+      [&](std::int64_t sample) {
+        if (cuts != nullptr) cuts->expect(sample);
+      });
+}
+
+template <class Find, class Expect>
+void Sequences::add_rows(const ArrayView& first, bool ragged, std::int64_t length,
+                         const py::object& indices, const Find& find, const Expect& expect) {
+  const std::size_t sample_axis = ragged ? 0 : 1;
+  if (first.axes() <= sample_axis) {
+    throw py::value_error(name_ + ": expected samples with at least one axis, got " +
+                          (ragged ? "values" : "an array") + " of shape " +
+                          shape_text(first.shape));
+  }
+  axes_ = first.axes() - sample_axis;
+  as_tensor_ = first.is_tensor;
+  contents_.push_back({first.dtype, first.dtype});
+
   std::optional<py::array_t<std::int64_t, py::array::c_style>> chosen;
   if (!indices.is_none()) chosen = indices.cast<py::array_t<std::int64_t, py::array::c_style>>();
   const auto samples = static_cast<std::size_t>(chosen ? chosen->size() : length);
@@ -123,44 +113,43 @@ void Sequences::view_parts(const py::object& indices) {
                           " samples is larger than memory can be");
   }
   const std::int64_t* const rows = chosen ? chosen->data() : nullptr;
-  const std::int64_t step = array.stride(0);
-  const Shape strides = array.byte_strides();
 
   data_.resize(samples);
   shapes_.resize(samples * axes_);
   strides_.resize(samples * axes_);
   for (std::size_t i = 0; i < samples; ++i) {
-    const std::int64_t row = rows == nullptr ? static_cast<std::int64_t>(i) : rows[i];
+    const std::int64_t sample = rows == nullptr ? static_cast<std::int64_t>(i) : rows[i];
     // as_indices has checked them, but against the length the caller gave: never trust memory to
     // it.
-    if (row < 0 || row >= length) {
-      throw py::index_error(name_ + ": index " + std::to_string(row) + " is out of range for " +
+    if (sample < 0 || sample >= length) {
+      throw py::index_error(name_ + ": index " + std::to_string(sample) + " is out of range for " +
                             std::to_string(length) + " samples");
     }
-    std::copy(array.shape.begin() + sample_axis, array.shape.end(), &shapes_[i * axes_]);
-    std::copy(strides.begin() + sample_axis, strides.end(), &strides_[i * axes_]);
-    std::int64_t first = row;
+    if (rows != nullptr && i + kAhead < samples) {
+      const std::int64_t later = rows[i + kAhead];
+      if (later >= 0 && later < length) expect(later);
+    }
+    const Place place = find(sample);
+    const ArrayView& array = place.array;
+    for (std::size_t axis = 0; axis < axes_; ++axis) {
+      shapes_[i * axes_ + axis] = array.shape[sample_axis + axis];
+      strides_[i * axes_ + axis] = array.stride(sample_axis + axis);
+    }
+    std::int64_t begin = place.row;
     if (ragged) {
-      if (rows != nullptr && i + kAhead < samples) offsets->expect(rows[i + kAhead]);
       // They were checked once, but may lie in a file that anybody can write to.
-      first = (*offsets)[row];
-      const std::int64_t end = (*offsets)[row + 1];
-      if (first < 0 || end < first || end > array.shape[0]) {
+      begin = (*place.offsets)[place.row];
+      const std::int64_t end = (*place.offsets)[place.row + 1];
+      if (begin < 0 || end < begin || end > array.shape[0]) {
         throw py::value_error(name_ + ": offsets must increase from 0 to at most " +
-                              std::to_string(array.shape[0]) + ", got " + std::to_string(first) +
-                              " and " + std::to_string(end) + " for sample " + std::to_string(row));
+                              std::to_string(array.shape[0]) + ", got " + std::to_string(begin) +
+                              " and " + std::to_string(end) + " for sample " +
+                              std::to_string(sample));
       }
-      shapes_[i * axes_] = end - first;
+      shapes_[i * axes_] = end - begin;
     }
-    if (parts != nullptr) {
-      const std::size_t part = parts->ends.part_of(row);
-      files.check(PyTuple_GET_ITEM(parts->arrays.ptr(), part));
-      const ArrayView& view = parts->views[part];
-      data_[i] = view.data + (row - parts->ends.first_row(part)) * view.stride(0);
-    } else {
-      data_[i] = array.data + first * step;
-    }
-    if (file_owner_) rows_.push_back(row);
+    data_[i] = array.data + begin * array.stride(0);
+    if (file_owner_) rows_.push_back(sample);
   }
 }
 

@@ -11,17 +11,18 @@
 #include "bindings/python/array_view.h"
 #include "bindings/python/file_array.h"
 #include "bindings/python/number_lists.h"
-#include "bindings/python/part_arrays.h"
 #include "kernels/cast.h"
 
 namespace pinfeed::bindings {
+
+class Offsets;
 
 // Views of the samples, all of one rank, at least 1. Keeps alive what they look at.
 class Sequences {
  public:
   // `source`: a list or tuple of arrays and of lists of numbers; or an array, maybe a FileArray, or
-  // without offsets PartArrays. Then `offsets` (None or integers) cuts it into samples, without them each row is one; and
-  // `indices` (None or what as_indices returned) says which samples.
+  // PartArrays. Then `offsets` (None or integers) cuts an array into samples, without them each row
+  // is one; and `indices` (None or what as_indices returned) says which samples.
   //
   // Lists of integers count as int64, of floats as float32, of bools as bool; an empty one, and a
   // batch of empty ones, as whatever the others are.
@@ -62,12 +63,24 @@ class Sequences {
 
  private:
   bool list_reads();
-  void view_parts(const pybind11::object& indices);
+  void view_rows(const pybind11::object& indices);
+  // Adds the samples of `indices`, out of `length`. find(sample): its Place; expect(sample): asks
+  // for its offsets, which will be needed soon.
+  template <class Find, class Expect>
+  void add_rows(const ArrayView& first, bool ragged, std::int64_t length,
+                const pybind11::object& indices, const Find& find, const Expect& expect);
   void view_list();
   std::vector<Numbers> read_lists(const pybind11::tuple& samples);
   void add(const ArrayView& view, std::size_t position);
   void add(const Numbers& numbers, std::size_t position);
   void require_rank(std::span<const std::int64_t> shape, std::size_t position);
+
+  // Where a sample lies.
+  struct Place {
+    const ArrayView& array;
+    const Offsets* offsets;  // null: it is a row
+    std::int64_t row;        // or the sequence of that number
+  };
 
   struct Content {
     DType stored;

@@ -132,10 +132,10 @@ class Image(Field):
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, C, H, W) or (B, H, W, C)."""
-        rows, offsets, indices_of_rows = source.select(indices)
-        if offsets is not None:
+        if source.is_ragged:
             return super().gather(source, indices, name)
-        return self._batch(rows, indices_of_rows, name)
+        selection = source.select(indices)
+        return self._batch(selection.rows, selection.indices, name)
 
     def names(self) -> tuple[str, ...]:
         """See `Field.names`."""

@@ -16,7 +16,7 @@ from pinfeed.arguments import dtype_name, torch_dtype_name
 from pinfeed.fields.field import Field, pin_of
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.source import Source
+from pinfeed.sources.source import Selection, Source
 
 _POOLED_BYTES = 64 * 1024  # as in runtime/buffer_pool.h: smaller requests are malloc's business
 
@@ -71,11 +71,34 @@ class Stack(Field):
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         """See `Field.gather`: shape (B, *sample.shape)."""
-        rows, offsets, indices_of_rows = source.select(indices)
-        if offsets is not None:
-            return super().gather(source, indices, name)
         self._check_cast(source, name)
-        return self._stack(rows, indices_of_rows, name)
+        selection = source.select(indices)
+        if source.is_ragged:
+            return self._join(selection, name)
+        return self._stack(selection.rows, selection.indices, name)
+
+    def _join(self, sequences: Selection, name: str) -> torch.Tensor:
+        """Stacks sequences, which must have one length."""
+        values, offsets = _core.join(
+            *sequences,
+            None,
+            "right",
+            None if self.dtype is None else torch_dtype_name(self.dtype),
+            batch_allocator(pin_of(name)),
+            True,
+            name,
+            name,
+            get_num_threads(),
+        )
+        lengths = np.diff(offsets.numpy())
+        if (lengths != lengths[0]).any():
+            position = int((lengths != lengths[0]).argmax())
+            raise ValueError(
+                f"{name} of sample {position}: expected length {lengths[0]} as in sample 0, got "
+                f"{lengths[position]}; Pad() and Jagged() take samples of different lengths"
+            )
+        batch: torch.Tensor = values.view(len(lengths), int(lengths[0]), *values.shape[1:])
+        return batch
 
     def _stack(self, samples: Any, indices: Any, name: str) -> torch.Tensor:
         batch: torch.Tensor = _core.gather(

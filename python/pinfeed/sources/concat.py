@@ -59,8 +59,6 @@ class ConcatArray(Source):
         ConcatArray(5 samples of int64 () in 2 parts)
     """
 
-    __slots__ = ("_arrays", "_ends", "_files", "_parts")
-
     def __init__(self, parts: Iterable[Any]) -> None:
         if isinstance(parts, str | os.PathLike | np.ndarray | torch.Tensor | Source):
             raise TypeError(
@@ -70,7 +68,6 @@ class ConcatArray(Source):
         if not parts:
             raise ValueError("ConcatArray: expected at least one part, got none")
         self._files: PartFiles | None = None
-        self._arrays: Any = None  # PartArrays, where the rows of all parts have the same strides
         self._parts: list[Any] = []  # of ArraySource, or of RaggedArray
         if isinstance(parts[0], str | os.PathLike):
             self._files = PartFiles(_checked_paths(parts), "ConcatArray")
@@ -100,30 +97,21 @@ class ConcatArray(Source):
 
     @override
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
-        if self._files is not None:
-            return Selection(self._files.rows, None, indices)
-        if self._arrays is None and not self.is_ragged:
-            arrays = [part.array for part in self._parts if len(part) > 0]
-            if len({_row_strides(array) for array in arrays}) == 1:
-                self._arrays = _core.PartArrays(tuple(arrays))
-        if self._arrays is None:
-            return Selection(self._views(indices))
-        return Selection(self._arrays, None, indices)
+        return Selection(self._rows, None, indices)
 
-    def _views(self, indices: npt.NDArray[np.int64]) -> list[Any]:
-        """The samples of arrays in memory, as arrays even if they are single numbers."""
-        parts = self._ends.searchsorted(indices, "right")
-        rows = indices - np.concatenate([[0], self._ends])[parts]
-        pairs = zip(parts.tolist(), rows.tolist(), strict=True)
+    @cached_property
+    def _rows(self) -> Any:
+        """What the native side gathers from; offsets lie in it."""
+        if self._files is not None:
+            return self._files.rows
         if self.is_ragged:
-            return [self._parts[part][row] for part, row in pairs]
-        for part in np.unique(parts).tolist():
-            self._parts[part].check()
-        return [self._parts[part].array[row, ...] for part, row in pairs]
+            values = tuple(part.values for part in self._parts)
+            return _core.PartArrays(values, tuple(part.offsets for part in self._parts))
+        return _core.PartArrays(tuple(part.array for part in self._parts))
 
     @property
+    @override
     def is_ragged(self) -> bool:
-        """Whether the parts are `RaggedArray`."""
         return self._files is None and isinstance(self._parts[0], RaggedArray)
 
     @property
@@ -172,7 +160,6 @@ class ConcatArray(Source):
 
     def __setstate__(self, state: Any) -> None:
         self._files, self._parts, self._ends = state
-        self._arrays = None
 
     def __repr__(self) -> str:
         count = len(self._parts) if self._files is None else len(self._files.paths)
@@ -180,11 +167,6 @@ class ConcatArray(Source):
             f"ConcatArray({len(self)} samples of {self.describe()} in {count} "
             f"part{'s' * (count != 1)})"
         )
-
-
-def _row_strides(array: Any) -> tuple[int, ...]:
-    strides = array.stride() if isinstance(array, torch.Tensor) else array.strides
-    return tuple(strides[1:])
 
 
 def _checked_paths(parts: list[Any]) -> list[str]:

@@ -236,6 +236,11 @@ class RaggedArray(Source):
         """What the native side reads values from: `values`, or what reads their file."""
         return self._values.rows
 
+    @property
+    @override
+    def is_ragged(self) -> bool:
+        return True
+
     @override
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
         return Selection(self.rows, self.offsets, indices)

@@ -25,7 +25,7 @@ class Selection(NamedTuple):
         rows: The array whose rows they are; what reads it, where it lies in a file; its parts; or a
             list of the samples.
         offsets: Where a sample begins in ``rows``, and where the last one ends. None: each row is
-            one.
+            one, or the parts hold offsets of their own.
         indices: int64 of shape (B,): which samples. None: all of them, of a list.
     """
 
@@ -52,6 +52,11 @@ class Source(ABC):
             indices: Checked and not negative, of shape (B,).
         """
         return Selection([self[index] for index in indices.tolist()])
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether samples are sequences of rows, which may differ in length."""
+        return False
 
     @property
     @abstractmethod
