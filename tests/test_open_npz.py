@@ -179,7 +179,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "objects": (
         lambda path: np.savez(path, x=np.array([{}, None])),
-        r"member 'x\.npy' is no \.npy file of numbers: the array is one of Python objects",
+        r"member 'x\.npy' .*: expected numbers, got dtype object; nothing is unpickled",
     ),
     "no array": (member(b"hello", "notes.txt"), r"member 'notes\.txt' is no array; expected names"),
     "no .npy file": (member(b"hello"), r"member 'x\.npy' is no \.npy file of numbers: "),
@@ -198,7 +198,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
                 "{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776, 1099511627776)}"
             )
         ),
-        r"is larger than memory can be",
+        "is larger than memory can be",
     ),
     "a negative shape": (
         member(header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}")),

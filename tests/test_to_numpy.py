@@ -18,8 +18,8 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDa
 
 import pinfeed
 from arrays import NUMPY_DTYPES, views
+from pinfeed.exports.loader import PlannedLength, planned_length
 from pinfeed.exports.to_numpy import to_numpy
-from pinfeed.exports.to_numpy.planned_length import PlannedLength, planned_length
 from samples import STRUCTURES, MarkedTensor, Point, assert_same
 
 

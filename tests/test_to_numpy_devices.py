@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,34 +10,20 @@ import pytest
 import torch
 
 import pinfeed
-from pinfeed.exports.to_numpy import drain, staging, to_numpy
-from pinfeed.exports.to_numpy.staging import Staging
+from fake_accelerator import FakeAccelerator, FakeEvent
+from pinfeed import to_numpy
+from pinfeed.exports.to_numpy import drain
 from samples import assert_same
 
 
-class LateStream:
-    """Copies when it is waited for, and no sooner: a copy that is read too early shows."""
-
-    def __init__(self) -> None:
-        self.buffers: list[torch.Tensor] = []
-
-    def buffer(self, size: int) -> torch.Tensor:
-        self.buffers.append(torch.full((size,), 0xCB, dtype=torch.uint8))
-        return self.buffers[-1]
-
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:
-        settled = source.clone()
-        return lambda: target.copy_(settled)
-
-
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> LateStream:
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeAccelerator:
     """Takes tensors for those of a device."""
-    stream = LateStream()
+    accelerator = FakeAccelerator()
     monkeypatch.setattr(drain, "is_remote", torch.is_tensor)
-    monkeypatch.setattr(staging, "is_remote", torch.is_tensor)
-    monkeypatch.setattr(drain, "Staging", lambda: Staging(lambda device: stream))
-    return stream
+    monkeypatch.setattr(drain, "has_streams", lambda device: True)
+    monkeypatch.setattr(drain, "Accelerator", lambda device: accelerator)
+    return accelerator
 
 
 def batch(n: int) -> dict[str, Any]:
@@ -58,8 +44,8 @@ def unstructured(node: Any) -> Any:
     return list(node) if isinstance(node, pinfeed.RaggedArray) else node
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 9])
-def test_batches_come_whole_and_in_order(count: int, late: LateStream) -> None:
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_batches_come_whole_and_in_order(count: int, fake: FakeAccelerator) -> None:
     numbers = [7, 3, 12, 1, 0, 30, 2, 5, 6][:count]
     result = to_numpy((batch(n) for n in numbers), side="right")
     with pytest.MonkeyPatch.context() as undone:
@@ -69,14 +55,7 @@ def test_batches_come_whole_and_in_order(count: int, late: LateStream) -> None:
     assert_same(result["mixed"][:, 0], np.repeat(numbers, 2))
 
 
-def test_there_are_two_buffers(late: LateStream) -> None:
-    to_numpy(torch.full((5, n % 3 + 1), n) for n in range(20))
-    sizes = [len(buffer) for buffer in late.buffers]
-    assert max(sizes) == 5 * 3 * 8
-    assert sizes.count(5 * 3 * 8) == 2
-
-
-def test_memory_that_a_loader_uses_again(late: LateStream) -> None:
+def test_memory_that_a_loader_uses_again(fake: FakeAccelerator) -> None:
     tensor, array, lengths = torch.zeros(2, 3), np.zeros((2, 1)), np.zeros(2, np.int64)
 
     def batches() -> Iterator[Any]:
@@ -91,32 +70,29 @@ def test_memory_that_a_loader_uses_again(late: LateStream) -> None:
     assert [row.tolist() for row in result[2][1]] == [[i] * i for i in rows]
 
 
-@pytest.mark.parametrize("most", [1, 3, 4, 100])
-def test_partial_results_have_what_was_under_way(most: int, late: LateStream) -> None:
+def test_partial_results_have_what_was_under_way(fake: FakeAccelerator) -> None:
     def batches() -> Iterator[Any]:
         for i in range(3):
             yield {"x": torch.full((2,), i), "y": [i, i]}
         raise RuntimeError("device")
 
-    if most < 6:
-        assert to_numpy(batches(), max_samples=most)["y"] == [0, 0, 1, 1][:most]
-        return
+    assert to_numpy(batches(), max_samples=3)["y"] == [0, 0, 1]
     with pytest.raises(RuntimeError, match="device") as caught:
         to_numpy(batches())
     assert_same(caught.value.partial, {"x": np.repeat(np.arange(3), 2), "y": [0, 0, 1, 1, 2, 2]})
 
 
-def test_a_device_that_fails_leaves_what_came_before(late: LateStream) -> None:
+def test_a_device_that_fails_leaves_what_came_before(
+    fake: FakeAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(event: FakeEvent) -> None:
+        raise RuntimeError("the copy failed")
+
     def batches() -> Iterator[Any]:
-        yield {"x": torch.zeros(2), "y": [0, 0]}
-        late.copy = broken  # type: ignore[method-assign]
-        yield {"x": torch.zeros(2), "y": [0, 0]}
-
-    def broken(target: torch.Tensor, source: torch.Tensor) -> Callable[[], object]:
-        def wait() -> None:
-            raise RuntimeError("the copy failed")
-
-        return wait
+        for i in range(3):
+            if i == 2:  # the first one is written by now
+                monkeypatch.setattr(FakeEvent, "synchronize", fail)
+            yield {"x": torch.zeros(2), "y": [0, 0]}
 
     with pytest.raises(RuntimeError, match="the copy failed") as caught:
         to_numpy(batches())
@@ -125,9 +101,6 @@ def test_a_device_that_fails_leaves_what_came_before(late: LateStream) -> None:
 
 def test_devices_without_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain, "is_remote", torch.is_tensor)
-    monkeypatch.setattr(staging, "is_remote", torch.is_tensor)
-    assert staging.copy_stream(torch.device("mps")) is None
-    assert staging.copy_stream(torch.device("cpu")) is None
     result = to_numpy(torch.full((2, 3), i) for i in range(4))
     assert_same(result[:, 0].copy(), np.repeat(np.arange(4), 2))
 

@@ -301,22 +301,6 @@ def test_errors_that_take_no_attributes_come_through() -> None:
         to_numpy(batches())
 
 
-def test_out_that_is_written_twice() -> None:
-    batches = [{"a": np.zeros(2), "b": np.ones(2)}]
-    buffer = np.full(8, 7.0)
-    for out in (
-        {"a": buffer, "b": buffer},
-        {"a": buffer[:4], "b": buffer[3:]},
-        {"a": np.lib.stride_tricks.as_strided(buffer, (4,), (0,)), "b": np.zeros(4)},
-    ):
-        with pytest.raises(ValueError, match=r"^to_numpy: leaf \['[ab]'\] of batch 0: out must"):
-            to_numpy(batches, out)
-        assert (buffer == 7).all()
-    result = to_numpy(batches, {"a": buffer[::2], "b": buffer[1::2]})
-    assert_same(buffer[:4], np.array([0.0, 1.0, 0.0, 1.0]))
-    assert_same(result["b"].copy(), np.ones(2))
-
-
 def test_a_batch_is_no_loader() -> None:
     for batch in (pinfeed.Collate(pinfeed.Jagged())([[1], [2, 3]]), pinfeed.pad([[1], [2, 3]])):
         with pytest.raises(TypeError, match="to_numpy: loader must be an iterable of batches"):

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array
-from pinfeed.exports.to_numpy import draft_file, to_numpy
+from pinfeed.exports.to_numpy import to_numpy
 from samples import Point, Record, assert_same, run_python
 
 
@@ -144,7 +144,7 @@ def test_padding_in_a_file(tmp_path: Path) -> None:
     batches = [random_array((n, n), "f4", n) for n in (2, 3, 1, 60)]
     result = to_numpy(iter(batches), tmp_path / "x.npy", pad=0)
     assert np.array_equal(result, to_numpy(batches, pad=0), equal_nan=True)
-    assert (tmp_path / "x.npy").stat().st_size == 2048 + result.nbytes
+    assert (tmp_path / "x.npy").stat().st_size == 128 + result.nbytes
 
 
 def test_overwriting(tmp_path: Path) -> None:
@@ -264,26 +264,6 @@ def test_an_interrupt_behind_either_rename_leaves_a_complete_directory(
     assert_same(np.load(tmp_path / "x" / "values.npy"), np.full(2, float(renamed == "result")))
 
 
-@pytest.mark.parametrize("function", ["rmdir", "mkdir"])
-def test_an_interrupt_while_directories_come_and_go_leaves_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
-) -> None:
-    original = getattr(os, function)
-    calls = []
-
-    def interrupted(*args: Any, **kwargs: Any) -> None:
-        original(*args, **kwargs)
-        calls.append(args)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, function, interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        to_numpy([np.ones(2), np.ones((2, 2))], tmp_path / "x")
-    assert calls
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_sampler_that_can_not_be_counted_leaves_no_files(tmp_path: Path) -> None:
     class Broken(list):
         def __len__(self) -> int:
@@ -331,7 +311,7 @@ REFUSED: tuple[tuple[list[Any], str, type[Exception], str], ...] = (
         [pinfeed.JaggedBatch(np.zeros(3), np.array([0, 3]))],
         "x.npy",
         ValueError,
-        "can't hold samples of different lengths; give out= the path of a directory",
+        "can't hold samples of different lengths; give the path of a directory",
     ),
     (
         [{"a": {"b": np.zeros(2)}, "a.b": np.zeros(2)}],
@@ -354,15 +334,16 @@ def test_what_files_can_not_hold(
 
 # A limit on the size of files fails where a full disk does, and needs no disk.
 FULL = """
-import os, resource, signal, sys
+import os, resource, sys
 import numpy as np
-from pinfeed.exports.to_numpy import to_numpy
+import torch
+from pinfeed import to_numpy
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 folder = sys.argv[1]
 np.save(f"{folder}/x.npy", np.arange(3))
-batches = [np.ones((100, 100)) for _ in range(20)]
-for loader in (batches, iter(batches)):
+known = torch.utils.data.DataLoader(range(2000), 100, collate_fn=lambda _: np.ones((100, 100)))
+for loader in (known, iter(known)):
     try:
         to_numpy(loader, f"{folder}/x.npy", overwrite=True)
     except OSError as error:
@@ -397,19 +378,15 @@ def small_disk(folder: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_small_disk_that_fills(tmp_path: Path, known: bool) -> None:
+def test_a_small_disk_that_fills(tmp_path: Path) -> None:
     with small_disk(tmp_path):
-        batches = [{"x": np.ones((100, 100)), "y": np.ones(100)} for _ in range(20)]
+        batches = ({"x": np.ones((100, 100)), "y": np.ones(100)} for _ in range(20))
         with pytest.raises(OSError, match="No space left") as caught:
-            to_numpy(batches if known else iter(batches), tmp_path / "out")
+            to_numpy(batches, tmp_path / "out")
         assert os.listdir(tmp_path) == []
         partial = caught.value.partial
-        if known:
-            assert partial is None
-        else:
-            assert len(partial["x"]) == len(partial["y"]) > 0
-            assert (partial["x"] == 1).all()
+        assert len(partial["x"]) == len(partial["y"]) > 0
+        assert (partial["x"] == 1).all()
 
 
 def test_file_systems_that_allocate_nothing(
@@ -421,7 +398,7 @@ def test_file_systems_that_allocate_nothing(
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     batches = [random_array((700, 100), "u4", seed) for seed in range(8)]
     assert_same(np.array(to_numpy(iter(batches), tmp_path / "x.npy")), np.concatenate(batches))
-    monkeypatch.delattr(draft_file.os, "posix_fallocate")
+    monkeypatch.delattr(os, "posix_fallocate")
     assert_same(np.array(to_numpy(iter(batches), tmp_path / "y.npy")), np.concatenate(batches))
 
 

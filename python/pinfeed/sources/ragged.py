@@ -13,9 +13,9 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.files.draft import Draft
+from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.mapped import require_whole_file
-from pinfeed.files.npy_writer import NpyWriter
+from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.arrow_lists import list_parts
 from pinfeed.sources.ragged_builder import RaggedBuilder
@@ -25,7 +25,7 @@ from pinfeed.sources.source import ArraySource, Selection, Source
 VALUES = "values.npy"
 OFFSETS = "offsets.npy"
 
-_CHUNK_OFFSETS = 1 << 20  # checked, or written, at a time
+_CHUNK_OFFSETS = 1 << 20  # checked at a time
 
 
 class RaggedArray(Source):
@@ -178,22 +178,15 @@ class RaggedArray(Source):
         offsets, name = self.offsets, "RaggedArray.save"
         first, last = int(offsets[0]), int(offsets[-1])
         used = _as_ndarray(self.values, name)[first:last]
-        chunks = (offsets[i : i + _CHUNK_OFFSETS] for i in range(0, len(offsets), _CHUNK_OFFSETS))
-        from_zero = (chunk.astype(np.int64) - first for chunk in chunks)
-        draft = Draft(
-            os.fsdecode(path),
-            is_file=False,
-            overwrite=overwrite,
-            is_own=holds_ragged,
-            writer=name,
-            name=name,
+        write = AtomicWrite(
+            path, is_file=False, overwrite=overwrite, is_own=holds_ragged, name=name
         )
         try:
-            _write_npy(os.path.join(draft.folder, VALUES), used.dtype, used.shape[1:], [used])
-            _write_npy(os.path.join(draft.folder, OFFSETS), np.dtype(np.int64), (), from_zero)
-            draft.commit()
+            _write_npy(os.path.join(write.folder, VALUES), used, used.dtype, 0)
+            _write_npy(os.path.join(write.folder, OFFSETS), offsets, np.dtype(np.int64), first)
+            write.commit()
         finally:
-            draft.discard()
+            write.discard()
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -406,13 +399,16 @@ def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:
         ) from error
 
 
-def _write_npy(
-    path: str, dtype: np.dtype[Any], item: tuple[int, ...], chunks: Iterable[npt.NDArray[Any]]
-) -> None:
-    writer = NpyWriter(path, dtype, item)
+def _write_npy(path: str, array: npt.NDArray[Any], dtype: np.dtype[Any], shift: int) -> None:
+    """Writes an array of numbers less ``shift``."""
+    file = NpyFile(path, dtype, array.ndim)
     try:
-        for chunk in chunks:
-            writer.append(chunk)
-        writer.finish()
+        file.resize(array.size)
+        target = file.view(0, array.size).reshape(array.shape)
+        if shift:
+            np.subtract(array, shift, out=target, dtype=dtype)
+        else:
+            target[...] = array
+        file.finish(array.shape)
     finally:
-        writer.close()
+        file.close()

@@ -13,9 +13,8 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.files.mapped import MappedFile
+from pinfeed.files.mapped import MappedFile, open_regular
 from pinfeed.files.npy import NpyHeader
-from pinfeed.files.regular_file import open_regular
 
 
 class Selection(NamedTuple):
@@ -270,7 +269,5 @@ def check_dtype(dtype: np.dtype[Any], name: str) -> None:
 def _map_npy(file: io.BufferedReader, path: str, name: str) -> npt.NDArray[Any]:
     try:
         return NpyHeader.read(file).map(file)
-    except OSError:
-        raise
-    except Exception as error:  # a damaged header may stop NumPy's parser anywhere
+    except ValueError as error:
         raise ValueError(f"{name}: {path} is no complete .npy file of numbers: {error}") from error

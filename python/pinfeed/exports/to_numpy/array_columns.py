@@ -1,95 +1,153 @@
-"""Leaves that become new arrays."""
+"""Leaves that are arrays: `NewArray` where the result is made here, `GivenArray` for ``out``."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.exports.to_numpy.array_leaf import ArrayLeaf
-from pinfeed.exports.to_numpy.arrays import write
-from pinfeed.exports.to_numpy.column import Wishes
+from pinfeed.exports.to_numpy.column import (
+    Array,
+    Column,
+    Options,
+    Parts,
+    copy_into,
+    numpy_dtype,
+    plain,
+)
 from pinfeed.exports.to_numpy.ragged_columns import finish_ragged, require_ragged_dtype
-from pinfeed.exports.to_numpy.spread import Run, Shape, spread
 from pinfeed.exports.to_numpy.storage import Storage
+from pinfeed.functions.padding import Side
 from pinfeed.sources.ragged import RaggedArray
 
+Shape = tuple[int, ...]
 
-class ArrayColumn(ArrayLeaf):
-    """Arrays that are written one after the other, whatever their shapes; `finish` makes one.
+#: How many samples in a row have which shape.
+Run = tuple[int, Shape]
+
+# Moved in one go, through memory that stays in the cache.
+_CHUNK_BYTES = 1 << 18
+
+
+class _ArrayColumn(Column):
+    """A column of arrays whose first axis counts samples.
 
     Args:
         leaf: Of the first batch.
-        wishes: What was asked for.
+        options: How columns are made.
         pad: What samples that are smaller than others are filled up with; None: they stay.
-        name: Of the files.
         where: What messages call the leaf.
+
+    Attributes:
+        dtype: Of the column.
+        shape: Of a sample of the first batch that has one.
     """
 
-    def __init__(self, leaf: Any, wishes: Wishes, pad: Any, name: str, where: str) -> None:
-        super().__init__(leaf, wishes, where)
-        self._pad = pad
-        self._name = name
-        self._values = wishes.output.storage(self.dtype)
+    def __init__(self, leaf: Any, options: Options, pad: Any, where: str) -> None:
+        self._options, self._pad = options, pad
+        self._side: Side = options.side or "right"
+        (first,) = self.parts(leaf, where)
+        self.dtype = numpy_dtype(first, where)
+        self.shape: Shape = tuple(first.shape[1:])
+
+    @override
+    def parts(self, leaf: Any, where: str) -> tuple[Array]:
+        array = plain(leaf, self._options.bfloat16, where)
+        if array.ndim == 0:
+            raise ValueError(
+                f"{where}: expected an axis that counts samples, got a 0-d array; "
+                "leave it out, or repeat it for each sample: x.expand(B)"
+            )
+        return (array,)
+
+    @override
+    def check(self, parts: Parts, end: int, where: str) -> None:
+        (array,) = parts
+        numpy_dtype(array, where, self.dtype)
+        if array.ndim != 1 + len(self.shape):
+            raise ValueError(
+                f"{where}: expected {1 + len(self.shape)} axes as before, "
+                f"got shape {tuple(array.shape)}"
+            )
+        self._check_shape(tuple(array.shape), end, where)
+
+    @abstractmethod
+    def _check_shape(self, shape: Shape, end: int, where: str) -> None:
+        """Raises if a batch of this shape can't follow."""
+
+
+class NewArray(_ArrayColumn):
+    """Arrays that are written one after the other, whatever their shapes; `finish` makes one.
+
+    Args:
+        leaf: See `_ArrayColumn`, and for `options`, `pad` and `where`.
+        name: Of the files.
+    """
+
+    def __init__(self, leaf: Any, options: Options, pad: Any, name: str, where: str) -> None:
+        super().__init__(leaf, options, pad, where)
+        self._name, self._where = name, where
+        self._values = options.storage(self.dtype, 1 + len(self.shape), where)
         self._offsets: Storage | None = None
         self._runs: list[Run] = []  # that were written
         self._end = 0  # of their items
         self._is_empty = True  # no batch so far had a sample
 
-    def check(self, parts: tuple[Any, ...], end: int, where: str) -> None:
-        """See `Column.check`."""
-        super().check(parts, end, where)
-        shape: Shape = tuple(parts[0].shape[1:])
-        if len(parts[0]) == 0:
+    @override
+    def _check_shape(self, shape: Shape, end: int, where: str) -> None:
+        if shape[0] == 0:
             return
         if self._is_empty:
             self._is_empty = False
-            self.shape = shape
-        if shape == self.shape:
+            self.shape = shape[1:]
+        if shape[1:] == self.shape:
             return
         if self._pad is not None:
             _core.check_value(self._pad, self.dtype.name, where, "pad")
             return
         expected = ", ".join(map(str, ("*", *self.shape)))
-        differs = f"{where}: expected shape ({expected}), got {tuple(parts[0].shape)}"
-        if shape[1:] != self.shape[1:]:
+        differs = f"{where}: expected shape ({expected}), got {shape}"
+        if shape[2:] != self.shape[1:]:
             raise ValueError(f"{differs}; pad=a number makes samples of any sizes one array")
-        if not self._wishes.output.holds_ragged:
+        if not self._options.holds_ragged:
             raise ValueError(f"{differs}; give pad=a number, or for out the path of a directory")
         require_ragged_dtype(self.dtype, where)
 
+    @override
     def size(self, samples: int) -> int:
-        """See `Column.size`."""
         return samples * math.prod(self.shape) * self.dtype.itemsize
 
+    @override
     def allocate(self, samples: int, where: str) -> None:
-        """See `Column.allocate`."""
         self._values.resize(samples * math.prod(self.shape))
 
-    def write(self, start: int, count: int, parts: tuple[Any, ...], where: str) -> None:
-        """See `Column.write`."""
+    @override
+    def write(self, start: int, count: int, parts: Parts, where: str) -> None:
         if count == 0:
             return
         array = parts[0][:count]
-        end = self._end + math.prod(array.shape)
+        shape: Shape = tuple(array.shape)
+        end = self._end + math.prod(shape)
         self._values.reserve(end)
-        write(self._values.view(self._end, end).reshape(tuple(array.shape)), array, where)
+        copy_into(self._values.view(self._end, end).reshape(shape), array, where)
         self._end = end
-        shape: Shape = tuple(array.shape[1:])
-        if self._runs and self._runs[-1][1] == shape:
-            self._runs[-1] = (self._runs[-1][0] + count, shape)
+        if self._runs and self._runs[-1][1] == shape[1:]:
+            self._runs[-1] = (self._runs[-1][0] + count, shape[1:])
         else:
-            self._runs.append((count, shape))
+            self._runs.append((count, shape[1:]))
 
+    @override
     def finish(self, samples: int) -> None:
-        """See `Column.finish`."""
         shapes = {shape for _, shape in self._runs}
         if len(shapes) > 1 and self._pad is None:
             ends = _offsets(self._runs)
-            self._offsets = self._wishes.output.storage(ends.dtype)
+            self._offsets = self._options.storage(ends.dtype, 1, self._where)
             self._offsets.resize(len(ends))
             self._offsets.view(0, len(ends))[:] = ends
             finish_ragged(self._values, self._offsets, samples, self.shape[1:], self._name)
@@ -100,18 +158,18 @@ class ArrayColumn(ArrayLeaf):
             items = samples * math.prod(target)
             self._values.reserve(items)
             runs, self._runs = self._runs, []  # nothing is where it was, until all is moved
-            side = self._wishes.padding_side
-            spread(self._values.view(0, items), runs, target, self._pad, side)
+            _spread(self._values.view(0, items), runs, target, self._pad, self._side)
             self._runs = [(samples, target)]
         self._values.finish((samples, *target), f"{self._name or 'values'}.npy")
 
+    @override
     def result(self) -> Any:
-        """See `Column.result`."""
         values = self._values.result()
         return values if self._offsets is None else RaggedArray(values, self._offsets.result())
 
+    @override
     def partial(self, samples: int) -> Any:
-        """See `Column.partial`: samples of different shapes as they came, not padded."""
+        """Samples of different shapes as they came, not padded."""
         runs = _first(self._runs, samples)
         if sum(rows for rows, _ in runs) < samples:
             raise RuntimeError("to_numpy: stopped while samples were moved")
@@ -128,6 +186,70 @@ class ArrayColumn(ArrayLeaf):
             arrays.append(self._values.view(start, end).reshape(rows, *shape))
             start = end
         return arrays
+
+
+class GivenArray(_ArrayColumn):
+    """Arrays that are written into ``out``.
+
+    Args:
+        leaf: See `_ArrayColumn`, and for `options`, `pad` and `where`.
+        out: The array.
+    """
+
+    def __init__(
+        self, leaf: Any, options: Options, pad: Any, out: npt.NDArray[Any], where: str
+    ) -> None:
+        super().__init__(leaf, options, pad, where)
+        self._out = out
+        self._length = len(out) if out.ndim else 0  # and later what was written
+        if out.dtype != self.dtype:
+            raise TypeError(f"{where}: out must have dtype {self.dtype}, got {out.dtype}")
+        if not out.flags.writeable:
+            raise ValueError(f"{where}: out must be writable, got a read-only array")
+
+    @override
+    def _check_shape(self, shape: Shape, end: int, where: str) -> None:
+        sample, room = shape[1:], self._out.shape[1:]
+        fits = len(sample) == len(room) and all(a <= b for a, b in zip(sample, room, strict=True))
+        if sample != room:
+            if not fits or self._pad is None:
+                expected = ", ".join(map(str, ("N", *sample)))
+                hint = "; pad=a number fills up the rest" if fits else ""
+                raise ValueError(
+                    f"{where}: out must have shape ({expected}), got {self._out.shape}{hint}"
+                )
+            _core.check_value(self._pad, self.dtype.name, where, "pad")
+        self.allocate(end, where)
+
+    @override
+    def allocate(self, samples: int, where: str) -> None:
+        if samples > self._length:
+            raise ValueError(
+                f"{where}: out must have room for {samples} samples, got shape {self._out.shape}"
+            )
+
+    @override
+    def write(self, start: int, count: int, parts: Parts, where: str) -> None:
+        array = parts[0][:count]
+        shape: Shape = tuple(array.shape[1:])
+        target = self._out[start : start + count]
+        if shape != target.shape[1:]:
+            target[...] = self._pad
+            target = target[:, *_box(shape, target.shape[1:], self._side)]
+        copy_into(target, array, where)
+
+    @override
+    def finish(self, samples: int) -> None:
+        self._length = samples
+
+    @override
+    def result(self) -> npt.NDArray[Any]:
+        """``out`` itself, or if it is longer than needed a view of it."""
+        return self.partial(self._length)
+
+    @override
+    def partial(self, samples: int) -> npt.NDArray[Any]:
+        return self._out if samples == len(self._out) else self._out[:samples]
 
 
 def _first(runs: list[Run], samples: int) -> list[Run]:
@@ -147,3 +269,42 @@ def _offsets(runs: list[Run]) -> npt.NDArray[np.int64]:
     offsets = np.zeros(1 + sum(counts), np.int64)
     np.cumsum(np.repeat([shape[0] for _, shape in runs], counts), out=offsets[1:])
     return offsets
+
+
+def _box(shape: Shape, target: Shape, side: Side) -> tuple[slice, ...]:
+    """Where in a target a smaller shape lies, with padding on that side."""
+    pairs = zip(shape, target, strict=True)
+    if side == "left":
+        return tuple(slice(large - small, large) for small, large in pairs)
+    return tuple(slice(small) for small in shape)
+
+
+def _spread(
+    items: npt.NDArray[Any], runs: Sequence[Run], target: Shape, value: Any, side: Side
+) -> None:
+    """Widens samples in place, so that it takes no memory beyond the result.
+
+    Args:
+        items: 1-D with room for all samples in boxes; the samples come first, close together.
+        runs: The samples.
+        target: Shape of a box.
+        value: What to fill boxes up with.
+        side: Where in a box the filling goes.
+    """
+    size = math.prod(target)
+    step = max(1, _CHUNK_BYTES // max(1, size * items.itemsize))
+    end = sum(rows * math.prod(shape) for rows, shape in runs)
+    target_end = sum(rows for rows, _ in runs) * size
+    # From the last one on, because a box never begins before its sample: what is overwritten was
+    # moved already.
+    for rows, shape in reversed(runs):
+        where = (slice(None), *_box(shape, target, side))
+        for left in range(rows, 0, -step):
+            count = min(step, left)
+            start, target_start = end - count * math.prod(shape), target_end - count * size
+            if start < target_start or shape != target:
+                samples = items[start:end].reshape(count, *shape).copy()
+                boxes = items[target_start:target_end].reshape(count, *target)
+                boxes[...] = value
+                boxes[where] = samples
+            end, target_end = start, target_start

@@ -1,33 +1,59 @@
-"""The contract of a column."""
+"""Columns: what becomes of one leaf of all batches, and of the arrays in it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pinfeed.exports.to_numpy.outputs import Output
+import numpy as np
+import numpy.typing as npt
+import torch
+from typing_extensions import override
+
+from pinfeed import _core
+from pinfeed.arguments import torch_dtype_name
+from pinfeed.exports.to_numpy.storage import Memory, OutputFiles, Storage
 from pinfeed.functions.padding import Side
+from pinfeed.runtime import get_num_threads
+
+Array = npt.NDArray[Any] | torch.Tensor
+
+#: The arrays that a leaf consists of, on whatever device, or one list.
+Parts = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What a caller of `pinfeed.to_numpy` asked for, as far as a column cares.
+class Options:
+    """How columns are made, as the caller asked for it.
 
     Attributes:
-        output: Where columns lie.
+        files: Where arrays are written; None: into memory.
         bfloat16: See `pinfeed.to_numpy`.
         side: See `pinfeed.to_numpy`.
+        function: What messages begin with.
     """
 
-    output: Output
-    bfloat16: str
-    side: Side | None
+    files: OutputFiles | None = None
+    bfloat16: str = "float32"
+    side: Side | None = None
+    function: str = "to_numpy"
 
     @property
-    def padding_side(self) -> Side:
-        """Where padding is, unless something else is known."""
-        return self.side or "right"
+    def holds_ragged(self) -> bool:
+        """Whether a leaf may become a RaggedArray."""
+        return self.files is None or not self.files.is_file
+
+    def storage(self, dtype: np.dtype[Any], axes: int, where: str) -> Storage:
+        """A storage for one array of at most so many axes."""
+        if self.files is None:
+            return Memory(dtype)
+        return self.files.storage(dtype, axes, where)
+
+    def name(self, steps: Sequence[str], where: str) -> str:
+        """See `OutputFiles.name`."""
+        return "" if self.files is None else self.files.name(steps, where)
 
 
 class Column(ABC):
@@ -37,8 +63,8 @@ class Column(ABC):
     """
 
     @abstractmethod
-    def parts(self, leaf: Any, where: str) -> tuple[Any, ...]:
-        """The arrays that a leaf consists of, on whatever device, or lists.
+    def parts(self, leaf: Any, where: str) -> Parts:
+        """The arrays of a leaf.
 
         Args:
             leaf: Of a batch.
@@ -48,12 +74,11 @@ class Column(ABC):
             TypeError, ValueError: It is no leaf of this kind.
         """
 
-    @abstractmethod
-    def count(self, parts: tuple[Any, ...]) -> int:
+    def count(self, parts: Parts) -> int:
         """How many samples the leaf of a batch has."""
+        return len(parts[0])
 
-    @abstractmethod
-    def check(self, parts: tuple[Any, ...], end: int, where: str) -> None:
+    def check(self, parts: Parts, end: int, where: str) -> None:  # noqa: B027
         """Raises TypeError or ValueError if the leaf can't follow those of the batches before.
 
         Args:
@@ -66,28 +91,26 @@ class Column(ABC):
         """How many bytes of memory so many samples take, as far as the first batch tells."""
         return 0
 
-    @abstractmethod
-    def allocate(self, samples: int, where: str) -> None:
+    def allocate(self, samples: int, where: str) -> None:  # noqa: B027
         """Makes room for that many samples, which may turn out to be more or fewer."""
 
     @abstractmethod
-    def write(self, start: int, count: int, parts: tuple[Any, ...], where: str) -> None:
+    def write(self, start: int, count: int, parts: Parts, where: str) -> None:
         """Copies the leaf of a batch, which is in memory by now.
 
         Args:
             start: How many samples were written before.
             count: How many samples of this batch are wanted, from its first on.
-            parts: Those arrays.
+            parts: Its arrays.
             where: What messages call the leaf.
         """
 
-    @abstractmethod
-    def finish(self, samples: int) -> None:
+    def finish(self, samples: int) -> None:  # noqa: B027
         """Brings what was written into its final form."""
 
     @abstractmethod
     def result(self) -> Any:
-        """The column, once it is finished and the output committed."""
+        """The column, once it is finished and the files are in their place."""
 
     @abstractmethod
     def partial(self, samples: int) -> Any:
@@ -99,3 +122,138 @@ class Column(ABC):
         Raises:
             RuntimeError: It is in no order, because `finish` was left halfway.
         """
+
+
+class ObjectColumn(Column):
+    """Lists with an object for each sample, and arrays of strings or objects; becomes a list.
+
+    Args:
+        options: How columns are made.
+        where: What messages call the leaf.
+    """
+
+    def __init__(self, options: Options, where: str) -> None:
+        if options.files is not None:
+            raise TypeError(
+                f"{where}: a .npy file can't hold lists of objects; leave the leaf out, "
+                "or make numbers of it"
+            )
+        self._objects: list[Any] = []
+
+    @override
+    def parts(self, leaf: Any, where: str) -> tuple[list[Any]]:
+        if is_object_array(leaf):
+            leaf = leaf.tolist()
+        if not isinstance(leaf, list | tuple):
+            raise TypeError(
+                f"{where}: expected a list of objects as before, got {type(leaf).__name__}"
+            )
+        return (list(leaf),)
+
+    @override
+    def write(self, start: int, count: int, parts: Parts, where: str) -> None:
+        self._objects += parts[0][:count]
+
+    @override
+    def result(self) -> list[Any]:
+        return self._objects
+
+    @override
+    def partial(self, samples: int) -> list[Any]:
+        return self._objects[:samples]
+
+
+def is_object_array(leaf: Any) -> bool:
+    """Whether a leaf is an array of Python objects, or of strings, whose dtype is their longest."""
+    return isinstance(leaf, np.ndarray) and leaf.ndim > 0 and leaf.dtype.kind in "OUST"
+
+
+def plain(array: Any, bfloat16: str, where: str) -> Array:
+    """An array or a tensor, on whatever device, as one that only has to be copied.
+
+    Args:
+        array: What stands in the batch.
+        bfloat16: What becomes of that dtype: ``"float32"``, or ``"uint16"`` for its bits.
+        where: What messages call it.
+
+    Raises:
+        TypeError: There are no values that NumPy could hold.
+    """
+    if isinstance(array, torch.Tensor):
+        return _plain_tensor(array, bfloat16, where)
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"{where}: expected a tensor or an ndarray, got {type(array).__name__}")
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{where}: the mask of a masked array would be lost; use .filled()")
+    if array.dtype.hasobject or array.dtype.itemsize == 0:
+        raise TypeError(f"{where}: expected a dtype of fixed size, got {array.dtype}")
+    return array
+
+
+def _plain_tensor(tensor: torch.Tensor, bfloat16: str, where: str) -> torch.Tensor:
+    if tensor.is_nested:
+        raise TypeError(
+            f"{where}: expected a dense tensor, got a nested one; "
+            "use pinfeed.JaggedBatch(tensor.values(), tensor.offsets())"
+        )
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{where}: expected a dense tensor, got {tensor.layout}; use .to_dense()")
+    if tensor.is_meta:
+        raise TypeError(f"{where}: a tensor on the meta device has no values")
+    tensor = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    is_bits = tensor.dtype == torch.bfloat16 and bfloat16 == "uint16"
+    return tensor.view(torch.uint16) if is_bits else tensor
+
+
+def numpy_dtype(array: Array, where: str, before: np.dtype[Any] | None = None) -> np.dtype[Any]:
+    """The dtype that an array has as part of the result.
+
+    Args:
+        array: As `plain` returned it.
+        where: What messages call it.
+        before: What it must be, because the batches before had it.
+
+    Raises:
+        TypeError: NumPy has none, or it is another one.
+    """
+    if isinstance(array, np.ndarray):
+        dtype = array.dtype
+    elif array.dtype == torch.bfloat16:
+        dtype = np.dtype(np.float32)
+    else:
+        dtype = _dtype_of_tensor(array, where)
+    if before is not None and dtype != before:
+        raise TypeError(f"{where}: expected {before} as before, got {dtype}")
+    return dtype
+
+
+def _dtype_of_tensor(tensor: torch.Tensor, where: str) -> np.dtype[Any]:
+    name = torch_dtype_name(tensor.dtype)
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.isbuiltin != 1 or dtype.hasobject:
+        raise TypeError(
+            f"{where}: NumPy has no {name}; convert with .float(), or take the bits with "
+            f".view(torch.uint{8 * tensor.itemsize})"
+        )
+    return dtype
+
+
+def copy_into(target: npt.NDArray[Any], source: Array, where: str) -> None:
+    """Copies an array that is in memory.
+
+    Args:
+        target: Of the same shape, and of `numpy_dtype`.
+        source: As `plain` returned it.
+        where: What messages call the source.
+    """
+    dtype = target.dtype
+    if target.flags.c_contiguous and dtype.kind in "biufc" and dtype.isnative:
+        name, threads = "to_numpy", get_num_threads()
+        _core.gather(source, None, dtype.name, target, None, name, where, threads)
+    elif isinstance(source, torch.Tensor):
+        torch.from_numpy(target).copy_(source)
+    else:
+        np.copyto(target, source, casting="no")

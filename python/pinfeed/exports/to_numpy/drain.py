@@ -1,32 +1,33 @@
-"""One run: batches in, columns out."""
+"""One run of `pinfeed.to_numpy` or `pinfeed.write_array`: batches in, columns out."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import copy
 from typing import Any, NamedTuple
 
-from pinfeed.exports.to_numpy.batch_size import batch_size
-from pinfeed.exports.to_numpy.column import Wishes
+import torch
+
+from pinfeed.exports.loader import PlannedLength
+from pinfeed.exports.to_numpy.column import Options, Parts
 from pinfeed.exports.to_numpy.layout import Layout
-from pinfeed.exports.to_numpy.planned_length import PlannedLength
-from pinfeed.exports.to_numpy.staging import Parts, Staging, Transfer, is_remote
 from pinfeed.limits import require_memory
+from pinfeed.memory.staging import Accelerator, StagingBuffer, StagingBuffers, has_streams
 
 
 class _Fetched(NamedTuple):
     """Leaves of a batch that are on their way from a device.
 
     Attributes:
-        transfer: The leaves.
-        columns: Where they go, by number.
+        leaves: Their parts on the host, by the number of the column.
+        buffers: What to wait for before they are read.
         start: How many samples come before.
         wanted: How many of the batch are.
         batch: Its number.
     """
 
-    transfer: Transfer
-    columns: list[int]
+    leaves: dict[int, Parts]
+    buffers: list[StagingBuffer]
     start: int
     wanted: int
     batch: int
@@ -36,7 +37,7 @@ class Drain:
     """Takes batch by batch, and keeps none but one that is being fetched from a device.
 
     Args:
-        wishes: What was asked for.
+        options: How columns are made.
         pad: A number, or numbers in the structure of a batch.
         out: Arrays to write into, in the structure of a batch.
         limit: The most samples to take.
@@ -49,17 +50,17 @@ class Drain:
 
     def __init__(
         self,
-        wishes: Wishes,
-        pad: Any,
-        out: Any,
-        limit: int | None,
-        plan: PlannedLength | Sequence[Any] | None,
+        options: Options,
+        pad: Any = None,
+        out: Any = None,
+        limit: int | None = None,
+        plan: PlannedLength | None = None,
     ) -> None:
-        self._wishes = wishes
+        self._options = options
         self._pad, self._out = pad, out
         self._limit = limit
         self._plan = plan
-        self._staging = Staging()
+        self._staging: dict[torch.device, StagingBuffers] = {}
         self._pending: _Fetched | None = None
         self._layout: Layout | None = None
         self._batches = 0
@@ -80,8 +81,13 @@ class Drain:
         """
         number = self._batches
         layout = self._layout or self._begin(batch)
-        parts = self._parts(layout, batch, number)
-        count = self._count(layout, parts, number)
+        parts = [
+            column.parts(leaf, layout.where(i, number))
+            for i, (column, leaf) in enumerate(
+                zip(layout.columns, layout.leaves(batch, number), strict=True)
+            )
+        ]
+        count = _count(layout, parts, number)
         wanted = count if self._limit is None else min(count, self._limit - self.samples)
         for i, (column, leaf) in enumerate(zip(layout.columns, parts, strict=True)):
             column.check(leaf, self.samples + wanted, layout.where(i, number))
@@ -89,29 +95,30 @@ class Drain:
             self._allocate(layout, count)
         start, self.samples = self.samples, self.samples + wanted
         self._batches += 1
-        remote = [i for i, leaf in enumerate(parts) if any(map(is_remote, leaf))]
-        transfer = self._staging.fetch([parts[i] for i in remote])
+        leaves, buffers = self._fetch(parts)
         self._flush()
         # What is in memory is written at once: a loader may use its memory again.
         for i, column in enumerate(layout.columns):
-            if i not in remote:
+            if i not in leaves:
                 column.write(start, wanted, parts[i], layout.where(i, number))
-        if remote:
-            self._pending = _Fetched(transfer, remote, start, wanted, number)
+        if leaves:
+            self._pending = _Fetched(leaves, buffers, start, wanted, number)
         else:
             self._written = self.samples
         return wanted, sum(getattr(part, "nbytes", 0) for leaf in parts for part in leaf)
 
     def finish(self) -> Any:
-        """The structure of all that was taken."""
+        """The structure of all that was taken, and its files in their place."""
         self._flush()
         if self._layout is None:
             raise ValueError(
-                "to_numpy: loader yielded no batch, and nothing else says what arrays there are"
+                f"{self._options.function}: loader yielded no batch, and nothing else says what "
+                "arrays there are"
             )
         for column in self._layout.columns:
             column.finish(self._written)
-        self._wishes.output.commit()
+        if self._options.files is not None:
+            self._options.files.commit()
         return self._layout.rebuild([column.result() for column in self._layout.columns])
 
     def partial(self) -> Any:
@@ -125,60 +132,73 @@ class Drain:
         )
 
     def _begin(self, batch: Any) -> Layout:
-        first = self._plan.first if isinstance(self._plan, PlannedLength) else None
-        self._layout = Layout(batch, batch_size(batch, first), self._pad, self._out, self._wishes)
+        first = None if self._plan is None else self._plan.first
+        self._layout = Layout(batch, first, self._pad, self._out, self._options)
         return self._layout
-
-    def _parts(self, layout: Layout, batch: Any, number: int) -> list[Parts]:
-        leaves = layout.leaves(batch, number)
-        return [
-            column.parts(leaf, layout.where(i, number))
-            for i, (column, leaf) in enumerate(zip(layout.columns, leaves, strict=True))
-        ]
-
-    def _count(self, layout: Layout, parts: Sequence[Parts], number: int) -> int:
-        counts = [column.count(leaf) for column, leaf in zip(layout.columns, parts, strict=True)]
-        for i, count in enumerate(counts):
-            if count != counts[0]:
-                raise ValueError(
-                    f"{layout.where(i, number)}: expected {counts[0]} samples, as "
-                    f"{layout.path(0)} has, got {count}; the first axis of every leaf counts samples"
-                )
-        return counts[0]
 
     def _allocate(self, layout: Layout, first: int) -> None:
         """Makes room for all samples, if their number is known."""
-        plan = self._plan
-        if isinstance(plan, PlannedLength):
-            # A collate function that leaves out samples, or makes more of them, makes the plan
-            # void.
-            self.expected = plan.samples if plan.first == first else None
-        elif plan is not None:
-            self.expected = self._total(layout, plan)
-        if self.expected is None:
+        # A collate function that leaves out samples, or makes more of them, makes the plan void.
+        if self._plan is None or self._plan.first != first:
             return
+        self.expected = self._plan.samples
         if self._limit is not None:
             self.expected = min(self.expected, self._limit)
-        if self._wishes.output.in_memory:
+        if self._options.files is None:
             size = sum(column.size(self.expected) for column in layout.columns)
             require_memory(size, f"the result of {self.expected:,} samples needs")
         for i, column in enumerate(layout.columns):
             column.allocate(self.expected, layout.where(i, 0))
 
-    def _total(self, layout: Layout, batches: Sequence[Any]) -> int | None:
-        with contextlib.suppress(TypeError, ValueError):  # raised again when it is that one's turn
-            return sum(
-                self._count(layout, self._parts(layout, batch, number), number)
-                for number, batch in enumerate(batches)
-            )
-        return None
+    def _fetch(self, parts: list[Parts]) -> tuple[dict[int, Parts], list[StagingBuffer]]:
+        """Starts to copy the leaves that lie on devices, which may be overwritten afterwards."""
+        leaves = {
+            i: [part if is_remote(part) else copy.deepcopy(part) for part in leaf]
+            for i, leaf in enumerate(parts)
+            if any(map(is_remote, leaf))
+        }
+        by_device: dict[torch.device, list[tuple[list[Any], int]]] = {}
+        for leaf in leaves.values():
+            for k, part in enumerate(leaf):
+                if is_remote(part):
+                    by_device.setdefault(part.device, []).append((leaf, k))
+        buffers = []
+        for device, places in by_device.items():
+            tensors = [leaf[k] for leaf, k in places]
+            if has_streams(device):
+                if device not in self._staging:
+                    self._staging[device] = StagingBuffers(Accelerator(device))
+                tensors, buffer = self._staging[device].fetch(tensors)
+                buffers.append(buffer)
+            for (leaf, k), tensor in zip(places, tensors, strict=True):
+                leaf[k] = tensor.cpu()
+        return {i: tuple(leaf) for i, leaf in leaves.items()}, buffers
 
     def _flush(self) -> None:
         """Writes the leaves that are being fetched."""
         if self._pending is None or self._layout is None:
             return
         fetched, self._pending = self._pending, None
-        for i, leaf in zip(fetched.columns, fetched.transfer.wait(), strict=True):
+        for buffer in fetched.buffers:
+            buffer.wait()
+        for i, leaf in fetched.leaves.items():
             where = self._layout.where(i, fetched.batch)
             self._layout.columns[i].write(fetched.start, fetched.wanted, leaf, where)
         self._written = fetched.start + fetched.wanted
+
+
+def is_remote(part: Any) -> bool:
+    """Whether a part of a leaf has to be fetched from a device."""
+    return isinstance(part, torch.Tensor) and part.device.type != "cpu"
+
+
+def _count(layout: Layout, parts: list[Parts], number: int) -> int:
+    """How many samples a batch has."""
+    counts = [column.count(leaf) for column, leaf in zip(layout.columns, parts, strict=True)]
+    for i, count in enumerate(counts):
+        if count != counts[0]:
+            raise ValueError(
+                f"{layout.where(i, number)}: expected {counts[0]} samples, as {layout.path(0)} "
+                f"has, got {count}; the first axis of every leaf counts samples"
+            )
+    return counts[0]

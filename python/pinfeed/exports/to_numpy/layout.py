@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from pinfeed.exports.to_numpy.array_columns import ArrayColumn
-from pinfeed.exports.to_numpy.batch_size import is_object_list
-from pinfeed.exports.to_numpy.column import Column, Wishes
-from pinfeed.exports.to_numpy.given_column import GivenColumn
-from pinfeed.exports.to_numpy.object_column import ObjectColumn, is_object_array
-from pinfeed.exports.to_numpy.padded_column import PaddedColumn, has_lengths
-from pinfeed.exports.to_numpy.ragged_columns import JaggedColumn
+from pinfeed.exports.to_numpy.array_columns import GivenArray, NewArray
+from pinfeed.exports.to_numpy.column import Column, ObjectColumn, Options, is_object_array
+from pinfeed.exports.to_numpy.ragged_columns import JaggedColumn, PaddedColumn, has_lengths
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padded import Padded
 from pinfeed.sources.ragged import RaggedArray
-from pinfeed.structure import children, is_container, rebuild
+from pinfeed.structure import children, is_container, is_namedtuple, rebuild
 
 
 class _Branch(NamedTuple):
@@ -39,10 +36,10 @@ class Layout:
 
     Args:
         batch: The first one; nothing of it is kept.
-        size: Its number of samples, None if it holds no array.
+        planned: How many samples the loader says it has, if it does.
         pad: A number, or numbers in the structure of the batch.
         out: Arrays in the structure of the batch, None where a new one is to be made.
-        wishes: What else was asked for.
+        options: How columns are made.
 
     Attributes:
         columns: In the order of `leaves`.
@@ -51,14 +48,16 @@ class Layout:
         TypeError, ValueError: A leaf can't be part of the result, or ``pad`` or ``out`` doesn't fit.
     """
 
-    def __init__(self, batch: Any, size: int | None, pad: Any, out: Any, wishes: Wishes) -> None:
-        self._size = size
-        self._wishes = wishes
+    def __init__(
+        self, batch: Any, planned: int | None, pad: Any, out: Any, options: Options
+    ) -> None:
+        self._options = options
+        self._size = _batch_size(batch, planned, self._where("", 0))
         self.columns: list[Column] = []
         self._paths: list[str] = []
         self._root = self._node(batch, pad, out, ())
         if not self.columns:
-            raise ValueError("to_numpy: batch 0: expected at least one array or list, got none")
+            raise ValueError(f"{self._where('', 0)}: expected at least one array or list, got none")
 
     def leaves(self, batch: Any, number: int) -> list[Any]:
         """The leaves of a batch.
@@ -67,12 +66,12 @@ class Layout:
             ValueError: It has another structure than the first one.
         """
         found: list[Any] = []
-        _collect(self._root, batch, "", number, found)
+        self._collect(self._root, batch, "", number, found)
         return found
 
     def where(self, column: int, batch: int) -> str:
         """What messages call a leaf of a batch."""
-        return _where(self._paths[column], batch)
+        return self._where(self._paths[column], batch)
 
     def path(self, column: int) -> str:
         """Where a leaf is in a batch."""
@@ -82,19 +81,24 @@ class Layout:
         """A structure like the batches', with a value for each column."""
         return _rebuilt(self._root, values)
 
+    def _where(self, path: str, batch: int) -> str:
+        leaf = f"leaf {path} of " if path else ""
+        return f"{self._options.function}: {leaf}batch {batch}"
+
     def _node(self, node: Any, pad: Any, out: Any, steps: tuple[str, ...]) -> Any:
-        path = "".join(steps)
         if node is None:
             return None
-        column = self._column(node, pad, out, steps, _where(path, 0))
+        path = "".join(steps)
+        where = self._where(path, 0)
+        column = self._column(node, pad, out, steps, where)
         if column is not None:
             self.columns.append(column)
             self._paths.append(path)
             return len(self.columns) - 1
         if not is_container(node):
             raise TypeError(
-                f"{_where(path, 0)}: expected a tensor, an ndarray, or a list with an object for "
-                f"each sample, got {type(node).__name__}"
+                f"{where}: expected a tensor, an ndarray, or a list with an object for each "
+                f"sample, got {type(node).__name__}"
             )
         nodes = {}
         pads, outs = _pads(pad, node, path), _outs(out, node, path)
@@ -106,33 +110,44 @@ class Layout:
         self, leaf: Any, pad: Any, out: Any, steps: Sequence[str], where: str
     ) -> Column | None:
         """The column of a leaf, None for a container."""
-        wishes = self._wishes
+        options = self._options
         if isinstance(leaf, np.ndarray | torch.Tensor) and not is_object_array(leaf):
             number = _number(pad, where)
             if out is None:
-                return ArrayColumn(leaf, wishes, number, wishes.output.name(steps, where), where)
+                return NewArray(leaf, options, number, options.name(steps, where), where)
             if not isinstance(out, np.ndarray):
                 raise TypeError(
                     f"{where}: out must be an ndarray or None, got {type(out).__name__}"
                 )
-            column = GivenColumn(leaf, wishes, number, out, where)
-            for other, path in zip(self.columns, self._paths, strict=True):
-                if isinstance(other, GivenColumn) and column.shares_memory(other):
-                    raise ValueError(f"{where}: out must not share memory with that of leaf {path}")
-            return column
+            return GivenArray(leaf, options, number, out, where)
         is_jagged = isinstance(leaf, JaggedBatch | RaggedArray)
         if is_jagged or (has_lengths(leaf) and pad is None and out is None):
             _require_no_out(out, where)
             kind = JaggedColumn if is_jagged else PaddedColumn
-            return kind(leaf, wishes, wishes.output.name(steps, where), where)
-        if is_object_array(leaf) or is_object_list(leaf, self._size):
+            return kind(leaf, options, options.name(steps, where), where)
+        if is_object_array(leaf) or _is_object_list(leaf, self._size):
             _require_no_out(out, where)
-            return ObjectColumn(wishes, where)
+            return ObjectColumn(options, where)
         return None
 
-
-def _where(path: str, batch: int) -> str:
-    return f"to_numpy: leaf {path} of batch {batch}" if path else f"to_numpy: batch {batch}"
+    def _collect(self, layout: Any, node: Any, path: str, batch: int, found: list[Any]) -> None:
+        if isinstance(layout, int):
+            found.append(node)
+            return
+        below = dict(children(node)) if is_container(node) else {}
+        if layout is None:
+            fits, expected = node is None, "None"
+        else:
+            fits = is_container(node) and below.keys() == layout.nodes.keys()
+            expected = f"{type(layout.empty).__name__} of {list(layout.nodes)}"
+        if not fits:
+            got = f"{type(node).__name__} of {list(below)}" if below else type(node).__name__
+            raise ValueError(
+                f"{self._where(path, batch)}: expected {expected} as before, got {got}"
+            )
+        if layout is not None:
+            for step, child in layout.nodes.items():  # a later batch may have another order
+                self._collect(child, below[step], path + step, batch, found)
 
 
 def _require_no_out(out: Any, where: str) -> None:
@@ -184,27 +199,100 @@ def _outs(out: Any, node: Any, path: str) -> list[Any]:
     return [by_step[step] for step in steps]
 
 
-def _collect(layout: Any, node: Any, path: str, batch: int, found: list[Any]) -> None:
-    if isinstance(layout, int):
-        found.append(node)
-        return
-    below = dict(children(node)) if is_container(node) else {}
-    if layout is None:
-        fits, expected = node is None, "None"
-    else:
-        fits = is_container(node) and below.keys() == layout.nodes.keys()
-        expected = f"{type(layout.empty).__name__} of {list(layout.nodes)}"
-    if not fits:
-        got = f"{type(node).__name__} of {list(below)}" if below else type(node).__name__
-        raise ValueError(f"{_where(path, batch)}: expected {expected} as before, got {got}")
-    if layout is not None:
-        for step, child in layout.nodes.items():  # a later batch may have its keys in another order
-            _collect(child, below[step], path + step, batch, found)
-
-
 def _rebuilt(layout: Any, values: Sequence[Any]) -> Any:
     if layout is None:
         return None
     if isinstance(layout, int):
         return values[layout]
     return rebuild(layout.empty, [_rebuilt(node, values) for node in layout.nodes.values()])
+
+
+def _batch_size(batch: Any, planned: int | None, where: str) -> int | None:
+    """The number of samples of the first batch.
+
+    A list in a batch may be a part of its structure, as in ``[images, labels]``, or it may hold an
+    object for each sample, as in ``["cat", "dog"]``. Nothing marks it as the one or the other.
+
+    Returns:
+        What the array nearest to the root says, or ``planned`` if only that is possible; None if
+        there is no array.
+
+    Raises:
+        ValueError: Both are possible, for a list of arrays as long as the batch.
+    """
+    size = _nearest_size(batch)
+    if size is None or planned in (None, size) or not _is_possible(batch, planned):
+        return size
+    if _is_possible(batch, size):
+        raise ValueError(
+            f"{where}: {planned} arrays in a list could be the {planned} samples that "
+            f"the loader plans, or parts of {size} samples; return np.fromiter(list, object) from "
+            "collate_fn for the former, hand over iter(loader) for the latter"
+        )
+    return planned
+
+
+def _is_object_list(node: Any, size: int | None) -> bool:
+    """Whether a list or tuple holds one object for each of ``size`` samples.
+
+    So it does if no array is in it; or if the arrays in it have other sizes, and it has this one.
+    """
+    if not _is_list(node):
+        return False
+    sizes = _array_sizes(node)
+    if sizes:
+        possible = all(_is_possible(child, len(node)) for child in node)
+        return len(node) == size and not possible and sizes != {size}
+    if size is None or len(node) == size:
+        return True
+    return not (node and all(_is_list(child) and len(child) == size for child in node))
+
+
+def _nearest_size(batch: Any) -> int | None:
+    waiting = deque([batch])
+    while waiting:
+        node = waiting.popleft()
+        size = _array_size(node)
+        if size is not None:
+            return size
+        if is_container(node):
+            waiting.extend(child for _, child in children(node))
+    return None
+
+
+def _is_possible(node: Any, size: int) -> bool:
+    array_size = _array_size(node)
+    if array_size is not None:
+        return array_size == size
+    if node is None or (_is_list(node) and len(node) == size):
+        return True
+    if isinstance(node, np.ndarray | torch.Tensor):
+        return True  # 0-d: its own error says more
+    return is_container(node) and all(_is_possible(child, size) for _, child in children(node))
+
+
+def _array_size(node: Any) -> int | None:
+    """The number of samples of a leaf that is made of arrays, None for anything else."""
+    if isinstance(node, JaggedBatch):
+        return len(node.offsets) - 1
+    if isinstance(node, RaggedArray):
+        return len(node)
+    if isinstance(node, Padded) and hasattr(node, "lengths"):
+        return len(node.lengths)
+    if isinstance(node, np.ndarray | torch.Tensor):
+        return len(node) if node.ndim > 0 else None
+    return None
+
+
+def _array_sizes(node: Any) -> set[int]:
+    """The numbers of samples that the arrays in a node speak of."""
+    size = _array_size(node)
+    if size is not None:
+        return {size}
+    if not is_container(node):
+        return set()
+    return set().union(*(_array_sizes(child) for _, child in children(node)))
+
+
+def _is_list(node: Any) -> bool:
+    return isinstance(node, list | tuple) and not is_namedtuple(node)

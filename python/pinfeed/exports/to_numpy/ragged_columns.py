@@ -1,4 +1,4 @@
-"""Leaves that become a RaggedArray."""
+"""Leaves that become a RaggedArray: jagged batches, and padded ones without their padding."""
 
 from __future__ import annotations
 
@@ -9,20 +9,33 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from typing_extensions import override
 
-from pinfeed.exports.to_numpy.arrays import Array, numpy_dtype, plain, write
-from pinfeed.exports.to_numpy.column import Column, Wishes
+from pinfeed import _core
+from pinfeed.exports.to_numpy.column import (
+    Array,
+    Column,
+    Options,
+    Parts,
+    copy_into,
+    numpy_dtype,
+    plain,
+)
 from pinfeed.exports.to_numpy.storage import Storage
 from pinfeed.functions.jagged import JaggedBatch
+from pinfeed.functions.padded import Padded
+from pinfeed.functions.padding import Side, checked_lengths
+from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import OFFSETS, VALUES, RaggedArray
 
 
-class RaggedLeaf(Column):
+class _RaggedColumn(Column):
     """A column of samples that differ in length, whose first part is values.
 
     Args:
         leaf: Of the first batch.
-        wishes: What was asked for.
+        options: How columns are made.
         name: Of the directory.
         where: What messages call the leaf.
     """
@@ -30,44 +43,38 @@ class RaggedLeaf(Column):
     #: How many axes of the values come before those of an item.
     _leading: int
 
-    def __init__(self, leaf: Any, wishes: Wishes, name: str, where: str) -> None:
-        self._wishes = wishes
+    def __init__(self, leaf: Any, options: Options, name: str, where: str) -> None:
+        self._options = options
         self._name = name
-        if not wishes.output.holds_ragged:
+        if not options.holds_ragged:
             raise ValueError(
                 f"{where}: a .npy file can't hold samples of different lengths; "
-                "give out= the path of a directory"
+                "give the path of a directory"
             )
         values = self.parts(leaf, where)[0]
         self._dtype = numpy_dtype(values, where)
         require_ragged_dtype(self._dtype, where)
         self._axes = values.ndim
         self._item = tuple(values.shape[self._leading :])
-        self._values = wishes.output.storage(self._dtype)
-        self._offsets = wishes.output.storage(np.dtype(np.int64))
+        self._values = options.storage(self._dtype, 1 + len(self._item), where)
+        self._offsets = options.storage(np.dtype(np.int64), 1, where)
         self._offsets.resize(1)
         self._offsets.view(0, 1)[:] = 0
 
     @abstractmethod
-    def _lengths(self, parts: tuple[Any, ...], where: str) -> npt.NDArray[np.int64]:
+    def _lengths(self, parts: Parts, where: str) -> npt.NDArray[np.int64]:
         """The length of each sample, checked."""
 
     @abstractmethod
     def _copy(
-        self,
-        target: npt.NDArray[Any],
-        parts: tuple[Any, ...],
-        lengths: npt.NDArray[np.int64],
-        where: str,
+        self, target: npt.NDArray[Any], parts: Parts, lengths: npt.NDArray[np.int64], where: str
     ) -> None:
         """Copies the first samples, as many as there are lengths."""
 
-    def check(self, parts: tuple[Any, ...], end: int, where: str) -> None:
-        """See `Column.check`."""
+    @override
+    def check(self, parts: Parts, end: int, where: str) -> None:
         values = parts[0]
-        dtype = numpy_dtype(values, where)
-        if dtype != self._dtype:
-            raise TypeError(f"{where}: expected {self._dtype} as before, got {dtype}")
+        numpy_dtype(values, where, self._dtype)
         if values.ndim != self._axes or tuple(values.shape[self._leading :]) != self._item:
             expected = ", ".join(map(str, ("*",) * self._leading + self._item))
             raise ValueError(
@@ -75,12 +82,8 @@ class RaggedLeaf(Column):
                 f"got {tuple(values.shape)}"
             )
 
-    def allocate(self, samples: int, where: str) -> None:
-        """See `Column.allocate`; values get room as they come."""
-        self._offsets.resize(samples + 1)
-
-    def write(self, start: int, count: int, parts: tuple[Any, ...], where: str) -> None:
-        """See `Column.write`."""
+    @override
+    def write(self, start: int, count: int, parts: Parts, where: str) -> None:
         lengths = self._lengths(parts, where)[:count]
         first = int(self._offsets.view(start, start + 1)[0])
         last = first + int(lengths.sum())
@@ -93,31 +96,31 @@ class RaggedLeaf(Column):
         np.cumsum(lengths, out=ends)
         ends += first
 
+    @override
     def finish(self, samples: int) -> None:
-        """See `Column.finish`."""
         finish_ragged(self._values, self._offsets, samples, self._item, self._name)
 
+    @override
     def result(self) -> RaggedArray:
-        """See `Column.result`."""
         return RaggedArray(self._values.result(), self._offsets.result())
 
+    @override
     def partial(self, samples: int) -> RaggedArray:
-        """See `Column.partial`."""
         offsets = self._offsets.array((samples + 1,))
         return RaggedArray(self._values.array((int(offsets[-1]), *self._item)), offsets)
 
 
-class JaggedColumn(RaggedLeaf):
+class JaggedColumn(_RaggedColumn):
     """`JaggedBatch` and `RaggedArray`: values and offsets."""
 
     _leading = 1
 
+    @override
     def parts(self, leaf: Any, where: str) -> tuple[Array, Array]:
-        """See `Column.parts`."""
         if not isinstance(leaf, JaggedBatch | RaggedArray):
             raise TypeError(f"{where}: expected a JaggedBatch, got {type(leaf).__name__}")
-        values = plain(leaf.values, self._wishes.bfloat16, f"{where}: values")
-        offsets = plain(leaf.offsets, self._wishes.bfloat16, f"{where}: offsets")
+        values = plain(leaf.values, self._options.bfloat16, f"{where}: values")
+        offsets = plain(leaf.offsets, self._options.bfloat16, f"{where}: offsets")
         if values.ndim == 0 or offsets.ndim != 1 or len(offsets) == 0:
             raise ValueError(
                 f"{where}: expected values of shape (total, ...) and offsets of shape (B + 1,), "
@@ -127,11 +130,12 @@ class JaggedColumn(RaggedLeaf):
             raise TypeError(f"{where}: offsets must be signed integers, got {offsets.dtype}")
         return values, offsets
 
-    def count(self, parts: tuple[Any, ...]) -> int:
-        """See `Column.count`."""
+    @override
+    def count(self, parts: Parts) -> int:
         return len(parts[1]) - 1
 
-    def _lengths(self, parts: tuple[Any, ...], where: str) -> npt.NDArray[np.int64]:
+    @override
+    def _lengths(self, parts: Parts, where: str) -> npt.NDArray[np.int64]:
         values, offsets = parts[0], np.asarray(parts[1])
         lengths = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
         if int(offsets[0]) < 0 or int(offsets[-1]) > len(values) or (lengths < 0).any():
@@ -141,15 +145,77 @@ class JaggedColumn(RaggedLeaf):
             )
         return lengths
 
+    @override
     def _copy(
-        self,
-        target: npt.NDArray[Any],
-        parts: tuple[Any, ...],
-        lengths: npt.NDArray[np.int64],
-        where: str,
+        self, target: npt.NDArray[Any], parts: Parts, lengths: npt.NDArray[np.int64], where: str
     ) -> None:
         first = int(parts[1][0])
-        write(target, parts[0][first : first + len(target)], where)
+        copy_into(target, parts[0][first : first + len(target)], where)
+
+
+class PaddedColumn(_RaggedColumn):
+    """`Padded` with a length for each sample, of which the data is kept.
+
+    Args:
+        leaf: Of the first batch.
+        options: How columns are made.
+        name: Of the directory.
+        where: What messages call the leaf.
+    """
+
+    _leading = 2
+
+    def __init__(self, leaf: Any, options: Options, name: str, where: str) -> None:
+        super().__init__(leaf, options, name, where)
+        self._side: Side | None = options.side
+
+    @override
+    def parts(self, leaf: Any, where: str) -> tuple[Array, ...]:
+        if not has_lengths(leaf):
+            raise TypeError(f"{where}: expected a Padded with lengths, got {type(leaf).__name__}")
+        parts = tuple(plain(part, self._options.bfloat16, where) for part in leaf)
+        shape, counts = tuple(parts[0].shape), tuple(parts[1].shape)
+        if len(shape) < 2 or counts != shape[:1]:
+            raise ValueError(
+                f"{where}: expected values of shape (B, L, ...) and lengths of shape (B,), "
+                f"got {shape} and {counts}; of time_major batches pass values.swapaxes(0, 1)"
+            )
+        if len(parts) == 3 and tuple(parts[2].shape) != shape[:2]:
+            raise ValueError(
+                f"{where}: expected a mask of shape {shape[:2]}, got {tuple(parts[2].shape)}"
+            )
+        return parts
+
+    @override
+    def _lengths(self, parts: Parts, where: str) -> npt.NDArray[np.int64]:
+        shape = tuple(parts[0].shape)
+        lengths = np.array(checked_lengths(parts[1], shape[:2], where), np.int64)
+        if self._side is None:
+            mask = np.asarray(parts[2]) if len(parts) == 3 else None
+            self._side = _side(parts[0], lengths, mask, where)
+        return lengths
+
+    @override
+    def _copy(
+        self, target: npt.NDArray[Any], parts: Parts, lengths: npt.NDArray[np.int64], where: str
+    ) -> None:
+        if target.size == 0:
+            return
+        # It asks for room for the values first, and then for the offsets.
+        rooms = iter((target, np.empty(1 + len(lengths), np.int64)))
+        _core.join(
+            parts[0][: len(lengths)],
+            None,
+            None,
+            lengths,
+            self._side or "right",
+            target.dtype.name,
+            lambda shape, dtype: next(rooms),
+            False,
+            "to_numpy",
+            where,
+            get_num_threads(),
+        )
 
 
 def require_ragged_dtype(dtype: np.dtype[Any], where: str) -> None:
@@ -168,3 +234,44 @@ def finish_ragged(
     total = int(offsets.view(samples, samples + 1)[0])
     values.finish((total, *item), os.path.join(name, VALUES))
     offsets.finish((samples + 1,), os.path.join(name, OFFSETS))
+
+
+def has_lengths(leaf: Any) -> bool:
+    """Whether a leaf is a `Padded` that says how much of each sample is data, along one axis."""
+    return isinstance(leaf, Padded) and getattr(getattr(leaf, "lengths", None), "ndim", 0) == 1
+
+
+def _side(
+    values: Any, lengths: npt.NDArray[np.int64], mask: npt.NDArray[Any] | None, where: str
+) -> Side | None:
+    """Where the padding of a batch is, None if it doesn't tell.
+
+    A `Padded` doesn't say. A mask does; without one, padding is where one value stands everywhere.
+    """
+    right = np.arange(values.shape[1]) < lengths[:, np.newaxis]
+    left = right[:, ::-1]
+    if right.all():
+        return None
+    if mask is not None:
+        if np.array_equal(mask, right):
+            return "right"
+        if np.array_equal(mask, left):
+            return "left"
+        raise ValueError(f"{where}: lengths and mask don't agree; side= says where padding is")
+    if not _is_one_value(values, ~right):
+        raise ValueError(
+            f"{where}: what follows the data isn't one value, so padding may be on the left; "
+            "a Padded doesn't say: give side='right' or side='left'"
+        )
+    return None if _is_one_value(values, ~left) else "right"
+
+
+def _is_one_value(values: Any, mask: npt.NDArray[np.bool_]) -> bool:
+    """Whether all items that the mask selects are the same."""
+    if isinstance(values, torch.Tensor):
+        chosen = values[torch.from_numpy(mask.copy())]
+        items = (chosen.float() if chosen.dtype == torch.bfloat16 else chosen).numpy()
+    else:
+        items = values[mask]
+    same = np.broadcast_to(items[0], items.shape)
+    return np.array_equal(items, same, equal_nan=items.dtype.kind in "fc")

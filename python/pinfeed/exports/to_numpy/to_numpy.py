@@ -10,12 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pinfeed.exports.loader import require_loader
-from pinfeed.exports.to_numpy.column import Wishes
+from pinfeed.exports.loader import Progress, planned_length, require_loader
+from pinfeed.exports.to_numpy.column import Options
 from pinfeed.exports.to_numpy.drain import Drain
-from pinfeed.exports.to_numpy.outputs import InFiles, InMemory, Output
-from pinfeed.exports.to_numpy.planned_length import planned_length
-from pinfeed.exports.to_numpy.progress import Progress
+from pinfeed.exports.to_numpy.storage import OutputFiles
 from pinfeed.functions.padding import Side
 
 
@@ -104,11 +102,10 @@ def to_numpy(
     """
     require_loader(loader, "to_numpy")
     _check_options(loader, side, bfloat16, max_samples)
-    plan = loader if isinstance(loader, list | tuple) else planned_length(loader)
-    output: Output = InMemory()
+    plan, files = planned_length(loader), None
     if isinstance(out, str | os.PathLike):
-        output, out = InFiles(out, overwrite), None
-    drain = Drain(Wishes(output, bfloat16, side), pad, out, max_samples, plan)
+        files, out = OutputFiles(out, overwrite, "to_numpy: out"), None
+    drain = Drain(Options(files, bfloat16, side), pad, out, max_samples, plan)
     try:
         with Progress(progress, "to_numpy") as bar:
             for batch in loader:
@@ -123,7 +120,8 @@ def to_numpy(
             error.partial = drain.partial()  # type: ignore[attr-defined]
         raise
     finally:
-        output.discard()
+        if files is not None:
+            files.discard()
 
 
 def _check_options(loader: Any, side: Any, bfloat16: Any, max_samples: Any) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.exports.to_numpy.arrays import plain
+from pinfeed.exports.to_numpy.column import plain
 from pinfeed.functions.functions import permute
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.optional import import_extra

@@ -1,4 +1,4 @@
-"""Files that are complete or absent: written beside their place, and renamed."""
+"""Atomic writes: files and directories that are complete or absent."""
 
 from __future__ import annotations
 
@@ -7,32 +7,29 @@ import secrets
 import shutil
 from collections.abc import Callable
 
-_LONGEST_NAME = 255  # bytes, on all usual file systems
 
+class AtomicWrite:
+    """An atomic write: a file or a directory is made in a hidden directory beside its path, and renamed.
 
-class Draft:
-    """What is being written for a path, in a hidden directory beside it.
-
-    A process that is killed leaves that directory and nothing at the path; while a directory is
-    replaced there is an instant between two renames when the old one is in there too.
+    A process that is killed leaves that hidden directory, and nothing new at the path. While a
+    directory is replaced, there is an instant between two renames when the old one is hidden too.
 
     Args:
-        path: A file or a directory. The directory that it is in must exist.
+        path: Of a file or a directory. The directory that it is in must exist.
         is_file: Which of them.
         overwrite: Whether to replace what is there.
-        is_own: Whether a directory may be replaced, for all in it may come from here.
-        writer: Who writes such directories, for messages.
-        name: What messages begin with.
+        is_own: Tells whether all in a directory may come from here, so that it may be replaced.
+        name: What messages begin with: the function that writes, such as ``"to_numpy: out"``.
 
     Attributes:
         path: Without links, so that those stay.
-        scratch: The hidden directory; nothing of it stays.
+        scratch: The hidden directory, which `discard` removes.
         folder: A directory in there. `commit` makes it the directory at the path, or the file of the
             path's name in it the file there.
 
     Raises:
         FileExistsError: There is something that is not to be replaced.
-        ValueError: The name is too long, or the directory is the current one.
+        ValueError: A file has no name.
         OSError: Nothing can be written there.
     """
 
@@ -43,58 +40,38 @@ class Draft:
         is_file: bool,
         overwrite: bool,
         is_own: Callable[[str], bool],
-        writer: str,
         name: str,
     ) -> None:
-        given = os.fsdecode(path)
-        self.path = os.path.realpath(given)
+        self.path = os.path.realpath(os.fsdecode(path))
         self._is_file, self._overwrite = is_file, overwrite
-        self._is_own, self._writer, self._name = is_own, writer, name
-        self._parent, base = os.path.split(self.path)
-        if not is_file and self.path == os.getcwd():
-            raise ValueError(
-                f"{name}: {given!r} is the current directory, which can't be replaced; name a "
-                "directory in it"
-            )
-        longest = _LONGEST_NAME - len(".." + secrets.token_hex(4))
-        if len(os.fsencode(base)) > longest:
-            raise ValueError(
-                f"{name}: expected a name of at most {longest} bytes (the file is first written "
-                f"under a longer one), got {len(os.fsencode(base))}: {base[:40]!r}..."
-            )
+        self._is_own, self._name = is_own, name
         self._require_free()
+        parent, base = os.path.split(self.path)
         if is_file and base == ".npy":
-            raise ValueError(f"{name}: expected a name before .npy, got {given!r}")
-        self.scratch = os.path.join(self._parent, f".{base}.{secrets.token_hex(4)}")
+            raise ValueError(f"{name}: expected a name before .npy, got {os.fsdecode(path)!r}")
+        self.scratch = os.path.join(parent, f".{base}.{secrets.token_hex(4)}")
         self.folder = os.path.join(self.scratch, "result")
         try:
             os.mkdir(self.scratch)
             os.mkdir(self.folder)
         except OSError as error:  # which names the hidden directory
             self.discard()
-            raise OSError(error.errno, f"{name}: {error.strerror}", given) from error
-        except BaseException:  # an interrupt
-            self.discard()
-            raise
+            raise OSError(error.errno, f"{name}: {error.strerror}", os.fsdecode(path)) from error
 
     def commit(self) -> None:
         """Puts what is in `folder`, each file of it on the disk already, in its place."""
         self._require_free()  # again, because hours may have passed
         for folder, _, _ in os.walk(self.folder):
-            sync_directory(folder)
+            _sync_directory(folder)
         if self._is_file:
             os.replace(os.path.join(self.folder, os.path.basename(self.path)), self.path)
         else:
             self._exchange()
-        sync_directory(self._parent)
+        _sync_directory(os.path.dirname(self.path))
 
     def discard(self) -> None:
         """Removes what isn't in its place."""
-        try:
-            shutil.rmtree(self.scratch, ignore_errors=True)
-        except BaseException:  # an interrupt
-            shutil.rmtree(self.scratch, ignore_errors=True)
-            raise
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _require_free(self) -> None:
         if not os.path.lexists(self.path):
@@ -105,7 +82,7 @@ class Draft:
         if self._is_file == is_directory or (is_directory and not self._is_own(self.path)):
             raise FileExistsError(
                 f"{self._name}: {self.path} is no {'file' if self._is_file else 'directory'} that "
-                f"{self._writer} wrote; remove it by hand"
+                f"{self._name.partition(':')[0]} wrote; remove it by hand"
             )
 
     def _exchange(self) -> None:
@@ -120,7 +97,7 @@ class Draft:
             raise
 
 
-def sync_directory(path: str) -> None:
+def _sync_directory(path: str) -> None:
     """Waits until the names in a directory are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
