@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # The first line of pages about libraries that start threads for good: no later test could fork.
-# TensorFlow is not in every environment. Its page is left out where it is missing; the command that
-# is about TensorFlow asks for the page by name, and fails if it isn't there.
+# TensorFlow, Ray and Lightning are not in every environment. Their pages are left out where they are
+# missing; the commands that are about them ask for the pages by name, and fail if there are none.
 ALONE = re.compile(r"<!-- runs in a process of its own(?:, with (?P<library>\w+))? -->\n")
 
 # Ray and Lightning warn about themselves, Lightning about torch, and torch's compiler about torch.
@@ -25,18 +25,19 @@ FILTERS = collections.defaultdict(
 )
 
 
-def _can_run(page):
-    alone = ALONE.match(page.read_text(encoding="utf-8"))
-    library = alone and alone["library"]
-    return library is None or importlib.util.find_spec(library) is not None
-
-
 ALL_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES = [page for page in ALL_PAGES if _can_run(page)]
+
+
+def _pages():
+    for page in ALL_PAGES:
+        alone = ALONE.match(page.read_text(encoding="utf-8"))
+        library = alone and alone["library"]
+        if library is None or importlib.util.find_spec(library) is not None:
+            yield pytest.param(page, marks=[pytest.mark.slow] if library else [])
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch.compile's own
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", list(_pages()), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page(page, tmp_path, monkeypatch, one_thread):
     monkeypatch.chdir(tmp_path)  # examples may write files
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -9,6 +9,7 @@ import torch
 
 import pinfeed
 from arrays import unwritten
+from messages import check
 
 pytestmark = pytest.mark.kernels
 
@@ -21,16 +22,6 @@ NAN, INF = float("nan"), float("inf")
 def read_only(array):
     array.flags.writeable = False
     return array
-
-
-def check(call, error, *words):
-    """The call raises exactly this error, and its message is a line with all of these words."""
-    with pytest.raises(error) as caught:
-        call()
-    assert type(caught.value) is error
-    message = str(caught.value)
-    assert [word for word in words if word not in message] == [], message
-    assert "\n" not in message
 
 
 BAD_IMAGES = {

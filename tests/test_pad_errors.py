@@ -1,5 +1,6 @@
 """Bad input to padding: the right exception, a message that says what, and not one byte written."""
 
+import itertools
 import math
 import re
 
@@ -9,6 +10,7 @@ import torch
 
 import pinfeed
 from arrays import unwritten
+from messages import check
 
 pytestmark = pytest.mark.kernels
 
@@ -154,20 +156,10 @@ BAD |= {
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 def test_bad_input(bad):
     samples, keywords, error, *words = bad
-    with pytest.raises(error) as caught:
-        pinfeed.pad(samples, **keywords)
-    assert type(caught.value) is error
-    message = str(caught.value)
-    assert message.startswith("pad")
-    assert "\n" not in message
-    assert [word for word in words if word not in message] == [], message
-
-
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-@pytest.mark.parametrize("dtype", ["int64", "float32", "uint8"])
-def test_bad_input_leaves_out_as_it_was(bad, dtype):
-    samples, keywords, *_ = bad
-    for shape in [(2, 3), (3, 3), (2, 3, 4), (1, 0)]:
+    check(lambda: pinfeed.pad(samples, **keywords), error, "pad", *words)
+    for dtype, shape in itertools.product(
+        ("int64", "float32", "uint8"), [(2, 3), (3, 3), (2, 3, 4), (1, 0)]
+    ):
         out = unwritten("ndarray", shape, dtype)
         before = out.tobytes()
         with pytest.raises((TypeError, ValueError, MemoryError)):
@@ -196,10 +188,7 @@ BAD_OUT = {
 def test_bad_out(bad):
     out, error, *words = bad
     before = out.tobytes() if isinstance(out, np.ndarray) else None
-    with pytest.raises(error) as caught:
-        pinfeed.pad(TOKENS, out=out)
-    assert type(caught.value) is error
-    assert [word for word in ("pad: out", *words) if word not in str(caught.value)] == []
+    check(lambda: pinfeed.pad(TOKENS, out=out), error, "pad: out", *words)
     assert before is None or out.tobytes() == before
 
 
@@ -236,11 +225,10 @@ def test_out_may_hold_what_is_cut_off_and_what_is_empty():
     np.testing.assert_array_equal(out, [range(18, 24), [-1] * 6])
 
 
-@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
-def test_nothing_times_more_than_memory(convert):
-    sample = convert(np.zeros((0, 1, 1), np.uint8))
-    with pytest.raises(ValueError, match="larger than memory can be"):
-        pinfeed.pad([sample], axes=(0, 1, 2), multiple_of=2**62)
+def test_nothing_times_more_than_memory():
+    for sample in (np.zeros((0, 1, 1), np.uint8), torch.zeros(0, 1, 1, dtype=torch.uint8)):
+        with pytest.raises(ValueError, match="larger than memory can be"):
+            pinfeed.pad([sample], axes=(0, 1, 2), multiple_of=2**62)
 
 
 def test_more_axes_than_numpy_has():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import pinfeed
 from arrays import as_kind, random_array, views
+from messages import check
 from sequences import batches
 
 pytestmark = pytest.mark.kernels
@@ -85,23 +86,13 @@ def test_the_way_back_from_pad(batch):
         np.testing.assert_array_equal(got, row[window])
 
 
-def layouts():
-    """The same batch, contiguous and not."""
-    contiguous = torch.from_numpy(random_array((3, 5, 2), np.int64))
-    strided = contiguous.permute(2, 1, 0).contiguous().permute(2, 1, 0)
-    assert not strided.is_contiguous()
-    return {
-        "contiguous": contiguous,
-        "strided": strided,
-        "ndarray": contiguous.clone().numpy(),
-        "strided ndarray": np.asfortranarray(contiguous.numpy()),
-    }
-
-
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("layout", layouts())
-def test_writes_show_through(layout, side):
-    padded = layouts()[layout]
+@pytest.mark.parametrize("as_tensor", [True, False])
+@pytest.mark.parametrize("strided", [True, False])
+def test_writes_show_through(strided, as_tensor, side):
+    padded = random_array((3, 5, 2), np.int64)
+    padded = np.asfortranarray(padded) if strided else padded
+    padded = torch.from_numpy(padded) if as_tensor else padded
     first, second, third = pinfeed.unpad(padded, [2, 0, 5], side=side)
     first[:] = -1
     third[0] = -2
@@ -132,13 +123,9 @@ def test_a_gradient_that_stays_in_the_padding_is_zero():
     assert padded.grad.tolist() == [[0] * 4]
 
 
-def test_no_samples():
+def test_nothing():
     assert pinfeed.unpad(np.zeros((0, 3)), []) == []
-    assert pinfeed.unpad(torch.zeros((0, 3)), torch.zeros(0, dtype=torch.int64)) == []
     assert pinfeed.unpad(torch.zeros((0, 3, 2)), np.zeros((0, 2), np.int32)) == []
-
-
-def test_padded_that_nobody_filled():
     for padded in (np.zeros((2, 0, 3)), torch.zeros((2, 0, 3)), torch.zeros((2, 3, 0))):
         views = pinfeed.unpad(padded, [0, 0])
         assert [tuple(view.shape) for view in views] == [(0, padded.shape[2])] * 2
@@ -165,6 +152,7 @@ BAD = {
     "0-d": (torch.tensor(1), [], {}, ValueError, "a batch axis and one more", "()"),
     "list": ([[1]], [1], {}, TypeError, "padded must be", "list"),
     "side": (PADDED, [1, 1], {"side": "both"}, ValueError, "side must be", "'both'"),
+    "axes": (PADDED[..., 0], [1, 2], {"axes": 1}, ValueError, "axes of 1-D samples, got 1"),
 }
 
 
@@ -173,11 +161,7 @@ BAD = {
 def test_bad_input(bad, convert):
     padded, lengths, keywords, error, *words = bad
     padded = convert(padded) if isinstance(padded, np.ndarray) else padded
-    with pytest.raises(error) as caught:
-        pinfeed.unpad(padded, lengths, **keywords)
-    message = str(caught.value)
-    assert [word for word in ("unpad: ", *words) if word not in message] == [], message
-    assert "\n" not in message
+    check(lambda: pinfeed.unpad(padded, lengths, **keywords), error, "unpad: ", *words)
 
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
@@ -194,11 +178,6 @@ def test_axes_are_those_of_pad(convert, side, axes):
     assert len(views) == 6
     for view, sample in zip(views, samples, strict=True):
         np.testing.assert_array_equal(view, sample)
-
-
-def test_axes_that_are_none():
-    with pytest.raises(ValueError, match="unpad: axes must name axes of 1-D samples, got 1"):
-        pinfeed.unpad(np.zeros((2, 3)), [1, 2], axes=1)
 
 
 def test_views_may_be_changed_in_place_with_gradients():

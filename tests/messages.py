@@ -1,0 +1,13 @@
+"""How the tables of bad calls are checked: the error, and words that its message must have."""
+
+import pytest
+
+
+def check(call, error, *words):
+    """The call raises exactly this error, and its message is a line with all of these words."""
+    with pytest.raises(error) as caught:
+        call()
+    assert type(caught.value) in (error if isinstance(error, tuple) else (error,))
+    message = str(caught.value)
+    assert [word for word in words if word not in message] == [], message
+    assert "\n" not in message
