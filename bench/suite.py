@@ -24,6 +24,7 @@ from bench import (
     sequences,
     stream,
     tensorflow_feed,
+    unaligned_outputs,
     workers,
 )
 from bench.peers import torch_epoch, torchvision
@@ -43,6 +44,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     "gathered": (1, gathered.gathered),
     "epoch": (1, _epoch),
     **arrays.workloads(),
+    **unaligned_outputs.workloads(),
     **sequences.workloads(),
     **jagged.workloads(),
     **mixed_sizes.workloads(),

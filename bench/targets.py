@@ -72,6 +72,17 @@ def fastest_peer(workload: str, prefix: str = "") -> Callable[[Results], float]:
     return value
 
 
+def _slowest_offset(workload: str) -> Callable[[Results], float]:
+    """The slowest unaligned output in times of one that begins a cache line."""
+
+    def value(results: Results) -> float:
+        _way(results, workload, "begins a line")
+        ways = _ways(results, workload)
+        return max(way["to_limit"]["median"] for way in ways if way["role"] == "pinfeed")
+
+    return value
+
+
 def _two_threads(workload: str) -> Callable[[Results], float]:
     def value(results: Results) -> float:
         return _way(results, workload, "pinfeed", "2 threads")["to_pinfeed"]["median"]
@@ -172,6 +183,15 @@ TARGETS = [
     ),
     Target("float16 NCHW to filling it, AVX2", "≤", 2, to_limit("images-float16", "avx2")),
     Target("bfloat16 NCHW to filling it, AVX2", "≤", 2, to_limit("images-bfloat16", "avx2")),
+    *(
+        Target(
+            f"{job}: unaligned output to aligned",
+            "≤",
+            1.10,
+            _slowest_offset(f"unaligned-outputs-{job}"),
+        )
+        for job in ("normalize", "permute", "gather", "pad")
+    ),
     Target("gathered float32 to filling it", "≤", 1.35, to_limit("gathered")),
     *(
         Target(f"two threads to one, {size}", "≤", 1.00, _two_threads(f"threads-{size}"))

@@ -30,6 +30,20 @@ void pad_rows(const ImageBatch& batch, bool hwc, std::size_t image, std::size_t 
   }
 }
 
+// Asks for the cache line that two runs of output share which meet at `border`.
+void prefetch_shared(const std::byte* border) {
+  if (reinterpret_cast<std::uintptr_t>(border) % kLine != 0) prefetch_line_to_write(border);
+}
+
+// Asks for the lines that the planes of an image share with their neighbours.
+void prefetch_borders(const ImageBatch& batch, bool hwc, std::size_t image) {
+  const std::size_t planes = hwc ? 1 : batch.channels;
+  const std::size_t items = batch.height * batch.width * batch.channels / planes;
+  for (std::size_t plane = image * planes; plane <= (image + 1) * planes; ++plane) {
+    prefetch_shared(advance(batch.out, plane * items, batch.out_type));
+  }
+}
+
 // Where an image's pixels are, if they lie as they usually do.
 std::span<const std::byte> memory_of(const ImageBatch& batch, std::size_t image) {
   const auto [height, width] =
@@ -79,11 +93,6 @@ std::size_t staged_rows(const ImageBatch& batch, bool hwc) {
   const std::size_t row_bytes = batch.width * batch.channels * pixel_size(batch.out_type);
   return std::min(std::max(kRunBytes * planes / row_bytes, std::size_t{1}),
                   kStageBytes / row_bytes);
-}
-
-// Asks for the cache line that two runs of output share which meet at `border`.
-void prefetch_shared(const std::byte* border) {
-  if (reinterpret_cast<std::uintptr_t>(border) % kLine != 0) prefetch_line_to_write(border);
 }
 
 // What write_rows does, `rows` rows at a time.
@@ -166,6 +175,7 @@ void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row
     const std::size_t image = row / height, y = row % height;
     std::size_t rows = std::min(height - y, row_end - row);
     ahead.before(image, [&](std::size_t i) { return memory_of(batch, i); });
+    if (batch.streaming && image < last_image) prefetch_borders(batch, hwc, image + 1);
     if (batch.padding != nullptr) {
       write_padded(runs, batch, hwc, constants, image, y, y + rows);
     } else {

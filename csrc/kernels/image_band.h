@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/copy.h"
 #include "kernels/image.h"
 #include "kernels/image_runs.h"
 
@@ -65,27 +66,48 @@ class Band {
   static constexpr float kNone[4] = {};  // scale and bias of a plain permutation, which has none
 
   void write_chw() const {
-    const std::size_t tile = std::clamp(kTileBytes / channels_, std::size_t{64}, kTileBytes) & ~63u;
-    for (std::size_t begin = 0; begin < pixels_; begin += tile) {
-      const std::size_t count = std::min(tile, pixels_ - begin);
-      if (packed_either_way()) {
+    const bool packed = packed_either_way();
+    const auto write = [&](std::size_t begin, std::size_t count) {
+      if (packed) {
         write_planes_from_pixels(begin, count);
       } else {
         write_planes_one_by_one(begin, count);
       }
-    }
+    };
+    const auto step = packed ? static_cast<std::ptrdiff_t>(channels_) : 1;
+    if (one_run_ && source_.column_stride == step) return write(0, pixels_);
+    const std::size_t tile = std::clamp(kTileBytes / channels_, std::size_t{64}, kTileBytes) & ~63u;
+    for_each_tile(tile, 1, write);
   }
 
   void write_hwc(const PackedConstants& constants) const {
     const std::size_t tile = std::max(kTileBytes / channels_ & ~std::size_t{63}, std::size_t{1});
     alignas(64) std::uint8_t buffer[kTileBytes];
-    for (std::size_t begin = 0; begin < pixels_; begin += tile) {
-      const std::size_t count = std::min(tile, pixels_ - begin);
+    for_each_tile(tile, channels_, [&](std::size_t begin, std::size_t count) {
       for_each_piece(begin, count,
                      [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
                        pack_pixels(from, n, buffer + offset * channels_);
                      });
       write_packed(buffer, begin, count, constants);
+    });
+  }
+
+  // Calls write(begin, count) for all pixels, at most `tile` at a time. The first tile is shorter,
+  // so that all others begin where a cache line of the output does; `items` of a pixel stand
+  // together there.
+  template <class Write>
+  void for_each_tile(std::size_t tile, std::size_t items, const Write& write) const {
+    std::size_t count = tile;
+    if (batch_.streaming && pixels_ > tile && tile >= kLine) {
+      const std::size_t planes = channels_ / items, pixel = items * pixel_size(batch_.out_type);
+      const std::size_t index = (image_ * planes * batch_.height + row_) * batch_.width;
+      const auto address = reinterpret_cast<std::uintptr_t>(batch_.out) + index * pixel;
+      while (count > tile - kLine && (address + count * pixel) % kLine != 0) --count;
+      if (count == tile - kLine) count = tile;  // no pixel begins a line
+    }
+    for (std::size_t begin = 0; begin < pixels_; begin += count, count = tile) {
+      count = std::min(count, pixels_ - begin);
+      write(begin, count);
     }
   }
 

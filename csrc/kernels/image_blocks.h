@@ -20,25 +20,31 @@
 
 namespace pinfeed::kernels {
 
-// Covers `count` >= kBlock values with calls of blocks(streaming, first value, number of blocks).
-// The last block overlaps the one before it instead of leaving single values over: writing a value
-// twice is cheaper than a scalar loop, and it is the same value.
-template <PixelType Type, class Blocks>
-void cover_run(std::size_t count, const void* out, bool streaming, const Blocks& blocks) {
-  constexpr std::size_t size = pixel_size(Type);
-  std::size_t begin = 0;
-  const auto misaligned = reinterpret_cast<std::uintptr_t>(out) % kLine;
-  const std::size_t head = misaligned == 0 ? 0 : (kLine - misaligned) / size;
-  if (streaming && misaligned % size == 0 && count >= head + kLine) {
-    if (head > 0) blocks(std::false_type{}, 0, (head + kBlock - 1) / kBlock);
-    const std::size_t whole = (count - head) / kBlock;
-    blocks(std::true_type{}, head, whole);
-    begin = head + whole * kBlock;
-  } else {
-    blocks(std::false_type{}, 0, count / kBlock);
-    begin = count / kBlock * kBlock;
-  }
-  if (begin < count) blocks(std::false_type{}, count - kBlock, 1);
+// Covers `count` values with calls of blocks(streaming, first value, number of blocks) and, for
+// fewer values than a block, part(first value, number of values).
+//
+// Streaming stores write whole cache lines and nothing else touches those: a line that an ordinary
+// store shares with streaming ones is written to memory in pieces, and the core waits for each.
+// What stands before the first whole line and after the last is written like a run of its own.
+template <PixelType Type, class Blocks, class Part>
+void cover_run(std::size_t count, const void* out, bool streaming, const Blocks& blocks,
+               const Part& part) {
+  constexpr std::size_t size = pixel_size(Type), line = kLine / size;
+  const auto ordinary = [&](std::size_t first, std::size_t values) {
+    if (values == 0) return;
+    if (values < kBlock) return part(first, values);
+    blocks(std::false_type{}, first, values / kBlock);
+    // The last block overlaps the one before it instead of leaving single values over: writing a
+    // value twice is cheaper than a scalar loop, and it is the same value.
+    if (values % kBlock != 0) blocks(std::false_type{}, first + values - kBlock, 1);
+  };
+  const std::size_t head = -reinterpret_cast<std::uintptr_t>(out) % kLine;
+  if (!streaming || head % size != 0 || count < head / size + kLine) return ordinary(0, count);
+  const std::size_t begin = head / size, lines = (count - begin) / line;
+  ordinary(0, begin);
+  blocks(std::true_type{}, begin, lines * (line / kBlock));
+  const std::size_t end = begin + lines * line;
+  ordinary(end, count - end);
 }
 
 template <class Isa, PixelType Type, int Step>
@@ -48,55 +54,68 @@ void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scal
   const auto plane = [&](std::size_t c) {
     return static_cast<std::byte*>(out) + static_cast<std::ptrdiff_t>(c) * plane_stride;
   };
-  if (count < kBlock) {
-    std::uint8_t from[kBlock * Step] = {};
-    alignas(kLine) std::byte to[Step * kBlock * size];
-    std::memcpy(from, pixels, count * Step);
-    Isa::template planes_blocks<Type, Step, false>(from, 1, scale, bias, to, kBlock * size);
-    for (std::size_t c = 0; c < Step; ++c) {
-      std::memcpy(plane(c), to + c * kBlock * size, count * size);
-    }
-    return;
-  }
   if (Step > 1 && streaming && plane_stride % static_cast<std::ptrdiff_t>(kLine) != 0) {
-    // The planes disagree on where a cache line begins: convert a stretch in the L1 cache, then
-    // stream each plane from there.
-    constexpr std::size_t kStretch = 1024;
-    alignas(kLine) std::byte planes[Step * kStretch * size];
+    // The planes disagree on where a cache line begins. So a stretch is converted in the L1 cache,
+    // each plane as far from the beginning of a line as it is in the output, and streamed from
+    // there; what it leaves of a line stands in front of the next stretch.
+    constexpr std::size_t kStretchBytes = 4096, kStretch = kStretchBytes / size;
+    alignas(kLine) std::byte stage[Step * (kStretchBytes + 2 * kLine)];
+    const auto lead = [](const std::byte* address) {
+      return reinterpret_cast<std::uintptr_t>(address) % kLine;
+    };
+    const auto skew = static_cast<std::size_t>(plane_stride) % kLine;
+    const std::size_t stage_stride = kStretchBytes + kLine + skew;
+    std::byte* const first = stage + lead(plane(0));
     for (std::size_t begin = 0; begin < count; begin += kStretch) {
       const std::size_t n = std::min(kStretch, count - begin);
-      planes_run<Isa, Type, Step>(pixels + begin * Step, n, scale, bias, planes, kStretch * size,
-                                  false);
+      planes_run<Isa, Type, Step>(pixels + begin * Step, n, scale, bias, first,
+                                  static_cast<std::ptrdiff_t>(stage_stride), false);
       for (std::size_t c = 0; c < Step; ++c) {
-        copy_bytes(plane(c) + begin * size, planes + c * kStretch * size, n * size, true);
+        std::byte *const from = first + c * stage_stride, *const to = plane(c) + begin * size;
+        const std::size_t before = begin == 0 ? 0 : lead(to);
+        const std::size_t left = begin + n == count ? 0 : lead(to);
+        copy_bytes(to - before, from - before, before + n * size - left, true);
+        std::memcpy(from - left, from + n * size - left, left);
       }
     }
     return;
   }
-  cover_run<Type>(count, out, streaming, [&](auto stream, std::size_t first, std::size_t blocks) {
-    Isa::template planes_blocks<Type, Step, stream.value>(
-        pixels + first * Step, blocks, scale, bias, static_cast<std::byte*>(out) + first * size,
-        plane_stride);
-  });
+  cover_run<Type>(
+      count, out, streaming,
+      [&](auto stream, std::size_t first, std::size_t blocks) {
+        Isa::template planes_blocks<Type, Step, stream.value>(
+            pixels + first * Step, blocks, scale, bias, plane(0) + first * size, plane_stride);
+      },
+      [&](std::size_t first, std::size_t values) {
+        std::uint8_t from[kBlock * Step] = {};
+        alignas(kLine) std::byte to[Step * kBlock * size];
+        std::memcpy(from, pixels + first * Step, values * Step);
+        Isa::template planes_blocks<Type, Step, false>(from, 1, scale, bias, to, kBlock * size);
+        for (std::size_t c = 0; c < Step; ++c) {
+          std::memcpy(plane(c) + first * size, to + c * kBlock * size, values * size);
+        }
+      });
 }
 
 template <class Isa, PixelType Type>
 void packed_run(const std::uint8_t* values, std::size_t count, const PackedConstants& constants,
                 std::size_t phase, void* out, bool streaming) {
   constexpr std::size_t size = pixel_size(Type);
-  if (count < kBlock) {
-    std::uint8_t from[kBlock] = {};
-    alignas(kLine) std::byte to[kBlock * size];
-    std::memcpy(from, values, count);
-    Isa::template packed_blocks<Type, false>(from, 1, constants, phase % constants.period, to);
-    std::memcpy(out, to, count * size);
-    return;
-  }
-  cover_run<Type>(count, out, streaming, [&](auto stream, std::size_t first, std::size_t blocks) {
-    Isa::template packed_blocks<Type, stream.value>(values + first, blocks, constants,
-                                                    (phase + first) % constants.period,
-                                                    static_cast<std::byte*>(out) + first * size);
-  });
+  const auto at = [&](std::size_t value) { return static_cast<std::byte*>(out) + value * size; };
+  cover_run<Type>(
+      count, out, streaming,
+      [&](auto stream, std::size_t first, std::size_t blocks) {
+        Isa::template packed_blocks<Type, stream.value>(
+            values + first, blocks, constants, (phase + first) % constants.period, at(first));
+      },
+      [&](std::size_t first, std::size_t n) {
+        std::uint8_t from[kBlock] = {};
+        alignas(kLine) std::byte to[kBlock * size];
+        std::memcpy(from, values + first, n);
+        Isa::template packed_blocks<Type, false>(from, 1, constants,
+                                                 (phase + first) % constants.period, to);
+        std::memcpy(at(first), to, n * size);
+      });
 }
 
 inline void packed_run_uint8(const std::uint8_t* values, std::size_t count, const PackedConstants&,

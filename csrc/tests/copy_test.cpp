@@ -53,6 +53,24 @@ void test_copy_bytes() {
   }
 }
 
+// Outputs that lie up to a line behind their source, but for whole pages.
+void test_places_that_look_alike() {
+  constexpr std::size_t kPage = 4096, kBytes = 9 * kPage + 100;
+  for (const std::size_t size : {2000ul, 20000ul, kBytes}) {
+    for (const std::size_t distance : {1, 4, 16, 31, 32, 63, 64}) {
+      MarkedOutput out(size, distance % 64);
+      std::vector<std::byte> memory(size + kPage), expected(size);
+      const auto ahead = reinterpret_cast<std::uintptr_t>(out.data()) - distance -
+                         reinterpret_cast<std::uintptr_t>(memory.data());
+      std::byte* const from = memory.data() + ahead % kPage;
+      for (std::size_t i = 0; i < size; ++i) expected[i] = from[i] = std::byte(i * 7 + i / 251);
+      copy_bytes(out.data(), from, size, true);
+      stores_done();
+      CHECK(out.equals(expected));
+    }
+  }
+}
+
 void check_gather(std::size_t row_bytes, std::size_t count, Random& random) {
   std::vector<const void*> rows(count);
   for (const void*& row : rows) row = place_bytes(row_bytes, random);
@@ -194,8 +212,9 @@ void test_large_transposes() {
   Random random(4);
   for (const std::size_t item_size : {1, 2, 4, 8, 16}) {
     const auto item = static_cast<std::int64_t>(item_size);
-    for (const std::int64_t channels : {1, 2, 3, 4, 5, 31, 32, 33}) {
-      const std::int64_t pixels = 1100;
+    for (const std::int64_t channels : {1, 2, 2, 3, 3, 4, 4, 5, 31, 32, 33}) {
+      // Planes that agree on where a cache line begins, and such as don't.
+      const std::int64_t pixels = random() % 2 == 0 ? 1100 : 1088;
       check_strided({item_size, {channels, pixels}, {item, item * channels}}, random);
       check_strided({item_size, {pixels, channels}, {item, item * pixels}}, random);
       check_strided({item_size, {channels, pixels}, {item, -item * channels}}, random);
@@ -208,6 +227,7 @@ void test_large_transposes() {
 
 void copy_tests() {
   run("copy_bytes", test_copy_bytes);
+  run("copy_bytes between places that look alike", test_places_that_look_alike);
   run("gather_rows", test_gather_rows);
   run("StridedCopy of random arrays", test_strided_copy);
   run("StridedCopy of large transposes", test_large_transposes);

@@ -155,11 +155,12 @@ void test_long_rows(const Isa& isa) {
   for (const std::size_t width : {4096, 5003}) {
     for (const std::size_t channels : {1, 3, 4, 5}) {
       for (const Strides& strides : all_strides(1, width, channels)) {
-        const ImageLayout layout = kLayouts[random() % 2];
-        ImageCase test{strides.name,         {},      1, width, channels, layout,
-                       kTypes[random() % 4], random()};
-        test.sources.push_back(place_source(test, strides, random));
-        check_case(isa, test, random);
+        for (const PixelType type : kTypes) {
+          const ImageLayout layout = kLayouts[random() % 2];
+          ImageCase test{strides.name, {}, 1, width, channels, layout, type, random()};
+          test.sources.push_back(place_source(test, strides, random));
+          check_case(isa, test, random);
+        }
       }
     }
   }
