@@ -8,6 +8,7 @@ void fill_tests();
 void image_tests();
 void join_tests();
 void pad_tests();
+void permutation_tests();
 
 int main() {
   round_tests();
@@ -17,5 +18,6 @@ int main() {
   image_tests();
   join_tests();
   pad_tests();
+  permutation_tests();
   return pinfeed::tests::summary();
 }

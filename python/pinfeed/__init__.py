@@ -28,6 +28,7 @@ from pinfeed.loaders.from_numpy import from_numpy
 from pinfeed.memory.stats import arena_stats, set_arena_limit
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads
 from pinfeed.samplers.length_buckets import LengthBucketSampler
+from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import ArrayDataset, Rows
 from pinfeed.sources.npz import open_npz
@@ -49,6 +50,7 @@ __all__ = [
     "Padded",
     "RaggedArray",
     "Rows",
+    "ShuffleSampler",
     "Stack",
     "StreamDataset",
     "__version__",

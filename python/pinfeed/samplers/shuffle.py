@@ -1,0 +1,173 @@
+"""Batches in random order, of any number of samples, without a list of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sized
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from pinfeed import _core
+from pinfeed.arguments import as_integer, checked_integer
+from pinfeed.samplers.epoch_sampler import EpochSampler
+
+Even = Literal["repeat", "drop"] | None
+
+_MOST_SAMPLES = 2**62
+_ROUNDS = 8  # kernels/permutation.h
+
+
+class ShuffleSampler(EpochSampler):
+    """Batches of samples in random order, computed a batch at a time; a ``batch_sampler``.
+
+    The order of an epoch is a permutation that follows from the seed and the epoch: where a position
+    leads is computed, so nothing is stored, the first batch of a billion samples is there at once,
+    and to resume anywhere takes no longer. Without `set_epoch` each pass has the same order.
+
+    Batches are int64 ndarrays whose items, when a dataset iterates over them, are Python integers.
+    With several ranks, the samples of one step lie next to each other in the order, and each rank
+    takes its stretch of them.
+
+    Args:
+        dataset: The number of samples, or a dataset that has a length.
+        batch_size: Samples in a batch of one rank; the last one may be smaller.
+        seed: Not negative; the same on all ranks.
+        shuffle: False keeps the dataset's order.
+        drop_last: Leave out a last batch that isn't full.
+        rank: Which of the ranks this is. None: asked of ``torch.distributed`` each time, and 0 until
+            it is initialized, so that the sampler may be made before.
+        world_size: How many ranks there are; likewise, else 1. Give both or neither.
+        even: How all ranks get the same number of samples: ``"repeat"`` gives up to
+            ``world_size - 1`` samples of the epoch's beginning twice, ``"drop"`` leaves as many out,
+            others in each epoch. None: each sample comes exactly once, so that ranks may differ by a
+            sample, and with that by a batch; that suits evaluation, but not DDP.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: An argument is out of range; there would be no batch.
+
+    Example:
+        >>> dataset = pinfeed.ArrayDataset(np.arange(1_000) * 10)
+        >>> sampler = pinfeed.ShuffleSampler(dataset, batch_size=256, seed=7)
+        >>> loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler)
+        >>> for epoch in range(2):
+        ...     sampler.set_epoch(epoch)
+        ...     print([len(batch) for batch in loader], int(sum(batch.sum() for batch in loader)))
+        [256, 256, 256, 232] 4995000
+        [256, 256, 256, 232] 4995000
+    """
+
+    SETTINGS = ("batch_size", "seed", "shuffle", "drop_last", "even", "world_size")
+
+    def __init__(
+        self,
+        dataset: int | Sized,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        even: Even = "repeat",
+    ) -> None:
+        super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
+        self._count = _sample_count(dataset)
+        self.batch_size = checked_integer(batch_size, "ShuffleSampler: batch_size", 1)
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        if even not in ("repeat", "drop", None):
+            raise ValueError(f"ShuffleSampler: even must be 'repeat', 'drop' or None, got {even!r}")
+        self.even = even
+        self.batches(0)  # raises if there are none
+
+    @override
+    def batches(self, epoch: int) -> int:
+        samples = self._rank_count()
+        batches = samples // self.batch_size
+        if not self.drop_last and samples % self.batch_size:
+            batches += 1
+        if batches == 0 and self.even is not None:
+            raise ValueError(
+                f"ShuffleSampler: {self._count} samples make no batch of {self.batch_size} on each of "
+                f"{self.world_size} ranks with drop_last={self.drop_last} and even={self.even!r}; "
+                "take a smaller batch_size, drop_last=False or fewer ranks"
+            )
+        return batches
+
+    @override
+    def batch(self, epoch: int, number: int) -> npt.NDArray[np.int64]:
+        first = number * self.batch_size * self.world_size  # of all ranks' batches of this step
+        size = min(self.batch_size, self._rank_count() - number * self.batch_size)
+        if self.even is not None:
+            return self._order(epoch, first + self.rank * size, size)
+        left = min(self._count - first, self.batch_size * self.world_size)
+        each, rest = divmod(left, self.world_size)
+        return self._order(epoch, first + self.rank * each + min(self.rank, rest), size)
+
+    @override
+    def data_identity(self) -> dict[str, Any]:
+        return {"samples": self._count}
+
+    def _rank_count(self) -> int:
+        """The number of samples that this rank gets in an epoch."""
+        each, rest = divmod(self._count, self.world_size)
+        if self.even == "drop":
+            return each
+        return each + (rest > 0 if self.even == "repeat" else self.rank < rest)
+
+    def _order(self, epoch: int, start: int, size: int) -> npt.NDArray[np.int64]:
+        """The samples at ``size`` positions; behind the last one the order begins again."""
+        start %= self._count
+        stop = start + size
+        if stop > self._count:
+            end = self._stretch(epoch, start, self._count)
+            beginning = self._stretch(epoch, 0, stop - self._count)
+            return np.concatenate((end, beginning)).view(Indices)
+        return self._stretch(epoch, start, stop).view(Indices)
+
+    def _stretch(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        if not self.shuffle:
+            return np.arange(start, stop)
+        return _core.permuted(self._count, _round_keys(self.seed, epoch), start, stop)
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.SETTINGS)
+        return (
+            f"ShuffleSampler({self._count} samples, {settings}, rank={self.rank}, "
+            f"epoch={self._epoch})"
+        )
+
+
+class Indices(np.ndarray[tuple[int], np.dtype[np.int64]]):
+    """An int64 array that gives Python integers to whoever iterates over it.
+
+    DataLoader asks a dataset without ``__getitems__`` for one item of it after the other, and not
+    every dataset takes NumPy's integers.
+    """
+
+    @override
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.tolist())
+
+
+@functools.lru_cache(maxsize=16)
+def _round_keys(seed: int, epoch: int) -> list[int]:
+    sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
+    return sequence.generate_state(_ROUNDS, np.uint64).tolist()
+
+
+def _sample_count(dataset: Any) -> int:
+    count = as_integer(dataset)
+    if count is None:
+        try:
+            count = len(dataset)
+        except TypeError as error:
+            raise TypeError(
+                "ShuffleSampler: dataset must be a number of samples or have a length, got "
+                f"{type(dataset).__name__}"
+            ) from error
+    return checked_integer(count, "ShuffleSampler: the number of samples", 1, _MOST_SAMPLES)

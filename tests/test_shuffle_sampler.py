@@ -1,0 +1,238 @@
+"""ShuffleSampler: a permutation in batches, shared by ranks, without bias, in loaders."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Subset
+
+import pinfeed
+from pinfeed import ShuffleSampler
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+]
+
+NAME = "ShuffleSampler: "
+
+
+def order(count: int, seed: int, epoch: int = 0) -> list[int]:
+    """All samples, in one batch."""
+    sampler = ShuffleSampler(count, count, seed=seed)
+    sampler.set_epoch(epoch)
+    (batch,) = sampler
+    return batch.tolist()
+
+
+def lists(sampler: ShuffleSampler) -> list[list[int]]:
+    return [batch.tolist() for batch in sampler]
+
+
+@st.composite
+def options(draw: st.DrawFn) -> dict[str, Any]:
+    world_size = draw(st.integers(1, 5))
+    return {
+        "dataset": draw(st.integers(world_size, 300)),
+        "batch_size": draw(st.integers(1, 40)),
+        "seed": draw(st.integers(0, 2**70)),
+        "shuffle": draw(st.booleans()),
+        "drop_last": draw(st.booleans()),
+        "world_size": world_size,
+    }
+
+
+def all_ranks(options: dict[str, Any], even: Any, epoch: int) -> list[list[list[int]]]:
+    """The batches of each rank; none where there would be none, which is an error."""
+    ranks = []
+    for rank in range(options["world_size"]):
+        try:
+            sampler = ShuffleSampler(**options, even=even, rank=rank)
+        except ValueError:
+            ranks.append([])
+            continue
+        sampler.set_epoch(epoch)
+        ranks.append(lists(sampler))
+        assert len(sampler) == len(ranks[-1])
+    return ranks
+
+
+@given(options(), st.integers(0, 5))
+def test_ranks_share_the_order(options: dict[str, Any], epoch: int) -> None:
+    count, size, world_size = (options[k] for k in ("dataset", "batch_size", "world_size"))
+    samples = order(count, options["seed"], epoch) if options["shuffle"] else list(range(count))
+    assert sorted(samples) == list(range(count))
+    for even in ("repeat", "drop", None):
+        # Of each step, one rank's batch after the other.
+        taken = samples
+        if even == "repeat":
+            taken = (samples * world_size)[: -(-count // world_size) * world_size]
+        elif even == "drop":
+            taken = samples[: count // world_size * world_size]
+        expected: list[list[list[int]]] = [[] for _ in range(world_size)]
+        for step in range(0, len(taken), size * world_size):
+            stretch = taken[step : step + size * world_size]
+            for rank, part in enumerate(np.array_split(stretch, world_size)):
+                if len(part) == size or (len(part) and not options["drop_last"]):
+                    expected[rank].append(part.tolist())
+        assert all_ranks(options, even, epoch) == expected
+        if even is not None:
+            assert len({tuple(map(len, batches)) for batches in expected}) == 1
+
+
+def test_orders_are_the_same_in_every_version() -> None:
+    assert lists(ShuffleSampler(10, 4, seed=3)) == [[7, 2, 6, 4], [9, 8, 0, 1], [5, 3]]
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    orders = {tuple(order(50, seed, epoch)) for seed in range(10) for epoch in range(10)}
+    assert len(orders) == 100
+    assert order(50, 2**64 + 1) == order(50, 2**64 + 1) != order(50, 1)
+
+
+# Chance below one in a billion: seeds are fixed, so that this passes always or never.
+def assert_likely(counts: Any, weights: Any = None) -> None:
+    counts = np.asarray(counts, float).ravel()
+    weights = np.ones(counts.size) if weights is None else np.asarray(weights).ravel()
+    expected = counts.sum() * weights / weights.sum()
+    free = counts.size - 1
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    # Wilson and Hilferty's approximation of chi-squared by a normal distribution (1931).
+    deviation = ((statistic / free) ** (1 / 3) - (1 - 2 / (9 * free))) / math.sqrt(2 / (9 * free))
+    assert deviation < 6
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_every_permutation_of_few_is_as_likely(count: int) -> None:
+    counts = dict.fromkeys(itertools.permutations(range(count)), 0)
+    for seed in range(6_000):
+        counts[tuple(order(count, seed))] += 1
+    assert_likely(list(counts.values()))
+
+
+@pytest.mark.parametrize("count", [64, 1000, 4099])
+def test_positions_and_pairs_are_uniform(count: int) -> None:
+    orders = np.array([order(count, seed)[:4] for seed in range(4_000)])
+    bins = orders * 8 // count  # nearly equal ones
+    weights = np.bincount(np.arange(count) * 8 // count, minlength=8) / count
+    for position in range(4):
+        assert_likely(np.bincount(bins[:, position], minlength=8), weights)
+    for first, second in itertools.combinations(range(4), 2):
+        pairs = np.histogram2d(bins[:, first], bins[:, second], bins=8)[0]
+        assert_likely(pairs, np.outer(weights, weights))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbours_are_independent(seed: int) -> None:
+    count = 200_003
+    samples = np.array(order(count, seed))
+    ascents = np.count_nonzero(np.diff(samples) > 0)
+    assert abs(ascents - (count - 1) / 2) < 6 * math.sqrt((count + 1) / 12)
+    for lag in (1, 2, 447, 448, 449, 1000):  # the network's halves have about 447 values
+        correlation = np.corrcoef(samples[:-lag], samples[lag:])[0, 1]
+        assert abs(correlation) < 6 / math.sqrt(count)
+        assert_likely(np.bincount((samples[lag:] - samples[:-lag]) % count * 64 // count))
+
+
+def test_a_billion_samples() -> None:
+    sampler = ShuffleSampler(10**9, 256, seed=1)
+    assert len(sampler) == 3_906_250
+    first = next(iter(sampler))
+    assert first.dtype == np.int64
+    assert first.shape == (256,)
+    assert len(set(first.tolist())) == 256
+    assert 0 <= first.min() < 10**8 < 9 * 10**8 < first.max() < 10**9
+    sampler.load_state_dict(sampler.state_dict() | {"yielded": 3_906_249})
+    assert [len(batch) for batch in sampler] == [256]
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # in torchdata 0.11
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_a_state_in_the_middle_of_an_epoch(workers: int) -> None:
+    import torchdata.stateful_dataloader as stateful
+
+    def new_loader() -> Any:
+        sampler = ShuffleSampler(50, 4, seed=5)
+        sampler.set_epoch(2)
+        return stateful.StatefulDataLoader(
+            range(50), batch_sampler=sampler, num_workers=workers, collate_fn=list
+        )
+
+    expected = list(new_loader())
+    assert sorted(itertools.chain(*expected)) == list(range(50))
+    for taken in (0, 1, 7, 13):
+        loader = new_loader()
+        iterator = iter(loader)
+        for _ in range(taken):
+            next(iterator)
+        state = copy.deepcopy(loader.state_dict())
+        resumed = new_loader()
+        resumed.load_state_dict(state)
+        assert list(resumed) == expected[taken:]
+
+
+class Strict(torch.utils.data.Dataset[int]):
+    """A dataset that takes nothing but Python's integers, one at a time."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> int:
+        assert type(index) is int
+        return index * 10
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_any_dataset(workers: int) -> None:
+    arrays = pinfeed.ArrayDataset(np.arange(20) * 10)
+    for dataset in (Strict(), Subset(Strict(), range(20)), arrays, Subset(arrays, range(20))):
+        sampler = ShuffleSampler(dataset, 8, seed=1)
+        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=workers)
+        assert [b.tolist() for b in loader] == [[10 * i for i in b] for b in lists(sampler)]
+
+
+BAD = [
+    ({"dataset": 0}, ValueError, "the number of samples must be at least 1, got 0"),
+    ({"dataset": []}, ValueError, "the number of samples must be at least 1, got 0"),
+    ({"dataset": 2**62 + 1}, ValueError, "the number of samples must be at most"),
+    ({"dataset": 1.5}, TypeError, "dataset must be a number of samples or have a length"),
+    ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
+    ({"batch_size": None}, TypeError, "batch_size must be an integer, got None"),
+    (
+        {"batch_size": 11, "drop_last": True},
+        ValueError,
+        "10 samples make no batch of 11 on each of",
+    ),
+    ({"rank": 0, "world_size": 11, "even": "drop"}, ValueError, "10 samples make .* fewer ranks"),
+    ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
+    ({"rank": 2}, ValueError, "expected both rank and world_size"),
+    ({"even": "none"}, ValueError, "even must be 'repeat', 'drop' or None, got 'none'"),
+    ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
+    ({"shuffle": 1}, TypeError, "shuffle must be True or False, got 1"),
+]
+
+
+@pytest.mark.parametrize(("changed", "kind", "message"), BAD)
+def test_bad_arguments(changed: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=NAME + message):
+        ShuffleSampler(**{"dataset": 10, "batch_size": 4} | changed)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"dataset": 11}, {"seed": 1}, {"batch_size": 5}, {"even": None}, {"rank": 0, "world_size": 2}],
+)
+def test_states_of_other_samplers(changed: dict[str, Any]) -> None:
+    good = {"dataset": 10, "batch_size": 4}
+    state = json.loads(json.dumps(ShuffleSampler(**good | changed).state_dict()))
+    with pytest.raises(ValueError, match=f"{NAME}the state is of another sampler"):
+        ShuffleSampler(**good).load_state_dict(state)
