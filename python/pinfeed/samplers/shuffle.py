@@ -150,7 +150,7 @@ class Indices(np.ndarray[tuple[int], np.dtype[np.int64]]):
     """
 
     @override
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
 
 
