@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -155,12 +156,37 @@ def test_bulk_loading_as_torch_documents_it() -> None:
     assert_same(list(bulk), list(DataLoader(dataset, 3, collate_fn=pinfeed.Collate())))
 
 
-def test_rows_of_a_bare_tensor_cannot_change() -> None:
-    rows = pinfeed.ArrayDataset(torch.arange(6)).__getitems__([0, 1, 2])
-    assert isinstance(rows, pinfeed.Rows)
-    assert isinstance(rows, tuple)
-    assert_same(pinfeed.Collate()(rows), default_collate(rows))
-    assert_same(pinfeed.Collate()(pickle.loads(pickle.dumps(rows))), torch.arange(3))
+@pytest.mark.parametrize("shape", [(6,), (6, 2, 3)])
+def test_rows_of_a_bare_tensor_are_tensors_to_torch(shape: tuple[int, ...]) -> None:
+    array = torch.arange(math.prod(shape)).reshape(shape).to(torch.bfloat16)
+    rows = pinfeed.ArrayDataset(array).__getitems__([4, 0, 4])
+    expected = array[[4, 0, 4]]
+    out = torch.empty_like(expected)
+    torch.stack(rows, 0, out=out)
+    last = torch.stack(list(rows), -1)
+    for batch, wanted in (
+        (default_collate(rows), expected),
+        (torch.stack(rows), expected),
+        (torch.stack(tensors=rows), expected),
+        (out, expected),
+        (torch.stack(rows, -1), last),
+        (torch.stack(rows, dim=-1), last),
+        (torch.hstack(rows), torch.hstack(list(rows))),
+        (pinfeed.Collate()(pickle.loads(pickle.dumps(rows))), expected),
+    ):
+        assert_same(batch, wanted)
+    with pytest.raises(TypeError):
+        torch.stack(pinfeed.ArrayDataset({"x": array}).__getitems__([0]))
+
+
+def test_no_view_of_each_row_of_a_bare_tensor_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = pinfeed.ArrayDataset(torch.arange(12).reshape(6, 2))
+    batches = [
+        collate(dataset.__getitems__([5, 0])) for collate in (default_collate, pinfeed.Collate())
+    ]
+    monkeypatch.setattr(torch.Tensor, "__getitem__", lambda *_: pytest.fail("a view was made"))
+    assert pinfeed.Collate()(dataset.__getitems__([5, 0])).tolist() == batches[0].tolist()
+    assert torch.stack(dataset.__getitems__([5, 0])).tolist() == batches[1].tolist()
 
 
 def test_rows_pickle() -> None:

@@ -124,10 +124,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         """The samples of one batch, which DataLoader asks for at once."""
         if self._order is not None:
             indices = self._order[_core.as_indices(indices, self._length, "ArrayDataset: indices")]
-        rows = Rows(self._sources, indices)
-        if isinstance(self._sources, Source) and isinstance(self._sources.dtype, torch.dtype):
-            return _TupleRows(rows)  # type: ignore[return-value] # a virtual subclass
-        return rows
+        return Rows(self._sources, indices)
 
     def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
         """Asks the system for samples that will be read soon, those that lie in files and not in memory.
@@ -244,27 +241,25 @@ class Rows(Sequence[Any]):
         for index in self.indices.tolist():
             yield _sample(self.sources, index)
 
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Calls one of torch's functions, which take a list of tensors but no other sequence.
 
-@Rows.register
-class _TupleRows(tuple[Any, ...]):
-    """Rows of a bare tensor, or of a RaggedArray over one, as a tuple of its views.
-
-    torch's ``default_collate`` hands a batch whose samples are tensors to ``torch.stack`` as it is,
-    and that takes real lists and tuples only. A tuple, because the samples must stay those that the
-    indices name.
-    """
-
-    sources: Source
-    indices: npt.NDArray[np.int64]
-
-    def __new__(cls, rows: Rows) -> Self:
-        self = super().__new__(cls, rows)
-        self.sources = rows.sources
-        self.indices = rows.indices
-        return self
-
-    def __reduce__(self) -> Any:
-        return _TupleRows, (Rows(self.sources, self.indices),)
+        ``default_collate`` calls ``torch.stack`` with the rows of a bare tensor; these are selected
+        at once, without a view of each.
+        """
+        kwargs = kwargs or {}
+        if function is torch.stack and args and args[1:] in ((), (0,)) and kwargs.keys() <= {"out"}:
+            array = getattr(args[0].sources, "array", None)
+            if isinstance(array, torch.Tensor):
+                return torch.index_select(array, 0, torch.from_numpy(args[0].indices), **kwargs)
+        as_lists = [
+            list(arg) if isinstance(arg, Rows) else arg for arg in (*args, *kwargs.values())
+        ]
+        named = dict(zip(kwargs, as_lists[len(args) :], strict=True))
+        return function(*as_lists[: len(args)], **named)
 
 
 def _open_sources(arrays: Any, path: str) -> Any:
