@@ -183,7 +183,7 @@ def test_a_field_without_parentheses() -> None:
 def test_a_spec_that_does_not_mirror_the_sample(spec: Any, sources: Any, rows: bool) -> None:
     dataset = pinfeed.ArrayDataset(arrays_in(sources))
     samples: Any = dataset.__getitems__([0, 1])
-    with pytest.raises(ValueError, match=r"Collate: spec.*the spec mirrors the sample"):
+    with pytest.raises(ValueError, match=r"Collate: spec.*it mirrors the structure of samples"):
         Collate(spec)(samples if rows else list(samples))
 
 

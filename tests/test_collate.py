@@ -176,8 +176,11 @@ def test_stack_converts_numbers(samples: list[Any]) -> None:
     assert_same(Collate(Stack(torch.float16))(samples), default_collate(samples).half())
 
 
-def test_stack_with_a_dtype_leaves_text_alone() -> None:
-    assert Collate(Stack(torch.float32))(["a", "b"]) == ["a", "b"]
+@pytest.mark.parametrize("samples", [["a", "b"], [{"x": 1}, {"x": 2}], [None, None]])
+def test_stack_with_a_dtype_takes_numbers(samples: list[Any]) -> None:
+    with pytest.raises(TypeError, match=r"default_collate|takes arrays or numbers, .*Keep\(\)"):
+        Collate(Stack(torch.float32))(samples)
+    assert Collate(Keep())(samples) == samples
 
 
 def test_stack_with_a_dtype_keeps_gradients() -> None:

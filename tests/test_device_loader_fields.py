@@ -15,13 +15,9 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
+from pinfeed.fields.image import _table
 from pinfeed.functions.torch_ops import library
-from pinfeed.loaders import device_fields, torch_image
-from pinfeed.loaders.apply_field import apply_field
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.loaders.ops_fields import image_with_ops, pad_with_ops
-from pinfeed.loaders.torch_image import image_with_torch
-from pinfeed.loaders.torch_pad import pad_with_torch
 from samples import FrozenRecord, Point, assert_same
 
 pytestmark = pytest.mark.kernels
@@ -34,22 +30,18 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 @pytest.fixture(params=["native", "ops", "torch"])
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """How fields are applied; "ops" as on CUDA, "torch" as on others, but in host memory."""
-    ways = {"ops": apply_with_ops, "torch": apply_with_torch}
-    if request.param in ways:
-        monkeypatch.setattr(device_fields, "apply_field", ways[request.param])
+    if request.param != "native":
+        way = f"_apply_with_{request.param}"
+
+        def image(field: Any, leaf: Any, host: Any, name: str) -> Any:
+            return getattr(field, way)(leaf, name)
+
+        def pad(field: Any, leaf: Any, host: Any, name: str) -> Any:
+            return getattr(field, way)(leaf, host.offsets, name)
+
+        monkeypatch.setattr(Image, "apply", image)
+        monkeypatch.setattr(Pad, "apply", pad)
     return request.param
-
-
-def apply_with_ops(field: Any, leaf: Any, host: Any, name: str) -> Any:
-    if isinstance(field, Image):
-        return image_with_ops(field, leaf, name)
-    return pad_with_ops(field, leaf, host.offsets, name)
-
-
-def apply_with_torch(field: Any, leaf: Any, host: Any, name: str) -> Any:
-    if isinstance(field, Image):
-        return image_with_torch(field, leaf, name)
-    return pad_with_torch(field, leaf, host.offsets, name)
 
 
 def applied(fields: Any, batch: Any) -> Any:
@@ -110,8 +102,8 @@ def test_cuda_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: Any = Collate(Jagged())([np.arange(n) for n in (3, 1, 6)])
     moved = JaggedBatch(texts.values.as_subclass(OnCuda), texts.offsets.as_subclass(OnCuda))
     with HostForCuda():
-        batch = apply_field(image, pixels.as_subclass(OnCuda), pixels, "images")
-        padded = apply_field(Pad(multiple_of=4), moved, texts, "texts")
+        batch = image.apply(pixels.as_subclass(OnCuda), pixels, "images")
+        padded = Pad(multiple_of=4).apply(moved, texts, "texts")
     assert_same(plain(batch), applied(image, pixels))
     assert_same(tuple(map(plain, padded)), tuple(applied(Pad(multiple_of=4), texts)))
 
@@ -263,7 +255,7 @@ def test_modes_of_the_consumer_are_not_for_fields(way: str) -> None:
         (Pad(side="left", max_length=2, dtype=torch.float16, lengths=False), texts),
     ]:
         expected = applied(field, batch)
-        torch_image._tables.clear()
+        _table.cache_clear()
         with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
             result = applied(field, batch)
         assert_same(result, expected)

@@ -13,7 +13,6 @@ import op_cases
 import pinfeed
 from arrays import assert_same_bits
 from pinfeed.functions.torch_ops import has_kernels
-from pinfeed.loaders.apply_field import apply_field
 
 pytestmark = pytest.mark.gpu_only
 
@@ -165,8 +164,8 @@ def test_fields_are_applied_by_the_ops():
         pinfeed.Image(MEAN, STD, channels_last=True, dtype=torch.bfloat16),
         pinfeed.Image(MEAN, STD, pad_value=0, multiple_of=8),
     ):
-        expected = apply_field(field, images, images, "batch")
-        result = apply_field(field, images.to(DEVICE), images, "batch")
+        expected = field.apply(images, images, "batch")
+        result = field.apply(images.to(DEVICE), images, "batch")
         assert_same_tensors(
             tuple(result) if isinstance(result, tuple) else result,
             tuple(expected) if isinstance(expected, tuple) else expected,

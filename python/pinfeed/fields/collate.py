@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pinfeed.fields import Field, Stack
-from pinfeed.fields.field import Beside, LeafName
-from pinfeed.fields.spec import placed, rebuild_with_siblings
-from pinfeed.fields.stack import is_taught_to_torch
-from pinfeed.memory.pinned import Pin
+import numpy as np
+import numpy.typing as npt
+
+from pinfeed.fields.field import Field, LeafName
+from pinfeed.fields.spec import child_specs, placed, rebuild_with_siblings
+from pinfeed.fields.stack import Stack, is_taught_to_torch
+from pinfeed.memory.pinned import Pin, is_wanted
 from pinfeed.memory.trainer import offer_arena, want_arena
 from pinfeed.memory.worker import accept_offer, is_worker, worker_arena
 from pinfeed.sources.dataset import Rows
@@ -17,6 +20,7 @@ from pinfeed.sources.source import ObjectColumn, Source
 from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
 
 _STACK = Stack()
+_POSITION = re.compile(r" of sample (\d+)")  # where a message says which sample does not fit
 
 
 class Collate:
@@ -60,14 +64,18 @@ class Collate:
         self.spec = spec
         self.pin = pin
         self._fields = placed(spec, "Collate: spec")
+        self._roots: dict[bool, _Place] = {}
         want_arena()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_arena": offer_arena()}
+        state = self.__dict__ | {"_arena": offer_arena()}
+        del state["_roots"]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         accept_offer(state.pop("_arena", None))
         self.__dict__ |= state
+        self._roots = {}
         want_arena()
 
     def __call__(self, samples: Sequence[Any]) -> Any:
@@ -76,6 +84,10 @@ class Collate:
         Args:
             samples: At least one sample.
         """
+        if is_worker():
+            worker_arena()  # numbers are sent through it too, and tensors that Keep leaves alone
+        if type(samples) is list and samples:
+            return self._place().collate(samples)
         if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
             raise TypeError(
                 f"Collate: expected a sequence of samples, got {type(samples).__name__}; "
@@ -83,11 +95,20 @@ class Collate:
             )
         if len(samples) == 0:
             raise ValueError("Collate: expected at least one sample, got an empty batch")
-        if is_worker():
-            worker_arena()  # numbers are sent through it too, and tensors that Keep leaves alone
-        if isinstance(samples, Rows):
-            return _collate_rows(self._fields, samples.sources, samples, "", self.pin)
-        return _collate_samples(self._fields, list(samples), "", self.pin)
+        if not isinstance(samples, Rows):
+            return self._place().collate(list(samples))
+        try:
+            return self._place().gather(samples.sources, samples.indices)
+        except (TypeError, ValueError) as error:
+            _tell_index(error, samples.indices)
+            raise
+
+    def _place(self) -> _Place:
+        """What becomes of whole samples, with memory that is pinned or not, as it is wanted now."""
+        pin = not is_worker() and is_wanted(self.pin)
+        if pin not in self._roots:
+            self._roots[pin] = _Place(self._fields, "", pin)
+        return self._roots[pin]
 
     def __repr__(self) -> str:
         spec = [] if self.spec is None else [repr(self.spec)]
@@ -95,112 +116,170 @@ class Collate:
         return f"Collate({', '.join(spec + pin)})"
 
 
-def _name(path: str) -> str:
-    return f"Collate: leaf {path}" if path else "Collate: the leaf"
+class _Place:
+    """One place in the structure of samples, and what becomes of what they have there.
+
+    What is found out about samples is kept for the next batch, whose samples mostly are alike: any
+    number of threads may do that at once, for it is the same that they find.
+
+    Args:
+        spec: The field, or the spec of the parts, of this place; None leaves both to the samples.
+        path: From the sample to this place, such as ``"['image']"``.
+        pin: Whether batches are to be pinned, unless this is a worker.
+    """
+
+    __slots__ = ("_field", "_leaf_types", "_path", "_pin", "_spec", "_structures", "name")
+
+    def __init__(self, spec: Any, path: str, pin: bool) -> None:
+        self.name = LeafName(f"Collate: leaf {path}" if path else "Collate: the leaf", pin)
+        self._spec = spec
+        self._path = path
+        self._pin = pin
+        self._field = spec if isinstance(spec, Field) else None
+        self._leaf_types: set[type] = set()
+        self._structures: dict[type, _Structure] = {}
+
+    def collate(self, samples: Sequence[Any]) -> Any:
+        """The batch of what stands at this place in each sample."""
+        if self._field is not None:
+            return self._field.collate(samples, self.name)
+        first = samples[0]
+        kind = type(first)
+        known = self._structures.get(kind)
+        if known is not None and known.fits(first):
+            return known.collate(samples)
+        if kind not in self._leaf_types:
+            if is_container(first) and not is_taught_to_torch(first):
+                return self._structure_of(first).collate(samples)
+            self._require_leaf()
+            self._leaf_types.add(kind)
+        return _STACK.collate(samples, self.name)
+
+    def gather(self, sources: Any, indices: npt.NDArray[np.int64]) -> Any:
+        """The batch of rows of a dataset's arrays at this place."""
+        if isinstance(sources, ObjectColumn):
+            return self.collate([sources[index] for index in indices.tolist()])
+        if isinstance(sources, Source):
+            if self._field is None:
+                self._require_leaf()
+            return (self._field or _STACK).gather(sources, indices, self.name)
+        if self._field is not None:
+            return self._field.collate(list(Rows(sources, indices)), self.name)
+        return self._structure_of(sources).gather(sources, indices)
+
+    def _require_leaf(self) -> None:
+        if self._spec is not None:
+            raise ValueError(
+                f"Collate: spec{self._path} is a {type(self._spec).__name__}, but samples have a "
+                "single leaf there; it mirrors the structure of samples"
+            )
+
+    def _structure_of(self, node: Any) -> _Structure:
+        kind = type(node)
+        known = self._structures.get(kind)
+        if known is None or not known.fits(node):
+            known = _Structure(self._spec, node, self._path, self._pin, self.name)
+            self._structures[kind] = known
+        return known
 
 
-def _child_specs(spec: Any, node: Any, path: str) -> list[Any]:
-    """The spec of each child of a sample's container, in the order of its children."""
-    steps = [step for step, _ in children(node)]
-    if spec is None:
-        return [None] * len(steps)
-    by_step = dict(children(spec))
-    unknown = [step for step in by_step if step not in steps]
-    named = isinstance(node, Mapping) or is_dataclass(node) or is_namedtuple(node)
-    if unknown or (not named and len(by_step) != len(steps)):
-        raise ValueError(
-            f"Collate: spec{path} has {list(by_step)}, but samples have {steps} there; "
-            "the spec mirrors the sample"
+class _Structure:
+    """The container that samples have at one place, and the places in it."""
+
+    __slots__ = ("_brings_siblings", "_keys", "_kind", "_name", "_path", "_places")
+
+    def __init__(self, spec: Any, node: Any, path: str, pin: bool, name: LeafName) -> None:
+        self._kind = type(node)
+        self._keys = _keys(node)
+        self._name = name
+        self._path = path
+        specs = child_specs(spec, node, f"Collate: spec{path}", "samples")
+        steps = [step for step, _ in children(node)]
+        self._places = [
+            _Place(child_spec, path + step, pin)
+            for child_spec, step in zip(specs, steps, strict=True)
+        ]
+        self._brings_siblings = isinstance(node, Mapping) and any(
+            isinstance(field, Field) and field.names() for field in specs
         )
-    return [by_step.get(step) for step in steps]
 
+    def fits(self, node: Any) -> bool:
+        """Whether a container of the same type has the same places."""
+        return self._keys == _keys(node)
 
-def _collated(node: Any, values: list[Any], path: str) -> Any:
-    # default_collate makes lists of plain tuples, and code in the wild relies on it.
-    if isinstance(node, tuple) and not is_namedtuple(node):
-        return values
-    if isinstance(node, Mapping) and any(isinstance(value, Beside) for value in values):
-        return rebuild_with_siblings(node, values, lambda step: _name(path + step), "samples")
-    return rebuild(node, values)
+    def collate(self, samples: Sequence[Any]) -> Any:
+        columns = self._columns(samples)
+        return self._collated(
+            samples[0],
+            [place.collate(column) for place, column in zip(self._places, columns, strict=True)],
+        )
 
+    def gather(self, sources: Any, indices: npt.NDArray[np.int64]) -> Any:
+        parts = (
+            sources.values() if type(sources) is dict else [part for _, part in children(sources)]
+        )
+        return self._collated(
+            sources,
+            [place.gather(part, indices) for place, part in zip(self._places, parts, strict=True)],
+        )
 
-def _collate_rows(spec: Any, sources: Any, rows: Rows, path: str, pin: Pin) -> Any:
-    if isinstance(sources, ObjectColumn):
-        samples = [sources[index] for index in rows.indices.tolist()]
-        return _collate_samples(spec, samples, path, pin)
-    if isinstance(sources, Source):
-        field = _STACK if spec is None else _as_field(spec, path)
-        return field.gather(sources, rows.indices, LeafName(_name(path), pin))
-    if isinstance(spec, Field):
-        return spec.collate(list(Rows(sources, rows.indices)), LeafName(_name(path), pin))
-    specs = _child_specs(spec, sources, path)
-    values = [
-        _collate_rows(child_spec, child, rows, path + step, pin)
-        for child_spec, (step, child) in zip(specs, children(sources), strict=True)
-    ]
-    return _collated(sources, values, path)
+    def _collated(self, node: Any, values: list[Any]) -> Any:
+        if self._brings_siblings:
+            name = lambda step: LeafName(f"Collate: leaf {self._path}{step}", False)
+            return rebuild_with_siblings(node, values, name, "samples")
+        # default_collate makes lists of plain tuples, and code in the wild relies on it.
+        if isinstance(node, tuple) and not is_namedtuple(node):
+            return values
+        return rebuild(node, values)
 
+    def _columns(self, samples: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """For each place, what every sample has there."""
+        if {*map(type, samples)} == {self._kind}:
+            if self._kind is dict and {*map(len, samples)} == {len(self._keys)}:
+                try:
+                    return [[sample[key] for sample in samples] for key in self._keys]
+                except KeyError:
+                    pass  # which is told below
+            elif issubclass(self._kind, tuple | list) and {*map(len, samples)} == {self._keys}:
+                return list(zip(*samples, strict=True))
+        return self._checked_columns(samples)
 
-def _collate_samples(spec: Any, samples: Sequence[Any], path: str, pin: Pin) -> Any:
-    if isinstance(spec, Field):
-        return spec.collate(samples, LeafName(_name(path), pin))
-    first = samples[0]
-    if not is_container(first) or is_taught_to_torch(first):
-        return _as_field(spec, path).collate(samples, LeafName(_name(path), pin))
-    specs = _child_specs(spec, first, path)
-    steps = [step for step, _ in children(first)]
-    columns = _columns(samples, path)
-    values = [
-        _collate_samples(child_spec, column, path + step, pin)
-        for child_spec, step, column in zip(specs, steps, columns, strict=True)
-    ]
-    return _collated(first, values, path)
-
-
-def _as_field(spec: Any, path: str) -> Field:
-    if spec is None:
-        return _STACK
-    if isinstance(spec, Field):
-        return spec
-    raise ValueError(
-        f"Collate: spec{path} is a {type(spec).__name__}, but samples have a single leaf there; "
-        "the spec mirrors the sample"
-    )
-
-
-def _columns(samples: Sequence[Any], path: str) -> list[Sequence[Any]]:
-    """For each child of the samples' containers, that child of every sample."""
-    first = samples[0]
-    if isinstance(first, Mapping):
+    def _checked_columns(self, samples: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        first: Any = samples[0]
+        kind: Any = Mapping if isinstance(first, Mapping) else Sequence
+        if is_dataclass(first):
+            kind = self._kind
         for position, sample in enumerate(samples):
-            if not isinstance(sample, Mapping):
-                raise _differs(path, position, first, sample)
-            if sample.keys() != first.keys():
-                raise ValueError(
-                    f"{_name(path)} of sample {position}: expected keys {list(first)} "
-                    f"as in sample 0, got {list(sample)}"
-                )
-        return [[sample[key] for sample in samples] for key in first]
-    if is_dataclass(first):
-        for position, sample in enumerate(samples):
-            if type(sample) is not type(first):
-                raise _differs(path, position, first, sample)
-        rows: Sequence[Any] = [[child for _, child in children(sample)] for sample in samples]
-    else:
-        for position, sample in enumerate(samples):
-            if not isinstance(sample, Sequence) or isinstance(sample, str | bytes):
-                raise _differs(path, position, first, sample)
-            if len(sample) != len(first):
-                raise ValueError(
-                    f"{_name(path)} of sample {position}: expected {len(first)} items "
-                    f"as in sample 0, got {len(sample)}"
-                )
-        rows = samples
-    return list(zip(*rows, strict=True))
+            if not isinstance(sample, kind) or isinstance(sample, str | bytes):
+                raise self._differs(position, f"a {self._kind.__name__}", type(sample).__name__)
+            if kind is Mapping and sample.keys() != first.keys():
+                raise self._differs(position, f"keys {list(first)}", list(sample))
+            if kind is Sequence and len(sample) != len(first):
+                raise self._differs(position, f"{len(first)} items", len(sample))
+        if kind is Mapping:
+            return [[sample[key] for sample in samples] for key in first]
+        if kind is Sequence:
+            return list(zip(*samples, strict=True))
+        return list(zip(*([part for _, part in children(s)] for s in samples), strict=True))
+
+    def _differs(self, position: int, expected: str, got: Any) -> ValueError:
+        return ValueError(
+            f"{self._name} of sample {position}: expected {expected} as in sample 0, got {got}"
+        )
 
 
-def _differs(path: str, position: int, first: Any, sample: Any) -> ValueError:
-    return ValueError(
-        f"{_name(path)} of sample {position}: expected a {type(first).__name__} as in sample 0, "
-        f"got {type(sample).__name__}"
-    )
+def _keys(node: Any) -> Any:
+    """What a container of the same type has in common with one that has the same places."""
+    if isinstance(node, Mapping):
+        return tuple(node)
+    return None if is_dataclass(node) else len(node)
+
+
+def _tell_index(error: Exception, indices: npt.NDArray[np.int64]) -> None:
+    """Adds to the message of an error which index the sample has that it speaks of."""
+    if len(error.args) != 1 or not isinstance(error.args[0], str):
+        return
+    found = _POSITION.search(error.args[0])
+    if found is not None and int(found[1]) < len(indices):
+        told = f"{found[0]} of the batch (index {indices[int(found[1])]})"
+        error.args = (_POSITION.sub(told, error.args[0], count=1),)

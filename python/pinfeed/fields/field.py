@@ -63,6 +63,23 @@ class Field(ABC):
         """
         return self.collate([source[index] for index in indices.tolist()], name)
 
+    def apply(self, leaf: Any, host: Any, name: str) -> Any:
+        """The batch, made of a leaf that is one already: what `DeviceLoader` does with a field.
+
+        The result has the bits that `collate` would give, wherever the leaf is. `Image` takes uint8
+        tensors of shape (N, H, W, C), or as its ``input`` says; `Pad` takes a `JaggedBatch` of
+        tensors.
+
+        Args:
+            leaf: The leaf, on any device.
+            host: The same leaf before it was moved there; sizes are looked up in it.
+            name: What messages call the leaf.
+
+        Raises:
+            TypeError, ValueError: The leaf is none that the field can take.
+        """
+        raise TypeError(f"{name}: {self!r} takes no whole batches")
+
     def placed(self, in_dict: bool) -> Field:
         """The field as it behaves at its place in a spec: directly in a dict or elsewhere."""
         return self

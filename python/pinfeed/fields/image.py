@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -9,14 +10,17 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import positive_integer, torch_dtype_name
 from pinfeed.fields.field import Field, Request, check_request, padded_leaf, pin_of
 from pinfeed.functions.normalization import DEFAULT_SCALE, Normalization, PerChannel
+from pinfeed.functions.torch_ops import has_kernels
+from pinfeed.functions.torch_ops.tensors import normalize_tensor
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.source import Source
+from pinfeed.sources.source import ArraySource, Source
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
@@ -126,20 +130,33 @@ class Image(Field):
         self._constants = Normalization(mean, std, scale, "Image")
         self._multiples = _multiples(multiple_of)
 
+    @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
-        """See `Field.collate`: shape (B, C, H, W) or (B, H, W, C)."""
         return self._batch([_as_array(s, name, i) for i, s in enumerate(samples)], None, name)
 
+    @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
-        """See `Field.gather`: shape (B, C, H, W) or (B, H, W, C)."""
         if source.is_ragged:
             return super().gather(source, indices, name)
         selection = source.select(indices)
         return self._batch(selection.rows, selection.indices, name)
 
+    @override
     def names(self) -> tuple[str, ...]:
-        """See `Field.names`."""
         return tuple(key for key in (self.sizes, self.mask) if isinstance(key, str))
+
+    @override
+    def apply(self, leaf: Any, host: Any, name: str) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            raise TypeError(
+                f"{name}: Image() takes a uint8 tensor of images, got {type(leaf).__name__}"
+            )
+        if has_kernels(leaf):
+            return self._apply_with_ops(leaf, name)
+        # The native side takes samples, at least one: their sizes are those of the batch.
+        if leaf.is_cpu and leaf.shape[:1] != (0,):
+            return self.gather(ArraySource(leaf, name), np.arange(len(leaf)), name)
+        return self._apply_with_torch(leaf, name)
 
     def _batch(self, images: Any, indices: Any, name: str) -> Any:
         task = (
@@ -170,6 +187,78 @@ class Image(Field):
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
         return batch.permute(0, 3, 1, 2) if self.channels_last else batch
+
+    def _apply_with_ops(self, images: torch.Tensor, name: str) -> Any:
+        """The batch of images on a device that has pinfeed's kernels."""
+        options: dict[str, Any] = {}
+        is_padded = self.pad_value is not None and images.ndim == len(self.input) + 1
+        if is_padded:
+            height, width = (images.shape[1 + self.input.index(letter)] for letter in "HW")
+            places = self._padded_size(height, width)
+            options = dict(zip(("height", "width"), places, strict=True))
+            options["pad_value"] = float(self.pad_value)  # type: ignore[arg-type]
+        batch = normalize_tensor(
+            images,
+            None if self.dtype == torch.uint8 else self._constants,
+            input="N" + self.input,
+            output="N" + self.output,
+            dtype=self.dtype,
+            channels_last=self.channels_last,
+            name=name,
+            **options,
+        )
+        return self._with_sizes(batch, height, width) if is_padded else batch
+
+    def _apply_with_torch(self, images: torch.Tensor, name: str) -> Any:
+        """The batch of images on any other device, bit for bit.
+
+        torch has no fused multiply-add, so a table of all 256 bytes, computed natively, stands for
+        the arithmetic.
+        """
+        if images.dtype != torch.uint8:
+            raise TypeError(f"{name}: Image() takes uint8, got {images.dtype}")
+        if images.ndim != len(self.input) + 1:
+            raise ValueError(
+                f"{name}: expected images of shape (N, {', '.join(self.input)}), "
+                f"got {tuple(images.shape)}"
+            )
+        if self.input == "HWC":
+            images = images.permute(0, 3, 1, 2)
+        elif self.input == "HW":
+            images = images.unsqueeze(1)
+        channels, height, width = images.shape[1:]
+        is_packed = self.channels_last or self.output == "HWC"
+        pixels = images.permute(0, 2, 3, 1) if is_packed else images
+        if self.dtype == torch.uint8:
+            batch = pixels.contiguous()
+        else:
+            self._constants.check_channels(channels, name)
+            batch = _looked_up(pixels, _table(self, channels, images.device), is_packed)
+        if self.pad_value is not None:
+            below, beside = (
+                padded - size
+                for padded, size in zip(
+                    self._padded_size(height, width), (height, width), strict=True
+                )
+            )
+            corner = (0, 0, 0, beside, 0, below) if is_packed else (0, beside, 0, below)
+            batch = torch.nn.functional.pad(batch, corner, value=self.pad_value)
+        batch = self._axes_in_order(batch)
+        return batch if self.pad_value is None else self._with_sizes(batch, height, width)
+
+    def _padded_size(self, height: int, width: int) -> tuple[int, int]:
+        """The height and width of a batch of images of one size."""
+        down, right = self._multiples
+        return height + -height % down, width + -width % right
+
+    def _with_sizes(self, batch: torch.Tensor, height: int, width: int) -> Any:
+        """A padded batch of images of one size, with what was asked for beside it."""
+        count, place = len(batch), self._padded_size(height, width)
+        sizes = torch.empty((count, 2), dtype=torch.int64, device=batch.device)
+        sizes[:, 0], sizes[:, 1] = height, width
+        mask = torch.zeros((count, *place), dtype=torch.bool, device=batch.device)
+        mask[:, :height, :width] = True
+        return padded_leaf(batch, sizes, self.sizes, mask, self.mask)
 
     def __repr__(self) -> str:
         padding = (
@@ -206,3 +295,23 @@ def _as_array(sample: Any, name: str, position: int) -> Any:
             f"got {sample.mode!r}; convert it with .convert('RGB')"
         )
     return np.asarray(sample)
+
+
+@functools.lru_cache(maxsize=16)
+def _table(field: Image, channels: int, device: torch.device) -> torch.Tensor:
+    """What becomes of each byte of each channel: (C, 256) values of the field's dtype."""
+    values = torch.arange(256, dtype=torch.uint8, device="cpu").view(256, 1, 1, 1)
+    arithmetic = Image(field.mean, field.std, scale=field.scale, output="HWC", dtype=field.dtype)
+    pixels = ArraySource(values.expand(256, 1, 1, channels), "images")
+    batch = arithmetic.gather(pixels, np.arange(256), "images")
+    return batch.view(256, channels).t().contiguous().to(device)
+
+
+def _looked_up(pixels: torch.Tensor, table: torch.Tensor, is_packed: bool) -> torch.Tensor:
+    """``table[c, byte]`` for each byte of channel c."""
+    channels = len(table)
+    rows = torch.arange(0, 256 * channels, 256, dtype=torch.int32, device=pixels.device)
+    entries = torch.empty(pixels.shape, dtype=torch.int32, device=pixels.device)
+    torch.add(pixels, rows if is_packed else rows[:, None, None], out=entries)
+    values = torch.index_select(table.view(-1), 0, entries.view(-1))
+    return values.view(pixels.shape)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import dtype_name
@@ -47,16 +48,16 @@ class Jagged(Field):
             raise TypeError(f"Jagged: offsets must be None or the key of a dict, got {offsets!r}")
         self.offsets = offsets
 
+    @override
     def names(self) -> tuple[str, ...]:
-        """See `Field.names`."""
         return () if self.offsets is None else (self.offsets,)
 
+    @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
-        """See `Field.collate`."""
         return self._join(list(samples), None, None, name)
 
+    @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
-        """See `Field.gather`."""
         return self._join(*source.select(indices), name)
 
     def _join(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:

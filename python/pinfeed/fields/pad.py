@@ -8,10 +8,24 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from typing_extensions import override
 
 from pinfeed.fields.field import Field, Request, check_request, padded_leaf, pin_of
+from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padding import Axes, Padding, Side
+from pinfeed.functions.torch_ops import has_kernels
+from pinfeed.functions.torch_ops.tensors import (
+    as_signed,
+    fill,
+    longest_sample,
+    pad_counts,
+    pad_dtype,
+    pad_lengths,
+    pad_tensor,
+)
 from pinfeed.memory.outputs import batch_allocator
+from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import Source
 
 
@@ -75,25 +89,38 @@ class Pad(Field):
         self.lengths = None if lengths is None else check_request(lengths, "Pad: lengths")
         self.mask = check_request(mask, "Pad: mask")
 
+    @override
     def placed(self, in_dict: bool) -> Pad:
-        """See `Field.placed`."""
         if self.lengths is not None:
             return self
         field = copy.copy(self)
         field.lengths = not in_dict
         return field
 
+    @override
     def names(self) -> tuple[str, ...]:
-        """See `Field.names`."""
         return tuple(name for name in (self.lengths, self.mask) if isinstance(name, str))
 
+    @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
-        """See `Field.collate`: shape (B, L, ...), or a `Padded`."""
         return self._pad(list(samples), None, None, name)
 
+    @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
-        """See `Field.gather`: shape (B, L, ...), or a `Padded`."""
         return self._pad(*source.select(indices), name)
+
+    @override
+    def apply(self, leaf: Any, host: Any, name: str) -> Any:
+        if not (isinstance(leaf, JaggedBatch) and isinstance(leaf.values, torch.Tensor)):
+            raise TypeError(
+                f"{name}: Pad() takes a JaggedBatch of tensors, which Collate makes with Jagged(), "
+                f"got {type(leaf).__name__}"
+            )
+        if has_kernels(leaf.values):
+            return self._apply_with_ops(leaf, host.offsets, name)
+        if leaf.values.is_cpu:
+            return self.gather(RaggedArray(*leaf), np.arange(len(leaf.offsets) - 1), name)
+        return self._apply_with_torch(leaf, host.offsets, name)
 
     def _pad(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:
         lengths_request = self.lengths is None or self.lengths
@@ -108,6 +135,57 @@ class Pad(Field):
             name=name,
         )
         return padded_leaf(values, lengths, lengths_request, mask, self.mask)
+
+    def _apply_with_ops(self, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
+        """The batch of samples on a device that has pinfeed's kernels.
+
+        Args:
+            batch: The samples.
+            offsets: The batch's, in host memory: the size of the result comes from them, and to ask
+                the device would mean to wait for it.
+            name: What messages call the leaf.
+        """
+        lengths_request = self.lengths is None or self.lengths
+        values, lengths, mask = pad_tensor(
+            self._padding,
+            batch.values,
+            batch.offsets,
+            longest_sample(offsets, name),
+            lengths=lengths_request is not False,
+            mask=self.mask is not False,
+            name=name,
+        )
+        return padded_leaf(values, lengths, lengths_request, mask, self.mask)
+
+    def _apply_with_torch(self, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
+        """The batch of samples on any other device, bit for bit; arguments as above."""
+        padding, values = self._padding, batch.values
+        longest = longest_sample(offsets, name)
+        dtype = pad_dtype(padding, values, name)
+        size, most = pad_lengths(padding, longest)
+
+        starts, ends = batch.offsets[:-1, None], batch.offsets[1:, None]
+        kept = (ends - starts).clamp(max=most)
+        places = torch.arange(size, device=values.device)
+        if padding.side == "right":
+            is_data, sources = places < kept, starts + places
+        else:
+            is_data, sources = places >= size - kept, ends - size + places
+        shape = (*is_data.shape, *values.shape[1:])
+        if len(values) == 0:
+            padded = torch.empty(shape, dtype=dtype, device=values.device)
+        else:
+            sources = torch.where(is_data, sources, 0)  # any that exists
+            rows = as_signed(values).index_select(0, sources.view(-1))
+            if rows.dtype != values.dtype:  # a view would end gradients
+                rows = rows.view(values.dtype)
+            padded = rows.view(shape).to(dtype)
+        fill(padded, is_data, padding.value)
+        if padding.time_major:
+            padded, is_data = padded.swapaxes(0, 1).contiguous(), is_data.t().contiguous()
+        lengths_request = self.lengths is None or self.lengths
+        counts = pad_counts(padding, kept.view(-1))
+        return padded_leaf(padded, counts, lengths_request, is_data, self.mask)
 
     def __repr__(self) -> str:
         padding = self._padding

@@ -1,13 +1,19 @@
-"""Specs: fields in the structure of a sample or of a batch."""
+"""Specs: fields in the structure of a sample, for `Collate`, or of a batch, for `DeviceLoader`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pinfeed.fields import Field
-from pinfeed.fields.field import Beside
-from pinfeed.structure import children, is_container, rebuild, rebuild_mapping
+from pinfeed.fields.field import Beside, Field
+from pinfeed.structure import (
+    children,
+    is_container,
+    is_dataclass,
+    is_namedtuple,
+    rebuild,
+    rebuild_mapping,
+)
 
 
 def placed(spec: Any, name: str, check: Callable[[Field, str], None] | None = None) -> Any:
@@ -57,6 +63,31 @@ def _check_names(spec: Mapping[Any, Any], fields: list[Any], name: str) -> None:
             taken.add(key)
 
 
+def child_specs(spec: Any, node: Any, name: str, owner: str) -> list[Any]:
+    """The spec of each child of a container, None where there is none.
+
+    Args:
+        spec: What stands at the container's place in the spec; no field.
+        node: The container: a sample, a batch, or a part of one.
+        name: What messages call that place, such as ``"Collate: spec['x']"``.
+        owner: What the spec mirrors: ``"samples"`` or ``"batches"``.
+
+    Raises:
+        ValueError: The spec has another structure.
+    """
+    steps = [step for step, _ in children(node)]
+    if spec is None:
+        return [None] * len(steps)
+    by_step = dict(children(spec))
+    is_named = isinstance(node, Mapping) or is_dataclass(node) or is_namedtuple(node)
+    if not by_step.keys() <= set(steps) or (not is_named and len(by_step) != len(steps)):
+        raise ValueError(
+            f"{name} has {list(by_step)}, but {owner} have {steps} there; "
+            f"it mirrors the structure of {owner}"
+        )
+    return [by_step.get(step) for step in steps]
+
+
 def rebuild_with_siblings(
     node: Mapping[Any, Any], values: list[Any], leaf_name: Callable[[str], str], owner: str
 ) -> Any:
@@ -83,3 +114,69 @@ def rebuild_with_siblings(
                 )
             items[sibling_key] = sibling
     return rebuild_mapping(node, items)
+
+
+class BatchSpec:
+    """The fields of a `DeviceLoader`: what becomes of the leaves of a batch, wherever it is.
+
+    Args:
+        spec: Fields in the structure of a batch; leaves without one stay as they are. A tuple
+            stands for a list, too, as which ``default_collate`` returns it.
+
+    Raises:
+        TypeError: The spec holds something that is no field, or a field of samples only.
+        ValueError: Two leaves would have one key of a dict.
+    """
+
+    def __init__(self, spec: Any) -> None:
+        self._spec = placed(spec, "DeviceLoader: fields", _require_applicable)
+
+    def __bool__(self) -> bool:
+        return self._spec is not None
+
+    def apply(self, batch: Any, host: Any) -> Any:
+        """The batch with all fields applied.
+
+        Args:
+            batch: Where the fields are to be applied.
+            host: The same batch before it was moved there.
+
+        Raises:
+            TypeError, ValueError: The batch has another structure than the spec, or a leaf that its
+                field can't take.
+        """
+        return _applied(self._spec, batch, host, "")
+
+
+def _batch_leaf(path: str) -> str:
+    return f"DeviceLoader: leaf {path} of the batch" if path else "DeviceLoader: the batch"
+
+
+def _require_applicable(field: Field, name: str) -> None:
+    if type(field).apply is Field.apply:
+        raise TypeError(
+            f"{name} must be one of those that take whole batches, Image() and Pad(), "
+            f"got {field!r}; give it to Collate"
+        )
+
+
+def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
+    if spec is None:
+        return node
+    if isinstance(spec, Field):
+        return spec.apply(node, host, _batch_leaf(path))
+    name = f"DeviceLoader: fields{path}"
+    if not is_container(node):
+        raise ValueError(
+            f"{name} is a {type(spec).__name__}, but batches have a {type(node).__name__} there; "
+            "it mirrors the structure of batches"
+        )
+    values = [
+        _applied(child_spec, child, before, path + step)
+        for child_spec, (step, child), (_, before) in zip(
+            child_specs(spec, node, name, "batches"), children(node), children(host), strict=True
+        )
+    ]
+    if isinstance(node, Mapping) and any(isinstance(value, Beside) for value in values):
+        return rebuild_with_siblings(node, values, lambda step: _batch_leaf(path + step), "batches")
+    return rebuild(node, values)

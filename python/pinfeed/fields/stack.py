@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import default_collate, get_worker_info
+from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
+from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import dtype_name, torch_dtype_name
@@ -18,7 +19,12 @@ from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
 
-_POOLED_BYTES = 64 * 1024  # as in runtime/buffer_pool.h: smaller requests are malloc's business
+# Below it torch stacks tensors faster; beyond it, buffers that are used again and streaming stores
+# make up for what it costs to look at each tensor.
+_LARGE_BYTES = 8 << 20
+_NUMBERS = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
+_COLLATE_NUMBERS = {kind: default_collate_fn_map[kind] for kind in _NUMBERS}
+_STACK_TENSORS = default_collate_fn_map[torch.Tensor]
 
 
 class Stack(Field):
@@ -46,31 +52,29 @@ class Stack(Field):
             raise TypeError(f"Stack: dtype must be a torch.dtype or None, got {dtype!r}")
         self.dtype = dtype
 
+    @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
-        """See `Field.collate`: shape (B, *sample.shape)."""
         first = samples[0]
-        refusal: Exception | None = None
-        if _is_worth_stacking(first, samples):
-            self._check_cast(first, name)
+        kind = type(first)
+        if kind in _NUMBERS and self.dtype is None:
+            return self._stack_numbers(samples, name)
+        if kind is torch.Tensor and self._is_small(first, samples, name):
             try:
-                return self._stack(samples, None, name)
-            except TypeError as error:
-                refusal = error  # torch mixes dtypes, and knows some that the native side does not
+                return torch.stack(samples)  # type: ignore[arg-type] # any sequence will do
+            except (RuntimeError, TypeError):
+                pass  # which is told below
+        elif self.dtype is not None and isinstance(first, list | tuple):
+            return self._stack(_as_arrays(samples, name), None, name)
+        if not _is_worth_stacking(first, samples):
+            return self._stack_by_torch(samples, name)
+        self._check_cast(first, name)
         try:
-            batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
-        except (RuntimeError, TypeError, ValueError) as error:
-            if type(first) is torch.Tensor and first.layout == torch.strided and refusal is None:
-                self._stack(samples, None, name)  # raises, and says which sample differs
-            raise refusal or type(error)(f"{name}: {error}") from error
-        if not isinstance(batch, torch.Tensor):
-            return batch
-        if self.dtype is not None:
-            self._check_cast(batch, name)
-            batch = batch.to(self.dtype)
-        return as_output(batch, pin_of(name))
+            return self._stack(samples, None, name)
+        except TypeError as error:  # torch mixes dtypes, and knows some that the other does not
+            return self._stack_by_torch(samples, name, error)
 
+    @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
-        """See `Field.gather`: shape (B, *sample.shape)."""
         self._check_cast(source, name)
         selection = source.select(indices)
         if source.is_ragged:
@@ -113,6 +117,67 @@ class Stack(Field):
         )
         return batch
 
+    def _is_small(self, first: torch.Tensor, samples: Sequence[Any], name: str) -> bool:
+        """Whether torch stacks tensors at least as fast, in memory of its own."""
+        return (
+            self.dtype is None
+            and first.is_cpu
+            and first.layout == torch.strided  # others may have no nbytes
+            and first.nbytes * len(samples) < _LARGE_BYTES
+            and not first.is_nested
+            and default_collate_fn_map.get(torch.Tensor) is _STACK_TENSORS
+            and batch_allocator(pin_of(name)) is None
+        )
+
+    def _stack_numbers(self, samples: Sequence[Any], name: str) -> Any:
+        """Python's numbers as ``default_collate`` has them; NumPy reads them faster than torch."""
+        kind = type(samples[0])
+        try:
+            array = np.array(samples)
+        except (TypeError, ValueError):
+            return self._stack_by_torch(samples, name)  # which says what is wrong
+        if (
+            array.dtype != _NUMBERS[kind]
+            or array.ndim != 1
+            or default_collate_fn_map.get(kind) is not _COLLATE_NUMBERS[kind]
+        ):
+            return self._stack_by_torch(samples, name)
+        batch = torch.from_numpy(array)
+        pin = pin_of(name)
+        return as_output(batch, pin) if pin else batch
+
+    def _stack_by_torch(
+        self, samples: Sequence[Any], name: str, refusal: Exception | None = None
+    ) -> Any:
+        """What ``default_collate`` makes of samples that the native side has not taken."""
+        first = samples[0]
+        function = default_collate_fn_map.get(type(first))
+        try:
+            if function is None:
+                batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
+            else:
+                batch = function(samples, collate_fn_map=default_collate_fn_map)
+        except (RuntimeError, TypeError, ValueError) as error:
+            if type(first) is torch.Tensor and first.layout == torch.strided and refusal is None:
+                self._stack(samples, None, name)  # raises, and says which sample differs
+            raise refusal or type(error)(f"{name}: {error}") from error
+        if self.dtype is not None:
+            batch = self._cast(batch, first, name)
+        pin = pin_of(name)
+        return as_output(batch, pin) if pin and isinstance(batch, torch.Tensor) else batch
+
+    def _cast(self, batch: Any, first: Any, name: str) -> torch.Tensor:
+        """What torch has made of samples that the native side does not take, in another dtype."""
+        if not isinstance(batch, torch.Tensor):
+            raise TypeError(
+                f"{name}: {self!r} takes arrays or numbers, got {type(first).__name__}; "
+                "Keep() leaves samples as they are, and a spec like them has a field for each part"
+            )
+        self._check_cast(batch, name)
+        if batch.is_cpu and type(batch) is torch.Tensor and not batch.requires_grad:
+            return self._stack(batch, None, name)
+        return batch.to(self.dtype)
+
     def _check_cast(self, array: Any, name: str) -> None:
         """Raises TypeError if the array's values would lose more than range or precision."""
         if self.dtype is None:
@@ -134,27 +199,31 @@ class Stack(Field):
         return f"Stack({'' if self.dtype is None else self.dtype})"
 
 
-def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
-    """Whether the samples are arrays that the native side stacks faster than torch.
+def _as_arrays(samples: Sequence[Any], name: str) -> list[Any]:
+    """Lists of numbers as arrays."""
+    arrays = []
+    for position, sample in enumerate(samples):
+        try:
+            arrays.append(np.asarray(sample))
+        except ValueError as error:  # lists of different lengths in it
+            raise ValueError(f"{name} of sample {position}: {error}") from error
+    return arrays
 
-    torch stacks those that are more than their memory (subclasses and tensors on devices stay what
-    they are, gradients flow), and small batches, which gain nothing from a pooled buffer;
-    but in a worker each would be a file of shared memory.
+
+def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
+    """Whether the samples are arrays that the native side may stack.
+
+    Torch stacks those that are more than their memory: subclasses and tensors on devices stay what
+    they are. The native side refuses tensors with gradients, which flow through torch's stack.
     """
-    if is_taught_to_torch(first):
-        return False
     if isinstance(first, np.ndarray):
-        return True
+        return not is_taught_to_torch(first)
     return (
         type(first) is torch.Tensor
         and first.is_cpu
-        and first.layout == torch.strided  # others may have no nbytes
-        and (first.nbytes * len(samples) >= _POOLED_BYTES or get_worker_info() is not None)
-        and not any(
-            isinstance(sample, torch.Tensor)
-            and (sample.requires_grad or type(sample) is not torch.Tensor)
-            for sample in samples
-        )
+        and first.layout == torch.strided
+        and {*map(type, samples)} == {torch.Tensor}
+        and not is_taught_to_torch(first)
     )
 
 

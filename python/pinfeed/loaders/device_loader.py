@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pinfeed.arguments import checked_integer
-from pinfeed.loaders.device_fields import BatchSpec
+from pinfeed.fields.spec import BatchSpec
 from pinfeed.loaders.feed import Feed, register_exit
 from pinfeed.loaders.stats import FeedStats, FeedTimes
 from pinfeed.loaders.transfer import OneStreamTransfer, StreamTransfer, Transfer

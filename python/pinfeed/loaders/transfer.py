@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from typing_extensions import override
 
+from pinfeed.fields.spec import BatchSpec
 from pinfeed.loaders.batch_leaves import (
     has_own_memory,
     has_traceable_memory,
@@ -16,7 +17,6 @@ from pinfeed.loaders.batch_leaves import (
     moved,
     tensors_in,
 )
-from pinfeed.loaders.device_fields import BatchSpec
 from pinfeed.memory.staging import StagingBuffers, aligned
 
 # Up to here, starting a copy takes longer than making it.
