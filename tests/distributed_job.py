@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed
+from accelerate import Accelerator
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
 from pinfeed.demo.training import CLASSES, make_model
@@ -49,6 +52,37 @@ def array() -> tuple[DataLoader[Any], SetEpoch]:
     return loader, sampler.set_epoch
 
 
+def ahead() -> tuple[Any, SetEpoch]:
+    loader, set_epoch = array()
+    return pinfeed.DeviceLoader(loader, "cpu"), set_epoch
+
+
+def from_numpy() -> tuple[Any, SetEpoch]:
+    numbers = np.arange(SAMPLES)
+    arrays = {"image": IMAGES, "label": numbers % CLASSES, "number": numbers}
+    fields = {"image": pinfeed.Image(MEAN, STD)}
+    loader = pinfeed.from_numpy(arrays, BATCH, shuffle=True, fields=fields, device="cpu")
+    return loader, lambda epoch: None  # a new order by itself
+
+
+def prepared(kind: str) -> Callable[[], tuple[Any, SetEpoch]]:
+    """Loaders as one writes them with accelerate."""
+
+    def make() -> tuple[Any, SetEpoch]:
+        accelerator = Accelerator(cpu=True)
+        plain = DataLoader(array_dataset(), BATCH, shuffle=True, collate_fn=COLLATE)
+        loader: Any
+        if kind == "from_numpy":
+            loader = accelerator.prepare(from_numpy()[0])
+        elif kind == "DeviceLoader":
+            loader = pinfeed.DeviceLoader(accelerator.prepare(plain), "cpu")
+        else:
+            loader = accelerator.prepare(plain)
+        return loader, lambda epoch: None
+
+    return make
+
+
 def bucket() -> tuple[DataLoader[Any], SetEpoch]:
     sampler = pinfeed.LengthBucketSampler(np.arange(SAMPLES) % 9, 4, drop_last=False)
     loader = DataLoader(array_dataset(), batch_sampler=sampler, collate_fn=COLLATE)
@@ -69,6 +103,11 @@ def stream(
 
 JOBS: dict[str, Callable[[], tuple[DataLoader[Any], SetEpoch]]] = {
     "array": array,
+    "ahead": ahead,
+    "from_numpy": from_numpy,
+    "accelerate, DataLoader": prepared("DataLoader"),
+    "accelerate, DeviceLoader": prepared("DeviceLoader"),
+    "accelerate, from_numpy": prepared("from_numpy"),
     "bucket": bucket,
     "stream": stream(1, 0),
     "stream in turn": stream(SAMPLES, 0),
@@ -100,6 +139,35 @@ def train(make: Callable[[], tuple[DataLoader[Any], SetEpoch]]) -> list[list[lis
     return seen
 
 
+def warnings_of_loaders() -> dict[str, list[str]]:
+    """What loops say of loaders that may give every rank all samples."""
+    dataset = array_dataset()
+    sampler: Any = DistributedSampler(dataset)
+    plain = DataLoader(dataset, BATCH, shuffle=True)
+    accelerator = Accelerator(cpu=True)
+    loaders: dict[str, Any] = {
+        "shuffled": pinfeed.DeviceLoader(plain, "cpu"),
+        "in order": pinfeed.DeviceLoader(DataLoader(dataset), "cpu"),
+        "torchdata": pinfeed.DeviceLoader(StatefulDataLoader(dataset, 4, shuffle=True), "cpu"),
+        "prepared outside": accelerator.prepare(pinfeed.DeviceLoader(plain, "cpu")),
+        "nested": pinfeed.DeviceLoader(pinfeed.DeviceLoader(plain, "cpu"), "cpu"),
+        "split": pinfeed.DeviceLoader(DataLoader(dataset, sampler=sampler), "cpu"),
+        "prepared": pinfeed.DeviceLoader(accelerator.prepare(plain), "cpu"),
+        "buckets": pinfeed.DeviceLoader(bucket()[0], "cpu"),
+        "stream": pinfeed.DeviceLoader(stream(1, 0)()[0], "cpu"),
+        "from_numpy": from_numpy()[0],
+        "list": pinfeed.DeviceLoader([1, 2], "cpu"),
+    }
+    said = {}
+    for name, loader in loaders.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                next(iter(loader))
+        said[name] = [str(w.message) for w in caught if "DeviceLoader" in str(w.message)]
+    return said
+
+
 def ranks_without_environment() -> list[list[int]]:
     """What a stream yields that knows its rank from the process group alone, or from its pickler."""
     for name in ("RANK", "WORLD_SIZE"):
@@ -117,6 +185,7 @@ def main(folder: Path) -> None:
     torch.distributed.init_process_group("gloo")
     rank = torch.distributed.get_rank()
     results: dict[str, Any] = {name: train(make) for name, make in JOBS.items()}
+    results["warnings"] = warnings_of_loaders()
     results["made before the group"] = list(before)
     results["without environment"] = ranks_without_environment()
     (folder / f"{rank}.json").write_text(json.dumps(results))

@@ -41,7 +41,9 @@ def seen(results: list[dict[str, Any]], job: str, epoch: int) -> list[list[list[
     return [result[job][epoch] for result in results]
 
 
-@pytest.mark.parametrize("job", ["array", "stream", "stream in turn", "stream with workers"])
+@pytest.mark.parametrize(
+    "job", ["array", "ahead", "from_numpy", "stream", "stream in turn", "stream with workers"]
+)
 def test_each_sample_once(job: str, results: list[dict[str, Any]]) -> None:
     epochs = []
     for epoch in range(EPOCHS):
@@ -51,6 +53,30 @@ def test_each_sample_once(job: str, results: list[dict[str, Any]]) -> None:
         assert sorted(itertools.chain(*samples)) == list(range(SAMPLES))
         epochs.append(samples)
     assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("kind", ["DataLoader", "DeviceLoader", "from_numpy"])
+def test_accelerate(kind: str, results: list[dict[str, Any]]) -> None:
+    epochs = []
+    for epoch in range(EPOCHS):
+        batches = seen(results, f"accelerate, {kind}", epoch)
+        assert len({len(rank) for rank in batches}) == 1
+        samples = [list(itertools.chain(*rank)) for rank in batches]
+        counts = Counter(itertools.chain(*samples))
+        assert set(counts) == set(range(SAMPLES))
+        # accelerate fills up the last batch, of 2 samples
+        assert counts.total() == (SAMPLES if kind == "from_numpy" else SAMPLES + 2)
+        epochs.append(samples)
+    assert epochs[0] != epochs[1]
+
+
+def test_a_loader_that_is_not_split_says_so_once(results: list[dict[str, Any]]) -> None:
+    for rank, result in enumerate(results):
+        said = result["warnings"]
+        for name in ("shuffled", "in order", "torchdata", "prepared outside", "nested"):
+            (message,) = said.pop(name)
+            assert f"rank {rank} of 2, and every rank gets all samples" in message
+        assert not any(said.values())
 
 
 def test_each_sample_once_in_batches_of_similar_length(results: list[dict[str, Any]]) -> None:

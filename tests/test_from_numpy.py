@@ -118,8 +118,11 @@ def test_orders_of_ranks_follow_from_the_epoch():
     for one, other in itertools.combinations(epochs, 2):
         assert sorted(one) != sorted(other)
     loader = pinfeed.from_numpy(np.arange(40), 4, shuffle=True, device="cpu", rank=1, world_size=2)
-    loader.batch_sampler.set_epoch(2)
+    loader.batch_sampler.sampler.set_epoch(2)
+    assert list(loader.batch_sampler.sampler) == list(itertools.chain(*epochs[2][1]))
+    loader.batch_sampler.sampler.set_epoch(2)
     assert [batch.tolist() for batch in loader] == epochs[2][1]
+    assert len(loader.batch_sampler.sampler) == 20
 
 
 def test_ranks_come_from_the_environment(monkeypatch):

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from pinfeed.arguments import checked_integer
 from pinfeed.fields.spec import BatchSpec
@@ -14,9 +24,13 @@ from pinfeed.loaders.feed import Feed, register_exit
 from pinfeed.loaders.stats import FeedStats, FeedTimes
 from pinfeed.loaders.transfer import OneStreamTransfer, StreamTransfer, Transfer
 from pinfeed.memory.staging import Accelerator, has_streams
+from pinfeed.ranks import ranks_now
 
 # What belongs to the loops over one object, and to no copy of it.
-_OF_LOOPS = frozenset(("_feed", "_spec"))
+_OF_LOOPS = frozenset(("_feed", "_is_begun", "_spec"))
+
+# Samplers of torch's that know nothing of ranks.
+_OF_ALL_SAMPLES = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
 class DeviceLoader:
@@ -81,6 +95,9 @@ class DeviceLoader:
         2
     """
 
+    _feed: Feed | None
+    _is_begun: bool  # whether a loop has begun
+
     def __init__(
         self,
         loader: Iterable[Any],
@@ -96,14 +113,16 @@ class DeviceLoader:
         self.device = None if device is None else _checked_device(device)
         self.fields = fields
         self.depth = checked_integer(depth, "DeviceLoader: depth", 1)
-        self._spec = BatchSpec(fields)
-        self._feed: Feed | None = None
+        self._begin_anew()
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type] # or its TypeError
 
     def __iter__(self) -> DeviceIterator:
         device = _available(self.device)
+        if not self._is_begun:
+            _warn_if_not_split(self.loader)
+        self._is_begun = True
         last = self._feed
         # Such a loader takes its workers away from an iteration that is under way.
         if last is not None and getattr(self.loader, "persistent_workers", False):
@@ -132,8 +151,12 @@ class DeviceLoader:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self._spec = BatchSpec(self.fields)
         self._feed = None
+        self._is_begun = False
 
     def __repr__(self) -> str:
         return (
@@ -213,6 +236,32 @@ def _checked_device(device: Any) -> torch.device:
             "DeviceLoader: device must be a torch.device, or a string or an index that "
             f"torch.device takes, got {device!r}: {str(error).splitlines()[0]}"
         ) from error
+
+
+def _warn_if_not_split(loader: Any) -> None:
+    """Warns of a DataLoader that gives every rank all samples.
+
+    What accelerate and Lightning make of a DataLoader is split by them, and batch samplers of other
+    kinds (`LengthBucketSampler`) split by themselves.
+    """
+    if not issubclass(type(loader), DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return
+    sampler = loader.sampler
+    batch_sampler: Any = loader.batch_sampler
+    if isinstance(batch_sampler, BatchSampler) and type(batch_sampler).__name__ == "BatchSampler":
+        sampler = batch_sampler.sampler  # torch's, or torchdata's of the same name
+    elif batch_sampler is not None:
+        return
+    is_of_all = isinstance(sampler, _OF_ALL_SAMPLES) or type(sampler).__name__ == "RandomSampler"
+    rank, world_size = ranks_now("DeviceLoader") if is_of_all else (0, 1)
+    if world_size > 1:
+        warnings.warn(
+            f"DeviceLoader: this is rank {rank} of {world_size}, and every rank gets all samples: the "
+            f"DataLoader's {type(sampler).__name__} knows nothing of ranks. Pass the DataLoader "
+            "sampler=torch.utils.data.DistributedSampler(dataset), or take pinfeed.from_numpy, which "
+            "splits its rows; under accelerate, DeviceLoader(accelerator.prepare(loader))",
+            stacklevel=3,
+        )
 
 
 def _available(device: torch.device | None) -> torch.device:

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.ranks import checked_ranks
-from pinfeed.samplers.row_batches import RowBatches
+from pinfeed.samplers.row_batches import RowBatches, RowSampler
 from pinfeed.sources.dataset import ArrayDataset
 
 # What from_numpy decides itself, and how to decide otherwise.
@@ -71,7 +71,7 @@ def from_numpy(
     at most ``world_size - 1`` rows come twice. A shuffled order follows from the number of the
     epoch, the same in every run, unless you pass a ``generator``, seeded alike in all processes.
     The number goes up with each loop, so begin as many loops in each process, or call
-    ``loader.batch_sampler.set_epoch(epoch)`` before each.
+    ``loader.batch_sampler.sampler.set_epoch(epoch)`` before each.
 
     Returns:
         A `DeviceLoader`: iterate over it, ask for its ``len()``, again and again.
@@ -99,18 +99,17 @@ def from_numpy(
     reads_ahead = (
         prefetch_rows and dataset.reads_files and not dataloader_options.get("num_workers")
     )
-    batches = RowBatches(
+    sampler = RowSampler(
         len(dataset),
         batch_size,
         shuffle=shuffle,
         drop_last=drop_last,
         generator=generator,
         ranks=checked_ranks(rank, world_size, "from_numpy"),
-        prefetch=dataset.prefetch_rows if reads_ahead else None,
     )
     loader: DataLoader[Any] = DataLoader(
         dataset,
-        batch_sampler=batches,
+        batch_sampler=RowBatches(sampler, dataset.prefetch_rows if reads_ahead else None),
         collate_fn=Collate(fields),
         generator=generator,
         **dataloader_options,
