@@ -322,26 +322,7 @@ def test_fakes_refuse_lengths_below_0():
                 op(*meta, max_length=-1, **more)
 
 
-@pytest.mark.parametrize(
-    ("message", "call"),
-    [
-        (
-            f"normalize_images: out could not be allocated: float32 (1, 3, {2**26}, {2**19}) on cpu",
-            lambda: P.normalize_images(
-                IMAGES[:1], height=2**26, width=2**19, sizes=integers([5, 7])
-            ),
-        ),
-        (
-            f"permute: out could not be allocated: uint8 ({2**47}, 1, 1, 1) on cpu",
-            lambda: P.permute(IMAGES[:1, :1, :1, :1].expand(2**47, 1, 1, 1)),
-        ),
-        (
-            f"pad_jagged: out could not be allocated: float32 (4, {2**44}, 2) on cpu",
-            lambda: P.pad_jagged(VALUES, OFFSETS, 2**44),
-        ),
-    ],
-    ids=["normalize_images", "permute", "pad_jagged"],
-)
-def test_outputs_that_fit_nowhere(message, call):
+def test_an_output_that_fits_nowhere():
+    message = f"pad_jagged: out could not be allocated: float32 (4, {2**44}, 2) on cpu"
     with pytest.raises(RuntimeError, match=re.escape(message)):
-        call()
+        P.pad_jagged(VALUES, OFFSETS, 2**44)

@@ -1,6 +1,5 @@
 """Padding beside torch's own and that of transformers, where they do the same."""
 
-import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -11,12 +10,7 @@ from torch.nn.utils.rnn import (
     pad_sequence,
     unpad_sequence,
 )
-from transformers import (
-    DataCollatorForTokenClassification,
-    DataCollatorWithPadding,
-    PreTrainedTokenizerFast,
-    Wav2Vec2FeatureExtractor,
-)
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerFast
 
 import pinfeed
 from samples import assert_same
@@ -69,14 +63,6 @@ def test_nested_tensors():
     assert_same(nested.values(), expected.values())
     assert_same(nested.offsets(), expected.offsets())
     assert_same(batch.to_padded(2.5, lengths=False), torch.nested.to_padded_tensor(expected, 2.5))
-
-
-def test_attention_of_a_jagged_batch():
-    samples = sequences(torch.float64, 8)
-    batch = pinfeed.Collate(pinfeed.Jagged())(samples)
-    ends = batch.cu_seqlens()
-    lengths = (ends[1:] - ends[:-1]).tolist()
-    assert_same([*batch.values.split(lengths)], samples)
 
 
 # transformers
@@ -134,40 +120,3 @@ def test_a_tokenizer_that_truncates(tokenizers, side):
     values, mask = pinfeed.pad(encoded, side=side, max_length=4, lengths=False, mask=True)
     assert_same(values, expected["input_ids"])
     assert_same(mask.long(), expected["attention_mask"])
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_labels(tokenizers, side):
-    tokenizer = tokenizers[side]
-    samples = []
-    for text in TEXTS:
-        ids = tokenizer(text)["input_ids"]
-        samples.append({"input_ids": ids, "labels": [label % 3 for label in ids]})
-    expected = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=4)(samples)
-    batch = pinfeed.Collate(
-        {
-            "input_ids": pinfeed.Pad(0, side=side, multiple_of=4, mask="attention_mask"),
-            "labels": pinfeed.Pad(-100, side=side, multiple_of=4),
-        }
-    )(samples)
-    assert list(batch) == ["input_ids", "attention_mask", "labels"]
-    for key in ("input_ids", "labels"):
-        assert_same(batch[key], expected[key].long())
-    assert_same(batch["attention_mask"].long(), expected["attention_mask"].long())
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_audio(side):
-    extractor = Wav2Vec2FeatureExtractor(
-        padding_side=side, do_normalize=False, return_attention_mask=True
-    )
-    rng = np.random.default_rng(0)
-    samples = [rng.random(length, np.float32) for length in (1000, 1, 777)]
-    expected = extractor(
-        samples, sampling_rate=16000, padding=True, pad_to_multiple_of=64, return_tensors="pt"
-    )
-    batch = pinfeed.Collate({"x": pinfeed.Pad(0.0, side=side, multiple_of=64, mask="mask")})(
-        [{"x": sample} for sample in samples]
-    )
-    assert_same(batch["x"], expected["input_values"])
-    assert_same(batch["mask"].long(), expected["attention_mask"].long())

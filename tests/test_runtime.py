@@ -54,15 +54,11 @@ class TestThreads:
         pinfeed.set_num_threads(None)
         assert pinfeed.get_num_threads() == as_torch_has_it
 
-    @pytest.mark.parametrize("count", [0, -1, 2**70])
+    @pytest.mark.parametrize("count", [0, -1, 2**70, 1.5, "2", [1]], ids=repr)
     def test_at_least_one_and_a_sane_number(self, count, as_torch_has_it):
-        with pytest.raises(ValueError, match=f"set_num_threads: count must be .* got {count}"):
-            pinfeed.set_num_threads(count)
-        assert pinfeed.get_num_threads() == as_torch_has_it
-
-    @pytest.mark.parametrize("count", [1.5, "2", [1]], ids=repr)
-    def test_an_integer(self, count, as_torch_has_it):
-        with pytest.raises(TypeError, match="integer"):
+        error = ValueError if isinstance(count, int) else TypeError
+        message = f"count must be .* got {count}" if error is ValueError else "integer"
+        with pytest.raises(error, match=message):
             pinfeed.set_num_threads(count)
         assert pinfeed.get_num_threads() == as_torch_has_it
 
@@ -77,16 +73,6 @@ class TestThreads:
             range(2), batch_size=None, num_workers=1, collate_fn=_num_threads_here
         )
         assert list(loader) == [1, 1]
-
-    @pytest.mark.usefixtures("as_torch_has_it")
-    def test_results_do_not_depend_on_them(self):
-        images = random_array((7, 211, 307, 3))
-        results = []
-        for count in (1, 2, 3, 8):
-            pinfeed.set_num_threads(count)
-            results.append(normalize(images=images))
-        for result in results[1:]:
-            assert_same_bits(result, results[0])
 
     def test_calls_from_many_python_threads(self):
         batches = [random_array((3, 101, 103, 3), seed=i) for i in range(8)]
@@ -151,6 +137,7 @@ class TestPool:
     def test_a_dropped_buffer_is_reused(self, kind):
         first = normalize(kind)
         place = address(first)
+        assert place % os.sysconf("SC_PAGESIZE") == 0
         before = _core.pool_stats()
         assert before["live_buffers"] == 1
         del first
@@ -161,9 +148,6 @@ class TestPool:
         assert address(second) == place
         assert _core.pool_stats()["reused_total"] == before["reused_total"] + 1
         assert _core.pool_stats()["mapped_total"] == before["mapped_total"]
-
-    def test_buffers_begin_on_a_page(self, kind):
-        assert address(normalize(kind)) % os.sysconf("SC_PAGESIZE") == 0
 
     @pytest.mark.parametrize(
         "view",
@@ -191,7 +175,10 @@ class TestPool:
         assert _core.pool_stats()["live_buffers"] == 5
         for batch in batches:
             assert_same_bits(batch, batches[0])
-        del batch, batches
+        del batch
+        thread = threading.Thread(target=batches.clear)  # they die on any thread
+        thread.start()
+        thread.join()
         assert _core.pool_stats()["live_buffers"] == 0
 
     def test_trim_gives_back_what_is_idle(self, kind):
@@ -214,13 +201,6 @@ class TestPool:
             assert time.monotonic() < deadline, "idle memory was not given back"
             time.sleep(0.01)
         assert _core.pool_stats()["idle_bytes"] == 0
-
-    def test_buffers_die_on_any_thread(self, kind):
-        batches = [normalize(kind)]
-        thread = threading.Thread(target=batches.clear)
-        thread.start()
-        thread.join()
-        assert _core.pool_stats()["live_buffers"] == 0
 
     def test_an_error_leaves_no_buffer_behind(self, kind):
         images = IMAGES if kind == "ndarray" else torch.from_numpy(IMAGES)
