@@ -11,6 +11,7 @@ from typing import Any
 from bench import (
     arrays,
     arrow_epoch,
+    chunked_tables,
     cold_rows,
     dataset_memory,
     draining,
@@ -50,6 +51,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **mixed_sizes.workloads(),
     **ragged_epoch.workloads(),
     **arrow_epoch.workloads(),
+    **chunked_tables.workloads(),
     **draining.workloads(),
     **ray_batches.workloads(),
     **tensorflow_feed.workloads(),

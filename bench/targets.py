@@ -227,6 +227,12 @@ TARGETS = [
     Target("pad (L, 80) float32 to filling it", "≤", 1.35, to_limit("pad-frames")),
     Target("epoch of sequences: list of tensors", "≥", 10, faster_than("epoch-ragged", "tensors")),
     Target(
+        "a table of 16 chunks to one chunk",
+        "≤",
+        1.5,
+        _ratio("chunked-tables", ("16 chunks",), ("one chunk",)),
+    ),
+    Target(
         "epoch of a table: datasets' torch format", "≥", 20, faster_than("epoch-arrow", "torch")
     ),
     Target(
