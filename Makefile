@@ -21,7 +21,7 @@ SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-tensorflow test-integrations test-gpu bench bench-gpu docs lint sanitize neon wheel clean
+.PHONY: help demo test test-all test-tensorflow test-integrations test-gpu bench bench-gpu docs lint sanitize neon wheel packages clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -30,7 +30,8 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Train on photographs, with the stock D
 	$(VENV_PYTHON) -m pinfeed demo $(ARGS)
 
 # One process for each CPU. TensorFlow, Ray, Lightning and GPUs have targets of their own.
-TESTS = -n logical --maxprocesses 8 --dist worksteal --doctest-modules --pyargs pinfeed tests/ \
+PARALLEL = -n logical --maxprocesses 8 --dist worksteal
+TESTS = $(PARALLEL) --doctest-modules --pyargs pinfeed tests/ \
   --ignore-glob='*tensorflow*' --ignore-glob='*integrations*' --ignore=tests/gpu
 
 test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings, but slow ones
@@ -39,13 +40,13 @@ test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the exa
 test-all: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the slow ones too, and every property with more examples
 	HYPOTHESIS_PROFILE=thorough $(VENV_PYTHON) -m pytest $(TESTS) $(ARGS)
 
-# In a process of its own: TensorFlow starts threads for good, and the other tests fork.
+# In processes of their own: TensorFlow starts threads for good, and the other tests fork.
 TENSORFLOW_TESTS = tests/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/dataloader-to-tensorflow.md]'
 
 test-tensorflow: $(VENV)/.installed $(VENV)/.dev $(VENV)/.tensorflow ## Run the tests of to_tensorflow, with TensorFlow
-	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed.exports.to_tensorflow $(TENSORFLOW_TESTS) $(ARGS)
+	$(VENV_PYTHON) -m pytest $(PARALLEL) --doctest-modules --pyargs pinfeed.exports.to_tensorflow $(TENSORFLOW_TESTS) $(ARGS)
 
-# Apart from the others, because Ray and Lightning are large and start processes.
+# Apart from the others and one after the other: Ray and Lightning are large and start processes.
 INTEGRATION_TESTS = tests/integrations 'tests/test_docs.py::test_page[docs/integrations.md]'
 
 test-integrations: $(VENV)/.installed $(VENV)/.dev $(VENV)/.integrations ## Run the tests inside Ray and Lightning
@@ -80,6 +81,8 @@ neon: require-aarch64 $(VENV)/.build ## Cross-compile the NEON kernels and test 
 
 wheel: $(VENV)/.installed $(VENV)/.dev ## Build a portable wheel into dist/ and test it in an empty environment
 	tools/wheel.sh $(VENV) $(TORCH)
+
+packages: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.integrations $(VENV)/.docs ## Install what the checks need
 
 clean: ## Remove what was built; for a fresh start remove .venv too
 	rm -rf build dist site $(VENV)/.installed .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,7 +23,7 @@ python -m pip install --quiet --no-build-isolation --no-deps --target "$out/site
   --config-settings=cmake.define.PINFEED_SANITIZE=address,undefined
 
 echo "== native tests under address, undefined"
-ctest --test-dir "$out/address/csrc/tests" --output-on-failure --no-tests=error
+ctest --test-dir "$out/address/csrc/tests" -j "$(nproc)" --output-on-failure --no-tests=error
 
 # Python is not instrumented, so the runtimes must be loaded before it, and libstdc++ with them,
 # for AddressSanitizer looks for __cxa_throw when it starts. Python leaks on purpose.
@@ -39,7 +39,8 @@ sanitized() {
 echo "== Python tests of the kernels under address, undefined"
 sanitized python -c "import pinfeed._core as m; assert m.__file__.startswith('$out'), m.__file__"
 # Native output is not captured, or the report of a sanitizer would be lost with the process.
-sanitized python -m pytest -q --capture=sys -m "kernels and not processes" tests/ --ignore=tests/integrations --ignore=tests/gpu
+sanitized python -m pytest -q -n logical --maxprocesses 8 --capture=sys -m "kernels and not processes and not slow" \
+  tests/ --ignore=tests/integrations --ignore=tests/gpu
 
 echo "== pools, rows of files and arena under thread"
 cmake -S . -B "$out/thread" -G Ninja --log-level=WARNING \
@@ -49,4 +50,4 @@ cmake --build "$out/thread" --target pools_test row_files_test arena_test -- --q
 # ThreadSanitizer can't place its shadow memory when addresses are randomized over many bits.
 fixed_addresses="setarch $(uname -m) -R"
 $fixed_addresses true 2>/dev/null || fixed_addresses=
-$fixed_addresses ctest --test-dir "$out/thread/csrc/tests" -R "pools|row_files|arena" --output-on-failure --no-tests=error
+$fixed_addresses ctest --test-dir "$out/thread/csrc/tests" -j "$(nproc)" -R "pools|row_files|arena" --output-on-failure --no-tests=error
