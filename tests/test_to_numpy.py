@@ -386,6 +386,44 @@ def test_batches_whose_memory_is_used_again() -> None:
     assert_same(to_numpy(batches()), np.repeat(np.arange(5.0), 2)[:, np.newaxis] * np.ones(3))
 
 
+def test_out_is_filled_and_returned() -> None:
+    x, y = torch.randn(10, 3), torch.arange(10)
+    out = [np.zeros((10, 3), np.float32), np.zeros(10, np.int64)]
+    for loader in (DataLoader(TensorDataset(x, y), 4), list(DataLoader(TensorDataset(x, y), 4))):
+        result = to_numpy(loader, out)
+        assert result[0] is out[0]
+        assert result[1] is out[1]
+        assert_same(result, [x.numpy(), y.numpy()])
+
+
+def test_out_that_is_longer_strided_or_left_to_make() -> None:
+    batches = [{"x": np.full((2, 3), i, ">i2"), "y": ["a", "b"], "z": np.ones(2)} for i in range(3)]
+    base = np.zeros((16, 6), ">i2")
+    result = to_numpy(iter(batches), {"x": base[::2, ::2], "y": None, "z": None})
+    assert_same(result["x"].copy(), np.repeat(np.arange(3), 2)[:, None].astype(">i2").repeat(3, 1))
+    assert np.shares_memory(result["x"], base)
+    assert (base[12:] == 0).all()
+    assert (base[1::2] == 0).all()
+    assert result["y"] == ["a", "b"] * 3
+    assert_same(result["z"], np.ones(6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_out_with_strides_takes_tensors(dtype: torch.dtype) -> None:
+    values = torch.randn(4, 3, dtype=dtype)
+    expected = (values.float() if dtype == torch.bfloat16 else values).numpy()
+    out = np.zeros((3, 4), expected.dtype).T
+    assert to_numpy([values], out) is out
+    assert_same(out.copy(), expected.copy())
+
+
+def test_a_plan_that_the_first_batch_refutes_refuses_nothing() -> None:
+    out = np.zeros(13, np.int64)
+    loader = DataLoader(range(20), 4, collate_fn=lambda rows: np.array([i for i in rows if i % 3]))
+    assert to_numpy(loader, out) is out
+    assert out.tolist() == [i for i in range(20) if i % 3]
+
+
 def test_outputs_of_transformers() -> None:
     outputs = pytest.importorskip("transformers.modeling_outputs")
     batch = outputs.SequenceClassifierOutput(logits=torch.ones(4, 2, requires_grad=True))

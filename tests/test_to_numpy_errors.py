@@ -1,4 +1,4 @@
-"""to_numpy: arrays of the caller, what is refused, and what is left when something fails."""
+"""to_numpy: what is refused, and what is left when something fails."""
 
 from __future__ import annotations
 
@@ -14,39 +14,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
 import pinfeed
-from pinfeed.exports.to_numpy import to_numpy
+from pinfeed import JaggedBatch, Padded, to_numpy
 from samples import Point, assert_same
 
-
-def test_out_is_filled_and_returned() -> None:
-    x, y = torch.randn(10, 3), torch.arange(10)
-    out = [np.zeros((10, 3), np.float32), np.zeros(10, np.int64)]
-    for loader in (DataLoader(TensorDataset(x, y), 4), list(DataLoader(TensorDataset(x, y), 4))):
-        result = to_numpy(loader, out)
-        assert result[0] is out[0]
-        assert result[1] is out[1]
-        assert_same(result, [x.numpy(), y.numpy()])
+X, F4, THREE = np.zeros(2), np.zeros((2, 3), "f4"), np.zeros(3)
+FIRST = {"x": F4, "y": ["a", "b"]}
+ONE = np.array([0, 3])
 
 
-def test_out_that_is_longer_strided_or_left_to_make() -> None:
-    batches = [{"x": np.full((2, 3), i, ">i2"), "y": ["a", "b"], "z": np.ones(2)} for i in range(3)]
-    base = np.zeros((16, 6), ">i2")
-    result = to_numpy(iter(batches), {"x": base[::2, ::2], "y": None, "z": None})
-    assert_same(result["x"].copy(), np.repeat(np.arange(3), 2)[:, None].astype(">i2").repeat(3, 1))
-    assert np.shares_memory(result["x"], base)
-    assert (base[12:] == 0).all()
-    assert (base[1::2] == 0).all()
-    assert result["y"] == ["a", "b"] * 3
-    assert_same(result["z"], np.ones(6))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
-def test_out_with_strides_takes_tensors(dtype: torch.dtype) -> None:
-    values = torch.randn(4, 3, dtype=dtype)
-    expected = (values.float() if dtype == torch.bfloat16 else values).numpy()
-    out = np.zeros((3, 4), expected.dtype).T
-    assert to_numpy([values], out) is out
-    assert_same(out.copy(), expected.copy())
+def jagged(offsets: Any, values: Any = THREE) -> JaggedBatch:
+    return JaggedBatch(values, np.array(offsets))
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -54,35 +31,108 @@ def read_only(array: np.ndarray) -> np.ndarray:
     return array
 
 
-BATCH = np.zeros((4, 3), np.float32)
-JAGGED = pinfeed.JaggedBatch(np.zeros(3), np.array([0, 3]))
-
-BAD_OUT: tuple[tuple[Any, Any, type[Exception], str], ...] = (
-    (BATCH, np.zeros((8, 3)), TypeError, "batch 0: out must have dtype float32, got float64"),
-    (BATCH, np.zeros((8, 4), "f4"), ValueError, r"shape \(N, 3\), got \(8, 4\); pad=a number"),
-    (BATCH, np.zeros((8, 2), "f4"), ValueError, r"out must have shape \(N, 3\), got \(8, 2\)$"),
-    (BATCH, np.zeros(8, "f4"), ValueError, r"out must have shape \(N, 3\), got \(8,\)$"),
-    (BATCH, np.zeros((), "f4"), ValueError, r"out must have shape \(N, 3\), got \(\)$"),
-    (BATCH, read_only(np.zeros((8, 3), "f4")), ValueError, "must be writable, got a read-only"),
-    (BATCH, torch.zeros(8, 3), TypeError, "out must be an ndarray or None, got Tensor"),
-    (BATCH, [np.zeros((8, 3), "f4")], TypeError, "out must be an ndarray or None, got list"),
-    ([BATCH], np.zeros((8, 3), "f4"), ValueError, r"out has ndarray, but batches have \['\[0\]'\]"),
-    ({"x": BATCH}, {}, ValueError, r"out has \[\], but batches have"),
-    ({"x": [BATCH]}, {"x": [None, None]}, ValueError, r"out\['x'\] has .*\[1\].*None for an array"),
-    (["a", "b"], [None, None], TypeError, "batch 0: out must be None, .*got list"),
-    (JAGGED, np.zeros(3), TypeError, "batch 0: out must be None"),
-    (JAGGED, JAGGED, TypeError, "batch 0: out must be None"),
-)
+def nested() -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
 
 
-@pytest.mark.parametrize(("batch", "out", "error", "message"), BAD_OUT)
-def test_out_that_does_not_fit(batch: Any, out: Any, error: type[Exception], message: str) -> None:
-    before = np.array(out) if isinstance(out, np.ndarray) else None
-    for loader in ([batch] * 2, iter([batch] * 2)):
-        with pytest.raises(error, match=f"^to_numpy: .*{message}"):
-            to_numpy(loader, out)
-    if before is not None:
-        assert_same(np.array(out), before)
+# The loader, keywords, and how the message goes on behind "to_numpy: ".
+TYPES: list[tuple[Any, dict[str, Any], str]] = [
+    (3, {}, "loader must be an iterable of batches, got int"),
+    (F4, {}, "loader must be an iterable of batches, got ndarray"),
+    (torch.zeros(2, 3), {}, "loader must be an iterable of batches, got Tensor"),
+    ({"x": X}, {}, "loader must be an iterable of batches, got dict"),
+    (jagged([0, 3]), {}, "loader must be an iterable of batches, got JaggedBatch"),
+    (pinfeed.pad([[1], [2, 3]]), {}, "loader must be an iterable of batches, got Padded"),
+    (TensorDataset(torch.zeros(2)), {}, "loader .* got TensorDataset; wrap it in a DataLoader"),
+    ([X], {"max_samples": 1.5}, "max_samples must be an integer or None, got 1.5"),
+    ([X], {"max_samples": True}, "max_samples must be an integer or None, got True"),
+    ([F4], {"pad": "x"}, "batch 0: pad must be a number or None, got 'x'"),
+    # Arrays of the caller.
+    ([F4], {"out": np.zeros((8, 3))}, "batch 0: out must have dtype float32, got float64"),
+    ([F4], {"out": torch.zeros(8, 3)}, "batch 0: out must be an ndarray or None, got Tensor"),
+    ([F4], {"out": [F4]}, "batch 0: out must be an ndarray or None, got list"),
+    ([["a", "b"]], {"out": [None, None]}, "batch 0: out must be None, .*got list"),
+    ([jagged([0, 3])], {"out": X}, "batch 0: out must be None, .*got ndarray"),
+    # First batches.
+    ([np.float32(1)], {}, "batch 0: expected a tensor, an ndarray, or a list .*got float32"),
+    ([{"x": X, "n": 2}], {}, r"leaf \['n'\] of batch 0: expected a tensor.*got int"),
+    (["ab"], {}, "batch 0: expected a tensor.*got str"),
+    ([np.ma.masked_array([1], [True])], {}, r"the mask of a masked array .* use \.filled\(\)"),
+    ([np.zeros(2, [("a", object)])], {}, "expected a dtype of fixed size"),
+    ([np.zeros(2, "V0")], {}, "expected a dtype of fixed size"),
+    ([torch.zeros(2, device="meta")], {}, "a tensor on the meta device has no values"),
+    ([torch.eye(2).to_sparse()], {}, r"a dense tensor, got torch\.sparse_coo; use \.to_dense\(\)"),
+    ([torch.eye(2).to(torch.float8_e4m3fn)], {}, r"NumPy has no float8_e4m3fn.*view\(torch\.uint8"),
+    ([nested()], {}, r"nested one; use pinfeed\.JaggedBatch\(tensor\.values\(\), tensor\.offsets"),
+    ([jagged([0.0, 3])], {}, "offsets must be signed integers"),
+    ([jagged([0, 3], np.zeros(3, "M8[s]"))], {}, "must be numbers or bools"),
+    ([Padded(np.zeros((2, 2)), np.array([1.0, 2]))], {}, "lengths must be integers"),
+    # Later batches.
+    ([FIRST, FIRST | {"x": np.zeros((2, 3))}], {}, r"\['x'\] of batch 1: expected float32 as bef"),
+    ([FIRST, FIRST | {"x": torch.ones(2, 3).half()}], {}, "expected float32.*got float16"),
+    ([FIRST, FIRST | {"y": "cd"}], {}, "expected a list of objects as before, got str"),
+    ([FIRST, FIRST | {"x": [0, 0]}], {}, "expected a tensor or an ndarray, got list"),
+    ([np.zeros((1, n), "M8[s]") for n in (3, 4)], {}, "batch 1: samples .* must be numbers or b"),
+    ([jagged([0, 3]), X], {}, "batch 1: expected a JaggedBatch, got ndarray"),
+    ([Padded(F4, np.array([1, 2])), F4], {}, "batch 1: expected a Padded with lengths, got nd"),
+    ([jagged(ONE, np.zeros(3, t)) for t in ("f4", "f8")], {}, "batch 1: expected float32 as bef"),
+]
+VALUES: list[tuple[Any, dict[str, Any], str]] = [
+    ([], {}, "loader yielded no batch"),
+    (iter([]), {}, "loader yielded no batch"),
+    (itertools.cycle([X]), {}, "loader never ends; max_samples says when to stop"),
+    ([X], {"max_samples": 0}, "max_samples must be positive, got 0"),
+    ([X], {"side": "top"}, "side must be 'right', 'left' or None, got 'top'"),
+    ([X], {"bfloat16": "float16"}, "bfloat16 must be 'float32' or 'uint16', got 'float16'"),
+    ([{"x": X}], {"pad": {"y": 0}}, r"pad has \[\"\['y'\]\"\], but batches"),
+    # Arrays of the caller.
+    ([F4], {"out": np.zeros((8, 4), "f4")}, r"out must have shape \(N, 3\), got \(8, 4\); pad=a n"),
+    ([F4], {"out": np.zeros((8, 2), "f4")}, r"out must have shape \(N, 3\), got \(8, 2\)$"),
+    ([F4], {"out": np.zeros(8, "f4")}, r"out must have shape \(N, 3\), got \(8,\)$"),
+    ([F4], {"out": np.zeros((), "f4")}, r"out must have shape \(N, 3\), got \(\)$"),
+    ([X], {"out": np.zeros(())}, r"out must have room for 2 samples, got shape \(\)$"),
+    ([F4], {"out": read_only(np.zeros((8, 3), "f4"))}, "out must be writable, got a read-only"),
+    ([[F4]], {"out": F4}, r"out has ndarray, but batches have \['\[0\]'\]"),
+    ([{"x": F4}], {"out": {}}, r"out has \[\], but batches have"),
+    ([{"x": [F4]}], {"out": {"x": [None] * 2}}, r"out\['x'\] has .*\[1\].*None for an array"),
+    # First batches.
+    ([torch.tensor(1.0)], {}, "batch 0: expected an axis that counts samples, got a 0-d"),
+    ([{"loss": torch.tensor(1.0), "y": X}], {}, r"leaf \['loss'\] of batch 0: expected an axis"),
+    ([[torch.tensor(1.0), X]], {}, r"leaf \[0\] of batch 0: expected an axis"),
+    ([None], {}, "batch 0: expected at least one array or list, got none"),
+    ([{}], {}, "batch 0: expected at least one array or list, got none"),
+    ([{"x": X, "y": np.zeros(3)}], {}, r"\['y'\] of batch 0: expected 2 samples, as \['x'\] has"),
+    ([jagged([0, 2, 1])], {}, "offsets must not decrease"),
+    ([jagged([0, 4])], {}, "offsets must not decrease, from 0 to at most 3"),
+    ([jagged([-1, 3])], {}, "offsets must not decrease"),
+    ([jagged([[0, 3]])], {}, r"offsets of shape \(B \+ 1,\)"),
+    ([Padded(np.zeros((3, 2)), ONE)], {}, r"time_major batches pass values\.swapaxes\(0, 1\)"),
+    ([Padded(np.zeros((2, 2)), np.array([1, 3]))], {}, "from 0 to 2, got 3 for"),
+    ([Padded(F4, ONE, np.ones((2, 4), bool))], {}, r"a mask of shape \(2, 3\), got \(2, 4\)"),
+    # Later batches.
+    ([FIRST, FIRST | {"x": F4[..., None]}], {}, "expected 2 axes as before, got shape"),
+    ([FIRST, FIRST | {"y": ["c"]}], {}, r"\['y'\] of batch 1: expected 2 samples"),
+    ([FIRST, {"x": F4}], {}, r"batch 1: expected dict of \[.*got dict of \["),
+    ([FIRST, [F4, ["c", "d"]]], {}, r"batch 1: expected dict .*got list of \["),
+    ([FIRST, None], {}, "batch 1: expected dict of .*got NoneType"),
+    ([FIRST, F4], {}, "batch 1: expected dict of .*got ndarray"),
+    ([(X, None), (X, X)], {}, r"leaf \[1\] of batch 1: expected None as before, got ndarray"),
+    ([np.zeros((1, 3, n)) for n in (2, 4)], {}, r"batch 1: expected shape \(\*, 3, 2\), got"),
+    ([np.zeros((2, n), "?") for n in (3, 4)], {"pad": -1}, "batch 1: pad must be a value"),
+    ([np.zeros((2, n), "u1") for n in (3, 4)], {"pad": 0.5}, "batch 1: pad must be a value"),
+    ([jagged(ONE, np.zeros((3, n))) for n in (2, 3)], {}, r"shape \(\*, 2\) as before, got \(3, 3"),
+]
+REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case in VALUES]
+
+
+@pytest.mark.parametrize(("loader", "keywords", "message", "error"), REFUSED)
+def test_what_is_refused(
+    loader: Any, keywords: dict[str, Any], message: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=f"^to_numpy: .*{message}") as caught:
+        to_numpy(loader, **keywords)
+    if message.startswith("batch 1: expected dict") or r"\['x'\] of batch 1" in message:
+        assert_same(caught.value.partial, FIRST)  # type: ignore[attr-defined]
 
 
 def test_out_that_is_too_small() -> None:
@@ -100,100 +150,6 @@ def test_out_that_is_too_small() -> None:
     assert_same(to_numpy(known, out, max_samples=7), np.ones((7, 3), np.float32))
 
 
-def test_a_plan_that_the_first_batch_refutes_refuses_nothing() -> None:
-    out = np.zeros(13, np.int64)
-    loader = DataLoader(range(20), 4, collate_fn=lambda rows: np.array([i for i in rows if i % 3]))
-    assert to_numpy(loader, out) is out
-    assert out.tolist() == [i for i in range(20) if i % 3]
-
-
-def first_then(batch: Any) -> list[Any]:
-    return [{"x": np.zeros((2, 3), "f4"), "y": ["a", "b"]}, batch]
-
-
-LATER: tuple[tuple[Any, type[Exception], str], ...] = (
-    (
-        {"x": np.zeros((2, 3)), "y": ["c", "d"]},
-        TypeError,
-        r"\['x'\] of batch 1: expected float32 as",
-    ),
-    ({"x": torch.zeros(2, 3).half(), "y": ["c", "d"]}, TypeError, "expected float32.*got float16"),
-    ({"x": np.zeros((2, 3, 1), "f4"), "y": ["c", "d"]}, ValueError, "expected 2 axes.*got shape"),
-    (
-        {"x": np.zeros((2, 3), "f4"), "y": ["c"]},
-        ValueError,
-        r"\['y'\] of batch 1: expected 2 sampl",
-    ),
-    ({"x": np.zeros((2, 3), "f4"), "y": "cd"}, TypeError, "expected a list of objects.*got str"),
-    ({"x": [0, 0], "y": ["c", "d"]}, TypeError, "expected a tensor or an ndarray, got list"),
-    ({"x": np.zeros((2, 3), "f4")}, ValueError, r"batch 1: expected dict of \[.*got dict of \["),
-    ([np.zeros((2, 3), "f4"), ["c", "d"]], ValueError, r"batch 1: expected dict .*got list of \["),
-    (None, ValueError, "batch 1: expected dict of .*got NoneType"),
-    (np.zeros((2, 3), "f4"), ValueError, "batch 1: expected dict of .*got ndarray"),
-)
-
-
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize(("batch", "error", "message"), LATER)
-def test_batches_that_change(batch: Any, error: type[Exception], message: str, known: bool) -> None:
-    batches = first_then(batch)
-    with pytest.raises(error, match=f"^to_numpy: .*{message}") as caught:
-        to_numpy(batches if known else iter(batches))
-    assert_same(caught.value.partial, {"x": np.zeros((2, 3), np.float32), "y": ["a", "b"]})
-
-
-def test_none_that_changes() -> None:
-    with pytest.raises(ValueError, match=r"leaf \[1\] of batch 1: expected None as before, got nd"):
-        to_numpy([(np.zeros(2), None), (np.zeros(2), np.zeros(2))])
-
-
-FIRST: tuple[tuple[Any, type[Exception], str], ...] = (
-    (torch.tensor(1.0), ValueError, "batch 0: expected an axis that counts samples, got a 0-d"),
-    (
-        {"loss": torch.tensor(1.0), "y": np.zeros(2)},
-        ValueError,
-        r"leaf \['loss'\] of batch 0: expec",
-    ),
-    ([torch.tensor(1.0), np.zeros(2)], ValueError, r"leaf \[0\] of batch 0: expected an axis"),
-    (np.float32(1), TypeError, "expected a tensor, an ndarray, or a list .*got float32"),
-    ({"x": np.zeros(2), "n": 2}, TypeError, r"leaf \['n'\] of batch 0: expected a tensor.*got int"),
-    ("ab", TypeError, "got str"),
-    (None, ValueError, "expected at least one array or list, got none"),
-    ({}, ValueError, "expected at least one array or list, got none"),
-    (
-        {"x": np.zeros(2), "y": np.zeros(3)},
-        ValueError,
-        r"\['y'\] of batch 0: expected 2 samples, as",
-    ),
-    (np.ma.masked_array([1, 2], [True, False]), TypeError, "mask of a masked array would be lost"),
-    (np.zeros(2, [("a", object)]), TypeError, "expected a dtype of fixed size"),
-    (np.zeros(2, "V0"), TypeError, "expected a dtype of fixed size"),
-    (torch.zeros(2, device="meta"), TypeError, "a tensor on the meta device has no values"),
-    (
-        torch.eye(2).to_sparse(),
-        TypeError,
-        r"expected a dense tensor, got torch.sparse_coo; use .to_d",
-    ),
-    (
-        torch.eye(2).to(torch.float8_e4m3fn),
-        TypeError,
-        r"NumPy has no float8_e4m3fn.*view\(torch.ui",
-    ),
-    (
-        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
-        TypeError,
-        r"got a nested one; use pinfeed.JaggedBatch\(tensor.values\(\), tensor.offsets\(\)\)",
-    ),
-)
-
-
-@pytest.mark.parametrize(("batch", "error", "message"), FIRST)
-def test_batches_that_can_not_be_drained(batch: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=f"^to_numpy: .*{message}") as caught:
-        to_numpy([batch])
-    assert caught.value.partial is None
-
-
 def fake() -> torch.Tensor:
     with FakeTensorMode():
         return torch.zeros(2, 3)
@@ -209,41 +165,6 @@ def freed() -> torch.Tensor:
 def test_tensors_without_memory(make: Any) -> None:
     with pytest.raises((TypeError, RuntimeError)):
         to_numpy([make()])
-
-
-ARGUMENTS: tuple[tuple[Any, dict[str, Any], type[Exception], str], ...] = (
-    (3, {}, TypeError, "loader must be an iterable of batches, got int"),
-    (np.zeros((2, 3)), {}, TypeError, "loader must be an iterable of batches, got ndarray"),
-    (torch.zeros(2, 3), {}, TypeError, "got Tensor"),
-    ({"x": np.zeros(2)}, {}, TypeError, "got dict"),
-    (TensorDataset(torch.zeros(2)), {}, TypeError, "got TensorDataset; wrap it in a DataLoader"),
-    ([], {}, ValueError, "loader yielded no batch"),
-    (iter([]), {}, ValueError, "loader yielded no batch"),
-    (itertools.cycle([np.zeros(2)]), {}, ValueError, "never ends; max_samples says when to stop"),
-    ([np.zeros(2)], {"max_samples": 0}, ValueError, "max_samples must be positive, got 0"),
-    (
-        [np.zeros(2)],
-        {"max_samples": 1.5},
-        TypeError,
-        "max_samples must be an integer or None, got 1",
-    ),
-    (
-        [np.zeros(2)],
-        {"max_samples": True},
-        TypeError,
-        "max_samples must be an integer or None, got",
-    ),
-    ([np.zeros(2)], {"side": "top"}, ValueError, "side must be 'right', 'left' or None, got 'top'"),
-    ([np.zeros(2)], {"bfloat16": "float16"}, ValueError, "bfloat16 must be 'float32' or 'uint16'"),
-)
-
-
-@pytest.mark.parametrize(("loader", "keywords", "error", "message"), ARGUMENTS)
-def test_arguments(
-    loader: Any, keywords: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=f"^to_numpy: .*{message}"):
-        to_numpy(loader, **keywords)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, MemoryError])
@@ -301,13 +222,47 @@ def test_errors_that_take_no_attributes_come_through() -> None:
         to_numpy(batches())
 
 
-def test_a_batch_is_no_loader() -> None:
-    for batch in (pinfeed.Collate(pinfeed.Jagged())([[1], [2, 3]]), pinfeed.pad([[1], [2, 3]])):
-        with pytest.raises(TypeError, match="to_numpy: loader must be an iterable of batches"):
-            to_numpy(batch)
+def test_partial_results_are_not_padded() -> None:
+    batches = [np.ones((2, 3)), np.ones((1, 4)), np.ones((1, 4), np.int8)]
+    with pytest.raises(TypeError) as caught:
+        to_numpy(batches, pad=0)
+    assert_same(list(caught.value.partial), [np.ones(3), np.ones(3), np.ones(4)])
+    batches = [np.ones((2, 3, 1)), np.ones((1, 4, 2)), np.ones((1, 4, 2), np.int8)]
+    with pytest.raises(TypeError) as caught:
+        to_numpy(batches, pad=0)
+    assert_same(caught.value.partial, [np.ones((2, 3, 1)), np.ones((1, 4, 2))])
 
 
-def test_a_file_without_a_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"out: expected a name before \.npy"):
-        to_numpy([np.zeros(2)], tmp_path / ".npy")
+def test_an_interrupt_while_samples_are_moved_leaves_no_partial_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pinfeed.exports.to_numpy.array_columns._spread", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        to_numpy([np.ones((2, 3)), np.ones((1, 4))], pad=0)
+    assert caught.value.partial is None
+
+
+# What to_numpy(batches, folder / name) can't write.
+UNWRITTEN: list[tuple[Any, str, type[Exception], str]] = [
+    ([X], "no/x.npy", FileNotFoundError, r"out: No such file or directory: '.*no/x\.npy'$"),
+    ([X], ".npy", ValueError, r"out: expected a name before \.npy, got '.*/\.npy'"),
+    ([[X, X]], "x.npy", ValueError, "a .npy file holds one array; give the path of a directory"),
+    ([["a", "b"]], "x", TypeError, "batch 0: a .npy file can't hold lists of objects"),
+    ([FIRST], "x", TypeError, r"leaf \['y'\] of batch 0: a .npy file can't hold lists"),
+    ([F4, F4[:, :2]], "x.npy", ValueError, "or for out the path of a directory"),
+    ([jagged([0, 3])], "x.npy", ValueError, "different lengths; give the path of a directory"),
+    ([{"a": {"b": X}, "a.b": X}], "x", ValueError, "another leaf is already written to a.b; rena"),
+    ([{"a": X, "a.npy": X}], "x", ValueError, r"leaf \['a.npy'\] .* already written to a.npy"),
+]
+
+
+@pytest.mark.parametrize(("batches", "name", "error", "message"), UNWRITTEN)
+def test_what_files_can_not_hold(
+    tmp_path: Path, batches: list[Any], name: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        to_numpy(batches, tmp_path / name)
     assert list(tmp_path.iterdir()) == []

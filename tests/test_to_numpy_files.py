@@ -281,57 +281,6 @@ def test_dtypes_that_a_file_would_forget(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-REFUSED: tuple[tuple[list[Any], str, type[Exception], str], ...] = (
-    (
-        [np.zeros(2)],
-        "no/x.npy",
-        FileNotFoundError,
-        r"out: No such file or directory: '.*no/x\.npy'$",
-    ),
-    (
-        [[np.zeros(2), np.zeros(2)]],
-        "x.npy",
-        ValueError,
-        "a .npy file holds one array; give the path",
-    ),
-    ([["a", "b"]], "x", TypeError, "batch 0: a .npy file can't hold lists of objects"),
-    (
-        [{"x": np.zeros(2), "s": ["a", "b"]}],
-        "x",
-        TypeError,
-        r"leaf \['s'\] of batch 0: a .npy file",
-    ),
-    (
-        [np.zeros((2, 3)), np.zeros((2, 4))],
-        "x.npy",
-        ValueError,
-        "or for out the path of a directory",
-    ),
-    (
-        [pinfeed.JaggedBatch(np.zeros(3), np.array([0, 3]))],
-        "x.npy",
-        ValueError,
-        "can't hold samples of different lengths; give the path of a directory",
-    ),
-    (
-        [{"a": {"b": np.zeros(2)}, "a.b": np.zeros(2)}],
-        "x",
-        ValueError,
-        r"leaf \['a.b'\] of batch 0: another leaf is already written to a.b; rename a key",
-    ),
-    ([{"a": np.zeros(2), "a.npy": np.zeros(2)}], "x", ValueError, "already written to a.npy"),
-)
-
-
-@pytest.mark.parametrize(("batches", "name", "error", "message"), REFUSED)
-def test_what_files_can_not_hold(
-    tmp_path: Path, batches: list[Any], name: str, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        to_numpy(batches, tmp_path / name)
-    assert os.listdir(tmp_path) == []
-
-
 # A limit on the size of files fails where a full disk does, and needs no disk.
 FULL = """
 import os, resource, sys

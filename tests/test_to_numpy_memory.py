@@ -179,7 +179,7 @@ def test_memory_keeps_its_items_while_a_view_forbids_to_move_them() -> None:
     memory.resize(3)
     view = memory.view(0, 3)
     view[:] = [1, 2, 3]
-    memory.reserve(2000)
+    memory.view(0, 2000)
     assert_same(memory.view(0, 3).copy(), view)
     memory.view(0, 2000)[:] = np.arange(2000)
     kept = memory.view(0, 1)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 
@@ -31,243 +32,89 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 ONE, LIST = np.zeros((1, 2)), [1, 2]
 BFLOAT16 = torch.ones(1).bfloat16()
+GRADIENT = torch.zeros(1, requires_grad=True)
+MASKED = np.ma.masked_array(np.zeros((2, 3)), mask=True)
+PALETTE = PIL.Image.new("P", (2, 2))
+RAGGED = RaggedArray.from_sequences([LIST])
+JAGGED = JaggedBatch(np.zeros(3), np.array([0, 5]))
+PADDED = Padded(np.zeros((2, 3)), np.array([1, 3]))
+WIDTHS = [np.zeros((2, 3)), np.zeros((2, 4))]
 
-# What is handed over, under which name, the error, and how its message goes on.
-REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
-    ("x.npy", {}, TypeError, "expected either batches or samples="),
-    (
-        "x.npy",
-        {"batches": [ONE], "samples": [ONE]},
-        TypeError,
-        "expected either batches or samples=",
-    ),
-    (
-        "x.npy",
-        {"batches": np.zeros((2, 3))},
-        TypeError,
-        "batches must be an iterable of batches, got nd",
-    ),
-    ("x", {"samples": "text"}, TypeError, "samples must be an iterable of samples, got str"),
-    ("x", {"samples": {"x": 1}}, TypeError, "samples must be an iterable of samples, got dict"),
-    ("x", {"samples": 3}, TypeError, "samples must be an iterable of samples, got int"),
-    ("x.npy", {"batches": []}, ValueError, "batches yielded nothing"),
-    ("x", {"samples": iter([])}, ValueError, "samples yielded nothing"),
-    ("x.npy", {"batches": [[]]}, ValueError, "expected at least one sample, got none"),
-    ("x", {"samples": [[], []]}, ValueError, "expected a sample that has a dtype, got empty lists"),
-    ("x", {"samples": [LIST], "ragged": "x"}, TypeError, "ragged must be a list of keys, got 'x'"),
-    (
-        "x",
-        {"samples": [LIST], "ragged": ["x"]},
-        ValueError,
-        "ragged names 'x', but items are no dicts",
-    ),
-    (
-        "x",
-        {"samples": [{"x": 1}], "ragged": ["y"]},
-        ValueError,
-        r"ragged names 'y', but .* \['x'\]",
-    ),
-    (
-        "x",
-        {"samples": [{"x": 1}], "dtype": {"y": "u1"}},
-        ValueError,
-        "dtype names 'y', but the first",
-    ),
-    ("x", {"samples": [LIST], "dtype": "S3"}, TypeError, "dtype must be NumPy's"),
-    (
-        "x.npy",
-        {"samples": [{"x": 1, "y": 2}]},
-        ValueError,
-        "a .npy file holds one array",
-    ),
-    ("x", {"samples": [{}]}, ValueError, "expected a dict with at least one key"),
-    ("x", {"samples": [{3: 1, "3": 1}]}, ValueError, "already written to 3; rename a key"),
-    # Which sample, what was expected, what came.
-    (
-        "x.npy",
-        {"samples": [np.zeros((2, 3)), np.zeros((2, 4))]},
-        ValueError,
-        r"sample 1: expected a sample of shape \(2, 3\) like the first, got \(2, 4\); bring them to",
-    ),
-    (
-        "x.npy",
-        {"samples": [LIST, [1, 2, 3]]},
-        ValueError,
-        r"sample 1: .* \(2,\) like the first, got \(3,\); samples of different lengths take a dire",
-    ),
-    (
-        "x.npy",
-        {"batches": [ONE, np.zeros((5, 3))]},
-        ValueError,
-        r"batch 1: .* \(2,\) .* got \(3,\)",
-    ),
-    (
-        "x.npy",
-        {"samples": [1, 2.5]},
-        TypeError,
-        "sample 1: expected int64 like those before, got float32",
-    ),
-    (
-        "x.npy",
-        {"samples": [1, 300], "dtype": "u1"},
-        ValueError,
-        "sample 1: 300 does not fit in uint8",
-    ),
-    (
-        "x.npy",
-        {"samples": [1, 0.5], "dtype": "u1"},
-        TypeError,
-        "sample 1: can't cast float64 to uint8",
-    ),
-    (
-        "x.npy",
-        {"samples": [1, "a"]},
-        TypeError,
-        "sample 1: expected int64 like those before, got <U1",
-    ),
-    ("x.npy", {"samples": ["a"]}, TypeError, "sample 0: expected a numeric or bool dtype, got <U1"),
-    (
-        "x.npy",
-        {"samples": [None]},
-        TypeError,
-        "sample 0: expected a numeric or bool dtype, got object",
-    ),
-    (
-        "x.npy",
-        {"samples": [np.arange(3).astype(">i4")]},
-        TypeError,
-        "sample 0: expected the machine's",
-    ),
-    ("x.npy", {"samples": [[[1], [2, 3]]]}, ValueError, "sample 0: .*inhomogeneous"),
-    (
-        "x.npy",
-        {"samples": [(ONE, 3)]},
-        TypeError,
-        "sample 0: expected an array or .* or a dict of arrays",
-    ),
-    (
-        "x.npy",
-        {"samples": [BFLOAT16]},
-        TypeError,
-        r"sample 0: NumPy has no bfloat16; convert with \.float",
-    ),
-    (
-        "x.npy",
-        {"samples": [torch.zeros(1, requires_grad=True)]},
-        TypeError,
-        r"sample 0: .*\.detach\(\) first",
-    ),
-    (
-        "x",
-        {"samples": [np.zeros((2, 3)), np.zeros((2, 4))]},
-        ValueError,
-        r"sample 1: .*\(\*, 3\).*\(2, 4\)",
-    ),
-    (
-        "x",
-        {"samples": [LIST, 5]},
-        TypeError,
-        "sample 1: expected an array or a list of numbers, got int",
-    ),
-    (
-        "x",
-        {"samples": [np.float32(5)]},
-        TypeError,
-        "sample 0: expected an array or a list of numbers",
-    ),
-    (
-        "x",
-        {"samples": [np.array(5)]},
-        ValueError,
-        "sample 0: expected at least one axis, got a 0-d",
-    ),
-    (
-        "x",
-        {"batches": [np.zeros(5)]},
-        ValueError,
-        "batch 0: expected samples of at least one axis, got",
-    ),
-    (
-        "x.npy",
-        {"batches": [np.array(5)]},
-        ValueError,
-        "batch 0: expected an axis that counts samples",
-    ),
-    (
-        "x.npy",
-        {"batches": [5]},
-        TypeError,
-        "batch 0: expected an ndarray, a tensor or a list .*got int",
-    ),
-    ("x.npy", {"batches": [[1], [[1]]]}, ValueError, r"batch 1, sample 0: .* \(\) .* got \(1,\)"),
-    (
-        "x.npy",
-        {"batches": [[ONE, ONE]]},
-        TypeError,
-        "batch 0: a list of arrays .*chain.from_iterable",
-    ),
-    (
-        "x",
-        {"batches": [[ONE, torch.ones(2)]]},
-        TypeError,
-        "batch 0: a list of arrays could hold samples",
-    ),
-    ("x.npy", {"batches": [(ONE, ONE)]}, TypeError, "batch 0: expected an ndarray, .* got tuple"),
-    (
-        "x",
-        {"batches": [Padded(np.zeros((2, 3)), np.array([1, 3]))]},
-        TypeError,
-        "batch 0: .*got Padded.*; undo the padding with pinfeed.unpad",
-    ),
-    (
-        "x.npy",
-        {"batches": [RaggedArray.from_sequences([LIST])]},
-        TypeError,
-        "batch 0: .*got RaggedArray; samples of different lengths take a directory",
-    ),
-    (
-        "x",
-        {"batches": [JaggedBatch(np.zeros(3), np.array([0, 5]))]},
-        ValueError,
-        "RaggedArray: offsets.1. is 5; expected none past the 3 values",
-    ),
-    (
-        "x",
-        {"batches": [{"x": np.zeros(3), "y": np.zeros(2)}]},
-        ValueError,
-        r"leaf \['y'\] of batch 0: expected 3 samples, as \['x'\] has, got 2",
-    ),
-    (
-        "x",
-        {"samples": [{"x": 1, "y": 2}, {"x": 1}]},
-        ValueError,
-        r"sample 1: expected the keys \['x', 'y'\] like the first, got \['x'\]",
-    ),
-    (
-        "x",
-        {"samples": [{"x": 1}, 2]},
-        ValueError,
-        r"sample 1: expected a dict of \['x'\] .*, got int",
-    ),
-    (
-        "x",
-        {"samples": [LIST, {"x": 1}]},
-        ValueError,
-        "sample 1: expected no dict like the first, got di",
-    ),
-    (
-        "x",
-        {"samples": [{"x": LIST}, {"x": [1]}]},
-        ValueError,
-        r"leaf \['x'\] of sample 1: .*got \(1,\); samples of different lengths .* a key in ragged=",
-    ),
-    ("no/x.npy", {"samples": [1]}, FileNotFoundError, "No such file or directory: '.*no/x.npy'"),
+
+def of(*samples: Any, **options: Any) -> dict[str, Any]:
+    return {"samples": list(samples), **options}
+
+
+# The name, what is handed over, and how the message goes on behind "write_array: ".
+TYPES: list[tuple[str, dict[str, Any], str]] = [
+    ("x.npy", {}, "expected either batches or samples="),
+    ("x.npy", {"batches": [ONE], "samples": [ONE]}, "expected either batches or samples="),
+    ("x.npy", {"batches": ONE}, "batches must be an iterable of batches, got ndarray"),
+    ("x", {"samples": "text"}, "samples must be an iterable of samples, got str"),
+    ("x", {"samples": {"x": 1}}, "samples must be an iterable of samples, got dict"),
+    ("x", {"samples": 3}, "samples must be an iterable of samples, got int"),
+    ("x", of(LIST, ragged="x"), "ragged must be a list of keys, got 'x'"),
+    ("x", of(LIST, dtype="S3"), "dtype must be NumPy's"),
+    ("x.npy", of(1, 2.5), "sample 1: expected int64 like those before, got float32"),
+    ("x.npy", of(1, 0.5, dtype="u1"), "sample 1: can't cast float64 to uint8"),
+    ("x.npy", of(1, "a"), "sample 1: expected int64 like those before, got <U1"),
+    ("x.npy", of("a"), "sample 0: expected a numeric or bool dtype, got <U1"),
+    ("x.npy", of(None), "sample 0: expected a numeric or bool dtype, got object"),
+    ("x.npy", of(np.arange(3).astype(">i4")), "sample 0: expected the machine's byte order"),
+    ("x.npy", of((ONE, 3)), "sample 0: expected an array or .* or a dict of arrays"),
+    ("x.npy", of(BFLOAT16), r"sample 0: NumPy has no bfloat16; convert with \.float"),
+    ("x.npy", of(GRADIENT), r"sample 0: .*\.detach\(\) first"),
+    ("x.npy", of(PALETTE), r"sample 0: .*mode 'P', .* convert it with \.convert\('RGB'\)"),
+    ("x", of({"x": PALETTE}), r"leaf \['x'\] of sample 0: .*mode 'P'"),
+    ("x", of(LIST, 5), "sample 1: expected an array or a list of numbers, got int"),
+    ("x", of(np.float32(5)), "sample 0: expected an array or a list of numbers"),
+    ("x.npy", {"batches": [5]}, "batch 0: expected an ndarray, a tensor or a list .*got int"),
+    ("x.npy", {"batches": [[ONE, ONE]]}, "batch 0: a list of arrays .*chain.from_iterable"),
+    ("x", {"batches": [[ONE, torch.ones(2)]]}, "batch 0: a list of arrays could hold samples"),
+    ("x.npy", {"batches": [(ONE, ONE)]}, "batch 0: expected an ndarray, .* got tuple"),
+    ("x", {"batches": [PADDED]}, "batch 0: .*got Padded.*; undo the padding with pinfeed.unpad"),
+    ("x.npy", {"batches": [RAGGED]}, "batch 0: .*got RaggedArray; samples of different lengths"),
+    ("x.npy", of(MASKED), "sample 0: .*mask"),
+    ("x", {"batches": [MASKED]}, "batch 0: .*mask"),
 ]
+VALUES: list[tuple[str, dict[str, Any], str]] = [
+    ("x.npy", {"batches": []}, "batches yielded nothing"),
+    ("x", of(), "samples yielded nothing"),
+    ("x.npy", {"batches": [[]]}, "expected at least one sample, got none"),
+    ("x", of([], []), "expected a sample that has a dtype, got empty lists only; name .* dtype="),
+    ("x", of(LIST, ragged=["x"]), "ragged names 'x', but items are no dicts"),
+    ("x", of({"x": 1}, ragged=["y"]), r"ragged names 'y', but .* \['x'\]"),
+    ("x", of({"x": 1}, dtype={"y": "u1"}), "dtype names 'y', but the first"),
+    ("x.npy", of({"x": 1, "y": 2}), "a .npy file holds one array; give the path of a directory"),
+    ("x.npy", of({"x": LIST}, ragged=["x"]), "different lengths; give the path of a directory"),
+    ("x", of({}), "expected a dict with at least one key"),
+    ("x", of({3: 1, "3": 1}), r"leaf \['3'\] of batch 0: another leaf .* written to 3; rename"),
+    ("x.npy", of(*WIDTHS), r"sample 1: .* \(2, 3\) like the first, got \(2, 4\); bring them to"),
+    ("x.npy", of(LIST, [1, 2, 3]), r"sample 1: .* got \(3,\); samples of different lengths take"),
+    ("x.npy", {"batches": [ONE, np.zeros((5, 3))]}, r"batch 1: .* \(2,\) .* got \(3,\)"),
+    ("x.npy", of(1, 300, dtype="u1"), "sample 1: 300 does not fit in uint8"),
+    ("x.npy", of([[1], [2, 3]]), "sample 0: .*inhomogeneous"),
+    ("x", of(*WIDTHS), r"sample 1: .*\(\*, 3\).*\(2, 4\); only the first axis may differ"),
+    ("x", of(np.array(5)), "sample 0: expected at least one axis, got a 0-d"),
+    ("x", {"batches": [np.zeros(5)]}, "batch 0: expected samples of at least one axis, got numb"),
+    ("x.npy", {"batches": [np.array(5)]}, "batch 0: expected an axis that counts samples"),
+    ("x.npy", {"batches": [[1], [[1]]]}, r"batch 1, sample 0: .* \(\) .* got \(1,\)"),
+    ("x", {"batches": [JAGGED]}, "RaggedArray: offsets.1. is 5; expected none past the 3 values"),
+    ("x", {"batches": [{"x": np.zeros(3), "y": ONE[0]}]}, r"expected 3 samples, as \['x'\] has"),
+    ("x", of({"x": 1, "y": 2}, {"x": 1}), r"sample 1: expected the keys \['x', 'y'\] .*\['x'\]"),
+    ("x", of({"x": 1}, 2), r"sample 1: expected a dict of \['x'\] .*, got int"),
+    ("x", of(LIST, {"x": 1}), "sample 1: expected no dict like the first, got dict"),
+    ("x", of({"x": LIST}, {"x": [1]}), r"leaf \['x'\] of sample 1: .* a key in ragged="),
+]
+REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case in VALUES]
 
 
-@pytest.mark.parametrize(("name", "given", "error", "message"), REFUSED)
+@pytest.mark.parametrize(
+    ("name", "given", "message", "error"),
+    [*REFUSED, ("no/x.npy", of(1), "No such file or directory: '.*no/x.npy'", FileNotFoundError)],
+)
 def test_what_is_refused(
-    tmp_path: Path, name: str, given: dict[str, Any], error: type[Exception], message: str
+    tmp_path: Path, name: str, given: dict[str, Any], message: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=message) as caught:
         write_array(tmp_path / name, **given)
@@ -281,6 +128,12 @@ def test_the_ways_out(tmp_path: Path) -> None:
     assert written.shape == (3, 2)
     bits = write_array(tmp_path / "y.npy", samples=[BFLOAT16.view(torch.uint16)])
     assert bits.dtype == np.uint16
+    pixels = write_array(tmp_path / "z.npy", samples=[PALETTE.convert("RGB")])
+    assert pixels.shape == (1, 2, 2, 3)
+    empty = write_array(tmp_path / "empty", samples=[[], []], dtype=np.uint8)
+    assert (len(empty), empty.dtype) == (2, np.uint8)
+    widths = write_array(tmp_path / "w", samples=[{"x": LIST}, {"x": [1]}], ragged=["x"])
+    assert [row.tolist() for row in widths["x"]] == [[1, 2], [1]]
 
 
 def write_ones(path: Path, **options: Any) -> None:
@@ -303,16 +156,6 @@ def test_overwriting(tmp_path: Path) -> None:
         write_array(tmp_path / name, samples=[np.zeros(2)], overwrite=True)
     assert np.load(tmp_path / "x.npy").tolist() == [[0, 0]]
     assert np.load(tmp_path / "x" / "values.npy").tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("make", ["notes.txt", "deep/x.npy"])
-def test_what_others_wrote_is_never_replaced(tmp_path: Path, make: str) -> None:
-    path = tmp_path / "x" / make
-    path.parent.mkdir(parents=True)
-    path.write_text("mine")
-    with pytest.raises(FileExistsError, match="is no directory that write_array wrote"):
-        write_ones(tmp_path / "x", overwrite=True)
-    assert contents(tmp_path) == {f"x/{make}": b"mine"}
 
 
 FAILURES: dict[str, Callable[[], Any]] = {
@@ -449,12 +292,3 @@ def test_lengths_that_raise(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_array(tmp_path / "y.npy", samples=Unsure(KeyboardInterrupt()))
     assert os.listdir(tmp_path) == ["x.npy"]
-
-
-@pytest.mark.parametrize("how", ["samples", "batches"])
-@pytest.mark.parametrize("name", ["x.npy", "x"])
-def test_masks_are_not_dropped(name: str, how: str, tmp_path: Path) -> None:
-    masked = np.ma.masked_array(np.zeros((2, 3)), mask=True)
-    with pytest.raises(TypeError, match=r"write_array: .*(mask|MaskedArray)"):
-        write_array(tmp_path / name, **{how: [masked]})
-    assert contents(tmp_path) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -227,7 +228,7 @@ class _Leaf:
         )
         self._is_ragged = is_ragged
         self._item: tuple[int, ...] | None = None  # shape of a sample; of a ragged one, of a row
-        self._waiting = bytearray()
+        self._waiting, self._used = bytearray(_BYTES), 0  # used again: fresh memory costs more
         self._ends = [0]  # of the waiting samples, in rows
 
     def add(self, sample: Any, where: str) -> int:
@@ -243,7 +244,12 @@ class _Leaf:
         _require_no_palette(sample, where)
         array = self._reader.read(sample, where)
         self._check(array.shape[1:] if self._is_ragged else array.shape, array.shape, where)
-        self._waiting += np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        start, self._used = self._used, self._used + array.nbytes
+        if self._used > len(self._waiting):
+            self._waiting = self._waiting[:start].ljust(self._used, b"\0")
+        self._waiting[start : self._used] = (
+            np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        )
         self._ends.append(self._ends[-1] + (len(array) if self._is_ragged else 1))
         return array.nbytes
 
@@ -257,9 +263,9 @@ class _Leaf:
                 else "write_array: expected at least one sample, got none"
             )
         self._item = self._item or ()
-        waiting, ends = self._waiting, self._ends
-        self._waiting, self._ends = bytearray(), [0]
-        values = np.frombuffer(waiting, self._reader.dtype).reshape(ends[-1], *self._item)
+        ends, self._used, self._ends = self._ends, 0, [0]
+        shape = (ends[-1], *self._item)
+        values = np.frombuffer(self._waiting, self._reader.dtype, math.prod(shape)).reshape(shape)
         return JaggedBatch(values, np.array(ends)) if self._is_ragged else values
 
     def batch(self, batch: Any, where: str) -> npt.NDArray[Any] | JaggedBatch:

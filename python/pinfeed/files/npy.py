@@ -1,4 +1,4 @@
-"""The .npy format: its header, which nothing else in the package reads or writes, and a file that grows."""
+"""The .npy format: its header, which nothing else in the package reads or writes, and a file that is written."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 _ZEROS = bytes(1 << 20)
+_CHUNK_BYTES = 16 << 20  # of what has to be brought into C order first
 
 
 class NpyHeader(NamedTuple):
@@ -63,65 +64,77 @@ class NpyHeader(NamedTuple):
 
 
 class NpyFile:
-    """A new .npy file: flat room that grows while it is written to, and gets its header at the end.
-
-    It is written through a memory map. Room is taken on the disk before it is mapped, because
-    writing into a hole of a file kills the process when the disk is full.
+    """A new .npy file, which is written to in any place, and gets its header at the end.
 
     Args:
         path: Of the file, which must not exist.
         dtype: Of an item.
         axes: The most axes that the array is going to have.
-
-    Attributes:
-        capacity: For how many items there is room.
     """
 
     def __init__(self, path: str, dtype: np.dtype[Any], axes: int) -> None:
-        self.path, self.capacity = path, 0
+        self.path = path
         self._dtype = dtype
         self._start = len(_header(dtype, (sys.maxsize,) * axes))
-        self._file = open(path, "x+b")  # noqa: SIM115 # open until `finish` or `close`
-        try:
-            self.resize(0)
-        except OSError:
-            self._file.close()
-            raise
+        self._map: mmap.mmap | None = None
+        # Without a buffer: one whose disk is full tries again when it is let go.
+        self._file = io.FileIO(path, "x+")
 
-    def resize(self, items: int) -> None:
-        """Makes room for so many items; those that are there stay.
+    def allocate(self, items: int) -> None:
+        """Takes room for so many items on the disk.
 
         Raises:
-            OSError: The disk is full, for instance.
+            OSError: There is none.
         """
-        end = self._start + items * self._dtype.itemsize
         before = os.fstat(self._file.fileno()).st_size
         try:
-            _allocate(self._file.fileno(), end)
-            self._map = mmap.mmap(self._file.fileno(), end)
+            _allocate(self._file.fileno(), self._start + items * self._dtype.itemsize)
         except OSError as error:
-            self._file.truncate(before)  # what there was room for doesn't stay taken
+            os.truncate(self._file.fileno(), before)  # what there was room for doesn't stay taken
             raise OSError(error.errno, error.strerror, self.path) from error
-        self.capacity = items
+
+    def write(self, start: int, array: npt.NDArray[Any]) -> None:
+        """Writes items from number ``start`` on: those of an array of the file's dtype, in C order."""
+        position = self._start + start * self._dtype.itemsize
+        step = len(array)
+        if not array.flags.c_contiguous:
+            step = max(1, _CHUNK_BYTES * step // max(1, array.nbytes))
+        for first in range(0, len(array), max(1, step)):
+            chunk = np.ascontiguousarray(array[first : first + step])
+            self._write(position, chunk.reshape(-1).view(np.uint8).data)
+            position += chunk.nbytes
 
     def view(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """The items from ``start`` to ``stop``, to read and to write."""
-        first = self._start + start * self._dtype.itemsize
+        """The items from ``start`` to ``stop`` in the file itself, to read and to write."""
+        first, end = (self._start + place * self._dtype.itemsize for place in (start, stop))
+        if self._map is None or len(self._map) < end:
+            self.allocate(stop)  # writing into a hole of a file on a full disk kills the process
+            self._map = mmap.mmap(self._file.fileno(), end)
         return np.frombuffer(self._map, self._dtype, stop - start, first)
 
     def finish(self, shape: tuple[int, ...]) -> None:
         """Makes an array of that shape of the first items, waits until it is on the disk, and closes."""
-        self._map.flush()
-        header = _header(self._dtype, shape, self._start)
-        with self._file as file:
-            file.truncate(self._start + math.prod(shape) * self._dtype.itemsize)
-            file.write(header)
-            file.flush()
-            os.fsync(file.fileno())
+        if self._map is not None:
+            self._map.flush()
+        size = self._start + math.prod(shape) * self._dtype.itemsize
+        self._file.truncate(size)
+        self._write(0, _header(self._dtype, shape, self._start))
+        os.fsync(self._file.fileno())
+        self._map = mmap.mmap(self._file.fileno(), size)  # for views of what has lost its name
+        self._file.close()
 
     def close(self) -> None:
         """Closes the file as it is; views of it live on."""
         self._file.close()
+
+    def _write(self, position: int, data: bytes | memoryview) -> None:
+        left = memoryview(data)
+        try:
+            while left:  # a disk that fills takes what it can first
+                written = os.pwrite(self._file.fileno(), left, position)
+                left, position = left[written:], position + written
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from error
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...], size: int = 0) -> bytes:

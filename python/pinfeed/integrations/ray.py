@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pinfeed.fields import Field, Image, Jagged, Pad
 from pinfeed.fields.collate import Collate
-from pinfeed.integrations.tensor_columns import is_tensor_type, tensor_source
 from pinfeed.optional import import_extra
 from pinfeed.sources.arrow import column_array
-from pinfeed.sources.arrow_lists import is_dense
+from pinfeed.sources.arrow_lists import dense_values, is_dense
+from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import Rows
+from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import ArraySource, ObjectColumn, Source
 from pinfeed.structure import children, is_container
 
 __all__ = ["RayCollate"]
 
-compute = import_extra("pyarrow.compute", "ray")
+_compute = import_extra("pyarrow.compute", "ray")
 _ArrowBatchCollateFn: Any = import_extra("ray.data.collate_fn", "ray").ArrowBatchCollateFn
+
+# Ray's extension types of Arrow for tensors, over lists of numbers.
+_ONE_SHAPE = ("ray.data.arrow_tensor", "ray.data.arrow_tensor_v2")
+_MANY_SHAPES = "ray.data.arrow_variable_shaped_tensor"
 
 
 class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray is missing
@@ -141,8 +148,8 @@ def _require_tensor(field: Field, path: str) -> None:
 def _source(column: Any, name: str) -> Any:
     """A pyarrow.ChunkedArray as what `Rows` takes, looking at its memory."""
     kind, types = column.type, sys.modules["pyarrow"].types  # Ray has imported it
-    if is_tensor_type(kind):
-        return tensor_source(column, name)
+    if getattr(kind, "extension_name", None) in (*_ONE_SHAPE, _MANY_SHAPES):
+        return _tensor_source(column, name)
     if types.is_struct(kind):
         return _struct_sources(column, name)
     is_lists = types.is_list(kind) or types.is_large_list(kind)
@@ -155,12 +162,64 @@ def _source(column: Any, name: str) -> Any:
 
 
 def _struct_sources(column: Any, name: str) -> dict[str, Any]:
-    if column.null_count:
-        raise ValueError(
-            f"{name}: {column.null_count} of {len(column)} structs are null; leave such rows out "
-            "with Dataset.filter()"
-        )
+    _require_no_nulls(column, "structs", name)
     return {
-        field.name: _source(compute.struct_field(column, i), f"{name}[{field.name!r}]")
+        field.name: _source(_compute.struct_field(column, i), f"{name}[{field.name!r}]")
         for i, field in enumerate(column.type.fields)
     }
+
+
+def _tensor_source(column: Any, name: str) -> Source:
+    """The tensors of a column as views of its memory; only bools, bits in Arrow, are copied.
+
+    Returns:
+        Arrays, if each chunk has tensors of one shape; a RaggedArray, if the column is one chunk of
+        tensors that differ along axis 0 alone; otherwise a list of views.
+    """
+    _require_no_nulls(column, "tensors", name)
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    if column.type.extension_name in _ONE_SHAPE:
+        arrays = [
+            _numbers(chunk.storage, name).reshape(len(chunk), *chunk.type.shape) for chunk in chunks
+        ]
+        return ArraySource(arrays[0], name) if len(arrays) == 1 else ConcatArray(arrays)
+    if len(chunks) > 1:
+        return ObjectColumn([tensor for chunk in chunks for tensor in _views(chunk, name)])
+    (chunk,) = chunks
+    shapes = _shapes(chunk)
+    if (shapes[:, 1:] != shapes[0, 1:]).any():
+        return ObjectColumn(_views(chunk, name))
+    values = _numbers(chunk.storage.field("data"), name)
+    if (shapes[:, 0] == shapes[0, 0]).all():
+        return ArraySource(values.reshape(len(chunk), *shapes[0]), name)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(shapes[:, 0])])
+    return RaggedArray(values.reshape(int(offsets[-1]), *shapes[0, 1:]), offsets)
+
+
+def _views(chunk: Any, name: str) -> list[npt.NDArray[Any]]:
+    values = _numbers(chunk.storage.field("data"), name)
+    views, start = [], 0
+    for shape in _shapes(chunk).tolist():
+        end = start + math.prod(shape)
+        views.append(values[start:end].reshape(shape))
+        start = end
+    return views
+
+
+def _shapes(chunk: Any) -> npt.NDArray[np.int64]:
+    """The shape of each tensor; Ray sees to it that all of a chunk have as many axes."""
+    shapes: npt.NDArray[np.int64] = chunk.storage.field("shape").flatten().to_numpy()
+    return shapes.reshape(len(chunk), -1)
+
+
+def _numbers(lists: Any, name: str) -> npt.NDArray[Any]:
+    """What is in lists, one after the other; of a slice only its part."""
+    return dense_values(lists.flatten(), name)
+
+
+def _require_no_nulls(column: Any, kind: str, name: str) -> None:
+    if column.null_count:
+        raise ValueError(
+            f"{name}: {column.null_count} of {len(column)} {kind} are null; leave such rows out "
+            "with Dataset.filter()"
+        )

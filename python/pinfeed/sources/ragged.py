@@ -25,7 +25,7 @@ from pinfeed.sources.source import ArraySource, Selection, Source
 VALUES = "values.npy"
 OFFSETS = "offsets.npy"
 
-_CHUNK_OFFSETS = 1 << 20  # checked at a time
+_CHUNK_OFFSETS = 1 << 20  # checked, or written, at a time
 
 
 class RaggedArray(Source):
@@ -403,12 +403,12 @@ def _write_npy(path: str, array: npt.NDArray[Any], dtype: np.dtype[Any], shift: 
     """Writes an array of numbers less ``shift``."""
     file = NpyFile(path, dtype, array.ndim)
     try:
-        file.resize(array.size)
-        target = file.view(0, array.size).reshape(array.shape)
-        if shift:
-            np.subtract(array, shift, out=target, dtype=dtype)
+        if shift or array.dtype != dtype:
+            for start in range(0, len(array), _CHUNK_OFFSETS):
+                chunk = array[start : start + _CHUNK_OFFSETS]
+                file.write(start, np.subtract(chunk, shift, dtype=dtype))
         else:
-            target[...] = array
+            file.write(0, array)
         file.finish(array.shape)
     finally:
         file.close()

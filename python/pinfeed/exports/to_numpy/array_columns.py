@@ -13,16 +13,14 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.exports.to_numpy.column import (
-    Array,
     Column,
     Options,
     Parts,
-    copy_into,
     numpy_dtype,
     plain,
 )
 from pinfeed.exports.to_numpy.ragged_columns import finish_ragged, require_ragged_dtype
-from pinfeed.exports.to_numpy.storage import Storage
+from pinfeed.exports.to_numpy.storage import Array, Storage, copy_into
 from pinfeed.functions.padding import Side
 from pinfeed.sources.ragged import RaggedArray
 
@@ -133,10 +131,8 @@ class NewArray(_ArrayColumn):
             return
         array = parts[0][:count]
         shape: Shape = tuple(array.shape)
-        end = self._end + math.prod(shape)
-        self._values.reserve(end)
-        copy_into(self._values.view(self._end, end).reshape(shape), array, where)
-        self._end = end
+        self._values.write(self._end, array, where)
+        self._end += math.prod(shape)
         if self._runs and self._runs[-1][1] == shape[1:]:
             self._runs[-1] = (self._runs[-1][0] + count, shape[1:])
         else:
@@ -148,15 +144,14 @@ class NewArray(_ArrayColumn):
         if len(shapes) > 1 and self._pad is None:
             ends = _offsets(self._runs)
             self._offsets = self._options.storage(ends.dtype, 1, self._where)
-            self._offsets.resize(len(ends))
-            self._offsets.view(0, len(ends))[:] = ends
-            finish_ragged(self._values, self._offsets, samples, self.shape[1:], self._name)
+            self._offsets.write(0, ends, self._where)
+            shape = (int(ends[-1]), *self.shape[1:])
+            finish_ragged(self._values, self._offsets, samples, shape, self._name)
             return
         target = self.shape
         if len(shapes) > 1:
             target = tuple(map(max, zip(*shapes, strict=True)))
             items = samples * math.prod(target)
-            self._values.reserve(items)
             runs, self._runs = self._runs, []  # nothing is where it was, until all is moved
             _spread(self._values.view(0, items), runs, target, self._pad, self._side)
             self._runs = [(samples, target)]

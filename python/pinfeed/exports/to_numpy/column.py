@@ -8,17 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed import _core
 from pinfeed.arguments import torch_dtype_name
-from pinfeed.exports.to_numpy.storage import Memory, OutputFiles, Storage
+from pinfeed.exports.to_numpy.storage import Array, Memory, OutputFiles, Storage
 from pinfeed.functions.padding import Side
-from pinfeed.runtime import get_num_threads
-
-Array = npt.NDArray[Any] | torch.Tensor
 
 #: The arrays that a leaf consists of, on whatever device, or one list.
 Parts = tuple[Any, ...]
@@ -239,21 +234,3 @@ def _dtype_of_tensor(tensor: torch.Tensor, where: str) -> np.dtype[Any]:
             f".view(torch.uint{8 * tensor.itemsize})"
         )
     return dtype
-
-
-def copy_into(target: npt.NDArray[Any], source: Array, where: str) -> None:
-    """Copies an array that is in memory.
-
-    Args:
-        target: Of the same shape, and of `numpy_dtype`.
-        source: As `plain` returned it.
-        where: What messages call the source.
-    """
-    dtype = target.dtype
-    if target.flags.c_contiguous and dtype.kind in "biufc" and dtype.isnative:
-        name, threads = "to_numpy", get_num_threads()
-        _core.gather(source, None, dtype.name, target, None, name, where, threads)
-    elif isinstance(source, torch.Tensor):
-        torch.from_numpy(target).copy_(source)
-    else:
-        np.copyto(target, source, casting="no")

@@ -14,15 +14,13 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.exports.to_numpy.column import (
-    Array,
     Column,
     Options,
     Parts,
-    copy_into,
     numpy_dtype,
     plain,
 )
-from pinfeed.exports.to_numpy.storage import Storage
+from pinfeed.exports.to_numpy.storage import Array, Storage
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padded import Padded
 from pinfeed.functions.padding import Side, checked_lengths
@@ -58,18 +56,15 @@ class _RaggedColumn(Column):
         self._item = tuple(values.shape[self._leading :])
         self._values = options.storage(self._dtype, 1 + len(self._item), where)
         self._offsets = options.storage(np.dtype(np.int64), 1, where)
-        self._offsets.resize(1)
-        self._offsets.view(0, 1)[:] = 0
+        self._end = 0  # of the values that were written
 
     @abstractmethod
     def _lengths(self, parts: Parts, where: str) -> npt.NDArray[np.int64]:
         """The length of each sample, checked."""
 
     @abstractmethod
-    def _copy(
-        self, target: npt.NDArray[Any], parts: Parts, lengths: npt.NDArray[np.int64], where: str
-    ) -> None:
-        """Copies the first samples, as many as there are lengths."""
+    def _data(self, parts: Parts, lengths: npt.NDArray[np.int64], where: str) -> Array:
+        """The values of the first samples, as many as there are lengths."""
 
     @override
     def check(self, parts: Parts, end: int, where: str) -> None:
@@ -85,20 +80,17 @@ class _RaggedColumn(Column):
     @override
     def write(self, start: int, count: int, parts: Parts, where: str) -> None:
         lengths = self._lengths(parts, where)[:count]
-        first = int(self._offsets.view(start, start + 1)[0])
-        last = first + int(lengths.sum())
+        values = self._data(parts, lengths, where)
         size = math.prod(self._item)
-        self._values.reserve(last * size)
-        target = self._values.view(first * size, last * size).reshape(last - first, *self._item)
-        self._copy(target, parts, lengths, where)
-        self._offsets.reserve(start + count + 1)
-        ends = self._offsets.view(start + 1, start + count + 1)
-        np.cumsum(lengths, out=ends)
-        ends += first
+        self._values.write(self._end * size, values, where)
+        ends = np.cumsum(np.concatenate([[self._end], lengths]), dtype=np.int64)
+        self._offsets.write(start, ends, where)
+        self._end = int(ends[-1])
 
     @override
     def finish(self, samples: int) -> None:
-        finish_ragged(self._values, self._offsets, samples, self._item, self._name)
+        shape = (self._end, *self._item)
+        finish_ragged(self._values, self._offsets, samples, shape, self._name)
 
     @override
     def result(self) -> RaggedArray:
@@ -146,11 +138,10 @@ class JaggedColumn(_RaggedColumn):
         return lengths
 
     @override
-    def _copy(
-        self, target: npt.NDArray[Any], parts: Parts, lengths: npt.NDArray[np.int64], where: str
-    ) -> None:
+    def _data(self, parts: Parts, lengths: npt.NDArray[np.int64], where: str) -> Array:
         first = int(parts[1][0])
-        copy_into(target, parts[0][first : first + len(target)], where)
+        data: Array = parts[0][first : first + int(lengths.sum())]
+        return data
 
 
 class PaddedColumn(_RaggedColumn):
@@ -196,26 +187,21 @@ class PaddedColumn(_RaggedColumn):
         return lengths
 
     @override
-    def _copy(
-        self, target: npt.NDArray[Any], parts: Parts, lengths: npt.NDArray[np.int64], where: str
-    ) -> None:
-        if target.size == 0:
-            return
-        # It asks for room for the values first, and then for the offsets.
-        rooms = iter((target, np.empty(1 + len(lengths), np.int64)))
-        _core.join(
+    def _data(self, parts: Parts, lengths: npt.NDArray[np.int64], where: str) -> Array:
+        data, _ = _core.join(
             parts[0][: len(lengths)],
             None,
             None,
             lengths,
             self._side or "right",
-            target.dtype.name,
-            lambda shape, dtype: next(rooms),
+            self._dtype.name,
+            np.empty,
             False,
             "to_numpy",
             where,
             get_num_threads(),
         )
+        return data
 
 
 def require_ragged_dtype(dtype: np.dtype[Any], where: str) -> None:
@@ -228,11 +214,10 @@ def require_ragged_dtype(dtype: np.dtype[Any], where: str) -> None:
 
 
 def finish_ragged(
-    values: Storage, offsets: Storage, samples: int, item: tuple[int, ...], name: str
+    values: Storage, offsets: Storage, samples: int, shape: tuple[int, ...], name: str
 ) -> None:
     """Finishes both storages of a `RaggedArray`; in files, as `RaggedArray.open` reads them."""
-    total = int(offsets.view(samples, samples + 1)[0])
-    values.finish((total, *item), os.path.join(name, VALUES))
+    values.finish(shape, os.path.join(name, VALUES))
     offsets.finish((samples + 1,), os.path.join(name, OFFSETS))
 
 

@@ -13,14 +13,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from typing_extensions import override
 
+from pinfeed import _core
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile, NpyHeader
 from pinfeed.limits import require_memory
+from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import holds_ragged
 
-# Room that nothing was written to yet costs nothing, in memory as in a file that is cut at the end.
+Array = npt.NDArray[Any] | torch.Tensor
+
 _GROWTH = 2
 
 # From here on larger pages save most of the time that fresh memory costs. NumPy's own limit.
@@ -28,33 +32,38 @@ _HUGE = 4 * 1024 * 1024
 
 
 class Storage(ABC):
-    """Items of one dtype, one after the other.
+    """Where the items of one column lie, one after the other.
 
     Args:
         dtype: Of an item.
-
-    Attributes:
-        capacity: For how many items there is room.
     """
-
-    capacity = 0
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
 
     @abstractmethod
     def resize(self, items: int) -> None:
-        """Makes room for exactly so many items; those that are there stay.
+        """Makes room for so many items, which may turn out to be more or fewer.
 
         Raises:
             MemoryError, OSError: There is none.
         """
 
     @abstractmethod
+    def write(self, start: int, array: Array, where: str) -> None:
+        """Copies an array that is in memory; an error calls it ``where``.
+
+        Args:
+            start: How many items come before.
+            array: Of a dtype that becomes this one.
+            where: What messages call the array.
+        """
+
+    @abstractmethod
     def view(self, start: int, stop: int) -> npt.NDArray[Any]:
         """The items from ``start`` to ``stop``, to read and to write.
 
-        A view that is still around when the storage is resized shows the items as they were.
+        A view that is still around when the storage grows shows the items as they were.
         """
 
     @abstractmethod
@@ -69,15 +78,6 @@ class Storage(ABC):
     @abstractmethod
     def result(self) -> npt.NDArray[Any]:
         """The array, once the storage is finished and the files are in their place."""
-
-    def reserve(self, items: int) -> None:
-        """Makes room for at least so many items; for many more, so that this is rarely needed."""
-        if items <= self.capacity:
-            return
-        try:
-            self.resize(max(items, _GROWTH * self.capacity))
-        except (MemoryError, OSError):
-            self.resize(items)
 
     def array(self, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """The first items as an array."""
@@ -97,14 +97,6 @@ class Memory(Storage):
         self._shape: tuple[int, ...] = (0,)
 
     @override
-    def reserve(self, items: int) -> None:
-        if items > self.capacity:
-            # Asked here, because the system hands out more than it has, and kills later.
-            more = (items - self.capacity) * self.dtype.itemsize
-            require_memory(more, f"after {len(self._map):,} bytes of a leaf, more samples need")
-        super().reserve(items)
-
-    @override
     def resize(self, items: int) -> None:
         size = max(1, items * self.dtype.itemsize)
         try:
@@ -117,13 +109,26 @@ class Memory(Storage):
             self._map = moved
         except OSError as error:
             raise _no_memory(size) from error
-        self.capacity = items
         if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel that was built without them
                 self._map.madvise(mmap.MADV_HUGEPAGE)
 
     @override
+    def write(self, start: int, array: Array, where: str) -> None:
+        shape = tuple(array.shape)
+        copy_into(self.view(start, start + math.prod(shape)).reshape(shape), array, where)
+
+    @override
     def view(self, start: int, stop: int) -> npt.NDArray[Any]:
+        missing = stop * self.dtype.itemsize - len(self._map)
+        if missing > 0:
+            # Asked here, because the system hands out more than it has, and kills later.
+            require_memory(missing, f"after {len(self._map):,} bytes of a leaf, more samples need")
+            try:
+                # Room that nothing was written to yet costs nothing.
+                self.resize(max(stop, _GROWTH * len(self._map) // self.dtype.itemsize))
+            except MemoryError:
+                self.resize(stop)
         return np.frombuffer(self._map, self.dtype, stop - start, start * self.dtype.itemsize)
 
     @override
@@ -137,6 +142,24 @@ class Memory(Storage):
     @override
     def result(self) -> npt.NDArray[Any]:
         return self.array(self._shape)
+
+
+def copy_into(target: npt.NDArray[Any], source: Array, where: str) -> None:
+    """Copies an array that is in memory.
+
+    Args:
+        target: Of the same shape, and of the dtype that the source becomes.
+        source: An ndarray or a tensor.
+        where: What messages call the source.
+    """
+    dtype = target.dtype
+    if target.flags.c_contiguous and dtype.kind in "biufc" and dtype.isnative:
+        name, threads = "to_numpy", get_num_threads()
+        _core.gather(source, None, dtype.name, target, None, name, where, threads)
+    elif isinstance(source, torch.Tensor):
+        torch.from_numpy(target).copy_(source)
+    else:
+        np.copyto(target, source, casting="no")
 
 
 def _anonymous(size: int) -> mmap.mmap:
@@ -234,8 +257,13 @@ class _FileStorage(Storage):
 
     @override
     def resize(self, items: int) -> None:
-        self._file.resize(items)
-        self.capacity = items
+        self._file.allocate(items)
+
+    @override
+    def write(self, start: int, array: Array, where: str) -> None:
+        if isinstance(array, torch.Tensor):
+            array = (array.float() if array.dtype == torch.bfloat16 else array).numpy()
+        self._file.write(start, array)
 
     @override
     def view(self, start: int, stop: int) -> npt.NDArray[Any]:
