@@ -20,6 +20,7 @@ from bench import (
     images,
     jagged,
     mixed_sizes,
+    mixtures,
     ragged_epoch,
     ray_batches,
     sequences,
@@ -58,7 +59,13 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **cold_rows.workloads(),
     **stream.workloads(),
 }
-FRESH = {**fresh.WORKLOADS, **dataset_memory.WORKLOADS, **draining.WORKLOADS, **workers.WORKLOADS}
+FRESH = {
+    **fresh.WORKLOADS,
+    **mixtures.WORKLOADS,
+    **dataset_memory.WORKLOADS,
+    **draining.WORKLOADS,
+    **workers.WORKLOADS,
+}
 NAMES = [*TIMED, *FRESH]
 
 

@@ -122,6 +122,11 @@ def _later_time(results: Results) -> float:
     return medians["pinfeed"] / medians["out"]
 
 
+def _mixture_faults(results: Results) -> float:
+    keys = ("sizes", "loaders", "leaves", "changing")
+    return max(way["report"]["faults"] for way in _probes(results, "mixtures", *keys))
+
+
 def _memory(results: Results) -> float:
     probes = _probes(results, "memory", "pinfeed", "collate")
     return max(way["report"]["beyond"] for way in probes)
@@ -203,6 +208,7 @@ TARGETS = [
     Target("DALI's CPU operator", "≥", 3, faster_than("images", "DALI")),
     Target("page faults of a later batch", "≤", 16, _later_faults),
     Target("later pooled batch to reused buffer", "≤", 1.10, _later_time),
+    Target("page faults of a mixture's round", "≤", 16, _mixture_faults),
     Target("epoch: DataLoader(TensorDataset)", "≥", 10, faster_than("epoch", "TensorDataset")),
     Target("epoch: torchvision per sample", "≥", 60, faster_than("epoch", "torchvision")),
     Target("epoch beyond DataLoader to writing it", "≤", 3, _beyond_overhead),

@@ -32,6 +32,7 @@ constexpr std::size_t kSmallestMapped = 64 * 1024;
 constexpr std::size_t kSmallAlignment = 64;
 constexpr std::size_t kHugePage = 2 * 1024 * 1024;
 constexpr std::size_t kIdleBytesAlwaysAllowed = 32 * 1024 * 1024;
+constexpr std::size_t kIdleTimesLivePeak = 2;
 constexpr std::size_t kLargestRequest = std::size_t{1} << 47;
 constexpr int kPoisonByte = 0xCB;
 
@@ -257,7 +258,8 @@ void BufferPool::note_live_bytes() noexcept {
 }
 
 void BufferPool::retire_excess(Entries& retired) noexcept {
-  const std::size_t limit = std::max(kIdleBytesAlwaysAllowed, recent_live_peak_);
+  const std::size_t limit =
+      std::max(kIdleBytesAlwaysAllowed, kIdleTimesLivePeak * recent_live_peak_);
   while (idle_bytes_ > limit) retire_oldest(retired);
 }
 

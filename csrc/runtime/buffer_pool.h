@@ -26,9 +26,10 @@ struct Buffer {
 // Buffers are page-aligned; those of 2 MiB and more are aligned to 2 MiB and advised to be huge
 // pages. A released buffer becomes idle, and the one released last is handed out first: its bytes
 // are the likeliest to be in cache. Idle memory is bounded in two ways:
-//   - in bytes, by max(32 MiB, the most that was live at once recently), where "recently" is a
-//     maximum that decays by 1/64 at every acquire; the least recently used buffers go first. So a
-//     loop that drops a batch of any number of tensors finds all of them again;
+//   - in bytes, by max(32 MiB, twice the most that was live at once recently), where "recently" is
+//     a maximum that decays by 1/64 at every acquire; the least recently used buffers go first. So
+//     a loop that drops a batch of any number of tensors finds all of them again, and two loops in
+//     turns, whose batches have other sizes, find those of both;
 //   - in time: a thread that exists only while it is needed gives back what was idle for 10 s.
 // Smaller requests get plain memory of 64-byte alignment, which malloc recycles as well.
 //

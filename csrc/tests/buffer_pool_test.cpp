@@ -141,6 +141,25 @@ void test_idle_bound() {
   CHECK(buffers().stats().idle_bytes == 0 && buffers().stats().idle_buffers == 0);
 }
 
+void test_sizes_in_turns() {
+  forget_large_requests();
+  buffers().trim();
+  // Sizes so far apart that neither serves for the other.
+  for (const std::size_t size : {4 * kMiB, 40 * kMiB}) buffers().release(buffers().acquire(size));
+  const std::size_t mapped = buffers().stats().mapped_total;
+  for (int round = 0; round < 200; ++round) {
+    for (const std::size_t size : {4 * kMiB, 40 * kMiB}) buffers().release(buffers().acquire(size));
+  }
+  CHECK(buffers().stats().mapped_total == mapped);
+  // Each size is one more that the buffers before it can't serve.
+  for (const std::size_t size : {48, 56, 64, 80, 96, 112, 128}) {
+    buffers().release(buffers().acquire(size * kMiB));
+    CHECK(buffers().stats().idle_bytes <= 2 * size * kMiB);
+  }
+  CHECK(buffers().stats().idle_bytes == (128 + 112) * kMiB);
+  buffers().trim();
+}
+
 #if defined(__linux__)
 bool thread_exists(const std::string& wanted) {
   bool found = false;
@@ -308,6 +327,7 @@ void buffer_pool_tests() {
   run("alignment", test_alignment);
   run("empty and impossible requests", test_odd_sizes);
   run("idle bytes are bounded", test_idle_bound);
+  run("sizes that are asked for in turns stay", test_sizes_in_turns);
   run("idle buffers are given back in time", test_reaper);
   run("poison", test_poison);
   run_if(PINFEED_UNDER_ASAN, "this build has no AddressSanitizer",
