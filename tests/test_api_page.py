@@ -53,6 +53,7 @@ StreamDataset(source, shuffle_buffer=0, seed=0, *, open=None, even='none', lengt
 StreamDataset.load_state_dict(self, state)
 StreamDataset.set_epoch(self, epoch)
 StreamDataset.state_dict(self)
+WeightedSampler(weights, num_samples=None, *, replacement=True, batch_size, seed=0, drop_last=False, rank=None, world_size=None, even='repeat')
 arena_stats()
 build_config()
 from_numpy(arrays, batch_size, *, shuffle=False, fields=None, device=None, prefetch_rows=True, **dataloader_options)

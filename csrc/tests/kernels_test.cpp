@@ -9,6 +9,7 @@ void image_tests();
 void join_tests();
 void pad_tests();
 void permutation_tests();
+void weighted_tests();
 
 int main() {
   round_tests();
@@ -19,5 +20,6 @@ int main() {
   join_tests();
   pad_tests();
   permutation_tests();
+  weighted_tests();
   return pinfeed::tests::summary();
 }

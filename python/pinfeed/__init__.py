@@ -29,6 +29,7 @@ from pinfeed.memory.stats import arena_stats, set_arena_limit
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads
 from pinfeed.samplers.length_buckets import LengthBucketSampler
 from pinfeed.samplers.shuffle import ShuffleSampler
+from pinfeed.samplers.weighted import BalancedSampler, WeightedSampler
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import ArrayDataset, Rows
 from pinfeed.sources.npz import open_npz
@@ -37,6 +38,7 @@ from pinfeed.streams.stream_dataset import StreamDataset
 
 __all__ = [
     "ArrayDataset",
+    "BalancedSampler",
     "Collate",
     "ConcatArray",
     "DeviceLoader",
@@ -53,6 +55,7 @@ __all__ = [
     "ShuffleSampler",
     "Stack",
     "StreamDataset",
+    "WeightedSampler",
     "__version__",
     "arena_stats",
     "build_config",

@@ -12,7 +12,7 @@ PYBIND11_MODULE(_core, m) {
   register_join(m);
   register_pad(m);
   register_part_arrays(m);
-  register_permutation(m);
+  register_random_order(m);
   register_prefetch(m);
   register_runtime(m);
 }

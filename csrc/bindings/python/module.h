@@ -12,7 +12,7 @@ void register_indices(pybind11::module_& m);
 void register_join(pybind11::module_& m);
 void register_pad(pybind11::module_& m);
 void register_part_arrays(pybind11::module_& m);
-void register_permutation(pybind11::module_& m);
+void register_random_order(pybind11::module_& m);
 void register_prefetch(pybind11::module_& m);
 void register_runtime(pybind11::module_& m);
 

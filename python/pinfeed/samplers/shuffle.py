@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sized
-from typing import Any, Literal
+from collections.abc import Sized
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +12,13 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import as_integer, checked_integer
-from pinfeed.samplers.epoch_sampler import EpochSampler
-
-Even = Literal["repeat", "drop"] | None
+from pinfeed.samplers.order_sampler import Even, OrderSampler
 
 _MOST_SAMPLES = 2**62
 _ROUNDS = 8  # kernels/permutation.h
 
 
-class ShuffleSampler(EpochSampler):
+class ShuffleSampler(OrderSampler):
     """Batches of samples in random order, computed a batch at a time; a ``batch_sampler``.
 
     The order of an epoch is a permutation that follows from the seed and the epoch: where a position
@@ -74,84 +72,27 @@ class ShuffleSampler(EpochSampler):
         world_size: int | None = None,
         even: Even = "repeat",
     ) -> None:
-        super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
-        self._count = _sample_count(dataset)
-        self.batch_size = checked_integer(batch_size, "ShuffleSampler: batch_size", 1)
         self.shuffle = shuffle
-        self.drop_last = drop_last
-        if even not in ("repeat", "drop", None):
-            raise ValueError(f"ShuffleSampler: even must be 'repeat', 'drop' or None, got {even!r}")
-        self.even = even
-        self.batches(0)  # raises if there are none
+        super().__init__(
+            _sample_count(dataset),
+            batch_size,
+            seed,
+            rank,
+            world_size,
+            drop_last,
+            even,
+            shuffle=shuffle,
+        )
 
     @override
-    def batches(self, epoch: int) -> int:
-        samples = self._rank_count()
-        batches = samples // self.batch_size
-        if not self.drop_last and samples % self.batch_size:
-            batches += 1
-        if batches == 0 and self.even is not None:
-            raise ValueError(
-                f"ShuffleSampler: {self._count} samples make no batch of {self.batch_size} on each of "
-                f"{self.world_size} ranks with drop_last={self.drop_last} and even={self.even!r}; "
-                "take a smaller batch_size, drop_last=False or fewer ranks"
-            )
-        return batches
-
-    @override
-    def batch(self, epoch: int, number: int) -> npt.NDArray[np.int64]:
-        first = number * self.batch_size * self.world_size  # of all ranks' batches of this step
-        size = min(self.batch_size, self._rank_count() - number * self.batch_size)
-        if self.even is not None:
-            return self._order(epoch, first + self.rank * size, size)
-        left = min(self._count - first, self.batch_size * self.world_size)
-        each, rest = divmod(left, self.world_size)
-        return self._order(epoch, first + self.rank * each + min(self.rank, rest), size)
-
-    @override
-    def data_identity(self) -> dict[str, Any]:
-        return {"samples": self._count}
-
-    def _rank_count(self) -> int:
-        """The number of samples that this rank gets in an epoch."""
-        each, rest = divmod(self._count, self.world_size)
-        if self.even == "drop":
-            return each
-        return each + (rest > 0 if self.even == "repeat" else self.rank < rest)
-
-    def _order(self, epoch: int, start: int, size: int) -> npt.NDArray[np.int64]:
-        """The samples at ``size`` positions; behind the last one the order begins again."""
-        start %= self._count
-        stop = start + size
-        if stop > self._count:
-            end = self._stretch(epoch, start, self._count)
-            beginning = self._stretch(epoch, 0, stop - self._count)
-            return np.concatenate((end, beginning)).view(Indices)
-        return self._stretch(epoch, start, stop).view(Indices)
-
-    def _stretch(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+    def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:
             return np.arange(start, stop)
         return _core.permuted(self._count, _round_keys(self.seed, epoch), start, stop)
 
-    def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.SETTINGS)
-        return (
-            f"ShuffleSampler({self._count} samples, {settings}, rank={self.rank}, "
-            f"epoch={self._epoch})"
-        )
-
-
-class Indices(np.ndarray[tuple[int], np.dtype[np.int64]]):
-    """An int64 array that gives Python integers to whoever iterates over it.
-
-    DataLoader asks a dataset without ``__getitems__`` for one item of it after the other, and not
-    every dataset takes NumPy's integers.
-    """
-
     @override
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.tolist())
+    def data_identity(self) -> dict[str, Any]:
+        return {"samples": self._count}
 
 
 @functools.lru_cache(maxsize=16)

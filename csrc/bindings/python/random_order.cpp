@@ -1,0 +1,68 @@
+// Samplers: permutations that store nothing, and draws in proportion to weights.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "bindings/python/module.h"
+#include "kernels/permutation.h"
+#include "kernels/weighted.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+// C-contiguous, and converted to nothing: the Python side hands over float64.
+using Weights = py::array_t<double, py::array::c_style>;
+
+// An array that `fill(data)` writes without the GIL: nothing else can have it yet.
+template <class Item, class Fill>
+py::array_t<Item> filled(std::size_t count, const Fill& fill) {
+  py::array_t<Item> out(static_cast<py::ssize_t>(count));
+  Item* data = out.mutable_data();
+  py::gil_scoped_release release;
+  fill(data);
+  return out;
+}
+
+}  // namespace
+
+// The Python side has checked all numbers: 0 <= start <= stop <= size <= 2^62.
+void register_random_order(py::module_& m) {
+  m.def(
+      "permuted",
+      [](std::uint64_t size, const kernels::Permutation::Keys& keys, std::uint64_t start,
+         std::uint64_t stop) {
+        return filled<std::int64_t>(stop - start, [&](std::int64_t* out) {
+          kernels::Permutation(size, keys).map(start, stop - start, out);
+        });
+      },
+      py::arg("size"), py::arg("keys"), py::arg("start"), py::arg("stop"));
+  py::class_<kernels::AliasTable>(m, "AliasTable")
+      .def(py::init([](const Weights& weights) {
+             const double* data = weights.data();
+             const auto count = static_cast<std::size_t>(weights.size());
+             py::gil_scoped_release release;  // the caller holds the array
+             return std::make_unique<kernels::AliasTable>(data, count);
+           }),
+           py::arg("weights").noconvert())
+      .def(
+          "draw",
+          [](const kernels::AliasTable& table, std::uint64_t key, std::uint64_t start,
+             std::uint64_t stop) {
+            return filled<std::int64_t>(stop - start, [&](std::int64_t* out) {
+              table.draw(key, start, stop - start, out);
+            });
+          },
+          py::arg("key"), py::arg("start"), py::arg("stop"));
+  m.def(
+      "draw_keys",
+      [](const Weights& weights, std::uint64_t key, std::uint64_t first) {
+        const double* data = weights.data();
+        const auto count = static_cast<std::size_t>(weights.size());
+        return filled<double>(
+            count, [&](double* out) { kernels::draw_keys(data, count, key, first, out); });
+      },
+      py::arg("weights").noconvert(), py::arg("key"), py::arg("first"));
+}
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,42 @@
+// Random bits by counter: the same for the same key and counter, whoever asks and in whatever
+// order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace pinfeed::kernels {
+
+// Philox4x32-10: Salmon, Moraes, Dror and Shaw, Parallel Random Numbers: As Easy as 1, 2, 3 (2011).
+class Philox {
+ public:
+  explicit Philox(std::uint64_t key)
+      : low_(static_cast<std::uint32_t>(key)), high_(static_cast<std::uint32_t>(key >> 32)) {}
+
+  // 128 random bits for each pair of counters.
+  std::array<std::uint64_t, 2> operator()(std::uint64_t counter, std::uint64_t stream) const {
+    std::uint32_t c0 = static_cast<std::uint32_t>(counter);
+    std::uint32_t c1 = static_cast<std::uint32_t>(counter >> 32);
+    std::uint32_t c2 = static_cast<std::uint32_t>(stream);
+    std::uint32_t c3 = static_cast<std::uint32_t>(stream >> 32);
+    std::uint32_t k0 = low_;
+    std::uint32_t k1 = high_;
+    for (int round = 0; round < 10; ++round) {
+      const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0;
+      const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c2;
+      c0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0;
+      c1 = static_cast<std::uint32_t>(p1);
+      c2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
+      c3 = static_cast<std::uint32_t>(p0);
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    return {std::uint64_t{c1} << 32 | c0, std::uint64_t{c3} << 32 | c2};
+  }
+
+ private:
+  std::uint32_t low_;
+  std::uint32_t high_;
+};
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,106 @@
+#include "kernels/weighted.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "kernels/philox.h"
+#include "tests/check.h"
+
+namespace {
+
+using namespace pinfeed::tests;
+using pinfeed::kernels::AliasTable;
+using pinfeed::kernels::draw_keys;
+using pinfeed::kernels::Philox;
+
+constexpr std::uint64_t kOnes = std::numeric_limits<std::uint64_t>::max();
+
+// Known answers published with the generator.
+void test_philox() {
+  const auto zeros = Philox(0)(0, 0);
+  CHECK(zeros[0] == 0xe169c58d6627e8d5u && zeros[1] == 0x9b00dbd8bc57ac4cu);
+  const auto ones = Philox(kOnes)(kOnes, kOnes);
+  CHECK(ones[0] == 0x41c83b0e408f276du && ones[1] == 0x6d5451fda20bc7c6u);
+}
+
+void test_draws_are_in_proportion() {
+  const std::vector<double> weights{0, 1, 5, 0, 0.5, 1e-300, 3.5, 0};
+  std::vector<std::int64_t> drawn(1'000'000);
+  AliasTable(weights.data(), weights.size()).draw(7, 0, drawn.size(), drawn.data());
+  std::vector<double> counts(weights.size());
+  for (const std::int64_t index : drawn) ++counts[static_cast<std::size_t>(index)];
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double share = weights[i] / 10;
+    const double deviation = std::sqrt(1e6 * share * (1 - share));
+    CHECK(std::abs(counts[i] - 1e6 * share) <= 6 * deviation);
+  }
+}
+
+void test_draws_follow_from_their_numbers() {
+  const std::vector<double> weights{3, 1, 2};
+  const AliasTable table(weights.data(), weights.size());
+  std::vector<std::int64_t> whole(1000);
+  table.draw(1, 5, whole.size(), whole.data());
+  for (const std::size_t start : {std::size_t{0}, std::size_t{1}, std::size_t{17}}) {
+    std::vector<std::int64_t> part(33);
+    table.draw(1, 5 + start, part.size(), part.data());
+    bool same = true;
+    for (std::size_t i = 0; i < part.size(); ++i) same = same && part[i] == whole[start + i];
+    CHECK(same);
+  }
+}
+
+void test_no_weight_of_zero_is_drawn() {
+  // Equal weights whose shares round to less than 1 leave none with more.
+  for (std::size_t zeros = 0; zeros < 50; ++zeros) {
+    for (std::size_t others = 1; others < 50; ++others) {
+      std::vector<double> weights(zeros, 0);
+      weights.resize(zeros + others, 0.1);
+      std::vector<std::int64_t> drawn(300);
+      AliasTable(weights.data(), weights.size()).draw(zeros, 0, drawn.size(), drawn.data());
+      bool positive = true;
+      for (const std::int64_t i : drawn)
+        positive = positive && i >= static_cast<std::int64_t>(zeros);
+      CHECK(positive);
+    }
+  }
+}
+
+void test_sums_that_would_overflow() {
+  const std::vector<double> weights(4, std::numeric_limits<double>::max());
+  std::vector<std::int64_t> drawn(4000);
+  AliasTable(weights.data(), weights.size()).draw(1, 0, drawn.size(), drawn.data());
+  std::vector<int> counts(4);
+  for (const std::int64_t index : drawn) ++counts[static_cast<std::size_t>(index)];
+  for (const int count : counts) CHECK(count > 800 && count < 1200);
+}
+
+// Against the library's logarithm, to within a few units in the last place.
+void test_keys() {
+  const std::vector<double> weights(100'000, 2.0);
+  std::vector<double> keys(weights.size());
+  draw_keys(weights.data(), weights.size(), 11, 3, keys.data());
+  bool close = true;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const double uniform = (static_cast<double>(Philox(11)(3 + i, 0)[0] >> 12) + 0.5) * 0x1p-52;
+    const double exact = -std::log(uniform) / 2;
+    close = close && std::abs(keys[i] - exact) <= 1e-15 * exact + 1e-16;
+  }
+  CHECK(close);
+  const std::vector<double> extreme{0, std::numeric_limits<double>::denorm_min()};
+  draw_keys(extreme.data(), 2, 11, 0, keys.data());
+  CHECK(std::isinf(keys[0]) && std::isfinite(keys[1]));
+}
+
+}  // namespace
+
+void weighted_tests() {
+  run("Philox gives the published answers", test_philox);
+  run("draws are in proportion to the weights", test_draws_are_in_proportion);
+  run("draws follow from their numbers", test_draws_follow_from_their_numbers);
+  run("no weight of zero is drawn", test_no_weight_of_zero_is_drawn);
+  run("sums that would overflow", test_sums_that_would_overflow);
+  run("keys of draws without replacement", test_keys);
+}

@@ -1,0 +1,114 @@
+"""Batches that are stretches of an order, shared evenly by ranks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from pinfeed.arguments import checked_integer
+from pinfeed.samplers.epoch_sampler import EpochSampler
+
+Even = Literal["repeat", "drop"] | None
+
+
+class OrderSampler(EpochSampler):
+    """An `EpochSampler` whose epochs are an order of samples; a subclass says which.
+
+    Of each step, one rank's batch lies behind the other's in the order. ``seed``, ``rank`` and
+    ``world_size`` are those of `EpochSampler`.
+
+    Args:
+        count: How many samples an epoch has.
+        batch_size: Samples in a batch of one rank; the last one may be smaller.
+        drop_last: Leave out a last batch that isn't full.
+        even: How all ranks get the same number of samples: ``"repeat"`` takes up to
+            ``world_size - 1`` samples of the order's beginning again, ``"drop"`` leaves as many of
+            its end out. None: ranks may differ by a sample.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        batch_size: Any,
+        seed: Any,
+        rank: Any,
+        world_size: Any,
+        drop_last: Any,
+        even: Any,
+        /,
+        **flags: Any,
+    ) -> None:
+        super().__init__(seed, rank, world_size, drop_last=drop_last, **flags)
+        self._count = count
+        self.batch_size = checked_integer(batch_size, f"{self._name}: batch_size", 1)
+        self.drop_last = drop_last
+        if even not in ("repeat", "drop", None):
+            raise ValueError(f"{self._name}: even must be 'repeat', 'drop' or None, got {even!r}")
+        self.even = even
+        self.batches(0)  # raises if there are none
+
+    @abstractmethod
+    def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """The samples at these positions of an epoch's order, from 0 to ``count``."""
+
+    @override
+    def batches(self, epoch: int) -> int:
+        samples = self._rank_count()
+        batches = samples // self.batch_size
+        if not self.drop_last and samples % self.batch_size:
+            batches += 1
+        if batches == 0 and self.even is not None:
+            raise ValueError(
+                f"{self._name}: {self._count} samples make no batch of {self.batch_size} on each of "
+                f"{self.world_size} ranks with drop_last={self.drop_last} and even={self.even!r}; "
+                "take a smaller batch_size, drop_last=False or fewer ranks"
+            )
+        return batches
+
+    @override
+    def batch(self, epoch: int, number: int) -> npt.NDArray[np.int64]:
+        first = number * self.batch_size * self.world_size  # of all ranks' batches of this step
+        size = min(self.batch_size, self._rank_count() - number * self.batch_size)
+        if self.even is not None:
+            start = (first + self.rank * size) % self._count
+        else:
+            left = min(self._count - first, self.batch_size * self.world_size)
+            each, rest = divmod(left, self.world_size)
+            start = first + self.rank * each + min(self.rank, rest)
+        stop = start + size
+        if stop <= self._count:
+            return self.order(epoch, start, stop).view(Indices)
+        end = self.order(epoch, start, self._count)
+        beginning = self.order(epoch, 0, stop - self._count)
+        return np.concatenate((end, beginning)).view(Indices)
+
+    def _rank_count(self) -> int:
+        """The number of samples that this rank gets in an epoch."""
+        each, rest = divmod(self._count, self.world_size)
+        if self.even == "drop":
+            return each
+        return each + (rest > 0 if self.even == "repeat" else self.rank < rest)
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.SETTINGS)
+        return (
+            f"{self._name}({self._count} samples, {settings}, rank={self.rank}, "
+            f"epoch={self._epoch})"
+        )
+
+
+class Indices(np.ndarray[tuple[int], np.dtype[np.int64]]):
+    """An int64 array that gives Python integers to whoever iterates over it.
+
+    DataLoader asks a dataset without ``__getitems__`` for one item of it after the other, and not
+    every dataset takes NumPy's integers.
+    """
+
+    @override
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())

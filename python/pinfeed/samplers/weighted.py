@@ -1,0 +1,219 @@
+"""Batches of samples drawn in proportion to weights."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from pinfeed import _core
+from pinfeed.arguments import checked_integer
+from pinfeed.files.mapped import require_whole_file
+from pinfeed.samplers.order_sampler import Even, OrderSampler
+
+_CHUNK = 2**20  # weights read at a time
+
+
+class WeightedSampler(OrderSampler):
+    """Batches of samples, each drawn with a chance in proportion to its weight; a ``batch_sampler``.
+
+    What is drawn follows from the weights, the seed and the epoch alone, on every machine and any
+    number of ranks. Without `set_epoch` each pass has the same draws. Batches are int64 ndarrays
+    whose items, when a dataset iterates over them, are Python integers.
+
+    With replacement a table of 16 bytes a weight is built once (Walker's alias method), and a draw
+    takes the same short time whatever the number of weights. Without, each epoch goes through all
+    weights once and keeps the ``num_samples`` that are drawn (Efraimidis and Spirakis' keys).
+
+    Args:
+        weights: 1-D, of numbers that are finite, not negative and not all 0; an ndarray, a memmap, a
+            list, a CPU tensor.
+        num_samples: How many samples an epoch draws, of all ranks together. None: as many as there
+            are weights.
+        replacement: Whether a sample may be drawn again within an epoch.
+        batch_size: Samples in a batch of one rank; the last one may be smaller.
+        seed: Not negative; the same on all ranks.
+        drop_last: Leave out a last batch that isn't full.
+        rank: Which of the ranks this is; see `ShuffleSampler`.
+        world_size: How many ranks there are; see `ShuffleSampler`.
+        even: How all ranks get the same number of samples; see `ShuffleSampler`.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: An argument is out of range; a weight is negative, infinite or NaN; fewer than
+            ``num_samples`` weights are above 0, without replacement.
+
+    Example:
+        >>> weights = np.array([0, 1, 1, 8])
+        >>> sampler = pinfeed.WeightedSampler(weights, 10_000, batch_size=5_000)
+        >>> np.bincount(np.concatenate(list(sampler)), minlength=4).round(-3).tolist()
+        [0, 1000, 1000, 8000]
+    """
+
+    SETTINGS = (
+        "num_samples",
+        "replacement",
+        "batch_size",
+        "seed",
+        "drop_last",
+        "even",
+        "world_size",
+    )
+
+    def __init__(
+        self,
+        weights: Any,
+        num_samples: int | None = None,
+        *,
+        replacement: bool = True,
+        batch_size: int,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        even: Even = "repeat",
+    ) -> None:
+        self._name = type(self).__name__
+        self._weights, positive, self._checksum = _checked_weights(weights, self._name)
+        self.num_samples = (
+            len(self._weights)
+            if num_samples is None
+            else checked_integer(num_samples, f"{self._name}: num_samples", 1)
+        )
+        self.replacement = replacement
+        super().__init__(
+            self.num_samples,
+            batch_size,
+            seed,
+            rank,
+            world_size,
+            drop_last,
+            even,
+            replacement=replacement,
+        )
+        if not replacement and self.num_samples > positive:
+            raise ValueError(
+                f"{self._name}: {positive} weights are above 0, which is fewer than "
+                f"num_samples={self.num_samples}; draw fewer, or with replacement=True"
+            )
+        self._table: _core.AliasTable | None = None
+        self._drawn: tuple[int, npt.NDArray[np.int64]] | None = None  # of this epoch, all
+
+    @override
+    def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        key = int(np.random.SeedSequence(self.seed, spawn_key=(epoch,)).generate_state(1, "u8")[0])
+        if self.replacement:
+            if self._table is None:
+                self._table = _core.AliasTable(np.ascontiguousarray(self._weights, np.float64))
+            return self._table.draw(key, start, stop)
+        if self._drawn is None or self._drawn[0] != epoch:
+            self._drawn = epoch, _smallest_keys(self._weights, key, self.num_samples)
+        return self._drawn[1][start:stop]
+
+    @override
+    def data_identity(self) -> dict[str, Any]:
+        return {"samples": len(self._weights), "weights_crc32": self._checksum}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_table": None, "_drawn": None}  # large, and soon made again
+
+
+class BalancedSampler(WeightedSampler):
+    """Batches in which each class comes equally often, on average; a `WeightedSampler`.
+
+    A sample's weight is one over the number of samples of its class, and samples are drawn with
+    replacement.
+
+    Args:
+        labels: 1-D, the class of each sample: integers, strings, whatever ``np.unique`` takes.
+        num_samples: How many samples an epoch draws. None: as many as there are labels.
+        batch_size: Samples in a batch of one rank; the last one may be smaller.
+        seed: Not negative; the same on all ranks.
+        drop_last: Leave out a last batch that isn't full.
+        rank: Which of the ranks this is; see `ShuffleSampler`.
+        world_size: How many ranks there are; see `ShuffleSampler`.
+        even: How all ranks get the same number of samples; see `ShuffleSampler`.
+
+    Raises:
+        TypeError, ValueError: An argument is out of range or of the wrong kind.
+
+    Example:
+        >>> labels = np.array([0] * 900 + [1] * 90 + [2] * 10)
+        >>> sampler = pinfeed.BalancedSampler(labels, 30_000, batch_size=30_000)
+        >>> np.bincount(labels[next(iter(sampler))]).round(-3).tolist()
+        [10000, 10000, 10000]
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        num_samples: int | None = None,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        even: Even = "repeat",
+    ) -> None:
+        array = np.asarray(labels)
+        if array.ndim != 1 or array.size == 0:
+            raise ValueError(
+                f"BalancedSampler: labels must be 1-D and not empty, got shape {array.shape}"
+            )
+        _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
+        super().__init__(
+            (1 / counts)[classes],
+            num_samples,
+            batch_size=batch_size,
+            seed=seed,
+            drop_last=drop_last,
+            rank=rank,
+            world_size=world_size,
+            even=even,
+        )
+
+
+def _checked_weights(weights: Any, name: str) -> tuple[npt.NDArray[Any], int, int]:
+    """The weights, how many of them are above 0, and a checksum of them."""
+    if isinstance(weights, np.ndarray):
+        require_whole_file(weights)
+    try:
+        array = np.asarray(weights)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name}: weights must be 1-D numbers in CPU memory: {error}") from error
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name}: weights must be 1-D and not empty, got shape {array.shape}")
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: weights must be numbers, got dtype {array.dtype}")
+    positive = checksum = 0
+    for start in range(0, len(array), _CHUNK):
+        chunk = np.ascontiguousarray(array[start : start + _CHUNK], np.float64)
+        wrong = np.flatnonzero(~((chunk >= 0) & (chunk < np.inf)))
+        if wrong.size:
+            raise ValueError(
+                f"{name}: weights must be finite and not negative, got {chunk[wrong[0]]} at index "
+                f"{start + wrong[0]}"
+            )
+        positive += int(np.count_nonzero(chunk))
+        checksum = zlib.crc32(chunk.data, checksum)
+    if positive == 0:
+        raise ValueError(f"{name}: weights must not all be 0")
+    return array, positive, checksum
+
+
+def _smallest_keys(weights: npt.NDArray[Any], key: int, count: int) -> npt.NDArray[np.int64]:
+    """The indices of the smallest keys, in ascending order; memory for ``count`` of them suffices."""
+    keys = np.empty(0)
+    indices = np.empty(0, np.int64)
+    for start in range(0, len(weights), max(_CHUNK, count)):
+        chunk = np.ascontiguousarray(weights[start : start + max(_CHUNK, count)], np.float64)
+        keys = np.concatenate((keys, _core.draw_keys(chunk, key, start)))
+        indices = np.concatenate((indices, np.arange(start, start + len(chunk))))
+        if len(keys) > count:
+            kept = np.argpartition(keys, count - 1)[:count]
+            keys, indices = keys[kept], indices[kept]
+    return indices[np.lexsort((indices, keys))]

@@ -1,0 +1,162 @@
+"""WeightedSampler and BalancedSampler: proportions, draws without replacement, ranks, states."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinfeed import BalancedSampler, WeightedSampler
+
+NAME = "WeightedSampler: "
+
+weight_lists = st.lists(
+    st.one_of(st.just(0.0), st.floats(1e-300, 1e300)), min_size=1, max_size=50
+).filter(any)
+
+
+def drawn(sampler: WeightedSampler) -> list[int]:
+    return np.concatenate(list(sampler)).tolist()
+
+
+@given(weight_lists, st.integers(0, 2**70), st.integers(0, 5))
+def test_zeros_are_never_drawn(weights: list[float], seed: int, epoch: int) -> None:
+    sampler = WeightedSampler(weights, 300, batch_size=64, seed=seed)
+    sampler.set_epoch(epoch)
+    indices = drawn(sampler)
+    assert len(indices) == 300
+    assert all(weights[index] > 0 for index in indices)
+    positive = np.count_nonzero(weights)
+    all_once = WeightedSampler(weights, positive, batch_size=7, seed=seed, replacement=False)
+    assert sorted(drawn(all_once)) == np.flatnonzero(weights).tolist()
+
+
+def assert_likely(counts: Any, shares: Any) -> None:
+    """Each count within six standard deviations; seeds are fixed, so this fails always or never."""
+    counts, shares = np.asarray(counts), np.asarray(shares)
+    total = counts.sum()
+    deviations = np.sqrt(total * shares * (1 - shares))
+    assert (np.abs(counts - total * shares) <= 6 * deviations + 1e-9).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint8])
+def test_draws_are_in_proportion(dtype: Any) -> None:
+    weights = np.array([3, 0, 1, 40, 6, 100, 0], dtype)
+    sampler = WeightedSampler(weights, 400_000, batch_size=1000, seed=1)
+    counts = np.bincount(drawn(sampler), minlength=len(weights))
+    assert_likely(counts, weights / weights.sum())
+
+
+def test_draws_without_replacement_have_their_chances() -> None:
+    """First and second draw of three: P(i) = w_i / W, then P(j | i) = w_j / (W - w_i)."""
+    weights = np.array([1.0, 2.0, 5.0])
+    total = weights.sum()
+    counts = np.zeros((3, 3))
+    for seed in range(20_000):
+        first, second = WeightedSampler(
+            weights, 2, batch_size=2, replacement=False, seed=seed
+        ).order(0, 0, 2)
+        counts[first, second] += 1
+    shares = np.outer(weights / total, weights) / (total - weights)[:, None]
+    np.fill_diagonal(shares, 0)
+    assert_likely(counts, shares)
+
+
+def test_chunks_of_weights_don_t_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.random.default_rng(0).random(1000)
+    whole = drawn(WeightedSampler(weights, 100, batch_size=10, replacement=False))
+    monkeypatch.setattr("pinfeed.samplers.weighted._CHUNK", 7)
+    assert drawn(WeightedSampler(weights, 100, batch_size=10, replacement=False)) == whole
+    assert len(set(whole)) == 100
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_ranks_share_one_epoch(replacement: bool, world_size: int) -> None:
+    weights = np.arange(1, 101)
+    options = {"num_samples": 60, "replacement": replacement, "seed": 3}
+    (expected,) = WeightedSampler(weights, batch_size=60, **options)
+    ranks = [
+        list(WeightedSampler(weights, batch_size=10, **options, rank=rank, world_size=world_size))
+        for rank in range(world_size)
+    ]
+    steps = [batch for step in zip(*ranks, strict=True) for batch in step]
+    assert np.concatenate(steps).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_a_state_goes_on_where_it_was_taken(replacement: bool) -> None:
+    weights = np.arange(1, 101)
+    sampler = WeightedSampler(weights, 60, batch_size=8, replacement=replacement)
+    sampler.set_epoch(4)
+    batches = [batch.tolist() for batch in sampler]
+    iterator = iter(sampler)
+    for taken in range(len(batches)):
+        state = json.loads(json.dumps(sampler.state_dict()))
+        other = WeightedSampler(weights, 60, batch_size=8, replacement=replacement)
+        other.load_state_dict(state)
+        assert [batch.tolist() for batch in other] == batches[taken:]
+        next(iterator)
+    with pytest.raises(ValueError, match=f"{NAME}the state is of another sampler: weights_crc32"):
+        WeightedSampler(weights + 1, 60, batch_size=8, replacement=replacement).load_state_dict(
+            state
+        )
+
+
+def test_memmaps_tensors_and_lists(tmp_path: Path) -> None:
+    weights = np.linspace(0, 1, 3000, dtype=np.float32)
+    np.save(tmp_path / "w.npy", weights)
+    mapped = np.load(tmp_path / "w.npy", mmap_mode="r")
+    results = [
+        drawn(WeightedSampler(given, 500, batch_size=100))
+        for given in (weights, mapped, torch.from_numpy(weights), weights.tolist())
+    ]
+    assert results == results[:1] * 4
+
+
+def test_classes_come_equally_often() -> None:
+    labels = np.repeat(["cat", "dog", "emu"], [9000, 900, 100])
+    sampler = BalancedSampler(labels, 90_000, batch_size=1000, seed=2)
+    names, counts = np.unique(labels[drawn(sampler)], return_counts=True)
+    assert names.tolist() == ["cat", "dog", "emu"]
+    assert_likely(counts, np.full(3, 1 / 3))
+    assert len(BalancedSampler([0, 1, 1], batch_size=1)) == 3
+
+
+GOOD = {"weights": [1.0, 2.0, 3.0], "num_samples": 2, "batch_size": 1}
+BAD = [
+    ({"weights": []}, ValueError, r"weights must be 1-D and not empty, got shape \(0,\)"),
+    ({"weights": [[1.0]]}, ValueError, r"weights must be 1-D and not empty, got shape \(1, 1\)"),
+    ({"weights": ["a"]}, TypeError, "weights must be numbers, got dtype"),
+    ({"weights": [1, -2]}, ValueError, "finite and not negative, got -2.0 at index 1"),
+    ({"weights": [1, math.nan]}, ValueError, "finite and not negative, got nan at index 1"),
+    ({"weights": [math.inf]}, ValueError, "finite and not negative, got inf at index 0"),
+    ({"weights": [0, 0]}, ValueError, "weights must not all be 0"),
+    ({"num_samples": 0}, ValueError, "num_samples must be at least 1, got 0"),
+    (
+        {"weights": [0, 1, 1], "num_samples": 3, "replacement": False},
+        ValueError,
+        "2 weights are above 0, which is fewer than num_samples=3",
+    ),
+    ({"replacement": None}, TypeError, "replacement must be True or False, got None"),
+    ({"batch_size": 3, "drop_last": True}, ValueError, "2 samples make no batch of 3"),
+    ({"rank": 3, "world_size": 3}, ValueError, "rank must be below world_size=3, got 3"),
+]
+
+
+@pytest.mark.parametrize(("changed", "kind", "message"), BAD)
+def test_bad_arguments(changed: dict[str, Any], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=f"{NAME}.*{message}"):
+        WeightedSampler(**GOOD | changed)
+
+
+def test_bad_labels() -> None:
+    with pytest.raises(ValueError, match="BalancedSampler: labels must be 1-D and not empty"):
+        BalancedSampler(np.zeros((2, 2)), batch_size=1)
