@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -100,6 +101,13 @@ class OrderSampler(EpochSampler):
             f"{self._name}({self._count} samples, {settings}, rank={self.rank}, "
             f"epoch={self._epoch})"
         )
+
+
+@functools.lru_cache(maxsize=16)
+def epoch_keys(seed: int, epoch: int, count: int) -> list[int]:
+    """``count`` random 64-bit numbers that follow from the seed and the epoch, as NumPy promises."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
+    return sequence.generate_state(count, np.uint64).tolist()
 
 
 class Indices(np.ndarray[tuple[int], np.dtype[np.int64]]):

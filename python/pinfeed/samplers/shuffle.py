@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sized
 from typing import Any
 
@@ -12,7 +11,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import as_integer, checked_integer
-from pinfeed.samplers.order_sampler import Even, OrderSampler
+from pinfeed.samplers.order_sampler import Even, OrderSampler, epoch_keys
 
 _MOST_SAMPLES = 2**62
 _ROUNDS = 8  # kernels/permutation.h
@@ -88,17 +87,11 @@ class ShuffleSampler(OrderSampler):
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:
             return np.arange(start, stop)
-        return _core.permuted(self._count, _round_keys(self.seed, epoch), start, stop)
+        return _core.permuted(self._count, epoch_keys(self.seed, epoch, _ROUNDS), start, stop)
 
     @override
     def data_identity(self) -> dict[str, Any]:
         return {"samples": self._count}
-
-
-@functools.lru_cache(maxsize=16)
-def _round_keys(seed: int, epoch: int) -> list[int]:
-    sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
-    return sequence.generate_state(_ROUNDS, np.uint64).tolist()
 
 
 def _sample_count(dataset: Any) -> int:

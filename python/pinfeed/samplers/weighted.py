@@ -12,7 +12,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.files.mapped import require_whole_file
-from pinfeed.samplers.order_sampler import Even, OrderSampler
+from pinfeed.samplers.order_sampler import Even, OrderSampler, epoch_keys
 
 _CHUNK = 2**20  # weights read at a time
 
@@ -104,7 +104,7 @@ class WeightedSampler(OrderSampler):
 
     @override
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
-        key = int(np.random.SeedSequence(self.seed, spawn_key=(epoch,)).generate_state(1, "u8")[0])
+        (key,) = epoch_keys(self.seed, epoch, 1)
         if self.replacement:
             if self._table is None:
                 self._table = _core.AliasTable(np.ascontiguousarray(self._weights, np.float64))
