@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+import pinfeed
 from length_buckets import (
     GOOD,
     LENGTHS,
@@ -18,6 +21,7 @@ from length_buckets import (
     all_ranks,
     batches_of,
     new_sampler,
+    options,
 )
 from pinfeed.samplers.length_buckets import LengthBucketSampler
 from samples import run_python
@@ -32,6 +36,57 @@ pytestmark = [
 @pytest.fixture
 def sampler() -> LengthBucketSampler:
     return new_sampler()
+
+
+@given(options(max_tokens=None), st.integers(1, 9), st.integers(1, 25), st.integers(1, 60))
+def test_the_budget_holds_for_what_pad_makes(
+    options: Options, multiple_of: int, max_length: int, budget: int
+) -> None:
+    lengths = options["lengths"]
+    longest = min(max(lengths), max_length)
+    max_tokens = max(1, -(-longest // multiple_of) * multiple_of) + budget
+    sizes = {"multiple_of": multiple_of, "max_length": max_length}
+    dataset = pinfeed.ArrayDataset(
+        pinfeed.RaggedArray.from_sequences([[1] * n for n in lengths], dtype="i4")
+    )
+    collate = pinfeed.Collate(pinfeed.Pad(**sizes))
+    elements = tokens = 0
+    for sampler in all_ranks(options | {"max_tokens": max_tokens, "drop_last": False} | sizes):
+        for batch in sampler:
+            padded = collate(dataset.__getitems__(batch))
+            assert max(padded.values.shape[1], 1) * len(batch) <= max_tokens
+            elements += padded.values.numel()
+            tokens += int(padded.lengths.sum())
+    fraction = 1 - tokens / elements if elements else 0.0
+    assert sampler.padding_fraction() == pytest.approx(fraction, abs=1e-12)
+
+
+def test_samples_that_are_too_long_are_cut() -> None:
+    assert sorted(map(sorted, LengthBucketSampler([3, 1, 2], max_tokens=2, max_length=2))) == [
+        [0],
+        [1],
+        [2],
+    ]
+
+
+def test_sizes_of_pad_are_part_of_the_state() -> None:
+    state = LengthBucketSampler([3, 9, 17], 2, multiple_of=8).state_dict()
+    LengthBucketSampler([3, 9, 17], 2, multiple_of=8).load_state_dict(state)
+    for other in ({}, {"multiple_of": 4}, {"multiple_of": 8, "max_length": 9}):
+        with pytest.raises(ValueError, match="the state is of another sampler: lengths_crc32 is"):
+            LengthBucketSampler([3, 9, 17], 2, **other).load_state_dict(state)
+
+
+def test_a_dataset_in_the_place_of_lengths() -> None:
+    ragged = pinfeed.RaggedArray.from_sequences([[1] * n for n in (3, 1, 2, 1)])
+    dataset = pinfeed.ArrayDataset({"tokens": ragged})
+    hint = r"got the ArrayDataset itself; pass ragged\.lengths .* \[len\(sample\) for sample in dataset\]"
+    with pytest.raises(TypeError, match=hint):
+        LengthBucketSampler(dataset, max_tokens=4)
+    expected = list(LengthBucketSampler([3, 1, 2, 1], max_tokens=4))
+    assert list(LengthBucketSampler(ragged.lengths, max_tokens=4)) == expected
+    counted = [len(sample["tokens"]) for sample in dataset]
+    assert list(LengthBucketSampler(counted, max_tokens=4)) == expected
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", ">i4", "int64", "uint64"])
@@ -114,7 +169,7 @@ def test_more_ranks_than_batches() -> None:
         (
             {"max_tokens": 2},
             ValueError,
-            "sample 0 has 3 tokens, more than max_tokens=2; raise max_tokens, or shorten",
+            "sample 0 takes 3 tokens, more than max_tokens=2; raise max_tokens, cut samples with max_",
         ),
         ({"shuffle": 1}, TypeError, "shuffle must be True or False, got 1"),
         ({"drop_last": "no"}, TypeError, "drop_last must be True or False, got 'no'"),
@@ -172,8 +227,8 @@ def test_repr() -> None:
     sampler = LengthBucketSampler([1, 2, 3], 2, seed=4)
     sampler.set_epoch(7)
     assert repr(sampler) == (
-        "LengthBucketSampler(3 samples, batch_size=2, max_tokens=None, shuffle=True, seed=4, "
-        "bucket_batches=100, drop_last=False, world_size=1, rank=0, epoch=7)"
+        "LengthBucketSampler(3 samples, multiple_of=None, max_length=None, batch_size=2, "
+        "max_tokens=None, shuffle=True, seed=4, bucket_batches=100, drop_last=False, world_size=1, rank=0, epoch=7)"
     )
 
 

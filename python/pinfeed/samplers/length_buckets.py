@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch.utils.data import Sampler
+from torch.utils.data import Dataset, Sampler
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, positive_integer
 from pinfeed.files.mapped import require_whole_file
 from pinfeed.samplers.epoch_plan import EpochPlan, plan_epoch
 from pinfeed.samplers.epoch_sampler import EpochSampler
@@ -34,9 +34,11 @@ class LengthBucketSampler(EpochSampler):
         lengths: 1-D integers, the length of each sample: a list, an ndarray, a CPU tensor, or
             anything that has such an attribute ``lengths``. They are copied.
         batch_size: The largest number of samples in a batch.
-        max_tokens: The largest size of a padded batch: its longest sample × its number of samples.
-            An empty sample counts as one token. At least one of ``batch_size`` and ``max_tokens``
-            must be given; with both, both hold.
+        max_tokens: The largest size of a padded batch: the length that its samples are padded to ×
+            their number. An empty sample counts as one token. At least one of ``batch_size`` and
+            ``max_tokens`` must be given; with both, both hold.
+        multiple_of: What `Pad` gets as ``multiple_of``: batches are padded to multiples of it.
+        max_length: What `Pad` gets as ``max_length``: longer samples are cut.
         shuffle: False keeps the order given but for the sorting within buckets.
         seed: Not negative; the same on all ranks.
         bucket_batches: About how many batches' worth of samples (of each rank) are sorted together.
@@ -60,7 +62,7 @@ class LengthBucketSampler(EpochSampler):
     Raises:
         TypeError: An argument is of the wrong kind; another sampler in the place of lengths, as when
             Lightning makes samplers anew for its ranks: ``Trainer(use_distributed_sampler=False)``.
-        ValueError: An argument is out of range, or a sample is longer than ``max_tokens``.
+        ValueError: An argument is out of range, or one sample alone takes more than ``max_tokens``.
 
     Example:
         >>> lengths = np.arange(10_000) % 512 + 1
@@ -96,6 +98,8 @@ class LengthBucketSampler(EpochSampler):
         batch_size: int | None = None,
         max_tokens: int | None = None,
         *,
+        multiple_of: int | None = None,
+        max_length: int | None = None,
         shuffle: bool = True,
         seed: int = 0,
         bucket_batches: int = 100,
@@ -115,28 +119,25 @@ class LengthBucketSampler(EpochSampler):
                 "LengthBucketSampler: expected batch_size or max_tokens or both, got neither"
             )
         super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
-        self.batch_size = (
-            None
-            if batch_size is None
-            else checked_integer(batch_size, "LengthBucketSampler: batch_size", 1)
+        name = "LengthBucketSampler"
+        self.batch_size, self.max_tokens = (
+            None if most is None else checked_integer(most, f"{name}: {limit}", 1)
+            for limit, most in (("batch_size", batch_size), ("max_tokens", max_tokens))
         )
-        self.max_tokens = (
-            None
-            if max_tokens is None
-            else checked_integer(max_tokens, "LengthBucketSampler: max_tokens", 1)
-        )
+        self.multiple_of = positive_integer(multiple_of, f"{name}: multiple_of")
+        self.max_length = positive_integer(max_length, f"{name}: max_length")
         self.shuffle = shuffle
-        self.bucket_batches = checked_integer(
-            bucket_batches, "LengthBucketSampler: bucket_batches", 1
-        )
+        self.bucket_batches = checked_integer(bucket_batches, f"{name}: bucket_batches", 1)
         self.drop_last = drop_last
-        self._lengths = _checked_lengths(lengths)
-        self._checksum = zlib.crc32(self._lengths.data)
-        if self.max_tokens is not None and self._lengths.max() > self.max_tokens:
-            index = int(self._lengths.argmax())
+        self._lengths = np.minimum(_checked_lengths(lengths), self.max_length or _MOST_LENGTH)
+        self._padded_lengths = _rounded_up(self._lengths, self.multiple_of or 1)
+        self._checksum = zlib.crc32(self._padded_lengths.data)
+        if self.max_tokens is not None and self._padded_lengths.max() > self.max_tokens:
+            index = int(self._padded_lengths.argmax())
             raise ValueError(
-                f"LengthBucketSampler: sample {index} has {self._lengths[index]} tokens, more than "
-                f"max_tokens={self.max_tokens}; raise max_tokens, or shorten or leave out such samples"
+                f"{name}: sample {index} takes {self._padded_lengths[index]} tokens, more than "
+                f"max_tokens={self.max_tokens}; raise max_tokens, cut samples with max_length=, or "
+                "leave them out"
             )
         self._kept_plan: tuple[tuple[int, int], EpochPlan] | None = None
 
@@ -157,15 +158,16 @@ class LengthBucketSampler(EpochSampler):
         """The share of padding in this epoch's batches, of all ranks together.
 
         Returns:
-            1 - tokens / padded tokens, where a batch has as many padded tokens as its longest
-            sample × its number of samples. 0.0 if there is no token.
+            1 - tokens / padded tokens, where a batch has as many padded tokens as the length that
+            its samples are padded to × their number. 0.0 if there is no token.
         """
         plan = self._plan(self._epoch)
         starts = plan.cuts[:-1]
         if len(plan.groups) == 0:
             return 0.0
         lengths = self._lengths[plan.order].astype(np.float64)  # no sum of these overflows
-        padded = np.maximum.reduceat(lengths, starts) * np.diff(plan.cuts)
+        longest = np.maximum.reduceat(self._padded_lengths[plan.order], starts)
+        padded = longest.astype(np.float64) * np.diff(plan.cuts)
         tokens = np.add.reduceat(lengths, starts)
         all_padded = padded[plan.groups].sum()
         return float(1 - tokens[plan.groups].sum() / all_padded) if all_padded > 0 else 0.0
@@ -175,14 +177,15 @@ class LengthBucketSampler(EpochSampler):
         if self._kept_plan is None or self._kept_plan[0] != key:
             self._kept_plan = None  # one is enough memory
             settings = {name: getattr(self, name) for name in self.SETTINGS}
-            self._kept_plan = key, plan_epoch(self._lengths, epoch, **settings)
+            self._kept_plan = key, plan_epoch(self._padded_lengths, epoch, **settings)
         return self._kept_plan[1]
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.SETTINGS)
+        names = ("multiple_of", "max_length", *self.SETTINGS)
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return (
             f"LengthBucketSampler({len(self._lengths)} samples, {settings}, rank={self.rank}, "
             f"epoch={self._epoch})"
@@ -191,6 +194,12 @@ class LengthBucketSampler(EpochSampler):
 
 def _checked_lengths(lengths: Any) -> npt.NDArray[np.int64]:
     name = "LengthBucketSampler: lengths"
+    if isinstance(lengths, Dataset) and not hasattr(lengths, "lengths"):
+        raise TypeError(
+            f"{name} must be the length of each sample, got the {type(lengths).__name__} itself; pass "
+            "ragged.lengths of the RaggedArray that it was made of, or else "
+            "[len(sample) for sample in dataset] (len(sample['tokens']) where samples are dicts)"
+        )
     try:
         lengths = getattr(lengths, "lengths", lengths)
         if isinstance(lengths, np.ndarray):
@@ -212,3 +221,12 @@ def _checked_lengths(lengths: Any) -> npt.NDArray[np.int64]:
             f"{name} must be from 0 to {_MOST_LENGTH}, got {array[wrong[0]]} at index {wrong[0]}"
         )
     return np.array(array, np.int64)
+
+
+def _rounded_up(lengths: npt.NDArray[np.int64], multiple: int) -> npt.NDArray[np.int64]:
+    if -(-int(lengths.max()) // multiple) * multiple > _MOST_LENGTH:
+        raise ValueError(
+            f"LengthBucketSampler: lengths rounded up to a multiple_of={multiple} must be at most "
+            f"{_MOST_LENGTH}, got {lengths.max()}"
+        )
+    return -(-lengths // multiple) * multiple
