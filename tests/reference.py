@@ -93,6 +93,7 @@ def pad(
 ):
     """Values, lengths and mask that `pinfeed.pad` makes of ndarrays.
 
+    multiple_of: one for all ``axes`` or one for each.
     room: sizes along ``axes`` that the values have at least, as those of an ``out``.
     """
     rank, left = samples[0].ndim, side == "left"
@@ -102,7 +103,8 @@ def pad(
         samples = [_cut(sample, axis, max_length, left) for sample in samples]
     box = [max(sample.shape[axis] for sample in samples) for axis in range(rank)]
     for axis, least in itertools.zip_longest(chosen, room, fillvalue=0):
-        box[axis] = max(-(-box[axis] // multiple_of) * multiple_of, least)
+        multiple = multiple_of[chosen.index(axis)] if np.ndim(multiple_of) else multiple_of
+        box[axis] = max(-(-box[axis] // multiple) * multiple, least)
 
     values = np.full((len(samples), *box), value, samples[0].dtype)
     mask = np.zeros((len(samples), *(box[axis] for axis in chosen)), np.bool_)
@@ -128,8 +130,9 @@ def _corner(box, shape, left):
     return tuple(slice(room - size if left else 0, room if left else size) for room, size in sizes)
 
 
-def jagged(samples):
+def jagged(samples, max_length=None, side="right"):
     """Values and offsets of samples one after the other."""
+    samples = [_cut(sample, 0, max_length, side == "left") for sample in samples]
     ends = itertools.accumulate((len(sample) for sample in samples), initial=0)
     return np.concatenate(samples), np.array(list(ends), np.int64)
 

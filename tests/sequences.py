@@ -73,6 +73,13 @@ def shapes(draw, rank, varying):
     ]
 
 
+def multiples(axes):
+    """What sizes are rounded up to: one number for all axes, or one for each."""
+    number = st.sampled_from([1, 2, 3, 8])
+    count = len(axes) if isinstance(axes, tuple) else 1
+    return st.one_of(st.none(), number, st.tuples(*[number] * count))
+
+
 @st.composite
 def shaping(draw, rank):
     """The axes that differ between samples, and the keywords about axes."""
@@ -86,7 +93,7 @@ def shaping(draw, rank):
         "axes": axes,
         "side": draw(st.sampled_from(["right", "left"])),
         "max_length": draw(st.one_of(st.none(), st.integers(1, 9))),
-        "multiple_of": draw(st.sampled_from([None, 1, 2, 3, 8])),
+        "multiple_of": draw(multiples(axes)),
         "time_major": 0 in varying and draw(st.booleans()),
         "lengths": draw(st.booleans()),
         # A mask of axis 0 can't tell about others.

@@ -56,6 +56,17 @@ def test_any_samples(batch):
     assert_same_batch(JAGGED(samples), reference.jagged(arrays))
 
 
+@given(batches(), st.integers(1, 30), st.sampled_from(["right", "left"]))
+def test_samples_that_are_cut(batch, max_length, side):
+    samples, arrays = batch
+    collate = pinfeed.Collate(pinfeed.Jagged(max_length=max_length, side=side))
+    expected = reference.jagged(arrays, max_length, side)
+    assert_same_batch(collate(samples), expected)
+    if all(array.dtype == arrays[0].dtype for array in arrays):
+        rows = pinfeed.ArrayDataset(pinfeed.RaggedArray.from_sequences(arrays))
+        assert_same_batch(collate(rows.__getitems__(range(len(rows)))), expected)
+
+
 @given(batches(), st.sampled_from(["right", "left"]), st.integers(1, 4))
 def test_to_padded_and_back(batch, side, multiple):
     samples, arrays = batch
@@ -122,6 +133,8 @@ def test_offsets_beside_the_leaf():
     assert list(batch) == ["boxes", "first", "label"]
     parts = pinfeed.JaggedBatch(batch["boxes"], batch["first"])
     assert_same_batch(parts, reference.jagged(BOXES))
+    cut = pinfeed.Jagged(max_length=3, side="left")
+    assert repr(cut) == "Jagged(max_length=3, side='left')"
     assert repr(pinfeed.Jagged("int32", offsets="first")) == "Jagged('int32', offsets='first')"
 
 
@@ -130,6 +143,10 @@ def test_offsets_need_a_dict_and_a_free_key():
         pinfeed.Collate((pinfeed.Jagged(offsets="first"),))
     with pytest.raises(ValueError, match="two leaves for the key 'label'"):
         pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="label"), "label": None})
+    with pytest.raises(ValueError, match="Jagged: max_length must be positive, got 0"):
+        pinfeed.Jagged(max_length=0)
+    with pytest.raises(ValueError, match="Jagged: side must be 'right' or 'left', got 'end'"):
+        pinfeed.Jagged(side="end")
     for wrong in (True, "", 3):
         with pytest.raises(TypeError, match="Jagged: offsets must be None or the key of a dict"):
             pinfeed.Jagged(offsets=wrong)

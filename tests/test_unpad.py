@@ -1,5 +1,7 @@
 """pinfeed.unpad: views of the data, of any axes, on either side, and gradients through them."""
 
+import pickle
+
 import hypothesis
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 import pinfeed
 from arrays import as_kind, random_array, views
 from messages import check
+from samples import Point
 from sequences import batches
 
 pytestmark = pytest.mark.kernels
@@ -196,3 +199,95 @@ def test_matrices_and_masked_arrays():
         pinfeed.unpad(np.ma.zeros((2, 3)), [1, 2])
     with pytest.raises(TypeError, match="sample 0: expected an array without a mask"):
         pinfeed.pad([np.ma.zeros(3)])
+
+
+@pytest.mark.parametrize("output", ["CHW", "HWC"])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("place", ["collate", "device"])
+def test_axes_of_images_are_known(output, mask, place):
+    rng = np.random.default_rng(0)
+    # The second one is smaller than its channels, which the sizes would fit, too.
+    sizes = ((2, 3), (1, 2)) if place == "collate" else ((2, 3), (2, 3))
+    images = [rng.integers(0, 256, (*size, 4), np.uint8) for size in sizes]
+    field = pinfeed.Image(pad_value=-1, sizes=True, mask=mask, multiple_of=4, output=output)
+    batch = pinfeed.Collate(field if place == "collate" else None)(images)
+    if place == "device":
+        (batch,) = pinfeed.DeviceLoader([batch], device="cpu", fields=field)
+    expected = [pinfeed.normalize(image[None], output="N" + output)[0] for image in images]
+    again = pickle.loads(pickle.dumps(batch))
+    for parts in (pinfeed.unpad(batch), batch.unbind(), pinfeed.unbind(batch), again.unbind()):
+        for view, image in zip(parts, expected, strict=True):
+            np.testing.assert_array_equal(view, image)
+
+
+def test_unbind_of_padded_and_jagged():
+    samples = [torch.arange(3), torch.arange(0), torch.arange(5)]
+    for side in ("right", "left"):
+        padded = pinfeed.pad(samples, -1, side=side, mask=True)
+        views = padded.unbind(side=side)
+        assert [view.tolist() for view in views] == [sample.tolist() for sample in samples]
+        views[2][0] = 7
+        assert 7 in padded.values
+    jagged = pinfeed.Collate(pinfeed.Jagged())(samples)
+    views = jagged.unbind()
+    assert [view.tolist() for view in views] == [sample.tolist() for sample in samples]
+    views[2][0] = 7
+    assert jagged.values.tolist() == [0, 1, 2, 7, 1, 2, 3, 4]
+    with pytest.raises(TypeError, match="expected a Padded with lengths; pad with lengths=True"):
+        pinfeed.pad(samples, lengths=False, mask=True).unbind()
+
+
+def test_targets_of_detection():
+    """What torchvision's models take: a list of dicts."""
+    spec = {
+        "boxes": pinfeed.Jagged(),
+        "labels": pinfeed.Jagged(),
+        "masks": pinfeed.Pad(lengths="n"),
+    }
+    samples = [
+        {
+            "boxes": np.full((count, 4), i, np.float32),
+            "labels": np.arange(count),
+            "masks": np.ones((count, 2)),
+            "image_id": i,
+            "name": f"{i}.jpg",
+        }
+        for i, count in enumerate((2, 0, 3))
+    ]
+    batch = pinfeed.Collate(spec)(samples)
+    batch["masks"] = pinfeed.Padded(batch["masks"], batch.pop("n"))
+    targets = pinfeed.unbind(batch)
+    assert [list(target) for target in targets] == [list(sample) for sample in samples]
+    for target, sample in zip(targets, samples, strict=True):
+        for name, value in sample.items():
+            if name == "name":
+                assert target[name] == value
+            else:
+                assert type(target[name]) is torch.Tensor
+                np.testing.assert_array_equal(target[name], value)
+    images, again = zip(*pinfeed.unbind((torch.zeros(3, 2), batch)), strict=True)
+    assert [image.shape for image in images] == [(2,)] * 3
+    assert [target["image_id"] for target in again] == [0, 1, 2]
+    pairs = pinfeed.unbind([np.arange(2), Point(torch.arange(2), ["a", "b"])])
+    assert pairs == [[0, Point(0, "a")], [1, Point(1, "b")]]
+
+
+def test_unbind_of_leaves_that_disagree():
+    with pytest.raises(ValueError, match=r"leaf \['b'\] has 3 samples, but leaf \['a'\] has 2;"):
+        pinfeed.unbind({"a": torch.zeros(2), "b": torch.zeros(3)})
+    for leaf in (torch.tensor(1), None, "text", 3):
+        with pytest.raises(TypeError, match=r"leaf \['a'\] must be an array with a batch axis"):
+            pinfeed.unbind({"a": leaf})
+
+
+def test_a_pair_for_multiple_of():
+    samples = [np.zeros((3, 4, 5)), np.zeros((3, 2, 9))]
+    for padded in (
+        pinfeed.pad(samples, axes=(1, 2), multiple_of=(8, 6)),
+        pinfeed.Collate(pinfeed.Pad(axes=(1, 2), multiple_of=(8, 6)))(samples),
+    ):
+        assert padded.values.shape == (2, 3, 8, 12)
+        assert padded.lengths.tolist() == [[4, 5], [2, 9]]
+    for keywords in ({"multiple_of": (8, 6)}, {"multiple_of": (8, 6, 1), "axes": (1, 2)}):
+        with pytest.raises(ValueError, match="multiple_of must be an integer or have one for each"):
+            pinfeed.pad(samples, **keywords)

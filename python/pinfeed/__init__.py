@@ -18,7 +18,7 @@ from pinfeed.exports.to_tensorflow import to_tensorflow
 from pinfeed.exports.write_array import write_array
 from pinfeed.fields import Field, Image, Jagged, Keep, Pad, Stack
 from pinfeed.fields.collate import Collate
-from pinfeed.functions.functions import gather, normalize, pad, permute, unpad
+from pinfeed.functions.functions import gather, normalize, pad, permute, unbind, unpad
 from pinfeed.functions.isa import use_isa
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padded import Padded
@@ -70,6 +70,7 @@ __all__ = [
     "set_num_threads",
     "to_numpy",
     "to_tensorflow",
+    "unbind",
     "unpad",
     "use_isa",
     "write_array",

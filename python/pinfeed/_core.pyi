@@ -133,6 +133,7 @@ def join(
     function: str,
     name: str,
     threads: int,
+    max_length: int | None = None,
 ) -> tuple[Any, Any]: ...
 def pad(
     source: Any,
@@ -143,7 +144,7 @@ def pad(
     one_axis: bool,
     side: str,
     max_length: int | None,
-    multiple_of: int | None,
+    multiple_of: Sequence[int] | None,
     dtype: str | None,
     with_lengths: bool,
     with_mask: bool,

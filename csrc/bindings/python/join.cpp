@@ -43,6 +43,12 @@ void shorten(Sequences& sequences, const Lengths& lengths, bool left, const std:
   }
 }
 
+void cut(Sequences& sequences, std::int64_t max_length, bool left) {
+  for (std::size_t i = 0; i < sequences.count(); ++i) {
+    if (sequences.shape(i)[0] > max_length) sequences.keep(i, 0, max_length, left);
+  }
+}
+
 void require_same_rows(const Sequences& sequences, const std::string& name) {
   for (std::size_t i = 1; i < sequences.count(); ++i) {
     for (std::size_t axis = 1; axis < sequences.axes(); ++axis) {
@@ -60,9 +66,11 @@ void require_same_rows(const Sequences& sequences, const std::string& name) {
 py::tuple join(py::object source, py::object offsets, py::object indices,
                const std::optional<Lengths>& lengths, const std::string& side,
                const std::optional<std::string>& dtype, py::object target, py::object as_tensor,
-               const std::string& function, const std::string& name, std::size_t threads) {
+               const std::string& function, const std::string& name, std::size_t threads,
+               std::optional<std::int64_t> max_length) {
   Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
   if (lengths) shorten(sequences, *lengths, side == "left", name);
+  if (max_length) cut(sequences, *max_length, side == "left");
   require_same_rows(sequences, name);
   const DType out_dtype =
       dtype ? dtype_named(*dtype, function)
@@ -109,7 +117,8 @@ py::tuple join(py::object source, py::object offsets, py::object indices,
 void register_join(py::module_& m) {
   m.def("join", &join, py::arg("source"), py::arg("offsets"), py::arg("indices"),
         py::arg("lengths"), py::arg("side"), py::arg("dtype"), py::arg("target"),
-        py::arg("as_tensor"), py::arg("function"), py::arg("name"), py::arg("threads"));
+        py::arg("as_tensor"), py::arg("function"), py::arg("name"), py::arg("threads"),
+        py::arg("max_length") = py::none());
 }
 
 }  // namespace pinfeed::bindings

@@ -30,7 +30,7 @@ struct Options {
   std::optional<AxisList> axes;  // those that may differ; unset: all, and axis 0 is the one meant
   bool left;
   std::optional<std::int64_t> max_length;
-  std::int64_t multiple_of;
+  std::optional<AxisList> multiple_of;  // one for each chosen axis
   bool time_major;
 };
 
@@ -71,9 +71,11 @@ class Geometry {
     const std::size_t count = sequences.axes();
     box_.assign(sequences.shape(0), sequences.shape(0) + count);
     for (std::size_t axis = 0; axis < count; ++axis) {
-      const bool is_chosen = std::ranges::find(axes_, axis) != axes_.end();
-      if (is_chosen) {
-        set_chosen(sequences, axis, options, name);
+      const auto chosen = std::ranges::find(axes_, axis);
+      if (chosen != axes_.end()) {
+        const std::size_t position = chosen - axes_.begin();
+        const std::int64_t multiple = options.multiple_of ? (*options.multiple_of)[position] : 1;
+        set_chosen(sequences, axis, multiple, options, name);
       } else {
         set_other(sequences, axis, options, name);
       }
@@ -100,8 +102,8 @@ class Geometry {
   std::optional<std::size_t> stray_axis() const { return stray_axis_; }
 
  private:
-  void set_chosen(Sequences& sequences, std::size_t axis, const Options& options,
-                  const std::string& name) {
+  void set_chosen(Sequences& sequences, std::size_t axis, std::int64_t multiple,
+                  const Options& options, const std::string& name) {
     std::int64_t longest = 0;
     for (std::size_t i = 0; i < sequences.count(); ++i) {
       const std::int64_t size = sequences.shape(i)[axis];
@@ -110,7 +112,7 @@ class Geometry {
       }
       longest = std::max(longest, sequences.shape(i)[axis]);
     }
-    box_[axis] = rounded_up(longest, options.multiple_of, name);
+    box_[axis] = rounded_up(longest, multiple, name);
   }
 
   void set_other(const Sequences& sequences, std::size_t axis, const Options& options,
@@ -231,12 +233,12 @@ Shape lengths_of(const Sequences& sequences, const AxisList& axes) {
 
 py::tuple pad(py::object source, py::object offsets, py::object indices, py::handle value,
               std::optional<AxisList> axes, bool one_axis, const std::string& side,
-              std::optional<std::int64_t> max_length, std::optional<std::int64_t> multiple_of,
+              std::optional<std::int64_t> max_length, std::optional<AxisList> multiple_of,
               const std::optional<std::string>& dtype, bool with_lengths, bool with_mask,
               bool time_major, py::object target, py::object as_tensor, const std::string& function,
               const std::string& name, std::size_t threads) {
   Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
-  const Options options{std::move(axes), side == "left", max_length, multiple_of.value_or(1),
+  const Options options{std::move(axes), side == "left", max_length, std::move(multiple_of),
                         time_major};
   Geometry geometry(sequences, options, name);
   if (with_mask && geometry.stray_axis()) {

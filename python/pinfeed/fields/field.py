@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.functions.padded import Padded
+from pinfeed.functions.padded import padded_batch
 from pinfeed.memory.pinned import Pin
 from pinfeed.sources.source import Source
 
@@ -108,7 +108,12 @@ def check_request(request: Any, name: str) -> Request:
 
 
 def padded_leaf(
-    values: Any, lengths: Any, lengths_request: Request, mask: Any, mask_request: Request
+    values: Any,
+    lengths: Any,
+    lengths_request: Request,
+    mask: Any,
+    mask_request: Request,
+    is_chw: bool = False,
 ) -> Any:
     """The leaf of a field that pads: `Padded` if anything stands in it beside the values.
 
@@ -118,6 +123,7 @@ def padded_leaf(
         lengths_request: Whether lengths were asked for, or the key they go to.
         mask: Only looked at if asked for.
         mask_request: The same for the mask.
+        is_chw: Whether the samples are images of shape (C, H, W).
     """
     siblings = {
         key: part
@@ -126,5 +132,6 @@ def padded_leaf(
     }
     lengths = lengths if lengths_request is True else None
     mask = mask if mask_request is True else None
-    leaf = values if lengths is None and mask is None else Padded(values, lengths, mask)
+    is_bare = lengths is None and mask is None
+    leaf = values if is_bare else padded_batch(values, lengths, mask, is_chw)
     return Beside(leaf, siblings) if siblings else leaf

@@ -183,7 +183,9 @@ class Image(Field):
             name,
             get_num_threads(),
         )
-        return padded_leaf(self._axes_in_order(batch), sizes, self.sizes, mask, self.mask)
+        return padded_leaf(
+            self._axes_in_order(batch), sizes, self.sizes, mask, self.mask, self.output == "CHW"
+        )
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
         return batch.permute(0, 3, 1, 2) if self.channels_last else batch
@@ -258,7 +260,7 @@ class Image(Field):
         sizes[:, 0], sizes[:, 1] = height, width
         mask = torch.zeros((count, *place), dtype=torch.bool, device=batch.device)
         mask[:, :height, :width] = True
-        return padded_leaf(batch, sizes, self.sizes, mask, self.mask)
+        return padded_leaf(batch, sizes, self.sizes, mask, self.mask, self.output == "CHW")
 
     def __repr__(self) -> str:
         padding = (

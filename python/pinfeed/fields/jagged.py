@@ -10,9 +10,10 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import dtype_name
+from pinfeed.arguments import dtype_name, positive_integer
 from pinfeed.fields.field import Beside, Field, pin_of
 from pinfeed.functions.jagged import JaggedBatch
+from pinfeed.functions.padding import Side, check_side
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Source
@@ -26,11 +27,13 @@ class Jagged(Field):
 
     Args:
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.
+        max_length: Longer samples are cut.
+        side: Where: ``"right"`` cuts the end off, ``"left"`` the beginning.
         offsets: The key of a dict batch that the offsets go to, beside the leaf, which then is the
             values alone. None: the leaf is a `JaggedBatch`.
 
     Raises:
-        TypeError: ``dtype`` is none, ``offsets`` no key. When samples are collated: dtypes differ.
+        TypeError: ``dtype`` is none, ``offsets`` no key, ``max_length`` no integer. When samples are collated: dtypes differ.
         ValueError: When samples are collated: shapes differ beyond axis 0.
 
     Example:
@@ -40,12 +43,22 @@ class Jagged(Field):
         (torch.Size([2, 4]), tensor([0, 2, 2]))
     """
 
-    def __init__(self, dtype: Any = None, *, offsets: str | None = None) -> None:
+    def __init__(
+        self,
+        dtype: Any = None,
+        *,
+        max_length: int | None = None,
+        side: Side = "right",
+        offsets: str | None = None,
+    ) -> None:
         self.dtype = None if dtype is None else dtype_name(dtype, "Jagged")
         if self.dtype is not None:
             _core.check_value(0, self.dtype, "Jagged", "value")
         if not (offsets is None or (isinstance(offsets, str) and offsets)):
             raise TypeError(f"Jagged: offsets must be None or the key of a dict, got {offsets!r}")
+        check_side(side, "Jagged")
+        self.max_length = positive_integer(max_length, "Jagged: max_length")
+        self.side = side
         self.offsets = offsets
 
     @override
@@ -66,13 +79,14 @@ class Jagged(Field):
             offsets,
             indices,
             None,
-            "right",
+            self.side,
             self.dtype,
             batch_allocator(pin_of(name)),
             True,
             name,
             name,
             get_num_threads(),
+            self.max_length,
         )
         if self.offsets is not None:
             return Beside(values, {self.offsets: starts})
@@ -80,6 +94,8 @@ class Jagged(Field):
 
     def __repr__(self) -> str:
         arguments = [repr(self.dtype)] if self.dtype is not None else []
+        if self.max_length is not None:
+            arguments += [f"max_length={self.max_length}", f"side={self.side!r}"]
         if self.offsets is not None:
             arguments.append(f"offsets={self.offsets!r}")
         return f"Jagged({', '.join(arguments)})"

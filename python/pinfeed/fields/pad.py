@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from pinfeed.fields.field import Field, Request, check_request, padded_leaf, pin_of
 from pinfeed.functions.jagged import JaggedBatch
-from pinfeed.functions.padding import Axes, Padding, Side
+from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side
 from pinfeed.functions.torch_ops import has_kernels
 from pinfeed.functions.torch_ops.tensors import (
     as_signed,
@@ -41,7 +41,7 @@ class Pad(Field):
         axes: The axes of a sample that may differ. None: all; lengths, mask, ``max_length`` and
             ``multiple_of`` are about axis 0 then.
         max_length: Longer samples are cut.
-        multiple_of: Round the size up.
+        multiple_of: Round the size up; a tuple has a number for each of ``axes``.
         dtype: The batch's dtype, if not the samples' own.
         lengths: How much of each sample is data, int64 of shape (B,): True makes the leaf a
             `Padded`, a string is the key of a dict batch that they go to, beside the leaf. None is
@@ -77,7 +77,7 @@ class Pad(Field):
         side: Side = "right",
         axes: Axes = None,
         max_length: int | None = None,
-        multiple_of: int | None = None,
+        multiple_of: MultipleOf = None,
         dtype: Any = None,
         lengths: Request | None = None,
         mask: Request = False,

@@ -5,7 +5,7 @@ Tensors on CUDA devices, and those that torch.compile traces, go by way of ``tor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,13 +17,14 @@ from pinfeed.arguments import dtype_name
 from pinfeed.functions.jagged import JaggedBatch, pad_batch
 from pinfeed.functions.normalization import DEFAULT_SCALE, PerChannel, normalization
 from pinfeed.functions.padded import Padded
-from pinfeed.functions.padding import Axes, Padding, Side, flag, unpadded
+from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side, flag, unpadded
 from pinfeed.functions.torch_ops.tensors import by_ops, normalize_tensor, permute_tensor
 from pinfeed.functions.torch_ops.tracing import traced_normalize, traced_permute
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import ArraySource
+from pinfeed.structure import children, is_dataclass, rebuild
 
 Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 
@@ -205,7 +206,7 @@ def pad(
     side: Side = "right",
     axes: Axes = None,
     max_length: int | None = None,
-    multiple_of: int | None = None,
+    multiple_of: MultipleOf = None,
     dtype: Any = None,
     lengths: bool = True,
     mask: bool = False,
@@ -225,7 +226,8 @@ def pad(
         axes: The axes of a sample that may differ, an integer or a tuple of them: ``axes=(1, 2)``
             for images of shape (C, H, W). None: all may, and the keywords below are about axis 0.
         max_length: Samples that are longer along ``axes`` are cut, on the side where padding goes.
-        multiple_of: The sizes along ``axes`` are rounded up to a multiple of it.
+        multiple_of: The sizes along ``axes`` are rounded up to a multiple of it; a tuple has a number
+            for each of ``axes``.
         dtype: Cast to it in the same pass, where ``torch.can_cast`` allows it; samples of several
             dtypes are welcome then. Integers that don't fit wrap, as ``Tensor.to`` does; those of
             lists, and with ``PINFEED_DEBUG=1`` those of arrays, are an error.
@@ -287,11 +289,12 @@ def unpad(
     """The data of each sample of a padded batch, as views: the way back from `pad`.
 
     Args:
-        padded: (B, L, ...) ndarray or tensor on any device, or a `Padded` that has lengths.
+        padded: (B, L, ...) ndarray or tensor on any device, or a `Padded` that has lengths. That of
+            `Image` knows its axes.
         lengths: (B,) integers, or (B, n) for n axes of the samples; not needed for a `Padded`.
         side: Where the padding is. It has to be said again, for a `Padded` doesn't know.
-        axes: The axes that were padded, likewise: an integer or a tuple, as for `pad`. None: the
-            first ones, as many as there are lengths of a sample.
+        axes: The axes that were padded, likewise: an integer or a tuple, as for `pad`. None: height
+            and width for images, else the first ones, as many as there are lengths of a sample.
         time_major: Whether ``padded`` is (L, B, ...).
 
     Returns:
@@ -307,6 +310,7 @@ def unpad(
     """
     if isinstance(padded, Padded):
         lengths = getattr(padded, "lengths", None) if lengths is None else lengths
+        axes = padded.axes if axes is None else axes
         padded = padded.values
     if lengths is None:
         raise TypeError("unpad: expected lengths, or a Padded that has them")
@@ -318,6 +322,61 @@ def unpad(
     if isinstance(padded, np.ndarray):
         padded = np.asarray(padded)  # a matrix has two axes whatever one takes of it
     return unpadded(padded, lengths, side, axes, time_major, "unpad")
+
+
+def unbind(batch: Any) -> list[Any]:
+    """The samples of a batch, in its structure: of a dict a list of dicts, as detection models take.
+
+    Args:
+        batch: Dicts, tuples, NamedTuples and lists of leaves with as many samples each: `JaggedBatch`,
+            `Padded` with lengths, tensors and ndarrays with a batch axis. Lists of anything else are
+            leaves with an item for each sample, such as those of `Keep`.
+
+    Returns:
+        B structures, whose arrays share the memory of the batch.
+
+    Raises:
+        TypeError: A leaf has no samples.
+        ValueError: Leaves don't have as many samples as others.
+
+    Example:
+        >>> collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()})
+        >>> batch = collate([
+        ...     {"boxes": np.zeros((2, 4)), "labels": np.array([3, 5])},
+        ...     {"boxes": np.zeros((1, 4)), "labels": np.array([7])},
+        ... ])
+        >>> targets = pinfeed.unbind(batch)
+        >>> [target["labels"].tolist() for target in targets], targets[0]["boxes"].shape
+        ([[3, 5], [7]], torch.Size([2, 4]))
+    """
+    return _samples(batch, "")
+
+
+def _samples(node: Any, path: str) -> list[Any]:
+    if _is_structure(node):
+        below = [(path + step, _samples(child, path + step)) for step, child in children(node)]
+        for name, samples in below:
+            if len(samples) != len(below[0][1]):
+                raise ValueError(
+                    f"unbind: leaf {name} has {len(samples)} samples, but leaf {below[0][0]} has "
+                    f"{len(below[0][1])}; leave one of them out"
+                )
+        return [rebuild(node, [*sample]) for sample in zip(*(one for _, one in below), strict=True)]
+    if isinstance(node, JaggedBatch | Padded):
+        return node.unbind()
+    if isinstance(node, list) or (isinstance(node, np.ndarray | torch.Tensor) and node.ndim > 0):
+        return list(node)
+    raise TypeError(
+        f"unbind: {f'leaf {path}' if path else 'batch'} must be an array with a batch axis, a "
+        f"JaggedBatch, a Padded or a list, got {type(node).__name__}; leave it out"
+    )
+
+
+def _is_structure(node: Any) -> bool:
+    if isinstance(node, list):
+        return len(node) > 0 and isinstance(node[0], np.ndarray | torch.Tensor | Mapping | tuple)
+    is_leaf = isinstance(node, JaggedBatch | Padded)
+    return not is_leaf and (isinstance(node, Mapping | tuple) or is_dataclass(node))
 
 
 def _sequences(sequences: Any) -> tuple[Any, Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,15 @@ import torch
 
 from pinfeed import _core
 from pinfeed.functions.padded import Padded
-from pinfeed.functions.padding import Axes, Padding, Side, check_side, checked_lengths, flag
+from pinfeed.functions.padding import (
+    Axes,
+    MultipleOf,
+    Padding,
+    Side,
+    check_side,
+    checked_lengths,
+    flag,
+)
 from pinfeed.functions.torch_ops.tensors import by_ops, longest_sample, pad_tensor, unpad_tensor
 from pinfeed.runtime import get_num_threads
 
@@ -37,6 +46,15 @@ class JaggedBatch(NamedTuple):
     def lengths(self) -> Any:
         """int64 of shape (B,)."""
         return self.offsets[1:] - self.offsets[:-1]
+
+    def unbind(self) -> list[Any]:
+        """The samples, as views of ``values``; offsets on a device are waited for.
+
+        Example:
+            >>> pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]]).unbind()
+            [tensor([1, 2, 3]), tensor([4])]
+        """
+        return [self.values[i:j] for i, j in itertools.pairwise(self.offsets.tolist())]
 
     def cu_seqlens(self) -> Any:
         """The offsets as int32, as variable-length attention kernels take them.
@@ -69,7 +87,7 @@ class JaggedBatch(NamedTuple):
         side: Side = "right",
         axes: Axes = None,
         max_length: int | None = None,
-        multiple_of: int | None = None,
+        multiple_of: MultipleOf = None,
         dtype: Any = None,
         lengths: bool = True,
         mask: bool = False,

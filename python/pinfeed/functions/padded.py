@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+from pinfeed.functions.padding import Axes, Side, unpadded
 
 
 class Padded:
@@ -25,6 +27,9 @@ class Padded:
 
     __slots__ = ()
 
+    #: The axes of a sample that lengths and mask are about; None: the first ones.
+    axes: ClassVar[tuple[int, ...] | None] = None
+
     # Their types are those of the input: NDArray or Tensor.
     values: Any
     lengths: Any
@@ -36,6 +41,25 @@ class Padded:
         return _TYPES[lengths is not None, mask is not None](
             **{name: part for name, part in parts.items() if part is not None}
         )
+
+    def unbind(
+        self, *, side: Side = "right", axes: Axes = None, time_major: bool = False
+    ) -> list[Any]:
+        """The data of each sample, as views; `pinfeed.unpad` says what the keywords mean.
+
+        Raises:
+            TypeError: There are no lengths.
+            ValueError: They don't fit to the values.
+
+        Example:
+            >>> pinfeed.pad([[5, 6, 7], [8]]).unbind()
+            [tensor([5, 6, 7]), tensor([8])]
+        """
+        lengths = getattr(self, "lengths", None)
+        if lengths is None:
+            raise TypeError("unbind: expected a Padded with lengths; pad with lengths=True")
+        axes = self.axes if axes is None else axes
+        return unpadded(self.values, lengths, side, axes, time_major, "unbind")
 
 
 # torch knows a NamedTuple by its fields and makes a new one of as many values as the old one had,
@@ -88,6 +112,31 @@ class PaddedWithAll(_All, Padded):
 
     __slots__ = ()
     __new__ = _All.__new__  # type: ignore[assignment]
+
+
+class PaddedImages(PaddedWithLengths):
+    """A batch (B, C, H, W) of `Image` with sizes."""
+
+    __slots__ = ()
+    axes = (1, 2)
+
+
+class PaddedImagesWithMask(PaddedWithAll):
+    """A batch (B, C, H, W) of `Image` with sizes and mask."""
+
+    __slots__ = ()
+    axes = (1, 2)
+
+
+def padded_batch(values: Any, lengths: Any, mask: Any, is_chw: bool) -> Any:
+    """A `Padded`, which knows where height and width are if it is of images (B, C, H, W)."""
+    if lengths is None or not is_chw:
+        return Padded(values, lengths, mask)
+    return (
+        PaddedImages(values, lengths)
+        if mask is None
+        else PaddedImagesWithMask(values, lengths, mask)
+    )
 
 
 _TYPES: dict[tuple[bool, bool], type[Any]] = {

@@ -13,6 +13,7 @@ from pinfeed.runtime import get_num_threads
 
 Side = Literal["right", "left"]
 Axes = int | tuple[int, ...] | None
+MultipleOf = int | tuple[int, ...] | None
 
 _MOST_AXES = 64  # that NumPy and torch know
 
@@ -25,7 +26,7 @@ class Padding:
         side: Where padding goes.
         axes: The axes of a sample that may differ.
         max_length: Most items along those axes.
-        multiple_of: What their size in the batch is rounded up to.
+        multiple_of: What their size in the batch is rounded up to, one for all or one for each.
         dtype: The batch's, if not the samples' own.
         time_major: Whether axis 0 of the samples comes before the batch axis.
         function: Who asks, for messages.
@@ -40,7 +41,7 @@ class Padding:
         side: Side,
         axes: Axes,
         max_length: int | None,
-        multiple_of: int | None,
+        multiple_of: MultipleOf,
         dtype: Any,
         time_major: bool,
         function: str,
@@ -51,7 +52,8 @@ class Padding:
         self.side = side
         self.axes = _axes(axes, function)
         self.max_length = positive_integer(max_length, f"{function}: max_length")
-        self.multiple_of = positive_integer(multiple_of, f"{function}: multiple_of")
+        self.multiple_of = multiple_of
+        self.multiples = _multiples(multiple_of, self.axes, function)
         self.dtype = None if dtype is None else dtype_name(dtype, function)
         self.time_major = flag(time_major, f"{function}: time_major")
         if self.dtype is not None:
@@ -91,7 +93,7 @@ class Padding:
             not isinstance(axes, tuple),
             self.side,
             self.max_length,
-            self.multiple_of,
+            self.multiples,
             self.dtype,
             lengths,
             mask,
@@ -125,6 +127,20 @@ def _axes(axes: Any, function: str) -> Axes:
     if max(abs(number) for number in checked) > _MOST_AXES:
         raise ValueError(f"{function}: axes must name axes of the samples, got {axes!r}")
     return checked if several else checked[0]
+
+
+def _multiples(multiple_of: Any, axes: Axes, function: str) -> tuple[int, ...] | None:
+    """One for each axis."""
+    count = len(axes) if isinstance(axes, tuple) else 1
+    several = isinstance(multiple_of, tuple | list)
+    if several and len(multiple_of) != count:
+        raise ValueError(
+            f"{function}: multiple_of must be an integer or have one for each of the {count} axes, "
+            f"got {multiple_of!r}; name the axes: axes=(1, 2)"
+        )
+    numbers = multiple_of if several else [multiple_of] * count
+    checked = [positive_integer(number, f"{function}: multiple_of") for number in numbers]
+    return None if checked == [None] * count else tuple(number or 1 for number in checked)
 
 
 def check_side(side: Any, function: str) -> None:

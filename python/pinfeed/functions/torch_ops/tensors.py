@@ -182,7 +182,7 @@ def pad_dtype(padding: Padding, values: torch.Tensor, name: str) -> torch.dtype:
 def pad_lengths(padding: Padding, longest: int) -> tuple[int, int]:
     """The size of the batch along axis 0 of its samples, and the most that one has of it."""
     most = longest if padding.max_length is None else min(longest, padding.max_length)
-    multiple = padding.multiple_of or 1
+    multiple = padding.multiples[0] if padding.multiples else 1
     return -(-most // multiple) * multiple, most
 
 
