@@ -19,10 +19,10 @@ from pinfeed.exports.write_array import write_array
 from pinfeed.fields import Field, Image, Jagged, Keep, Pad, Stack
 from pinfeed.fields.collate import Collate
 from pinfeed.functions.functions import gather, normalize, pad, permute, unbind, unpad
-from pinfeed.functions.isa import use_isa
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padded import Padded
 from pinfeed.functions.torch_ops import load as _load_ops
+from pinfeed.functions.torch_ops import use_isa
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.from_numpy import from_numpy
 from pinfeed.memory.stats import arena_stats, set_arena_limit

@@ -18,8 +18,13 @@ from pinfeed.functions.jagged import JaggedBatch, pad_batch
 from pinfeed.functions.normalization import DEFAULT_SCALE, PerChannel, normalization
 from pinfeed.functions.padded import Padded
 from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side, flag, unpadded
-from pinfeed.functions.torch_ops.tensors import by_ops, normalize_tensor, permute_tensor
-from pinfeed.functions.torch_ops.tracing import traced_normalize, traced_permute
+from pinfeed.functions.torch_ops.tensors import (
+    by_ops,
+    normalize_tensor,
+    permute_tensor,
+    traced_normalize,
+    traced_permute,
+)
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.ragged import RaggedArray

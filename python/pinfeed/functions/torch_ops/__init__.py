@@ -33,6 +33,6 @@ the kernels never leave their tensors, take sizes and offsets out of range for t
 and stop the process's CUDA context at a bad index, as torch's own indexing does.
 """
 
-from pinfeed.functions.torch_ops.library import force_isa, has_kernels, load, require
+from pinfeed.functions.torch_ops.library import has_kernels, load, require, use_isa
 
-__all__ = ["force_isa", "has_kernels", "load", "require"]
+__all__ = ["has_kernels", "load", "require", "use_isa"]

@@ -1,16 +1,19 @@
-"""The shared libraries of ``torch.ops.pinfeed``: found, loaded, and what is said without them."""
+"""The shared libraries of ``torch.ops.pinfeed``: found, loaded, and their instruction set."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 
-from pinfeed.functions.torch_ops import autograd, fakes, outputs
+from pinfeed import _core
+from pinfeed.functions.torch_ops import autograd, fakes
 
 _FOLDER = Path(__file__).parents[2]
 _LIBRARY = _FOLDER / "libpinfeed_torch.so"
@@ -42,8 +45,7 @@ def load() -> None:
     library: Any = torch.library
     _REGISTRATIONS = library.Library("pinfeed", "FRAGMENT")
     fakes.register()
-    autograd.register()
-    outputs.register(_REGISTRATIONS)
+    autograd.register(_REGISTRATIONS)
 
 
 def _load_cuda() -> str | None:
@@ -102,8 +104,36 @@ def require(function: str, device: torch.device) -> None:
         raise RuntimeError(f"{function}: tensors on {device} need CUDA kernels: {_no_cuda}")
 
 
-def force_isa(name: str) -> None:
-    """Forces an instruction set on the ops, too: their library has a copy of the native core."""
+@contextlib.contextmanager
+def use_isa(name: str) -> Iterator[None]:
+    """Forces one instruction set for the whole process while the context is open; for tests.
+
+    Args:
+        name: One of ``build_config()["isa"]["available"]``, such as ``"scalar"`` or ``"avx2"``.
+
+    Raises:
+        ValueError: This build or this CPU has no such instruction set.
+
+    Example:
+        >>> with pinfeed.use_isa("scalar"):
+        ...     pinfeed.build_config()["isa"]["active"]
+        'scalar'
+    """
+    before = _core.active_isa()
+    if name not in _core.available_isas():
+        raise ValueError(
+            f"use_isa: name must be one of {_core.available_isas()} on this machine, got {name!r}"
+        )
+    _force_isa(name)
+    try:
+        yield
+    finally:
+        _force_isa(before)
+
+
+def _force_isa(name: str) -> None:
+    """Forces it on the core and on the ops, whose library has a copy of the native code."""
+    assert _core.force_isa(name)
     if _LIBRARY.exists():
         force = ctypes.CDLL(str(_LIBRARY)).pinfeed_ops_force_isa
         force.argtypes, force.restype = [ctypes.c_char_p], ctypes.c_bool

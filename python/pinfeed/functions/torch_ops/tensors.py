@@ -1,4 +1,4 @@
-"""pinfeed's functions by way of ``torch.ops.pinfeed``: for tensors wherever they are."""
+"""pinfeed's functions by way of ``torch.ops.pinfeed``: for tensors on devices and in graphs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pinfeed.arguments import torch_dtype_name
 from pinfeed.functions.normalization import Normalization
 from pinfeed.functions.padding import Padding
 from pinfeed.functions.torch_ops.library import require
-from pinfeed.functions.torch_ops.out_of_memory import call
 
+_FAILED_TO_ALLOCATE = "could not be allocated"  # as the libraries say it
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
@@ -61,7 +61,7 @@ def normalize_tensor(
         options |= {"mean": constants.means, "std": constants.stds, "scale": constants.factor}
     op = torch.ops.pinfeed.normalize_images
     if out is None:
-        return call(op.default, images, input=input, **options)
+        return _call(op.default, images, input=input, **options)
     op.out(images, input=input, out=out, **options)
     return out
 
@@ -76,7 +76,7 @@ def permute_tensor(images: Any, axes: list[int], out: Any) -> Any:
             f"permute: images: expected {len(axes)} axes, got shape {tuple(images.shape)}"
         )
     if out is None:
-        return call(torch.ops.pinfeed.permute.default, images, input, output)
+        return _call(torch.ops.pinfeed.permute.default, images, input, output)
     torch.ops.pinfeed.permute.out(images, input, output, out=out)
     return out
 
@@ -128,7 +128,7 @@ def pad_tensor(
     if not mask and exact is not None:
         op = torch.ops.pinfeed.pad_jagged
         if out is None:
-            padded = call(op.default, values, offsets, length, **arguments)
+            padded = _call(op.default, values, offsets, length, **arguments)
         else:
             padded = out
             op.out(values, offsets, length, **arguments, out=out)
@@ -136,7 +136,7 @@ def pad_tensor(
         return padded, pad_counts(padding, counts), None
     with_mask = torch.ops.pinfeed.pad_jagged_with_mask
     if out is None:
-        padded, counts, where = call(with_mask.default, values, offsets, length, **arguments)
+        padded, counts, where = _call(with_mask.default, values, offsets, length, **arguments)
     else:
         shape = (offsets.shape[0] - 1, length)
         padded, counts = out, offsets.new_empty(shape[0])
@@ -157,7 +157,7 @@ def unpad_tensor(
     total = int(offsets[-1])
     offsets = offsets.to(padded.device, non_blocking=True)
     op = torch.ops.pinfeed.unpad_to_jagged.default
-    return call(op, padded, offsets, total, side=side), offsets
+    return _call(op, padded, offsets, total, side=side), offsets
 
 
 def pad_dtype(padding: Padding, values: torch.Tensor, name: str) -> torch.dtype:
@@ -232,3 +232,87 @@ def fill(padded: torch.Tensor, mask: torch.Tensor, value: Any) -> None:
             value -= 2 ** (8 * bits.itemsize)
     is_padding = mask.logical_not().view(*mask.shape, *[1] * (padded.ndim - mask.ndim))
     bits.masked_fill_(is_padding, value)
+
+
+def traced_normalize(
+    images: torch.Tensor,
+    mean: Any,
+    std: Any,
+    out: torch.Tensor | None,
+    *,
+    dtype: Any,
+    **options: Any,
+) -> torch.Tensor:
+    """`pinfeed.normalize` as torch.compile and torch.export see it.
+
+    The function itself checks and converts whatever it is given, with code that can't be traced. Here
+    mean and std become lists, part of the graph.
+    """
+    op = torch.ops.pinfeed.normalize_images
+    options["dtype"] = _torch_dtype(dtype)
+    if out is None:
+        return op(images, _listed(mean), _listed(std), **options)
+    op.out(images, _listed(mean), _listed(std), **options, out=out)
+    return out
+
+
+def traced_permute(
+    images: torch.Tensor, input: str, output: str, out: torch.Tensor | None
+) -> torch.Tensor:
+    """`pinfeed.permute` as torch.compile and torch.export see it."""
+    op = torch.ops.pinfeed.permute
+    if out is None:
+        return op(images, input, output)
+    op.out(images, input, output, out=out)
+    return out
+
+
+def _torch_dtype(dtype: Any) -> Any:
+    """`pinfeed.arguments.dtype_name` in what can be traced; the op refuses what it doesn't take."""
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    name = dtype if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype).name
+    return getattr(torch, name)
+
+
+def _listed(values: Any) -> list[float] | None:
+    if values is None:
+        return None
+    if isinstance(values, torch.Tensor | np.ndarray):
+        values = values.tolist()  # where the graph breaks: its values are not known in it
+    if isinstance(values, tuple | list):
+        return [float(value) for value in values]
+    return [float(values)]
+
+
+def _call(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """``op(*args, **kwargs)``, with torch's own error where there is no memory for an output.
+
+    The stable ABI tells the libraries only that torch could not allocate, so the ops can't raise
+    ``torch.OutOfMemoryError``, which programs catch.
+    """
+    try:
+        return op(*args, **kwargs)
+    except RuntimeError as error:
+        if _FAILED_TO_ALLOCATE not in str(error):
+            raise
+        _allocate_outputs(op, args, kwargs)
+        raise  # they fit by now, or it was something else that did not
+
+
+def _allocate_outputs(
+    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Asks torch for the memory of all outputs at once."""
+    given = [*args, *kwargs.values()]
+    device = next(one.device for one in given if isinstance(one, torch.Tensor))
+    fakes = op(*map(_on_meta, args), **{name: _on_meta(one) for name, one in kwargs.items()})
+    fakes = [fakes] if isinstance(fakes, torch.Tensor) else fakes
+    held = []
+    for fake in fakes:
+        size, stride = fake.shape, fake.stride()
+        held.append(torch.empty_strided(size, stride, dtype=fake.dtype, device=device))
+
+
+def _on_meta(argument: Any) -> Any:
+    return argument.to("meta") if isinstance(argument, torch.Tensor) else argument
