@@ -39,6 +39,7 @@ _DTYPES = {
 _INTEGERS = (bool, int, np.integer, np.bool)
 _NUMBERS = (*_INTEGERS, float, complex, np.number)
 _STRINGS = (str, bytes)
+_PLAIN = (*_NUMBERS, *_STRINGS)
 
 
 class Leaf(ABC):
@@ -313,8 +314,8 @@ def _is_plain_memory(tensor: torch.Tensor) -> bool:
 def is_plain(node: Any) -> bool:
     """Whether a node of a batch is a number or a string, or a list or tuple of them."""
     if isinstance(node, list | tuple) and not hasattr(node, "_fields"):
-        return len(node) > 0 and all(isinstance(item, _NUMBERS + _STRINGS) for item in node)
-    return isinstance(node, _NUMBERS + _STRINGS)
+        return len(node) > 0 and all(isinstance(item, _PLAIN) for item in node)
+    return isinstance(node, _PLAIN)
 
 
 def is_text(node: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def signature_of(batch: Any, varying: Mapping[str, set[int]]) -> Any:
         None if leaf is None else spec_of(leaf, {0} | varying.get(path, set()), _where(path, 0))
         for path, _, leaf in leaves(batch)
     ]
-    return _rebuilt(batch, iter(specs))
+    return _rebuilder(batch)(iter(specs))
 
 
 def varying_axes(loader: Any, batch: Any) -> dict[str, set[int]]:
@@ -119,7 +119,7 @@ class Layout:
         self, signature: Any, channels_last: bool | str | Iterable[str], is_guess: bool
     ) -> None:
         found = list(leaves(signature))
-        self._signature = _rebuilt(signature, (spec for _, _, spec in found))
+        self._rebuilt = _rebuilder(signature)
         specs = {name: spec for _, name, spec in found if not isinstance(spec, _NONE_SPEC | None)}
         if not specs:
             raise ValueError("to_tensorflow: expected at least one array in a batch, got none")
@@ -175,7 +175,7 @@ class Layout:
             stop = start + len(leaf.part_specs)
             values.append(leaf.element(parts[start:stop]))
             start = stop
-        return _rebuilt(self._signature, iter(values))
+        return self._rebuilt(iter(values))
 
 
 def leaves(
@@ -198,6 +198,10 @@ def leaves(
     if isinstance(node, _ARRAYS) or _is_leaf(node, atoms):
         yield path, name, node
         return
+    if type(node) in (tuple, list):  # the same as below, faster
+        for i, child in enumerate(node):
+            yield from leaves(child, atoms, f"{path}[{i}]", f"{name}.{i}" if name else str(i))
+        return
     is_dict = isinstance(node, Mapping) or is_dataclass(node)
     for i, (step, child) in enumerate(children(node)):
         key = step[1:] if step[0] == "." else step[1:-1].strip("'\"")
@@ -209,21 +213,27 @@ def leaves(
 
 
 def _is_leaf(node: Any, atoms: tuple[type, ...]) -> bool:
+    if type(node) is dict:  # most structures; the questions below take longer
+        return not node
+    if type(node) in (tuple, list):
+        return not node or is_plain(node)
     is_atom = isinstance(node, (JaggedBatch, RaggedArray, *atoms)) or is_plain(node)
     return is_atom or not is_container(node) or len(children(node)) == 0
 
 
-def _rebuilt(node: Any, values: Iterator[Any]) -> Any:
-    """The structure of a node as tf.data knows it, with the values in the place of its leaves.
+def _rebuilder(node: Any) -> Callable[[Iterator[Any]], Any]:
+    """A function that makes the structure of a node, as tf.data knows it, of its leaves.
 
     Raises:
         TypeError: It has a dict that tf.data can't have.
     """
     if isinstance(node, _ARRAYS) or _is_leaf(node, ()):
-        return next(values)
-    below = [_rebuilt(child, values) for _, child in children(node)]
+        return next
+    below = [_rebuilder(child) for _, child in children(node)]
+    if is_namedtuple(node):
+        return lambda values: rebuild(node, [part(values) for part in below])
     if not (isinstance(node, Mapping) or is_dataclass(node)):
-        return rebuild(node, below) if is_namedtuple(node) else tuple(below)
+        return lambda values: tuple([part(values) for part in below])
     names = list(node) if isinstance(node, Mapping) else [step[1:] for step, _ in children(node)]
     try:
         sorted(names)
@@ -232,7 +242,8 @@ def _rebuilt(node: Any, values: Iterator[Any]) -> Any:
             f"to_tensorflow: batches have a dict with the keys {names}; "
             "TensorFlow takes only keys that can be sorted"
         ) from error
-    return dict(zip(names, below, strict=True))
+    parts = dict(zip(names, below, strict=True))
+    return lambda values: {name: part(values) for name, part in parts.items()}
 
 
 def _where(path: str, batch: int) -> str:
