@@ -3,6 +3,8 @@
 import collections
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,16 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # The first line of pages about libraries that start threads for good: no later test could fork.
 # TensorFlow, Ray and Lightning are not in every environment. Their pages are left out where they are
 # missing; the commands that are about them ask for the pages by name, and fail if there are none.
-ALONE = re.compile(r"<!-- runs in a process of its own(?:, with (?P<library>\w+))? -->\n")
+# A page about several ranks runs on two, under torchrun.
+ALONE = re.compile(
+    r"<!-- runs (?:in a process of its own|(?P<ranks>on two ranks))(?:, with (?P<library>\w+))? -->\n"
+)
 
 # Ray and Lightning warn about themselves, Lightning about torch, and torch's compiler about torch.
 FILTERS = collections.defaultdict(
     str,
     ray="warnings.filterwarnings('ignore', module='ray|lightning|torch')",
+    lightning="warnings.filterwarnings('ignore', module='lightning|torch')",
     torch="warnings.filterwarnings('ignore', module='torch')",
 )
 
@@ -51,9 +57,21 @@ def test_page(page, tmp_path, monkeypatch, one_thread):
     code = _code(text, blocks)
     if alone := ALONE.match(text):
         strict = f"import warnings; warnings.simplefilter('error'); {FILTERS[alone['library']]}"
-        run_python(strict + code, timeout=180)
+        if alone["ranks"]:
+            _run_on_two_ranks(strict + code, tmp_path / "page.py")
+        else:
+            run_python(strict + code, timeout=180)
     else:
         exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
+
+
+def _run_on_two_ranks(code, path):
+    path.write_text(code, encoding="utf-8")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*torchrun, path], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def _code(text, blocks):

@@ -3,13 +3,14 @@
 ``python lightning_model.py STRATEGY FOLDER SAMPLER...`` leaves a file per sampler and rank.
 """
 
+import os
 import sys
 from pathlib import Path
 
 import lightning
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 import pinfeed
 
@@ -60,6 +61,14 @@ def train(loader, **options):
 
 def loader_of(sampler):
     """By name: Lightning's own choice, or ours, which divides batches among ranks by itself."""
+    if sampler == "from_numpy":
+        fields = {"tokens": pinfeed.Pad(lengths="lengths")}
+        arrays = {"id": np.arange(ROWS), "tokens": TEXTS}
+        return pinfeed.from_numpy(arrays, 8, shuffle=True, fields=fields, device="cpu")
+    if sampler == "DeviceLoader":
+        ranks = {"rank": int(os.environ["RANK"]), "num_replicas": int(os.environ["WORLD_SIZE"])}
+        own = DistributedSampler(DATASET, **ranks)
+        return pinfeed.DeviceLoader(DataLoader(DATASET, 8, sampler=own, collate_fn=COLLATE), "cpu")
     if sampler == "DistributedSampler":
         return DataLoader(DATASET, batch_size=8, shuffle=True, collate_fn=COLLATE)
     buckets = pinfeed.LengthBucketSampler(TEXTS, max_tokens=200)

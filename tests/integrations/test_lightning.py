@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import lightning
+import numpy as np
 import pytest
 import torch
 from lightning_model import COLLATE, DATASET, EPOCHS, ROWS, TEXTS, TOKENS, Model, loader_of, train
@@ -52,8 +53,12 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 # How ranks are started: Python's arguments, Lightning's strategy, and the samplers to try.
 LAUNCHES = {
-    "torchrun": (TORCHRUN, "ddp", ["LengthBucketSampler", "DistributedSampler"]),
-    "spawned": ([], "ddp_spawn", ["LengthBucketSampler"]),
+    "torchrun": (
+        TORCHRUN,
+        "ddp",
+        ["LengthBucketSampler", "DistributedSampler", "DeviceLoader", "from_numpy"],
+    ),
+    "spawned": ([], "ddp_spawn", ["LengthBucketSampler", "from_numpy"]),
 }
 
 
@@ -83,7 +88,7 @@ def assert_shared(sampler, result, other_result):
     assert ids_by_epoch(seen)[0] != ids_by_epoch(seen)[1]
     for batches, others in zip(ids_by_epoch(seen), ids_by_epoch(other), strict=True):
         assert len(batches) == len(others)
-        if sampler == "DistributedSampler":  # repeats a row, for they don't divide evenly
+        if sampler != "LengthBucketSampler":  # repeats a row, for they don't divide evenly
             everything = rows(batches + others)
             assert set(everything) == set(range(ROWS))
             assert len(everything) == ROWS + 1
@@ -100,6 +105,17 @@ def test_predicting_takes_no_batch_sampler():
         trainer.predict(model, loader_of("LengthBucketSampler"))
     loader = DataLoader(DATASET, batch_size=8, collate_fn=COLLATE)
     assert torch.cat(trainer.predict(model, loader)).tolist() == list(range(ROWS))
+
+
+def test_overfitting_takes_loaders_that_are_not_shuffled():
+    arrays = {"id": np.arange(ROWS), "tokens": TEXTS}
+    fields = {"tokens": pinfeed.Pad(lengths="lengths")}
+    for loader in (
+        pinfeed.from_numpy(arrays, 8, fields=fields, device="cpu"),
+        pinfeed.DeviceLoader(DataLoader(DATASET, batch_size=8, collate_fn=COLLATE), "cpu"),
+    ):
+        seen = train(loader, overfit_batches=2).seen
+        assert ids_by_epoch(seen) == [[[*range(8)], [*range(8, 16)]]] * EPOCHS
 
 
 def resumable(workers):
