@@ -142,6 +142,25 @@ def test_options_that_it_decides(option):
         pinfeed.from_numpy(LABELS, 4, **{option: None})
 
 
+def test_a_table():
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"x": [1.0, 2.0, 3.0], "y": [1, 2, 3]})
+    batches = list(pinfeed.from_numpy(table, 2, device="cpu"))
+    assert [batch["x"].tolist() for batch in batches] == [[1, 2], [3]]
+    assert [batch["y"].tolist() for batch in batches] == [[1, 2], [3]]
+
+
+def test_a_list_is_refused_with_hints_that_work():
+    images = list(IMAGES[:4])
+    with pytest.raises(TypeError, match=r"pass np.stack\(arrays\), for columns tuple\(arrays\)"):
+        pinfeed.from_numpy(images, 2)
+    (first, _) = pinfeed.from_numpy(np.stack(images), 2, device="cpu")
+    assert torch.equal(first, torch.from_numpy(IMAGES[:2]))
+    columns = [LABELS, LABELS + 1]
+    (batch,) = pinfeed.from_numpy(tuple(columns), 50, device="cpu")
+    assert torch.equal(batch[1], batch[0] + 1)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

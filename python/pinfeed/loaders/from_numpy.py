@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,7 +52,8 @@ def from_numpy(
 
     Args:
         arrays: An array, or arrays in dicts, tuples, ... of one length, as `ArrayDataset` takes
-            them: ndarrays, memmaps, CPU tensors, paths of .npy files, `RaggedArray`.
+            them: ndarrays, memmaps, CPU tensors, paths of .npy files, `RaggedArray`. Or a table, as
+            `ArrayDataset.from_arrow` takes it, or the path of a Parquet file.
         batch_size: Samples in a batch; the last one may be smaller.
         shuffle: Whether to draw a new order each epoch. ``generator=torch.Generator()
             .manual_seed(0)`` makes it the same in every run.
@@ -94,7 +96,7 @@ def from_numpy(
     for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
         if not isinstance(flag, bool):
             raise TypeError(f"from_numpy: {name} must be True or False, got {flag!r}")
-    dataset = ArrayDataset(arrays)
+    dataset = _dataset_of(arrays)
     # Workers are ahead of each other anyway.
     reads_ahead = (
         prefetch_rows and dataset.reads_files and not dataloader_options.get("num_workers")
@@ -115,3 +117,15 @@ def from_numpy(
         **dataloader_options,
     )
     return DeviceLoader(loader, device)
+
+
+def _dataset_of(arrays: Any) -> ArrayDataset:
+    if isinstance(arrays, list) and arrays:
+        raise TypeError(
+            f"from_numpy: arrays is a list of {len(arrays)}, which could be samples or columns; for "
+            "samples of one shape pass np.stack(arrays), for columns tuple(arrays)"
+        )
+    is_parquet = isinstance(arrays, str | Path) and str(arrays).endswith(".parquet")
+    if is_parquet or hasattr(arrays, "__arrow_c_stream__"):
+        return ArrayDataset.from_arrow(arrays)
+    return ArrayDataset(arrays)
