@@ -35,6 +35,25 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_what_was_there_comes_back_when_its_replacement_fails(tmp_path, monkeypatch) -> None:
+    path, rename = tmp_path / "ragged", os.rename
+    example().save(path)
+
+    def rename_once(source: Any, target: Any) -> None:
+        monkeypatch.setattr(os, "rename", fail)
+        rename(source, target)
+
+    def fail(source: Any, target: Any) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        raise OSError("no rename")
+
+    monkeypatch.setattr(os, "rename", rename_once)
+    with pytest.raises(OSError, match="no rename"):
+        other().save(path, overwrite=True)
+    assert_same(list(RaggedArray.open(path)), list(example()))
+    assert names(tmp_path) == ["ragged"]
+
+
 @pytest.mark.parametrize("kind", [str, Path, lambda path: f"{path}/", os.fsencode])
 def test_what_is_saved_opens_again(kind: Callable[[Path], Any], tmp_path: Path) -> None:
     path = kind(tmp_path / "ragged")
