@@ -224,3 +224,14 @@ def test_repr_names_the_leaves() -> None:
     ragged = RaggedArray(np.zeros((5, 2)), np.array([0, 2, 5]))
     dataset = pinfeed.ArrayDataset([ragged, np.zeros((2, 3))])
     assert repr(dataset) == "ArrayDataset(2 samples: [0] float64 (*, 2), [1] float64 (3,))"
+
+
+def test_directories(tmp_path: Path) -> None:
+    samples = ({"image": np.full((2, 2), i, "u1"), "tokens": [i] * i} for i in range(4))
+    pinfeed.write_array(tmp_path / "all", samples=samples, ragged=["tokens"])
+    (tmp_path / "all" / ".hidden").touch()
+    dataset = pinfeed.ArrayDataset(tmp_path / "all")
+    assert_same(dataset[3], {"image": np.full((2, 2), 3, "u1"), "tokens": np.array([3, 3, 3])})
+    pinfeed.RaggedArray.from_sequences([[1, 2], [3]]).save(tmp_path / "ragged")
+    for path in (str(tmp_path / "ragged"), tmp_path / "ragged"):
+        assert pinfeed.ArrayDataset((path, np.arange(2)))[0][0].tolist() == [1, 2]

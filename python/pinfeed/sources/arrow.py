@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.optional import import_extra
 from pinfeed.sources.arrow_lists import dense_values, is_dense, list_parts
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
@@ -19,17 +21,24 @@ _ARRAY_XD = "datasets.features.features.Array"
 
 def table_columns(
     table: Any, columns: Sequence[str] | None, function: str
-) -> tuple[dict[str, Any], npt.NDArray[np.int64] | None]:
+) -> tuple[dict[str, Any], npt.NDArray[np.int64] | None, dict[str, list[Any]]]:
     """Columns by name, each as a leaf of a dataset.
 
     Args:
-        table: pyarrow.Table, pyarrow.RecordBatch or datasets.Dataset.
+        table: pyarrow.Table, pyarrow.RecordBatch, datasets.Dataset, or the path of a Parquet file.
         columns: Those wanted, in that order; None: all of them.
         function: Who asks, for messages.
 
     Returns:
-        The columns, and the row of each sample, or None if they are in order.
+        The columns; the row of each sample, or None if they are in order; and of columns whose
+        values are codes, what the codes stand for.
     """
+    if isinstance(columns, str):
+        raise TypeError(f"{function}: columns must be a list of names, got {columns!r}")
+    if isinstance(table, str | os.PathLike):
+        parquet = import_extra("pyarrow.parquet", "arrow")
+        wanted = None if columns is None else list(columns)
+        table = parquet.read_table(table, columns=wanted, memory_map=True)
     order = None
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(table, datasets.Dataset):
@@ -37,11 +46,9 @@ def table_columns(
     pa = sys.modules.get("pyarrow")  # nobody has a table without having imported it
     if pa is None or not isinstance(table, pa.Table | pa.RecordBatch):
         raise TypeError(
-            f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch or a "
-            f"datasets.Dataset, got {_type_name(table)}"
+            f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset "
+            f"or the path of a Parquet file, got {_type_name(table)}"
         )
-    if isinstance(columns, str):
-        raise TypeError(f"{function}: columns must be a list of names, got {columns!r}")
     names = table.column_names
     wanted = names if columns is None else list(columns)
     for name in wanted:
@@ -51,13 +58,28 @@ def table_columns(
             raise ValueError(f"{function}: the table has {found} {name!r}; it has {names}")
     if not wanted:
         raise ValueError(f"{function}: expected at least one column, got none")
-    arrays = {name: _column(table, name, f"{function}: column {name!r}") for name in wanted}
-    return arrays, order
+    categories: dict[str, list[Any]] = {}
+    arrays = {}
+    for name in wanted:
+        column = table.column(name)
+        if pa.types.is_dictionary(column.type):
+            column, categories[name] = _codes(column)
+        arrays[name] = _column(column, f"{function}: column {name!r}")
+    return arrays, order, categories
 
 
-def _column(table: Any, name: str, where: str) -> Any:
+def _codes(column: Any) -> tuple[Any, list[Any]]:
+    """The integers of a dictionary column, and what they stand for."""
+    pa = sys.modules["pyarrow"]
+    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    chunks = column.unify_dictionaries().chunks  # each may have had a dictionary of its own
+    codes = pa.chunked_array([chunk.indices for chunk in chunks], column.type.index_type)
+    return codes, chunks[0].dictionary.to_pylist() if chunks else []
+
+
+def _column(column: Any, where: str) -> Any:
     try:
-        return column_array(table.column(name), where)
+        return column_array(column, where)
     except TypeError as error:
         raise TypeError(f"{error}; leave it out with columns=") from None
 
@@ -144,9 +166,10 @@ def _chunk_array(chunk: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return dense_values(chunk, name)
     if not is_dense(kind.value_type):
+        is_nested = pa.types.is_list(kind.value_type) or pa.types.is_large_list(kind.value_type)
         raise TypeError(
-            f"{name}: expected lists of numbers, or of lists that are of one length, got {kind}; "
-            "if they are, say so with column.cast(): pyarrow.list_(type, length)"
+            f"{name}: expected lists of numbers, or of lists that are of one length, got {kind}"
+            + ("; if they are, say so with column.cast(): pyarrow.list_(type, length)" * is_nested)
         )
     return RaggedArray(*list_parts(chunk, name, copies_bools=True))
 

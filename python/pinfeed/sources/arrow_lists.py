@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 
-def dense_values(array: Any, name: str) -> npt.NDArray[Any]:
+def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArray[Any]:
     """A pyarrow array of numbers, of fixed-size lists or of tensors, as a view of its memory.
 
     Only bools are copied: Arrow has eight of them in a byte.
@@ -16,6 +16,7 @@ def dense_values(array: Any, name: str) -> npt.NDArray[Any]:
     Args:
         array: pyarrow.Array, also a slice of one.
         name: What messages call it.
+        in_lists: Whether it is what lists hold; then messages can't say how to fill nulls.
 
     Returns:
         Shape (len(array), ...), read-only unless it is a copy.
@@ -28,17 +29,24 @@ def dense_values(array: Any, name: str) -> npt.NDArray[Any]:
     kind = array.type
     if array.null_count:
         raise ValueError(
-            f"{name}: {array.null_count} of {len(array)} values are null; fill them with "
-            f"fill_null(), or leave them out with drop_null()"
+            f"{name}: {array.null_count} of {len(array)} values are null; fill them, or leave them "
+            "out, where the lists are made"
         )
     if isinstance(kind, pa.FixedShapeTensorType):
-        flat = dense_values(array.storage.flatten(), name)
+        flat = dense_values(array.storage.flatten(), name, in_lists=True)
         tensors = flat.reshape(len(array), *kind.shape)
         # Axis i of a tensor is axis order[i] in memory, as Arrow's specification has it.
         order = kind.permutation or range(len(kind.shape))
         return tensors.transpose(0, *(1 + axis for axis in order))
     if pa.types.is_fixed_size_list(kind):
-        items = dense_values(array.flatten(), name)
+        items = array.flatten()
+        if items.null_count and not in_lists and not pa.types.is_nested(kind.value_type):
+            raise ValueError(
+                f"{name}: {items.null_count} values in its lists are null; fill them: "
+                "pyarrow.FixedSizeListArray.from_arrays("
+                f"column.combine_chunks().flatten().fill_null(0), {kind.list_size})"
+            )
+        items = dense_values(items, name, in_lists=True)
         return items.reshape(len(array), kind.list_size, *items.shape[1:])
     if pa.types.is_boolean(kind):
         return array.to_numpy(zero_copy_only=False)
@@ -118,15 +126,15 @@ def list_parts(
     elif values.null_count:  # outside of the slice; without the bits that say where
         buffers = [None, values.buffers()[1]]
         values = pa.Array.from_buffers(kind, len(values), buffers, offset=values.offset)
-    return dense_values(values, function), offsets
+    return dense_values(values, function, in_lists=True), offsets
 
 
 def _hint(kind: Any) -> str:
     types = sys.modules["pyarrow"].types
     if types.is_struct(kind):
         return "; table.flatten() makes columns of its fields"
-    if types.is_dictionary(kind):
-        return f"; undo the encoding with column.cast({kind.value_type})"
+    if types.is_string(kind) or types.is_large_string(kind):
+        return "; column.dictionary_encode() makes codes of them"
     if types.is_decimal(kind):
         return "; convert with column.cast(pyarrow.float64())"
     if types.is_date32(kind) or types.is_time32(kind):

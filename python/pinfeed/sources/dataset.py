@@ -13,6 +13,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.sources.arrow import table_columns
+from pinfeed.sources.ragged import OFFSETS, VALUES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source
 from pinfeed.structure import children, is_container, rebuild
 
@@ -26,9 +27,13 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     Args:
         arrays: An array, or arrays in tuples, lists, dicts, NamedTuples or dataclasses nested at
             will. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
-            samples of different lengths, a `ConcatArray` of many arrays, or the path of a .npy file
-            (opened as a read-only memmap; nothing is unpickled, nothing is read yet). All have the
-            same length.
+            samples of different lengths, a `ConcatArray` of many arrays, or a path: of a .npy file
+            (opened as a read-only memmap; nothing is unpickled, nothing is read yet), or of what
+            `RaggedArray.save` or `write_array` wrote (a directory of several arrays is a dict, by
+            the names of its files). All have the same length.
+
+    Attributes:
+        categories: After `from_arrow`: what the codes of dictionary columns stand for, by column.
 
     Samples are views: of an ndarray or a file NumPy views, read-only where the array is; of a
     tensor tensor views (NumPy has no bfloat16); of a 1-D array NumPy scalars. The dataset pickles
@@ -51,6 +56,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     _order: npt.NDArray[np.int64] | None = None
 
     def __init__(self, arrays: Any) -> None:
+        self.categories: dict[str, list[Any]] = {}
         self._sources = _open_sources(arrays, "")
         lengths = {path: len(source) for path, source in _leaves(self._sources, "")}
         if not lengths:
@@ -68,14 +74,16 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         """The rows of an Arrow table as dicts, gathered from Arrow's own memory.
 
         Numbers become arrays; fixed-size lists, nested ones too, and fixed-shape tensors become
-        arrays of more axes; lists become a `RaggedArray`, and columns of several chunks a
-        `ConcatArray` of those. Nothing is copied but bools, of which Arrow has eight in a byte, and
-        list views. Table and dataset may be let go; the memory lives as long as it is looked at.
+        arrays of more axes; lists become a `RaggedArray`; dictionary columns become their codes,
+        whose meaning is in `categories`. Columns of several chunks become a `ConcatArray`, which is
+        as fast as one array. Only bools are copied, of which Arrow has eight in a byte, and list
+        views. Table and dataset may be let go; the memory lives as long as the dataset.
 
         Args:
             table: ``pyarrow.Table``, ``pyarrow.RecordBatch``, or ``datasets.Dataset`` of Hugging
                 Face, of which the stored values are taken, whatever ``with_format`` says; the rows
-                that ``select``, ``filter`` or ``shuffle`` left, in their order.
+                that ``select``, ``filter`` or ``shuffle`` left, in their order. Or the path of a
+                Parquet file, which is read into memory.
             columns: Names of those wanted, such as ``["input_ids", "label"]``. None: all, or those
                 that the dataset's format shows.
 
@@ -94,8 +102,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             >>> dataset[1]
             {'tokens': array([3]), 'label': np.int64(1)}
         """
-        arrays, order = table_columns(table, columns, f"{cls.__name__}.from_arrow")
+        arrays, order, categories = table_columns(table, columns, f"{cls.__name__}.from_arrow")
         self = cls(arrays)
+        self.categories = categories
         if order is not None:
             self._order, self._length = order, len(order)
         return self
@@ -263,10 +272,30 @@ class Rows(Sequence[Any]):
 
 
 def _open_sources(arrays: Any, path: str) -> Any:
+    if isinstance(arrays, str | os.PathLike) and os.path.isdir(arrays):
+        arrays = _in_directory(os.fsdecode(arrays), f"leaf {path}: " if path else "")
     if not is_container(arrays):
         return _open_source(arrays, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
     opened = [_open_sources(child, path + step) for step, child in children(arrays)]
     return rebuild(arrays, opened)
+
+
+def _in_directory(path: str, leaf: str) -> Any:
+    """What a directory holds: a RaggedArray, or a dict of arrays by the names of their files."""
+    names = sorted(name for name in os.listdir(path) if not name.startswith("."))
+    if names == [OFFSETS, VALUES]:
+        return RaggedArray.open(path)
+    arrays = {
+        name.removesuffix(".npy"): os.path.join(path, name)
+        for name in names
+        if name.endswith(".npy") or os.path.isdir(os.path.join(path, name))
+    }
+    if not arrays:
+        raise ValueError(
+            f"ArrayDataset: {leaf}{path} is a directory without .npy files; expected what write_array or "
+            "RaggedArray.save wrote"
+        )
+    return arrays
 
 
 def _open_source(array: Any, name: str) -> Source:
@@ -278,7 +307,7 @@ def _open_source(array: Any, name: str) -> Source:
         return ArraySource(array, name)
     raise TypeError(
         f"{name}: expected an ndarray, a memmap, a CPU tensor, a RaggedArray, "
-        f"a ConcatArray or the path of a .npy file, got {type(array).__name__}"
+        f"a ConcatArray, or the path of a .npy file or of a directory of them, got {type(array).__name__}"
     )
 
 
