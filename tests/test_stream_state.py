@@ -7,8 +7,11 @@ import itertools
 import json
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -296,7 +299,7 @@ def test_a_state_of_no_worker(workers: int) -> None:
     dataset = StreamDataset(range(10))
     next(iter(dataset))
     dataset.load_state_dict(dataset.state_dict())
-    message = f"loaded into the dataset itself, and this is its copy in worker 0 of {workers}"
+    message = f"loaded into the dataset itself, and this is worker 0 of {workers}"
     with pytest.raises(RuntimeError, match=message):
         list(DataLoader(dataset, None, num_workers=workers))
     assert list(DataLoader(dataset, None)) == list(range(1, 10))
@@ -495,3 +498,40 @@ def test_what_names_do_not_tell() -> None:
     assert shard_names({"part": 0}) == shard_names({"part": 1})
     assert shard_names(np.int64(0)) == shard_names(np.int64(1))
     assert shard_names(0) != shard_names(1)
+
+
+def test_workers_that_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch has it: one dataset, and a worker info of each thread."""
+    local = threading.local()
+    monkeypatch.setattr(
+        "pinfeed.streams.stream_dataset.get_worker_info", lambda: getattr(local, "info", None)
+    )
+    stream = StreamDataset(range(100), shuffle_buffer=7, seed=3)
+    barrier = threading.Barrier(3)
+
+    def read(worker: int) -> tuple[list[int], list[int]]:
+        local.info = SimpleNamespace(id=worker, num_workers=3)
+        samples = iter(stream)
+        barrier.wait()
+        first = [next(samples) for _ in range(10)]
+        barrier.wait()
+        state = stream.state_dict()
+        assert (state["worker"], state["yielded"]) == (worker, 10)
+        rest = list(samples)
+        barrier.wait()
+        stream.load_state_dict(state)
+        barrier.wait()
+        assert list(stream) == rest
+        return first, rest
+
+    with ThreadPoolExecutor(3) as pool:
+        parts = list(pool.map(read, range(3)))
+    every = itertools.chain.from_iterable(first + rest for first, rest in parts)
+    assert sorted(every) == list(range(100))
+    alone = StreamDataset(range(100))
+    alone.load_state_dict(alone.state_dict())
+    local.info = SimpleNamespace(id=0, num_workers=1)
+    with pytest.raises(
+        RuntimeError, match="loaded into the dataset itself, and this is worker 0 of 1"
+    ):
+        iter(alone)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -134,16 +133,17 @@ class StreamDataset(IterableDataset[Any]):
         # was made: its cell may be at a later epoch by then, for some workers and not for others.
         self._named = _UNNAMED
         self._is_used_worker = False  # whose next pass begins when the cell is up to date
-        # The pass that began last, and what of its state doesn't change.
-        self._pass: tuple[StreamPass, dict[str, Any]] | None = None
-        self._loaded: StreamState | None = None  # what the next pass continues
-        self._loaded_by: int | None = None  # and the process that was told so
+        # By worker, for workers may be threads that share this object; None is no worker.
+        # The pass that began last, and what of its state doesn't change:
+        self._passes: dict[tuple[int, int] | None, tuple[StreamPass, dict[str, Any]]] = {}
+        # What the next pass continues:
+        self._loaded: dict[tuple[int, int] | None, StreamState] = {}
 
     @property
     def epoch(self) -> int:
         """The epoch that the next pass is of."""
-        if self._loaded:
-            return self._loaded.epoch
+        if loaded := self._loaded.get(_worker_key()):
+            return loaded.epoch
         named = int(self._cells.values[_NAMED]) if self._is_used_worker else self._named
         return int(self._cells.values[_OF_STATE]) if named == _UNNAMED else named
 
@@ -167,18 +167,22 @@ class StreamDataset(IterableDataset[Any]):
         """
         epoch = checked_integer(epoch, "StreamDataset: epoch", 0, sys.maxsize)
         if epoch != self.epoch:
-            self._loaded = None
+            self._loaded.pop(_worker_key(), None)
         self._named = epoch
         self._cells.values[_NAMED] = epoch
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
         self._source.require_unread(workers)
-        if self._loaded is not None and get_worker_info() is not None:
-            self._require_own_state(worker, workers)
-        state = self._loaded or StreamState.begin(self.epoch)
-        self._loaded = None
-        self._is_used_worker = get_worker_info() is not None
+        key = _worker_key()
+        if key is not None and None in self._loaded:
+            raise RuntimeError(
+                "StreamDataset: the state was loaded into the dataset itself, and this is worker "
+                f"{worker} of {workers}; have a torchdata StatefulDataLoader save and load the state, "
+                "of each worker its own, or read without workers"
+            )
+        state = self._loaded.pop(key, None) or StreamState.begin(self.epoch)
+        self._is_used_worker = key is not None
         share = self._share()
         counts_skips = share.groups > 1 or worker == 0  # others skip the same shards
         order = self._order(state.epoch, share)
@@ -193,7 +197,7 @@ class StreamDataset(IterableDataset[Any]):
             part = worker * world_size + rank, workers * world_size
             buffer = ShuffleBuffer(self.shuffle_buffer, self.seed, (state.epoch, 1, *part))
         stream_pass = StreamPass(reader, share, buffer, state.yielded, starts, state.arrived)
-        self._pass = stream_pass, {"epoch": state.epoch, **self._identity()}
+        self._passes[key] = stream_pass, {"epoch": state.epoch, **self._identity()}
         return stream_pass.samples()
 
     def state_dict(self) -> dict[str, Any]:
@@ -204,10 +208,11 @@ class StreamDataset(IterableDataset[Any]):
             ``epoch``, where the shards start that may have to be read again, and the settings. Of
             this worker alone, so leave it to a ``StatefulDataLoader`` if there are several.
         """
-        if self._pass is not None:
-            stream_pass, constant = self._pass
+        key = _worker_key()
+        if key in self._passes:
+            stream_pass, constant = self._passes[key]
             return {**stream_pass.state(), **constant}
-        state = self._loaded or StreamState.begin(self.epoch)
+        state = self._loaded.get(key) or StreamState.begin(self.epoch)
         return {**state._asdict(), **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -222,15 +227,15 @@ class StreamDataset(IterableDataset[Any]):
                 settings; or it isn't complete.
         """
         share = self._share()
-        self._loaded = StreamState.loaded(
+        key = _worker_key()
+        self._loaded[key] = StreamState.loaded(
             state,
             self._identity(),
             shards=len(share.of(range(self._source.shards))),
             most=None if share.stretch is None else share.stretch[1],
         )
-        self._loaded_by = os.getpid()
-        self._pass = None
-        self._cells.values[_OF_STATE] = self._loaded.epoch
+        self._passes.pop(key, None)
+        self._cells.values[_OF_STATE] = self._loaded[key].epoch
 
     def _identity(self) -> dict[str, Any]:
         """What two streams must have in common for one to continue the other."""
@@ -317,18 +322,9 @@ class StreamDataset(IterableDataset[Any]):
             first_needed,
         )
 
-    def _require_own_state(self, worker: int, workers: int) -> None:
-        """Refuses a state that came to a worker with its copy of the dataset: it is of no worker."""
-        if self._loaded_by != os.getpid():
-            raise RuntimeError(
-                "StreamDataset: the state was loaded into the dataset itself, and this is its copy in "
-                f"worker {worker} of {workers}; have a torchdata StatefulDataLoader save and load "
-                "the state, of each worker its own, or read without workers"
-            )
-
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {
-            "_pass": None,
+            "_passes": {},
             "_cells": copy.copy(self._cells),  # which a copy shares only if it is a worker's
             "_found_ranks": group_ranks() or self._found_ranks,
         }
@@ -340,10 +336,15 @@ class StreamDataset(IterableDataset[Any]):
         )
 
 
-def _worker() -> tuple[int, int]:
-    """Which worker of the DataLoader this is, and of how many."""
+def _worker_key() -> tuple[int, int] | None:
+    """Which worker of a DataLoader this process or thread is, and of how many; None if it is none."""
     info = get_worker_info()
-    return (0, 1) if info is None else (info.id, info.num_workers)
+    return None if info is None else (info.id, info.num_workers)
+
+
+def _worker() -> tuple[int, int]:
+    """The same, but the only one of one if it is none."""
+    return _worker_key() or (0, 1)
 
 
 def _choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
