@@ -142,12 +142,16 @@ def test_options_that_it_decides(option):
         pinfeed.from_numpy(LABELS, 4, **{option: None})
 
 
-def test_a_table():
+def test_a_table_and_a_parquet_file(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     table = pyarrow.table({"x": [1.0, 2.0, 3.0], "y": [1, 2, 3]})
-    batches = list(pinfeed.from_numpy(table, 2, device="cpu"))
-    assert [batch["x"].tolist() for batch in batches] == [[1, 2], [3]]
-    assert [batch["y"].tolist() for batch in batches] == [[1, 2], [3]]
+    path = tmp_path / "table.parquet"
+    parquet.write_table(table, path)
+    for source in (table, path, str(path)):
+        batches = list(pinfeed.from_numpy(source, 2, device="cpu"))
+        assert [batch["x"].tolist() for batch in batches] == [[1, 2], [3]]
+        assert [batch["y"].tolist() for batch in batches] == [[1, 2], [3]]
 
 
 def test_a_list_is_refused_with_hints_that_work():

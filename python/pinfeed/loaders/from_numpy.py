@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.optional import import_extra
 from pinfeed.ranks import checked_ranks
 from pinfeed.samplers.row_batches import RowBatches, RowSampler
 from pinfeed.sources.dataset import ArrayDataset
@@ -125,7 +126,7 @@ def _dataset_of(arrays: Any) -> ArrayDataset:
             f"from_numpy: arrays is a list of {len(arrays)}, which could be samples or columns; for "
             "samples of one shape pass np.stack(arrays), for columns tuple(arrays)"
         )
-    is_parquet = isinstance(arrays, str | Path) and str(arrays).endswith(".parquet")
-    if is_parquet or hasattr(arrays, "__arrow_c_stream__"):
-        return ArrayDataset.from_arrow(arrays)
-    return ArrayDataset(arrays)
+    if isinstance(arrays, str | Path) and str(arrays).endswith(".parquet"):
+        arrays = import_extra("pyarrow.parquet", "arrow").read_table(arrays)
+    is_table = hasattr(arrays, "__arrow_c_stream__")
+    return ArrayDataset.from_arrow(arrays) if is_table else ArrayDataset(arrays)
