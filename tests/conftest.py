@@ -1,6 +1,7 @@
 """Fixtures of all tests: instruction sets, thread counts, and how hard Hypothesis tries."""
 
 import os
+import re
 import signal
 import sys
 
@@ -39,6 +40,14 @@ def pytest_report_header():
         f"pinfeed {config['version']} ({config['compiler']}), {versions}",
         f"instruction sets: {isas}; threads: {pinfeed.get_num_threads()}",
     ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Workers that import torch anew take seconds: but for one file, they are among the slow."""
+    for item in items:
+        if re.search(r"\[.*(spawn|forkserver)", item.name) and item.path.name != "test_workers.py":
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(params=pinfeed.build_config()["isa"]["available"])

@@ -102,6 +102,7 @@ print(good)
 """
 
 
+@pytest.mark.slow
 def test_workers_killed_at_random(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PINFEED_DEBUG", "1")  # checksums travel with the batches
     run_python(SETUP + KILLS, "1", "100", timeout=200)
@@ -131,6 +132,7 @@ nothing_is_left()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "epochs"), [("persistent", 1000), ("anew", 60)])
 def test_many_epochs_without_growth(how: str, epochs: int) -> None:
     run_python(SETUP + EPOCHS, how, str(epochs), timeout=200)
@@ -180,6 +182,7 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.slow
 def test_the_detector_of_stale_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PINFEED_DEBUG", "1")
     assert "pinfeed: stale batch: slot " in run_python(SETUP + STALE)
