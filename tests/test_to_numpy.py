@@ -20,7 +20,7 @@ import pinfeed
 from arrays import NUMPY_DTYPES, views
 from pinfeed.exports.loader import PlannedLength, planned_length
 from pinfeed.exports.to_numpy import to_numpy
-from samples import STRUCTURES, MarkedTensor, Point, assert_same
+from samples import STRUCTURES, MarkedTensor, assert_same
 
 
 class Numbers:
@@ -98,12 +98,6 @@ def test_data_loader(workers: int, drop_last: bool) -> None:
     )
     kept = 100 if drop_last else 103
     assert_same(to_numpy(loader), [x[:kept].numpy(), np.arange(kept)])
-
-
-def test_a_batch_larger_than_the_dataset() -> None:
-    assert_same(to_numpy(DataLoader(range(3), 10)), np.arange(3))
-    with pytest.raises(ValueError, match="yielded no batch"):
-        to_numpy(DataLoader(range(3), 10, drop_last=True))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -349,12 +343,6 @@ def test_batch_samplers_that_count_in_their_own_way() -> None:
     assert_same(to_numpy(loader), np.array([0, 1, 2, 6, 7, 8]))
 
 
-def test_streams_that_yield_more_than_their_length_is_no_warning() -> None:
-    stream = SizedStream(20)
-    loader = DataLoader(stream, 4, num_workers=2)  # both workers yield everything
-    assert len(to_numpy(loader)) == 40
-
-
 def test_a_collate_function_that_leaves_samples_out() -> None:
     loader = DataLoader(range(20), 4, collate_fn=lambda rows: np.array([i for i in rows if i % 3]))
     assert_same(to_numpy(loader), np.array([i for i in range(20) if i % 3]))
@@ -364,15 +352,6 @@ def test_empty_batches_say_the_dtype_only() -> None:
     batches = [np.zeros((0, 7), np.int16), np.ones((2, 3), np.int16), np.zeros((0, 0), np.int16)]
     assert_same(to_numpy(batches), np.ones((2, 3), np.int16))
     assert_same(to_numpy(batches[:1]), np.zeros((0, 7), np.int16))
-
-
-def test_the_result_can_be_written_and_kept() -> None:
-    source = torch.zeros(4, 2)
-    result = to_numpy([Point(source, source)])
-    result.x[:] = 1
-    assert source.sum() == 0
-    assert result.y.sum() == 0
-    assert result.x.flags.c_contiguous
 
 
 def test_batches_whose_memory_is_used_again() -> None:
@@ -417,13 +396,6 @@ def test_out_with_strides_takes_tensors(dtype: torch.dtype) -> None:
     assert_same(out.copy(), expected.copy())
 
 
-def test_a_plan_that_the_first_batch_refutes_refuses_nothing() -> None:
-    out = np.zeros(13, np.int64)
-    loader = DataLoader(range(20), 4, collate_fn=lambda rows: np.array([i for i in rows if i % 3]))
-    assert to_numpy(loader, out) is out
-    assert out.tolist() == [i for i in range(20) if i % 3]
-
-
 def test_outputs_of_transformers() -> None:
     outputs = pytest.importorskip("transformers.modeling_outputs")
     batch = outputs.SequenceClassifierOutput(logits=torch.ones(4, 2, requires_grad=True))
@@ -431,11 +403,6 @@ def test_outputs_of_transformers() -> None:
     assert type(result) is type(batch)
     assert_same(result.logits, np.ones((8, 2), np.float32))
     assert_same(result["logits"], result.logits)
-
-
-def test_named_results_of_torch() -> None:
-    result = to_numpy(torch.eye(3).max(1) for _ in range(2))
-    assert_same(result.indices, np.array([0, 1, 2] * 2))
 
 
 def test_progress(capsys: pytest.CaptureFixture[str]) -> None:

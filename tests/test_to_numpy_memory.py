@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import mmap
 import os
 import sys
 import weakref
@@ -186,18 +185,6 @@ def test_memory_keeps_its_items_while_a_view_forbids_to_move_them() -> None:
     memory.finish((700, 2), "")
     assert_same(memory.result(), np.arange(1400, dtype=np.int32).reshape(700, 2))
     assert kept[0] == 0
-
-
-def test_memory_that_is_left_is_given_back() -> None:
-    memory = Memory(np.dtype(np.int32))
-    memory.resize(1 << 20)
-    memory.finish((5, 3), "")
-    assert len(memory._map) == 60
-
-
-def test_memory_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
-    assert to_numpy([np.ones((1000, 1000))] * 2).sum() == 2_000_000
 
 
 def write(folder: Path, **files: str) -> None:
