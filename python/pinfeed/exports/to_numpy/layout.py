@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -220,7 +220,7 @@ def _batch_size(batch: Any, planned: int | None, where: str) -> int | None:
     Raises:
         ValueError: Both are possible, for a list of arrays as long as the batch.
     """
-    size = _nearest_size(batch)
+    size = next(_sizes(batch), None)
     if size is None or planned in (None, size) or not _is_possible(batch, planned):
         return size
     if _is_possible(batch, size):
@@ -239,7 +239,7 @@ def _is_object_list(node: Any, size: int | None) -> bool:
     """
     if not _is_list(node):
         return False
-    sizes = _array_sizes(node)
+    sizes = set(_sizes(node))
     if sizes:
         possible = all(_is_possible(child, len(node)) for child in node)
         return len(node) == size and not possible and sizes != {size}
@@ -248,16 +248,16 @@ def _is_object_list(node: Any, size: int | None) -> bool:
     return not (node and all(_is_list(child) and len(child) == size for child in node))
 
 
-def _nearest_size(batch: Any) -> int | None:
-    waiting = deque([batch])
+def _sizes(node: Any) -> Iterator[int]:
+    """How many samples the arrays in a node have, those nearest to the root first."""
+    waiting = deque([node])
     while waiting:
         node = waiting.popleft()
         size = _array_size(node)
         if size is not None:
-            return size
-        if is_container(node):
+            yield size
+        elif is_container(node):
             waiting.extend(child for _, child in children(node))
-    return None
 
 
 def _is_possible(node: Any, size: int) -> bool:
@@ -282,16 +282,6 @@ def _array_size(node: Any) -> int | None:
     if isinstance(node, np.ndarray | torch.Tensor):
         return len(node) if node.ndim > 0 else None
     return None
-
-
-def _array_sizes(node: Any) -> set[int]:
-    """The numbers of samples that the arrays in a node speak of."""
-    size = _array_size(node)
-    if size is not None:
-        return {size}
-    if not is_container(node):
-        return set()
-    return set().union(*(_array_sizes(child) for _, child in children(node)))
 
 
 def _is_list(node: Any) -> bool:
