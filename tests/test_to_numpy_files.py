@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -30,7 +30,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-@settings(max_examples=50)  # each waits for the disk
 @given(
     st.sampled_from([*NUMPY_DTYPES, ">i4", "M8[ns]", "i2, f4"]),
     st.lists(st.integers(0, 9), min_size=1, max_size=6),

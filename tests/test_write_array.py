@@ -12,7 +12,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -22,7 +22,6 @@ from pinfeed import JaggedBatch, RaggedArray, write_array
 from samples import assert_same, run_python
 
 
-@settings(max_examples=60)  # each waits for the disk
 @given(st.data(), st.sampled_from(NUMPY_DTYPES), st.lists(st.integers(0, 4), max_size=3))
 def test_dense(tmp_path: Path, data: st.DataObject, dtype: str, shape: list[int]) -> None:
     counts = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=5))
@@ -46,7 +45,6 @@ def test_dense(tmp_path: Path, data: st.DataObject, dtype: str, shape: list[int]
     assert os.listdir(tmp_path) == ["x.npy"]
 
 
-@settings(max_examples=60)
 @given(
     st.data(),
     st.sampled_from(NUMPY_DTYPES),

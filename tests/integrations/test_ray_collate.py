@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ray.data import DataContext
 from ray.data.collate_fn import ArrowBatchCollateFn, is_tensor_batch_type
@@ -72,7 +72,6 @@ def test_tensors_of_one_shape(dtype, tensor_format):
     tensors = numbers(dtype, (ROWS, 3, 2))
     column = ArrowTensorArray.from_numpy(tensors)
 
-    @settings(max_examples=40)
     @given(layouts())
     def check(layout):
         expected = {"x": torch.from_numpy(tensors[layout[0]])}
@@ -86,7 +85,6 @@ def test_images(tensor_format):
     column = ArrowTensorArray.from_numpy(images)
     expected = torch.from_numpy(reference.images(images, MEAN, STD))
 
-    @settings(max_examples=40)
     @given(layouts())
     def check(layout):
         batch = batch_of(column, layout, pinfeed.Image(MEAN, STD))
@@ -96,7 +94,6 @@ def test_images(tensor_format):
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-@settings(max_examples=20)
 @given(layout=layouts())
 def test_numbers(dtype, layout):
     values = numbers(dtype, ROWS)
@@ -116,7 +113,6 @@ def test_sequences(kind, dtype, shortest):
         make = pa.list_ if kind == "list" else pa.large_list
         column = pa.array(sequences, make(pa.from_numpy_dtype(dtype)))
 
-    @settings(max_examples=40)
     @given(layouts())
     def check(layout):
         samples = sequences[layout[0]]
@@ -144,7 +140,6 @@ def test_tensors_that_differ_along_their_first_axis():
     boxes = [numbers("float32", (i % 4, 4)) for i in range(ROWS)]
     column = ArrowVariableShapedTensorArray.from_numpy(boxes)
 
-    @settings(max_examples=40)
     @given(layouts())
     def check(layout):
         values, offsets = map(torch.from_numpy, reference.jagged(boxes[layout[0]]))
@@ -159,7 +154,6 @@ def test_images_of_different_sizes():
     column = ArrowVariableShapedTensorArray.from_numpy(images)
     field = pinfeed.Image(MEAN, STD, pad_value=0, sizes="sizes", mask="mask")
 
-    @settings(max_examples=40)
     @given(layouts())
     def check(layout):
         samples = images[layout[0]]
@@ -177,7 +171,7 @@ def test_tensors_of_various_shapes_that_happen_to_be_alike():
     expected = {"x": torch.from_numpy(np.stack(tensors[:-1]))}
     assert_same(batch_of(column, (slice(0, ROWS - 1), [])), expected)
     assert_same(batch_of(column, (slice(0, ROWS - 1), [4, 9])), expected)
-    with pytest.raises(ValueError, match=r"leaf \['x'\] of sample 22: expected shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"leaf \['x'\] of sample 22 .*expected shape \(2, 3\)"):
         batch_of(column, WHOLE)
 
 
@@ -247,7 +241,7 @@ def test_columns_are_collate_s_leaves():
     table = pa.table({"x": [1, 2], "y": [[1], [2, 3]]})
     with pytest.raises(ValueError, match=r"Collate: spec has .*'z'.*'x'.*'y'"):
         RayCollate({"z": pinfeed.Stack()})(table)
-    with pytest.raises(ValueError, match=r"leaf \['y'\] of sample 1: expected shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"leaf \['y'\] of sample 1 .*expected length 1"):
         RayCollate()(table)
     with pytest.raises(ValueError, match="at least one sample"):
         RayCollate()(table.slice(0, 0))
@@ -297,21 +291,6 @@ def test_what_ray_would_join_is_refused(field, message):
         RayCollate({"s": {"x": field}})
 
 
-def test_why_it_is_refused():
-    """Ray joins a NamedTuple of values and offsets, if every column is one."""
-    from ray.data.util.torch_utils import move_tensors_to_device
-
-    batch = {"x": pinfeed.JaggedBatch(torch.tensor([7, 8, 9]), torch.tensor([0, 1, 3]))}
-    assert move_tensors_to_device(batch, "cpu")["x"].tolist() == [7, 8, 9, 0, 1, 3]
-
-
-def test_what_is_no_spec():
-    with pytest.raises(TypeError, match="spec must be a dict of fields by column, or None"):
-        RayCollate(pinfeed.Image())
-    with pytest.raises(TypeError, match=r"spec\['x'\] must be a Field"):
-        RayCollate({"x": torch.float32})
-
-
 def test_without_ray():
     message = run_python(
         "import sys; sys.modules['ray'] = None\n"
@@ -331,11 +310,19 @@ def test_ray_knows_it_and_it_pickles():
     assert repr(collate).startswith("RayCollate({'x': Pad(-1,")
 
 
-def test_what_is_no_table_of_columns():
-    with pytest.raises(ValueError, match="RayCollate: expected a table with at least one column"):
-        RayCollate()(pa.table({}))
-    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
-    with pytest.raises(ValueError, match="RayCollate: column 'x' is there 2 times"):
-        RayCollate()(twice)
-    with pytest.raises(TypeError, match=r"RayCollate: expected a pyarrow\.Table.*got dict"):
-        RayCollate()({"x": np.zeros(3)})
+TWICE = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "table", "error", "message"),
+    [
+        (pinfeed.Image(), None, TypeError, "spec must be a dict of fields by column, or None"),
+        ({"x": torch.float32}, None, TypeError, r"spec\['x'\] must be a Field"),
+        (None, pa.table({}), ValueError, "RayCollate: expected a table with at least one column"),
+        (None, TWICE, ValueError, "RayCollate: column 'x' is there 2 times"),
+        (None, {"x": np.zeros(3)}, TypeError, r"RayCollate: expected a pyarrow\.Table.*got dict"),
+    ],
+)
+def test_what_is_no_spec_and_no_table(spec, table, error, message):
+    with pytest.raises(error, match=message):
+        RayCollate(spec)(table)
