@@ -8,8 +8,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, Literal
 
-import numpy as np
-
+from pinfeed.arguments import positive_integer
 from pinfeed.exports.loader import Progress, planned_length, require_loader
 from pinfeed.exports.to_numpy.column import Options
 from pinfeed.exports.to_numpy.drain import Drain
@@ -42,8 +41,8 @@ def to_numpy(
         out: Where to write. None: into new arrays. Arrays in the structure of a batch, with None
             for those to be made: into their first rows. A path that ends in .npy: into that file;
             any other path: into a directory with a file for each leaf, ``image.npy``,
-            ``target.boxes.npy``, or a directory that `RaggedArray.open` reads. Files are written
-            through a memory map, may be larger than memory, and are complete or absent.
+            ``target.boxes.npy``, or a directory that `RaggedArray.open` reads. Files may be
+            larger than memory, and are complete or absent.
         pad: What samples smaller than others are filled up with: a number, or numbers in the
             structure of a batch, where a leaf without one is not padded.
         side: ``"right"`` or ``"left"``: where padding is in `Padded` batches, and where ``pad``
@@ -129,11 +128,6 @@ def _check_options(loader: Any, side: Any, bfloat16: Any, max_samples: Any) -> N
         raise ValueError(f"to_numpy: side must be 'right', 'left' or None, got {side!r}")
     if bfloat16 not in ("float32", "uint16"):
         raise ValueError(f"to_numpy: bfloat16 must be 'float32' or 'uint16', got {bfloat16!r}")
-    if max_samples is None:
-        if isinstance(loader, itertools.cycle):
-            raise ValueError("to_numpy: loader never ends; max_samples says when to stop")
-        return
-    if isinstance(max_samples, bool) or not isinstance(max_samples, int | np.integer):
-        raise TypeError(f"to_numpy: max_samples must be an integer or None, got {max_samples!r}")
-    if max_samples < 1:
-        raise ValueError(f"to_numpy: max_samples must be positive, got {max_samples}")
+    most = positive_integer(max_samples, "to_numpy: max_samples")
+    if most is None and isinstance(loader, itertools.cycle):
+        raise ValueError("to_numpy: loader never ends; max_samples says when to stop")
