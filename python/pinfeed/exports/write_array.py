@@ -203,9 +203,10 @@ class _Leaves:
         dtypes = (
             self._dtype if isinstance(self._dtype, Mapping) else dict.fromkeys(keys, self._dtype)
         )
-        named = {"ragged": self._ragged, "dtype": dtypes}
-        for option, unknown in ((o, key) for o in named for key in named[o] if key not in keys):
-            raise ValueError(f"write_array: {option} names {unknown!r}, but {found}")
+        for option, named in (("ragged", self._ragged), ("dtype", dtypes)):
+            for key in named:
+                if key not in keys:
+                    raise ValueError(f"write_array: {option} names {key!r}, but {found}")
         if not self._is_dict:
             self._leaves[None] = _Leaf(self._dtype, is_ragged=not self._is_file)
         elif not keys:
