@@ -144,6 +144,19 @@ def test_padding_in_a_file(tmp_path: Path) -> None:
     assert (tmp_path / "x.npy").stat().st_size == 128 + result.nbytes
 
 
+class Promising(list[int]):
+    """A sampler that says it has more than it yields."""
+
+    def __len__(self) -> int:
+        return 40
+
+
+def test_room_that_was_planned_and_not_needed(tmp_path: Path) -> None:
+    loader = DataLoader(range(10), 4, sampler=Promising(range(10)))
+    assert_same(np.array(to_numpy(loader, tmp_path / "x.npy")), np.arange(10))
+    assert (tmp_path / "x.npy").stat().st_size == 128 + 80
+
+
 def test_overwriting(tmp_path: Path) -> None:
     file, folder = tmp_path / "x.npy", tmp_path / "x"
     to_numpy([np.zeros(3)], file)
