@@ -23,6 +23,7 @@ from bench import (
     mixtures,
     ragged_epoch,
     ray_batches,
+    samplers,
     sequences,
     stream,
     tensorflow_feed,
@@ -58,6 +59,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **tensorflow_feed.workloads(),
     **cold_rows.workloads(),
     **stream.workloads(),
+    **samplers.workloads(),
 }
 FRESH = {
     **fresh.WORKLOADS,

@@ -8,15 +8,13 @@ namespace {
 
 constexpr std::uint64_t kFewest = 64;
 
-// From 0 to `most` - 1: a product's upper half is a fraction of `most`. The multipliers are odd and
-// without a pattern in their bits (2^64 / the golden ratio, and one found by search for such
-// mixers).
+// From 0 to `most` - 1, which is below 2^32: a product's upper half is a fraction of `most`. The
+// multipliers are odd and without a pattern in their bits (2^64 / the golden ratio, and one found
+// by search for such mixers).
 inline std::uint64_t random_below(std::uint64_t most, std::uint64_t value, std::uint64_t key) {
   std::uint64_t bits = (value ^ key) * 0x9E3779B97F4A7C15u;
-  bits ^= bits >> 32;
-  bits *= 0xD6E8FEB86659FD93u;
-  bits ^= bits >> 32;
-  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits) * most) >> 64);
+  bits = (bits ^ (bits >> 32)) * 0xD6E8FEB86659FD93u;
+  return ((bits >> 32) * most) >> 32;
 }
 
 inline std::uint64_t add_below(std::uint64_t most, std::uint64_t value, std::uint64_t addend) {

@@ -14,7 +14,7 @@ namespace pinfeed::kernels {
 // hardly any does; small sizes take 64 x 64 pairs, for a network over a few pairs mixes badly.
 class Permutation {
  public:
-  static constexpr int kRounds = 8;
+  static constexpr int kRounds = 6;
   using Keys = std::array<std::uint64_t, kRounds>;
 
   // `size` from 1 to 2^62.

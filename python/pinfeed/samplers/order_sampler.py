@@ -59,7 +59,7 @@ class OrderSampler(EpochSampler):
 
     @override
     def batches(self, epoch: int) -> int:
-        samples = self._rank_count()
+        samples = self._rank_count(*self._ranks())
         batches = samples // self.batch_size
         if not self.drop_last and samples % self.batch_size:
             batches += 1
@@ -73,14 +73,16 @@ class OrderSampler(EpochSampler):
 
     @override
     def batch(self, epoch: int, number: int) -> npt.NDArray[np.int64]:
-        first = number * self.batch_size * self.world_size  # of all ranks' batches of this step
-        size = min(self.batch_size, self._rank_count() - number * self.batch_size)
+        rank, world_size = self._ranks()
+        first = number * self.batch_size * world_size  # of all ranks' batches of this step
+        size = self._rank_count(rank, world_size) - number * self.batch_size
+        size = min(size, self.batch_size)
         if self.even is not None:
-            start = (first + self.rank * size) % self._count
+            start = (first + rank * size) % self._count
         else:
-            left = min(self._count - first, self.batch_size * self.world_size)
-            each, rest = divmod(left, self.world_size)
-            start = first + self.rank * each + min(self.rank, rest)
+            left = min(self._count - first, self.batch_size * world_size)
+            each, rest = divmod(left, world_size)
+            start = first + rank * each + min(rank, rest)
         stop = start + size
         if stop <= self._count:
             return self.order(epoch, start, stop).view(Indices)
@@ -88,12 +90,12 @@ class OrderSampler(EpochSampler):
         beginning = self.order(epoch, 0, stop - self._count)
         return np.concatenate((end, beginning)).view(Indices)
 
-    def _rank_count(self) -> int:
-        """The number of samples that this rank gets in an epoch."""
-        each, rest = divmod(self._count, self.world_size)
+    def _rank_count(self, rank: int, world_size: int) -> int:
+        """The number of samples that a rank gets in an epoch."""
+        each, rest = divmod(self._count, world_size)
         if self.even == "drop":
             return each
-        return each + (rest > 0 if self.even == "repeat" else self.rank < rest)
+        return each + (rest > 0 if self.even == "repeat" else rank < rest)
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.SETTINGS)

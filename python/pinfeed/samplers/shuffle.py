@@ -14,7 +14,7 @@ from pinfeed.arguments import as_integer, checked_integer
 from pinfeed.samplers.order_sampler import Even, OrderSampler, epoch_keys
 
 _MOST_SAMPLES = 2**62
-_ROUNDS = 8  # kernels/permutation.h
+_ROUNDS = 6  # kernels/permutation.h
 
 
 class ShuffleSampler(OrderSampler):
