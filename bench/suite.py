@@ -25,6 +25,7 @@ from bench import (
     ray_batches,
     samplers,
     sequences,
+    small_batches,
     stream,
     tensorflow_feed,
     unaligned_outputs,
@@ -60,6 +61,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **cold_rows.workloads(),
     **stream.workloads(),
     **samplers.workloads(),
+    **small_batches.workloads(),
 }
 FRESH = {
     **fresh.WORKLOADS,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bench import small_batches
 from bench.images import SIZES
 from pinfeed.bench import table
 
@@ -351,6 +352,16 @@ TARGETS = [
         "≥",
         1,
         _worker("workers-small", "to_pinfeed", "DataLoader"),
+    ),
+    *(
+        Target(
+            f"default_collate, {count} samples: {kind}",
+            "≥",
+            1,
+            faster_than(f"small-batches-{kind}-{count}", "default_collate"),
+        )
+        for kind in small_batches.SAMPLES
+        for count in small_batches.COUNTS
     ),
     Target("import beyond torch, s", "≤", 0.1, _import),
 ]

@@ -84,3 +84,14 @@ def assert_same_bits(got, expected):
     # np.ascontiguousarray makes a 0-d array 1-d, so shapes are compared as they came.
     assert tuple(got.shape) == tuple(expected.shape)
     np.testing.assert_array_equal(got_bits, expected_bits)
+
+
+def fitting(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The values, with 1 in place of integers that the dtype can't hold."""
+    for one in (values.dtype, dtype):
+        if one == torch.bool or one.is_floating_point or one.is_complex:
+            return values
+    array, info = values.numpy(), torch.iinfo(dtype)
+    numbers = array.astype(object)
+    keep = ((numbers >= info.min) & (numbers <= info.max)).astype(bool)
+    return torch.from_numpy(np.where(keep, array, array.dtype.type(1)))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import pinfeed
+from arrays import fitting
 
 pytestmark = pytest.mark.kernels
 
@@ -47,7 +48,7 @@ def numbers(dtype):
 
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=lambda d: str(d).removeprefix("torch."))
 def test_casts(source, target):
-    sample = numbers(source)
+    sample = fitting(numbers(source), target)
     if not torch.can_cast(source, target):
         with pytest.raises(TypeError, match=r"sequences of sample 0: can't cast \w+ to \w+"):
             pinfeed.pad([sample], dtype=target)
@@ -174,11 +175,7 @@ def test_nan(value):
     np.testing.assert_array_equal(values, np.array([[value] * 2, [1, 1]], dtype))
 
 
-def test_elements_wrap_and_overflow_as_those_of_torch():
-    integers = np.array([300, -1, 2**40 + 7])
-    np.testing.assert_array_equal(
-        pinfeed.pad([integers], dtype=np.uint8, lengths=False), [[44, 255, 7]]
-    )
+def test_elements_overflow_as_those_of_torch():
     reals = np.array([1e39, -1e39, 1e-60])
     np.testing.assert_array_equal(
         pinfeed.pad([reals], dtype=np.float32, lengths=False), [[INF, -INF, 0]]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pinfeed
-from arrays import as_kind, views
+from arrays import as_kind, fitting, views
 
 pytestmark = pytest.mark.kernels
 
@@ -107,7 +107,7 @@ def rows_of(arrays):
 def test_tensors(source, target):
     collate = pinfeed.Collate(pinfeed.Stack(target))
     # Long enough for the native side: small tensors are torch's.
-    batch = special_values(source).repeat(8).reshape(2, -1)
+    batch = fitting(special_values(source), target).repeat(8).reshape(2, -1)
     assert_same_values(collate(list(batch)), batch.to(target))
     assert_same_values(collate(rows_of(batch)), batch.to(target))
 
@@ -115,17 +115,17 @@ def test_tensors(source, target):
 @pairs(NUMPY_PAIRS)
 def test_ndarrays(source, target):
     collate = pinfeed.Collate(pinfeed.Stack(target))
-    batch = special_values(source).reshape(2, -1)
+    batch = fitting(special_values(source), target).reshape(2, -1)
     assert_same_values(collate([*batch.numpy()]), batch.to(target))
     assert_same_values(collate(rows_of(batch.numpy())), batch.to(target))
-    one_by_one = special_values(source)
+    one_by_one = fitting(special_values(source), target)
     assert_same_values(collate(rows_of(one_by_one.numpy())), one_by_one.to(target))
 
 
 @pairs(NUMPY_PAIRS)
 def test_strided(source, target):
     collate = pinfeed.Collate(pinfeed.Stack(target))
-    values = special_values(source)
+    values = fitting(special_values(source), target)
     batch = values[: len(values) // 12 * 12].reshape(2, -1, 3, 2)
     for view in (
         batch.movedim(2, 1),

@@ -29,8 +29,9 @@ inline constexpr std::size_t kScalarTypes = 15;
 
 std::size_t scalar_size(ScalarType type);
 
-// Converts `count` items. Neither side needs to be aligned; they must not overlap.
-using Cast = void (*)(const void* in, std::size_t count, void* out);
+// Converts `count` items. Neither side needs to be aligned; they must not overlap. Returns whether
+// all integers fit: false if one became another number in an integer type that can't hold it.
+using Cast = bool (*)(const void* in, std::size_t count, void* out);
 
 // All casts of one instruction set; the results are the same on each.
 struct CastTable {
@@ -56,12 +57,13 @@ class StridedCast {
   StridedCast(const CastTable& casts, ScalarType from, ScalarType to, std::size_t axes,
               const std::int64_t* shape, const std::int64_t* strides);
 
-  // Writes the array at `source` to contiguous memory. `streaming` as for copy_bytes.
-  void run(const PermuteRuns& runs, const void* source, void* out, bool streaming) const;
+  // Writes the array at `source` to contiguous memory. `streaming` as for copy_bytes. Returns what
+  // a Cast does.
+  bool run(const PermuteRuns& runs, const void* source, void* out, bool streaming) const;
 
  private:
-  void cast_run(const std::byte* from, std::size_t count, std::byte* to, bool streaming) const;
-  void cast_row(const PermuteRuns& runs, const std::byte* from, std::byte* to,
+  bool cast_run(const std::byte* from, std::size_t count, std::byte* to, bool streaming) const;
+  bool cast_row(const PermuteRuns& runs, const std::byte* from, std::byte* to,
                 bool streaming) const;
 
   Cast cast_;

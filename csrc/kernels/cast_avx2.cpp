@@ -31,12 +31,12 @@ PINFEED_AVX2 void round_to_float16(const std::byte* from, std::size_t count, std
 
 struct Avx2Cast {
   template <class From, class To>
-  PINFEED_AVX2 static void cast(const void* in, std::size_t count, void* out) {
+  PINFEED_AVX2 static bool cast(const void* in, std::size_t count, void* out) {
     const auto* from = static_cast<const std::byte*>(in);
     auto* to = static_cast<std::byte*>(out);
     if constexpr (std::is_same_v<From, To> ||
                   (!std::is_same_v<From, Float16> && !std::is_same_v<To, Float16>)) {
-      cast_items<From, To>(from, count, to);
+      return cast_items<From, To>(from, count, to);
     } else if constexpr (std::is_same_v<From, Float16> && std::is_same_v<To, float>) {
       widen_float16(from, count, to);
     } else if constexpr (std::is_same_v<From, float>) {
@@ -55,6 +55,7 @@ struct Avx2Cast {
         }
       }
     }
+    return true;
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -98,16 +99,50 @@ inline To convert(From value) {
   }
 }
 
+// The highest bit: of a signed integer its sign.
+template <class Integer>
+inline constexpr Integer kSign =
+    static_cast<Integer>(std::make_unsigned_t<Integer>{1} << (8 * sizeof(Integer) - 1));
+
+// Whether an integer type has integers that another has not.
+template <class From, class To>
+inline constexpr bool may_not_fit = [] {
+  if constexpr (std::is_integral_v<From> && std::is_integral_v<To>) {
+    return !std::in_range<To>(std::numeric_limits<From>::max()) ||
+           !std::in_range<To>(std::numeric_limits<From>::min());
+  }
+  return false;
+}();
+
 // Part of a function compiled for an instruction set, which then decides what becomes of the loop.
 template <class From, class To>
-[[gnu::always_inline]] inline void cast_items(const void* in, std::size_t count, void* out) {
+[[gnu::always_inline]] inline bool cast_items(const void* in, std::size_t count, void* out) {
   const std::byte* __restrict from = static_cast<const std::byte*>(in);
   std::byte* __restrict to = static_cast<std::byte*>(out);
+  // What does not fit has bits of its own in `lost`, which the compiler gathers by vectors.
+  [[maybe_unused]] std::conditional_t<std::is_integral_v<From>, From, int> lost{};
   for (std::size_t i = 0; i < count; ++i) {
     From item;
     std::memcpy(&item, from + i * sizeof(From), sizeof(From));
     const To result = convert<To>(item);
     std::memcpy(to + i * sizeof(To), &result, sizeof(To));
+    if constexpr (may_not_fit<From, To>) {
+      // Of types of one size, or from signed to a larger unsigned one, only the sign can be lost.
+      if constexpr (sizeof(From) <= sizeof(To)) {
+        lost |= item;
+      } else {
+        lost |= static_cast<From>(item ^ static_cast<From>(result));
+        // 65,480 becomes -56 as int8, and that again 65,480.
+        if constexpr (std::is_unsigned_v<From> && std::is_signed_v<To>) {
+          lost |= static_cast<From>(static_cast<From>(result) & kSign<From>);
+        }
+      }
+    }
+  }
+  if constexpr (may_not_fit<From, To> && sizeof(From) <= sizeof(To)) {
+    return (lost & kSign<From>) == 0;
+  } else {
+    return lost == 0;
   }
 }
 

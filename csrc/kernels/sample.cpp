@@ -7,13 +7,15 @@ namespace pinfeed::kernels {
 void write_block(const Sample& sample, const PermuteRuns& runs, const std::byte* from,
                  std::size_t items, std::size_t item_size, std::byte* out, bool streaming) {
   if (items == 0) return;
+  bool fits = true;
   if (sample.plan != nullptr) {
-    sample.plan->run(runs, from, out, streaming);
+    fits = sample.plan->run(runs, from, out, streaming);
   } else if (sample.cast != nullptr) {
-    sample.cast(from, items, out);
+    fits = sample.cast(from, items, out);
   } else {
     copy_bytes(out, from, items * item_size, streaming);
   }
+  if (!fits && sample.misfit != nullptr) sample.misfit->store(true, std::memory_order_relaxed);
 }
 
 }  // namespace pinfeed::kernels

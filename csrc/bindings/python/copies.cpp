@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <atomic>
 #include <optional>
 #include <span>
 #include <string>
@@ -51,7 +52,7 @@ void write_copies(const Samples& samples, std::size_t row_bytes, std::byte* out,
 }
 
 void write_casts(const Samples& samples, const Types& types, std::size_t row_bytes, std::byte* out,
-                 bool streaming, std::size_t threads) {
+                 bool streaming, std::size_t threads, const std::string& name) {
   const dispatch::Isa& isa = dispatch::active_isa();
   const bool alike = samples.all_contiguous() || !samples.separate();
   std::vector<kernels::StridedCast> casts;
@@ -61,6 +62,7 @@ void write_casts(const Samples& samples, const Types& types, std::size_t row_byt
     casts.emplace_back(*isa.casts, types.from.type, types.to.type, samples.shape().size(),
                        samples.shape().data(), samples.byte_strides(i).data());
   }
+  std::atomic<bool> fits = true;
   std::size_t source_bytes = samples.dtype().item_size();
   for (const std::int64_t items : samples.shape()) source_bytes *= static_cast<std::size_t>(items);
   const auto memory_of = [&](std::size_t i) {
@@ -71,10 +73,18 @@ void write_casts(const Samples& samples, const Types& types, std::size_t row_byt
                 kernels::Lookahead ahead(begin, end, source_bytes);
                 for (std::size_t i = begin; i < end; ++i) {
                   ahead.before(i, memory_of);
-                  casts[alike ? 0 : i].run(*isa.permute, samples.data()[i], out + i * row_bytes,
-                                           streaming);
+                  if (!casts[alike ? 0 : i].run(*isa.permute, samples.data()[i],
+                                                out + i * row_bytes, streaming)) {
+                    fits.store(false, std::memory_order_relaxed);
+                  }
                 }
               });
+  if (fits) return;
+  for (std::size_t i = 0; i < samples.count(); ++i) {
+    const Shape strides = samples.byte_strides(i);
+    require_integers_fit(static_cast<const std::byte*>(samples.data()[i]), samples.shape(),
+                         strides.data(), types, Subject{name, static_cast<std::int64_t>(i)});
+  }
 }
 
 py::object gather(py::object source, py::object indices, const std::optional<std::string>& dtype,
@@ -102,12 +112,13 @@ py::object gather(py::object source, py::object indices, const std::optional<std
         return out.array;
       }
     } else {
-      reads->plan(false, threads);
+      // What is read piece by piece is gone when an integer turns out not to fit.
+      reads->plan(types && may_not_fit(samples.dtype(), out_dtype), threads);
     }
     samples.follow_plan();
   }
   if (types) {
-    write_casts(samples, *types, row_bytes, out.data, streaming, threads);
+    write_casts(samples, *types, row_bytes, out.data, streaming, threads, name);
   } else {
     write_copies(samples, row_bytes, out.data, streaming, threads);
   }

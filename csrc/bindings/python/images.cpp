@@ -35,7 +35,7 @@ struct Axes {
 };
 
 Axes source_axes(const std::string& layout) {
-  if (layout == "HWC") return {"(H, W, C)", "(N, H, W, C)", 0, 1, 2};
+  if (layout == "HWC" || layout == "HWC?") return {"(H, W, C)", "(N, H, W, C)", 0, 1, 2};
   if (layout == "CHW") return {"(C, H, W)", "(N, C, H, W)", 1, 2, 0};
   if (layout == "HW") return {"(H, W)", "(N, H, W)", 0, 1, -1};
   throw py::value_error("unknown image layout " + layout);
@@ -63,6 +63,8 @@ DType dtype_of(PixelType type) {
   return kUint8;
 }
 
+constexpr const char* kAlike = "; PIL's .convert(\"RGB\") gives all images the same channels";
+
 std::vector<float> per_channel(const Constants& constants, std::int64_t channels,
                                const std::string& name) {
   if (constants.ndim() == 0) return std::vector<float>(channels, *constants.data());
@@ -85,6 +87,7 @@ class Images {
         axes_(source_axes(layout)),
         samples_(std::move(images), std::move(indices), name, Common::rank) {
     require_layout();
+    if (layout == "HWC?") require_channels_last();
     require_common(any_size);
   }
 
@@ -138,8 +141,7 @@ class Images {
     // Separate samples agree with the first, so what does not fit is the first one.
     const std::string subject = Subject{name_, samples_.separate() ? 0 : -1}.text();
     if (samples_.dtype() != kUint8) {
-      throw py::type_error(subject + " must be " + wanted +
-                           "; convert with .astype(np.uint8) or .to(torch.uint8)");
+      throw py::type_error(subject + " must be " + wanted + hint_for(samples_.dtype()));
     }
     const std::size_t axis_count = axes_.channel < 0 ? 2 : 3;
     if (samples_.shape().size() != axis_count) {
@@ -147,11 +149,35 @@ class Images {
       if (axis_count == 3 && samples_.shape().size() == 2) {
         hint = samples_.all_rows()
                    ? "; a single image needs images[None], grey images input=\"NHW\""
-                   : "; for grey images say input=\"HW\"";
+                   : "; for grey images say input=\"HW\"; among others, PIL's .convert(\"RGB\") "
+                     "makes them alike";
       }
       throw py::value_error(subject + " must be " + wanted + hint);
     }
     if (count() == 0) throw py::value_error(name_ + ": expected at least one image, got none");
+  }
+
+  // Values that a cast to bytes would destroy need another way out.
+  static std::string hint_for(DType dtype) {
+    if (dtype.code == dlpack::TypeCode::floating || dtype.code == dlpack::TypeCode::bfloat) {
+      return "; leave out ToTensor() or ToDtype(scale=True), which make floats of bytes, or take "
+             "Stack() for values that are ready";
+    }
+    if (dtype.code == dlpack::TypeCode::unsigned_int) {
+      return "; Stack(torch.float32) takes images of more than 8 bits";
+    }
+    return "; convert with .astype(np.uint8) or .to(torch.uint8)";
+  }
+
+  // A layout that nobody asked for must not make channels of columns.
+  void require_channels_last() const {
+    const std::int64_t first = height(0);
+    if (channels() <= 4 || width(0) <= 4 || (first != 1 && first != 3 && first != 4)) return;
+    throw py::value_error(
+        Subject{name_, samples_.separate() ? 0 : -1}.text() +
+        ": expected images of shape (H, W, C), got " + shape_text(samples_.shape()) +
+        ", as (C, H, W) has it; say input=\"CHW\", or input=\"HWC\" if there are " +
+        std::to_string(channels()) + " channels");
   }
 
   void require_common(bool any_size) const {
@@ -164,11 +190,11 @@ class Images {
       const std::string shape = shape_text(samples_.shape(i));
       if (any_size) {
         throw py::value_error(subject + ": expected " + std::to_string(channels()) +
-                              " channels as in sample 0, got shape " + shape);
+                              " channels as in sample 0, got shape " + shape + kAlike);
       }
-      throw py::value_error(subject + ": expected shape " + shape_text(samples_.shape()) +
-                            " as in sample 0, got " + shape +
-                            (same_channels ? "; pad_value pads images of different sizes" : ""));
+      throw py::value_error(
+          subject + ": expected shape " + shape_text(samples_.shape()) + " as in sample 0, got " +
+          shape + (same_channels ? "; pad_value pads images of different sizes" : kAlike));
     }
   }
 

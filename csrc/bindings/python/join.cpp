@@ -87,7 +87,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices,
   shape[0] = starts.back();
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
-  sequences.plan_reads(checks_elements(), threads);
+  sequences.plan_reads(checks_elements() || may_not_fit(sequences.dtype(0), out_dtype), threads);
   const SampleBatch samples(sequences, out_dtype, streaming,
                             [](std::size_t) { return std::size_t{0}; });
   if (checks_elements()) check_elements(sequences, out_dtype, name);
@@ -109,6 +109,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices,
                                 runs, out.data, streaming, begin, end);
         });
   }
+  samples.require_fit(name);
   return py::make_tuple(out.array, written.array);
 }
 

@@ -258,7 +258,8 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, py::han
   const Shape shape = batch_shape(sequences.count(), geometry.box(), time_major);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
-  sequences.plan_reads(time_major || checks_elements(), threads);
+  const bool narrows = may_not_fit(sequences.dtype(0), out_dtype);
+  sequences.plan_reads(time_major || checks_elements() || narrows, threads);
   const SampleBatch samples(sequences, out_dtype, streaming, [&](std::size_t i) {
     return kernels::block_axis(sequences.shape(i), geometry.box().data(), sequences.axes(),
                                time_major ? 1 : 0);
@@ -289,6 +290,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, py::han
     mask_array = written.array;
   }
   write_values(sequences, geometry, options, fill, samples, out, streaming, threads);
+  samples.require_fit(name);
   return py::make_tuple(out.array, lengths_array, mask_array);
 }
 

@@ -11,7 +11,8 @@ void SampleBatch::add(std::size_t i, std::size_t block_axis, bool streaming) {
                          .strides = sequences_.strides(i),
                          .cast = casts_[i],
                          .contiguous = contiguous(i, 0),
-                         .plan = nullptr};
+                         .plan = nullptr,
+                         .misfit = &misfit_};
   // A plain cast writes through the cache; a planned one has a tile to stream from.
   const bool needs_plan = !contiguous(i, block_axis) || (streaming && sample.cast != nullptr);
   if (needs_plan && block_axis < sequences_.axes()) {
@@ -22,6 +23,17 @@ void SampleBatch::add(std::size_t i, std::size_t block_axis, bool streaming) {
     sample.plan = &plans_.back();
   }
   samples_.push_back(sample);
+}
+
+void SampleBatch::require_fit(const std::string& name) const {
+  if (!misfit_) return;
+  for (std::size_t i = 0; i < sequences_.count(); ++i) {
+    if (!may_not_fit(sequences_.dtype(i), dtype_)) continue;
+    require_integers_fit(sequences_.data(i), {sequences_.shape(i), sequences_.axes()},
+                         sequences_.strides(i),
+                         find_types(sequences_.dtype(i), dtype_.name(), name),
+                         Subject{name, static_cast<std::int64_t>(i)});
+  }
 }
 
 bool SampleBatch::contiguous(std::size_t i, std::size_t from_axis) const {

@@ -1,6 +1,8 @@
 // Sequences, made ready for the kernels.
 #pragma once
 
+#include <atomic>
+#include <string>
 #include <vector>
 
 #include "bindings/python/output.h"
@@ -26,6 +28,9 @@ class SampleBatch {
 
   const kernels::Sample* samples() const { return samples_.data(); }
 
+  // After they were written: throws ValueError for an integer that did not fit.
+  void require_fit(const std::string& name) const;
+
  private:
   void add(std::size_t i, std::size_t block_axis, bool streaming);
   bool contiguous(std::size_t i, std::size_t from_axis) const;
@@ -35,6 +40,7 @@ class SampleBatch {
   std::vector<kernels::Cast> casts_;
   std::vector<kernels::Sample> samples_;
   std::vector<kernels::StridedCast> plans_;
+  mutable std::atomic<bool> misfit_ = false;  // set by the kernels
 };
 
 // Throws ValueError if the output overlaps a sequence.

@@ -127,7 +127,8 @@ void Samples::view_list(const std::string& name, Common common) {
       if (view.axes() != first_.axes()) {
         throw py::value_error(subject.text() + ": expected " + std::to_string(first_.axes()) +
                               " axes as in sample 0 of shape " + shape_text(first_.shape) +
-                              ", got shape " + shape_text(view.shape));
+                              ", got shape " + shape_text(view.shape) +
+                              "; PIL's .convert(\"RGB\") gives all images the same channels");
       }
     } else if (!std::equal(view.shape.begin(), view.shape.end(), first_.shape.begin(),
                            first_.shape.end())) {

@@ -72,4 +72,31 @@ double overflow_limit(DType dtype) {
   return std::numeric_limits<double>::infinity();
 }
 
+bool may_not_fit(DType from, DType to) {
+  using dlpack::TypeCode;
+  const bool is_signed = from.code == TypeCode::signed_int;
+  if (!is_signed && from.code != TypeCode::unsigned_int) return false;
+  if (to.code == TypeCode::signed_int)
+    return is_signed ? to.bits < from.bits : to.bits <= from.bits;
+  return to.code == TypeCode::unsigned_int && (is_signed || to.bits < from.bits);
+}
+
+void require_integers_fit(const std::byte* data, std::span<const std::int64_t> shape,
+                          const std::int64_t* strides, const Types& types, const Subject& subject) {
+  if (!shape.empty()) {
+    for (std::int64_t i = 0; i < shape[0]; ++i) {
+      require_integers_fit(data + i * strides[0], shape.subspan(1), strides + 1, types, subject);
+    }
+    return;
+  }
+  std::uint64_t bits = 0;
+  if (types.cast()(data, 1, &bits)) return;
+  const bool is_signed = types.from.dtype.code == dlpack::TypeCode::signed_int;
+  find_types(types.from.dtype, is_signed ? "int64" : "uint64", subject.name).cast()(data, 1, &bits);
+  const std::string value =
+      is_signed ? std::to_string(static_cast<std::int64_t>(bits)) : std::to_string(bits);
+  throw py::value_error(subject.text() + ": expected integers that " + types.to.dtype.name() +
+                        " can hold, got " + value + "; a dtype for the batch may be wider");
+}
+
 }  // namespace pinfeed::bindings

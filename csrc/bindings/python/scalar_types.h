@@ -29,6 +29,13 @@ inline Types find_types(DType from, const std::string& to, const std::string& su
 // Throws TypeError, in the name of `function`, for a dtype that no cast knows.
 DType dtype_named(const std::string& dtype, const std::string& function);
 
+// Whether integers of one dtype may not fit in the other.
+bool may_not_fit(DType from, DType to);
+
+// Throws ValueError for the first integer of an array that does not fit in `to`, if there is one.
+void require_integers_fit(const std::byte* data, std::span<const std::int64_t> shape,
+                          const std::int64_t* strides, const Types& types, const Subject& subject);
+
 // From here on a number rounds to infinity in a floating or complex dtype.
 double overflow_limit(DType dtype);
 

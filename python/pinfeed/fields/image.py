@@ -28,6 +28,13 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 _PIL_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 
 
+class _Guessed(str):
+    """A layout that nobody has asked for, so that images may be told to have another."""
+
+
+_GUESSED_HWC: Any = _Guessed("HWC")
+
+
 class Image(Field):
     """uint8 images: converted, normalized, permuted, padded and stacked in one native pass.
 
@@ -40,6 +47,8 @@ class Image(Field):
         scale: Factor applied first; 1/255 maps bytes to 0..1.
         input: How samples lie in memory: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grey). Samples are
             ndarrays, tensors or PIL images; any strides, so crops and mirrored views cost nothing.
+            Images that look like (C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels,
+            are taken for (H, W, C) only if this says so.
         output: ``"CHW"`` or ``"HWC"``: the batch is (B, C, H, W) or (B, H, W, C).
         dtype: ``torch.float32``, ``float16``, ``bfloat16``, or ``uint8``, which only permutes and
             takes no mean, std or scale.
@@ -78,7 +87,7 @@ class Image(Field):
         std: PerChannel = None,
         *,
         scale: float = DEFAULT_SCALE,
-        input: Literal["HWC", "CHW", "HW"] = "HWC",
+        input: Literal["HWC", "CHW", "HW"] = _GUESSED_HWC,
         output: Literal["CHW", "HWC"] = "CHW",
         dtype: torch.dtype = torch.float32,
         channels_last: bool = False,
@@ -119,7 +128,10 @@ class Image(Field):
         self.mean = mean
         self.std = std
         self.scale = scale
-        self.input = input
+        self.input = str(input)
+        self._layout = (
+            "HWC?" if input is _GUESSED_HWC else self.input
+        )  # as the native side reads it
         self.output = output
         self.dtype = dtype
         self.channels_last = channels_last
@@ -151,6 +163,13 @@ class Image(Field):
             raise TypeError(
                 f"{name}: Image() takes a uint8 tensor of images, got {type(leaf).__name__}"
             )
+        looks_like_chw = leaf.ndim == 4 and leaf.shape[1] in (1, 3, 4) and min(leaf.shape[2:]) > 4
+        if self._layout == "HWC?" and looks_like_chw:
+            raise ValueError(
+                f"{name}: expected images of shape (N, H, W, C), got {tuple(leaf.shape)}, as "
+                '(N, C, H, W) has it; say input="CHW", or input="HWC" if there are '
+                f"{leaf.shape[3]} channels"
+            )
         if has_kernels(leaf):
             return self._apply_with_ops(leaf, name)
         # The native side takes samples, at least one: their sizes are those of the batch.
@@ -164,7 +183,7 @@ class Image(Field):
             indices,
             self._constants.scale,
             self._constants.bias,
-            self.input,
+            self._layout,
             "HWC" if self.channels_last else self.output,
             torch_dtype_name(self.dtype),
         )
@@ -303,7 +322,8 @@ def _as_array(sample: Any, name: str, position: int) -> Any:
 def _table(field: Image, channels: int, device: torch.device) -> torch.Tensor:
     """What becomes of each byte of each channel: (C, 256) values of the field's dtype."""
     values = torch.arange(256, dtype=torch.uint8, device="cpu").view(256, 1, 1, 1)
-    arithmetic = Image(field.mean, field.std, scale=field.scale, output="HWC", dtype=field.dtype)
+    layouts: Any = {"input": "HWC", "output": "HWC"}
+    arithmetic = Image(field.mean, field.std, scale=field.scale, dtype=field.dtype, **layouts)
     pixels = ArraySource(values.expand(256, 1, 1, channels), "images")
     batch = arithmetic.gather(pixels, np.arange(256), "images")
     return batch.view(256, channels).t().contiguous().to(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,11 +36,12 @@ class Stack(Field):
 
     Args:
         dtype: The batch's dtype, if not the samples' own: one that ``torch.can_cast`` allows, with
-            the values that ``Tensor.to`` gives.
+            the values that ``Tensor.to`` gives. Lists of numbers count as arrays then.
 
     Raises:
         TypeError: ``dtype`` is no torch.dtype. When samples are collated: ``torch.can_cast`` says
             no, because fractions, imaginary parts, or all but whether a value is 0 would be lost.
+        ValueError: When samples are collated: shapes differ, or an integer does not fit in ``dtype``.
 
     Example:
         >>> pinfeed.Collate(pinfeed.Stack())([np.arange(3), np.arange(3)])
@@ -160,7 +162,8 @@ class Stack(Field):
         except (RuntimeError, TypeError, ValueError) as error:
             if type(first) is torch.Tensor and first.layout == torch.strided and refusal is None:
                 self._stack(samples, None, name)  # raises, and says which sample differs
-            raise refusal or type(error)(f"{name}: {error}") from error
+            known = refusal or type(error)(f"{name}: {error}")
+            raise type(known)(f"{known}{_hint(samples)}") from error
         if self.dtype is not None:
             batch = self._cast(batch, first, name)
         pin = pin_of(name)
@@ -225,6 +228,17 @@ def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
         and {*map(type, samples)} == {torch.Tensor}
         and not is_taught_to_torch(first)
     )
+
+
+def _hint(samples: Sequence[Any]) -> str:
+    """What to do with samples that nobody can stack."""
+    pil = sys.modules.get("PIL.Image")  # nobody has a PIL image without having imported it
+    for sample in samples:
+        if pil is not None and isinstance(sample, pil.Image):
+            return "; Image() takes PIL images"
+        if sample is None:
+            return "; Keep() leaves None and what stands beside it as it is"
+    return ""
 
 
 def is_taught_to_torch(sample: Any) -> bool:

@@ -234,8 +234,8 @@ def pad(
         multiple_of: The sizes along ``axes`` are rounded up to a multiple of it; a tuple has a number
             for each of ``axes``.
         dtype: Cast to it in the same pass, where ``torch.can_cast`` allows it; samples of several
-            dtypes are welcome then. Integers that don't fit wrap, as ``Tensor.to`` does; those of
-            lists, and with ``PINFEED_DEBUG=1`` those of arrays, are an error.
+            dtypes are welcome then. Integers that don't fit are an error; on CUDA they
+            wrap, as with ``Tensor.to``.
         lengths: Whether to return how much of each sample is data.
         mask: Whether to return where data is.
         time_major: Return values and mask as (L, B, ...).

@@ -30,7 +30,8 @@ class Normalization:
 
     Raises:
         TypeError: A value is no number.
-        ValueError: A value is not finite, ``std`` has a zero, the lengths differ, or a constant is
+        ValueError: A value is not finite, ``std`` has a zero, constants are those of bytes and the
+            scale is that of 0..1, the lengths differ, or a constant is
             too large for float32.
     """
 
@@ -42,6 +43,11 @@ class Normalization:
             raise ValueError(f"{function}: scale must be a single number, got {scale!r}")
         if not (stds != 0).all():
             raise ValueError(f"{function}: std must not be 0, got {std!r}")
+        if float(factor) == DEFAULT_SCALE and (abs(means).max() > 1.5 or abs(stds).max() > 1.5):
+            raise ValueError(
+                f"{function}: mean {mean!r} and std {std!r} are not those of images whose values are "
+                "0..1; constants in units of bytes take scale=1"
+            )
         if means.ndim == stds.ndim == 1 and means.size != stds.size:
             raise ValueError(
                 f"{function}: mean and std must have the same length, "

@@ -1,0 +1,246 @@
+"""What fields refuse rather than make wrong batches of, and hints: whoever follows one is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+import pinfeed
+from pinfeed import ArrayDataset, Collate, Image, Jagged, Keep, Pad, Stack
+from samples import assert_same
+
+RNG = np.random.default_rng(0)
+PHOTOS = RNG.integers(0, 256, (3, 8, 6, 3), np.uint8)
+PLANES = np.ascontiguousarray(PHOTOS.transpose(0, 3, 1, 2))
+TALL = np.ascontiguousarray(RNG.integers(0, 256, (3, 3, 64, 64), np.uint8))  # (C, H, W)
+FLOATS = [torch.from_numpy(planes / np.float32(255)) for planes in PLANES]
+DEEP = [photo.astype(np.uint16) * 257 for photo in PHOTOS]
+GREY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
+COLOUR = PIL.Image.fromarray(PHOTOS[1])
+EXPECTED = Collate(Image(input="CHW"))(list(TALL))
+
+# What is done, the error, a part of its hint, and the hint done: what it makes, and what it should.
+HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any], Any]] = {
+    "floats": (
+        lambda: Collate(Image(input="CHW"))(FLOATS),
+        TypeError,
+        r"got float32 \(3, 8, 6\); leave out ToTensor\(\)",
+        lambda: Collate(Image())(list(PHOTOS)),
+        torch.stack(FLOATS),
+    ),
+    "floats that are ready": (
+        lambda: Collate(Image(input="CHW"))(FLOATS),
+        TypeError,
+        r"or take Stack\(\)",
+        lambda: Collate(Stack())(FLOATS),
+        torch.stack(FLOATS),
+    ),
+    "16 bits": (
+        lambda: Collate(Image())(DEEP),
+        TypeError,
+        r"got uint16 .*Stack\(torch.float32\)",
+        lambda: Collate(Stack(torch.float32))(DEEP),
+        torch.from_numpy(np.stack(DEEP).astype(np.float32)),
+    ),
+    "signed bytes": (
+        lambda: Collate(Image(dtype=torch.uint8))(list(PHOTOS.astype(np.int64))),
+        TypeError,
+        r"convert with .astype\(np.uint8\)",
+        lambda: Collate(Image(dtype=torch.uint8))(list(PHOTOS.astype(np.int64).astype(np.uint8))),
+        torch.from_numpy(PLANES),
+    ),
+    "a grey array among others": (
+        lambda: Collate(Image())([COLOUR, GREY]),
+        ValueError,
+        r'sample 1: .*\.convert\("RGB"\)',
+        lambda: Collate(Image())([COLOUR, GREY.convert("RGB")]),
+        Collate(Image())([np.asarray(COLOUR), np.stack([np.asarray(GREY)] * 3, -1)]),
+    ),
+    "a grey image first": (
+        lambda: Collate(Image())([GREY, COLOUR]),
+        ValueError,
+        r'sample 0 .*\.convert\("RGB"\)',
+        lambda: Collate(Image())([GREY.convert("RGB"), COLOUR]),
+        Collate(Image())([np.stack([np.asarray(GREY)] * 3, -1), np.asarray(COLOUR)]),
+    ),
+    "RGBA among RGB": (
+        lambda: Collate(Image(pad_value=0))([COLOUR, COLOUR.convert("RGBA")]),
+        ValueError,
+        r'3 channels as in sample 0.*\.convert\("RGB"\)',
+        lambda: Collate(Image(pad_value=0))([COLOUR, COLOUR.convert("RGBA").convert("RGB")]),
+        Collate(Image())([COLOUR, COLOUR]),
+    ),
+    "None": (
+        lambda: Collate({"x": Stack(), "y": None})([{"x": 1, "y": None}] * 2),
+        TypeError,
+        r"leaf \['y'\].*Keep\(\) leaves None",
+        lambda: Collate({"x": Stack(), "y": Keep()})([{"x": 1, "y": None}] * 2),
+        {"x": torch.tensor([1, 1]), "y": [None, None]},
+    ),
+    "None among arrays": (
+        lambda: Collate()([np.zeros(2), None]),
+        TypeError,
+        r"sample 1: .*NoneType; Keep\(\)",
+        lambda: len(Collate(Keep())([np.zeros(2), None])),
+        2,
+    ),
+    "PIL": (
+        lambda: Collate()([COLOUR, COLOUR]),
+        TypeError,
+        r"; Image\(\) takes PIL images",
+        lambda: Collate(Image())([COLOUR, COLOUR]),
+        Collate(Image())([PHOTOS[1], PHOTOS[1]]),
+    ),
+    "constants of bytes": (
+        lambda: Image((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
+        ValueError,
+        "scale=1",
+        lambda: Collate(Image((127.5,) * 3, (63.75,) * 3, scale=1))(list(PHOTOS)),
+        Collate(Image((0.5,) * 3, (0.25,) * 3))(list(PHOTOS)),
+    ),
+    "planes": (
+        lambda: Collate(Image())(list(TALL)),
+        ValueError,
+        r'sample 0: .*\(3, 64, 64\).*say input="CHW"',
+        lambda: Collate(Image(input="CHW"))(list(TALL)),
+        EXPECTED,
+    ),
+    "planes with constants": (
+        lambda: Collate(Image((0.5,) * 3))(list(TALL)),
+        ValueError,
+        'say input="CHW"',
+        lambda: Collate(Image((0.5,) * 3, input="CHW"))(list(TALL)),
+        EXPECTED - 0.5,
+    ),
+    "planes of a dataset": (
+        lambda: Collate(Image())(ArrayDataset(TALL).__getitems__([2, 0])),
+        ValueError,
+        'say input="CHW"',
+        lambda: Collate(Image(input="CHW"))(ArrayDataset(TALL).__getitems__([2, 0])),
+        EXPECTED[[2, 0]],
+    ),
+    "planes on a device": (
+        lambda: Image().apply(torch.from_numpy(TALL), None, "images"),
+        ValueError,
+        'say input="CHW"',
+        lambda: Image(input="CHW").apply(torch.from_numpy(TALL), None, "images"),
+        EXPECTED,
+    ),
+    "64 channels": (
+        lambda: Collate(Image())(list(TALL)),
+        ValueError,
+        'input="HWC" if there are 64 channels',
+        lambda: Collate(Image(input="HWC"))(list(TALL)),
+        EXPECTED.permute(0, 3, 1, 2).contiguous(),
+    ),
+    "lengths": (
+        lambda: Collate()([np.arange(2), np.arange(3)]),
+        ValueError,
+        r"Pad\(\) and Jagged\(\) take samples of different sizes",
+        lambda: Collate(Jagged())([np.arange(2), np.arange(3)]).values,
+        torch.tensor([0, 1, 0, 1, 2]),
+    ),
+    "text": (
+        lambda: Collate(Stack(torch.float32))(["a", "b"]),
+        TypeError,
+        r"takes arrays or numbers, got str; Keep\(\)",
+        lambda: Collate(Keep())(["a", "b"]),
+        ["a", "b"],
+    ),
+}
+
+
+@pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS.keys())
+def test_hints(hint: Any) -> None:
+    wrong, error, message, right, expected = hint
+    with pytest.raises(error, match=message):
+        wrong()
+    found = right()
+    if isinstance(expected, torch.Tensor) and expected.is_floating_point():
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    else:
+        assert_same(found, expected)
+
+
+def test_four_rows_of_many_channels_are_said_to_be_so() -> None:
+    image = RNG.integers(0, 256, (4, 5, 8), np.uint8)
+    assert Collate(Image(input="HWC"))([image]).shape == (1, 8, 4, 5)
+    assert repr(Image()) == repr(Image(input="HWC"))
+
+
+# A number that fits and one that doesn't: dtypes of samples and of the batch.
+MISFITS = [
+    (np.int64, torch.uint8, 255, 256),
+    (np.int64, torch.uint8, 0, -1),
+    (np.int64, torch.int32, -(2**31), 2**40),
+    (np.int64, torch.int16, -(2**15), 70000),
+    (np.int8, torch.uint8, 127, -1),
+    (np.int8, torch.uint64, 127, -1),
+    (np.uint8, torch.int8, 127, 200),
+    (np.uint16, torch.int8, 127, 65480),
+    (np.uint64, torch.int64, 2**63 - 1, 2**63),
+    (np.int32, torch.uint16, 65535, 65536),
+]
+WAYS: dict[str, Callable[[Any, Any], Any]] = {
+    "Stack": lambda samples, dtype: Collate(Stack(dtype))(list(samples)),
+    "Stack of rows": lambda samples, dtype: Collate(Stack(dtype))(
+        ArrayDataset(samples).__getitems__(range(len(samples)))
+    ),
+    "Stack of strided rows": lambda samples, dtype: Collate(Stack(dtype))(
+        ArrayDataset(np.repeat(samples, 2, -1)[..., ::2]).__getitems__(range(len(samples)))
+    ),
+    "Pad": lambda samples, dtype: Collate(Pad(dtype=dtype, lengths=False))(list(samples)),
+    "Jagged": lambda samples, dtype: Collate(Jagged(dtype))(list(samples)).values,
+    "pad": lambda samples, dtype: pinfeed.pad(
+        [torch.from_numpy(sample) for sample in samples], dtype=dtype, lengths=False
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+@pytest.mark.parametrize(("own", "dtype", "fits", "wrong"), MISFITS)
+@pytest.mark.parametrize("place", [0, 37, 99])
+def test_integers_that_do_not_fit(
+    own: Any, dtype: Any, fits: int, wrong: int, place: int, way: Any
+) -> None:
+    samples = np.ones((3, 100), own)
+    samples[:, place] = fits
+    assert_same(way(samples, dtype).reshape(3, 100), torch.from_numpy(samples).to(dtype))
+    samples[2, place] = wrong
+    name = str(dtype).removeprefix("torch.")
+    with pytest.raises(ValueError, match=rf"sample 2.*integers that {name} can hold, got {wrong}"):
+        way(samples, dtype)
+
+
+def test_numbers_that_do_not_fit() -> None:
+    with pytest.raises(
+        ValueError, match="sample 1: expected integers that uint8 can hold, got 300"
+    ):
+        Collate(Stack(torch.uint8))([3, 300])
+    with pytest.raises(ValueError, match="sample 1: expected integers that int16 can hold"):
+        Collate(Stack(torch.int16))([[3, 4], [3, 70000]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16])
+def test_lists_of_numbers_are_arrays_to_stack(dtype: Any) -> None:
+    samples = [[1, 2, 3], [4, 5, 6]]
+    assert_same(Collate(Stack(dtype))(samples), torch.tensor(samples, dtype=dtype))
+    assert_same(Collate()(samples), default_collate(samples))
+    with pytest.raises(ValueError, match=r"sample 1: expected shape \(3,\)"):
+        Collate(Stack(dtype))([[1, 2, 3], [4]])
+
+
+def test_a_sample_of_rows_is_told_with_its_index() -> None:
+    tokens = pinfeed.RaggedArray.from_sequences([[1], [2], [3, 4], [5]])
+    rows = ArrayDataset({"x": tokens}).__getitems__([3, 0, 2])
+    with pytest.raises(ValueError, match=r"leaf \['x'\] of sample 2 of the batch \(index 2\): "):
+        Collate()(rows)
+    rows = ArrayDataset({"x": np.array([1, 5, 300, 7])}).__getitems__([1, 2])
+    with pytest.raises(ValueError, match=r"of sample 1 of the batch \(index 2\): .*got 300"):
+        Collate({"x": Stack(torch.uint8)})(rows)
