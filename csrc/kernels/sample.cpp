@@ -15,7 +15,7 @@ void write_block(const Sample& sample, const PermuteRuns& runs, const std::byte*
   } else {
     copy_bytes(out, from, items * item_size, streaming);
   }
-  if (!fits && sample.misfit != nullptr) sample.misfit->store(true, std::memory_order_relaxed);
+  if (!fits && sample.misfit != nullptr) __atomic_store_n(sample.misfit, true, __ATOMIC_RELAXED);
 }
 
 }  // namespace pinfeed::kernels

@@ -1,7 +1,6 @@
 // One sample of a batch whose samples differ in size, and how its items reach contiguous memory.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,8 +18,9 @@ struct Sample {
   // How to bring together a block that is not contiguous: planned for its shape and strides. Null:
   // it is contiguous, or a single item.
   const StridedCast* plan;
-  // Becomes true when an integer of the sample does not fit in the batch's type. Null: nobody asks.
-  std::atomic<bool>* misfit = nullptr;
+  // Becomes true, by an atomic store, when an integer of the sample does not fit in the batch's
+  // type. Null: nobody asks.
+  bool* misfit = nullptr;
 };
 
 // Writes a block of `items` items of the sample, the first at `from`, as `item_size` bytes each.

@@ -1,7 +1,6 @@
 // Sequences, made ready for the kernels.
 #pragma once
 
-#include <atomic>
 #include <string>
 #include <vector>
 
@@ -40,7 +39,7 @@ class SampleBatch {
   std::vector<kernels::Cast> casts_;
   std::vector<kernels::Sample> samples_;
   std::vector<kernels::StridedCast> plans_;
-  mutable std::atomic<bool> misfit_ = false;  // set by the kernels
+  bool misfit_ = false;  // set by the kernels
 };
 
 // Throws ValueError if the output overlaps a sequence.
