@@ -2,7 +2,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <atomic>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,7 +61,7 @@ void write_casts(const Samples& samples, const Types& types, std::size_t row_byt
     casts.emplace_back(*isa.casts, types.from.type, types.to.type, samples.shape().size(),
                        samples.shape().data(), samples.byte_strides(i).data());
   }
-  std::atomic<bool> fits = true;
+  bool fits = true;  // any thread may change it
   std::size_t source_bytes = samples.dtype().item_size();
   for (const std::int64_t items : samples.shape()) source_bytes *= static_cast<std::size_t>(items);
   const auto memory_of = [&](std::size_t i) {
@@ -75,7 +74,7 @@ void write_casts(const Samples& samples, const Types& types, std::size_t row_byt
                   ahead.before(i, memory_of);
                   if (!casts[alike ? 0 : i].run(*isa.permute, samples.data()[i],
                                                 out + i * row_bytes, streaming)) {
-                    fits.store(false, std::memory_order_relaxed);
+                    __atomic_store_n(&fits, false, __ATOMIC_RELAXED);
                   }
                 }
               });
