@@ -93,7 +93,7 @@ def test_ragged_samples_of_one_length_stack(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", RAGGED)
 def test_ragged_samples_of_different_lengths_do_not_stack(kind: str, tmp_path: Path) -> None:
     rows = pinfeed.ArrayDataset({"x": RAGGED[kind](tmp_path)}).__getitems__([4, 2, 0])
-    message = r"leaf \['x'\] of sample 2: expected length 1 as in sample 0, got 3; Pad"
+    message = r"leaf \['x'\] of sample 2 of the batch \(index 0\): expected length 1 .*, got 3; Pad"
     with pytest.raises(ValueError, match=message):
         pinfeed.Collate()(rows)
 
