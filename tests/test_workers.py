@@ -6,9 +6,12 @@ Loaders have a timeout, and what could hang elsewhere runs in a process of its o
 from __future__ import annotations
 
 import multiprocessing
+import threading
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, get_worker_info
 
 import pinfeed
-from pinfeed.memory.worker import worker_arena
+from pinfeed.memory.worker import is_worker, worker_arena
 from samples import FrozenRecord, Point, assert_same, run_python
 
 pytestmark = [
@@ -392,6 +395,27 @@ first = next(batches)
 
 def test_a_process_may_end_in_the_middle_of_an_epoch() -> None:
     run_python(EXIT_WITH_WORKERS)
+
+
+def test_threads_that_work_for_a_loader_belong_to_the_trainer(
+    dataset: pinfeed.ArrayDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's thread workers have a worker info of their own, each in its thread."""
+    info = threading.local()
+    monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: getattr(info, "value", None))
+
+    def work(number: int) -> tuple[int, bool, bool]:
+        info.value = SimpleNamespace(id=number, num_workers=2, seed=number, dataset=dataset)
+        assert torch.utils.data.get_worker_info().id == number
+        batch = COLLATE(dataset.__getitems__([0, 1]))
+        return pinfeed.get_num_threads(), batch["image"].is_shared(), is_worker()
+
+    pinfeed.set_num_threads(3)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(work, range(2))) == [(3, False, False)] * 2
+    finally:
+        pinfeed.set_num_threads(None)
 
 
 def test_no_warning_of_its_own(dataset: pinfeed.ArrayDataset) -> None:

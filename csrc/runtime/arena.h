@@ -91,8 +91,7 @@ class Arena {
 
   // Makes one for this process. Throws std::system_error, and std::runtime_error where the system
   // lacks what an arena needs.
-  static Arena& create(std::size_t reserved, std::size_t max_bytes,
-                       SharedFile kind = SharedFile::any);
+  static Arena& create(std::size_t reserved, std::size_t max_bytes);
 
   // What the system calls the arena that a process made, in lists of open files.
   static std::string file_name(long process);

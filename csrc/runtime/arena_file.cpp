@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,11 +59,11 @@ Arena& Arena::map(int descriptor, std::size_t reserved, bool created) {
   return *new Arena(descriptor, static_cast<std::byte*>(base), reserved, created);
 }
 
-Arena& Arena::create(std::size_t reserved, std::size_t max_bytes, SharedFile kind) {
+Arena& Arena::create(std::size_t reserved, std::size_t max_bytes) {
   if (this_process() == 0) {
     throw std::runtime_error("/proc/self/stat can't be read, or is that of another PID namespace");
   }
-  const int descriptor = create_shared_file(file_name(getpid()), kind);
+  const int descriptor = create_shared_file(file_name(getpid()));
   try {
     if (!take_memory(descriptor, 0, sizeof(Table))) throw_errno("fallocate");
     reserved = std::max(reserved / page_bytes() * page_bytes(), kSmallestArena);
@@ -83,11 +82,6 @@ Arena& Arena::create(std::size_t reserved, std::size_t max_bytes, SharedFile kin
     // Nobody can cut the file short any more, which would kill whoever touches the rest.
     fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
 #endif
-    // What is mounted at /dev/shm may be smaller than memory; memfd_create's files have no limit.
-    struct statvfs file_system;
-    if (fstatvfs(descriptor, &file_system) == 0 && file_system.f_blocks > 0) {
-      max_bytes = std::min<std::size_t>(max_bytes, file_system.f_frsize * file_system.f_blocks);
-    }
     Table& table = arena->table_;
     table.id = this_process() ^
                std::uint64_t{0x9e3779b97f4a7c15} * reinterpret_cast<std::uintptr_t>(arena->base_);

@@ -31,33 +31,12 @@ int create_memory_file(const std::string&) {
 }
 #endif
 
-// Has a name for a moment only. A process that is killed in that moment leaves an empty file, whose
-// name the next one with its number passes over.
-int create_posix_file(const std::string& name) {
-  for (int number = 0; number < 100; ++number) {
-    std::string path = "/";
-    path += name;
-    if (number > 0) path.append("-").append(std::to_string(number));
-    const int descriptor = shm_open(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
-    if (descriptor < 0 && errno == EEXIST) continue;
-    if (descriptor < 0) return -1;
-    shm_unlink(path.c_str());
-    fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-    return descriptor;
-  }
-  return -1;
-}
-
 }  // namespace
 
-int create_shared_file(const std::string& name, SharedFile kind) {
-  int descriptor = kind == SharedFile::posix ? -1 : create_memory_file(name);
-  const int error = errno;
-  if (descriptor < 0) descriptor = create_posix_file(name);
-  if (descriptor >= 0) return descriptor;
-  if (kind == SharedFile::posix)
-    throw std::system_error(errno, std::generic_category(), "shm_open");
-  throw std::system_error(error, std::generic_category(), "memfd_create, and shm_open");
+int create_shared_file(const std::string& name) {
+  const int descriptor = create_memory_file(name);
+  if (descriptor < 0) throw std::system_error(errno, std::generic_category(), "memfd_create");
+  return descriptor;
 }
 
 bool take_memory([[maybe_unused]] int descriptor, [[maybe_unused]] std::size_t offset,

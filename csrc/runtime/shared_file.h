@@ -8,14 +8,9 @@
 
 namespace pinfeed::runtime {
 
-enum class SharedFile {
-  any,    // memfd_create, without a limit but the system's memory; where that is refused, posix
-  posix,  // shm_open: limited by what is mounted at /dev/shm
-};
-
 // Returns the descriptor of an empty file that programs which are executed don't inherit. Lists of
-// open files show `name`, which may get a number after it. Throws std::system_error.
-int create_shared_file(const std::string& name, SharedFile kind);
+// open files show `name`. Throws std::system_error where memfd_create is missing or refused.
+int create_shared_file(const std::string& name);
 
 // Takes memory for a range of a file now, so that no write to it can fail later: a full file system
 // or a system that does not overcommit would end whoever writes by SIGBUS. False, with errno, if

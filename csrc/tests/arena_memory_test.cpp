@@ -1,9 +1,7 @@
 // The arena's memory: what is kept, what goes back to the system, and what there is none for.
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -277,19 +275,6 @@ void test_kept_memory_stays() {
   CHECK(eventually([&] { return arena.stats().resident_bytes <= 256 * kKiB; }));
 }
 
-void test_posix_shared_memory() {
-  Arena& arena = kept(Arena::create(kReserved, kReserved, SharedFile::posix));
-  const auto hold = arena.claim(100 * kKiB);
-  std::memset(hold->data, 7, 100 * kKiB);
-  const SlotHold taken = hand_over(arena, *hold, 100 * kKiB);
-  Arena& other = kept(Arena::attach(arena.descriptor()));
-  const auto second = other.claim(100 * kKiB);
-  CHECK(second && second->slot == 1 && other.id() == arena.id());
-  arena.drop_taken(taken);
-  struct stat status;
-  CHECK(fstat(arena.descriptor(), &status) == 0 && status.st_nlink == 0);  // it has no name
-}
-
 // Whether this process has a file mapped, by its name.
 bool is_mapped(const std::string& name) {
   std::ifstream maps("/proc/self/maps");
@@ -301,7 +286,7 @@ bool is_mapped(const std::string& name) {
 
 void test_files_that_are_no_arenas() {
   const std::string name = "pinfeed-no-arena";
-  const int file = create_shared_file(name, SharedFile::any);
+  const int file = create_shared_file(name);
   for (const std::size_t bytes : {std::size_t{0}, kReserved}) {
     CHECK(ftruncate(file, static_cast<off_t>(bytes)) == 0);
     bool refused = false;
@@ -316,42 +301,6 @@ void test_files_that_are_no_arenas() {
   CHECK(is_mapped(name));  // or the checks above would say nothing
   munmap(data, kReserved);
   close(file);
-}
-
-// Nothing is written where the system has no memory for it: that would be SIGBUS.
-void test_a_full_file_system() {
-  const bool passed = passes_in_fork([] {
-    CHECK(unshare(CLONE_NEWNS) == 0);
-    CHECK(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
-    CHECK(mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=4M") == 0);
-    Arena& arena = Arena::create(kReserved, kReserved, SharedFile::posix);
-    CHECK(arena.stats().max_bytes <= 4096 * kKiB);
-    std::vector<SlotHold> holds;
-    while (const auto hold = arena.claim(256 * kKiB)) {
-      std::memset(hold->data, 1, 256 * kKiB);
-      holds.push_back(*hold);
-    }
-    CHECK(holds.size() >= 5 && holds.size() < 16 && arena.stats().shortage == ENOSPC);
-    CHECK(arena.stats().live_slots == holds.size());
-    CHECK(arena.stats().resident_bytes == holds.size() * 256 * kKiB);
-    arena.drop_held(holds[0]);
-    CHECK(arena.claim(256 * kKiB)->slot == holds[0].slot);
-    CHECK(mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=1M") == 0);
-    bool refused = false;
-    try {
-      Arena::create(kReserved, kReserved, SharedFile::posix);
-    } catch (const std::system_error& error) {
-      refused = error.code().value() == ENOSPC;
-    }
-    CHECK(refused);
-  });
-  CHECK(passed);
-}
-
-bool may_mount() {
-  return passes_in_fork([] {
-    if (unshare(CLONE_NEWNS) != 0) _exit(1);
-  });
 }
 
 }  // namespace
@@ -370,9 +319,6 @@ void arena_memory_tests() {
          test_the_thread_waits_for_an_owner_number);
   run("arena: memory goes back while others claim", test_giving_back_while_others_claim);
   run("arena: kept memory stays", test_kept_memory_stays);
-  run("arena: POSIX shared memory", test_posix_shared_memory);
   run("arena: files that are no arenas", test_files_that_are_no_arenas);
-  run_if(may_mount(), "this process may not mount", "arena: a full file system",
-         test_a_full_file_system);
 #endif
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import operator
 from typing import Any
 
@@ -39,13 +40,24 @@ def set_num_threads(count: int | None) -> None:
     _num_threads = count
 
 
+def is_worker_process() -> bool:
+    """Whether this process is a worker that a DataLoader started, or was forked by one.
+
+    The process decides, not torch's worker info alone: threads that work for a DataLoader have one
+    too, and they belong to the trainer.
+    """
+    loop = getattr(multiprocessing.current_process(), "_target", None)
+    is_loop = getattr(loop, "__name__", "") == "_worker_loop"  # torch's, and torchdata's
+    return is_loop and torch.utils.data.get_worker_info() is not None
+
+
 def get_num_threads() -> int:
     """The number of threads that native work uses now.
 
     In a DataLoader worker 1, since the workers share the CPUs among themselves; elsewhere what
     `set_num_threads` set; otherwise ``torch.get_num_threads()``.
     """
-    if torch.utils.data.get_worker_info() is not None:
+    if is_worker_process():
         return 1
     return torch.get_num_threads() if _num_threads is None else _num_threads
 

@@ -138,12 +138,10 @@ void register_arena(py::module_& m) {
       m, "Arena", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
       .def_static(
           "create",
-          [](std::size_t reserved, std::size_t max_bytes, bool posix) -> Arena& {
-            const auto kind = posix ? runtime::SharedFile::posix : runtime::SharedFile::any;
-            return made([&]() -> Arena& { return Arena::create(reserved, max_bytes, kind); });
+          [](std::size_t reserved, std::size_t max_bytes) -> Arena& {
+            return made([&]() -> Arena& { return Arena::create(reserved, max_bytes); });
           },
-          py::arg("reserved"), py::arg("max_bytes"), py::arg("posix") = false,
-          py::return_value_policy::reference)
+          py::arg("reserved"), py::arg("max_bytes"), py::return_value_policy::reference)
       .def_static(
           "attach",
           [](int descriptor) -> Arena& {

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "bindings/python/element_check.h"
 #include "bindings/python/module.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
@@ -87,10 +86,9 @@ py::tuple join(py::object source, py::object offsets, py::object indices,
   shape[0] = starts.back();
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
-  sequences.plan_reads(checks_elements() || may_not_fit(sequences.dtype(0), out_dtype), threads);
+  sequences.plan_reads(may_not_fit(sequences.dtype(0), out_dtype), threads);
   const SampleBatch samples(sequences, out_dtype, streaming,
                             [](std::size_t) { return std::size_t{0}; });
-  if (checks_elements()) check_elements(sequences, out_dtype, name);
 
   const bool tensors = as_tensor.is_none() ? sequences.as_tensor() : as_tensor.cast<bool>();
   if (!tensors) require_numpy_has(out_dtype, function);

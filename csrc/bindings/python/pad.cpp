@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "bindings/python/element_check.h"
 #include "bindings/python/fill_value.h"
 #include "bindings/python/module.h"
 #include "bindings/python/output.h"
@@ -259,12 +258,11 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, py::han
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
   const bool narrows = may_not_fit(sequences.dtype(0), out_dtype);
-  sequences.plan_reads(time_major || checks_elements() || narrows, threads);
+  sequences.plan_reads(time_major || narrows, threads);
   const SampleBatch samples(sequences, out_dtype, streaming, [&](std::size_t i) {
     return kernels::block_axis(sequences.shape(i), geometry.box().data(), sequences.axes(),
                                time_major ? 1 : 0);
   });
-  if (checks_elements()) check_elements(sequences, out_dtype, name);
 
   const bool tensors = as_tensor.is_none() ? sequences.as_tensor() : as_tensor.cast<bool>();
   if (!tensors) require_numpy_has(out_dtype, function);

@@ -6,8 +6,6 @@ and nested tensors are pickled by torch as before, down to the storage that they
 
 from __future__ import annotations
 
-import os
-import zlib
 from collections.abc import Callable
 from multiprocessing import reduction
 from typing import Any
@@ -17,8 +15,6 @@ from torch.multiprocessing import reductions
 
 from pinfeed import _core
 from pinfeed.memory import pinning, trainer
-
-_DEBUG = os.environ.get("PINFEED_DEBUG") == "1"
 
 #: Storages up to here that lie elsewhere are copied: cheaper than a file of shared memory.
 _COPIED_BYTES = 2**20
@@ -40,8 +36,7 @@ def send_storages_through(arena: _core.Arena, is_sending: Callable[[], bool]) ->
             if message is None and 0 < size <= _COPIED_BYTES and not storage.is_shared():
                 message = _send_copy(arena, storage)
             if message is not None:
-                checksum = _checksum(storage) if _DEBUG else None
-                return rebuild_storage, (arena.id, *message, size, checksum)
+                return rebuild_storage, (arena.id, *message, size)
         return reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
 
     reduction.register(torch.UntypedStorage, reduce_storage)
@@ -58,13 +53,12 @@ def _send_copy(arena: _core.Arena, storage: torch.UntypedStorage) -> tuple[int, 
 
 
 def rebuild_storage(
-    arena_id: int, slot: int, generation: int, offset: int, size: int, checksum: int | None
+    arena_id: int, slot: int, generation: int, offset: int, size: int
 ) -> torch.UntypedStorage:
     """The trainer's storage over a worker's bytes; its death lets the slot go.
 
     Raises:
         RuntimeError: The worker is gone and its memory taken back, or this is not the trainer.
-            Under ``PINFEED_DEBUG=1`` also if the bytes are not those that were sent.
     """
     arena = trainer.find_arena(arena_id)
     if arena is None:
@@ -79,15 +73,4 @@ def rebuild_storage(
             "pinfeed: a batch was lost, for its DataLoader worker is gone and what it had not "
             "handed over was taken back"
         )
-    storage = memory.untyped_storage()
-    if checksum is not None and checksum != _checksum(storage):
-        raise RuntimeError(
-            f"pinfeed: stale batch: slot {slot}, generation {generation}, {size} bytes differ from "
-            "those that were sent; was the batch changed in the worker after it was returned?"
-        )
-    return storage
-
-
-def _checksum(storage: torch.UntypedStorage) -> int:
-    content: Any = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
-    return zlib.crc32(content)
+    return memory.untyped_storage()

@@ -11,6 +11,7 @@ import torch
 from pinfeed.memory import pinned
 from pinfeed.memory.shared import new_shared_storage
 from pinfeed.memory.worker import Allocate, is_worker, worker_arena
+from pinfeed.runtime import is_worker_process
 
 #: As the native pool does, so that bytes nobody wrote are seen.
 _POISON = os.environ.get("PINFEED_DEBUG") == "1"
@@ -28,8 +29,7 @@ def batch_allocator(pin: pinned.Pin) -> Allocate | None:
     is for the worker itself, so the pool serves.
     """
     if not is_worker():
-        is_child_of_worker = torch.utils.data.get_worker_info() is not None
-        if is_child_of_worker or not pinned.is_wanted(pin):
+        if is_worker_process() or not pinned.is_wanted(pin):
             return None
         return _allocate_pinned_poisoned if _POISON else pinned.pinned_empty
     arena = worker_arena()
@@ -38,7 +38,7 @@ def batch_allocator(pin: pinned.Pin) -> Allocate | None:
 
 def as_output(tensor: torch.Tensor, pin: pinned.Pin) -> torch.Tensor:
     """A small tensor that torch has made of numbers, where outputs are to be."""
-    if torch.utils.data.get_worker_info() is None and pinned.is_wanted(pin):
+    if not is_worker_process() and pinned.is_wanted(pin):
         return pinned.pinned(tensor)
     return tensor
 

@@ -10,10 +10,9 @@ from multiprocessing import context, process, reduction
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pinfeed import _core
 from pinfeed.limits import free_memory
+from pinfeed.runtime import is_worker_process
 
 logger = logging.getLogger("pinfeed")
 
@@ -125,7 +124,7 @@ def limit(max_bytes: int | None) -> None:
 def offer_arena() -> Offer | None:
     """What a Collate takes along to a process that is being spawned; None at other times."""
     popen = context.get_spawning_popen()
-    if popen is None or torch.utils.data.get_worker_info() is not None:
+    if popen is None or is_worker_process():
         return None
     arena = ensure_arena()
     if arena is None:
@@ -157,5 +156,5 @@ def _physical_memory() -> int:
 
 def _before_fork() -> None:
     # A worker's children are no workers.
-    if torch.utils.data.get_worker_info() is None:
+    if not is_worker_process():
         ensure_arena()

@@ -7,7 +7,6 @@ import logging
 import math
 import multiprocessing
 import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.memory import messages, trainer
+from pinfeed.runtime import is_worker_process
 
 logger = logging.getLogger("pinfeed")
 
@@ -43,8 +43,7 @@ def accept_offer(offer: trainer.Offer | None) -> None:
 
 def is_worker() -> bool:
     """Whether this process is a DataLoader worker, and not one that a worker forked."""
-    info = torch.utils.data.get_worker_info()
-    return info is not None and info is not _inherited_info
+    return is_worker_process() and torch.utils.data.get_worker_info() is not _inherited_info
 
 
 def _after_fork() -> None:
@@ -188,10 +187,10 @@ def _find_arena(process: int) -> _core.Arena:
     if arena is not None:
         return arena
     # A spawned worker whose Collate did not come from the trainer, but from an import.
-    name = re.compile(rf"/(memfd:|dev/shm/){_core.Arena.file_name(process)}(-\d+)? \(deleted\)")
+    name = f"/memfd:{_core.Arena.file_name(process)} (deleted)"
     try:
         for descriptor in Path(f"/proc/{process}/fd").iterdir():
-            if name.fullmatch(str(descriptor.readlink())):
+            if str(descriptor.readlink()) == name:
                 return _attach(os.open(descriptor, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
         logger.debug("can't look for the arena of process %d: %s", process, error)
