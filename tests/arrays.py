@@ -18,9 +18,17 @@ def random_array(shape, dtype=np.uint8, seed=0):
     return np.frombuffer(rng.bytes(math.prod(shape) * dtype.itemsize), dtype).reshape(shape).copy()
 
 
+def is_fractional(dtype):
+    """Whether one of torch's dtypes holds more than integers."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
 @st.composite
-def views(draw, shape, dtype=np.uint8, mirrored=True):
-    """Views of a shape: cropped, stepped, mirrored, broadcast, with axes in any order in memory."""
+def views(draw, shape, dtype=np.uint8, mirrored=True, target=None):
+    """Views of a shape: cropped, stepped, mirrored, broadcast, with axes in any order in memory.
+
+    Their integers are such as ``target``, one of torch's dtypes, can hold.
+    """
     ways = ["whole", "crop", "step", "broadcast", *(["mirror", "mirror step"] if mirrored else [])]
     memory_order = draw(st.permutations(range(len(shape))))
     base_shape, parts = [], []
@@ -39,6 +47,10 @@ def views(draw, shape, dtype=np.uint8, mirrored=True):
             base_shape.append(size)
             parts.append(slice(None, None, -1 if way == "mirror" else 1))
     base = random_array(base_shape, dtype, draw(st.integers(0, 2**32 - 1)))
+    if base.dtype.kind in "iu" and target is not None and not is_fractional(target):
+        limits, own = torch.iinfo(target), np.iinfo(base.dtype)
+        low, high = max(limits.min, own.min), min(limits.max, own.max)
+        base = np.where((base < low) | (base > high), base & high, base)
     view = base[tuple(parts)].transpose(np.argsort(memory_order))
     strides = [
         stride if size == view_size else 0

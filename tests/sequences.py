@@ -105,14 +105,14 @@ def shaping(draw, rank):
 
 
 @st.composite
-def samples_of(draw, shape, kind, dtype, fits_all):
-    """A sample, and the same as an ndarray."""
+def samples_of(draw, shape, kind, dtype, fits_all, target=None):
+    """A sample whose integers ``target`` can hold, and the same as an ndarray."""
     if kind == "list":
         numbers = draw(st.lists(SMALL[dtype], min_size=shape[0], max_size=shape[0]))
         if dtype == "i8" and not fits_all and numbers and draw(st.booleans()):
             numbers[0] = draw(st.integers(-(2**63), 2**63 - 1))
         return draw(st.sampled_from([list, tuple]))(numbers), np.array(numbers, dtype)
-    array = draw(views(shape, dtype, mirrored=kind != "tensor"))
+    array = draw(views(shape, dtype, mirrored=kind != "tensor", target=target))
     return as_kind(kind, array), array
 
 
@@ -142,7 +142,7 @@ def batches(draw, kinds=KINDS):
         kind = first if position == 0 else draw(st.sampled_from(some))
         if kind == "list" and shape == (0,) and "dtype" not in keywords and position == 0:
             shape = (1,)  # at least one that says what the dtype is
-        sample, array = draw(samples_of(shape, kind, dtype, is_cast))
+        sample, array = draw(samples_of(shape, kind, dtype, is_cast, target))
         samples.append(sample)
         arrays.append(cast(array, target) if is_cast else array)
     keywords["value"] = draw(padding_values(target))
