@@ -37,7 +37,8 @@ void register_random_order(py::module_& m) {
         });
       },
       py::arg("size"), py::arg("keys"), py::arg("start"), py::arg("stop"));
-  py::class_<kernels::AliasTable>(m, "AliasTable")
+  py::class_<kernels::AliasTable>(m, "AliasTable",
+                                  py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
       .def(py::init([](const Weights& weights) {
              const double* data = weights.data();
              const auto count = static_cast<std::size_t>(weights.size());
