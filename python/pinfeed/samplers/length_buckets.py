@@ -229,4 +229,4 @@ def _rounded_up(lengths: npt.NDArray[np.int64], multiple: int) -> npt.NDArray[np
             f"LengthBucketSampler: lengths rounded up to a multiple_of={multiple} must be at most "
             f"{_MOST_LENGTH}, got {lengths.max()}"
         )
-    return -(-lengths // multiple) * multiple
+    return lengths if multiple == 1 else -(-lengths // multiple) * multiple
