@@ -180,26 +180,6 @@ def test_a_slot_is_not_used_while_the_device_may_read_it(device: FakeRuntime) ->
     assert pinfeed.arena_stats()["grows"] == grows  # they were used again
 
 
-def test_a_slot_that_is_used_too_early_is_caught(
-    device: FakeRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device.gate.clear()
-    iterator = iter(loader(SAMPLES * 10, num_workers=1))
-    arena = trainer.own_arena()
-    batch = next(iterator)
-    found = device.read(batch)
-    arena.keep(arena.first_slot)  # as if nothing were pinned
-    del batch
-    for _ in range(20):
-        next(iterator)
-    device.gate.set()
-    arena.keep(arena.end_of_slots)
-    for batch in iterator:
-        del batch
-    assert eventually(lambda: bool(found))
-    assert found != [0.0, 1.0, 2.0, 3.0]
-
-
 def test_batches_from_before_the_device_was_used_wait_too(device: FakeRuntime) -> None:
     device.ready = False
     iterator = iter(loader(SAMPLES * 3, num_workers=1, prefetch_factor=1))
