@@ -1,12 +1,13 @@
 """pinfeed.from_numpy: the loader one would build by hand."""
 
 import itertools
+import json
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -57,6 +58,7 @@ def test_bare_arrays_and_attributes():
         [*range(40, 50)],
     ]
     assert isinstance(loader.dataset, pinfeed.ArrayDataset)
+    assert isinstance(loader.batch_sampler, pinfeed.ShuffleSampler)
     assert loader.batch_sampler.batch_size == 20
     assert loader.num_workers == 0
 
@@ -94,18 +96,36 @@ def test_ranks_take_turns():
     assert first == second == third == [[0]]
 
 
-@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5), st.booleans(), st.booleans())
+@given(
+    st.integers(5, 60),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.booleans(),
+    st.booleans(),
+)
 def test_ranks_share_all_rows(count, batch_size, world_size, shuffle, drop_last):
+    step = batch_size * world_size
+    assume(count >= step or not drop_last)
     (ranks,) = batches_of_ranks(count, batch_size, world_size, shuffle=shuffle, drop_last=drop_last)
     sizes = [[len(batch) for batch in rank] for rank in ranks]
     assert sizes == sizes[:1] * world_size
     rows = Counter(row for rank in ranks for batch in rank for row in batch)
-    step = batch_size * world_size
     if drop_last:
         assert rows.total() == len(rows) == count - count % step
     else:
         assert len(rows) == count
         assert 0 <= rows.total() - count < world_size
+
+
+# Orders.
+
+
+def shuffled(count=40, **options):
+    return pinfeed.from_numpy(np.arange(count), 4, shuffle=True, device="cpu", **options)
+
+
+def batches(loader):
+    return [batch.tolist() for batch in loader]
 
 
 def test_orders_of_ranks_follow_from_the_epoch():
@@ -117,12 +137,60 @@ def test_orders_of_ranks_follow_from_the_epoch():
     assert epochs == orders(1, epochs=3)
     for one, other in itertools.combinations(epochs, 2):
         assert sorted(one) != sorted(other)
-    loader = pinfeed.from_numpy(np.arange(40), 4, shuffle=True, device="cpu", rank=1, world_size=2)
-    loader.batch_sampler.sampler.set_epoch(2)
-    assert list(loader.batch_sampler.sampler) == list(itertools.chain(*epochs[2][1]))
-    loader.batch_sampler.sampler.set_epoch(2)
-    assert [batch.tolist() for batch in loader] == epochs[2][1]
-    assert len(loader.batch_sampler.sampler) == 20
+    loader = shuffled(rank=1, world_size=2)
+    for _ in range(2):
+        loader.batch_sampler.sampler.set_epoch(2)
+        assert batches(loader) == epochs[2][1]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_orders_with_a_seed_are_those_of_the_sampler(workers):
+    options = {"num_workers": 2, "multiprocessing_context": "fork"} if workers else {}
+    sampler = pinfeed.ShuffleSampler(41, 4, seed=7)
+    loader = shuffled(41, seed=7, **options)
+    for epoch in (0, 1, 2, 9, 10):
+        if epoch == 9:
+            loader.batch_sampler.set_epoch(9)
+        sampler.set_epoch(epoch)
+        assert batches(loader) == [batch.tolist() for batch in sampler]
+
+
+def test_orders_without_a_seed_follow_from_the_default_generator():
+    loader = shuffled()
+    torch.manual_seed(3)
+    first, second = batches(loader), batches(loader)
+    assert first != second
+    torch.manual_seed(3)
+    assert [batches(shuffled()), batches(loader)] == [first, second]
+    loader.batch_sampler.set_epoch(5)
+    assert batches(loader) == batches_of_ranks(40, 4, 1, 6, shuffle=True, seed=0)[5][0]
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("taken", [1, 3, 10])
+def test_a_loop_goes_on_where_a_state_was_taken(seed, taken):
+    loader = shuffled(seed=seed)
+    batches(loader)
+    expected = iter(loader)
+    for _ in range(taken):
+        next(expected)
+    state = loader.batch_sampler.state_dict() | {"yielded": taken}
+    following = batches(loader)
+    resumed = shuffled(seed=seed)
+    resumed.batch_sampler.load_state_dict(json.loads(json.dumps(state)))
+    assert batches(resumed) == [batch.tolist() for batch in expected]
+    if seed is not None:
+        assert batches(resumed) == following
+
+
+def test_the_state_of_an_epoch_that_is_over_leads_to_the_next():
+    loader = shuffled(seed=5)
+    batches(loader)
+    state = loader.batch_sampler.state_dict()
+    resumed = shuffled(seed=5)
+    resumed.batch_sampler.load_state_dict(state)
+    assert batches(resumed) == batches(loader) != batches(loader)
 
 
 def test_ranks_come_from_the_environment(monkeypatch):
@@ -172,11 +240,24 @@ def test_a_list_is_refused_with_hints_that_work():
         ({"drop_last": None}, TypeError, "drop_last must be True or False, got None"),
         ({"rank": 0}, ValueError, "expected both rank and world_size, or neither"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
+        ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
+        ({"seed": "1"}, TypeError, "seed must be an integer, got '1'"),
+        ({"batch_size": 51, "drop_last": True}, ValueError, "50 samples make no batch of 51"),
+        (
+            {"seed": 1, "shuffle": True, "generator": torch.Generator()},
+            ValueError,
+            "expected seed or generator, got seed=1 and a generator; leave one out",
+        ),
+        (
+            {"shuffle": True, "generator": torch.Generator(), "rank": 1, "world_size": 2},
+            ValueError,
+            "a generator shuffles .* one process, and this is one of 2; pass seed instead",
+        ),
     ],
 )
 def test_bad_options(options, error, message):
     with pytest.raises(error, match=f"from_numpy: {message}"):
-        pinfeed.from_numpy(LABELS, 4, **options)
+        pinfeed.from_numpy(LABELS, **{"batch_size": 4} | options)
 
 
 @pytest.mark.parametrize(
@@ -186,8 +267,9 @@ def test_bad_options(options, error, message):
         ({"x": "text.npy"}, 4, FileNotFoundError, "text.npy"),
         (3, 4, TypeError, "expected an ndarray"),
         (np.ma.array([1, 2], mask=[0, 1]), 2, TypeError, "without a mask, which would be lost"),
-        (LABELS, 0, ValueError, "batch_size"),
-        (LABELS, None, TypeError, "batch_size"),
+        (LABELS[:0], 4, ValueError, "from_numpy: the number of samples must be at least 1, got 0"),
+        (LABELS, 0, ValueError, "from_numpy: batch_size must be at least 1, got 0"),
+        (LABELS, None, TypeError, "from_numpy: batch_size must be an integer, got None"),
     ],
 )
 def test_bad_input(arrays, batch_size, error, message):

@@ -158,17 +158,19 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[int]]]:
 def test_each_batch_is_asked_for_before_the_one_ahead_of_it_is_read(
     calls: list[tuple[str, list[int]]], tmp_path: Path
 ) -> None:
-    batches = pinfeed.from_numpy(saved(tmp_path, np.arange(7)), 3, device="cpu")
-    for _ in range(2):
-        calls.clear()
-        assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5], [6]]
-        assert calls == [
-            ("ask", [3, 4, 5]),
-            ("read", [0, 1, 2]),
-            ("ask", [6]),
-            ("read", [3, 4, 5]),
-            ("read", [6]),
-        ]
+    for shuffle in (False, True):
+        loader = pinfeed.from_numpy(saved(tmp_path, np.arange(7)), 3, shuffle=shuffle, device="cpu")
+        for _ in range(2):
+            calls.clear()
+            first, second, third = [batch.tolist() for batch in loader]
+            assert sorted(first + second + third) == list(range(7))
+            assert calls == [
+                ("ask", second),
+                ("read", first),
+                ("ask", third),
+                ("read", second),
+                ("read", third),
+            ]
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")

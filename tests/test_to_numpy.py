@@ -291,6 +291,9 @@ def test_images_and_targets_of_a_detector() -> None:
         (DataLoader(range(10), batch_sampler=BatchSampler(range(7), 3, True)), 6, 3),
         (DataLoader(range(10), batch_sampler=[[1], [2, 3]]), 3, 1),
         (DataLoader(SizedStream(9), 2, drop_last=True), 8, 2),
+        (DataLoader(range(10), batch_sampler=pinfeed.ShuffleSampler(10, 4)), 10, 4),
+        (pinfeed.from_numpy(np.arange(10), 4, drop_last=True, device="cpu"), 8, 4),
+        (pinfeed.from_numpy(np.arange(9), 4, device="cpu", rank=1, world_size=2), 5, 4),
     ],
 )
 def test_planned_length(loader: DataLoader, samples: int, first: int) -> None:

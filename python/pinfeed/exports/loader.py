@@ -13,6 +13,7 @@ from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padded import Padded
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
+from pinfeed.samplers.order_sampler import OrderSampler
 
 # A user who hands over one of these has forgotten the loop around it.
 _BATCHES = (np.ndarray, torch.Tensor, str, bytes, Mapping, JaggedBatch, Padded)
@@ -55,6 +56,8 @@ def planned_length(loader: Any) -> PlannedLength | None:
     if isinstance(sampler, list | tuple):
         sizes = [len(batch) for batch in sampler]
         return PlannedLength(sum(sizes), sizes[0]) if sizes else None
+    if isinstance(sampler, OrderSampler):
+        return _batches_of(range(sampler.rank_samples), sampler.batch_size, sampler.drop_last)
     # Any other batch sampler, and one that counts its batches in its own way, tells only their
     # number.
     if isinstance(sampler, BatchSampler) and type(sampler).__len__ is BatchSampler.__len__:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader
+from typing_extensions import override
 
 from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
-from pinfeed.ranks import checked_ranks
-from pinfeed.samplers.row_batches import RowBatches, RowSampler
+from pinfeed.ranks import checked_ranks, ranks_now
+from pinfeed.samplers.epoch_sampler import EpochPosition
+from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.sources.dataset import ArrayDataset
 
 # What from_numpy decides itself, and how to decide otherwise.
@@ -31,6 +37,7 @@ def from_numpy(
     batch_size: int,
     *,
     shuffle: bool = False,
+    seed: int | None = None,
     fields: Any = None,
     device: torch.device | str | int | None = None,
     prefetch_rows: bool = True,
@@ -42,45 +49,53 @@ def from_numpy(
 ) -> DeviceLoader:
     """A loader of batches of the arrays' rows, gathered natively and ahead of time.
 
-    Short for ``DeviceLoader(DataLoader(ArrayDataset(arrays), batch_size, collate_fn=
-    Collate(fields)), device)``, with what suits arrays:
+    Short for ``DeviceLoader(DataLoader(ArrayDataset(arrays), batch_sampler=ShuffleSampler(...),
+    collate_fn=Collate(fields)), device)``, with what suits arrays:
 
     - No worker processes: a batch of rows is one native gather, which costs less than handing it
       from one process to another. ``num_workers=`` is for what takes time in Python, and there is
       none of it here.
     - A background thread that has two batches ready: gathering lets go of the interpreter, so it
       goes on while the model works.
+    - Each loop is an epoch with an order of its own, without `ShuffleSampler.set_epoch`.
 
     Args:
         arrays: An array, or arrays in dicts, tuples, ... of one length, as `ArrayDataset` takes
             them: ndarrays, memmaps, CPU tensors, paths of .npy files, `RaggedArray`. Or a table, as
             `ArrayDataset.from_arrow` takes it, or the path of a Parquet file.
         batch_size: Samples in a batch; the last one may be smaller.
-        shuffle: Whether to draw a new order each epoch. ``generator=torch.Generator()
-            .manual_seed(0)`` makes it the same in every run.
+        shuffle: Whether each epoch has another order, a `ShuffleSampler`'s.
+        seed: The order of an epoch follows from it and the number of the epoch. None: a single
+            process draws each order anew, from torch's default generator, so that
+            ``torch.manual_seed`` makes runs alike; several processes have the seed 0.
         fields: What becomes of each array, as `Collate` takes it. None: stacked as it is.
         device: Where batches go. None: the accelerator if there is one, else the CPU.
         prefetch_rows: Whether the system is asked for the rows of the batch after the one in the
-            making, where they lie in files and not in memory. With ``num_workers`` it isn't.
+            making, where they lie in files and not in memory. With ``num_workers`` or a shuffling
+            ``generator`` it isn't.
         rank: Which of the processes this is, that share the rows. None: asked of
             ``torch.distributed`` when a loop begins, else of the environment that torchrun sets.
         world_size: How many processes there are; likewise, else 1. Give both or neither.
         drop_last: Whether to leave out a last batch that isn't full, of all ranks.
-        generator: Draws the order, and the seeds of workers.
+        generator: Draws the seeds of workers, and with ``shuffle`` the order: that of torch's own
+            sampler then, which knows nothing of ranks.
         **dataloader_options: For the DataLoader: ``num_workers``, ``pin_memory``, ...
 
     Several processes share the rows: ``batch_size`` is that of each, and each gets the same number
     of batches, of the same sizes. Where the rows left for the last batches don't divide evenly,
-    at most ``world_size - 1`` rows come twice. A shuffled order follows from the number of the
-    epoch, the same in every run, unless you pass a ``generator``, seeded alike in all processes.
-    The number goes up with each loop, so begin as many loops in each process, or call
-    ``loader.batch_sampler.sampler.set_epoch(epoch)`` before each.
+    at most ``world_size - 1`` rows come twice. The number of the epoch goes up with each loop, so
+    begin as many loops in each process, or call ``loader.batch_sampler.set_epoch(epoch)`` before
+    each.
+
+    To resume within an epoch, save ``loader.batch_sampler.state_dict() | {"yielded":
+    batches_trained}``, since some batches are fetched ahead; after
+    ``loader.batch_sampler.load_state_dict`` the next loop yields the batches that were left.
 
     Returns:
         A `DeviceLoader`: iterate over it, ask for its ``len()``, again and again.
 
     Raises:
-        TypeError, ValueError: An array or an option does not fit.
+        TypeError, ValueError: An array or an option does not fit; there would be no batch.
 
     Example:
         >>> arrays = {"x": np.zeros((10, 3), np.float32), "y": np.arange(10)}
@@ -97,6 +112,9 @@ def from_numpy(
     for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
         if not isinstance(flag, bool):
             raise TypeError(f"from_numpy: {name} must be True or False, got {flag!r}")
+    ranks = checked_ranks(rank, world_size, "from_numpy")
+    if shuffle and generator is not None:
+        _require_no_other_order(seed, (ranks or ranks_now("from_numpy"))[1])
     dataset = _dataset_of(arrays)
     # Workers are ahead of each other anyway.
     reads_ahead = (
@@ -105,19 +123,118 @@ def from_numpy(
     sampler = RowSampler(
         len(dataset),
         batch_size,
+        seed=seed,
         shuffle=shuffle,
         drop_last=drop_last,
-        generator=generator,
-        ranks=checked_ranks(rank, world_size, "from_numpy"),
+        ranks=ranks,
+        prefetch=dataset.prefetch_rows if reads_ahead else None,
     )
+    batches: dict[str, Any] = {"batch_sampler": sampler}
+    if shuffle and generator is not None:
+        batches = {"batch_size": sampler.batch_size, "shuffle": True, "drop_last": drop_last}
     loader: DataLoader[Any] = DataLoader(
         dataset,
-        batch_sampler=RowBatches(sampler, dataset.prefetch_rows if reads_ahead else None),
         collate_fn=Collate(fields),
         generator=generator,
+        **batches,
         **dataloader_options,
     )
     return DeviceLoader(loader, device)
+
+
+class RowSampler(ShuffleSampler):
+    """A `ShuffleSampler` that goes to another epoch by itself with each iteration.
+
+    `set_epoch` and `load_state_dict` say which epoch the next iteration is of. Without a seed, a
+    single rank draws the number of the epoch, as torch's RandomSampler draws a seed; otherwise the
+    number goes up.
+
+    Args:
+        rows: How many rows there are.
+        batch_size: Rows in a batch of one rank.
+        seed: The same on all ranks, or None.
+        shuffle: False keeps the order of the rows.
+        drop_last: Whether to leave out rows that don't make a whole batch for each rank.
+        ranks: Rank and world size. None: those of the process group or the environment, when an
+            iteration begins.
+        prefetch: Called with the rows of the batch after each one. Errors are passed over, since
+            whoever reads the rows meets them again. None: nothing is asked for.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        batch_size: int,
+        *,
+        seed: int | None,
+        shuffle: bool,
+        drop_last: bool,
+        ranks: tuple[int, int] | None,
+        prefetch: Callable[[npt.NDArray[np.int64]], None] | None,
+    ) -> None:
+        self._draws_epochs = shuffle and seed is None
+        self._prefetch = prefetch
+        rank, world_size = ranks or (None, None)
+        super().__init__(
+            rows,
+            batch_size,
+            seed=0 if seed is None else seed,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            rank=rank,
+            world_size=world_size,
+            even="drop" if drop_last else "repeat",
+        )
+
+    @property
+    @override
+    def _name(self) -> str:
+        return "from_numpy"
+
+    @override
+    def batch(self, epoch: int, number: int) -> npt.NDArray[np.int64]:
+        if self._prefetch is not None and number + 1 < self.batches(epoch):
+            with contextlib.suppress(Exception):
+                self._prefetch(super().batch(epoch, number + 1))
+        return super().batch(epoch, number)
+
+    @override
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self._position.finished:
+            self._epoch, self._loaded = self._position.epoch + 1, None
+
+    @override
+    def _batches_from(
+        self, position: EpochPosition, loaded: EpochPosition | None
+    ) -> Iterator[npt.NDArray[np.int64]]:
+        if loaded is None:
+            position.epoch = self._epoch
+            if self._draws_epochs and not self._epoch_is_new and self.world_size == 1:
+                position.epoch = _random_integer()
+        self._epoch = position.epoch + 1
+        yield from super()._batches_from(position, loaded)
+
+    @override
+    def _ranks(self) -> tuple[int, int]:
+        return self._given_ranks or ranks_now("from_numpy")
+
+
+def _random_integer() -> int:
+    """From torch's default generator, drawn as RandomSampler draws a seed."""
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+
+
+def _require_no_other_order(seed: int | None, world_size: int) -> None:
+    if seed is not None:
+        raise ValueError(
+            f"from_numpy: expected seed or generator, got seed={seed!r} and a generator; leave one out"
+        )
+    if world_size > 1:
+        raise ValueError(
+            f"from_numpy: a generator shuffles the rows of one process, and this is one of {world_size}; "
+            "pass seed instead, whose order they share"
+        )
 
 
 def _dataset_of(arrays: Any) -> ArrayDataset:

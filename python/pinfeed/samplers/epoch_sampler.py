@@ -34,15 +34,14 @@ class EpochSampler(Sampler[Any]):
     SETTINGS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, seed: Any, rank: Any, world_size: Any, /, **flags: Any) -> None:
-        self._name = type(self).__name__
         for name, flag in flags.items():
             if not isinstance(flag, bool):
                 raise TypeError(f"{self._name}: {name} must be True or False, got {flag!r}")
         self.seed = checked_integer(seed, f"{self._name}: seed", 0)
         self._given_ranks = checked_ranks(rank, world_size, self._name)
         self._epoch = 0
-        self._position = _Position(0)  # what state_dict tells: of the iterator created last
-        self._loaded: _Position | None = None  # where the next iteration starts, if not at 0
+        self._position = EpochPosition(0)  # what state_dict tells: of the iterator created last
+        self._loaded: EpochPosition | None = None  # where the next iteration starts, if not at 0
         self._epoch_is_new = False  # set_epoch was called and no iteration has begun since
 
     @abstractmethod
@@ -92,7 +91,7 @@ class EpochSampler(Sampler[Any]):
         self._epoch_is_new = True
         if epoch != self._epoch:
             self._epoch = epoch
-            self._position = _Position(epoch)
+            self._position = EpochPosition(epoch)
             self._loaded = None
 
     def __len__(self) -> int:
@@ -100,10 +99,10 @@ class EpochSampler(Sampler[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         loaded = self._loaded
-        self._position = _Position(self._epoch, 0 if loaded is None else loaded.yielded)
+        self._position = EpochPosition(self._epoch, 0 if loaded is None else loaded.yielded)
         return self._batches_from(self._position, loaded)
 
-    def _batches_from(self, position: _Position, loaded: _Position | None) -> Iterator[Any]:
+    def _batches_from(self, position: EpochPosition, loaded: EpochPosition | None) -> Iterator[Any]:
         # A loaded position is used up here, at the first batch, and not in __iter__: a DataLoader
         # with workers creates two iterators, and only the second one is used.
         if self._loaded is loaded:
@@ -171,7 +170,12 @@ class EpochSampler(Sampler[Any]):
             return
         self._epoch = epoch
         self._epoch_is_new = False
-        self._position = self._loaded = _Position(epoch, yielded, finished)
+        self._position = self._loaded = EpochPosition(epoch, yielded, finished)
+
+    @property
+    def _name(self) -> str:
+        """What messages begin with."""
+        return type(self).__name__
 
     def _identity(self) -> dict[str, Any]:
         """What two samplers must have in common to have the same batches."""
@@ -195,7 +199,7 @@ class EpochSampler(Sampler[Any]):
 
 
 @dataclass
-class _Position:
+class EpochPosition:
     """How far an iteration is."""
 
     epoch: int

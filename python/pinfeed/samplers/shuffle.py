@@ -73,7 +73,7 @@ class ShuffleSampler(OrderSampler):
     ) -> None:
         self.shuffle = shuffle
         super().__init__(
-            _sample_count(dataset),
+            _sample_count(dataset, self._name),
             batch_size,
             seed,
             rank,
@@ -94,14 +94,14 @@ class ShuffleSampler(OrderSampler):
         return {"samples": self._count}
 
 
-def _sample_count(dataset: Any) -> int:
+def _sample_count(dataset: Any, name: str) -> int:
     count = as_integer(dataset)
     if count is None:
         try:
             count = len(dataset)
         except TypeError as error:
             raise TypeError(
-                "ShuffleSampler: dataset must be a number of samples or have a length, got "
+                f"{name}: dataset must be a number of samples or have a length, got "
                 f"{type(dataset).__name__}"
             ) from error
-    return checked_integer(count, "ShuffleSampler: the number of samples", 1, _MOST_SAMPLES)
+    return checked_integer(count, f"{name}: the number of samples", 1, _MOST_SAMPLES)

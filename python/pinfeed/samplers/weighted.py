@@ -76,7 +76,6 @@ class WeightedSampler(OrderSampler):
         world_size: int | None = None,
         even: Even = "repeat",
     ) -> None:
-        self._name = type(self).__name__
         self._weights, positive, self._checksum = _checked_weights(weights, self._name)
         self.num_samples = (
             len(self._weights)
