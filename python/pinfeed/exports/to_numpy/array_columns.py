@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -12,13 +13,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.exports.to_numpy.column import (
-    Column,
-    Options,
-    Parts,
-    numpy_dtype,
-    plain,
-)
+from pinfeed.exports.to_numpy.column import Column, Options, Parts, numpy_dtype, plain
 from pinfeed.exports.to_numpy.ragged_columns import finish_ragged, require_ragged_dtype
 from pinfeed.exports.to_numpy.storage import Array, Storage, copy_into
 from pinfeed.functions.padding import Side
@@ -38,67 +33,64 @@ class _ArrayColumn(Column):
 
     Args:
         leaf: Of the first batch.
-        options: How columns are made.
         pad: What samples that are smaller than others are filled up with; None: they stay.
-        where: What messages call the leaf.
 
     Attributes:
         dtype: Of the column.
         shape: Of a sample of the first batch that has one.
     """
 
-    def __init__(self, leaf: Any, options: Options, pad: Any, where: str) -> None:
-        self._options, self._pad = options, pad
+    def __init__(self, leaf: Any, options: Options, pad: Any, steps: Sequence[str]) -> None:
+        super().__init__(options, steps)
+        self._pad = pad
         self._side: Side = options.side or "right"
-        (first,) = self.parts(leaf, where)
-        self.dtype = numpy_dtype(first, where)
+        (first,) = self.parts(leaf)
+        self.dtype = numpy_dtype(first, self.where)
         self.shape: Shape = tuple(first.shape[1:])
 
     @override
-    def parts(self, leaf: Any, where: str) -> tuple[Array]:
-        array = plain(leaf, self._options.bfloat16, where)
+    def parts(self, leaf: Any) -> tuple[Array]:
+        array = plain(leaf, self._options.bfloat16, self.where)
         if array.ndim == 0:
             raise ValueError(
-                f"{where}: expected an axis that counts samples, got a 0-d array; "
+                f"{self.where}: expected an axis that counts samples, got a 0-d array; "
                 "leave it out, or repeat it for each sample: x.expand(B)"
             )
         return (array,)
 
     @override
-    def check(self, parts: Parts, end: int, where: str) -> None:
+    def check(self, parts: Parts, end: int) -> None:
         (array,) = parts
-        numpy_dtype(array, where, self.dtype)
+        numpy_dtype(array, self.where, self.dtype)
         if array.ndim != 1 + len(self.shape):
             raise ValueError(
-                f"{where}: expected {1 + len(self.shape)} axes as before, "
+                f"{self.where}: expected {1 + len(self.shape)} axes as before, "
                 f"got shape {tuple(array.shape)}"
             )
-        self._check_shape(tuple(array.shape), end, where)
+        self._check_shape(tuple(array.shape), end)
 
     @abstractmethod
-    def _check_shape(self, shape: Shape, end: int, where: str) -> None:
+    def _check_shape(self, shape: Shape, end: int) -> None:
         """Raises if a batch of this shape can't follow."""
+
+    def _check_pad(self) -> None:
+        _core.check_value(self._pad, self.dtype.name, self.where, "pad")
 
 
 class NewArray(_ArrayColumn):
-    """Arrays that are written one after the other, whatever their shapes; `finish` makes one.
+    """Arrays that are written one after the other, whatever their shapes; `finish` makes one."""
 
-    Args:
-        leaf: See `_ArrayColumn`, and for `options`, `pad` and `where`.
-        name: Of the files.
-    """
-
-    def __init__(self, leaf: Any, options: Options, pad: Any, name: str, where: str) -> None:
-        super().__init__(leaf, options, pad, where)
-        self._name, self._where = name, where
-        self._values = options.storage(self.dtype, 1 + len(self.shape), where)
+    def __init__(self, leaf: Any, options: Options, pad: Any, steps: Sequence[str]) -> None:
+        super().__init__(leaf, options, pad, steps)
+        self._name = self._file_name()
+        self._values = self._storage(self.dtype, 1 + len(self.shape))
         self._offsets: Storage | None = None
         self._runs: list[Run] = []  # that were written
         self._end = 0  # of their items
         self._is_empty = True  # no batch so far had a sample
 
     @override
-    def _check_shape(self, shape: Shape, end: int, where: str) -> None:
+    def _check_shape(self, shape: Shape, end: int) -> None:
         if shape[0] == 0:
             return
         if self._is_empty:
@@ -107,31 +99,31 @@ class NewArray(_ArrayColumn):
         if shape[1:] == self.shape:
             return
         if self._pad is not None:
-            _core.check_value(self._pad, self.dtype.name, where, "pad")
+            self._check_pad()
             return
         expected = ", ".join(map(str, ("*", *self.shape)))
-        differs = f"{where}: expected shape ({expected}), got {shape}"
+        differs = f"{self.where}: expected shape ({expected}), got {shape}"
         if shape[2:] != self.shape[1:]:
             raise ValueError(f"{differs}; pad=a number makes samples of any sizes one array")
         if not self._options.holds_ragged:
             raise ValueError(f"{differs}; give pad=a number, or for out the path of a directory")
-        require_ragged_dtype(self.dtype, where)
+        require_ragged_dtype(self.dtype, self.where)
 
     @override
     def size(self, samples: int) -> int:
         return samples * math.prod(self.shape) * self.dtype.itemsize
 
     @override
-    def allocate(self, samples: int, where: str) -> None:
+    def allocate(self, samples: int) -> None:
         self._values.resize(samples * math.prod(self.shape))
 
     @override
-    def write(self, start: int, count: int, parts: Parts, where: str) -> None:
+    def write(self, start: int, count: int, parts: Parts) -> None:
         if count == 0:
             return
         array = parts[0][:count]
         shape: Shape = tuple(array.shape)
-        self._values.write(self._end, array, where)
+        self._values.write(self._end, array, self.where)
         self._end += math.prod(shape)
         if self._runs and self._runs[-1][1] == shape[1:]:
             self._runs[-1] = (self._runs[-1][0] + count, shape[1:])
@@ -143,8 +135,8 @@ class NewArray(_ArrayColumn):
         shapes = {shape for _, shape in self._runs}
         if len(shapes) > 1 and self._pad is None:
             ends = _offsets(self._runs)
-            self._offsets = self._options.storage(ends.dtype, 1, self._where)
-            self._offsets.write(0, ends, self._where)
+            self._offsets = self._storage(ends.dtype, 1)
+            self._offsets.write(0, ends, self.where)
             shape = (int(ends[-1]), *self.shape[1:])
             finish_ragged(self._values, self._offsets, samples, shape, self._name)
             return
@@ -184,54 +176,50 @@ class NewArray(_ArrayColumn):
 
 
 class GivenArray(_ArrayColumn):
-    """Arrays that are written into ``out``.
-
-    Args:
-        leaf: See `_ArrayColumn`, and for `options`, `pad` and `where`.
-        out: The array.
-    """
+    """Arrays that are written into ``out``."""
 
     def __init__(
-        self, leaf: Any, options: Options, pad: Any, out: npt.NDArray[Any], where: str
+        self, leaf: Any, options: Options, pad: Any, steps: Sequence[str], out: npt.NDArray[Any]
     ) -> None:
-        super().__init__(leaf, options, pad, where)
+        super().__init__(leaf, options, pad, steps)
         self._out = out
         self._length = len(out) if out.ndim else 0  # and later what was written
         if out.dtype != self.dtype:
-            raise TypeError(f"{where}: out must have dtype {self.dtype}, got {out.dtype}")
+            raise TypeError(f"{self.where}: out must have dtype {self.dtype}, got {out.dtype}")
         if not out.flags.writeable:
-            raise ValueError(f"{where}: out must be writable, got a read-only array")
+            raise ValueError(f"{self.where}: out must be writable, got a read-only array")
 
     @override
-    def _check_shape(self, shape: Shape, end: int, where: str) -> None:
+    def _check_shape(self, shape: Shape, end: int) -> None:
         sample, room = shape[1:], self._out.shape[1:]
-        fits = len(sample) == len(room) and all(a <= b for a, b in zip(sample, room, strict=True))
         if sample != room:
+            fits = len(sample) == len(room) and all(map(operator.le, sample, room))
             if not fits or self._pad is None:
                 expected = ", ".join(map(str, ("N", *sample)))
                 hint = "; pad=a number fills up the rest" if fits else ""
                 raise ValueError(
-                    f"{where}: out must have shape ({expected}), got {self._out.shape}{hint}"
+                    f"{self.where}: out must have shape ({expected}), got {self._out.shape}{hint}"
                 )
-            _core.check_value(self._pad, self.dtype.name, where, "pad")
-        self.allocate(end, where)
+            self._check_pad()
+        self.allocate(end)
 
     @override
-    def allocate(self, samples: int, where: str) -> None:
+    def allocate(self, samples: int) -> None:
         if samples > self._length:
             raise ValueError(
-                f"{where}: out must have room for {samples} samples, got shape {self._out.shape}"
+                f"{self.where}: out must have room for {samples} samples, "
+                f"got shape {self._out.shape}"
             )
 
     @override
-    def write(self, start: int, count: int, parts: Parts, where: str) -> None:
+    def write(self, start: int, count: int, parts: Parts) -> None:
         array = parts[0][:count]
         shape: Shape = tuple(array.shape[1:])
         target = self._out[start : start + count]
         if shape != target.shape[1:]:
             target[...] = self._pad
             target = target[:, *_box(shape, target.shape[1:], self._side)]
-        copy_into(target, array, where)
+        copy_into(target, array, self.where)
 
     @override
     def finish(self, samples: int) -> None:
@@ -277,13 +265,13 @@ def _box(shape: Shape, target: Shape, side: Side) -> tuple[slice, ...]:
 def _spread(
     items: npt.NDArray[Any], runs: Sequence[Run], target: Shape, value: Any, side: Side
 ) -> None:
-    """Widens samples in place, so that it takes no memory beyond the result.
+    """Widens samples in place to boxes of one shape, which takes no memory beyond the result.
 
     Args:
-        items: 1-D with room for all samples in boxes; the samples come first, close together.
+        items: 1-D with room for all boxes; the samples come first, close together.
         runs: The samples.
         target: Shape of a box.
-        value: What to fill boxes up with.
+        value: What boxes are filled up with.
         side: Where in a box the filling goes.
     """
     size = math.prod(target)

@@ -25,8 +25,8 @@ class Options:
 
     Attributes:
         files: Where arrays are written; None: into memory.
-        bfloat16: See `pinfeed.to_numpy`.
-        side: See `pinfeed.to_numpy`.
+        bfloat16: What becomes of that dtype: ``"float32"``, or ``"uint16"`` for its bits.
+        side: Where the padding of `Padded` batches is, and where more is added.
         function: What messages begin with.
     """
 
@@ -40,65 +40,67 @@ class Options:
         """Whether a leaf may become a RaggedArray."""
         return self.files is None or not self.files.is_file
 
-    def storage(self, dtype: np.dtype[Any], axes: int, where: str) -> Storage:
-        """A storage for one array of at most so many axes."""
-        if self.files is None:
-            return Memory(dtype)
-        return self.files.storage(dtype, axes, where)
-
-    def name(self, steps: Sequence[str], where: str) -> str:
-        """See `OutputFiles.name`."""
-        return "" if self.files is None else self.files.name(steps, where)
+    def where(self, path: str, batch: int) -> str:
+        """What messages call a leaf of a batch, or without a path the batch."""
+        leaf = f"leaf {path} of " if path else ""
+        return f"{self.function}: {leaf}batch {batch}"
 
 
 class Column(ABC):
     """One leaf of all batches.
 
-    A batch goes through `parts`, `count` and `check`, all leaves of it, before the first `write`.
+    The leaf of a batch goes through `parts`, `count` and `check`, which raise TypeError or
+    ValueError if it doesn't fit; when no leaf of the batch did, it is written.
+
+    Args:
+        options: How columns are made.
+        steps: From a batch to the leaf, as in `pinfeed.structure`.
+
+    Attributes:
+        path: The steps as one text, such as ``"['x'][0]"``.
+        batch: The number of the batch at hand, for messages.
     """
 
+    def __init__(self, options: Options, steps: Sequence[str]) -> None:
+        self._options, self._steps = options, steps
+        self.path, self.batch = "".join(steps), 0
+
+    @property
+    def where(self) -> str:
+        """What messages call the leaf at hand, such as ``"to_numpy: leaf ['x'] of batch 3"``."""
+        return self._options.where(self.path, self.batch)
+
+    def _storage(self, dtype: np.dtype[Any], axes: int) -> Storage:
+        """Where an array of at most so many axes is written."""
+        files = self._options.files
+        return Memory(dtype) if files is None else files.storage(dtype, axes, self.where)
+
+    def _file_name(self) -> str:
+        """What the leaf's files are called, without ending."""
+        files = self._options.files
+        return "" if files is None else files.name(self._steps, self.where)
+
     @abstractmethod
-    def parts(self, leaf: Any, where: str) -> Parts:
-        """The arrays of a leaf.
-
-        Args:
-            leaf: Of a batch.
-            where: What messages call it, such as ``"to_numpy: leaf ['x'] of batch 3"``.
-
-        Raises:
-            TypeError, ValueError: It is no leaf of this kind.
-        """
+    def parts(self, leaf: Any) -> Parts:
+        """The arrays of a leaf, on whatever device, or its one list."""
 
     def count(self, parts: Parts) -> int:
         """How many samples the leaf of a batch has."""
         return len(parts[0])
 
-    def check(self, parts: Parts, end: int, where: str) -> None:  # noqa: B027
-        """Raises TypeError or ValueError if the leaf can't follow those of the batches before.
-
-        Args:
-            parts: Its arrays.
-            end: How many samples there are up to the end of this batch.
-            where: What messages call the leaf.
-        """
+    def check(self, parts: Parts, end: int) -> None:  # noqa: B027
+        """Raises if the leaf can't follow those before; ``end`` counts the samples with its own."""
 
     def size(self, samples: int) -> int:
         """How many bytes of memory so many samples take, as far as the first batch tells."""
         return 0
 
-    def allocate(self, samples: int, where: str) -> None:  # noqa: B027
+    def allocate(self, samples: int) -> None:  # noqa: B027
         """Makes room for that many samples, which may turn out to be more or fewer."""
 
     @abstractmethod
-    def write(self, start: int, count: int, parts: Parts, where: str) -> None:
-        """Copies the leaf of a batch, which is in memory by now.
-
-        Args:
-            start: How many samples were written before.
-            count: How many samples of this batch are wanted, from its first on.
-            parts: Its arrays.
-            where: What messages call the leaf.
-        """
+    def write(self, start: int, count: int, parts: Parts) -> None:
+        """Copies the first ``count`` samples of a leaf, in memory by now, behind ``start`` others."""
 
     def finish(self, samples: int) -> None:  # noqa: B027
         """Brings what was written into its final form."""
@@ -109,44 +111,37 @@ class Column(ABC):
 
     @abstractmethod
     def partial(self, samples: int) -> Any:
-        """What was written of the first samples, as it lies there; moves nothing, takes no memory.
-
-        Args:
-            samples: How many, at least one.
+        """The first samples, one at least, as they lie there; moves nothing, takes no memory.
 
         Raises:
-            RuntimeError: It is in no order, because `finish` was left halfway.
+            RuntimeError: They are in no order, because `finish` was left halfway.
         """
 
 
 class ObjectColumn(Column):
-    """Lists with an object for each sample, and arrays of strings or objects; becomes a list.
+    """Lists with an object for each sample, and arrays of strings or objects; becomes a list."""
 
-    Args:
-        options: How columns are made.
-        where: What messages call the leaf.
-    """
-
-    def __init__(self, options: Options, where: str) -> None:
+    def __init__(self, options: Options, steps: Sequence[str]) -> None:
+        super().__init__(options, steps)
         if options.files is not None:
             raise TypeError(
-                f"{where}: a .npy file can't hold lists of objects; leave the leaf out, "
+                f"{self.where}: a .npy file can't hold lists of objects; leave the leaf out, "
                 "or make numbers of it"
             )
         self._objects: list[Any] = []
 
     @override
-    def parts(self, leaf: Any, where: str) -> tuple[list[Any]]:
+    def parts(self, leaf: Any) -> tuple[list[Any]]:
         if is_object_array(leaf):
             leaf = leaf.tolist()
         if not isinstance(leaf, list | tuple):
             raise TypeError(
-                f"{where}: expected a list of objects as before, got {type(leaf).__name__}"
+                f"{self.where}: expected a list of objects as before, got {type(leaf).__name__}"
             )
         return (list(leaf),)
 
     @override
-    def write(self, start: int, count: int, parts: Parts, where: str) -> None:
+    def write(self, start: int, count: int, parts: Parts) -> None:
         self._objects += parts[0][:count]
 
     @override

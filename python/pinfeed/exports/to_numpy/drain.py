@@ -9,28 +9,20 @@ from typing import Any, NamedTuple
 import torch
 
 from pinfeed.exports.loader import PlannedLength
-from pinfeed.exports.to_numpy.column import Options, Parts
+from pinfeed.exports.to_numpy.column import Column, Options, Parts
 from pinfeed.exports.to_numpy.layout import Layout
 from pinfeed.limits import require_memory
 from pinfeed.memory.staging import Accelerator, StagingBuffer, StagingBuffers, has_streams
 
 
 class _Fetched(NamedTuple):
-    """Leaves of a batch that are on their way from a device.
+    """Leaves of a batch that are on their way from a device."""
 
-    Attributes:
-        leaves: Their parts on the host, by the number of the column.
-        buffers: What to wait for before they are read.
-        start: How many samples come before.
-        wanted: How many of the batch are.
-        batch: Its number.
-    """
-
-    leaves: dict[int, Parts]
-    buffers: list[StagingBuffer]
-    start: int
-    wanted: int
-    batch: int
+    leaves: dict[int, Parts]  # on the host, by the number of the column
+    buffers: list[StagingBuffer]  # to wait for before they are read
+    start: int  # samples that come before
+    wanted: int  # samples of the batch
+    batch: int  # its number
 
 
 class Drain:
@@ -81,28 +73,26 @@ class Drain:
         """
         number = self._batches
         layout = self._layout or self._begin(batch)
-        parts = [
-            column.parts(leaf, layout.where(i, number))
-            for i, (column, leaf) in enumerate(
-                zip(layout.columns, layout.leaves(batch, number), strict=True)
-            )
-        ]
-        count = _count(layout, parts, number)
+        columns = layout.columns
+        for column in columns:
+            column.batch = number
+        leaves = layout.leaves(batch, number)
+        parts = [column.parts(leaf) for column, leaf in zip(columns, leaves, strict=True)]
+        count = _count(columns, parts)
         wanted = count if self._limit is None else min(count, self._limit - self.samples)
-        for i, (column, leaf) in enumerate(zip(layout.columns, parts, strict=True)):
-            column.check(leaf, self.samples + wanted, layout.where(i, number))
+        for column, leaf in zip(columns, parts, strict=True):
+            column.check(leaf, self.samples + wanted)
         if number == 0:
-            self._allocate(layout, count)
+            self._allocate(columns, count)
         start, self.samples = self.samples, self.samples + wanted
         self._batches += 1
-        leaves, buffers = self._fetch(parts)
+        remote, buffers = self._fetch(parts)
         self._flush()
         # What is in memory is written at once: a loader may use its memory again.
-        for i, column in enumerate(layout.columns):
-            if i not in leaves:
-                column.write(start, wanted, parts[i], layout.where(i, number))
-        if leaves:
-            self._pending = _Fetched(leaves, buffers, start, wanted, number)
+        local = {i: leaf for i, leaf in enumerate(parts) if i not in remote}
+        self._write(columns, _Fetched(local, [], start, wanted, number))
+        if remote:
+            self._pending = _Fetched(remote, buffers, start, wanted, number)
         else:
             self._written = self.samples
         return wanted, sum(getattr(part, "nbytes", 0) for leaf in parts for part in leaf)
@@ -136,7 +126,7 @@ class Drain:
         self._layout = Layout(batch, first, self._pad, self._out, self._options)
         return self._layout
 
-    def _allocate(self, layout: Layout, first: int) -> None:
+    def _allocate(self, columns: list[Column], first: int) -> None:
         """Makes room for all samples, if their number is known."""
         # A collate function that leaves out samples, or makes more of them, makes the plan void.
         if self._plan is None or self._plan.first != first:
@@ -145,10 +135,10 @@ class Drain:
         if self._limit is not None:
             self.expected = min(self.expected, self._limit)
         if self._options.files is None:
-            size = sum(column.size(self.expected) for column in layout.columns)
+            size = sum(column.size(self.expected) for column in columns)
             require_memory(size, f"the result of {self.expected:,} samples needs")
-        for i, column in enumerate(layout.columns):
-            column.allocate(self.expected, layout.where(i, 0))
+        for column in columns:
+            column.allocate(self.expected)
 
     def _fetch(self, parts: list[Parts]) -> tuple[dict[int, Parts], list[StagingBuffer]]:
         """Starts to copy the leaves that lie on devices, which may be overwritten afterwards."""
@@ -181,10 +171,13 @@ class Drain:
         fetched, self._pending = self._pending, None
         for buffer in fetched.buffers:
             buffer.wait()
-        for i, leaf in fetched.leaves.items():
-            where = self._layout.where(i, fetched.batch)
-            self._layout.columns[i].write(fetched.start, fetched.wanted, leaf, where)
+        self._write(self._layout.columns, fetched)
         self._written = fetched.start + fetched.wanted
+
+    def _write(self, columns: list[Column], fetched: _Fetched) -> None:
+        for i, leaf in fetched.leaves.items():
+            columns[i].batch = fetched.batch
+            columns[i].write(fetched.start, fetched.wanted, leaf)
 
 
 def is_remote(part: Any) -> bool:
@@ -192,13 +185,14 @@ def is_remote(part: Any) -> bool:
     return isinstance(part, torch.Tensor) and part.device.type != "cpu"
 
 
-def _count(layout: Layout, parts: list[Parts], number: int) -> int:
+def _count(columns: list[Column], parts: list[Parts]) -> int:
     """How many samples a batch has."""
-    counts = [column.count(leaf) for column, leaf in zip(layout.columns, parts, strict=True)]
-    for i, count in enumerate(counts):
+    counts = [column.count(leaf) for column, leaf in zip(columns, parts, strict=True)]
+    for column, count in zip(columns, counts, strict=True):
         if count != counts[0]:
             raise ValueError(
-                f"{layout.where(i, number)}: expected {counts[0]} samples, as {layout.path(0)} "
-                f"has, got {count}; the first axis of every leaf counts samples"
+                f"{column.where}: expected {counts[0]} samples, as "
+                f"{columns[0].path or 'the batch'} has, got {count}; "
+                "the first axis of every leaf counts samples"
             )
     return counts[0]

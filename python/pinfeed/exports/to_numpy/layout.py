@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,16 +20,10 @@ from pinfeed.structure import children, is_container, is_namedtuple, rebuild
 
 
 class _Branch(NamedTuple):
-    """A container in the structure.
+    """A container in the structure."""
 
-    Attributes:
-        empty: The first batch's, with None instead of its children.
-        nodes: What its children are, by the step to each: a container, the number of a column, or
-            None where batches have None.
-    """
-
-    empty: Any
-    nodes: dict[str, Any]
+    empty: Any  # the first batch's, with None instead of its children
+    nodes: dict[str, Any]  # by step: a container, the number of a column, or None for None
 
 
 class Layout:
@@ -52,12 +47,12 @@ class Layout:
         self, batch: Any, planned: int | None, pad: Any, out: Any, options: Options
     ) -> None:
         self._options = options
-        self._size = _batch_size(batch, planned, self._where("", 0))
+        where = options.where("", 0)
+        self._size = _batch_size(batch, planned, where)
         self.columns: list[Column] = []
-        self._paths: list[str] = []
         self._root = self._node(batch, pad, out, ())
         if not self.columns:
-            raise ValueError(f"{self._where('', 0)}: expected at least one array or list, got none")
+            raise ValueError(f"{where}: expected at least one array or list, got none")
 
     def leaves(self, batch: Any, number: int) -> list[Any]:
         """The leaves of a batch.
@@ -69,36 +64,22 @@ class Layout:
         self._collect(self._root, batch, "", number, found)
         return found
 
-    def where(self, column: int, batch: int) -> str:
-        """What messages call a leaf of a batch."""
-        return self._where(self._paths[column], batch)
-
-    def path(self, column: int) -> str:
-        """Where a leaf is in a batch."""
-        return self._paths[column] or "the batch"
-
     def rebuild(self, values: Sequence[Any]) -> Any:
         """A structure like the batches', with a value for each column."""
         return _rebuilt(self._root, values)
-
-    def _where(self, path: str, batch: int) -> str:
-        leaf = f"leaf {path} of " if path else ""
-        return f"{self._options.function}: {leaf}batch {batch}"
 
     def _node(self, node: Any, pad: Any, out: Any, steps: tuple[str, ...]) -> Any:
         if node is None:
             return None
         path = "".join(steps)
-        where = self._where(path, 0)
-        column = self._column(node, pad, out, steps, where)
+        column = self._column(node, pad, out, steps)
         if column is not None:
             self.columns.append(column)
-            self._paths.append(path)
             return len(self.columns) - 1
         if not is_container(node):
             raise TypeError(
-                f"{where}: expected a tensor, an ndarray, or a list with an object for each "
-                f"sample, got {type(node).__name__}"
+                f"{self._options.where(path, 0)}: expected a tensor, an ndarray, or a list with an "
+                f"object for each sample, got {type(node).__name__}"
             )
         nodes = {}
         pads, outs = _pads(pad, node, path), _outs(out, node, path)
@@ -106,29 +87,33 @@ class Layout:
             nodes[step] = self._node(child, one_pad, one_out, (*steps, step))
         return _Branch(rebuild(node, [None] * len(nodes)), nodes)
 
-    def _column(
-        self, leaf: Any, pad: Any, out: Any, steps: Sequence[str], where: str
-    ) -> Column | None:
+    def _column(self, leaf: Any, pad: Any, out: Any, steps: Sequence[str]) -> Column | None:
         """The column of a leaf, None for a container."""
-        options = self._options
+        options, where = self._options, self._options.where("".join(steps), 0)
         if isinstance(leaf, np.ndarray | torch.Tensor) and not is_object_array(leaf):
             number = _number(pad, where)
             if out is None:
-                return NewArray(leaf, options, number, options.name(steps, where), where)
+                return NewArray(leaf, options, number, steps)
             if not isinstance(out, np.ndarray):
                 raise TypeError(
                     f"{where}: out must be an ndarray or None, got {type(out).__name__}"
                 )
-            return GivenArray(leaf, options, number, out, where)
-        is_jagged = isinstance(leaf, JaggedBatch | RaggedArray)
-        if is_jagged or (has_lengths(leaf) and pad is None and out is None):
-            _require_no_out(out, where)
-            kind = JaggedColumn if is_jagged else PaddedColumn
-            return kind(leaf, options, options.name(steps, where), where)
-        if is_object_array(leaf) or _is_object_list(leaf, self._size):
-            _require_no_out(out, where)
-            return ObjectColumn(options, where)
-        return None
+            return GivenArray(leaf, options, number, steps, out)
+        kind: Callable[[Options, Sequence[str]], Column]
+        if isinstance(leaf, JaggedBatch | RaggedArray):
+            kind = partial(JaggedColumn, leaf)
+        elif has_lengths(leaf) and pad is None and out is None:
+            kind = partial(PaddedColumn, leaf)
+        elif is_object_array(leaf) or _is_object_list(leaf, self._size):
+            kind = ObjectColumn
+        else:
+            return None
+        if out is not None:
+            raise TypeError(
+                f"{where}: out must be None, for the leaf has no array whose size is known before; "
+                f"got {type(out).__name__}"
+            )
+        return kind(options, steps)
 
     def _collect(self, layout: Any, node: Any, path: str, batch: int, found: list[Any]) -> None:
         if isinstance(layout, int):
@@ -143,19 +128,11 @@ class Layout:
         if not fits:
             got = f"{type(node).__name__} of {list(below)}" if below else type(node).__name__
             raise ValueError(
-                f"{self._where(path, batch)}: expected {expected} as before, got {got}"
+                f"{self._options.where(path, batch)}: expected {expected} as before, got {got}"
             )
         if layout is not None:
             for step, child in layout.nodes.items():  # a later batch may have another order
                 self._collect(child, below[step], path + step, batch, found)
-
-
-def _require_no_out(out: Any, where: str) -> None:
-    if out is not None:
-        raise TypeError(
-            f"{where}: out must be None, for the leaf has no array whose size is known before; "
-            f"got {type(out).__name__}"
-        )
 
 
 def _number(pad: Any, where: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.exports.to_numpy.column import (
-    Column,
-    Options,
-    Parts,
-    numpy_dtype,
-    plain,
-)
+from pinfeed.exports.to_numpy.column import Column, Options, Parts, numpy_dtype, plain
 from pinfeed.exports.to_numpy.storage import Array, Storage
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padded import Padded
@@ -29,62 +24,53 @@ from pinfeed.sources.ragged import OFFSETS, VALUES, RaggedArray
 
 
 class _RaggedColumn(Column):
-    """A column of samples that differ in length, whose first part is values.
-
-    Args:
-        leaf: Of the first batch.
-        options: How columns are made.
-        name: Of the directory.
-        where: What messages call the leaf.
-    """
+    """A column of samples that differ in length, whose first part is values."""
 
     #: How many axes of the values come before those of an item.
     _leading: int
 
-    def __init__(self, leaf: Any, options: Options, name: str, where: str) -> None:
-        self._options = options
-        self._name = name
+    def __init__(self, leaf: Any, options: Options, steps: Sequence[str]) -> None:
+        super().__init__(options, steps)
+        self._name = self._file_name()
         if not options.holds_ragged:
             raise ValueError(
-                f"{where}: a .npy file can't hold samples of different lengths; "
+                f"{self.where}: a .npy file can't hold samples of different lengths; "
                 "give the path of a directory"
             )
-        values = self.parts(leaf, where)[0]
-        self._dtype = numpy_dtype(values, where)
-        require_ragged_dtype(self._dtype, where)
-        self._axes = values.ndim
+        values = self.parts(leaf)[0]
+        self._dtype = numpy_dtype(values, self.where)
+        require_ragged_dtype(self._dtype, self.where)
         self._item = tuple(values.shape[self._leading :])
-        self._values = options.storage(self._dtype, 1 + len(self._item), where)
-        self._offsets = options.storage(np.dtype(np.int64), 1, where)
+        self._values = self._storage(self._dtype, 1 + len(self._item))
+        self._offsets = self._storage(np.dtype(np.int64), 1)
         self._end = 0  # of the values that were written
 
     @abstractmethod
-    def _lengths(self, parts: Parts, where: str) -> npt.NDArray[np.int64]:
+    def _lengths(self, parts: Parts) -> npt.NDArray[np.int64]:
         """The length of each sample, checked."""
 
     @abstractmethod
-    def _data(self, parts: Parts, lengths: npt.NDArray[np.int64], where: str) -> Array:
+    def _data(self, parts: Parts, lengths: npt.NDArray[np.int64]) -> Array:
         """The values of the first samples, as many as there are lengths."""
 
     @override
-    def check(self, parts: Parts, end: int, where: str) -> None:
-        values = parts[0]
-        numpy_dtype(values, where, self._dtype)
-        if values.ndim != self._axes or tuple(values.shape[self._leading :]) != self._item:
+    def check(self, parts: Parts, end: int) -> None:
+        shape = tuple(parts[0].shape)
+        numpy_dtype(parts[0], self.where, self._dtype)
+        if len(shape) < self._leading or shape[self._leading :] != self._item:
             expected = ", ".join(map(str, ("*",) * self._leading + self._item))
             raise ValueError(
-                f"{where}: expected values of shape ({expected}) as before, "
-                f"got {tuple(values.shape)}"
+                f"{self.where}: expected values of shape ({expected}) as before, got {shape}"
             )
 
     @override
-    def write(self, start: int, count: int, parts: Parts, where: str) -> None:
-        lengths = self._lengths(parts, where)[:count]
-        values = self._data(parts, lengths, where)
-        size = math.prod(self._item)
-        self._values.write(self._end * size, values, where)
+    def write(self, start: int, count: int, parts: Parts) -> None:
+        lengths = self._lengths(parts)[:count]
+        self._values.write(
+            self._end * math.prod(self._item), self._data(parts, lengths), self.where
+        )
         ends = np.cumsum(np.concatenate([[self._end], lengths]), dtype=np.int64)
-        self._offsets.write(start, ends, where)
+        self._offsets.write(start, ends, self.where)
         self._end = int(ends[-1])
 
     @override
@@ -108,18 +94,18 @@ class JaggedColumn(_RaggedColumn):
     _leading = 1
 
     @override
-    def parts(self, leaf: Any, where: str) -> tuple[Array, Array]:
+    def parts(self, leaf: Any) -> tuple[Array, Array]:
         if not isinstance(leaf, JaggedBatch | RaggedArray):
-            raise TypeError(f"{where}: expected a JaggedBatch, got {type(leaf).__name__}")
-        values = plain(leaf.values, self._options.bfloat16, f"{where}: values")
-        offsets = plain(leaf.offsets, self._options.bfloat16, f"{where}: offsets")
+            raise TypeError(f"{self.where}: expected a JaggedBatch, got {type(leaf).__name__}")
+        values = plain(leaf.values, self._options.bfloat16, f"{self.where}: values")
+        offsets = plain(leaf.offsets, self._options.bfloat16, f"{self.where}: offsets")
         if values.ndim == 0 or offsets.ndim != 1 or len(offsets) == 0:
             raise ValueError(
-                f"{where}: expected values of shape (total, ...) and offsets of shape (B + 1,), "
-                f"got {tuple(values.shape)} and {tuple(offsets.shape)}"
+                f"{self.where}: expected values of shape (total, ...) and offsets of shape "
+                f"(B + 1,), got {tuple(values.shape)} and {tuple(offsets.shape)}"
             )
-        if numpy_dtype(offsets, where).kind != "i":
-            raise TypeError(f"{where}: offsets must be signed integers, got {offsets.dtype}")
+        if numpy_dtype(offsets, self.where).kind != "i":
+            raise TypeError(f"{self.where}: offsets must be signed integers, got {offsets.dtype}")
         return values, offsets
 
     @override
@@ -127,67 +113,62 @@ class JaggedColumn(_RaggedColumn):
         return len(parts[1]) - 1
 
     @override
-    def _lengths(self, parts: Parts, where: str) -> npt.NDArray[np.int64]:
+    def _lengths(self, parts: Parts) -> npt.NDArray[np.int64]:
         values, offsets = parts[0], np.asarray(parts[1])
         lengths = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
         if int(offsets[0]) < 0 or int(offsets[-1]) > len(values) or (lengths < 0).any():
             raise ValueError(
-                f"{where}: offsets must not decrease, from 0 to at most {len(values)}, "
+                f"{self.where}: offsets must not decrease, from 0 to at most {len(values)}, "
                 f"the number of values"
             )
         return lengths
 
     @override
-    def _data(self, parts: Parts, lengths: npt.NDArray[np.int64], where: str) -> Array:
+    def _data(self, parts: Parts, lengths: npt.NDArray[np.int64]) -> Array:
         first = int(parts[1][0])
         data: Array = parts[0][first : first + int(lengths.sum())]
         return data
 
 
 class PaddedColumn(_RaggedColumn):
-    """`Padded` with a length for each sample, of which the data is kept.
-
-    Args:
-        leaf: Of the first batch.
-        options: How columns are made.
-        name: Of the directory.
-        where: What messages call the leaf.
-    """
+    """`Padded` with a length for each sample, of which the data is kept."""
 
     _leading = 2
 
-    def __init__(self, leaf: Any, options: Options, name: str, where: str) -> None:
-        super().__init__(leaf, options, name, where)
+    def __init__(self, leaf: Any, options: Options, steps: Sequence[str]) -> None:
+        super().__init__(leaf, options, steps)
         self._side: Side | None = options.side
 
     @override
-    def parts(self, leaf: Any, where: str) -> tuple[Array, ...]:
+    def parts(self, leaf: Any) -> tuple[Array, ...]:
         if not has_lengths(leaf):
-            raise TypeError(f"{where}: expected a Padded with lengths, got {type(leaf).__name__}")
-        parts = tuple(plain(part, self._options.bfloat16, where) for part in leaf)
+            raise TypeError(
+                f"{self.where}: expected a Padded with lengths, got {type(leaf).__name__}"
+            )
+        parts = tuple(plain(part, self._options.bfloat16, self.where) for part in leaf)
         shape, counts = tuple(parts[0].shape), tuple(parts[1].shape)
         if len(shape) < 2 or counts != shape[:1]:
             raise ValueError(
-                f"{where}: expected values of shape (B, L, ...) and lengths of shape (B,), "
+                f"{self.where}: expected values of shape (B, L, ...) and lengths of shape (B,), "
                 f"got {shape} and {counts}; of time_major batches pass values.swapaxes(0, 1)"
             )
         if len(parts) == 3 and tuple(parts[2].shape) != shape[:2]:
             raise ValueError(
-                f"{where}: expected a mask of shape {shape[:2]}, got {tuple(parts[2].shape)}"
+                f"{self.where}: expected a mask of shape {shape[:2]}, got {tuple(parts[2].shape)}"
             )
         return parts
 
     @override
-    def _lengths(self, parts: Parts, where: str) -> npt.NDArray[np.int64]:
+    def _lengths(self, parts: Parts) -> npt.NDArray[np.int64]:
         shape = tuple(parts[0].shape)
-        lengths = np.array(checked_lengths(parts[1], shape[:2], where), np.int64)
+        lengths = np.array(checked_lengths(parts[1], shape[:2], self.where), np.int64)
         if self._side is None:
             mask = np.asarray(parts[2]) if len(parts) == 3 else None
-            self._side = _side(parts[0], lengths, mask, where)
+            self._side = _side(parts[0], lengths, mask, self.where)
         return lengths
 
     @override
-    def _data(self, parts: Parts, lengths: npt.NDArray[np.int64], where: str) -> Array:
+    def _data(self, parts: Parts, lengths: npt.NDArray[np.int64]) -> Array:
         data, _ = _core.join(
             parts[0][: len(lengths)],
             None,
@@ -198,7 +179,7 @@ class PaddedColumn(_RaggedColumn):
             np.empty,
             False,
             "to_numpy",
-            where,
+            self.where,
             get_num_threads(),
         )
         return data
