@@ -1,4 +1,4 @@
-"""Structures of samples, what "the same" means for them, and processes of their own.
+"""Structures of samples, and what "the same" means for them.
 
 A module of its own: classes must be importable by the workers that a test starts.
 """
@@ -6,17 +6,14 @@ A module of its own: classes must be importable by the workers that a test start
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+
+from programs import run_python  # noqa: F401
 
 
 class Point(NamedTuple):
@@ -169,22 +166,3 @@ class FrozenError(Exception):
     """Refuses attributes, and so notes."""
 
     code: int
-
-
-def run_python(code: str, *arguments: str, timeout: float = 150) -> str:
-    """What a Python program prints; fails if it fails, crashes or hangs, and says where it hung."""
-    command = [sys.executable, "-X", "faulthandler", "-c", code, *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as program:
-        try:
-            stdout, stderr = program.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            program.send_signal(signal.SIGABRT)  # faulthandler prints what each thread was doing
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                program.wait(timeout=20)
-            with contextlib.suppress(ProcessLookupError):  # its workers, who hold the pipes too
-                os.killpg(program.pid, signal.SIGKILL)
-            stdout, stderr = program.communicate()
-            raise AssertionError(f"still running after {timeout} s\n{stdout}\n{stderr}") from None
-    assert program.returncode == 0, f"exit status {program.returncode}\n{stdout}\n{stderr}"
-    return stdout

@@ -302,4 +302,4 @@ iterator = iter(DataLoader(np.ones((8, 100)), 2, num_workers=1, collate_fn=pinfe
 torch.set_default_device("meta")
 assert [(batch.device.type, float(batch.numpy().sum())) for batch in iterator] == [("cpu", 200)] * 4
 """
-    run_python(SETUP + code)
+    run_python(SETUP + code, fresh=True)

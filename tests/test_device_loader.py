@@ -427,4 +427,4 @@ assert list(DeviceLoader([1, 2], "cpu")) == [1, 2]
 
 
 def test_no_device_is_touched_before_a_loop_begins() -> None:
-    run_python(UNTOUCHED)
+    run_python(UNTOUCHED, fresh=True)

@@ -191,7 +191,7 @@ assert (batch.numpy() == rows._sources.array).all()
 
 def test_poisoned_buffers_are_filled_completely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PINFEED_DEBUG", "1")
-    run_python(POISON)
+    run_python(POISON, fresh=True)
 
 
 def test_dropping_in_any_order(batch_at: Callable[[int], torch.Tensor]) -> None:

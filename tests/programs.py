@@ -1,0 +1,115 @@
+"""Python programs in processes of their own, without the seconds that importing torch takes.
+
+A server that has imported torch and pinfeed forks for each program. The fork runs it as ``python -c``
+would, and ends as any interpreter does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from typing import Any
+
+
+def run_python(code: str, *arguments: str, timeout: float = 150, fresh: bool = False) -> str:
+    """What a Python program prints; fails if it fails, crashes or hangs, and says where it hung.
+
+    Args:
+        code: The program.
+        arguments: Its ``sys.argv[1:]``.
+        timeout: Seconds after which it hangs.
+        fresh: Start a new interpreter, for a program about what happens when pinfeed is imported.
+    """
+    if fresh:
+        command = [sys.executable, "-X", "faulthandler", "-c", code, *arguments]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout)
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+    server, _ = _server(os.getpid())
+    reading, writing = os.pipe()
+    with open(reading, "rb") as stdout, tempfile.TemporaryFile() as stderr:
+        program = pickle.dumps((code, arguments, os.getcwd(), dict(os.environ)))
+        socket.send_fds(server, [program], [writing, stderr.fileno()])
+        os.close(writing)
+        pid = int(server.recv(64))
+        printed, hung = _read_all(stdout, time.monotonic() + timeout)
+        if hung:
+            os.kill(pid, signal.SIGABRT)  # faulthandler prints what each thread was doing
+            more, hung_still = _read_all(stdout, time.monotonic() + 20)
+            printed += more
+            if hung_still:  # or its workers, which hold the pipe too
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+        status = int(server.recv(64))
+        stderr.seek(0)
+        texts = f"{printed.decode()}\n{stderr.read().decode()}"
+    assert not hung, f"still running after {timeout} s\n{texts}"
+    assert status == 0, f"exit status {status}\n{texts}"
+    return printed.decode()
+
+
+def _read_all(pipe: Any, deadline: float) -> tuple[bytes, bool]:
+    """What comes until all who can write have closed the pipe, and whether that took too long."""
+    parts = []
+    while select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
+        parts.append(os.read(pipe.fileno(), 1 << 16))
+        if not parts[-1]:
+            return b"".join(parts), False
+    return b"".join(parts), True
+
+
+@functools.cache
+def _server(_pid: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """The connection to a server of this process; a fork of it gets one of its own."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-X", "faulthandler", __file__, str(theirs.fileno())]
+    with theirs:
+        server = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
+    return ours, server  # which is not waited for, and ends when the connection does
+
+
+def _serve(connection: socket.socket) -> Any:
+    """Forks for each program that comes; returns the program, in the fork."""
+    while True:
+        message, outputs, _, _ = socket.recv_fds(connection, 1 << 20, 2)
+        if not message:  # whoever sent programs has ended
+            os._exit(0)
+        pid = os.fork()
+        if pid == 0:
+            connection.close()
+            os.setsid()
+            for number, descriptor in enumerate(outputs, 1):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            return pickle.loads(message)
+        for descriptor in outputs:
+            os.close(descriptor)
+        connection.send(str(pid).encode())
+        _, status = os.waitpid(pid, 0)
+        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+if __name__ == "__main__":
+    for module in ("torch.utils.data", "pinfeed"):
+        importlib.import_module(module)
+    gc.freeze()  # what the forks need not look through when they end
+    code, arguments, folder, environment = _serve(socket.socket(fileno=int(sys.argv[1])))
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv[:] = ["-c", *arguments]
+    sys.path[0] = ""
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
+    exec(compile(code, "<string>", "exec"), main.__dict__)
