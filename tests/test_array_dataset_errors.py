@@ -17,7 +17,7 @@ from array_sources import (
     values,
 )
 from pinfeed.sources.ragged import RaggedArray
-from samples import Point, assert_same, run_python
+from samples import Point, assert_same
 
 
 def cut_npy(folder: Path, size: int) -> Path:
@@ -132,60 +132,3 @@ def test_the_way_out_for_slices() -> None:
     ):
         dataset[:4:-2]
     assert_same(list(dataset.__getitems__(range(10, 4, -2))), [values()[i] for i in (10, 8, 6)])
-
-
-CUT_LATER = """
-import os, pickle, sys
-import numpy as np, pinfeed
-from torch.utils.data import DataLoader, default_collate
-
-how, path = sys.argv[1], sys.argv[2]
-array = np.load(path, mmap_mode="r")
-source = path if how == "path" else array[:, ::-1] if how == "view" else array
-dataset = pinfeed.ArrayDataset({"image": source, "label": np.arange(len(array))})
-workers = DataLoader(
-    dataset, 4, collate_fn=pinfeed.Collate(), num_workers=2, prefetch_factor=1,
-    persistent_workers=True, multiprocessing_context="fork", timeout=60,
-)
-assert len(list(workers)) > 0
-pickled = pickle.dumps(dataset)
-os.truncate(path, 4096)  # the last rows are gone
-
-last = dataset.__getitems__([0, -1])
-ways = {
-    "sample": lambda: dataset[-1],
-    "iteration": lambda: list(last),
-    "Stack": lambda: pinfeed.Collate()(last),
-    "Image": lambda: pinfeed.Collate({"image": pinfeed.Image()})(last),
-    "Keep": lambda: pinfeed.Collate({"image": pinfeed.Keep()})(last),
-    "default_collate": lambda: default_collate(last),
-    "loader": lambda: list(DataLoader(dataset, 4, collate_fn=pinfeed.Collate())),
-    "workers": lambda: list(workers),
-    "unpickled": lambda: pickle.loads(pickled)[-1],
-}
-for name, way in ways.items():
-    try:
-        way()
-    except OSError as error:
-        assert "cut short" in str(error) and path in str(error), error
-        print(name)
-"""
-
-CUT_WAYS = [
-    "sample",
-    "iteration",
-    "Stack",
-    "Image",
-    "Keep",
-    "default_collate",
-    "loader",
-    "workers",
-    "unpickled",
-]
-
-
-@pytest.mark.parametrize("how", ["path", "memmap", "view"])
-def test_a_file_cut_after_opening_is_an_error_not_a_crash(how: str, tmp_path: Path) -> None:
-    path = tmp_path / "images.npy"
-    np.save(path, np.ones((100, 16, 16, 3), np.uint8))
-    assert run_python(CUT_LATER, how, str(path)).split() == CUT_WAYS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 
 import pinfeed
 from pinfeed import Collate, Image, Keep, Stack
-from samples import Bag, Couple, FrozenRecord, Point, Record, run_python
+from samples import Bag, Couple, FrozenRecord, Point, Record
 
 LARGE = (200, 500)
 
@@ -201,44 +200,6 @@ def test_stack_takes_torch_dtypes_only(dtype: Any) -> None:
         Stack(dtype)
 
 
-IMAGE = np.zeros((4, 5, 3), np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("leaves", "error", "message"),
-    [
-        ([IMAGE, IMAGE[1:]], ValueError, "of sample 1: expected shape (4, 5, 3)"),
-        ([IMAGE, IMAGE[..., :1]], ValueError, "of sample 1: expected shape (4, 5, 3)"),
-        ([IMAGE, IMAGE.astype(np.float32)], TypeError, "of sample 1: expected dtype uint8"),
-        ([IMAGE / 255], TypeError, " must be uint8 with shape (H, W, C), got float64"),
-        (
-            [torch.zeros(4, 5, 3)],
-            TypeError,
-            " must be uint8 with shape (H, W, C), got float",
-        ),
-        ([IMAGE[0]], ValueError, " must be uint8 with shape (H, W, C), got uint8 (5, 3)"),
-        ([IMAGE[None]], ValueError, " must be uint8 with shape (H, W, C)"),
-        (
-            [IMAGE[..., :2]],
-            ValueError,
-            " must have a channel for each value of mean and std, got 2 channels and 3",
-        ),
-        ([5], TypeError, "of sample 0: expected a NumPy array or a torch tensor, got int"),
-        ([IMAGE, None], TypeError, "of sample 1: expected a NumPy array or a torch tensor"),
-    ],
-)
-def test_images_that_do_not_fit(leaves: list[Any], error: Any, message: str) -> None:
-    collate = Collate({"a": (None, Image([0.1, 0.2, 0.3]))})
-    with pytest.raises(
-        error, match=re.escape("Collate: leaf ['a'][1]") + ".*" + re.escape(message)
-    ):
-        collate(batch_of(*leaves))
-    if len(leaves) == 1 and isinstance(leaves[0], np.ndarray | torch.Tensor):
-        dataset = pinfeed.ArrayDataset({"a": (np.zeros(1), leaves[0][None])})
-        with pytest.raises(error, match=re.escape("Collate: leaf ['a'][1]" + message)):
-            collate(dataset.__getitems__([0]))
-
-
 def test_dtypes_that_torch_lacks() -> None:
     """A dataset may hold long doubles (Keep takes them), a batch can't."""
     rows = pinfeed.ArrayDataset({"x": np.zeros((3, 2), np.longdouble)}).__getitems__([0, 1])
@@ -257,50 +218,3 @@ def test_collating_goes_on_after_an_error() -> None:
             Collate()([np.zeros(LARGE, np.longdouble)] * 2)
     assert pinfeed._core.pool_stats()["live_buffers"] == before
     assert Collate()([np.ones(LARGE)] * 2).sum() == 200_000
-
-
-CUT = """
-import os, sys
-import numpy as np, pinfeed
-
-path = sys.argv[1]
-array = np.load(path, mmap_mode="r")
-samples = [array[0], array[-1]]
-plain = np.asarray(array)
-rows = [pinfeed.ArrayDataset(array)[i] for i in (0, -1)]
-os.truncate(path, 4096)
-ways = {
-    "gather": lambda: pinfeed.gather(array, [0, -1]),
-    "normalize": lambda: pinfeed.normalize(array),
-    "permute": lambda: pinfeed.permute(array),
-    "Stack": lambda: pinfeed.Collate()(samples),
-    "Image": lambda: pinfeed.Collate(pinfeed.Image())(samples),
-    "plain view": lambda: pinfeed.normalize(plain),
-    "rows taken before": lambda: pinfeed.Collate(pinfeed.Image())(rows),
-    "not the first": lambda: pinfeed.Collate()([np.zeros((16, 16, 3), np.uint8), array[-1]]),
-}
-try:
-    ways[sys.argv[2]]()
-except OSError as error:
-    assert "cut short" in str(error), error
-    print("OSError")
-"""
-
-
-@pytest.mark.parametrize(
-    "way",
-    [
-        "gather",
-        "normalize",
-        "permute",
-        "Stack",
-        "Image",
-        "plain view",
-        "rows taken before",
-        "not the first",
-    ],
-)
-def test_a_cut_memmap_outside_of_a_dataset(way: str, tmp_path: Path) -> None:
-    path = tmp_path / "images.npy"
-    np.save(path, np.ones((100, 16, 16, 3), np.uint8))
-    assert run_python(CUT, str(path), way).strip() == "OSError"

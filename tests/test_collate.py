@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -23,11 +22,9 @@ from samples import (
     Record,
     assert_same,
     random_array,
-    random_tensor,
 )
 
 COUNT = 6
-TORCH_DTYPES = [torch.uint8, torch.int64, torch.float32, torch.float16, torch.bfloat16, torch.bool]
 
 
 @pytest.fixture
@@ -143,33 +140,6 @@ def test_keep_of_a_branch(rows: bool, numbers: np.ndarray) -> None:
     assert_same(
         batch, {"a": [(numbers[i],) * 2 for i in (2, 4)], "b": torch.tensor([6, 12]).short()}
     )
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (200, 300)])
-@pytest.mark.parametrize(
-    ("target", "source"),
-    [pair for pair in itertools.product(TORCH_DTYPES, repeat=2) if torch.can_cast(*pair[::-1])],
-    ids=str,
-)
-def test_stack_converts_as_torch_does(
-    source: torch.dtype, target: torch.dtype, shape: tuple[int, ...]
-) -> None:
-    tensors = random_tensor(np.random.default_rng(0), source, (4, *shape))
-    if source.is_floating_point:  # NaN and what overflows have no one conversion
-        tensors = (torch.arange(tensors.numel()) % 200).reshape(tensors.shape).to(source)
-    elif source != torch.bool and not (target.is_floating_point or target.is_complex):
-        most = min(torch.iinfo(source).max, torch.iinfo(target).max)  # others are an error
-        tensors = torch.from_numpy(tensors.numpy() & most)
-    collate = Collate(Stack(target))
-    rows = pinfeed.ArrayDataset(tensors).__getitems__(range(4))
-    assert_same(collate(list(tensors)), tensors.to(target))
-    assert_same(collate(rows), tensors.to(target))
-    if source != torch.bfloat16:
-        arrays = tensors.numpy()
-        assert_same(collate([*arrays]), tensors.to(target))
-        assert_same(
-            collate(pinfeed.ArrayDataset(arrays).__getitems__(range(4))), tensors.to(target)
-        )
 
 
 @pytest.mark.parametrize(

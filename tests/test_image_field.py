@@ -1,6 +1,6 @@
 """pinfeed.Image in a Collate: lists of images of every kind against exact arithmetic."""
 
-import pickle
+import itertools
 
 import numpy as np
 import PIL.Image
@@ -69,14 +69,11 @@ def test_any_images(isa, image_list, channels_last):
     assert batch.is_contiguous(memory_format=memory_format)
 
 
+# The native tests write around the cache with every instruction set; here it is chosen by size.
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize(
-    "view",
-    [np.s_[:], np.s_[3:-4, 5:-2], np.s_[:, ::-1], np.s_[..., ::-1], np.s_[::-1, ::-1, ::-1]],
-    ids=["plain", "crop", "mirrored", "BGR", "all reversed"],
-)
-def test_streaming(isa, view, output, dtype):
+@pytest.mark.parametrize("view", [np.s_[3:-4, 5:-2], np.s_[::-1, ::-1, ::-1]], ids=str)
+def test_streaming(view, output, dtype):
     images = [
         random_array((601, 803, 3), seed=i)[view] for i in range(12 if dtype == "uint8" else 6)
     ]
@@ -86,19 +83,18 @@ def test_streaming(isa, view, output, dtype):
     np.testing.assert_array_equal(bits(batch), bits(expected))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("size", [(1, 1), (2, 3), (9, 21), (33, 65)], ids=str)
 @pytest.mark.parametrize(
     "view",
     [np.s_[:], np.s_[:, ::-1], np.s_[..., ::-1], np.s_[:, ::-1, ::-1], np.s_[::2, ::-2]],
     ids=["plain", "mirrored", "BGR", "mirrored BGR", "mirrored step"],
 )
-def test_pixels_in_any_order(isa, view, size, channels, dtype):
-    images = [random_array((*size, channels), seed=i)[view] for i in range(2)]
-    for layouts in ({"output": "CHW"}, {"output": "HWC"}):
-        batch = pinfeed.Collate(image_field(dtype, **layouts))(images)
-        assert_same_bits(batch, expected_batch(images, dtype=dtype, **layouts))
+def test_pixels_in_any_order(isa, view, channels):
+    for size in [(1, 1), (2, 3), (9, 21), (33, 65)]:
+        images = [random_array((*size, channels), seed=i)[view] for i in range(2)]
+        for dtype, output in itertools.product(DTYPES, OUTPUTS):
+            batch = pinfeed.Collate(image_field(dtype, output=output))(images)
+            assert_same_bits(batch, expected_batch(images, dtype=dtype, output=output))
 
 
 def test_images_of_different_strides_and_kinds():
@@ -135,7 +131,7 @@ def test_pil_grey():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("indices", [[0], [3, 1, 2, 6], [4, 5, 6, 0, 1, 1]], ids=str)
 @pytest.mark.parametrize("view", [np.s_[:], np.s_[::-1], np.s_[:, :, 1:]], ids=str)
-def test_rows_of_a_dataset(isa, view, indices, dtype):
+def test_rows_of_a_dataset(view, indices, dtype):
     images = random_array((7, 6, 10, 3))[view]
     rows = pinfeed.ArrayDataset(images).__getitems__(indices)
     for output in OUTPUTS:
@@ -144,26 +140,7 @@ def test_rows_of_a_dataset(isa, view, indices, dtype):
         assert_same_bits(batch, expected)
 
 
-def test_nested_leaves():
-    images = [random_array((4, 5, 3), seed=i) for i in range(3)]
-    samples = [{"views": (image, image[:, ::-1]), "label": i} for i, image in enumerate(images)]
-    collate = pinfeed.Collate({"views": (pinfeed.Image(MEAN, STD), pinfeed.Image(scale=1))})
-    batch = collate(samples)
-    assert_same_bits(batch["views"][0], expected_batch(images, mean=MEAN, std=STD))
-    mirrored = [image[:, ::-1] for image in images]
-    assert_same_bits(batch["views"][1], expected_batch(mirrored, scale=1))
-    assert batch["label"].tolist() == [0, 1, 2]
-
-
 def test_any_number_of_threads(num_threads):
     images = [random_array((211, 307, 3), seed=i) for i in range(5)]
     batch = pinfeed.Collate(pinfeed.Image(MEAN, STD))(images)
     assert_same_bits(batch, expected_batch(images, mean=MEAN, std=STD))
-
-
-def test_pickled():
-    images = [random_array((4, 5, 3))]
-    field = pinfeed.Image(MEAN, STD, dtype=torch.float16, channels_last=True)
-    collate = pickle.loads(pickle.dumps(pinfeed.Collate(field)))
-    assert repr(collate.spec) == repr(field)
-    assert_same_bits(collate(images), expected_batch(images, mean=MEAN, std=STD, dtype="float16"))

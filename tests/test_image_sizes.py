@@ -10,13 +10,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 import pinfeed
 import reference
 from arrays import as_kind, assert_same_bits, bits, random_array, views
 from pinfeed.fields.field import Beside
-from pinfeed.memory.worker import worker_arena
 
 pytestmark = pytest.mark.kernels
 
@@ -92,15 +90,13 @@ def test_any_sizes(isa, image_list, channels_last):
     assert padded.values.is_contiguous(memory_format=memory_format)
 
 
+# The native tests write around the cache with every instruction set; here it is chosen by size.
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("output", ["CHW", "HWC"])
-@pytest.mark.parametrize("multiple_of", [1, 32])
 @pytest.mark.parametrize(
-    "view",
-    [np.s_[:], np.s_[3:-4, 5:-2], np.s_[:, ::-1], np.s_[..., ::-1]],
-    ids=["plain", "crop", "mirrored", "BGR"],
+    ("view", "multiple_of"), [(np.s_[3:-4, 5:-2], 1), (np.s_[:, ::-1], 32)], ids=str
 )
-def test_streaming(isa, view, multiple_of, output, dtype):
+def test_streaming(view, multiple_of, output, dtype):
     sizes = [(601, 803), (401, 700), (599, 100), (20, 795), (300, 803), (601, 802)]
     images = [image[view] for image in images_of(*sizes * (2 if dtype == "uint8" else 1))]
     arguments = {"output": output, "dtype": dtype, "multiple_of": multiple_of, "pad_value": 7}
@@ -111,7 +107,7 @@ def test_streaming(isa, view, multiple_of, output, dtype):
     np.testing.assert_array_equal(bits(batch), bits(expected))
 
 
-def test_rows_too_wide_to_be_put_together_before_they_are_streamed(isa):
+def test_rows_too_wide_to_be_put_together_before_they_are_streamed():
     images = images_of((1500, 2900), (700, 3001))
     batch = pinfeed.Collate(pinfeed.Image(MEAN, STD, pad_value=-1))(images)
     expected = reference.padded_images(images, -1, mean=MEAN, std=STD)[0]
@@ -123,22 +119,6 @@ def test_any_number_of_threads(num_threads):
     field = pinfeed.Image(MEAN, STD, pad_value=0.5, sizes=True, mask=True)
     expected = reference.padded_images(images, 0.5, mean=MEAN, std=STD)
     assert_same_padding(pinfeed.Collate(field)(images), expected)
-
-
-def test_images_of_different_strides_and_kinds():
-    first, second = images_of((9, 21), (12, 5))
-    planes = np.ascontiguousarray(first.transpose(2, 0, 1)).transpose(1, 2, 0)
-    images = [
-        first,
-        PIL.Image.fromarray(second),
-        planes,
-        torch.from_numpy(second),
-        np.asfortranarray(first),
-        second[::-1, ::-1],
-    ]
-    padded = pinfeed.Collate(pinfeed.Image(MEAN, STD, pad_value=0, sizes=True, mask=True))(images)
-    arrays = [first, second, first, second, first, second[::-1, ::-1]]
-    assert_same_padding(padded, reference.padded_images(arrays, 0, mean=MEAN, std=STD))
 
 
 def test_images_of_one_size_are_as_without_padding():
@@ -162,7 +142,7 @@ def test_no_pixels_at_all():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("view", [np.s_[:], np.s_[::-1], np.s_[:, :, 1:]], ids=str)
-def test_rows_of_a_dataset(isa, view, dtype):
+def test_rows_of_a_dataset(view, dtype):
     images = random_array((7, 6, 10, 3))[view]
     rows = pinfeed.ArrayDataset(images).__getitems__([3, 1, 6, 3])
     arguments = {"dtype": dtype, "pad_value": 9, "multiple_of": (4, 16)} | constants_of(dtype)
@@ -224,34 +204,6 @@ def test_detection():
     for key, part in zip(["image", "size", "mask"], expected, strict=True):
         assert_same_bits(batch[key], part)
     assert [boxes.shape for boxes in batch["boxes"]] == [(i % 3, 4) for i in range(12)]
-
-
-def placed(samples):
-    """In a worker: whether each tensor of the batch is in the trainer's arena, and the batch."""
-    batch, arena = DETECTION(samples), worker_arena().arena
-    keys = ("image", "size", "mask")
-    return {key: arena.contains(batch[key].data_ptr()) for key in keys}, batch
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-def test_workers():
-    samples = detection_samples()
-    batches = list(DataLoader(samples, 5, num_workers=2, collate_fn=placed, timeout=60))
-    assert len(batches) == 3
-    for number, (is_in_arena, batch) in enumerate(batches):
-        assert is_in_arena == {"image": True, "size": True, "mask": True}
-        here = DETECTION(samples[5 * number : 5 * number + 5])
-        for key in ("image", "size", "mask"):
-            assert_same_bits(batch[key], here[key])
-
-
-def test_kept_batches_are_never_overwritten():
-    collate = pinfeed.Collate(pinfeed.Image(scale=1, pad_value=5, sizes=True, mask=True))
-    batches = [collate(images_of((300, 10 + i), (200, 90))) for i in range(20)]
-    for i, padded in enumerate(batches):
-        images = images_of((300, 10 + i), (200, 90))
-        assert_same_padding(padded, reference.padded_images(images, 5, scale=1))
 
 
 def test_pickled():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +23,6 @@ from length_buckets import (
     options,
 )
 from pinfeed.samplers.length_buckets import LengthBucketSampler
-from samples import run_python
 
 pytestmark = [
     # Python 3.12 and later warn of every fork of a process that has threads.
@@ -257,24 +255,3 @@ def test_limits_beyond_64_bits(shuffle: bool, max_tokens: int | None) -> None:
     assert all_batches([3, 1, 2], **options) == [[0, 1, 2]]
     assert all_batches([3, 1, 2], **options, bucket_batches=2**70) == [[0, 1, 2]]
     assert all_batches([3, 1, 2], **options, drop_last=True) == []
-
-
-CUT_LENGTHS = """
-import os, sys
-import numpy as np
-from pinfeed import LengthBucketSampler
-
-np.save(sys.argv[1], np.arange(5000))
-lengths = np.load(sys.argv[1], mmap_mode="r")
-os.truncate(sys.argv[1], 0)
-for cut in (lengths, lengths[10:20]):
-    try:
-        LengthBucketSampler(cut, 4)
-    except OSError as error:
-        assert f"{sys.argv[1]}: the file was cut short: it has 0 bytes" in str(error), error
-        print("refused")
-"""
-
-
-def test_lengths_in_a_file_that_was_cut(tmp_path: Path) -> None:
-    assert run_python(CUT_LENGTHS, str(tmp_path / "lengths.npy")).split() == ["refused"] * 2

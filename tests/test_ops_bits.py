@@ -62,7 +62,7 @@ def test_pad_jagged_and_back(isa, call):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
-def test_streaming_and_threads(isa, dtype):
+def test_streaming_and_threads(dtype):
     images = torch.from_numpy(random_array((12, 601, 803, 3)))
     constants = {} if dtype == torch.uint8 else {"mean": op_cases.MEAN, "std": op_cases.STD}
     threads = torch.get_num_threads()
@@ -77,7 +77,7 @@ def test_streaming_and_threads(isa, dtype):
     torch.set_num_threads(threads)
 
 
-def test_large_jagged_batches_and_threads(isa):
+def test_large_jagged_batches_and_threads():
     values, lengths = torch.arange(3_000_000), torch.arange(0, 3000, 3)
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     for time_major in (False, True):

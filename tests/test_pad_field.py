@@ -276,7 +276,17 @@ def facts(samples):
     batch = COLLATE(get_worker_info().dataset.__getitems__(range(4)))
     padded, jagged = batch["pair"]
     plain = COLLATE(samples)
-    leaves = [batch["tokens"], batch["mask"], batch["lengths"], plain["tokens"], *padded, *jagged]
+    image = pinfeed.Image(pad_value=0, sizes=True, mask=True)
+    images = Collate(image)([np.zeros((2, 3, 3), np.uint8), np.zeros((1, 4, 3), np.uint8)])
+    leaves = [
+        *images,
+        batch["tokens"],
+        batch["mask"],
+        batch["lengths"],
+        plain["tokens"],
+        *padded,
+        *jagged,
+    ]
     return [arena.contains(leaf.data_ptr()) for leaf in leaves]
 
 
@@ -290,7 +300,7 @@ def test_outputs_of_workers_are_in_the_arena():
         multiprocessing_context="fork",
         timeout=60,
     )
-    assert next(iter(loader)) == [True] * 8
+    assert next(iter(loader)) == [True] * 11
 
 
 def test_a_batch_that_is_held_is_not_written_again():

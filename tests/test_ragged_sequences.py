@@ -239,25 +239,3 @@ def test_messages_are_about_the_sequence_that_differs() -> None:
     sequences = [np.zeros(2, np.int8)] * 12_345 + [np.zeros(2, np.int16)]
     with pytest.raises(TypeError, match=re.escape("sequence 12345: expected int8")):
         RaggedArray.from_sequences(iter(sequences))
-
-
-CUT_SEQUENCES = """
-import os, sys
-import numpy as np
-from pinfeed.sources.ragged import RaggedArray
-
-path = f"{sys.argv[1]}/rows.npy"
-np.save(path, np.ones((5000, 4)))
-rows = np.load(path, mmap_mode="r")
-os.truncate(path, 200)
-for sequences in ([rows], [rows[5:10]], rows, [[rows[5], rows[6]]], [np.ones((1, 4)), rows[::-1]]):
-    try:
-        RaggedArray.from_sequences(sequences)
-    except OSError as error:
-        assert f"{path}: the file was cut short: it has 200 bytes" in str(error), error
-        print("refused")
-"""
-
-
-def test_sequences_in_a_file_that_was_cut(tmp_path: Path) -> None:
-    assert run_python(CUT_SEQUENCES, str(tmp_path)).split() == ["refused"] * 5
