@@ -9,6 +9,7 @@ void image_tests();
 void join_tests();
 void pad_tests();
 void permutation_tests();
+void row_plan_tests();
 void weighted_tests();
 
 int main() {
@@ -20,6 +21,7 @@ int main() {
   join_tests();
   pad_tests();
   permutation_tests();
+  row_plan_tests();
   weighted_tests();
   return pinfeed::tests::summary();
 }

@@ -1,0 +1,264 @@
+#include "kernels/row_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "kernels/philox.h"
+
+namespace pinfeed::kernels {
+namespace {
+
+// So many of the documents in order of length, one after the other, lie in one row.
+struct Placement {
+  std::uint32_t row;
+  std::uint32_t count;
+};
+
+// A set of numbers from 0 to `most`, as two levels of bits.
+class NumberSet {
+ public:
+  explicit NumberSet(std::size_t most) : words_(most / 64 + 1), summary_(most / 4096 + 1) {}
+
+  void insert(std::size_t number) {
+    words_[number / 64] |= bit(number);
+    summary_[number / 4096] |= bit(number / 64);
+  }
+  void erase(std::size_t number) {
+    if ((words_[number / 64] &= ~bit(number)) == 0) summary_[number / 4096] &= ~bit(number / 64);
+  }
+
+  static constexpr std::size_t kNone = ~std::size_t{0};
+
+  // The least number from `number` on.
+  std::size_t next(std::size_t number) const {
+    std::size_t word = number / 64;
+    if (const std::uint64_t here = words_[word] & from(number)) return 64 * word + least(here);
+    if (++word == words_.size()) return kNone;
+    std::size_t block = word / 64;
+    std::uint64_t blocks = summary_[block] & from(word);
+    while (blocks == 0) {
+      if (++block == summary_.size()) return kNone;
+      blocks = summary_[block];
+    }
+    word = 64 * block + least(blocks);
+    return 64 * word + least(words_[word]);
+  }
+
+ private:
+  static std::uint64_t bit(std::size_t number) { return std::uint64_t{1} << number % 64; }
+  static std::uint64_t from(std::size_t number) { return ~std::uint64_t{0} << number % 64; }
+  static std::size_t least(std::uint64_t bits) {
+    return static_cast<std::size_t>(std::countr_zero(bits));
+  }
+
+  std::vector<std::uint64_t> words_;
+  std::vector<std::uint64_t> summary_;  // which words are not 0
+};
+
+// Random numbers one after the other.
+class Draws {
+ public:
+  explicit Draws(std::uint64_t key) : philox_(key) {}
+
+  // Below `bound`, a multiply instead of a division: Lemire, Fast Random Integer Generation in an
+  // Interval (2019); with 64 bits for fewer than 2^32 numbers none is more likely by 2^-32.
+  std::size_t below(std::size_t bound) {
+    if (next_ == 2) {
+      bits_ = philox_(counter_++, 0);
+      next_ = 0;
+    }
+    const unsigned __int128 product = static_cast<unsigned __int128>(bits_[next_++]) * bound;
+    return static_cast<std::size_t>(product >> 64);
+  }
+
+  void shuffle(std::span<std::uint32_t> numbers) {
+    for (std::size_t i = numbers.size(); i > 1; --i) {
+      std::swap(numbers[i - 1], numbers[below(i)]);
+    }
+  }
+
+ private:
+  Philox philox_;
+  std::uint64_t counter_ = 0;
+  std::array<std::uint64_t, 2> bits_{};
+  std::size_t next_ = 2;
+};
+
+// Rows under way, by the room that is left in them: the next document goes to the one put there
+// last.
+class OpenRows {
+ public:
+  OpenRows(std::int32_t row_length, std::uint32_t most_in_row)
+      : row_length_(static_cast<std::size_t>(row_length)),
+        most_in_row_(most_in_row),
+        rooms_(row_length_),
+        tops_(row_length_ + 1, kNobody) {}
+
+  // Places up to `count` documents of one length, as many as the best row has room for.
+  Placement place(std::size_t length, std::size_t count) {
+    std::size_t room = rooms_.next(length);
+    std::uint32_t row;
+    if (room == NumberSet::kNone) {
+      room = row_length_;
+      row = static_cast<std::uint32_t>(below_.size());
+      below_.push_back(kNobody);
+      documents_.push_back(0);
+    } else {
+      row = tops_[room];
+      tops_[room] = below_[row];
+      if (tops_[room] == kNobody) rooms_.erase(room);
+    }
+    // What is left of the room is the least that any row has, so the next one belongs here too.
+    const std::size_t left = most_in_row_ - documents_[row];
+    count = std::min({count, room / length, left});
+    documents_[row] += static_cast<std::uint32_t>(count);
+    room -= count * length;
+    if (room > 0 && count < left) {
+      below_[row] = tops_[room];
+      tops_[room] = row;
+      rooms_.insert(room);
+    }
+    return {row, static_cast<std::uint32_t>(count)};
+  }
+
+  // How many documents each row has.
+  const std::vector<std::uint32_t>& documents() const { return documents_; }
+
+ private:
+  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+
+  std::size_t row_length_;
+  std::size_t most_in_row_;
+  NumberSet rooms_;
+  std::vector<std::uint32_t> tops_;   // for each room, the row put there last
+  std::vector<std::uint32_t> below_;  // for each row, the one put there before it
+  std::vector<std::uint32_t> documents_;
+};
+
+std::vector<std::int64_t> ends_of(const std::vector<std::uint32_t>& sizes) {
+  std::vector<std::int64_t> ends(sizes.size() + 1);
+  for (std::size_t i = 0; i < sizes.size(); ++i) ends[i + 1] = ends[i] + sizes[i];
+  return ends;
+}
+
+// Room left in rows, as a tree of which each node has the largest of its two children.
+class RoomTree {
+ public:
+  RoomTree() : most_(2, 0) {}
+
+  std::int32_t most() const { return most_[1]; }
+
+  // The first row with at least `length`; there is one.
+  std::size_t first_with(std::int32_t length) const {
+    std::size_t node = 1;
+    while (node < leaves_) node = 2 * node + (most_[2 * node] < length ? 1 : 0);
+    return node - leaves_;
+  }
+
+  void set(std::size_t row, std::int32_t room) {
+    if (row >= leaves_) grow();
+    std::size_t node = leaves_ + row;
+    most_[node] = room;
+    while (node /= 2) most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
+  }
+
+  std::int32_t room(std::size_t row) const { return most_[leaves_ + row]; }
+
+ private:
+  void grow() {
+    std::vector<std::int32_t> wider(4 * leaves_, 0);
+    std::copy_n(&most_[leaves_], leaves_, &wider[2 * leaves_]);
+    leaves_ *= 2;
+    for (std::size_t node = leaves_; --node > 0;) {
+      wider[node] = std::max(wider[2 * node], wider[2 * node + 1]);
+    }
+    most_ = std::move(wider);
+  }
+
+  std::size_t leaves_ = 1;
+  std::vector<std::int32_t> most_;
+};
+
+}  // namespace
+
+RowPlan best_fit(const Documents& documents, const std::uint64_t* key) {
+  const auto longest = static_cast<std::size_t>(documents.row_length);
+  // A counting sort; starts[longest - length]: where documents of a length begin.
+  std::vector<std::uint32_t> starts(longest + 2);
+  for (std::size_t i = 0; i < documents.count; ++i) ++starts[longest + 1 - documents.lengths[i]];
+  const std::size_t used = documents.count - starts[longest + 1];
+  std::partial_sum(starts.begin(), starts.end(), starts.begin());
+  std::vector<std::uint32_t> sorted(used), next(starts.begin(), starts.end() - 2);
+  for (std::size_t i = 0; i < documents.count; ++i) {
+    const std::int32_t length = documents.lengths[i];
+    if (length != 0) sorted[next[longest - length]++] = static_cast<std::uint32_t>(i);
+  }
+
+  Draws draws(key == nullptr ? 0 : *key);
+  OpenRows rows(documents.row_length, documents.most_in_row);
+  std::vector<Placement> placements;
+  placements.reserve(used / 2);
+  for (std::size_t length = longest; length > 0; --length) {
+    const std::size_t begin = starts[longest - length], end = starts[longest - length + 1];
+    if (key != nullptr) draws.shuffle(std::span(sorted).subspan(begin, end - begin));
+    for (std::size_t left = end - begin; left > 0; left -= placements.back().count) {
+      placements.push_back(rows.place(length, left));
+    }
+  }
+
+  RowPlan plan{.order = std::vector<std::uint32_t>(used), .offsets = ends_of(rows.documents())};
+  std::vector<std::int64_t> ends(plan.offsets.begin(), plan.offsets.end() - 1);  // of rows, so far
+  const std::uint32_t* from = sorted.data();
+  for (const Placement& placement : placements) {
+    std::int64_t& end = ends[placement.row];
+    std::copy_n(from, placement.count, &plan.order[end]);
+    from += placement.count;
+    end += placement.count;
+  }
+  if (key != nullptr) {
+    for (std::size_t row = 0; row + 1 < plan.offsets.size(); ++row) {
+      const auto begin = static_cast<std::size_t>(plan.offsets[row]);
+      draws.shuffle(std::span(plan.order)
+                        .subspan(begin, static_cast<std::size_t>(plan.offsets[row + 1]) - begin));
+    }
+  }
+  return plan;
+}
+
+RowPlan first_fit(const Documents& documents, const std::int64_t* order) {
+  const auto document = [&](std::size_t i) {
+    return order == nullptr ? i : static_cast<std::size_t>(order[i]);
+  };
+  RoomTree rooms;
+  std::vector<std::uint32_t> sizes;  // of rows: how many documents
+  std::vector<std::uint32_t> row_of(documents.count);
+  for (std::size_t i = 0; i < documents.count; ++i) {
+    const std::int32_t length = documents.lengths[document(i)];
+    if (length == 0) continue;
+    std::size_t row = sizes.size();
+    std::int32_t room = documents.row_length;
+    if (rooms.most() >= length) {
+      row = rooms.first_with(length);
+      room = rooms.room(row);
+    } else {
+      sizes.push_back(0);
+    }
+    row_of[i] = static_cast<std::uint32_t>(row);
+    rooms.set(row, ++sizes[row] == documents.most_in_row ? 0 : room - length);
+  }
+
+  RowPlan plan{.order = {}, .offsets = ends_of(sizes)};
+  plan.order.resize(static_cast<std::size_t>(plan.offsets.back()));
+  std::vector<std::int64_t> ends(plan.offsets.begin(), plan.offsets.end() - 1);
+  for (std::size_t i = 0; i < documents.count; ++i) {
+    if (documents.lengths[document(i)] == 0) continue;
+    plan.order[ends[row_of[i]]++] = static_cast<std::uint32_t>(document(i));
+  }
+  return plan;
+}
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,93 @@
+"""RaggedArray.split: long sequences as pieces over the same memory."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+from pinfeed import ArrayDataset, Collate, Jagged, RaggedArray, to_numpy
+
+
+def pieces_of(sequence: Any, max_length: int, overlap: int) -> list[list[int]]:
+    """Piece by piece, until one reaches the end."""
+    pieces = [sequence[:max_length]]
+    start = 0
+    while start + max_length < len(sequence):
+        start += max_length - overlap
+        pieces.append(sequence[start : start + max_length])
+    return pieces
+
+
+sizes = st.integers(1, 9).flatmap(lambda most: st.tuples(st.just(most), st.integers(0, most - 1)))
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=12), sizes, st.booleans(), st.data())
+def test_pieces(lengths: list[int], size: tuple[int, int], as_tensor: bool, data: Any) -> None:
+    max_length, overlap = size
+    values = np.arange(3 + sum(lengths))  # three of them belong to nobody
+    offsets = np.cumsum([3, *lengths])
+    ragged = RaggedArray(torch.from_numpy(values) if as_tensor else values, offsets)
+    expected = [pieces_of(list(sequence), max_length, overlap) for sequence in ragged]
+    flat = [piece for pieces in expected for piece in pieces]
+    split = ragged.split(max_length, overlap)
+    assert [list(piece) for piece in split] == flat
+    assert split.lengths.tolist() == [len(piece) for piece in flat]
+    assert split.documents.tolist() == [i for i, p in enumerate(expected) for _ in p]
+    chosen = data.draw(st.lists(st.integers(0, len(flat) - 1), min_size=1, max_size=9))
+    rows = ArrayDataset(split).__getitems__(chosen)
+    for batch in (Collate(Jagged())(rows), Collate(Jagged())(list(rows))):
+        assert [part.tolist() for part in batch.unbind()] == [flat[i] for i in chosen]
+
+
+def test_nothing_is_copied_and_files_pickle_small(tmp_path: Path) -> None:
+    RaggedArray.from_sequences([[*range(100_000)]] * 3, dtype=np.int32).save(tmp_path / "tokens")
+    ragged = RaggedArray.open(tmp_path / "tokens")
+    for overlap in (0, 2):
+        split = ragged.split(7, overlap)
+        assert np.shares_memory(split[100], ragged.values)
+        assert split.reads_files
+        split.prefetch(np.arange(5), "tokens")
+        sent = pickle.dumps(split)
+        assert len(sent) < 2000
+        assert pickle.loads(sent)[-1].tolist() == split[-1].tolist()
+
+
+def test_as_a_leaf_of_a_dataset() -> None:
+    ragged = RaggedArray.from_sequences([[1, 2, 3, 4, 5], [], [6]])
+    split = ragged.split(2)
+    dataset = ArrayDataset({"tokens": split, "label": np.array([7, 8, 9])[split.documents]})
+    assert repr(split) == "SplitArray(5 pieces of int64 (*,), max_length=2, overlap=0)"
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=2, collate_fn=Collate({"tokens": Jagged()})
+    )
+    arrays = to_numpy(loader)
+    assert arrays["label"].tolist() == [7, 7, 7, 8, 9]
+    assert [list(sequence) for sequence in arrays["tokens"]] == [[1, 2], [3, 4], [5], [], [6]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((0,), ValueError, "split: max_length must be at least 1, got 0"),
+        ((2.0,), TypeError, "split: max_length must be an integer, got 2.0"),
+        ((2, 2), ValueError, "split: overlap must be less than max_length=2, got 2"),
+        ((2, -1), ValueError, "split: overlap must be at least 0, got -1"),
+    ],
+)
+def test_bad_arguments(arguments: Any, error: type[Exception], message: str) -> None:
+    ragged = pinfeed.RaggedArray.from_sequences([[1, 2, 3]])
+    with pytest.raises(error, match=message):
+        ragged.split(*arguments)
+
+
+def test_an_index_out_of_range() -> None:
+    with pytest.raises(IndexError, match="split: index 2 is out of range for 2 pieces"):
+        RaggedArray.from_sequences([[1, 2, 3]]).split(2)[2]
