@@ -11,6 +11,7 @@ from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, views
 
 KINDS = ["ndarray", "read-only", "tensor", "list"]
 LIST_DTYPES = ["?", "i8", "f4"]  # what lists of bools, integers and floats count as
+SCALED = (torch.float32, torch.float16, torch.bfloat16)  # what integers are scaled to
 # Numbers that every dtype but bool can hold.
 SMALL = {
     "?": st.booleans(),
@@ -30,7 +31,7 @@ class Batch(NamedTuple):
 
     def expected(self, room=()):
         """Values, lengths and mask."""
-        names = {"lengths", "mask", "dtype"}
+        names = {"lengths", "mask", "dtype", "scale"}
         keywords = {k: v for k, v in self.keywords.items() if k not in names and v is not None}
         return reference.pad(self.arrays, room=room, **keywords)
 
@@ -137,6 +138,10 @@ def batches(draw, kinds=KINDS):
         target = draw(st.sampled_from(sorted(castable, key=str)))
         named = draw(st.booleans()) or target == torch.bfloat16
         keywords["dtype"] = target if named else str(target).removeprefix("torch.")
+        if np.dtype(dtype).kind in "iu" and target in SCALED and draw(st.booleans()):
+            keywords["scale"] = draw(st.sampled_from([2**-15, 0.1, -3]))
+            if target == torch.float32 and draw(st.booleans()):
+                del keywords["dtype"]
     samples, arrays = [], []
     for position, shape in enumerate(all_shapes):
         kind = first if position == 0 else draw(st.sampled_from(some))
@@ -144,6 +149,8 @@ def batches(draw, kinds=KINDS):
             shape = (1,)  # at least one that says what the dtype is
         sample, array = draw(samples_of(shape, kind, dtype, is_cast, target))
         samples.append(sample)
+        if "scale" in keywords:
+            array = array.astype(np.float32) * np.float32(keywords["scale"])
         arrays.append(cast(array, target) if is_cast else array)
     keywords["value"] = draw(padding_values(target))
     return Batch(samples, keywords, arrays, target, first in ("tensor", "list"))

@@ -200,6 +200,8 @@ PADS: dict[str, Callable[..., Pad]] = {
     "time_major, axes (0,)": lambda **options: Pad(9, axes=(0,), time_major=True, **options),
     "cast": lambda **options: Pad(0.5, dtype=torch.float32, **options),
     "bfloat16": lambda **options: Pad(0.5, dtype=torch.bfloat16, **options),
+    "scale": lambda **options: Pad(0.5, scale=0.1, **options),
+    "scale float16": lambda **options: Pad(0.5, scale=0.1, dtype=torch.float16, **options),
 }
 
 
@@ -315,7 +317,7 @@ def test_from_a_data_loader() -> None:
 # What does not fit.
 
 
-@pytest.mark.parametrize("field", [Stack(), Jagged(), pinfeed.Keep()], ids=repr)
+@pytest.mark.parametrize("field", [Jagged(), pinfeed.Keep()], ids=repr)
 def test_fields_of_samples_only(field: Any) -> None:
     with pytest.raises(TypeError, match=r"fields\['x'\] must be one of those that take whole"):
         DeviceLoader([], fields={"x": field})
@@ -367,6 +369,12 @@ MISFITS: dict[str, tuple[Any, Any, Any, str]] = {
         JAGGED._replace(values=torch.ones(3, dtype=torch.uint8)),
         ValueError,
         "got -1",
+    ),
+    "floats to scale": (
+        Pad(scale=2),
+        JAGGED._replace(values=torch.ones(3)),
+        TypeError,
+        "scale is for integers, got float32",
     ),
     "no samples": (Pad(), JaggedBatch(torch.ones(0), torch.tensor([0])), ValueError, "sample"),
 }

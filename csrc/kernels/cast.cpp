@@ -14,8 +14,8 @@ constexpr std::size_t kTileBytes = 4096;
 
 struct Scalar {
   template <class From, class To>
-  static bool cast(const void* in, std::size_t count, void* out) {
-    return cast_items<From, To>(in, count, out);
+  static bool cast(const void* in, std::size_t count, void* out, float scale) {
+    return cast_items<From, To>(in, count, out, scale);
   }
 };
 
@@ -30,9 +30,14 @@ std::size_t scalar_size(ScalarType type) {
   return sizes[static_cast<std::size_t>(type)];
 }
 
-StridedCast::StridedCast(const CastTable& casts, ScalarType from, ScalarType to, std::size_t axes,
+bool takes_scale(ScalarType from, ScalarType to) {
+  const bool is_integer = from >= ScalarType::uint8 && from <= ScalarType::int64;
+  return is_integer && to >= ScalarType::float16 && to <= ScalarType::float32;
+}
+
+StridedCast::StridedCast(Cast cast, ScalarType from, ScalarType to, std::size_t axes,
                          const std::int64_t* shape, const std::int64_t* strides)
-    : cast_(casts.find(from, to)),
+    : cast_(cast),
       from_size_(scalar_size(from)),
       to_size_(scalar_size(to)),
       rows_(axes, shape, strides, from_size_) {}

@@ -31,18 +31,35 @@ std::size_t scalar_size(ScalarType type);
 
 // Converts `count` items. Neither side needs to be aligned; they must not overlap. Returns whether
 // all integers fit: false if one became another number in an integer type that can't hold it.
-using Cast = bool (*)(const void* in, std::size_t count, void* out);
+//
+// `scale` is for integers that become float32 or a 16-bit float: float(item) * scale, rounded as
+// float32 and then to the type. Other casts don't look at it.
+using CastItems = bool (*)(const void* in, std::size_t count, void* out, float scale);
+
+// A cast and its scale; null where there is none.
+struct Cast {
+  CastItems items = nullptr;
+  float scale = 1;
+
+  bool operator()(const void* in, std::size_t count, void* out) const {
+    return items(in, count, out, scale);
+  }
+  explicit operator bool() const { return items != nullptr; }
+};
+
+// Whether a cast between the types looks at its scale.
+bool takes_scale(ScalarType from, ScalarType to);
 
 // All casts of one instruction set; the results are the same on each.
 struct CastTable {
-  Cast casts[kScalarTypes][kScalarTypes];
+  CastItems casts[kScalarTypes][kScalarTypes];
 
-  // The cast that gives what torch's Tensor.to gives, or nullptr where torch.can_cast says no: from
+  // The cast that gives what torch's Tensor.to gives, or null where torch.can_cast says no: from
   // numbers to bool, from complex to real, from floating to integer types. Any byte but 0 is true.
   // Integers that don't fit wrap. Whatever becomes a 16-bit float is rounded to float32 first. A
   // NaN stays one, whatever its payload.
-  Cast find(ScalarType from, ScalarType to) const {
-    return casts[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+  Cast find(ScalarType from, ScalarType to, float scale = 1) const {
+    return {casts[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)], scale};
   }
 };
 
@@ -53,8 +70,8 @@ extern const CastTable kCastAvx2;
 // shape and strides, on any thread, and allocates nothing.
 class StridedCast {
  public:
-  // There must be a cast between the types. strides: bytes.
-  StridedCast(const CastTable& casts, ScalarType from, ScalarType to, std::size_t axes,
+  // `cast`: between the two types. strides: bytes.
+  StridedCast(Cast cast, ScalarType from, ScalarType to, std::size_t axes,
               const std::int64_t* shape, const std::int64_t* strides);
 
   // Writes the array at `source` to contiguous memory. `streaming` as for copy_bytes. Returns what

@@ -31,12 +31,12 @@ PINFEED_AVX2 void round_to_float16(const std::byte* from, std::size_t count, std
 
 struct Avx2Cast {
   template <class From, class To>
-  PINFEED_AVX2 static bool cast(const void* in, std::size_t count, void* out) {
+  PINFEED_AVX2 static bool cast(const void* in, std::size_t count, void* out, float scale) {
     const auto* from = static_cast<const std::byte*>(in);
     auto* to = static_cast<std::byte*>(out);
     if constexpr (std::is_same_v<From, To> ||
                   (!std::is_same_v<From, Float16> && !std::is_same_v<To, Float16>)) {
-      return cast_items<From, To>(from, count, to);
+      return cast_items<From, To>(from, count, to, scale);
     } else if constexpr (std::is_same_v<From, Float16> && std::is_same_v<To, float>) {
       widen_float16(from, count, to);
     } else if constexpr (std::is_same_v<From, float>) {
@@ -50,7 +50,7 @@ struct Avx2Cast {
           widen_float16(part, items, tile);
           cast_items<float, To>(tile, items, to + begin * sizeof(To));
         } else {
-          cast_items<From, float>(part, items, tile);
+          cast_items<From, float>(part, items, tile, scale);
           round_to_float16(tile, items, to + begin * sizeof(To));
         }
       }

@@ -114,9 +114,16 @@ inline constexpr bool may_not_fit = [] {
   return false;
 }();
 
+// Whether a cast multiplies: integers that become float32, or are rounded to it on their way.
+template <class From, class To>
+inline constexpr bool is_scaled =
+    std::is_integral_v<From> &&
+    (std::is_same_v<To, float> || std::is_same_v<To, Float16> || std::is_same_v<To, Bfloat16>);
+
 // Part of a function compiled for an instruction set, which then decides what becomes of the loop.
 template <class From, class To>
-[[gnu::always_inline]] inline bool cast_items(const void* in, std::size_t count, void* out) {
+[[gnu::always_inline]] inline bool cast_items(const void* in, std::size_t count, void* out,
+                                              float scale = 1) {
   const std::byte* __restrict from = static_cast<const std::byte*>(in);
   std::byte* __restrict to = static_cast<std::byte*>(out);
   // What does not fit has bits of its own in `lost`, which the compiler gathers by vectors.
@@ -124,7 +131,12 @@ template <class From, class To>
   for (std::size_t i = 0; i < count; ++i) {
     From item;
     std::memcpy(&item, from + i * sizeof(From), sizeof(From));
-    const To result = convert<To>(item);
+    To result;
+    if constexpr (is_scaled<From, To>) {
+      result = convert<To>(static_cast<float>(item) * scale);
+    } else {
+      result = convert<To>(item);
+    }
     std::memcpy(to + i * sizeof(To), &result, sizeof(To));
     if constexpr (may_not_fit<From, To>) {
       // Of types of one size, or from signed to a larger unsigned one, only the sign can be lost.
@@ -146,7 +158,7 @@ template <class From, class To>
   }
 }
 
-// `Isa` has cast<From, To>, a Cast.
+// `Isa` has cast<From, To>, a CastItems.
 template <class Isa>
 constexpr CastTable make_casts() {
   CastTable table{};

@@ -10,7 +10,7 @@ void write_block(const Sample& sample, const PermuteRuns& runs, const std::byte*
   bool fits = true;
   if (sample.plan != nullptr) {
     fits = sample.plan->run(runs, from, out, streaming);
-  } else if (sample.cast != nullptr) {
+  } else if (sample.cast) {
     fits = sample.cast(from, items, out);
   } else {
     copy_bytes(out, from, items * item_size, streaming);

@@ -28,6 +28,7 @@ using pinfeed::kernels::scalar_size;
 using pinfeed::kernels::ScalarType;
 using pinfeed::kernels::StridedCast;
 using pinfeed::kernels::StridedCopy;
+using pinfeed::kernels::takes_scale;
 using Bytes = std::vector<std::byte>;
 using Random = std::mt19937_64;
 
@@ -228,7 +229,7 @@ Bytes interesting_items(ScalarType type) {
   return items;
 }
 
-void test_values(const Isa& isa) {
+void check_values(const Isa& isa, float scale) {
   for_each_cast([&](ScalarType from, ScalarType to) {
     const Bytes items = interesting_items(from);
     const std::size_t in_size = scalar_size(from), out_size = scalar_size(to);
@@ -237,14 +238,17 @@ void test_values(const Isa& isa) {
       Bytes in(misalignment);
       in.insert(in.end(), items.begin(), items.end());
       MarkedOutput out(count * out_size, misalignment);
-      isa.casts->find(from, to)(in.data() + misalignment, count, out.data());
+      isa.casts->find(from, to, scale)(in.data() + misalignment, count, out.data());
+      const bool is_scaled = rank(from) == 1 && rank(to) == 2 && to != ScalarType::float64;
+      CHECK(takes_scale(from, to) == is_scaled);
       Bytes expected;
       std::size_t different = 0;
       for (std::size_t i = 0; i < count; ++i) {
         // Between equal types nothing is looked at.
         const std::byte* const item = items.data() + i * in_size;
-        const Bytes bytes =
-            from == to ? Bytes(item, item + in_size) : expected_bytes(number(from, item), to);
+        Number value = number(from, item);
+        if (is_scaled) value = real_number(value.as<float>() * scale);
+        const Bytes bytes = from == to ? Bytes(item, item + in_size) : expected_bytes(value, to);
         std::byte* const result = out.data() + i * out_size;
         different += !same_item(to, result, bytes.data());
         expected.insert(expected.end(), result, result + out_size);
@@ -253,6 +257,10 @@ void test_values(const Isa& isa) {
       CHECK(out.equals(expected));  // nothing was written beside it
     }
   });
+}
+
+void test_values(const Isa& isa) {
+  for (const float scale : {1.0f, 1.0f / 32768, -0.3f, 3e30f}) check_values(isa, scale);
 }
 
 void test_counts(const Isa& isa) {
@@ -280,7 +288,7 @@ void test_refusals(const Isa& isa) {
   for (std::size_t from = 0; from < kScalarTypes; ++from) {
     for (std::size_t to = 0; to < kScalarTypes; ++to) {
       const auto source = static_cast<ScalarType>(from), target = static_cast<ScalarType>(to);
-      CHECK((isa.casts->find(source, target) == nullptr) == (rank(source) > rank(target)));
+      CHECK(bool(isa.casts->find(source, target)) == (rank(source) <= rank(target)));
     }
   }
 }
@@ -305,10 +313,10 @@ void check_strided(const Isa& isa, const GuardedBytes& memory, ScalarType from, 
   const StridedCopy copy(source, layout.shape.size(), layout.shape.data(), layout.strides.data(),
                          scalar_size(from), contiguous.data());
   copy.run(runs, 0, copy.rows(), false);
-  isa.casts->find(from, to)(contiguous.data(), count, expected.data());
+  isa.casts->find(from, to, 0.25f)(contiguous.data(), count, expected.data());
 
-  const StridedCast cast(*isa.casts, from, to, layout.shape.size(), layout.shape.data(),
-                         layout.strides.data());
+  const StridedCast cast(isa.casts->find(from, to, 0.25f), from, to, layout.shape.size(),
+                         layout.shape.data(), layout.strides.data());
   for (const bool streaming : {false, true}) {
     MarkedOutput out(expected.size(), random() % 64);
     cast.run(runs, source, out.data(), streaming);

@@ -149,7 +149,7 @@ void check_mask(const PadCase& test, const Expected& expected, Random& random) {
       samples.push_back({.data = out,  // never read
                          .shape = sample.shape.data(),
                          .strides = no_strides.data(),
-                         .cast = nullptr,
+                         .cast = {},
                          .contiguous = true,
                          .plan = nullptr});
     }

@@ -119,7 +119,7 @@ inline SampleCase random_sample(ScalarType to, Shape shape, Random& random) {
   if (random() % 2 == 0) {
     do {
       sample.type = any_type(random);
-    } while (kernels::kCastScalar.find(sample.type, to) == nullptr);
+    } while (!kernels::kCastScalar.find(sample.type, to));
   }
   sample.strides = random_strides(sample.shape, scalar_size(sample.type), random);
   for (std::size_t axis = 0; axis < sample.shape.size(); ++axis) {
@@ -150,15 +150,16 @@ class SampleList {
              const BlockAxis& block_axis, Random& random) {
     plans_.reserve(cases.size());  // samples point into it
     for (const SampleCase& test : cases) {
-      kernels::Sample sample{.data = test.data,
-                             .shape = test.shape.data(),
-                             .strides = test.strides.data(),
-                             .cast = test.type == to ? nullptr : isa.casts->find(test.type, to),
-                             .contiguous = test.contiguous(0),
-                             .plan = nullptr};
+      kernels::Sample sample{
+          .data = test.data,
+          .shape = test.shape.data(),
+          .strides = test.strides.data(),
+          .cast = test.type == to ? kernels::Cast{} : isa.casts->find(test.type, to),
+          .contiguous = test.contiguous(0),
+          .plan = nullptr};
       const std::size_t axis = block_axis(test.shape);
       if (axis < test.shape.size() && (!test.contiguous(axis) || random() % 2 == 0)) {
-        plans_.emplace_back(*isa.casts, test.type, to, test.shape.size() - axis,
+        plans_.emplace_back(isa.casts->find(test.type, to), test.type, to, test.shape.size() - axis,
                             sample.shape + axis, sample.strides + axis);
         sample.plan = &plans_.back();
       }

@@ -109,6 +109,7 @@ def gather(
     function: str,
     name: str,
     threads: int,
+    scale: float | None = None,
 ) -> Any: ...
 
 class AliasTable:
@@ -143,6 +144,7 @@ def join(
     name: str,
     threads: int,
     max_length: int | None = None,
+    scale: float | None = None,
 ) -> tuple[Any, Any]: ...
 def pad(
     source: Any,
@@ -163,6 +165,7 @@ def pad(
     function: str,
     name: str,
     threads: int,
+    scale: float | None = None,
 ) -> tuple[Any, Any, Any]: ...
 def permute(
     array: Any, axes: Sequence[int], target: Any | None, function: str, name: str, threads: int

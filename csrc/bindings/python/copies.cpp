@@ -58,7 +58,7 @@ void write_casts(const Samples& samples, const Types& types, std::size_t row_byt
   const std::size_t plans = alike ? 1 : samples.count();
   casts.reserve(plans);
   for (std::size_t i = 0; i < plans; ++i) {
-    casts.emplace_back(*isa.casts, types.from.type, types.to.type, samples.shape().size(),
+    casts.emplace_back(types.cast(), types.from.type, types.to.type, samples.shape().size(),
                        samples.shape().data(), samples.byte_strides(i).data());
   }
   bool fits = true;  // any thread may change it
@@ -88,10 +88,12 @@ void write_casts(const Samples& samples, const Types& types, std::size_t row_byt
 
 py::object gather(py::object source, py::object indices, const std::optional<std::string>& dtype,
                   py::object target, py::object as_tensor, const std::string& function,
-                  const std::string& name, std::size_t threads) {
+                  const std::string& name, std::size_t threads, Scale scale) {
   Samples samples(std::move(source), std::move(indices), name);
   std::optional<Types> types;
-  if (dtype && *dtype != samples.dtype().name()) types = find_types(samples.dtype(), *dtype, name);
+  if (dtype && (scale || *dtype != samples.dtype().name())) {
+    types = find_types(samples.dtype(), *dtype, name, scale);
+  }
   const DType out_dtype = types ? types->to.dtype : samples.dtype();
   Shape shape{static_cast<std::int64_t>(samples.count())};
   shape.insert(shape.end(), samples.shape().begin(), samples.shape().end());
@@ -155,7 +157,7 @@ py::object permute(py::object array, const std::vector<std::size_t>& axes, py::o
 void register_copies(py::module_& m) {
   m.def("gather", &gather, py::arg("source"), py::arg("indices"), py::arg("dtype"),
         py::arg("target"), py::arg("as_tensor"), py::arg("function"), py::arg("name"),
-        py::arg("threads"));
+        py::arg("threads"), py::arg("scale") = py::none());
   m.def("permute", &permute, py::arg("array"), py::arg("axes"), py::arg("target"),
         py::arg("function"), py::arg("name"), py::arg("threads"));
 }

@@ -66,7 +66,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices,
                const std::optional<Lengths>& lengths, const std::string& side,
                const std::optional<std::string>& dtype, py::object target, py::object as_tensor,
                const std::string& function, const std::string& name, std::size_t threads,
-               std::optional<std::int64_t> max_length) {
+               std::optional<std::int64_t> max_length, Scale scale) {
   Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
   if (lengths) shorten(sequences, *lengths, side == "left", name);
   if (max_length) cut(sequences, *max_length, side == "left");
@@ -87,7 +87,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices,
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
   sequences.plan_reads(may_not_fit(sequences.dtype(0), out_dtype), threads);
-  const SampleBatch samples(sequences, out_dtype, streaming,
+  const SampleBatch samples(sequences, out_dtype, scale, streaming,
                             [](std::size_t) { return std::size_t{0}; });
 
   const bool tensors = as_tensor.is_none() ? sequences.as_tensor() : as_tensor.cast<bool>();
@@ -117,7 +117,7 @@ void register_join(py::module_& m) {
   m.def("join", &join, py::arg("source"), py::arg("offsets"), py::arg("indices"),
         py::arg("lengths"), py::arg("side"), py::arg("dtype"), py::arg("target"),
         py::arg("as_tensor"), py::arg("function"), py::arg("name"), py::arg("threads"),
-        py::arg("max_length") = py::none());
+        py::arg("max_length") = py::none(), py::arg("scale") = py::none());
 }
 
 }  // namespace pinfeed::bindings

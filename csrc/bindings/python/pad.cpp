@@ -202,7 +202,7 @@ void write_mask(const Shape& lengths, const Shape& box, const Options& options, 
     samples.push_back({.data = out.data,  // never read
                        .shape = &lengths[i],
                        .strides = no_strides.data(),
-                       .cast = nullptr,
+                       .cast = {},
                        .contiguous = true,
                        .plan = nullptr});
   }
@@ -235,7 +235,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, py::han
               std::optional<std::int64_t> max_length, std::optional<AxisList> multiple_of,
               const std::optional<std::string>& dtype, bool with_lengths, bool with_mask,
               bool time_major, py::object target, py::object as_tensor, const std::string& function,
-              const std::string& name, std::size_t threads) {
+              const std::string& name, std::size_t threads, Scale scale) {
   Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
   const Options options{std::move(axes), side == "left", max_length, std::move(multiple_of),
                         time_major};
@@ -259,7 +259,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, py::han
   const bool streaming = worth_streaming(bytes);
   const bool narrows = may_not_fit(sequences.dtype(0), out_dtype);
   sequences.plan_reads(time_major || narrows, threads);
-  const SampleBatch samples(sequences, out_dtype, streaming, [&](std::size_t i) {
+  const SampleBatch samples(sequences, out_dtype, scale, streaming, [&](std::size_t i) {
     return kernels::block_axis(sequences.shape(i), geometry.box().data(), sequences.axes(),
                                time_major ? 1 : 0);
   });
@@ -307,7 +307,7 @@ void register_pad(py::module_& m) {
         py::arg("axes"), py::arg("one_axis"), py::arg("side"), py::arg("max_length"),
         py::arg("multiple_of"), py::arg("dtype"), py::arg("with_lengths"), py::arg("with_mask"),
         py::arg("time_major"), py::arg("target"), py::arg("as_tensor"), py::arg("function"),
-        py::arg("name"), py::arg("threads"));
+        py::arg("name"), py::arg("threads"), py::arg("scale") = py::none());
 }
 
 }  // namespace pinfeed::bindings

@@ -1,7 +1,6 @@
 #include "bindings/python/sample_batch.h"
 
 #include "bindings/python/scalar_types.h"
-#include "dispatch/dispatch.h"
 
 namespace pinfeed::bindings {
 
@@ -14,10 +13,10 @@ void SampleBatch::add(std::size_t i, std::size_t block_axis, bool streaming) {
                          .plan = nullptr,
                          .misfit = &misfit_};
   // A plain cast writes through the cache; a planned one has a tile to stream from.
-  const bool needs_plan = !contiguous(i, block_axis) || (streaming && sample.cast != nullptr);
+  const bool needs_plan = !contiguous(i, block_axis) || (streaming && sample.cast);
   if (needs_plan && block_axis < sequences_.axes()) {
-    const Types types = find_types(sequences_.dtype(i), dtype_.name(), "cast");
-    plans_.emplace_back(*dispatch::active_isa().casts, types.from.type, types.to.type,
+    const Types types = find_types(sequences_.dtype(i), dtype_.name(), "cast", scale_);
+    plans_.emplace_back(types.cast(), types.from.type, types.to.type,
                         sequences_.axes() - block_axis, sample.shape + block_axis,
                         sample.strides + block_axis);
     sample.plan = &plans_.back();

@@ -16,8 +16,12 @@ class SampleBatch {
   // `sequences` stays where it is and unchanged from now on. block_axis(sample): the axis from
   // which on a sample is written as one block. `streaming`: whether the output is.
   template <class BlockAxis>
-  SampleBatch(const Sequences& sequences, DType dtype, bool streaming, const BlockAxis& block_axis)
-      : sequences_(sequences), dtype_(dtype), casts_(sequences.casts_to(dtype)) {
+  SampleBatch(const Sequences& sequences, DType dtype, Scale scale, bool streaming,
+              const BlockAxis& block_axis)
+      : sequences_(sequences),
+        dtype_(dtype),
+        scale_(scale),
+        casts_(sequences.casts_to(dtype, scale)) {
     samples_.reserve(sequences.count());
     plans_.reserve(sequences.count());  // samples point into it
     for (std::size_t i = 0; i < sequences.count(); ++i) add(i, block_axis(i), streaming);
@@ -36,6 +40,7 @@ class SampleBatch {
 
   const Sequences& sequences_;
   DType dtype_;
+  Scale scale_;
   std::vector<kernels::Cast> casts_;
   std::vector<kernels::Sample> samples_;
   std::vector<kernels::StridedCast> plans_;

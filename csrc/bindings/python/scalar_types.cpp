@@ -38,18 +38,26 @@ const Scalar* find_named(const std::string& dtype) {
 
 }  // namespace
 
-kernels::Cast Types::cast() const { return dispatch::active_isa().casts->find(from.type, to.type); }
+kernels::Cast Types::cast() const {
+  return dispatch::active_isa().casts->find(from.type, to.type, scale);
+}
 
-Types find_types(DType from, const std::string& to, const std::string& subject, DType shown) {
+Types find_types(DType from, const std::string& to, const std::string& subject, Scale scale,
+                 std::optional<DType> shown) {
+  const std::string given = shown.value_or(from).name();
   const auto source = std::ranges::find(kScalars, from, &Scalar::dtype);
   const auto target = find_named(to);
   std::string hint;
   if (source != std::end(kScalars) && target != std::end(kScalars)) {
-    const Types types{*source, *target};
-    if (types.cast() != nullptr) return types;
+    if (scale && !kernels::takes_scale(source->type, target->type)) {
+      throw py::type_error(subject + ": scale is for integers, got " + given +
+                           "; leave it out and multiply the batch");
+    }
+    const Types types{*source, *target, scale.value_or(1)};
+    if (types.cast()) return types;
     hint = "; cast in the dataset if what is lost is not wanted";
   }
-  throw py::type_error(subject + ": can't cast " + shown.name() + " to " + to + hint);
+  throw py::type_error(subject + ": can't cast " + given + " to " + to + hint);
 }
 
 DType dtype_named(const std::string& dtype, const std::string& function) {

@@ -1,6 +1,7 @@
 // The dtypes that can be cast, and their casts.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "bindings/python/array_view.h"
@@ -15,16 +16,18 @@ struct Scalar {
 
 struct Types {
   Scalar from, to;
+  float scale = 1;
 
   kernels::Cast cast() const;  // of the instruction set in use
 };
 
-// Throws TypeError if there is no cast from one to the other. `subject`: what messages call the
-// array; `shown`: what they call its dtype.
-Types find_types(DType from, const std::string& to, const std::string& subject, DType shown);
-inline Types find_types(DType from, const std::string& to, const std::string& subject) {
-  return find_types(from, to, subject, from);
-}
+// What integers are multiplied with as they become float32 or a 16-bit float.
+using Scale = std::optional<float>;
+
+// Throws TypeError if there is no cast from one to the other, or none that takes a scale.
+// `subject`: what messages call the array; `shown`: what they call its dtype, if not `from`.
+Types find_types(DType from, const std::string& to, const std::string& subject, Scale scale = {},
+                 std::optional<DType> shown = {});
 
 // Throws TypeError, in the name of `function`, for a dtype that no cast knows.
 DType dtype_named(const std::string& dtype, const std::string& function);

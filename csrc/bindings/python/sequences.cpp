@@ -272,23 +272,23 @@ DType Sequences::common_dtype(DType if_all_are_empty_lists) const {
   return first ? contents_[*first].counts_as : if_all_are_empty_lists;
 }
 
-std::vector<kernels::Cast> Sequences::casts_to(DType dtype) const {
+std::vector<kernels::Cast> Sequences::casts_to(DType dtype, Scale scale) const {
   std::vector<kernels::Cast> casts(count());
   const std::string wanted = dtype.name();
-  DType from = dtype;
-  kernels::Cast cast = nullptr;
+  std::optional<DType> from;
+  kernels::Cast cast;
   for (std::size_t i = 0; i < count(); ++i) {
     const Content& given = content(i);
     if (given.empty_list) continue;
     if (given.stored != from) {  // samples mostly have the dtype of the one before
       from = given.stored;
-      cast = nullptr;
-      if (from != dtype) {
+      cast = {};
+      if (from != dtype || scale) {
         const std::string subject = Subject{name_, static_cast<std::int64_t>(i)}.text();
-        cast = find_types(from, wanted, subject, given.counts_as).cast();
+        cast = find_types(*from, wanted, subject, scale, given.counts_as).cast();
       }
     }
-    if (given.smallest <= given.largest && !holds(dtype, given.smallest, given.largest)) {
+    if (!scale && given.smallest <= given.largest && !holds(dtype, given.smallest, given.largest)) {
       throw py::value_error(Subject{name_, static_cast<std::int64_t>(i)}.text() +
                             ": expected integers that " + wanted + " can hold, got " +
                             std::to_string(given.smallest) + " to " +

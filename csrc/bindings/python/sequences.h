@@ -11,6 +11,7 @@
 #include "bindings/python/array_view.h"
 #include "bindings/python/file_array.h"
 #include "bindings/python/number_lists.h"
+#include "bindings/python/scalar_types.h"
 #include "kernels/cast.h"
 
 namespace pinfeed::bindings {
@@ -44,9 +45,9 @@ class Sequences {
   // The dtype of all samples. Throws TypeError for one that has another.
   DType common_dtype(DType if_all_are_empty_lists) const;
 
-  // The cast that each sample needs, null for none. Throws TypeError if there is none to `dtype`,
-  // ValueError for a number in a list that `dtype` can't hold.
-  std::vector<kernels::Cast> casts_to(DType dtype) const;
+  // The cast that each sample needs, null for none. Throws TypeError if there is none to `dtype`
+  // that takes the scale, ValueError for a number in a list that `dtype` can't hold.
+  std::vector<kernels::Cast> casts_to(DType dtype, Scale scale) const;
 
   // Cuts an axis of one sample to `items` items: the first ones, or the last.
   void keep(std::size_t sample, std::size_t axis, std::int64_t items, bool last);

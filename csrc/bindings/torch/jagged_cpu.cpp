@@ -46,7 +46,7 @@ class Samples {
       samples_.push_back({.data = values + first * shape.row_bytes,
                           .shape = &shapes_[2 * i],
                           .strides = strides_,
-                          .cast = nullptr,
+                          .cast = {},
                           .contiguous = true,
                           .plan = nullptr});
     }

@@ -14,6 +14,7 @@ from typing_extensions import override
 from pinfeed.fields.field import Field, Request, check_request, padded_leaf, pin_of
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side
+from pinfeed.functions.scaling import scaled
 from pinfeed.functions.torch_ops import has_kernels
 from pinfeed.functions.torch_ops.tensors import (
     as_signed,
@@ -43,6 +44,7 @@ class Pad(Field):
         max_length: Longer samples are cut.
         multiple_of: Round the size up; a tuple has a number for each of ``axes``.
         dtype: The batch's dtype, if not the samples' own.
+        scale: What integers are multiplied with as they become floats.
         lengths: How much of each sample is data, int64 of shape (B,): True makes the leaf a
             `Padded`, a string is the key of a dict batch that they go to, beside the leaf. None is
             True for a bare leaf or one in a tuple, False in a dict, whose leaf stays a tensor.
@@ -79,12 +81,13 @@ class Pad(Field):
         max_length: int | None = None,
         multiple_of: MultipleOf = None,
         dtype: Any = None,
+        scale: float | None = None,
         lengths: Request | None = None,
         mask: Request = False,
         time_major: bool = False,
     ) -> None:
         self._padding = Padding(
-            value, side, axes, max_length, multiple_of, dtype, time_major, "Pad"
+            value, side, axes, max_length, multiple_of, dtype, scale, time_major, "Pad"
         )
         self.lengths = None if lengths is None else check_request(lengths, "Pad: lengths")
         self.mask = check_request(mask, "Pad: mask")
@@ -179,7 +182,7 @@ class Pad(Field):
             rows = as_signed(values).index_select(0, sources.view(-1))
             if rows.dtype != values.dtype:  # a view would end gradients
                 rows = rows.view(values.dtype)
-            padded = rows.view(shape).to(dtype)
+            padded = scaled(rows.view(shape), padding.scale, dtype, name)
         fill(padded, is_data, padding.value)
         if padding.time_major:
             padded, is_data = padded.swapaxes(0, 1).contiguous(), is_data.t().contiguous()
@@ -192,6 +195,6 @@ class Pad(Field):
         return (
             f"Pad({padding.value!r}, side={padding.side!r}, axes={padding.axes}, "
             f"max_length={padding.max_length}, multiple_of={padding.multiple_of}, "
-            f"dtype={padding.dtype}, lengths={self.lengths!r}, mask={self.mask!r}, "
+            f"dtype={padding.dtype}, scale={padding.scale}, lengths={self.lengths!r}, mask={self.mask!r}, "
             f"time_major={padding.time_major})"
         )

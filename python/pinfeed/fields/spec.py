@@ -155,8 +155,8 @@ def _batch_leaf(path: str) -> str:
 def _require_applicable(field: Field, name: str) -> None:
     if type(field).apply is Field.apply:
         raise TypeError(
-            f"{name} must be one of those that take whole batches, Image() and Pad(), "
-            f"got {field!r}; give it to Collate"
+            f"{name} must be one of those that take whole batches, Image(), Pad() and "
+            f"Stack(), got {field!r}; give it to Collate"
         )
 
 

@@ -16,6 +16,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import dtype_name, torch_dtype_name
 from pinfeed.fields.field import Field, pin_of
+from pinfeed.functions.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
@@ -37,11 +38,14 @@ class Stack(Field):
     Args:
         dtype: The batch's dtype, if not the samples' own: one that ``torch.can_cast`` allows, with
             the values that ``Tensor.to`` gives. Lists of numbers count as arrays then.
+        scale: What integers are multiplied with as they become floats, as in `pinfeed.pad`.
 
     Raises:
-        TypeError: ``dtype`` is no torch.dtype. When samples are collated: ``torch.can_cast`` says
-            no, because fractions, imaginary parts, or all but whether a value is 0 would be lost.
-        ValueError: When samples are collated: shapes differ, or an integer does not fit in ``dtype``.
+        TypeError: ``dtype`` is no torch.dtype, ``scale`` no number, or they don't fit. When samples
+            are collated: ``torch.can_cast`` says no, because fractions, imaginary parts, or all but
+            whether a value is 0 would be lost; or what is to be scaled are no integers.
+        ValueError: ``scale`` is 0 or not finite. When samples are collated: shapes differ, or an
+            integer does not fit in ``dtype``.
 
     Example:
         >>> pinfeed.Collate(pinfeed.Stack())([np.arange(3), np.arange(3)])
@@ -49,10 +53,12 @@ class Stack(Field):
                 [0, 1, 2]])
     """
 
-    def __init__(self, dtype: torch.dtype | None = None) -> None:
+    def __init__(self, dtype: torch.dtype | None = None, *, scale: float | None = None) -> None:
         if dtype is not None and not isinstance(dtype, torch.dtype):
             raise TypeError(f"Stack: dtype must be a torch.dtype or None, got {dtype!r}")
-        self.dtype = dtype
+        asked = None if dtype is None else torch_dtype_name(dtype)
+        self.scale, self._dtype_name = checked_scale(scale, asked, "Stack")
+        self.dtype = dtype if self.scale is None else getattr(torch, str(self._dtype_name))
 
     @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
@@ -83,18 +89,23 @@ class Stack(Field):
             return self._join(selection, name)
         return self._stack(selection.rows, selection.indices, name)
 
+    @override
+    def apply(self, leaf: Any, host: Any, name: str) -> Any:
+        return leaf if self.dtype is None else self._cast(leaf, leaf, name)
+
     def _join(self, sequences: Selection, name: str) -> torch.Tensor:
         """Stacks sequences, which must have one length."""
         values, offsets = _core.join(
             *sequences,
             None,
             "right",
-            None if self.dtype is None else torch_dtype_name(self.dtype),
+            self._dtype_name,
             batch_allocator(pin_of(name)),
             True,
             name,
             name,
             get_num_threads(),
+            scale=self.scale,
         )
         lengths = np.diff(offsets.numpy())
         if (lengths != lengths[0]).any():
@@ -110,12 +121,13 @@ class Stack(Field):
         batch: torch.Tensor = _core.gather(
             samples,
             indices,
-            None if self.dtype is None else torch_dtype_name(self.dtype),
+            self._dtype_name,
             batch_allocator(pin_of(name)),
             True,
             name,
             name,
             get_num_threads(),
+            self.scale,
         )
         return batch
 
@@ -170,16 +182,17 @@ class Stack(Field):
         return as_output(batch, pin) if pin and isinstance(batch, torch.Tensor) else batch
 
     def _cast(self, batch: Any, first: Any, name: str) -> torch.Tensor:
-        """What torch has made of samples that the native side does not take, in another dtype."""
+        """A batch that torch has made, in another dtype."""
         if not isinstance(batch, torch.Tensor):
             raise TypeError(
                 f"{name}: {self!r} takes arrays or numbers, got {type(first).__name__}; "
                 "Keep() leaves samples as they are, and a spec like them has a field for each part"
             )
         self._check_cast(batch, name)
-        if batch.is_cpu and type(batch) is torch.Tensor and not batch.requires_grad:
+        is_plain = batch.is_cpu and type(batch) is torch.Tensor and not batch.requires_grad
+        if is_plain and batch.ndim and len(batch):  # the native side takes at least one sample
             return self._stack(batch, None, name)
-        return batch.to(self.dtype)
+        return scaled(batch, self.scale, self.dtype or batch.dtype, name)
 
     def _check_cast(self, array: Any, name: str) -> None:
         """Raises TypeError if the array's values would lose more than range or precision."""
@@ -199,7 +212,10 @@ class Stack(Field):
         )
 
     def __repr__(self) -> str:
-        return f"Stack({'' if self.dtype is None else self.dtype})"
+        arguments = [] if self.dtype is None else [str(self.dtype)]
+        if self.scale is not None:
+            arguments.append(f"scale={self.scale}")
+        return f"Stack({', '.join(arguments)})"
 
 
 def _as_arrays(samples: Sequence[Any], name: str) -> list[Any]:

@@ -213,6 +213,7 @@ def pad(
     max_length: int | None = None,
     multiple_of: MultipleOf = None,
     dtype: Any = None,
+    scale: float | None = None,
     lengths: bool = True,
     mask: bool = False,
     time_major: bool = False,
@@ -236,6 +237,10 @@ def pad(
         dtype: Cast to it in the same pass, where ``torch.can_cast`` allows it; samples of several
             dtypes are welcome then. Integers that don't fit are an error; on CUDA they
             wrap, as with ``Tensor.to``.
+        scale: Multiply integers with it in the same pass: ``scale=2**-15`` maps int16 to -1..1. They
+            become float32 if ``dtype`` is None, else float32, float16 or bfloat16. The product
+            ``float32(x) * float32(scale)`` is rounded as float32, then to the dtype. Padding is
+            not scaled.
         lengths: Whether to return how much of each sample is data.
         mask: Whether to return where data is.
         time_major: Return values and mask as (L, B, ...).
@@ -262,7 +267,7 @@ def pad(
         array([[0, 1, 2],
                [0, 0, 0]])
     """
-    padding = Padding(value, side, axes, max_length, multiple_of, dtype, time_major, "pad")
+    padding = Padding(value, side, axes, max_length, multiple_of, dtype, scale, time_major, "pad")
     if out is not None:
         _array(out, "pad: out")
     if isinstance(sequences, JaggedBatch) and by_ops(sequences.values):

@@ -89,13 +89,14 @@ class JaggedBatch(NamedTuple):
         max_length: int | None = None,
         multiple_of: MultipleOf = None,
         dtype: Any = None,
+        scale: float | None = None,
         lengths: bool = True,
         mask: bool = False,
         time_major: bool = False,
     ) -> Any:
         """The same batch padded to its longest sample; the keywords and result of `pinfeed.pad`."""
         padding = Padding(
-            value, side, axes, max_length, multiple_of, dtype, time_major, "to_padded"
+            value, side, axes, max_length, multiple_of, dtype, scale, time_major, "to_padded"
         )
         if by_ops(self.values):
             return pad_batch(padding, self, lengths=lengths, mask=mask)

@@ -9,6 +9,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import as_integer, dtype_name, positive_integer
+from pinfeed.functions.scaling import checked_scale
 from pinfeed.runtime import get_num_threads
 
 Side = Literal["right", "left"]
@@ -28,6 +29,7 @@ class Padding:
         max_length: Most items along those axes.
         multiple_of: What their size in the batch is rounded up to, one for all or one for each.
         dtype: The batch's, if not the samples' own.
+        scale: What integers are multiplied with.
         time_major: Whether axis 0 of the samples comes before the batch axis.
         function: Who asks, for messages.
 
@@ -43,6 +45,7 @@ class Padding:
         max_length: int | None,
         multiple_of: MultipleOf,
         dtype: Any,
+        scale: float | None,
         time_major: bool,
         function: str,
     ) -> None:
@@ -54,7 +57,8 @@ class Padding:
         self.max_length = positive_integer(max_length, f"{function}: max_length")
         self.multiple_of = multiple_of
         self.multiples = _multiples(multiple_of, self.axes, function)
-        self.dtype = None if dtype is None else dtype_name(dtype, function)
+        named = None if dtype is None else dtype_name(dtype, function)
+        self.scale, self.dtype = checked_scale(scale, named, function)
         self.time_major = flag(time_major, f"{function}: time_major")
         if self.dtype is not None:
             _core.check_value(self.value, self.dtype, function, "value")
@@ -103,6 +107,7 @@ class Padding:
             self.function,
             name,
             get_num_threads(),
+            self.scale,
         )
 
 

@@ -14,6 +14,7 @@ from pinfeed import _core
 from pinfeed.arguments import torch_dtype_name
 from pinfeed.functions.normalization import Normalization
 from pinfeed.functions.padding import Padding
+from pinfeed.functions.scaling import scaled
 from pinfeed.functions.torch_ops.library import require
 
 _FAILED_TO_ALLOCATE = "could not be allocated"  # as the libraries say it
@@ -124,7 +125,7 @@ def pad_tensor(
         "side": padding.side,
         "time_major": padding.time_major,
     }
-    values = values.to(dtype)
+    values = scaled(values, padding.scale, dtype, name)
     if not mask and exact is not None:
         op = torch.ops.pinfeed.pad_jagged
         if out is None:

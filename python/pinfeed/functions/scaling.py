@@ -1,0 +1,65 @@
+"""Integers times a number as they become floats: ``scale`` of `pinfeed.pad`, `Pad` and `Stack`.
+
+``float32(x) * float32(scale)``, rounded as float32, and then to the batch's dtype.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from pinfeed.arguments import torch_dtype_name
+
+_DTYPES = ("float32", "float16", "bfloat16")
+
+
+def checked_scale(scale: Any, dtype: str | None, function: str) -> tuple[float | None, str | None]:
+    """The scale as float32 has it, and the batch's dtype, which is float32 if nobody named one.
+
+    Args:
+        scale: A number; None does not scale.
+        dtype: The dtype asked for.
+        function: Who asks, for messages.
+
+    Raises:
+        TypeError: The scale is no number, or the dtype is none that integers are scaled to.
+        ValueError: The scale is 0 or not finite in float32.
+    """
+    if scale is None:
+        return None, dtype
+    if isinstance(scale, np.generic) or (isinstance(scale, torch.Tensor) and scale.ndim == 0):
+        scale = scale.item()
+    if isinstance(scale, bool) or not isinstance(scale, int | float):
+        raise TypeError(f"{function}: scale must be a number, got {scale!r}")
+    if dtype not in (None, *_DTYPES):
+        raise TypeError(
+            f"{function}: dtype must be one of {_DTYPES} with scale, got {dtype}; "
+            "leave dtype out for float32"
+        )
+    rounded = torch.tensor(float(scale), dtype=torch.float32, device="cpu").item()
+    if rounded == 0 or not np.isfinite(rounded):
+        raise ValueError(
+            f"{function}: scale must be finite and not 0 in float32, got {scale!r}; "
+            "leave it out to cast without scaling"
+        )
+    return rounded, dtype or "float32"
+
+
+def scaled(
+    values: torch.Tensor, scale: float | None, dtype: torch.dtype, name: str
+) -> torch.Tensor:
+    """The values in another dtype, with torch's operations, on any device.
+
+    Raises:
+        TypeError: There is a scale, and the values are no integers.
+    """
+    if scale is None:
+        return values.to(dtype)
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise TypeError(
+            f"{name}: scale is for integers, got {torch_dtype_name(values.dtype)}; "
+            "leave it out and multiply the batch"
+        )
+    return (values.to(torch.float32) * scale).to(dtype)
