@@ -16,6 +16,7 @@
 #include "tests/concurrency.h"
 #include "tests/row_files_case.h"
 
+void file_reads_tests();
 void row_file_failure_tests();
 
 namespace {
@@ -240,6 +241,7 @@ int main() {
   run("rows: one of many files beyond the budget", test_one_of_many_beyond_the_budget);
   run("rows: threads that map one file", test_threads_that_map_one_file);
   run("rows: of many files", test_many_files);
+  file_reads_tests();
   row_file_failure_tests();
   run("rows: several threads", test_threads);
   // A child hung there once in some 2,000 forks, and in as many without a sanitizer never.

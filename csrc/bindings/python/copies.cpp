@@ -86,6 +86,14 @@ void write_casts(const Samples& samples, const Types& types, std::size_t row_byt
   }
 }
 
+// Reads rows to where they go, but for those that can be copied from memory: then it returns false.
+bool read_rows(FileReads& reads, std::byte* out, std::size_t threads) {
+  const py::gil_scoped_release unlocked;
+  if (reads.find_mapped()) return false;
+  reads.read_to(out, threads);
+  return true;
+}
+
 py::object gather(py::object source, py::object indices, const std::optional<std::string>& dtype,
                   py::object target, py::object as_tensor, const std::string& function,
                   const std::string& name, std::size_t threads, Scale scale) {
@@ -108,15 +116,12 @@ py::object gather(py::object source, py::object indices, const std::optional<std
   const bool streaming = worth_streaming(bytes);
   if (FileReads* const reads = samples.reads()) {
     if (!types && samples.all_contiguous()) {
-      if (!reads->find_mapped()) {
-        reads->read_to(out.data, threads);
-        return out.array;
-      }
+      if (read_rows(*reads, out.data, threads)) return out.array;
+      samples.follow_reads();
     } else {
       // What is read piece by piece is gone when an integer turns out not to fit.
-      reads->plan(types && may_not_fit(samples.dtype(), out_dtype), threads);
+      samples.plan_reads(types && may_not_fit(samples.dtype(), out_dtype), threads);
     }
-    samples.follow_plan();
   }
   if (types) {
     write_casts(samples, *types, row_bytes, out.data, streaming, threads, name);

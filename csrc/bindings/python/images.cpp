@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/file_array.h"
 #include "bindings/python/fill_value.h"
 #include "bindings/python/module.h"
 #include "bindings/python/output.h"
@@ -101,11 +102,7 @@ class Images {
   FileReads* reads() const { return samples_.reads(); }
 
   // Before sources() are asked for.
-  void plan_reads(std::size_t threads) {
-    if (reads() == nullptr) return;
-    reads()->plan(false, threads);
-    samples_.follow_plan();
-  }
+  void plan_reads(std::size_t threads) { samples_.plan_reads(false, threads); }
 
   std::vector<ImageSource> sources() const {
     std::vector<ImageSource> sources(count());
@@ -260,7 +257,7 @@ py::object write_batch(Images& images, const BatchRequest& request) {
       dispatch::active_isa().normalize_images(batch, begin, end);
     };
     if (FileReads* const reads = images.reads()) {
-      reads->run(request.threads, [&](std::size_t first, std::size_t last) {
+      write_when_read(*reads, request.threads, [&](std::size_t first, std::size_t last) {
         const std::size_t skipped = first * batch.height;
         run_rows(
             (last - first) * batch.height, row_bytes, request.threads,

@@ -50,7 +50,7 @@ PartArrays::PartArrays(py::tuple given, py::object given_offsets)
     views.push_back(view);
     all_ends.push_back(end);
   }
-  ends = PartEnds(std::move(all_ends));
+  ends = runtime::PartEnds(std::move(all_ends));
 }
 
 const PartArrays* PartArrays::in(py::handle object) {

@@ -8,7 +8,7 @@
 
 #include "bindings/python/array_view.h"
 #include "bindings/python/offsets.h"
-#include "bindings/python/part_ends.h"
+#include "runtime/part_ends.h"
 
 namespace pinfeed::bindings {
 
@@ -25,7 +25,7 @@ struct PartArrays {
   pybind11::object offset_arrays;
   std::vector<ArrayView> views;
   std::vector<Offsets> offsets;  // of each part, if samples are sequences
-  PartEnds ends;                 // of samples
+  runtime::PartEnds ends;        // of samples
   bool same_strides = true;      // of the rows of all parts
 
   // Null for an object of any other type.

@@ -15,10 +15,12 @@ namespace {
 void prefetch(py::object source, py::object offsets, py::object indices, const std::string& name) {
   const FileArray* const file = FileArray::in(source);
   // Of rows that are being found in memory nothing is looked at.
-  if (file == nullptr || file->files->seems_hot()) return;
+  if (file == nullptr || file->rows.files->seems_hot()) return;
   if (offsets.is_none()) {
     const Samples samples(std::move(source), std::move(indices), name);
-    if (samples.reads() != nullptr) samples.reads()->prefetch();
+    if (samples.reads() == nullptr) return;
+    const py::gil_scoped_release unlocked;
+    samples.reads()->prefetch();
   } else {
     Sequences(std::move(source), std::move(offsets), std::move(indices), name).prefetch();
   }

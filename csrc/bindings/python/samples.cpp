@@ -39,10 +39,10 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
   if (file != nullptr) {
     file_owner_ = owner_;
     owner_ = file->array;
-    in_memory_ = file->ends.empty();
+    in_memory_ = file->rows.ends.empty();
   }
   array_ = view_array(owner_, Subject{name});
-  if (file == nullptr || !in_memory_ || file->files->size(0) < file->first_size) {
+  if (file == nullptr || !in_memory_ || file->rows.files->size(0) < file->rows.first_size) {
     MappedFiles().check(owner_);
   }
   if (array_.axes() == 0) {
@@ -73,9 +73,9 @@ void Samples::view_rows(const py::object& indices, const std::string& name) {
     data_[i] = array_.data + row[i] * step;
   }
   if (file == nullptr) return;
-  const SampleBytes bytes(first_.shape, first_.byte_strides(), first_.dtype.item_size());
+  const runtime::SampleBytes bytes(first_.shape, first_.byte_strides(), first_.dtype.item_size());
   if (!bytes.is_dense()) return;
-  reads_ = std::make_unique<FileReads>(*file, array_);
+  reads_ = std::make_unique<FileReads>(file->rows, array_.data, step);
   reads_->add_rows({row, data_.size()}, bytes);
 }
 
@@ -103,7 +103,16 @@ void Samples::view_parts(const PartArrays& parts, const py::object& indices,
   }
 }
 
-void Samples::follow_plan() {
+void Samples::plan_reads(bool whole, std::size_t threads) {
+  if (reads_ == nullptr) return;
+  {
+    const py::gil_scoped_release unlocked;
+    reads_->plan(whole, threads);
+  }
+  follow_reads();
+}
+
+void Samples::follow_reads() {
   for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = reads_->data(i);
 }
 

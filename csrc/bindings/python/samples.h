@@ -38,10 +38,12 @@ class Samples {
   bool separate() const { return !views_.empty(); }
 
   const void* const* data() const { return data_.data(); }
-  // What reads the samples, if they have to be read; null if data() is where they are. Whoever
-  // asked for it plans, and calls follow_plan().
+  // What reads the samples, if they have to be read; null if data() is where they are.
   FileReads* reads() const { return reads_.get(); }
-  void follow_plan();
+  // If they do: has reads() plan, and follows it.
+  void plan_reads(bool whole, std::size_t threads);
+  // Has data() say where reads() finds the samples.
+  void follow_reads();
   // Byte stride of one sample's axis.
   std::int64_t stride(std::size_t sample, std::size_t axis) const {
     return separate() ? views_[sample].stride(axis) : first_.stride(axis);

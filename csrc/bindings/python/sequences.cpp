@@ -157,11 +157,12 @@ bool Sequences::list_reads() {
   const FileArray* const file = FileArray::in(file_owner_);
   if (file == nullptr) return false;
   const std::size_t item_bytes = dtype(0).item_size();
-  reads_ = std::make_unique<FileReads>(*file, view_array(owner_, Subject{name_}));
+  const ArrayView array = view_array(owner_, Subject{name_});
+  reads_ = std::make_unique<FileReads>(file->rows, array.data, array.stride(0));
   reads_->reserve(count());
   for (std::size_t i = 0; i < count(); ++i) {
     const std::span sizes{shape(i), axes_}, steps{strides(i), axes_};
-    const SampleBytes bytes(sizes, steps, item_bytes);
+    const runtime::SampleBytes bytes(sizes, steps, item_bytes);
     if (!bytes.is_dense()) {
       reads_.reset();
       return false;
@@ -172,12 +173,17 @@ bool Sequences::list_reads() {
 }
 
 void Sequences::prefetch() {
-  if (list_reads()) reads_->prefetch();
+  if (!list_reads()) return;
+  const py::gil_scoped_release unlocked;
+  reads_->prefetch();
 }
 
 void Sequences::plan_reads(bool whole, std::size_t threads) {
   if (!list_reads()) return;
-  reads_->plan(whole, threads);
+  {
+    const py::gil_scoped_release unlocked;
+    reads_->plan(whole, threads);
+  }
   for (std::size_t i = 0; i < count(); ++i) data_[i] = reads_->data(i);
 }
 

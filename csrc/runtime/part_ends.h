@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace pinfeed::bindings {
+namespace pinfeed::runtime {
 
 // A binary search among 10,000 parts mispredicts most of its branches: for rows of 3 KB that took a
 // third as long as copying them. So a table says where the search begins and ends for each stretch
@@ -58,4 +58,4 @@ class PartEnds {
   std::vector<std::uint32_t> first_parts_;  // of the first row of each stretch, and one behind
 };
 
-}  // namespace pinfeed::bindings
+}  // namespace pinfeed::runtime
