@@ -36,24 +36,47 @@ Permutation::Permutation(std::uint64_t size, const Keys& keys)
       rights_(std::max((size + lefts_ - 1) / lefts_, kFewest)),
       keys_(keys) {}
 
-std::uint64_t Permutation::mapped(Pair pair) const {
-  std::uint64_t value;
-  do {
-    for (int round = 0; round < kRounds; round += 2) {
-      pair.left = add_below(lefts_, pair.left, random_below(lefts_, pair.right, keys_[round]));
-      pair.right =
-          add_below(rights_, pair.right, random_below(rights_, pair.left, keys_[round + 1]));
+template <std::size_t lanes>
+void Permutation::pass(Pairs<lanes>& pairs) const {
+  for (int round = 0; round < kRounds; round += 2) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      std::uint64_t& left = pairs.left[lane];
+      std::uint64_t& right = pairs.right[lane];
+      left = add_below(lefts_, left, random_below(lefts_, right, keys_[round]));
+      right = add_below(rights_, right, random_below(rights_, left, keys_[round + 1]));
     }
-    value = pair.left * rights_ + pair.right;
-  } while (value >= size_);
+  }
+}
+
+std::uint64_t Permutation::walked(std::uint64_t left, std::uint64_t right) const {
+  std::uint64_t value = left * rights_ + right;
+  while (value >= size_) {
+    Pairs<1> pair{{value / rights_}, {value % rights_}};
+    pass(pair);
+    value = pair.left[0] * rights_ + pair.right[0];
+  }
   return value;
 }
 
 void Permutation::map(std::uint64_t start, std::uint64_t count, std::int64_t* out) const {
-  Pair pair{start / rights_, start % rights_};
-  for (std::uint64_t i = 0; i < count; ++i) {
-    out[i] = static_cast<std::int64_t>(mapped(pair));
-    if (++pair.right == rights_) pair = {pair.left + 1, 0};  // faster than to divide each time
+  constexpr std::size_t kLanes = 8;  // a round waits for the one before, but not for other lanes'
+  std::uint64_t left = start / rights_;
+  std::uint64_t right = start % rights_;
+  for (std::uint64_t i = 0; i < count; i += kLanes) {
+    Pairs<kLanes> pairs;  // the last ones may stand for positions beyond the end
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      pairs.left[lane] = left;
+      pairs.right[lane] = right;
+      if (++right == rights_) {  // faster than to divide each time
+        ++left;
+        right = 0;
+      }
+    }
+    pass(pairs);
+    const std::size_t lanes = std::min<std::uint64_t>(kLanes, count - i);
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      out[i + lane] = static_cast<std::int64_t>(walked(pairs.left[lane], pairs.right[lane]));
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace pinfeed::kernels {
@@ -24,12 +25,18 @@ class Permutation {
   void map(std::uint64_t start, std::uint64_t count, std::int64_t* out) const;
 
  private:
-  struct Pair {
-    std::uint64_t left;
-    std::uint64_t right;
+  template <std::size_t lanes>
+  struct Pairs {
+    std::array<std::uint64_t, lanes> left;
+    std::array<std::uint64_t, lanes> right;
   };
 
-  std::uint64_t mapped(Pair pair) const;
+  // Once through the network.
+  template <std::size_t lanes>
+  void pass(Pairs<lanes>& pairs) const;
+
+  // Where the walk ends that has come to this pair.
+  std::uint64_t walked(std::uint64_t left, std::uint64_t right) const;
 
   std::uint64_t size_;
   std::uint64_t lefts_;

@@ -1,6 +1,7 @@
 #include "kernels/weighted.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 
@@ -36,41 +37,60 @@ double exponential(std::uint64_t bits) {
 
 }  // namespace
 
-AliasTable::AliasTable(const double* weights, std::size_t count) : entries_(count) {
-  // Scaled by the largest first, so that no sum of them overflows.
-  double largest = 0;
-  for (std::size_t i = 0; i < count; ++i) largest = weights[i] > largest ? weights[i] : largest;
+AliasTable::AliasTable(const double* weights, std::size_t count)
+    : entries_(std::make_unique_for_overwrite<Entry[]>(count)), count_(count) {
+  // Divided by the largest, so that no sum of them overflows.
+  const double* const largest = std::max_element(weights, weights + count);
   double total = 0;
-  for (std::size_t i = 0; i < count; ++i) total += weights[i] / largest;
-  std::vector<double> parts(count);  // of 1/n
-  // Indices with less than a share from the front, those with more from the back.
-  std::vector<std::int64_t> stack(count);
-  std::size_t few = 0;
-  std::size_t many = count;
-  for (std::size_t i = 0; i < count; ++i) {
-    parts[i] = weights[i] / largest / total * static_cast<double>(count);
-    (parts[i] < 1 ? stack[few++] : stack[--many]) = static_cast<std::int64_t>(i);
-  }
-  const std::int64_t positive = many < count ? stack[count - 1] : 0;
-  while (few > 0 && many < count) {
-    const auto i = static_cast<std::size_t>(stack[--few]);
-    const auto rich = static_cast<std::size_t>(stack[many]);
-    entries_[i] = {static_cast<std::uint64_t>(parts[i] * 0x1p64), stack[many]};
-    parts[rich] -= 1 - parts[i];
-    if (parts[rich] < 1) {
-      ++many;
-      stack[few++] = static_cast<std::int64_t>(rich);
+  for (std::size_t i = 0; i < count; ++i) total += weights[i] / *largest;
+  const double shares = static_cast<double>(count) / total;
+  const auto part = [&](std::size_t i) { return weights[i] / *largest * shares; };  // of a share
+  // The indices whose weights fill a share, or those whose weights don't, one after the other; then
+  // `count`. They are looked for many at a time, for a branch on each would be a guess.
+  const auto indices = [&](bool fill_share) {
+    return [&part, fill_share, count, found = std::array<std::size_t, 256>{}, size = std::size_t{0},
+            taken = std::size_t{0}, end = std::size_t{0}]() mutable {
+      while (taken == size && end < count) {
+        taken = size = 0;
+        for (const std::size_t stop = std::min(end + found.size(), count); end < stop; ++end) {
+          found[size] = end;
+          size += static_cast<std::size_t>((part(end) >= 1) == fill_share);
+        }
+      }
+      return taken < size ? found[taken++] : count;
+    };
+  };
+  auto next_few = indices(false);
+  auto next_many = indices(true);
+  const auto set = [&](std::size_t i, double own, std::size_t alias) {
+    entries_[i] = {static_cast<std::uint64_t>(own * 0x1p64), static_cast<std::int64_t>(alias)};
+  };
+
+  // `few` goes through the indices that don't fill their share, `many` through the others, of
+  // whose weight `rest` is not given away yet.
+  std::size_t few = next_few();
+  std::size_t many = next_many();
+  double rest = many < count ? part(many) : 0;
+  while (many < count && (rest < 1 || few < count)) {
+    if (rest >= 1) {
+      set(few, part(few), many);
+      rest -= 1 - part(few);
+      few = next_few();
+    } else {
+      const std::size_t following = next_many();
+      if (following == count) break;
+      set(many, rest, following);
+      rest += part(following) - 1;
+      many = following;
     }
   }
   // What is left over fills its share, but for roundings. A weight of 0 must still never be drawn.
-  while (few > 0) {
-    const std::int64_t i = stack[--few];
-    const bool is_drawn = weights[i] > 0;
-    entries_[static_cast<std::size_t>(i)] = {is_drawn ? kAll : 0, is_drawn ? i : positive};
+  for (; many < count; many = next_many()) {
+    entries_[many] = {kAll, static_cast<std::int64_t>(many)};
   }
-  while (many < count) {
-    const std::int64_t i = stack[many++];
-    entries_[static_cast<std::size_t>(i)] = {kAll, i};
+  for (; few < count; few = next_few()) {
+    entries_[few] = {weights[few] > 0 ? kAll : 0,
+                     weights[few] > 0 ? static_cast<std::int64_t>(few) : largest - weights};
   }
 }
 
@@ -85,7 +105,7 @@ void AliasTable::draw(std::uint64_t key, std::uint64_t start, std::size_t count,
     std::uint64_t bits[kAhead];
     for (std::size_t i = 0; i < size; ++i) {
       const auto drawn = random(start + begin + i, 0);
-      places[i] = below(drawn[0], entries_.size());
+      places[i] = below(drawn[0], count_);
       bits[i] = drawn[1];
       __builtin_prefetch(&entries_[places[i]]);
     }

@@ -3,13 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 namespace pinfeed::kernels {
 
 // Draws with replacement in constant time, whatever the number of weights: Walker's alias method,
-// with the table built as by Vose (1991). Each index has a share of 1/n; what of it the index's own
-// weight doesn't fill goes to one other index, its alias.
+// with a table that two cursors fill from front to back (Huebschle-Schneider and Sanders, Parallel
+// Weighted Random Sampling, 2022). Each index has a share of 1/n; what of it the index's own weight
+// doesn't fill goes to one other index, its alias.
 class AliasTable {
  public:
   // `weights` are finite, not negative and not all 0; there are at most 2^62.
@@ -24,7 +25,8 @@ class AliasTable {
     std::int64_t alias;
   };
 
-  std::vector<Entry> entries_;
+  std::unique_ptr<Entry[]> entries_;
+  std::size_t count_;
 };
 
 // For draws without replacement, a key for each of `count` weights whose numbers begin at `first`:
