@@ -40,8 +40,9 @@ def freed():
         pinfeed.permute,
         lambda images: pinfeed.gather(images, [0]),
         lambda images: pinfeed.Collate(pinfeed.Image(input="HWC"))([images]),
+        lambda images: pinfeed.to_numpy([images]),
     ],
-    ids=["normalize", "permute", "gather", "Collate"],
+    ids=["normalize", "permute", "gather", "Collate", "to_numpy"],
 )
 def test_refused(make, use):
     with pytest.raises((TypeError, ValueError, RuntimeError)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset, TensorDataset
 
 import pinfeed
 from arrays import NUMPY_DTYPES, views
@@ -34,21 +33,6 @@ class Numbers:
 
     def __len__(self) -> int:
         return self.said
-
-
-class Stream(IterableDataset):
-    """Numbers one after the other."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.count))
-
-
-class SizedStream(Stream):
-    def __len__(self) -> int:
-        return self.count
 
 
 def cut(rows: Any, size: int) -> list[Any]:
@@ -89,19 +73,7 @@ def test_structures_shapes_dtypes_and_loaders(
     assert_same(result, make(*(np.asarray(column).copy() for column in columns)))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_data_loader(workers: int, drop_last: bool) -> None:
-    x = torch.randn(103, 5)
-    loader = DataLoader(
-        TensorDataset(x, torch.arange(103)), 10, drop_last=drop_last, num_workers=workers
-    )
-    kept = 100 if drop_last else 103
-    assert_same(to_numpy(loader), [x[:kept].numpy(), np.arange(kept)])
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_collate_and_bucketed_batches(workers: int) -> None:
+def test_collate_bucketed_batches_and_workers() -> None:
     sequences = [np.arange(i % 23) for i in range(200)]
     ragged = pinfeed.RaggedArray.from_sequences(sequences)
     sampler = pinfeed.LengthBucketSampler(ragged.lengths, max_tokens=64, seed=1)
@@ -110,7 +82,7 @@ def test_collate_and_bucketed_batches(workers: int) -> None:
         pinfeed.ArrayDataset({"tokens": ragged, "id": np.arange(200)}),
         batch_sampler=sampler,
         collate_fn=pinfeed.Collate({"tokens": pinfeed.Pad(-1, lengths=True)}),
-        num_workers=workers,
+        num_workers=2,
     )
     result = to_numpy(loader)
     assert_same(result["id"], order)
@@ -138,28 +110,33 @@ def test_max_samples_ends_an_infinite_loader_at_the_batch_that_fills_it() -> Non
     assert len(drawn) == 3
 
 
-def test_a_predict_loop_as_it_stands() -> None:
-    model = torch.nn.Linear(4, 3)
-    x = torch.randn(10, 4)
-    loader = DataLoader(TensorDataset(x), 4)
-    result = to_numpy(model(x) for (x,) in loader)
-    assert_same(result, model(x).detach().numpy())
+VALUES = torch.randn(4, 3, dtype=torch.complex64, requires_grad=True)
+PLAIN = VALUES.detach().numpy()
 
 
-def test_tensors_that_are_more_than_memory() -> None:
-    values = torch.randn(4, 3, dtype=torch.complex64, requires_grad=True)
-    plain = values.detach().numpy()
-    for batch, expected in (
-        (values, plain),
-        (values.conj(), plain.conj()),
-        (values.imag, plain.imag.copy()),
-        (values.conj().imag, plain.conj().imag.copy()),
-        (values.detach().as_subclass(MarkedTensor), plain),
-        (values.t(), plain.T.copy()),
-        (torch.nn.Parameter(values.detach()), plain),
-        (values[0, 0].detach().expand(4, 3), np.full((4, 3), plain[0, 0])),
-    ):
-        assert_same(to_numpy([batch]), expected)
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (VALUES, PLAIN),
+        (VALUES.conj(), PLAIN.conj()),
+        (VALUES.imag, PLAIN.imag),
+        (VALUES.conj().imag, PLAIN.conj().imag),
+        (VALUES.detach().as_subclass(MarkedTensor), PLAIN),
+        (VALUES.t(), PLAIN.T),
+        (torch.nn.Parameter(VALUES.detach()), PLAIN),
+        (VALUES[0, 0].detach().expand(4, 3), np.full((4, 3), PLAIN[0, 0])),
+        # Dtypes that only NumPy has.
+        (dates := np.array(["2024-02-29", "2024-03-01"], "M8[D]"), dates),
+        (times := np.array([3, 4], "m8[ms]"), times),
+        (pair := np.array([(1, 2.5), (3, 4.5)], [("a", "i4"), ("b", "f8", (2,))]), pair),
+        (big := np.arange(6, dtype=">f4").reshape(2, 3)[:, ::2], big),
+    ],
+)
+def test_arrays_that_are_more_than_memory(batch: Any, expected: np.ndarray) -> None:
+    assert_same(
+        to_numpy([batch, batch[:1]]),
+        np.concatenate([expected, expected[:1]], axis=0, dtype=expected.dtype),
+    )
 
 
 @pytest.mark.parametrize("kind", ["dense", "transposed", "jagged", "padded"])
@@ -177,64 +154,38 @@ def test_bfloat16(kind: str) -> None:
         assert_same(result.ravel(), wanted.numpy().ravel())
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.array(["2024-02-29", "2024-03-01"], "M8[D]"),
-        np.array([3, 4], "m8[ms]"),
-        np.array([(1, 2.5), (3, 4.5)], [("a", "i4"), ("b", "f8", (2,))]),
-        np.arange(6, dtype=">f4").reshape(2, 3)[:, ::2],
-    ],
-    ids=str,
-)
-def test_dtypes_of_numpy_alone(array: np.ndarray) -> None:
-    result = to_numpy([array, array[:1]])
-    assert_same(result, np.concatenate([array, array[:1]], dtype=array.dtype))
-
-
 def test_keys_may_come_in_another_order() -> None:
     batches = [
         {"x": np.zeros(2), "y": np.ones(2), "s": {"a": ["a"] * 2, "b": ["b"] * 2}},
         {"s": {"b": ["b"], "a": ["a"]}, "y": np.ones(1), "x": np.zeros(1)},
     ]
-    for loader in batches, iter(batches):
-        result = to_numpy(loader)
-        assert_same(result["x"], np.zeros(3))
-        assert_same(result["y"], np.ones(3))
-        assert result["s"] == {"a": ["a"] * 3, "b": ["b"] * 3}
+    expected = {"x": np.zeros(3), "y": np.ones(3), "s": {"a": ["a"] * 3, "b": ["b"] * 3}}
+    assert_same(to_numpy(batches), expected)
 
 
-def test_objects_and_strings_are_lists() -> None:
+def test_objects_and_strings_are_lists_and_none_stays_none() -> None:
     picture = object()
     batches = [
         {
-            "x": torch.zeros(2),
             "names": ("a", "bc"),
             "objects": [picture, None],
             "dicts": [{"w": 1}, {"h": 2}],
             "lists": [[1, 2], [3]],
             "strings": np.array(["u", "vw"]),
             "any": np.array([{}, 1.5], object),
+            "none": None,
         }
     ] * 2
-    assert to_numpy(batches) | {"x": None} == {
-        "x": None,
+    assert to_numpy(batches) == {
         "names": ["a", "bc"] * 2,
         "objects": [picture, None] * 2,
         "dicts": [{"w": 1}, {"h": 2}] * 2,
         "lists": [[1, 2], [3]] * 2,
         "strings": ["u", "vw"] * 2,
         "any": [{}, 1.5] * 2,
+        "none": None,
     }
     assert to_numpy([["a", "b"], ("c",)]) == ["a", "b", "c"]
-
-
-def test_none_stays_none() -> None:
-    attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
-    x = torch.randn(3, 5, 4)
-    values, weights = to_numpy(attention(x, x, x, need_weights=False) for _ in range(2))
-    assert values.shape == (6, 5, 4)
-    assert weights is None
 
 
 def arrays_of(*lengths: int) -> list[Any]:
@@ -242,32 +193,30 @@ def arrays_of(*lengths: int) -> list[Any]:
 
 
 def test_lists_of_arrays_are_objects_only_where_they_cannot_be_columns() -> None:
-    # As many as samples, and none of that size.
-    batch = {"x": np.zeros(3), "raw": arrays_of(1, 5, 2)}
-    assert_same(to_numpy([batch] * 2)["raw"], arrays_of(1, 5, 2) * 2)
-    assert_same(
-        to_numpy([{"raw": arrays_of(3, 1, 2), "x": np.zeros(3)}])["raw"], arrays_of(3, 1, 2)
-    )
+    x = np.zeros(3)
+    # As many as samples, and none of that size, or not all.
+    assert_same(to_numpy([{"x": x, "raw": arrays_of(1, 5, 2)}] * 2)["raw"], arrays_of(1, 5, 2) * 2)
+    assert_same(to_numpy([{"raw": arrays_of(3, 1, 2), "x": x}])["raw"], arrays_of(3, 1, 2))
     # Columns.
-    assert_same(to_numpy([{"x": np.zeros(3), "two": arrays_of(3, 3)}])["two"], arrays_of(3, 3))
+    assert_same(to_numpy([{"x": x, "two": arrays_of(3, 3)}])["two"], arrays_of(3, 3))
     assert_same(to_numpy([arrays_of(2, 2)]), arrays_of(2, 2))
     # Neither.
     with pytest.raises(ValueError, match=r"leaf \['raw'\]\[0\].*expected 3 samples.*got 1"):
-        to_numpy([{"x": np.zeros(3), "raw": arrays_of(1, 2)}])
+        to_numpy([{"x": x, "raw": arrays_of(1, 2)}])
     with pytest.raises(ValueError, match=r"leaf \[1\] of batch 0: expected 2 samples.*got 3"):
         to_numpy([[np.zeros(2), ["a", "b", "c"]]])
 
 
 def test_what_a_loader_plans_tells_samples_from_columns() -> None:
-    loader = DataLoader(arrays_of(4, 1, 3, 2), 2, collate_fn=list)
-    assert_same(to_numpy(loader), arrays_of(4, 1, 3, 2))
-    same = DataLoader(arrays_of(3, 3, 3, 3), 2, collate_fn=list)
+    def loader(*lengths: int, collate: Any = list) -> DataLoader:
+        return DataLoader(arrays_of(*lengths), 2, collate_fn=collate)
+
+    assert_same(to_numpy(loader(4, 1, 3, 2)), arrays_of(4, 1, 3, 2))
     with pytest.raises(ValueError, match=r"2 arrays in a list could be the 2 samples"):
-        to_numpy(same)
-    assert_same(to_numpy(iter(same)), [np.tile(np.arange(3), 2)] * 2)
-    marked = DataLoader(
-        arrays_of(3, 3, 3, 3), 2, collate_fn=lambda samples: np.fromiter(samples, object)
-    )
+        to_numpy(loader(3, 3, 3, 3))
+    # What the message says: columns, or samples.
+    assert_same(to_numpy(iter(loader(3, 3, 3, 3))), [np.tile(np.arange(3), 2)] * 2)
+    marked = loader(3, 3, 3, 3, collate=lambda samples: np.fromiter(samples, object))
     assert_same(to_numpy(marked), arrays_of(3, 3, 3, 3))
 
 
@@ -279,55 +228,19 @@ def test_images_and_targets_of_a_detector() -> None:
     assert [len(target["boxes"]) for target in targets] == list(range(5))
 
 
-@pytest.mark.parametrize(
-    ("loader", "samples", "first"),
-    [
-        (DataLoader(range(10), 4), 10, 4),
-        (DataLoader(range(10), 4, drop_last=True), 8, 4),
-        (DataLoader(range(3), 4), 3, 3),
-        (DataLoader(range(3), 4, drop_last=True), 0, 0),
-        (DataLoader(range(10), 4, sampler=range(3, 9)), 6, 4),
-        (DataLoader(torch.utils.data.Subset(range(10), [1, 2, 5]), 2, shuffle=True), 3, 2),
-        (DataLoader(range(10), batch_sampler=BatchSampler(range(7), 3, True)), 6, 3),
-        (DataLoader(range(10), batch_sampler=[[1], [2, 3]]), 3, 1),
-        (DataLoader(SizedStream(9), 2, drop_last=True), 8, 2),
-        (DataLoader(range(10), batch_sampler=pinfeed.ShuffleSampler(10, 4)), 10, 4),
-        (pinfeed.from_numpy(np.arange(10), 4, drop_last=True, device="cpu"), 8, 4),
-        (pinfeed.from_numpy(np.arange(9), 4, device="cpu", rank=1, world_size=2), 5, 4),
-    ],
-)
-def test_planned_length(loader: DataLoader, samples: int, first: int) -> None:
-    assert planned_length(loader) == PlannedLength(samples, first)
-    assert len([i for batch in loader for i in batch]) == samples
+class Stream(IterableDataset):
+    """Numbers one after the other."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.count))
 
 
-@pytest.mark.parametrize(
-    "loader",
-    [
-        DataLoader(Stream(3), 2),
-        DataLoader(SizedStream(3), None),
-        DataLoader(range(4), None),
-        DataLoader(range(4), 2, sampler=iter([1, 2])),
-        DataLoader(range(4), batch_sampler=pinfeed.LengthBucketSampler([1] * 4, 2)),
-        DataLoader(range(4), batch_sampler=[]),
-        iter([]),
-        3,
-    ],
-)
-def test_no_planned_length(loader: Any) -> None:
-    assert planned_length(loader) is None
-
-
-def test_a_stateful_data_loader() -> None:
-    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torchdata's own
-        loader = torchdata.StatefulDataLoader(range(10), 4)
-        assert planned_length(loader) == PlannedLength(10, 4)
-        assert_same(to_numpy(loader), np.arange(10))
-        next(iter(loader))
-        loader.load_state_dict(loader.state_dict())
-        assert_same(to_numpy(loader), np.arange(4, 10))
+class SizedStream(Stream):
+    def __len__(self) -> int:
+        return self.count
 
 
 class Shard(BatchSampler):
@@ -340,10 +253,33 @@ class Shard(BatchSampler):
         return (super().__len__() + 1) // 2
 
 
-def test_batch_samplers_that_count_in_their_own_way() -> None:
-    loader = DataLoader(range(10), batch_sampler=Shard(range(10), 3, False))
-    assert planned_length(loader) is None
-    assert_same(to_numpy(loader), np.array([0, 1, 2, 6, 7, 8]))
+@pytest.mark.parametrize(
+    ("loader", "plan"),
+    [
+        (DataLoader(range(10), 4), PlannedLength(10, 4)),
+        (DataLoader(range(10), 4, drop_last=True), PlannedLength(8, 4)),
+        (DataLoader(range(3), 4), PlannedLength(3, 3)),
+        (DataLoader(range(3), 4, drop_last=True), PlannedLength(0, 0)),
+        (DataLoader(range(10), 4, sampler=range(3, 9)), PlannedLength(6, 4)),
+        (DataLoader(Subset(range(10), [1, 2, 5]), 2, shuffle=True), PlannedLength(3, 2)),
+        (DataLoader(range(10), batch_sampler=BatchSampler(range(7), 3, True)), PlannedLength(6, 3)),
+        (DataLoader(range(10), batch_sampler=[[1], [2, 3]]), PlannedLength(3, 1)),
+        (DataLoader(SizedStream(9), 2, drop_last=True), PlannedLength(8, 2)),
+        (DataLoader(Stream(3), 2), None),
+        (DataLoader(SizedStream(3), None), None),
+        (DataLoader(range(4), None), None),
+        (DataLoader(range(4), 2, sampler=iter([1, 2])), None),
+        (DataLoader(range(4), batch_sampler=pinfeed.LengthBucketSampler([1] * 4, 2)), None),
+        (DataLoader(range(10), batch_sampler=Shard(range(10), 3, False)), None),
+        (DataLoader(range(4), batch_sampler=[]), None),
+        (iter([]), None),
+        (3, None),
+    ],
+)
+def test_planned_length(loader: Any, plan: PlannedLength | None) -> None:
+    assert planned_length(loader) == plan
+    if plan is not None:
+        assert len([i for batch in loader for i in batch]) == plan.samples
 
 
 def test_a_collate_function_that_leaves_samples_out() -> None:
@@ -399,6 +335,7 @@ def test_out_with_strides_takes_tensors(dtype: torch.dtype) -> None:
     assert_same(out.copy(), expected.copy())
 
 
+@pytest.mark.slow  # transformers takes seconds to import
 def test_outputs_of_transformers() -> None:
     outputs = pytest.importorskip("transformers.modeling_outputs")
     batch = outputs.SequenceClassifierOutput(logits=torch.ones(4, 2, requires_grad=True))
@@ -408,26 +345,20 @@ def test_outputs_of_transformers() -> None:
     assert_same(result["logits"], result.logits)
 
 
-def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     loader = DataLoader(TensorDataset(torch.zeros(20, 25)), 5)
     to_numpy(loader, progress=True)
-    assert "to_numpy: 100%" in (shown := capsys.readouterr().err)
-    assert "20.0/20.0" in shown
-    assert "samples/s" in shown
-    assert "2.00kB" in shown
+    shown = capsys.readouterr().err
+    for part in ("to_numpy: 100%", "20.0/20.0", "samples/s", "2.00kB"):
+        assert part in shown
     to_numpy((x for (x,) in loader), progress=True)
     assert "20.0 samples" in capsys.readouterr().err
 
-
-def test_progress_without_tqdm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-
-    def untouched() -> Iterator[Any]:
-        pytest.fail("the loader was asked for a batch")
-        yield
-
-    with pytest.raises(
-        ImportError, match=r"tqdm is not installed: pip install pinfeed\[progress\]"
-    ):
-        to_numpy(untouched(), tmp_path / "x.npy", progress=True)
+    unread = iter(loader)
+    with pytest.raises(ImportError, match=r"tqdm is not installed: pip install pinfeed\[progress"):
+        to_numpy(unread, tmp_path / "x.npy", progress=True)
+    assert len(list(unread)) == 4
     assert list(tmp_path.iterdir()) == []

@@ -162,16 +162,11 @@ def test_the_side_of_padding_is_found_or_asked_for() -> None:
     holes = pinfeed.Padded(noise.values, noise.lengths, torch.tensor([[1, 0, 0], [1, 0, 1]]).bool())
     with pytest.raises(ValueError, match="lengths and mask don't agree"):
         to_numpy([holes])
-
-
-def test_the_first_padding_may_come_late() -> None:
+    # Full batches, and rows that look alike from both sides, tell nothing.
     full = pinfeed.Padded(torch.ones(2, 3), torch.tensor([3, 3]))
     either = pinfeed.Padded(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([2]))
-    left = pinfeed.Padded(torch.tensor([[0.0, 0.0, 1.0], [0.0, 2.0, 3.0]]), torch.tensor([1, 2]))
-    with pytest.raises(ValueError, match="batch 2: what follows the data") as caught:
-        to_numpy([full, either, left])
-    partial = [np.ones(3), np.ones(3), np.array([0.0, 1.0])]
-    assert_same(list(caught.value.partial), [row.astype(np.float32) for row in partial])
+    with pytest.raises(ValueError, match="batch 2: what follows the data"):
+        to_numpy([full, either, *left])
 
 
 def test_frames() -> None:

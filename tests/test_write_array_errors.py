@@ -18,15 +18,6 @@ import torch
 
 from pinfeed import JaggedBatch, Padded, RaggedArray, write_array
 
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 ONE, LIST = np.zeros((1, 2)), [1, 2]
 BFLOAT16 = torch.ones(1).bfloat16()
 GRADIENT = torch.zeros(1, requires_grad=True)
@@ -133,29 +124,27 @@ def test_the_ways_out(tmp_path: Path) -> None:
     assert [row.tolist() for row in widths["x"]] == [[1, 2], [1]]
 
 
-def write_ones(path: Path, **options: Any) -> None:
-    write_array(path, samples=[np.ones(3)], **options)
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyError("the user's own")])
 @pytest.mark.parametrize("name", ["x.npy", "x"])
-def test_a_failure_leaves_the_previous_file(
-    tmp_path: Path, name: str, error: BaseException
-) -> None:
+def test_a_failure_leaves_the_previous_file(tmp_path: Path, name: str) -> None:
     def samples() -> Iterator[Any]:
         for _ in range(5000):
             yield np.zeros(100)
-        raise error
+        raise KeyboardInterrupt
 
-    for before in ({}, None):
-        if before is None:
-            write_ones(tmp_path / name)
-            before = contents(tmp_path)
-        with pytest.raises(type(error)) as caught:
-            write_array(tmp_path / name, samples=samples(), overwrite=True)
-        assert caught.value is error
-        assert contents(tmp_path) == before
-        assert os.listdir(tmp_path) == ([name] if before else [])
+    write_array(tmp_path / name, samples=[np.ones(3)])
+    before = contents(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        write_array(tmp_path / name, samples=samples(), overwrite=True)
+    assert contents(tmp_path) == before
+    assert os.listdir(tmp_path) == [name]
 
 
 ENDLESS = """
@@ -167,43 +156,27 @@ pinfeed.write_array(sys.argv[1], samples=forever, overwrite=True)
 """
 
 
-@pytest.mark.parametrize("name", ["x.npy", "x"])
-def test_a_process_that_is_killed(tmp_path: Path, name: str) -> None:
-    write_ones(tmp_path / name)
-    before = contents(tmp_path)
-    process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path / name)])
-    deadline = time.monotonic() + 60
+@pytest.mark.slow
+def test_a_process_that_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    write_array(path, samples=[np.ones(3)])
+    before = path.read_bytes()
+    process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(path)])
     try:
-        while not any(path.stat().st_size > 1 << 20 for path in tmp_path.glob(".*/0")):
+        while not any(file.stat().st_size > 1 << 20 for file in tmp_path.glob(".*/0")):
             assert process.poll() is None
-            assert time.monotonic() < deadline
             time.sleep(0.01)
     finally:
         process.kill()
         process.wait()
-    left = contents(tmp_path)
-    assert {path: data for path, data in left.items() if not path.startswith(".")} == before
-    hidden = [path for path in os.listdir(tmp_path) if path.startswith(".")]
-    assert len(hidden) == 1  # and nothing in the way of the next run
-    write_array(tmp_path / name, samples=[np.zeros(2)], overwrite=True)
+    assert path.read_bytes() == before
+    assert len(os.listdir(tmp_path)) == 2  # with a hidden one, and nothing in the next one's way
+    write_array(path, samples=[np.zeros(2)], overwrite=True)
 
 
-class Unsure:
-    """An iterable whose length is an error."""
+def test_a_length_that_is_not_known(tmp_path: Path) -> None:
+    class Unsure(list[int]):
+        def __len__(self) -> int:
+            raise NotImplementedError
 
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([1, 2])
-
-    def __len__(self) -> int:
-        raise self.error
-
-
-def test_lengths_that_raise(tmp_path: Path) -> None:
-    written = write_array(tmp_path / "x.npy", samples=Unsure(NotImplementedError()))
-    assert written.tolist() == [1, 2]
-    with pytest.raises(KeyboardInterrupt):
-        write_array(tmp_path / "y.npy", samples=Unsure(KeyboardInterrupt()))
-    assert os.listdir(tmp_path) == ["x.npy"]
+    assert write_array(tmp_path / "x.npy", samples=Unsure([1, 2])).tolist() == [1, 2]
