@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from arrays import assert_same_bits, random_array
-from cold_files import bring_to, drop, every_temperature, saved
+from cold_files import bring_to, every_temperature, saved
 from samples import run_python
 
 pytestmark = pytest.mark.kernels
@@ -174,54 +172,3 @@ print("done")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_forks_beside_threads_that_gather(tmp_path: Path) -> None:
     assert run_python(FORKING, str(tmp_path), timeout=120).split() == ["done"]
-
-
-LIMITED = """
-import os, sys
-from pathlib import Path
-import numpy as np, pinfeed, torch
-path, group, allowed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-
-def epoch(rows):
-    loader = pinfeed.from_numpy(rows, 64, shuffle=True, device="cpu")
-    return sum(int(batch[:, 0].long().sum()) for batch in loader)
-
-epoch(np.zeros((640, 150_000), np.uint8))
-limit = "memory.max" if (group / "memory.max").exists() else "memory.limit_in_bytes"
-(group / limit).write_text(str(allowed))
-(group / "cgroup.procs").write_text(str(os.getpid()))
-sums = [epoch(path) for _ in range(2)]
-assert sums[0] == sums[1] == int(np.load(path, mmap_mode="r")[:, 0].astype(int).sum()), sums
-print("done")
-"""
-
-
-@pytest.fixture
-def memory_group() -> Iterator[Path]:
-    """A control group for one process, where this one may make some."""
-    for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
-        group = Path(root) / f"pinfeed-test-{os.getpid()}"
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        if (group / "memory.max").exists() or (group / "memory.limit_in_bytes").exists():
-            yield group
-            group.rmdir()
-            return
-        group.rmdir()
-    pytest.skip("control groups of memory can't be made here")
-
-
-@pytest.mark.processes
-def test_a_control_group_with_a_quarter_of_the_file(memory_group: Path, tmp_path: Path) -> None:
-    row, count, allowed = 150_000, 1800, 64 << 20
-    path = tmp_path / "large.npy"
-    large = np.lib.format.open_memmap(path, "w+", np.uint8, (count, row))
-    for start in range(0, count, 100):
-        large[start : start + 100] = random_array((100, row), np.uint8, start)
-    large.flush()
-    del large
-    drop(path)  # or its pages count for whoever wrote them
-    output = run_python(LIMITED, str(path), str(memory_group), str(allowed), timeout=300)
-    assert output.split() == ["done"]

@@ -45,15 +45,10 @@ LOADERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("depth", [1, 2, 5, 100])
+@pytest.mark.parametrize("depth", [1, 2, 100])
 @pytest.mark.parametrize("kind", LOADERS)
-def test_all_batches_in_order(kind: str, depth: int) -> None:
-    assert [int(batch) for batch in on_cpu(LOADERS[kind](), depth=depth)] == list(range(COUNT))
-
-
-@pytest.mark.parametrize("kind", LOADERS)
-def test_again_and_again(kind: str) -> None:
-    batches = on_cpu(LOADERS[kind]())
+def test_all_batches_in_order_again_and_again(kind: str, depth: int) -> None:
+    batches = on_cpu(LOADERS[kind](), depth=depth)
     is_used_up = kind in ("generator", "iterator")
     for epoch in range(3):
         expected = [] if is_used_up and epoch > 0 else list(range(COUNT))
@@ -137,7 +132,7 @@ def test_nested(levels: int) -> None:
 def test_no_more_than_depth_ahead(depth: int) -> None:
     loader = Generated(30)
     for received, _ in enumerate(on_cpu(loader, depth=depth), 1):
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while loader.asked < min(received + depth, 30) and time.monotonic() < deadline:
             time.sleep(0)
         time.sleep(0.001)
@@ -307,19 +302,6 @@ def test_length_and_attributes_are_the_loaders() -> None:
     with_epochs = WithEpochs()
     on_cpu(with_epochs).set_epoch(5)
     assert with_epochs.epoch == 5
-
-
-@pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda batches: pickle.loads(pickle.dumps(batches))]
-)
-def test_copies(copied: Any) -> None:
-    batches = on_cpu([1, 2, 3], depth=3)
-    running = iter(batches)
-    next(running)
-    other = copied(batches)
-    assert list(other) == [1, 2, 3]
-    assert (other.depth, other.device) == (3, torch.device("cpu"))
-    assert list(running) == [2, 3]
 
 
 class Repeated(DeviceLoader):

@@ -511,14 +511,6 @@ def test_an_error_on_the_way_that_takes_no_note(fake: FakeAccelerator) -> None:
             list(DeviceLoader([[kind()]]))
 
 
-def test_bytes_are_counted(fake: FakeAccelerator) -> None:
-    loader = DeviceLoader([batch_of(i) for i in range(3)])
-    list(loader)
-    stats = loader.stats()
-    assert stats.batches == 3
-    assert stats.bytes == 3 * (40 * KIB * 4 + 7 * 8 + 6 * 8)
-
-
 # Late, the outer one would read with the host what is still on its way: here all memory is the host's.
 @pytest.mark.parametrize("is_eager", [True])
 def test_one_loader_in_another(fake: FakeAccelerator) -> None:

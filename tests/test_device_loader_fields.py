@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
-from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
@@ -302,16 +301,6 @@ def test_fields_mirror_the_batch() -> None:
         flat = leaves(result if not isinstance(result, FrozenRecord) else [result.x, result.y])
         assert_same(flat[0], expected)
         assert all(leaf is label for leaf in flat[1:])
-
-
-def test_from_a_data_loader() -> None:
-    dataset = pinfeed.ArrayDataset(
-        {"image": RNG.integers(0, 256, (20, 9, 7, 3), np.uint8), "label": np.arange(20)}
-    )
-    fields = {"image": Image(MEAN, STD)}
-    expected = list(DataLoader(dataset, 4, collate_fn=Collate(fields)))
-    stock = DataLoader(dataset, 4, collate_fn=Collate())
-    assert_same(list(DeviceLoader(stock, "cpu", fields=fields)), expected)
 
 
 # What does not fit.

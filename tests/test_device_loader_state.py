@@ -228,8 +228,6 @@ def test_copies_of_one_with_a_loaded_state(levels: int, a_copy: Any) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
 def test_torchdata(workers: int) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader")
 

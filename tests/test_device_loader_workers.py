@@ -24,12 +24,6 @@ from samples import assert_same, run_python
 
 __all__ = ["watchdog"]  # a fixture of every test here
 
-pytestmark = [
-    # Python 3.12 and later warn of every fork of a process that has threads.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
-
 COUNT, BATCH = 40, 4
 BATCHES = COUNT // BATCH
 
@@ -160,32 +154,6 @@ def test_batches_of_pinfeed() -> None:
     in_workers = DataLoader(dataset, BATCH, collate_fn=pinfeed.Collate({"image": image}))
     behind_them = loader(dataset, collate_fn=pinfeed.Collate())
     assert_same(list(DeviceLoader(behind_them, "cpu", fields={"image": image})), list(in_workers))
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11
-def test_a_stateful_loader(workers: int) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
-
-    def batches() -> DeviceLoader:
-        lengths = np.arange(COUNT) % 7 + 1
-        sampler = pinfeed.LengthBucketSampler(lengths, batch_size=BATCH, seed=3)
-        return DeviceLoader(
-            stateful(Numbers(), batch_sampler=sampler, num_workers=workers), "cpu", depth=3
-        )
-
-    whole = list(batches())
-    for received in (0, 1, 4, BATCHES):
-        saved = batches()
-        loop = iter(saved)
-        for i in range(received):
-            assert_same(next(loop), whole[i])
-        state = saved.state_dict()
-        loop.close()
-        resumed = batches()
-        resumed.load_state_dict(state)
-        assert_same(list(resumed), whole[received:])
-        del saved, loop, resumed
 
 
 linux_only = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")

@@ -23,7 +23,6 @@ def by_hand(arrays, batch_size, *, shuffle=False, fields=None, **options):
     return DataLoader(dataset, batch_size, shuffle, collate_fn=pinfeed.Collate(fields), **options)
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_is_the_loader_by_hand(workers, drop_last):
@@ -143,7 +142,6 @@ def test_orders_of_ranks_follow_from_the_epoch():
         assert batches(loader) == epochs[2][1]
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_orders_with_a_seed_are_those_of_the_sampler(workers):
     options = {"num_workers": 2, "multiprocessing_context": "fork"} if workers else {}

@@ -24,12 +24,6 @@ from length_buckets import (
 )
 from pinfeed.samplers.length_buckets import LengthBucketSampler
 
-pytestmark = [
-    # Python 3.12 and later warn of every fork of a process that has threads.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
-
 
 @pytest.fixture
 def sampler() -> LengthBucketSampler:

@@ -18,12 +18,6 @@ from length_buckets import (
 from pinfeed.samplers.length_buckets import LengthBucketSampler
 from samples import run_python
 
-pytestmark = [
-    # Python 3.12 and later warn of every fork of a process that has threads.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
-
 
 @pytest.fixture
 def sampler() -> LengthBucketSampler:
@@ -58,7 +52,6 @@ def test_resume_a_data_loader(workers: int, sampler: LengthBucketSampler) -> Non
         assert list(other) == expected[trained:]
 
 
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # in torchdata 0.11
 @pytest.mark.parametrize("sets_epochs", [True, False])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_in_a_stateful_data_loader(workers: int, sets_epochs: bool) -> None:

@@ -18,12 +18,6 @@ from length_buckets import (
 )
 from pinfeed.samplers.length_buckets import LengthBucketSampler
 
-pytestmark = [
-    # Python 3.12 and later warn of every fork of a process that has threads.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
-
 
 def reference_plan(options: Options) -> list[list[list[int]]]:
     """What every rank yields without shuffling: buckets, cuts and dealing as the docstring has it.

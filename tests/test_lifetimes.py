@@ -112,6 +112,8 @@ def test_outputs_of_functions_are_kept_too(dataset: pinfeed.ArrayDataset) -> Non
         lambda: pinfeed.gather(images.astype(np.int64), [1, 2, 3]),
         lambda: pinfeed.permute(images.astype(np.int64)),
         lambda: pinfeed.normalize(torch.from_numpy(images), 0.5),
+        lambda: pinfeed.pad([*images, images[0, :7]], lengths=False),
+        lambda: pinfeed.Collate(pinfeed.Jagged())([*images]).values,
     ]
     held = [function()[1:, ::2] for function in functions]
     before = [digest(array) for array in held]

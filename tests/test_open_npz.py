@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import multiprocessing
 import os
 import pickle
 import zipfile
@@ -81,15 +80,6 @@ def test_in_a_dataset(tmp_path: Path) -> None:
                 assert_same_bits(batch["weight"], weights[part].astype("f8"))
     gathered = pinfeed.gather(opened["weight"], [3, 1])
     assert_same_bits(gathered, weights[[3, 1]])
-
-
-def test_a_spawned_worker(tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", x=np.arange(6.0))
-    dataset = pinfeed.ArrayDataset(open_npz(tmp_path / "x.npz"))
-    context = multiprocessing.get_context("spawn")
-    loader = DataLoader(dataset, 6, num_workers=1, multiprocessing_context=context)
-    (batch,) = loader
-    assert batch["x"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_file_that_is_cut_while_in_use(tmp_path: Path) -> None:

@@ -80,21 +80,6 @@ def test_one_field_in_several_places():
 # Keys beside a leaf.
 
 
-def test_what_a_language_model_takes():
-    collate = Collate(
-        {"input_ids": Pad(0, mask="attention_mask", multiple_of=4), "labels": Pad(-100)}
-    )
-    batch = collate([{"input_ids": sample, "labels": sample} for sample in SAMPLES])
-    assert_same(
-        batch,
-        {
-            "input_ids": torch.tensor([[5, 6, 7, 0], [8, 0, 0, 0]]),
-            "attention_mask": torch.tensor([[True] * 3 + [False], [True] + [False] * 3]),
-            "labels": torch.tensor([[5, 6, 7], [8, -100, -100]]),
-        },
-    )
-
-
 @pytest.mark.parametrize("kind", [dict, collections.OrderedDict, TaggedDict, Bag])
 def test_lengths_and_mask_beside_a_leaf(kind):
     spec = {"a": kind({"x": Pad(lengths="n", mask="where"), "y": Pad(lengths="m", mask=True)})}
@@ -258,7 +243,6 @@ def test_fields_pickle():
     assert_same(again(samples), collate(samples))
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize(("method", "as_list"), [("fork", False), ("fork", True), ("spawn", False)])
 def test_same_batches_from_workers(method, as_list):
     samples = dataset(as_list)
@@ -290,7 +274,6 @@ def facts(samples):
     return [arena.contains(leaf.data_ptr()) for leaf in leaves]
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_outputs_of_workers_are_in_the_arena():
     loader = DataLoader(
         dataset(False),
@@ -301,12 +284,3 @@ def test_outputs_of_workers_are_in_the_arena():
         timeout=60,
     )
     assert next(iter(loader)) == [True] * 11
-
-
-def test_a_batch_that_is_held_is_not_written_again():
-    rows = dataset(False)
-    held = COLLATE(rows.__getitems__(range(8)))
-    before = pickle.dumps(held)
-    for start in range(30):
-        COLLATE(rows.__getitems__(range(start, start + 8)))
-    assert pickle.dumps(held) == before

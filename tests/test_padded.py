@@ -57,17 +57,6 @@ def test_fields(name):
     assert [field for field in absent if hasattr(batch, field)] == []
 
 
-def test_unpacking():
-    tokens, lengths = BATCHES["lengths"]
-    assert tokens.shape == (2, 3)
-    assert lengths.tolist() == [3, 1]
-    tokens, mask = BATCHES["mask"]
-    assert mask.tolist() == [[True] * 3, [True, False, False]]
-    values, offsets = BATCHES["jagged"]
-    assert values.tolist() == [1, 2, 3, 4]
-    assert offsets.tolist() == [0, 3, 4]
-
-
 @pytest.mark.parametrize("lengths", [None, np.array([2])])
 @pytest.mark.parametrize("mask", [None, np.array([[True, True]])])
 def test_padded_has_the_fields_that_are_given(lengths, mask):

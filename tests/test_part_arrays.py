@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,52 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pinfeed
-from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, views
+from arrays import as_kind, assert_same_bits, random_array
 from pinfeed import ConcatArray, _core
 
 pytestmark = pytest.mark.kernels
-
-
-@given(
-    st.data(),
-    st.sampled_from(NUMPY_DTYPES),
-    st.lists(st.integers(0, 6), min_size=1, max_size=6).filter(any),
-    st.lists(st.integers(0, 4), max_size=3).map(tuple),
-    st.sampled_from(["array", "read-only", "tensor"]),
-)
-def test_rows(data: st.DataObject, dtype: str, counts: list[int], shape: Any, kind: str) -> None:
-    if kind == "tensor" and dtype in ("u2", "u4", "u8"):
-        dtype = "i" + dtype[1:]
-    parts = [random_array((count, *shape), dtype, seed) for seed, count in enumerate(counts)]
-    concat = ConcatArray([as_kind(kind, part) for part in parts])
-    whole = np.concatenate(parts)
-    rows = data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=9))
-    dataset = pinfeed.ArrayDataset(concat)
-    for own in (dataset, pickle.loads(pickle.dumps(dataset))):
-        assert_same_bits(pinfeed.Collate()(own.__getitems__(rows)), whole[rows])
-    assert concat.select(np.array([0])).indices is not None
-
-
-@given(st.data(), st.integers(1, 3))
-def test_rows_of_views(data: st.DataObject, count: int) -> None:
-    parts = [data.draw(views((2, 3, 4), "u1", mirrored=False)) for _ in range(count)]
-    concat = ConcatArray(parts)
-    batch = pinfeed.Collate()(pinfeed.ArrayDataset(concat).__getitems__(range(2 * count)))
-    assert_same_bits(batch, np.concatenate(parts))
-
-
-def test_images_and_casts() -> None:
-    parts = [random_array((n, 5, 6, 3), "u1", n) for n in (2, 4, 1)]
-    whole = np.concatenate(parts)
-    rows = [6, 0, 3, 2, 5]
-    samples = pinfeed.ArrayDataset(ConcatArray(parts)).__getitems__(rows)
-    field = pinfeed.Image(0.5, 0.25, dtype=torch.bfloat16)
-    assert_same_bits(pinfeed.Collate(field)(samples), pinfeed.Collate(field)(list(whole[rows])))
-    cast = pinfeed.Collate(pinfeed.Stack(torch.int32))(samples)
-    assert_same_bits(cast, whole[rows].astype(np.int32))
-    mirrored = ConcatArray([parts[0][:, :, ::-1], *(part[:, :, ::-1].copy() for part in parts[1:])])
-    batch = pinfeed.Collate(field)(pinfeed.ArrayDataset(mirrored).__getitems__(rows))
-    assert_same_bits(batch, pinfeed.Collate(field)(list(whole[rows, :, ::-1])))
 
 
 def test_a_part_that_is_cut_while_in_use(tmp_path: Path) -> None:

@@ -173,7 +173,6 @@ def test_each_batch_is_asked_for_before_the_one_ahead_of_it_is_read(
             ]
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize(
     ("is_file", "options"),
     [(False, {}), (True, {"prefetch_rows": False}), (True, {"num_workers": 1})],

@@ -56,13 +56,6 @@ def test_ragged_leaves(structure: str, kind: str, tmp_path: Path) -> None:
     assert_same(keep(rows), keep(expected))
 
 
-def test_ragged_samples_are_views() -> None:
-    ragged = RaggedArray(np.arange(33), OFFSETS)
-    dataset = pinfeed.ArrayDataset({"x": ragged})
-    for view in (dataset[3]["x"], dataset.__getitems__([3])[0]["x"]):
-        assert view.ctypes.data == ragged.values[OFFSETS[3] :].ctypes.data
-
-
 @pytest.mark.parametrize("method", [None, "fork", "spawn"])
 @pytest.mark.parametrize("kind", ["ndarray", "files", "tensor"])
 def test_ragged_leaves_in_a_loader(kind: str, method: str | None, tmp_path: Path) -> None:

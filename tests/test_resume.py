@@ -20,13 +20,6 @@ import pytest
 import resume_job
 from pinfeed import ArrayDataset, StreamDataset
 
-pytestmark = [
-    # Python 3.12 and later warn of every fork of a process that has threads.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),  # torchdata's
-]
-
 KINDS = sorted(resume_job.LOADERS)
 
 

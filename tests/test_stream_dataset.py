@@ -33,12 +33,6 @@ from streams import (
     read_shard,
 )
 
-pytestmark = [
-    # Python 3.12 and later warn of every fork of a process that has threads.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
-
 SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 RANKS = st.integers(1, 4)
 WORKERS = st.integers(1, 4)
@@ -61,17 +55,6 @@ def test_a_stream_in_order(size: int, ranks: int, workers: int, even: str) -> No
     for source in (range(size), lambda: iter(range(size)), list(range(size))):
         parts = all_parts(source, ranks, workers, even=even)
         assert parts == expected_parts([list(range(size))], ranks, workers, even)
-
-
-@given(SIZES, RANKS, WORKERS, st.sampled_from(["drop", "repeat"]))
-def test_shards_of_known_lengths(sizes: list[int], ranks: int, workers: int, even: str) -> None:
-    shards = numbered(sizes)
-    options: dict[str, Any] = {"open": iter, "even": even, "lengths": np.array(sizes)}
-    parts = all_parts(shards, ranks, workers, **options)
-    assert parts == expected_stretches(shards, ranks, workers, even)
-    for shuffle_buffer in (1, 4):
-        parts = all_parts(shards, ranks, workers, shuffle_buffer=shuffle_buffer, **options)
-        require_even(parts, ranks, sum(sizes), even)
 
 
 def require_even(
@@ -104,13 +87,6 @@ def test_shards_of_known_lengths_in_every_small_world(workers: int, even: str) -
             require_even(shuffled, ranks, samples, even)
             again = all_parts(shards, ranks, workers, epoch=1, shuffle_buffer=3, **options)
             assert again == shuffled
-
-
-def test_one_rank_loses_nothing() -> None:
-    for even in ("drop", "repeat"):
-        options: dict[str, Any] = {"open": iter, "even": even, "lengths": [11]}
-        parts = all_parts([range(11)], 1, 4, **options)
-        assert sorted(itertools.chain(*parts.values())) == list(range(11))
 
 
 def test_known_lengths_spare_reading() -> None:
@@ -201,17 +177,6 @@ def test_even_shards_are_read_by_one_worker_of_each_rank() -> None:
 # Order.
 
 
-def test_order_follows_from_seed_and_epoch() -> None:
-    def order(seed: int = 0, epoch: int = 0, **options: Any) -> list[int]:
-        dataset = StreamDataset(range(1000), 100, seed, **options)
-        dataset.set_epoch(epoch)
-        return list(dataset)
-
-    assert order() == order()
-    orders = [order(), order(seed=1), order(epoch=1), order(seed=1, epoch=1)]
-    assert len({tuple(o) for o in orders}) == 4
-
-
 @given(st.integers(0, 300), st.integers(2, 50), st.integers(0, 2**70), st.integers(0, 3))
 def test_order_is_the_buffers(count: int, size: int, seed: int, epoch: int) -> None:
     dataset = StreamDataset(range(count), size, seed)
@@ -236,17 +201,6 @@ def test_ranks_and_workers_shuffle_differently() -> None:
     assert len(places) == 4
 
 
-def test_the_buffer_mixes_as_far_as_it_should() -> None:
-    size, count = 100, 20_000
-    order = np.array(list(StreamDataset(range(count), size, seed=3)))
-    moved = np.arange(count - size) - order[: count - size]
-    assert moved.min() >= -size + 1  # no sample comes before the buffer can have had it
-    # A sample stays as long as a draw of probability 1 / size doesn't find it.
-    late = moved + size
-    assert abs(late.mean() / size - 1) < 0.1
-    assert abs((late > size).mean() - np.exp(-1)) < 0.02
-
-
 def test_shards_are_shuffled_alone() -> None:
     shards = numbered([5] * 40)
     first, second = (list(StreamDataset(shards, 1, seed, open=iter)) for seed in (0, 1))
@@ -267,7 +221,7 @@ def test_a_large_buffer_holds_a_short_stream() -> None:
 # In a DataLoader.
 
 
-@pytest.mark.parametrize("workers", range(5))
+@pytest.mark.parametrize("workers", [0, 2, 3])
 @pytest.mark.parametrize("buffer", [0, 10])
 def test_in_a_data_loader(workers: int, buffer: int, tmp_path: Path) -> None:
     shards = write_shards(tmp_path, [7, 0, 30, 4, 11])

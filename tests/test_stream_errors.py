@@ -16,13 +16,6 @@ from pinfeed import StreamDataset
 from samples import FrozenError
 from streams import as_worker, keep, read_shard
 
-pytestmark = [
-    # Python 3.12 and later warn of every fork of a process that has threads.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
-
-
 # Shards that fail.
 
 

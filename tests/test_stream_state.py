@@ -91,22 +91,6 @@ def test_resume_after_every_sample() -> None:
             assert list(itertools.chain(*resumed_at(make, [stop], 0))) == whole
 
 
-@pytest.mark.parametrize("even", ["drop", "repeat"])
-def test_resume_after_every_sample_of_a_stretch(even: str) -> None:
-    sizes = [4, 0, 7]
-    for buffer, rank, worker in itertools.product((0, 3), range(2), range(3)):
-
-        def make(buffer: int = buffer, rank: int = rank) -> StreamDataset:
-            options: dict[str, Any] = {"even": even, "lengths": sizes, "open": iter}
-            return StreamDataset(numbered(sizes), buffer, rank=rank, world_size=2, **options)
-
-        with as_worker(worker, 3):
-            whole = list(make())
-            assert len(whole) == (2 if even == "repeat" or worker < 2 else 1)
-            for stop in range(len(whole) + 1):
-                assert list(itertools.chain(*resumed_at(make, [stop], 0))) == whole
-
-
 def test_a_state_after_the_end_continues_with_nothing() -> None:
     for buffer in (0, 4):
         dataset = StreamDataset(range(10), buffer)
