@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfeed import BalancedSampler, WeightedSampler
+from pinfeed import BalancedSampler, WeightedSampler, _core
 
 NAME = "WeightedSampler: "
 
@@ -36,6 +36,16 @@ def test_zeros_are_never_drawn(weights: list[float], seed: int, epoch: int) -> N
     positive = np.count_nonzero(weights)
     all_once = WeightedSampler(weights, positive, batch_size=7, seed=seed, replacement=False)
     assert sorted(drawn(all_once)) == np.flatnonzero(weights).tolist()
+
+
+@given(weight_lists)
+def test_the_table_gives_each_weight_its_share(weights: list[float]) -> None:
+    table = _core.alias_table(np.array(weights))
+    own = table[:, 0] / 2.0**64
+    shares = (own + np.bincount(table[:, 1].astype(np.int64), 1 - own, len(table))) / len(table)
+    largest = max(weights)  # so that the sum doesn't overflow
+    expected = np.array(weights) / largest
+    np.testing.assert_allclose(shares, expected / expected.sum(), rtol=0, atol=1e-13)
 
 
 def assert_likely(counts: Any, shares: Any) -> None:

@@ -37,14 +37,13 @@ double exponential(std::uint64_t bits) {
 
 }  // namespace
 
-AliasTable::AliasTable(const double* weights, std::size_t count)
-    : entries_(std::make_unique_for_overwrite<Entry[]>(count)), count_(count) {
+void build_alias_table(const double* weights, std::size_t count, AliasShare* shares) {
   // Divided by the largest, so that no sum of them overflows.
   const double* const largest = std::max_element(weights, weights + count);
   double total = 0;
   for (std::size_t i = 0; i < count; ++i) total += weights[i] / *largest;
-  const double shares = static_cast<double>(count) / total;
-  const auto part = [&](std::size_t i) { return weights[i] / *largest * shares; };  // of a share
+  const double scale = static_cast<double>(count) / total;
+  const auto part = [&](std::size_t i) { return weights[i] / *largest * scale; };  // of a share
   // The indices whose weights fill a share, or those whose weights don't, one after the other; then
   // `count`. They are looked for many at a time, for a branch on each would be a guess.
   const auto indices = [&](bool fill_share) {
@@ -63,7 +62,7 @@ AliasTable::AliasTable(const double* weights, std::size_t count)
   auto next_few = indices(false);
   auto next_many = indices(true);
   const auto set = [&](std::size_t i, double own, std::size_t alias) {
-    entries_[i] = {static_cast<std::uint64_t>(own * 0x1p64), static_cast<std::int64_t>(alias)};
+    shares[i] = {static_cast<std::uint64_t>(own * 0x1p64), alias};
   };
 
   // `few` goes through the indices that don't fill their share, `many` through the others, of
@@ -85,33 +84,31 @@ AliasTable::AliasTable(const double* weights, std::size_t count)
     }
   }
   // What is left over fills its share, but for roundings. A weight of 0 must still never be drawn.
-  for (; many < count; many = next_many()) {
-    entries_[many] = {kAll, static_cast<std::int64_t>(many)};
-  }
+  for (; many < count; many = next_many()) shares[many] = {kAll, many};
   for (; few < count; few = next_few()) {
-    entries_[few] = {weights[few] > 0 ? kAll : 0,
-                     weights[few] > 0 ? static_cast<std::int64_t>(few) : largest - weights};
+    shares[few] = weights[few] > 0 ? AliasShare{kAll, few}
+                                   : AliasShare{0, static_cast<std::uint64_t>(largest - weights)};
   }
 }
 
-void AliasTable::draw(std::uint64_t key, std::uint64_t start, std::size_t count,
-                      std::int64_t* out) const {
+void draw_from_table(const AliasShare* shares, std::size_t count, std::uint64_t key,
+                     std::uint64_t start, std::size_t draws, std::int64_t* out) {
   const Philox random(key);
-  // The table is larger than the cache: a few entries are asked for while others are on their way.
+  // The table is larger than the cache: a few shares are asked for while others are on their way.
   constexpr std::size_t kAhead = 16;
-  for (std::size_t begin = 0; begin < count; begin += kAhead) {
-    const std::size_t size = count - begin < kAhead ? count - begin : kAhead;
+  for (std::size_t begin = 0; begin < draws; begin += kAhead) {
+    const std::size_t size = draws - begin < kAhead ? draws - begin : kAhead;
     std::uint64_t places[kAhead];
     std::uint64_t bits[kAhead];
     for (std::size_t i = 0; i < size; ++i) {
       const auto drawn = random(start + begin + i, 0);
-      places[i] = below(drawn[0], count_);
+      places[i] = below(drawn[0], count);
       bits[i] = drawn[1];
-      __builtin_prefetch(&entries_[places[i]]);
+      __builtin_prefetch(&shares[places[i]]);
     }
     for (std::size_t i = 0; i < size; ++i) {
-      const Entry& entry = entries_[places[i]];
-      out[begin + i] = bits[i] < entry.own ? static_cast<std::int64_t>(places[i]) : entry.alias;
+      const AliasShare& share = shares[places[i]];
+      out[begin + i] = static_cast<std::int64_t>(bits[i] < share.own ? places[i] : share.alias);
     }
   }
 }

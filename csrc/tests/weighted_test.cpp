@@ -11,11 +11,22 @@
 namespace {
 
 using namespace pinfeed::tests;
-using pinfeed::kernels::AliasTable;
+using pinfeed::kernels::AliasShare;
+using pinfeed::kernels::build_alias_table;
+using pinfeed::kernels::draw_from_table;
 using pinfeed::kernels::draw_keys;
 using pinfeed::kernels::Philox;
 
 constexpr std::uint64_t kOnes = std::numeric_limits<std::uint64_t>::max();
+
+std::vector<std::int64_t> drawn(const std::vector<double>& weights, std::uint64_t key,
+                                std::size_t draws, std::uint64_t start = 0) {
+  std::vector<AliasShare> table(weights.size());
+  build_alias_table(weights.data(), weights.size(), table.data());
+  std::vector<std::int64_t> out(draws);
+  draw_from_table(table.data(), table.size(), key, start, draws, out.data());
+  return out;
+}
 
 // Known answers published with the generator.
 void test_philox() {
@@ -27,10 +38,9 @@ void test_philox() {
 
 void test_draws_are_in_proportion() {
   const std::vector<double> weights{0, 1, 5, 0, 0.5, 1e-300, 3.5, 0};
-  std::vector<std::int64_t> drawn(1'000'000);
-  AliasTable(weights.data(), weights.size()).draw(7, 0, drawn.size(), drawn.data());
   std::vector<double> counts(weights.size());
-  for (const std::int64_t index : drawn) ++counts[static_cast<std::size_t>(index)];
+  for (const std::int64_t index : drawn(weights, 7, 1'000'000))
+    ++counts[static_cast<std::size_t>(index)];
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const double share = weights[i] / 10;
     const double deviation = std::sqrt(1e6 * share * (1 - share));
@@ -40,12 +50,9 @@ void test_draws_are_in_proportion() {
 
 void test_draws_follow_from_their_numbers() {
   const std::vector<double> weights{3, 1, 2};
-  const AliasTable table(weights.data(), weights.size());
-  std::vector<std::int64_t> whole(1000);
-  table.draw(1, 5, whole.size(), whole.data());
+  const auto whole = drawn(weights, 1, 1000, 5);
   for (const std::size_t start : {std::size_t{0}, std::size_t{1}, std::size_t{17}}) {
-    std::vector<std::int64_t> part(33);
-    table.draw(1, 5 + start, part.size(), part.data());
+    const auto part = drawn(weights, 1, 33, 5 + start);
     bool same = true;
     for (std::size_t i = 0; i < part.size(); ++i) same = same && part[i] == whole[start + i];
     CHECK(same);
@@ -58,10 +65,8 @@ void test_no_weight_of_zero_is_drawn() {
     for (std::size_t others = 1; others < 50; ++others) {
       std::vector<double> weights(zeros, 0);
       weights.resize(zeros + others, 0.1);
-      std::vector<std::int64_t> drawn(300);
-      AliasTable(weights.data(), weights.size()).draw(zeros, 0, drawn.size(), drawn.data());
       bool positive = true;
-      for (const std::int64_t i : drawn)
+      for (const std::int64_t i : drawn(weights, zeros, 300))
         positive = positive && i >= static_cast<std::int64_t>(zeros);
       CHECK(positive);
     }
@@ -70,10 +75,9 @@ void test_no_weight_of_zero_is_drawn() {
 
 void test_sums_that_would_overflow() {
   const std::vector<double> weights(4, std::numeric_limits<double>::max());
-  std::vector<std::int64_t> drawn(4000);
-  AliasTable(weights.data(), weights.size()).draw(1, 0, drawn.size(), drawn.data());
   std::vector<int> counts(4);
-  for (const std::int64_t index : drawn) ++counts[static_cast<std::size_t>(index)];
+  for (const std::int64_t index : drawn(weights, 1, 4000))
+    ++counts[static_cast<std::size_t>(index)];
   for (const int count : counts) CHECK(count > 800 && count < 1200);
 }
 

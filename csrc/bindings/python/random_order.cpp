@@ -13,6 +13,7 @@ namespace {
 
 // C-contiguous, and converted to nothing: the Python side hands over float64.
 using Weights = py::array_t<double, py::array::c_style>;
+using Table = py::array_t<std::uint64_t, py::array::c_style>;
 
 // An array that `fill(data)` writes without the GIL: nothing else can have it yet.
 template <class Item, class Fill>
@@ -37,24 +38,32 @@ void register_random_order(py::module_& m) {
         });
       },
       py::arg("size"), py::arg("keys"), py::arg("start"), py::arg("stop"));
-  py::class_<kernels::AliasTable>(m, "AliasTable",
-                                  py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
-      .def(py::init([](const Weights& weights) {
-             const double* data = weights.data();
-             const auto count = static_cast<std::size_t>(weights.size());
-             py::gil_scoped_release release;  // the caller holds the array
-             return std::make_unique<kernels::AliasTable>(data, count);
-           }),
-           py::arg("weights").noconvert())
-      .def(
-          "draw",
-          [](const kernels::AliasTable& table, std::uint64_t key, std::uint64_t start,
-             std::uint64_t stop) {
-            return filled<std::int64_t>(stop - start, [&](std::int64_t* out) {
-              table.draw(key, start, stop - start, out);
-            });
-          },
-          py::arg("key"), py::arg("start"), py::arg("stop"));
+  m.def(
+      "alias_table",
+      [](const Weights& weights) {
+        const double* data = weights.data();
+        const auto count = static_cast<std::size_t>(weights.size());
+        // NumPy's memory of this size is huge pages where there are some, which draws from anywhere
+        // in it gain by.
+        Table table({weights.size(), py::ssize_t{2}});
+        auto* shares = reinterpret_cast<kernels::AliasShare*>(table.mutable_data());
+        {
+          py::gil_scoped_release release;  // the caller holds the weights, nobody else the table
+          kernels::build_alias_table(data, count, shares);
+        }
+        return table;
+      },
+      py::arg("weights").noconvert());
+  m.def(
+      "draw_from_table",
+      [](const Table& table, std::uint64_t key, std::uint64_t start, std::uint64_t stop) {
+        const auto* shares = reinterpret_cast<const kernels::AliasShare*>(table.data());
+        const auto count = static_cast<std::size_t>(table.shape(0));
+        return filled<std::int64_t>(stop - start, [&](std::int64_t* out) {
+          kernels::draw_from_table(shares, count, key, start, stop - start, out);
+        });
+      },
+      py::arg("table").noconvert(), py::arg("key"), py::arg("start"), py::arg("stop"));
   m.def(
       "draw_keys",
       [](const Weights& weights, std::uint64_t key, std::uint64_t first) {

@@ -98,7 +98,7 @@ class WeightedSampler(OrderSampler):
                 f"{self._name}: {positive} weights are above 0, which is fewer than "
                 f"num_samples={self.num_samples}; draw fewer, or with replacement=True"
             )
-        self._table: _core.AliasTable | None = None
+        self._table: npt.NDArray[np.uint64] | None = None
         self._drawn: tuple[int, npt.NDArray[np.int64]] | None = None  # of this epoch, all
 
     @override
@@ -106,8 +106,8 @@ class WeightedSampler(OrderSampler):
         (key,) = epoch_keys(self.seed, epoch, 1)
         if self.replacement:
             if self._table is None:
-                self._table = _core.AliasTable(np.ascontiguousarray(self._weights, np.float64))
-            return self._table.draw(key, start, stop)
+                self._table = _core.alias_table(np.ascontiguousarray(self._weights, np.float64))
+            return _core.draw_from_table(self._table, key, start, stop)
         if self._drawn is None or self._drawn[0] != epoch:
             self._drawn = epoch, _smallest_keys(self._weights, key, self.num_samples)
         return self._drawn[1][start:stop]
@@ -208,11 +208,15 @@ def _smallest_keys(weights: npt.NDArray[Any], key: int, count: int) -> npt.NDArr
     """The indices of the smallest keys, in ascending order; memory for ``count`` of them suffices."""
     keys = np.empty(0)
     indices = np.empty(0, np.int64)
+    most = np.inf  # of those kept, once they are enough
     for start in range(0, len(weights), max(_CHUNK, count)):
         chunk = np.ascontiguousarray(weights[start : start + max(_CHUNK, count)], np.float64)
-        keys = np.concatenate((keys, _core.draw_keys(chunk, key, start)))
-        indices = np.concatenate((indices, np.arange(start, start + len(chunk))))
+        found = _core.draw_keys(chunk, key, start)
+        smaller = np.flatnonzero(found <= most)
+        keys = np.concatenate((keys, found[smaller]))
+        indices = np.concatenate((indices, start + smaller))
         if len(keys) > count:
             kept = np.argpartition(keys, count - 1)[:count]
             keys, indices = keys[kept], indices[kept]
+            most = keys.max()
     return indices[np.lexsort((indices, keys))]
