@@ -42,9 +42,10 @@ LengthBucketSampler.set_epoch(self, epoch)
 LengthBucketSampler.state_dict(self)
 Pad(value=0, *, side='right', axes=None, max_length=None, multiple_of=None, dtype=None, scale=None, lengths=None, mask=False, time_major=False)
 Padded(values, lengths=None, mask=None)
-RaggedArray(values, offsets)
+RaggedArray(values, offsets, string_type=None)
 RaggedArray.from_arrow(array)
 RaggedArray.from_sequences(sequences, *, dtype=None)
+RaggedArray.from_strings(strings)
 RaggedArray.open(path)
 RaggedArray.save(self, path, *, overwrite=False)
 RaggedArray.split(self, max_length, overlap=0)
@@ -78,7 +79,7 @@ ATTRIBUTES = {
     "ConcatArray": ["dtype", "lengths"],
     "JaggedBatch": ["lengths", "offsets", "values"],
     "LengthBucketSampler": ["epoch", "rank", "world_size"],
-    "RaggedArray": ["dtype", "lengths", "offsets", "values"],
+    "RaggedArray": ["dtype", "lengths", "offsets", "string_type", "values"],
     "Rows": ["indices", "sources"],
     "StreamDataset": ["epoch", "skipped"],
 }

@@ -119,6 +119,14 @@ def draw_keys(
     weights: npt.NDArray[np.float64], key: int, first: int
 ) -> npt.NDArray[np.float64]: ...
 def permuted(size: int, keys: Sequence[int], start: int, stop: int) -> npt.NDArray[np.int64]: ...
+def strings(
+    source: Any,
+    offsets: Any,
+    indices: npt.NDArray[np.int64] | None,
+    is_text: bool,
+    name: str,
+    threads: int,
+) -> list[Any]: ...
 def prefetch(source: Any, offsets: Any, indices: npt.NDArray[np.int64], name: str) -> None: ...
 def best_fit(
     lengths: npt.NDArray[np.int32], row_length: int, most_in_row: int, key: int | None

@@ -16,6 +16,7 @@ PYBIND11_MODULE(_core, m) {
   register_prefetch(m);
   register_row_plan(m);
   register_runtime(m);
+  register_strings(m);
 }
 
 }  // namespace pinfeed::bindings

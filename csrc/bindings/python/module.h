@@ -16,5 +16,6 @@ void register_random_order(pybind11::module_& m);
 void register_prefetch(pybind11::module_& m);
 void register_row_plan(pybind11::module_& m);
 void register_runtime(pybind11::module_& m);
+void register_strings(pybind11::module_& m);
 
 }  // namespace pinfeed::bindings

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pinfeed.functions.padded import padded_batch
 from pinfeed.memory.pinned import Pin
 from pinfeed.sources.source import Source
+from pinfeed.sources.strings import encode
 
 
 class LeafName(str):
@@ -54,14 +55,14 @@ class Field(ABC):
         """
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
-        """The batch of samples of one source; unless a field knows better, that of its views.
+        """The batch of samples of one source; unless a field knows better, `collate` of them.
 
         Args:
             source: Where the samples are: an `ArraySource`, a `RaggedArray`, a `ConcatArray`.
             indices: int64 of shape (B,), checked and not negative.
             name: What messages call the leaf.
         """
-        return self.collate([source[index] for index in indices.tolist()], name)
+        return self.collate(source.samples(indices, name), name)
 
     def apply(self, leaf: Any, host: Any, name: str) -> Any:
         """The batch, made of a leaf that is one already: what `DeviceLoader` does with a field.
@@ -87,6 +88,19 @@ class Field(ABC):
     def names(self) -> tuple[str, ...]:
         """The keys of a dict that the field fills beside its own."""
         return ()
+
+
+def sequences_of(samples: Sequence[Any], name: str) -> tuple[Any, Any]:
+    """Samples that may differ in length, as native code takes them: a source, and offsets in it.
+
+    Args:
+        samples: Arrays and lists of numbers; or str or bytes, which count as arrays of uint8.
+        name: What messages call the leaf.
+    """
+    if isinstance(samples[0], str | bytes):
+        strings = encode(samples, f"{name} of sample")
+        return strings.values, strings.offsets
+    return list(samples), None
 
 
 class Beside(NamedTuple):

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import dtype_name, positive_integer
-from pinfeed.fields.field import Beside, Field, pin_of
+from pinfeed.fields.field import Beside, Field, pin_of, sequences_of
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padding import Side, check_side
 from pinfeed.memory.outputs import batch_allocator
@@ -23,7 +23,7 @@ class Jagged(Field):
     """Samples of different lengths one after the other, with offsets: a `JaggedBatch`.
 
     Samples are ndarrays, CPU tensors or lists of numbers that differ along axis 0 only: tokens,
-    boxes of a detection dataset, frames.
+    boxes of a detection dataset, frames. Strings become their bytes (str as UTF-8).
 
     Args:
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.
@@ -67,7 +67,7 @@ class Jagged(Field):
 
     @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
-        return self._join(list(samples), None, None, name)
+        return self._join(*sequences_of(samples, name), None, name)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:

@@ -11,7 +11,14 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.fields.field import Field, Request, check_request, padded_leaf, pin_of
+from pinfeed.fields.field import (
+    Field,
+    Request,
+    check_request,
+    padded_leaf,
+    pin_of,
+    sequences_of,
+)
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side
 from pinfeed.functions.scaling import scaled
@@ -33,8 +40,8 @@ from pinfeed.sources.source import Source
 class Pad(Field):
     """Samples of different sizes in one tensor, padded to the longest: tokens, audio, masks.
 
-    Samples are ndarrays, CPU tensors or lists of numbers, of one rank and dtype; see `pinfeed.pad`
-    for what the keywords shared with it mean.
+    Samples are ndarrays, CPU tensors or lists of numbers, of one rank and dtype, or strings, which
+    become their bytes (str as UTF-8); see `pinfeed.pad` for what the keywords shared with it mean.
 
     Args:
         value: What padding is made of.
@@ -106,7 +113,7 @@ class Pad(Field):
 
     @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
-        return self._pad(list(samples), None, None, name)
+        return self._pad(*sequences_of(samples, name), None, name)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:

@@ -83,6 +83,8 @@ class Stack(Field):
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
+        if source.string_type is not None:
+            return super().gather(source, indices, name)
         self._check_cast(source, name)
         selection = source.select(indices)
         if source.is_ragged:

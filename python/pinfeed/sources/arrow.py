@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.optional import import_extra
-from pinfeed.sources.arrow_lists import dense_values, is_dense, list_parts
+from pinfeed.sources.arrow_lists import (
+    dense_values,
+    is_dense,
+    is_string,
+    list_parts,
+    require_no_nulls,
+    string_parts,
+)
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
 
@@ -116,8 +123,9 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     | numbers | ndarray of shape (N,) | no |
     | fixed-size lists, nested too; fixed-shape tensors | ndarray of shape (N, ...) | no |
     | lists and large lists, of numbers or of the former | `RaggedArray` | no |
+    | strings and binaries | `RaggedArray` of str or bytes | no |
     | bools, or lists of them | the same | Arrow has eight in a byte |
-    | list views | `RaggedArray` | they may overlap, and come in any order |
+    | list views, string views, binaries of one size | `RaggedArray` | they have no offsets |
 
     Several chunks become a `ConcatArray`, one none.
 
@@ -126,17 +134,14 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
         name: What messages call it, such as ``"column 'tokens'"``.
 
     Raises:
-        TypeError: The column holds something else, such as strings.
+        TypeError: The column holds something else, such as dates.
         ValueError: A value in it is null, or lists have another length than their type says.
     """
     pa = sys.modules.get("pyarrow")  # nobody has a column without having imported it
     if pa is None or not isinstance(column, pa.Array | pa.ChunkedArray):
         raise TypeError(f"{name}: expected a column of pyarrow, got {type(column).__name__}")
-    if column.null_count:
-        raise ValueError(
-            f"{name}: {column.null_count} of {len(column)} rows are null; leave such rows out with "
-            "table.drop_null(), or fill them with column.fill_null()"
-        )
+    ways_out = "leave such rows out with table.drop_null(), or fill them with column.fill_null()"
+    require_no_nulls(column, name, ways_out)
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     chunks = [chunk for chunk in chunks if len(chunk)] or [_no_rows(column.type)]
     if len(chunks) == 1:
@@ -163,6 +168,8 @@ def _chunk_array(chunk: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
         offsets = np.concatenate([np.zeros(1, np.int64), ends])
         chunk = pa.LargeListArray.from_arrays(offsets, chunk.flatten())
         kind = chunk.type
+    if is_string(kind):
+        return RaggedArray(*string_parts(chunk, name))
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return dense_values(chunk, name)
     if not is_dense(kind.value_type):

@@ -21,7 +21,7 @@ from pinfeed.files.npy import NpyHeader
 from pinfeed.limits import mapping_budget
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.source import ArraySource, Selection, Source, check_dtype
+from pinfeed.sources.source import ArraySource, Selection, Source, StringType, check_dtype
 
 _HEADER_BYTES = 128  # what NumPy writes for an array of few axes, padding included
 
@@ -113,6 +113,11 @@ class ConcatArray(Source):
     @override
     def is_ragged(self) -> bool:
         return self._files is None and isinstance(self._parts[0], RaggedArray)
+
+    @property
+    @override
+    def string_type(self) -> StringType | None:
+        return None if self._files is not None else self._parts[0].string_type
 
     @property
     @override
@@ -209,6 +214,8 @@ def _require_alike(first: Any, part: Any, number: int) -> None:
 
 def _kind(source: Any) -> str:
     is_tensor = isinstance(source.dtype, torch.dtype)
+    if source.string_type is not None:
+        return f"a RaggedArray of {source.string_type.__name__}"
     if isinstance(source, RaggedArray):
         return "a RaggedArray of a tensor" if is_tensor else "a RaggedArray of an ndarray"
     return "a tensor" if is_tensor else "an ndarray"

@@ -13,8 +13,9 @@ import torch
 
 from pinfeed import _core
 from pinfeed.sources.arrow import table_columns
-from pinfeed.sources.ragged import OFFSETS, VALUES, RaggedArray
+from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source
+from pinfeed.sources.strings import encode
 from pinfeed.structure import children, is_container, rebuild
 
 
@@ -27,7 +28,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     Args:
         arrays: An array, or arrays in tuples, lists, dicts, NamedTuples or dataclasses nested at
             will. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
-            samples of different lengths, a `ConcatArray` of many arrays, or a path: of a .npy file
+            strings and samples of different lengths (an ndarray of strings becomes one), a
+            `ConcatArray` of many arrays, or a path: of a .npy file
             (opened as a read-only memmap; nothing is unpickled, nothing is read yet), or of what
             `RaggedArray.save` or `write_array` wrote (a directory of several arrays is a dict, by
             the names of its files). All have the same length.
@@ -74,7 +76,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         """The rows of an Arrow table as dicts, gathered from Arrow's own memory.
 
         Numbers become arrays; fixed-size lists, nested ones too, and fixed-shape tensors become
-        arrays of more axes; lists become a `RaggedArray`; dictionary columns become their codes,
+        arrays of more axes; lists and strings become a `RaggedArray`; dictionary columns become their codes,
         whose meaning is in `categories`. Columns of several chunks become a `ConcatArray`, which is
         as fast as one array. Only bools are copied, of which Arrow has eight in a byte, and list
         views. Table and dataset may be let go; the memory lives as long as the dataset.
@@ -92,7 +94,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         itself which file it is.
 
         Raises:
-            TypeError: A column holds something else, such as strings; ``table`` is something else.
+            TypeError: A column holds something else, such as dates; ``table`` is something else.
             ValueError: A value is null; there is no such column; a dataset has a transform.
 
         Example:
@@ -283,7 +285,7 @@ def _open_sources(arrays: Any, path: str) -> Any:
 def _in_directory(path: str, leaf: str) -> Any:
     """What a directory holds: a RaggedArray, or a dict of arrays by the names of their files."""
     names = sorted(name for name in os.listdir(path) if not name.startswith("."))
-    if names == [OFFSETS, VALUES]:
+    if len(names) == 2 and OFFSETS in names and RAGGED_FILES.issuperset(names):
         return RaggedArray.open(path)
     arrays = {
         name.removesuffix(".npy"): os.path.join(path, name)
@@ -303,6 +305,8 @@ def _open_source(array: Any, name: str) -> Source:
         return array
     if isinstance(array, str | os.PathLike):
         return ArraySource.open(array, name)
+    if isinstance(array, np.ndarray) and array.dtype.kind in "SUTO":
+        return RaggedArray(*encode(array, f"{name}: item"))
     if isinstance(array, np.ndarray | torch.Tensor):
         return ArraySource(array, name)
     raise TypeError(

@@ -18,13 +18,16 @@ from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.mapped import require_whole_file
 from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.arrow_lists import list_parts
+from pinfeed.sources.arrow_lists import is_string, list_parts, one_chunk, string_parts
 from pinfeed.sources.ragged_builder import RaggedBuilder
-from pinfeed.sources.source import ArraySource, Selection, Source
+from pinfeed.sources.source import ArraySource, Selection, Source, StringType
+from pinfeed.sources.strings import encode
 
-# The files of a RaggedArray's directory.
-VALUES = "values.npy"
+# The files of a RaggedArray's directory. The name of the values' says whether they are strings.
 OFFSETS = "offsets.npy"
+VALUES = "values.npy"
+_VALUES_FILES: dict[StringType | None, str] = {None: VALUES, str: "utf8.npy", bytes: "binary.npy"}
+RAGGED_FILES = frozenset({OFFSETS, *_VALUES_FILES.values()})
 
 _CHUNK_OFFSETS = 1 << 20  # checked, or written, at a time
 
@@ -34,13 +37,15 @@ class RaggedArray(Source):
 
     Sequence ``i`` is the view ``values[offsets[i]:offsets[i + 1]]``. Beside its values a sequence
     costs the 8 bytes of an offset and no Python object, so forked workers share all of it for good.
-    A leaf of `ArrayDataset` like any array.
+    A leaf of `ArrayDataset` like any array. Strings are sequences of bytes; see `from_strings`.
 
     Args:
         values: ndarray, memmap or CPU tensor of shape (N, ...): all sequences, joined along axis 0.
         offsets: int64 or int32 of shape (number of sequences + 1,), an ndarray, a memmap or a CPU
             tensor: where each sequence begins, and the end of the last. They don't decrease; values
             before the first offset and behind the last belong to no sequence.
+        string_type: ``str`` or ``bytes`` makes each sequence one string instead of an array. Values
+            are their bytes then, uint8 of shape (N,); those of str are UTF-8.
 
     Neither is copied. Arrays in files pickle as the files' paths, others as their bytes.
 
@@ -63,12 +68,19 @@ class RaggedArray(Source):
         RaggedArray(2 sequences of int64 (*,), 6 values)
     """
 
-    __slots__ = ("_ends", "_offsets", "_values")
+    __slots__ = ("_ends", "_offsets", "_string_type", "_values")
 
-    def __init__(self, values: Any, offsets: Any) -> None:
+    def __init__(
+        self, values: Any, offsets: Any, string_type: type[str | bytes] | None = None
+    ) -> None:
+        if string_type not in (None, str, bytes):
+            raise ValueError(
+                f"RaggedArray: string_type must be str, bytes or None, got {string_type!r}"
+            )
         self._set_sources(
             ArraySource(values, "RaggedArray: values"),
             ArraySource(offsets, "RaggedArray: offsets"),
+            string_type,
         )
         self._validate()
 
@@ -104,16 +116,44 @@ class RaggedArray(Source):
         return cls(*builder.finish())
 
     @classmethod
-    def from_arrow(cls, array: Any) -> RaggedArray:
-        """A view of a pyarrow array of lists of numbers, without a copy.
+    def from_strings(cls, strings: Iterable[str] | Iterable[bytes]) -> RaggedArray:
+        """Strings, such as file names, captions or ids: their bytes, and no Python object for each.
+
+        ``ragged[i]`` is a str or bytes again, and a batch is a list of them; `Pad` and `Jagged` make
+        numbers of their bytes. ``lengths`` are in bytes.
 
         Args:
-            array: ListArray or LargeListArray, also a slice of one, or a ChunkedArray of at most
-                one chunk.
+            strings: Any iterable, for instance a generator, of str alone, which are stored as UTF-8,
+                or of bytes alone; or a 1-D ndarray of dtype U, S, StringDType or object. (NumPy's U
+                and S have lost zeros at the end of a string; all others are kept.)
+
+        Raises:
+            TypeError: A string is neither, or not like the first.
+            ValueError: A str has a lone surrogate, which UTF-8 doesn't: the file name that
+                ``os.listdir`` returned for bytes that are none. ``os.fsencode`` returns the bytes.
+
+        Example:
+            >>> names = pinfeed.RaggedArray.from_strings(f"{i:04}.png" for i in range(1000))
+            >>> names, names[7]
+            (RaggedArray(1000 strings of text, 8000 bytes), '0007.png')
+            >>> dataset = pinfeed.ArrayDataset({"name": names, "label": np.arange(1000)})
+            >>> pinfeed.Collate()(dataset[[3, 5]])
+            {'name': ['0003.png', '0005.png'], 'label': tensor([3, 5])}
+        """
+        return cls(*encode(strings, "RaggedArray.from_strings: string"))
+
+    @classmethod
+    def from_arrow(cls, array: Any) -> RaggedArray:
+        """A view of a pyarrow array of lists of numbers, or of strings, without a copy.
+
+        Args:
+            array: ListArray or LargeListArray, StringArray, BinaryArray or their large kind, also a
+                slice of one, or a ChunkedArray of at most one chunk. Views of strings and binaries of
+                one size are copied.
 
         Raises:
             TypeError: ``array`` is something else, or its lists hold no numbers.
-            ValueError: A list or a value is null, or the chunks are several.
+            ValueError: A list, a string or a value is null, or the chunks are several.
 
         Example:
             >>> import pyarrow
@@ -121,7 +161,11 @@ class RaggedArray(Source):
             >>> ragged[1]
             array([3])
         """
-        return cls(*list_parts(array, "RaggedArray.from_arrow"))
+        name = "RaggedArray.from_arrow"
+        array = one_chunk(array, name)
+        if is_string(array.type):
+            return cls(*string_parts(array, name))
+        return cls(*list_parts(array, name))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RaggedArray:
@@ -139,8 +183,13 @@ class RaggedArray(Source):
         path, name = os.fsdecode(path), "RaggedArray.open"
         self = cls.__new__(cls)
         try:
-            values = ArraySource.open(os.path.join(path, VALUES), name)
-            self._set_sources(values, ArraySource.open(os.path.join(path, OFFSETS), name))
+            string_type = next(
+                (kind for kind, file in _VALUES_FILES.items() if os.path.exists(f"{path}/{file}")),
+                None,
+            )
+            values = ArraySource.open(os.path.join(path, _VALUES_FILES[string_type]), name)
+            offsets = ArraySource.open(os.path.join(path, OFFSETS), name)
+            self._set_sources(values, offsets, string_type)
             if not values.array.flags.c_contiguous:
                 raise ValueError(f"{name}: {values.path}: expected C order, got Fortran order")
             self._validate()
@@ -150,6 +199,8 @@ class RaggedArray(Source):
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes the sequences into a new directory: ``values.npy`` and ``offsets.npy``.
+
+        The values of strings are in ``utf8.npy`` or ``binary.npy`` instead.
 
         The directory appears under its name when it is complete and on the disk, never before.
         ``overwrite`` needs two renames: a process that is killed between them leaves the old and
@@ -183,7 +234,8 @@ class RaggedArray(Source):
             path, is_file=False, overwrite=overwrite, is_own=holds_ragged, name=name
         )
         try:
-            _write_npy(os.path.join(write.folder, VALUES), used, used.dtype, 0)
+            values_file = _VALUES_FILES[self.string_type]
+            _write_npy(os.path.join(write.folder, values_file), used, used.dtype, 0)
             _write_npy(os.path.join(write.folder, OFFSETS), offsets, np.dtype(np.int64), first)
             write.commit()
         finally:
@@ -260,6 +312,12 @@ class RaggedArray(Source):
     def is_ragged(self) -> bool:
         return True
 
+    @property
+    @override
+    def string_type(self) -> StringType | None:
+        """``str`` or ``bytes``, if the sequences are strings."""
+        return self._string_type
+
     @override
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
         return Selection(self.rows, self.offsets, indices)
@@ -280,7 +338,7 @@ class RaggedArray(Source):
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """The length of each sequence, computed when asked for: int64 ndarray."""
+        """The length of each sequence, of a string in bytes, computed when asked for: int64."""
         self._offsets.check()
         return np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int64)
 
@@ -296,10 +354,15 @@ class RaggedArray(Source):
 
     @override
     def describe(self) -> str:
+        if self.string_type is not None:
+            return self.string_type.__name__
         shape = ", ".join(str(size) for size in self.values.shape[1:])
         return f"{str(self.dtype).removeprefix('torch.')} (*,{shape and ' '}{shape})"
 
     def __repr__(self) -> str:
+        if self.string_type is not None:
+            kind = "text" if self.string_type is str else "bytes"
+            return f"RaggedArray({len(self)} strings of {kind}, {len(self.values)} bytes)"
         return f"RaggedArray({len(self)} sequences of {self.describe()}, {len(self.values)} values)"
 
     def __getstate__(self) -> Any:
@@ -311,19 +374,32 @@ class RaggedArray(Source):
                 # As NumPy's slices do: without what the slice leaves out.
                 values = ArraySource(self.values[first:last], "RaggedArray: values")
                 offsets = ArraySource(self.offsets - first, "RaggedArray: offsets")
-        return values, offsets
+        return values, offsets, self.string_type
 
     def __setstate__(self, state: Any) -> None:
         self._set_sources(*state)
 
-    def _set_sources(self, values: ArraySource, offsets: ArraySource) -> None:
+    def _set_sources(
+        self, values: ArraySource, offsets: ArraySource, string_type: StringType | None
+    ) -> None:
         self._values = values
         self._offsets = offsets
+        self._string_type = string_type
         self._ends: npt.NDArray[Any] = np.asarray(offsets.array)
 
     def _validate(self) -> None:
         self.check()
-        offsets, limit = self.offsets, len(self.values)
+        offsets, values, limit = self.offsets, self.values, len(self.values)
+        if self.string_type is not None and not (
+            isinstance(values, np.ndarray)
+            and values.dtype == np.uint8
+            and values.ndim == 1
+            and values.flags.c_contiguous
+        ):
+            raise TypeError(
+                f"{self._name()}: values: expected adjacent bytes of {self.string_type.__name__}, an "
+                f"ndarray of uint8 with shape (N,), got {values.dtype} {tuple(values.shape)}"
+            )
         if offsets.dtype not in (np.int64, np.int32):
             raise TypeError(
                 f"{self._name()}: offsets: expected int64 or int32, got {offsets.dtype}"
@@ -347,7 +423,17 @@ class RaggedArray(Source):
         start, end = int(self.offsets[position]), int(self.offsets[position + 1])
         if not 0 <= start <= end <= len(self.values):
             raise self._misplaced_pair(position, start, end)
-        return self.values[start:end]
+        values = self.values[start:end]
+        if self.string_type is None:
+            return values
+        if self.string_type is bytes:
+            return values.tobytes()
+        try:
+            return values.tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{self._name()}: string {position}: {error}; string_type=bytes takes any bytes"
+            ) from error
 
     def _slice(self, part: slice) -> RaggedArray:
         start, stop, step = part.indices(len(self))
@@ -355,7 +441,9 @@ class RaggedArray(Source):
             return self._select(np.arange(start, stop, step))
         cut = type(self).__new__(type(self))
         offsets = self.offsets[start : max(start, stop) + 1]
-        cut._set_sources(self._values, ArraySource(offsets, "RaggedArray: offsets"))
+        cut._set_sources(
+            self._values, ArraySource(offsets, "RaggedArray: offsets"), self.string_type
+        )
         return cut
 
     def _positions(self, index: Any) -> npt.NDArray[np.int64]:
@@ -369,7 +457,7 @@ class RaggedArray(Source):
 
     def _select(self, positions: npt.NDArray[np.int64]) -> RaggedArray:
         if len(positions) == 0:
-            return type(self)(self.values[:0], np.zeros(1, np.int64))
+            return type(self)(self.values[:0], np.zeros(1, np.int64), self.string_type)
         name = self._name()
         parts = _core.join(
             self.rows,
@@ -384,7 +472,7 @@ class RaggedArray(Source):
             name,
             get_num_threads(),
         )
-        return type(self)(*parts)
+        return type(self)(*parts, self.string_type)
 
     def _name(self) -> str:
         path = self._offsets.path
@@ -516,7 +604,7 @@ class SplitArray(Source):
 
 def holds_ragged(directory: str) -> bool:
     """Whether a directory holds nothing but the files of a RaggedArray."""
-    return {VALUES, OFFSETS}.issuperset(os.listdir(directory))
+    return RAGGED_FILES.issuperset(os.listdir(directory))
 
 
 def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:

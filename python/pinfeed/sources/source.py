@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.files.mapped import MappedFile, open_regular
 from pinfeed.files.npy import NpyHeader
+from pinfeed.runtime import get_num_threads
+
+#: What the samples of a source of strings are.
+StringType: TypeAlias = type[str | bytes]
 
 
 class Selection(NamedTuple):
@@ -52,10 +56,27 @@ class Source(ABC):
         """
         return Selection([self[index] for index in indices.tolist()])
 
+    def samples(self, indices: npt.NDArray[np.int64], name: str) -> list[Any]:
+        """Some samples, each as ``self[index]`` gives it.
+
+        Args:
+            indices: Checked and not negative, at least one.
+            name: What messages call the samples.
+        """
+        if self.string_type is None:
+            return [self[index] for index in indices.tolist()]
+        is_text = self.string_type is str
+        return _core.strings(*self.select(indices), is_text, name, get_num_threads())
+
     @property
     def is_ragged(self) -> bool:
         """Whether samples are sequences of rows, which may differ in length."""
         return False
+
+    @property
+    def string_type(self) -> StringType | None:
+        """``str`` or ``bytes``, if samples are strings; their rows are single bytes then."""
+        return None
 
     @property
     @abstractmethod

@@ -1,0 +1,70 @@
+// _core.strings: sequences of bytes as Python's strings.
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "bindings/python/module.h"
+#include "bindings/python/sequences.h"
+#include "kernels/prefetch.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+constexpr std::size_t kAhead = 8;  // strings whose first bytes are on their way
+
+void require_bytes(const Sequences& sequences, const std::string& name) {
+  bool is_joined = sequences.axes() == 1 && sequences.dtype(0) == kUint8;
+  for (std::size_t i = 0; is_joined && i < sequences.count(); ++i) {
+    is_joined = sequences.shape(i)[0] < 2 || sequences.strides(i)[0] == 1;
+  }
+  if (!is_joined) throw py::type_error(name + ": expected strings of adjacent bytes");
+}
+
+PyObject* as_string(const std::byte* bytes, std::int64_t size, bool is_text) {
+  const char* const first = reinterpret_cast<const char*>(bytes);
+  return is_text ? PyUnicode_DecodeUTF8(first, size, nullptr)
+                 : PyBytes_FromStringAndSize(first, size);
+}
+
+[[noreturn]] void refuse(const std::string& subject) {
+  if (!PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) throw py::error_already_set();
+  const py::error_already_set error;
+  throw py::value_error(subject + ": " + std::string(py::str(error.value())) +
+                        "; string_type=bytes takes any bytes");
+}
+
+py::list strings(py::object source, py::object offsets, py::object indices, bool is_text,
+                 const std::string& name, std::size_t threads) {
+  Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
+  require_bytes(sequences, name);
+  const std::size_t count = sequences.count();
+  sequences.plan_reads(true, threads);
+  py::list result(count);
+  const auto make = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      if (i + kAhead < end) kernels::prefetch_line(sequences.data(i + kAhead));
+      PyObject* const string = as_string(sequences.data(i), sequences.shape(i)[0], is_text);
+      if (string == nullptr) refuse(Subject{name, static_cast<std::int64_t>(i)}.text());
+      PyList_SET_ITEM(result.ptr(), static_cast<py::ssize_t>(i), string);
+    }
+  };
+  if (FileReads* const reads = sequences.reads()) {
+    reads->run(threads, make);
+  } else {
+    make(0, count);
+  }
+  return result;
+}
+
+}  // namespace
+
+void register_strings(py::module_& m) {
+  m.def("strings", &strings, py::arg("source"), py::arg("offsets"), py::arg("indices"),
+        py::arg("is_text"), py::arg("name"), py::arg("threads"));
+}
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,104 @@
+"""Strings as bytes, one after the other: what a `RaggedArray` of strings is made of."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pinfeed.files.mapped import require_whole_file
+from pinfeed.sources.source import StringType, check_mask
+
+_CHUNK = 1 << 16  # strings that are encoded at a time
+
+
+class EncodedStrings(NamedTuple):
+    """Strings as a `RaggedArray` holds them.
+
+    Attributes:
+        values: uint8 of shape (N,): the bytes of all of them.
+        offsets: Where each begins in ``values``, and the end of the last.
+        string_type: ``str``, of which the bytes are UTF-8, or ``bytes``.
+    """
+
+    values: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[Any]
+    string_type: StringType
+
+
+def encode(strings: Iterable[str] | Iterable[bytes], name: str) -> EncodedStrings:
+    """Copies strings into one array of bytes.
+
+    Args:
+        strings: Any iterable of str, or one of bytes, or a 1-D ndarray of either.
+        name: What messages call one of them, before its number: ``"Pad: sample"``.
+
+    Raises:
+        TypeError: A string is no str like the first, or no bytes like it.
+        ValueError: A str has a lone surrogate, which UTF-8 doesn't; an ndarray is not 1-D.
+    """
+    is_bytes = isinstance(strings, np.ndarray) and strings.dtype.kind == "S"
+    found: StringType | None = bytes if is_bytes else None
+    values, lengths = bytearray(), array("q", [0])
+    for chunk in _chunks(strings, name):
+        first = len(lengths) - 1
+        found = found or (bytes if isinstance(chunk[0], bytes) else str)
+        _check_types(chunk, found, first, name)
+        parts = chunk if found is bytes else _as_utf8(chunk, first, name)
+        values += b"".join(parts)
+        lengths.extend(map(len, parts))
+    offsets = np.frombuffer(lengths, np.int64)
+    return EncodedStrings(
+        np.frombuffer(values, np.uint8), np.cumsum(offsets, out=offsets), found or str
+    )
+
+
+def _chunks(strings: Any, name: str) -> Iterator[list[Any]]:
+    """The strings as lists of some thousands."""
+    if isinstance(strings, np.ndarray):
+        check_mask(strings, name)
+        require_whole_file(strings)
+        if strings.ndim != 1:
+            raise ValueError(f"{name}s must have shape (N,), got {strings.shape}")
+        for start in range(0, len(strings), _CHUNK):
+            yield strings[start : start + _CHUNK].tolist()
+        return
+    try:
+        iterator = None if isinstance(strings, str | bytes) else iter(strings)
+    except TypeError:
+        iterator = None
+    if iterator is None:
+        raise TypeError(
+            f"{name}s must be an iterable of str or of bytes, got one {type(strings).__name__}"
+        )
+    while chunk := list(islice(iterator, _CHUNK)):
+        yield chunk
+
+
+def _check_types(chunk: list[Any], expected: StringType, first: int, name: str) -> None:
+    if all(issubclass(kind, expected) for kind in {*map(type, chunk)}):
+        return
+    number = next(i for i, item in enumerate(chunk) if not isinstance(item, expected))
+    item, number = chunk[number], first + number
+    wanted = f"{expected.__name__} like those before" if number else "str or bytes"
+    hint = "; leave it out, or put a string in its place" if item is None else ""
+    if isinstance(item, str | bytes):
+        hint = "; bring all to one type with encode() or decode()"
+    raise TypeError(f"{name} {number}: expected {wanted}, got {type(item).__name__}{hint}")
+
+
+def _as_utf8(chunk: list[str], first: int, name: str) -> list[bytes]:
+    encoded: list[bytes] = []
+    try:
+        encoded.extend(map(str.encode, chunk))
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} {first + len(encoded)}: expected characters that UTF-8 has, got the lone "
+            f"surrogate {error.object[error.start]!r} at position {error.start}; pass bytes: "
+            "os.fsencode() of file names, else .encode(errors=...)"
+        ) from error
+    return encoded
