@@ -1,7 +1,8 @@
-"""What datasets of short sequences cost, and how much the workers that are forked from them grow."""
+"""What datasets of short sequences and of paths cost, and how much forked workers add to it."""
 
 from typing import Any
 
+from bench import string_probe
 from bench.dataset_probe import LONGEST, WORKERS
 from bench.fresh import probe
 
@@ -42,4 +43,34 @@ def dataset_memory(name: str) -> dict[str, Any]:
     }
 
 
-WORKLOADS = {"dataset-memory": dataset_memory}
+# What bench.string_probe builds.
+STRING_WAYS = {
+    "indices": ("DataLoader alone (indices only)", "overhead"),
+    "pinfeed": ("**pinfeed** `RaggedArray.from_strings`", "pinfeed"),
+    "list": ("list of str", "peer"),
+    "objects": ("`np.array(paths, object)`", "peer"),
+}
+PATHS = 10_000_000
+
+
+def string_memory(name: str) -> dict[str, Any]:
+    """Memory of datasets of paths, alone and in an epoch with forked workers."""
+
+    def values(report):
+        return [report["size"], report["before"] / MEGABYTE, report["after"] / MEGABYTE]
+
+    ways = [
+        probe(label, role, ["bench.string_probe", key, str(PATHS)], values) | {"key": key}
+        for key, (label, role) in STRING_WAYS.items()
+    ]
+    return {
+        "name": name,
+        "title": f"{PATHS:,} paths: memory of the dataset, and of the trainer and "
+        f"{string_probe.WORKERS} forked workers together (proportional set size), shuffled",
+        "kind": "counts",
+        "columns": ["bytes a path", "before an epoch, MB", "after it, MB"],
+        "ways": ways,
+    }
+
+
+WORKLOADS = {"dataset-memory": dataset_memory, "string-memory": string_memory}
