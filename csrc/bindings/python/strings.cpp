@@ -53,7 +53,7 @@ py::list strings(py::object source, py::object offsets, py::object indices, bool
     }
   };
   if (FileReads* const reads = sequences.reads()) {
-    reads->run(threads, make);
+    write_when_read(*reads, threads, make);
   } else {
     make(0, count);
   }
