@@ -1,4 +1,4 @@
-"""Files whose rows are on the disk, in the page cache, or known to be there."""
+"""Files whose rows are on the disk, or known to be in the page cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pinfeed
 #: Rows that were in memory without a break before a file is mapped, and somewhat more.
 HOT = 300
 
-every_temperature = pytest.mark.parametrize("temperature", ["cold", "cached", "hot"])
+every_temperature = pytest.mark.parametrize("temperature", ["cold", "hot"])
 
 
 def drop(path: Path) -> None:

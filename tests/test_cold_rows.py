@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import pinfeed
 from arrays import NUMPY_DTYPES, assert_same_bits, random_array
 from cold_files import FIELDS, HOT, bring_to, drop, every_temperature, saved
-from pinfeed import _core
 from samples import assert_same, run_python
 
 pytestmark = pytest.mark.kernels
@@ -198,18 +197,6 @@ def test_file_names_that_are_no_text(tmp_path: Path) -> None:
     assert str(raised.value).startswith(str(path))
 
 
-@every_temperature
-def test_pickles_stay_small(temperature: str, tmp_path: Path) -> None:
-    array = random_array((1000, 50), np.float64)
-    path = saved(tmp_path, array)
-    dataset = pinfeed.ArrayDataset(path)
-    bring_to(temperature, dataset, path)
-    pickled = pickle.dumps(dataset)
-    assert len(pickled) < 2000
-    copy = pickle.loads(pickled)
-    assert_same_bits(pinfeed.Collate()(copy.__getitems__([3, 999])).numpy(), array[[3, 999]])
-
-
 def open_files() -> list[str]:
     descriptors = Path("/proc/self/fd").iterdir()
     return [os.readlink(one) for one in descriptors if one.is_symlink()]
@@ -227,12 +214,3 @@ def test_datasets_close_their_files(temperature: str, tmp_path: Path) -> None:
     assert open_files().count(str(path)) == 0
     with open("/proc/self/maps", errors="surrogateescape") as maps:
         assert path.name not in maps.read()
-
-
-def test_a_descriptor_is_closed_when_its_path_is_no_file_name(tmp_path: Path) -> None:
-    array = random_array((10, 3), np.float64)
-    descriptor = os.open(saved(tmp_path, array), os.O_RDONLY)
-    with pytest.raises(UnicodeEncodeError):
-        _core.FileArray(array, "\ud800", descriptor, 128, 0)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)

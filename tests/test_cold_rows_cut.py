@@ -37,10 +37,8 @@ def test_the_file_that_was_opened_counts(
 
 
 @every_temperature
-@pytest.mark.parametrize(
-    "field", ["Stack", "Stack cast", "Image", "Pad", "Pad time-major", "Jagged"]
-)
-@pytest.mark.parametrize("kept", [0, 1, 128, 129, 4096, 5000, 20_127])
+@pytest.mark.parametrize("field", ["Stack", "Stack cast", "Image", "Pad time-major", "Jagged"])
+@pytest.mark.parametrize("kept", [0, 1, 128, 4096, 20_127])
 def test_a_file_cut_short_is_an_error(
     kept: int, field: str, temperature: str, tmp_path: Path
 ) -> None:
@@ -60,7 +58,7 @@ array = np.random.default_rng(0).integers(1, 256, (2000, 16, 16, 4), np.uint8)
 rows = np.random.default_rng(1)
 collate = pinfeed.Collate(field)
 named = 0
-for trial in range(25):
+for trial in range(10):
     np.save(path, array)
     dataset = pinfeed.ArrayDataset(path)
     if hot:
@@ -91,7 +89,7 @@ print(named)
 )
 def test_a_file_cut_short_while_it_is_read(field: str, mode: str, tmp_path: Path) -> None:
     printed = run_python(CUT_WHILE_READ, str(tmp_path / "x.npy"), field, mode, timeout=240)
-    assert printed.split() == ["25"]
+    assert printed.split() == ["10"]
 
 
 @pytest.mark.processes

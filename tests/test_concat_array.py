@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import time
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
-from arrays import NUMPY_DTYPES, assert_same_bits, random_array, views
+from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, views
+from pinfeed import _core
 from samples import assert_same, run_python
 
 pytestmark = pytest.mark.kernels
@@ -116,14 +118,6 @@ def test_ragged_parts(field: Any) -> None:
     collate, indices = pinfeed.Collate(field), [7, 0, 1, 1, 5, -2]
     rows = pinfeed.ArrayDataset(concat).__getitems__(indices)
     assert_same(collate(rows), collate([samples[i] for i in indices]))
-
-
-def test_ragged_parts_of_tensors() -> None:
-    parts = [pinfeed.RaggedArray(torch.from_numpy(p.values), p.offsets) for p in RAGGED_PARTS]
-    rows = pinfeed.ArrayDataset(pinfeed.ConcatArray(parts)).__getitems__([7, 2, 1])
-    samples = [parts[2][3], parts[0][2], parts[0][1]]
-    collate = pinfeed.Collate(pinfeed.Jagged())
-    assert_same(collate(rows), collate(samples))
 
 
 def test_lengths_are_for_ragged_parts() -> None:
@@ -293,52 +287,12 @@ def test_several_arrays_share_what_may_be_open(tmp_path: Path, limit: int, other
 
 
 def cut(path: Path) -> None:
-    with open(path, "r+b") as file:
-        file.truncate(300)
+    os.truncate(path, 128 + 100 * 512)
 
 
 def replace(path: Path) -> None:
-    np.save(path.with_suffix(".new.npy"), np.zeros((40, 3)))
+    np.save(path.with_suffix(".new.npy"), np.zeros((300, 64), np.int64))
     path.with_suffix(".new.npy").replace(path)
-
-
-CHANGES = {
-    "cut short": (cut, "cut short: it has 300 bytes, row [0-9]+ ends at byte [0-9]+"),
-    "deleted": (Path.unlink, "row 30 .* can't be read: No such file or directory"),
-    "replaced": (replace, "replaced or changed after it was opened; row 30"),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_parts_that_change_are_named(change: str, tmp_path: Path) -> None:
-    arrays = [random_array((length, 3), np.float64, length) for length in (50, 40, 30)]
-    paths = as_parts("path", arrays, tmp_path)
-    dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
-    alter, message = CHANGES[change]
-    alter(paths[1])
-    with pytest.raises(OSError, match=f"part-1.npy: .*{message}"):
-        collate(dataset.__getitems__([3, 80, 100]))
-    assert_same_bits(
-        collate(dataset.__getitems__([3, 100])).numpy(), np.concatenate(arrays)[[3, 100]]
-    )
-
-
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_part_that_shrinks_while_in_use_is_named(times: int, tmp_path: Path) -> None:
-    arrays = [random_array((length, 3), np.float64, length) for length in (50, 40, 30)]
-    paths = as_parts("path", arrays, tmp_path)
-    dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
-    for _ in range(times):
-        collate(dataset.__getitems__(np.arange(120).repeat(3)))
-    cut(paths[1])
-    with pytest.raises(OSError, match=r"part-1.npy: .*cut short: it has 300 bytes"):
-        collate(dataset.__getitems__([3, 80, 100]))
-
-
-def heated(collate: Any, dataset: Any, indices: Any) -> None:
-    """Gathers rows until they are taken from where they are mapped."""
-    for _ in range(600 // len(indices)):
-        collate(dataset.__getitems__(indices))
 
 
 def rewrite(path: Path) -> None:
@@ -346,25 +300,35 @@ def rewrite(path: Path) -> None:
 
 
 def cut_and_regrow(path: Path) -> None:
-    size = path.stat().st_size
-    os.truncate(path, 1000)
-    os.truncate(path, size)
+    cut(path)
+    os.truncate(path, 128 + 300 * 512)
 
 
-@pytest.mark.parametrize("field", [pinfeed.Stack(), pinfeed.Stack(torch.float32), pinfeed.Pad()])
-@pytest.mark.parametrize("alter", [rewrite, cut_and_regrow])
-@pytest.mark.parametrize("is_hot", [False, True])
-def test_a_part_that_is_rewritten_in_place_is_named(
-    is_hot: bool, alter: Any, field: Any, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("before", "alter", "message"),
+    [
+        ("not opened", cut, "cut short: it has 51328 bytes, row 299 ends at byte 153728"),
+        ("not opened", Path.unlink, "row 299 .* can't be read: No such file or directory"),
+        ("not opened", replace, "replaced or changed after it was opened; row 299"),
+        ("read", cut, "cut short: it has 51328 bytes, and had 153728 when"),
+        ("mapped", cut, "cut short: it has 51328 bytes, and had 153728 when"),
+        ("read", rewrite, "the file was replaced or changed"),
+        ("mapped", rewrite, "the file was replaced or changed"),
+        ("mapped", cut_and_regrow, "the file was replaced or changed"),
+    ],
+)
+def test_parts_that_change_are_named(before: str, alter: Any, message: str, tmp_path: Path) -> None:
     paths = as_parts("path", [random_array((300, 64), np.int64, i) for i in range(3)], tmp_path)
-    dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate(field)
-    heated(collate, dataset, [0, 300, 600]) if is_hot else collate(dataset.__getitems__([0, 300]))
+    dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
+    for _ in range({"not opened": 0, "read": 1, "mapped": 200}[before]):
+        collate(dataset.__getitems__([0, 310, 600]))
     time.sleep(0.02)  # the clock of file systems may be that slow
     alter(paths[1])
-    for indices in ([0, 300, 600], [450, 300, 599]):
-        with pytest.raises(OSError, match=r"part-1.npy: the file was replaced or changed"):
-            collate(dataset.__getitems__(indices))
+    # Row 310 is in the file even when that was cut.
+    rows = [0, 599, 600] if before == "not opened" else [0, 310, 600]
+    for field in (pinfeed.Stack(), pinfeed.Stack(torch.float32), pinfeed.Pad()):
+        with pytest.raises(OSError, match=f"part-1.npy: .*{message}"):
+            pinfeed.Collate(field)(dataset.__getitems__(rows))
     collate(dataset.__getitems__([0, 600]))
 
 
@@ -373,26 +337,12 @@ def test_a_change_among_many_hot_parts_is_seen_soon(tmp_path: Path) -> None:
     paths = as_parts("path", arrays, tmp_path)
     dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
     every = np.arange(0, 1200, 4)
-    heated(collate, dataset, np.concatenate([every, every + 1]))
-    for _ in range(3):
-        collate(dataset.__getitems__(every))
+    for _ in range(4):  # until they are mapped
+        collate(dataset.__getitems__(np.concatenate([every, every + 1])))
     np.save(paths[200], random_array((4, 64), np.float64))
     time.sleep(1.1)
     with pytest.raises(OSError, match=r"part-200.npy: the file was replaced or changed"):
         collate(dataset.__getitems__(every))
-
-
-@pytest.mark.parametrize("is_hot", [False, True])
-def test_the_part_that_was_cut_is_named_though_its_rows_are_there(
-    is_hot: bool, tmp_path: Path
-) -> None:
-    paths = as_parts("path", [random_array((300, 64), np.int64, i) for i in range(3)], tmp_path)
-    dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
-    heated(collate, dataset, [0, 310, 600]) if is_hot else collate(dataset.__getitems__([0, 310]))
-    os.truncate(paths[1], 128 + 100 * 512)
-    message = r"part-1.npy: the file was cut short: it has 51328 bytes, and had 153728 when"
-    with pytest.raises(OSError, match=message):
-        collate(dataset.__getitems__([0, 310, 600]))
 
 
 PIPES = """
@@ -496,3 +446,91 @@ def test_rows_find_their_part(sizes: list[int], tmp_path: Path) -> None:
     for _ in range(4):  # the last ones from where the files are mapped
         batch = pinfeed.Collate()(dataset.__getitems__(range(len(everything))))
         assert np.array_equal(batch.numpy(), everything)
+
+
+# Arrays in memory, which native code gathers from as if they were one.
+
+
+def test_a_part_that_is_cut_while_in_use(tmp_path: Path) -> None:
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.zeros((10, 10_000), np.uint8))
+    parts = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "ab"]
+    dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(parts))
+    os.truncate(tmp_path / "b.npy", 50_000)
+    assert pinfeed.Collate()(dataset.__getitems__([0, 9])).shape == (2, 10_000)
+    with pytest.raises(OSError, match=r"b\.npy: the file was cut short"):
+        pinfeed.Collate()(dataset.__getitems__([0, 19]))
+
+
+@given(
+    st.data(),
+    st.lists(st.lists(st.integers(0, 5), max_size=5), min_size=1, max_size=5).filter(any),
+    st.sampled_from(["array", "tensor"]),
+    st.lists(st.integers(0, 2), max_size=2).map(tuple),
+)
+def test_sequences(
+    data: st.DataObject, lengths: list[list[int]], kind: str, item: tuple[int, ...]
+) -> None:
+    parts, sequences = [], []
+    for number, counts in enumerate(lengths):
+        ends = np.cumsum([number, *counts])  # a part begins anywhere in its values
+        values = random_array((ends[-1] + 1, *item), "i2", number)
+        if number % 2:
+            values = np.repeat(values, 2, 0)[::2]  # other strides, and other offsets
+            ends = ends.astype(np.int32)
+        parts.append(pinfeed.RaggedArray(as_kind(kind, values), ends))
+        sequences += [values[a:b] for a, b in itertools.pairwise(ends)]
+    dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(parts))
+    indices = st.integers(0, len(sequences) - 1)
+    rows = data.draw(st.lists(indices, min_size=1, max_size=40))
+    samples = dataset.__getitems__(rows)
+    expected = [sequences[row] for row in rows]
+    jagged = pinfeed.Collate(pinfeed.Jagged())(samples)
+    assert_same_bits(jagged.values, np.concatenate(expected))
+    assert jagged.offsets.tolist() == [0, *np.cumsum([len(part) for part in expected])]
+    padded = pinfeed.Collate(pinfeed.Pad(7, side="left"))(samples)
+    alone = pinfeed.pad(expected, 7, side="left", lengths=True)
+    assert_same_bits(padded.values, alone.values)
+    assert padded.lengths.tolist() == alone.lengths.tolist()
+    same = [row for row in rows if len(sequences[row]) == len(expected[0])]
+    stacked = pinfeed.Collate(pinfeed.Stack(torch.int32))(dataset.__getitems__(same))
+    assert_same_bits(stacked, np.stack([sequences[row] for row in same]).astype(np.int32))
+
+
+def test_sequences_whose_offsets_change_or_whose_file_is_cut(tmp_path: Path) -> None:
+    pinfeed.RaggedArray(np.arange(9000), np.arange(9001)).save(tmp_path / "x")
+    ends = np.array([0, 2, 5])
+    parts = [pinfeed.RaggedArray(np.arange(5), ends), pinfeed.RaggedArray.open(tmp_path / "x")]
+    dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(parts))
+    collate = pinfeed.Collate(pinfeed.Jagged())
+    assert collate(dataset.__getitems__([1, 9001])).values.tolist() == [2, 3, 4, 8999]
+    ends[1] = 6
+    with pytest.raises(ValueError, match="offsets must increase from 0 to at most 5, got 0 and 6"):
+        collate(dataset.__getitems__([0]))
+    for name in ("offsets", "values"):
+        os.truncate(tmp_path / "x" / f"{name}.npy", 4096)
+        with pytest.raises(OSError, match=r"\w+\.npy: the file was cut short"):
+            collate(dataset.__getitems__([3]))
+
+
+def test_offsets_of_parts_are_checked() -> None:
+    with pytest.raises(ValueError, match="expected offsets for each part"):
+        _core.PartArrays((np.zeros(2), np.zeros(3)), (np.array([0, 2]),))
+    with pytest.raises(TypeError, match="part 0: offsets must be int64 or int32 with shape"):
+        _core.PartArrays((np.zeros(2),), (np.array([0.0, 2.0]),))
+    sequences = _core.PartArrays((np.zeros(2),), (np.array([0, 2]),))
+    with pytest.raises(TypeError, match="leaf: expected rows, got sequences"):
+        _core.gather(sequences, np.array([0]), None, None, False, "gather", "leaf", 1)
+
+
+def test_indices_are_checked_again() -> None:
+    parts = _core.PartArrays((np.zeros(2), np.zeros(3)))
+
+    def gather(indices: Any) -> Any:
+        return _core.gather(parts, indices, None, None, False, "gather", "leaf", 1)
+
+    for index in (-1, 5):
+        with pytest.raises(IndexError, match=f"leaf: index {index} is out of range for 5 samples"):
+            gather(np.array([0, index]))
+    with pytest.raises(TypeError, match="leaf: PartArrays need indices"):
+        gather(None)

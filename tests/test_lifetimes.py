@@ -161,41 +161,6 @@ def test_idle_memory_is_bounded(dataset: pinfeed.ArrayDataset) -> None:
     assert _core.pool_stats()["idle_bytes"] == 0
 
 
-IDLE = """
-import time
-import numpy as np, pinfeed
-from pinfeed import _core
-
-_core.set_pool_idle_timeout(0.05)
-batch = pinfeed.normalize(np.ones((16, 64, 64, 3), np.uint8))
-del batch
-assert _core.pool_stats()["idle_bytes"] > 0
-deadline = time.monotonic() + 30
-while _core.pool_stats()["idle_bytes"] > 0:
-    assert time.monotonic() < deadline
-    time.sleep(0.01)
-"""
-
-
-def test_an_idle_pool_gives_its_memory_back() -> None:
-    run_python(IDLE)
-
-
-POISON = """
-import numpy as np, pinfeed
-from pinfeed import _core
-
-rows = pinfeed.ArrayDataset(np.arange(100_000).reshape(100, 1000))
-batch = pinfeed.Collate()(rows.__getitems__(range(100)))
-assert (batch.numpy() == rows._sources.array).all()
-"""
-
-
-def test_poisoned_buffers_are_filled_completely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PINFEED_DEBUG", "1")
-    run_python(POISON, fresh=True)
-
-
 def test_dropping_in_any_order(batch_at: Callable[[int], torch.Tensor]) -> None:
     order = random.Random(0)
     kept: list[tuple[torch.Tensor, str]] = []

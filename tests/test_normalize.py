@@ -157,9 +157,7 @@ VIEWS = {
     "plain": lambda a: a,
     "crop": lambda a: a[:, 3:-4, 5:-2],
     "mirrored": lambda a: a[:, :, ::-1],
-    "upside down": lambda a: a[:, ::-1],
     "BGR": lambda a: a[..., ::-1],
-    "mirrored BGR": lambda a: a[:, :, ::-1, ::-1],
     "every second pixel": lambda a: np.concatenate([a] * 4)[:, ::2, ::2],
     "grey": lambda a: a.reshape(18, 601, 803, 1),
     "4 channels": lambda a: np.concatenate([a, a[..., :1]], axis=-1),
@@ -170,7 +168,7 @@ VIEWS = {
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize(
     ("view", "offset"),
-    [*((view, 4) for view in VIEWS), *(("plain", offset) for offset in (0, 1, 32, 60))],
+    [*((view, 4) for view in VIEWS), *(("plain", offset) for offset in (0, 1, 60))],
 )
 def test_streaming(view, offset, dtype, output):
     """Outputs of 16 MiB and more bypass the cache, wherever in memory they begin."""

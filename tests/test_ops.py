@@ -151,6 +151,7 @@ def run_python(code, *paths):
     return done.stdout
 
 
+@pytest.mark.slow  # copies the package
 def test_without_the_library(tmp_path):
     package = Path(pinfeed.__file__).parent
     shutil.copytree(package, tmp_path / "pinfeed", ignore=shutil.ignore_patterns("libpinfeed*"))

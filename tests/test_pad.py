@@ -1,16 +1,22 @@
-"""pinfeed.pad against its definition: any rank, dtype, strides, kinds of samples and keywords."""
+"""pinfeed.pad and Pad against their definition: any rank, dtype, strides, samples and keywords."""
 
+import collections
 import itertools
+import pickle
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, get_worker_info
 
 import pinfeed
 import reference
 from arrays import assert_same_bits, random_array, unwritten
+from pinfeed import Collate, Jagged, Pad
+from pinfeed.memory.worker import worker_arena
+from samples import Bag, Point, Record, TaggedDict, assert_same
 from sequences import assert_same_padded, batches
 
 pytestmark = pytest.mark.kernels
@@ -215,3 +221,272 @@ def test_rows_of_a_dataset(kind):
     expected, counts, _ = reference.pad([samples[2], samples[0]], 9)
     np.testing.assert_array_equal(values, expected)
     np.testing.assert_array_equal(lengths, counts)
+
+
+# Pad in the specs of Collate.
+
+
+SAMPLES = [[5, 6, 7], [8]]
+VALUES, LENGTHS = torch.tensor([[5, 6, 7], [8, 0, 0]]), torch.tensor([3, 1])
+MASK = torch.tensor([[True, True, True], [True, False, False]])
+
+
+@given(batches())
+def test_a_field_means_what_the_function_means(batch):
+    result = Collate(Pad(**batch.keywords))(batch.samples)
+    assert_same_padded(result, batch._replace(is_tensor=True))
+
+
+# A leaf, with what stands in it.
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda x: x, lambda x: [x], lambda x: (x,), lambda x: Point(x, 1)]
+)
+def test_lengths_are_in_a_leaf_that_is_in_no_dict(wrap):
+    spec = wrap(Pad())
+    spec = spec._replace(y=None) if isinstance(spec, Point) else spec
+    batch = Collate(spec)([wrap(sample) for sample in SAMPLES])
+    leaf = batch if isinstance(batch, pinfeed.Padded) else batch[0]
+    assert_same(leaf, pinfeed.Padded(VALUES, LENGTHS))
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, TaggedDict, Bag])
+def test_in_a_dict_a_leaf_is_a_tensor(kind):
+    batch = Collate(kind({"x": Pad()}))([kind({"x": sample, "y": 1}) for sample in SAMPLES])
+    assert type(batch) is kind
+    assert_same(batch["x"], VALUES)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "leaf"),
+    [
+        ({}, VALUES),
+        ({"lengths": None}, VALUES),
+        ({"lengths": False}, VALUES),
+        ({"lengths": True}, pinfeed.Padded(VALUES, LENGTHS)),
+        ({"mask": True}, pinfeed.Padded(VALUES, mask=MASK)),
+        ({"mask": True, "lengths": True}, pinfeed.Padded(VALUES, LENGTHS, MASK)),
+    ],
+)
+def test_what_a_leaf_of_a_dict_can_be_asked_for(keywords, leaf):
+    batch = Collate({"x": Pad(**keywords)})([{"x": sample} for sample in SAMPLES])
+    assert_same(batch, {"x": leaf})
+
+
+def test_one_field_in_several_places():
+    field = Pad()
+    collate = Collate({"a": field, "b": (field, Record(field, {"c": field}))})
+    batch = collate([{"a": s, "b": (s, Record(s, {"c": s}))} for s in SAMPLES])
+    padded = pinfeed.Padded(VALUES, LENGTHS)
+    assert_same(batch, {"a": VALUES, "b": [padded, Record(padded, {"c": VALUES})]})
+    assert_same(Collate(field)(SAMPLES), padded)
+
+
+# Keys beside a leaf.
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, TaggedDict, Bag])
+def test_lengths_and_mask_beside_a_leaf(kind):
+    spec = {"a": kind({"x": Pad(lengths="n", mask="where"), "y": Pad(lengths="m", mask=True)})}
+    batch = Collate(spec)([{"a": kind({"x": s, "y": s, "z": 1})} for s in SAMPLES])["a"]
+    assert type(batch) is kind
+    assert set(batch) == {"x", "n", "where", "y", "m", "z"}
+    assert_same([batch[key] for key in ("x", "n", "where")], [VALUES, LENGTHS, MASK])
+    assert_same([batch[key] for key in ("y", "m")], [pinfeed.Padded(VALUES, mask=MASK), LENGTHS])
+
+
+def test_keys_stand_after_their_leaf():
+    batch = Collate({"x": Pad(lengths="n", mask="m")})([{"w": 1, "x": [1], "y": 2}])
+    assert list(batch) == ["w", "x", "n", "m", "y"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"x": Pad(mask="y"), "y": None},
+        {"x": Pad(mask="x")},
+        {"x": Pad(mask="m", lengths="m")},
+        {"x": Pad(mask="m"), "y": Pad(mask="m")},
+        {"x": Pad(mask="m"), "y": Pad(lengths="m")},
+        {"a": {"x": Pad(mask="m"), "m": Pad()}},
+    ],
+    ids=str,
+)
+def test_two_leaves_for_a_key(spec):
+    with pytest.raises(
+        ValueError, match=r"spec.* has two leaves for the key '[xym]'; choose another"
+    ):
+        Collate(spec)
+
+
+@pytest.mark.parametrize(
+    "spec", [Pad(mask="m"), (Pad(lengths="n"),), Point(Pad(mask="m"), None), {"a": [Pad(mask="m")]}]
+)
+def test_a_key_needs_a_dict(spec):
+    with pytest.raises(ValueError, match=r"spec.* names \['[mn]'\], keys of a dict"):
+        Collate(spec)
+
+
+def test_a_key_that_samples_have():
+    collate = Collate({"x": Pad(mask="y")})
+    message = r"leaf \['x'\] goes with a 'y', but samples have a leaf under that key"
+    with pytest.raises(ValueError, match=message):
+        collate([{"x": [1], "y": 2}])
+    rows = pinfeed.ArrayDataset({"x": np.ones((3, 2)), "y": np.ones(3)}).__getitems__([0])
+    with pytest.raises(ValueError, match=message):
+        collate(rows)
+    # Elsewhere the key is free.
+    assert list(Collate({"a": {"x": Pad(mask="y")}})([{"a": {"x": [1]}, "y": 2}])["a"]) == [
+        "x",
+        "y",
+    ]
+
+
+@pytest.mark.parametrize("keyword", ["lengths", "mask"])
+@pytest.mark.parametrize("request_", ["", 1, b"m", ("m",)])
+def test_requests_that_are_none(keyword, request_):
+    with pytest.raises(TypeError, match=f"Pad: {keyword} must be True, False or the key of a dict"):
+        Pad(**{keyword: request_})
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error"),
+    [
+        ({"side": "top"}, ValueError),
+        ({"max_length": 0}, ValueError),
+        ({"multiple_of": -8}, ValueError),
+        ({"multiple_of": 8.0}, TypeError),
+        ({"axes": ()}, TypeError),
+        ({"value": "0"}, TypeError),
+        ({"value": 256, "dtype": np.uint8}, ValueError),
+    ],
+)
+def test_keywords_are_checked_early(keywords, error):
+    with pytest.raises(error, match=rf"^Pad: {next(iter(keywords))}"):
+        Pad(**keywords)
+
+
+def test_messages_name_leaf_and_sample():
+    collate = Collate({"a": [Pad()]})
+    for bad, error in [([[1]], TypeError), (np.ones(1), TypeError), (np.ones((1, 1)), ValueError)]:
+        with pytest.raises(error, match=r"^Collate: leaf \['a'\]\[0\] of sample 1: expected"):
+            collate([{"a": [[1]]}, {"a": [bad]}])
+
+
+# Rows of datasets, which are read where they lie.
+
+
+@given(st.data())
+def test_rows_of_a_ragged_array(data):
+    lengths = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
+    offsets = np.cumsum([data.draw(st.integers(0, 3)), *lengths])
+    rest = data.draw(st.sampled_from([(), (3,), (2, 2)]))
+    values = random_array((offsets[-1] + 2, *rest), data.draw(st.sampled_from(["i2", "f4", "c16"])))
+    if data.draw(st.booleans()):
+        values = values[::-1]
+    source = pinfeed.RaggedArray(values, offsets.astype(data.draw(st.sampled_from(["i4", "i8"]))))
+    order = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1))
+    keywords = {
+        "side": data.draw(st.sampled_from(["right", "left"])),
+        "max_length": data.draw(st.sampled_from([None, 1, 5])),
+        "multiple_of": data.draw(st.sampled_from([1, 4])),
+        "time_major": data.draw(st.booleans()),
+    }
+    rows = pinfeed.ArrayDataset({"x": source}).__getitems__(order)
+    batch = Collate({"x": Pad(3, lengths="n", mask="m", **keywords)})(rows)
+    samples = [values[offsets[i] : offsets[i + 1]] for i in order]
+    expected = reference.pad(samples, 3, **keywords)
+    for key, part in zip(batch, expected, strict=True):
+        assert_same_bits(batch[key], part)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
+def test_rows_of_arrays(convert):
+    array = random_array((5, 7, 3), np.float32)
+    dataset = pinfeed.ArrayDataset((convert(array), np.arange(5)))
+    batch = Collate((Pad(multiple_of=4, mask=True), None))(dataset.__getitems__([3, 1, 1]))
+    for part, expected in zip(
+        [batch[0].values, batch[0].lengths, batch[0].mask],
+        reference.pad(list(array[[3, 1, 1]]), 0, multiple_of=4),
+        strict=True,
+    ):
+        assert_same_bits(part, expected)
+
+
+def test_rows_of_single_values():
+    rows = pinfeed.ArrayDataset(np.arange(3)).__getitems__([0, 1])
+    with pytest.raises(ValueError, match="expected samples with at least one axis"):
+        Collate(Pad())(rows)
+
+
+# Pickles, workers.
+
+COLLATE = Collate(
+    {
+        "tokens": Pad(-1, multiple_of=8, mask="mask", lengths="lengths"),
+        "pair": (Pad(dtype=torch.bfloat16, side="left"), Jagged()),
+    }
+)
+
+
+def dataset(as_list):
+    rng = np.random.default_rng(0)
+    ragged = pinfeed.RaggedArray.from_sequences(
+        rng.integers(0, 99, length) for length in rng.integers(0, 3000, 40)
+    )
+    reals = pinfeed.RaggedArray(rng.random((len(ragged.values), 2), np.float32), ragged.offsets)
+    rows = pinfeed.ArrayDataset({"tokens": ragged, "pair": (reals, ragged)})
+    return [rows[i] for i in range(len(rows))] if as_list else rows
+
+
+def test_fields_pickle():
+    field = Pad(1.5, side="left", axes=(0, 1), max_length=3, mask="m", dtype=np.float32)
+    collate = Collate({"x": field})
+    again = pickle.loads(pickle.dumps(collate))
+    assert repr(again) == repr(collate)
+    samples = [{"x": np.ones((2, 3))}, {"x": np.zeros((4, 3))}]
+    assert_same(again(samples), collate(samples))
+
+
+@pytest.mark.parametrize(("method", "as_list"), [("fork", False), ("fork", True), ("spawn", False)])
+def test_same_batches_from_workers(method, as_list):
+    samples = dataset(as_list)
+    expected = list(DataLoader(samples, 8, collate_fn=COLLATE))
+    loader = DataLoader(
+        samples, 8, collate_fn=COLLATE, num_workers=2, multiprocessing_context=method, timeout=60
+    )
+    batches = list(loader)
+    assert_same(batches, expected)
+
+
+def facts(samples):
+    """Inside a worker: which leaves are in the trainer's arena already."""
+    arena = worker_arena().arena
+    batch = COLLATE(get_worker_info().dataset.__getitems__(range(4)))
+    padded, jagged = batch["pair"]
+    plain = COLLATE(samples)
+    image = pinfeed.Image(pad_value=0, sizes=True, mask=True)
+    images = Collate(image)([np.zeros((2, 3, 3), np.uint8), np.zeros((1, 4, 3), np.uint8)])
+    leaves = [
+        *images,
+        batch["tokens"],
+        batch["mask"],
+        batch["lengths"],
+        plain["tokens"],
+        *padded,
+        *jagged,
+    ]
+    return [arena.contains(leaf.data_ptr()) for leaf in leaves]
+
+
+def test_outputs_of_workers_are_in_the_arena():
+    loader = DataLoader(
+        dataset(False),
+        8,
+        collate_fn=facts,
+        num_workers=1,
+        multiprocessing_context="fork",
+        timeout=60,
+    )
+    assert next(iter(loader)) == [True] * 11

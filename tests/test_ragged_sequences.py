@@ -228,7 +228,7 @@ print((in_use("VmHWM") - before) / data, (in_use("VmRSS") - before) / data)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
-@pytest.mark.parametrize(("count", "kind"), [(100, "generator"), (5000, "list"), (10**6, "list")])
+@pytest.mark.parametrize(("count", "kind"), [(100, "generator"), (5000, "list")])
 def test_the_data_is_never_held_twice(count: int, kind: str) -> None:
     peak, after = map(float, run_python(MEMORY, str(count), kind).split())
     assert peak < 1.4

@@ -39,8 +39,17 @@ def killed_at(
     kill()
 
 
-@pytest.mark.parametrize("ahead", [False, True], ids=["plain", "DeviceLoader"])
-@pytest.mark.parametrize("workers", range(5))
+@pytest.mark.parametrize(
+    ("workers", "ahead"),
+    [
+        (0, False),
+        (2, True),
+        *(
+            pytest.param(workers, ahead, marks=pytest.mark.slow)
+            for workers, ahead in [(0, True), (1, False), (1, True), (2, False), (4, True)]
+        ),
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_and_resumed(kind: str, workers: int, ahead: bool, tmp_path: Path) -> None:
     whole = resume_job.train(kind, workers, False, tmp_path / "whole")
@@ -59,6 +68,7 @@ def test_killed_and_resumed(kind: str, workers: int, ahead: bool, tmp_path: Path
     assert resume_job.train(kind, workers, ahead, path) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_and_resumed_in_another_interpreter(kind: str, tmp_path: Path) -> None:
     whole = resume_job.train(kind, 2, False, tmp_path / "whole")
