@@ -302,6 +302,12 @@ REFUSED: dict[str, tuple[Any, type[Exception], list[str]]] = {
         TypeError,
         ["part 1: expected a RaggedArray of str like part 0, got a RaggedArray of bytes"],
     ),
+    "pieces": (lambda: from_strings(["abc"]).split(2), TypeError, ["RaggedArray(ragged.values, "]),
+    "sequences": (
+        lambda: RaggedArray.from_sequences(["ab"]),
+        TypeError,
+        ["sequence 0: ", "RaggedArray.from_strings takes strings"],
+    ),
     "Stack to numbers": (
         lambda: Collate(Stack(torch.uint8))(ArrayDataset(from_strings(["a"]))[[0]]),
         TypeError,
@@ -326,6 +332,8 @@ def test_the_ways_out() -> None:
     name = os.fsdecode(b"\xff.png")
     assert list(from_strings([os.fsencode(name)])) == [b"\xff.png"]
     assert list(from_strings([name.encode(errors="replace")])) == [b"?.png"]
+    text = from_strings(["abc"])
+    assert RaggedArray(text.values, text.offsets).split(2)[1].tolist() == [ord("c")]
     array = pa.array(["a", None])
     assert list(RaggedArray.from_arrow(array.fill_null(""))) == ["a", ""]
     assert list(RaggedArray.from_arrow(array.drop_null())) == ["a"]

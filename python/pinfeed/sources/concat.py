@@ -198,39 +198,29 @@ def _open_part(part: Any, number: int) -> Any:
 
 def _require_alike(first: Any, part: Any, number: int) -> None:
     """Raises if a part is of another kind, dtype or shape than the first."""
-    expected, given = _kind(first), _kind(part)
-    path = None if isinstance(part, RaggedArray) else part.path
-    name = f"ConcatArray: part {number}" + ("" if path is None else f" ({path})")
-    if given != expected:
-        raise TypeError(f"{name}: expected {expected} like part 0, got {given}")
-    if part.dtype != first.dtype:
-        raise TypeError(f"{name}: expected dtype {first.dtype} as in part 0, got {part.dtype}")
-    if _sample_shape(part) != _sample_shape(first):
-        raise ValueError(
-            f"{name}: expected samples of shape {_shape_text(first)} as in part 0, "
-            f"got {_shape_text(part)}"
-        )
+    is_alike = (_kind(part), part.dtype, part.string_type) == (
+        _kind(first),
+        first.dtype,
+        first.string_type,
+    )
+    if not is_alike:
+        error: type[Exception] = TypeError
+    elif part.describe() != first.describe():
+        error = ValueError
+    else:
+        return
+    path = "" if isinstance(part, RaggedArray) or part.path is None else f" ({part.path})"
+    raise error(
+        f"ConcatArray: part {number}{path}: expected {_kind(first)} of {first.describe()} like "
+        f"part 0, got {_kind(part)} of {part.describe()}"
+    )
 
 
 def _kind(source: Any) -> str:
-    is_tensor = isinstance(source.dtype, torch.dtype)
     if source.string_type is not None:
-        return f"a RaggedArray of {source.string_type.__name__}"
-    if isinstance(source, RaggedArray):
-        return "a RaggedArray of a tensor" if is_tensor else "a RaggedArray of an ndarray"
-    return "a tensor" if is_tensor else "an ndarray"
-
-
-def _sample_shape(source: Any) -> tuple[int, ...]:
-    values = source.values if isinstance(source, RaggedArray) else source.array
-    return tuple(values.shape[1:])
-
-
-def _shape_text(source: Any) -> str:
-    shape = _sample_shape(source)
-    if isinstance(source, RaggedArray):
-        return f"({', '.join(['*', *map(str, shape)])}{',' * (not shape)})"
-    return str(shape)
+        return "a RaggedArray"
+    kind = "a tensor" if isinstance(source.dtype, torch.dtype) else "an ndarray"
+    return f"a RaggedArray over {kind}" if isinstance(source, RaggedArray) else kind
 
 
 class PartFiles:

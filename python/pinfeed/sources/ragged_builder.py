@@ -124,8 +124,9 @@ class SampleReader:
         if array.ndim == 0 and not self._takes_numbers:
             if isinstance(sample, np.ndarray | torch.Tensor):
                 raise ValueError(f"{name}: expected at least one axis, got a 0-d array")
+            hint = "; RaggedArray.from_strings takes strings" * isinstance(sample, str | bytes)
             raise TypeError(
-                f"{name}: expected an array or a list of numbers, got {type(sample).__name__}"
+                f"{name}: expected an array or a list of numbers, got {type(sample).__name__}{hint}"
             )
         if self.dtype is None:
             check_ndarray(array, name)

@@ -279,7 +279,8 @@ def check_mask(array: Any, name: str) -> None:
 def check_dtype(dtype: np.dtype[Any], name: str) -> None:
     """Raises TypeError for a dtype that is none of numbers, or of swapped ones."""
     if dtype.kind not in "biufc":
-        raise TypeError(f"{name}: expected a numeric or bool dtype, got {dtype}")
+        hint = "; RaggedArray.from_strings takes strings" if dtype.kind in "SUT" else ""
+        raise TypeError(f"{name}: expected a numeric or bool dtype, got {dtype}{hint}")
     if not dtype.isnative:
         raise TypeError(
             f"{name}: expected the machine's byte order, got dtype {dtype.str}; "
