@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.optional import import_extra
 from pinfeed.ranks import checked_ranks, ranks_now
 from pinfeed.samplers.epoch_sampler import EpochPosition
 from pinfeed.samplers.shuffle import ShuffleSampler
@@ -243,7 +242,6 @@ def _dataset_of(arrays: Any) -> ArrayDataset:
             f"from_numpy: arrays is a list of {len(arrays)}, which could be samples or columns; for "
             "samples of one shape pass np.stack(arrays), for columns tuple(arrays)"
         )
-    if isinstance(arrays, str | Path) and str(arrays).endswith(".parquet"):
-        arrays = import_extra("pyarrow.parquet", "arrow").read_table(arrays)
-    is_table = hasattr(arrays, "__arrow_c_stream__")
+    is_parquet = isinstance(arrays, str | Path) and str(arrays).endswith(".parquet")
+    is_table = is_parquet or hasattr(arrays, "__arrow_c_stream__")
     return ArrayDataset.from_arrow(arrays) if is_table else ArrayDataset(arrays)
