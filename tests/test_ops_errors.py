@@ -180,9 +180,8 @@ def test_unpad_to_jagged_of_nothing(padded):
     ],
 )
 def test_permute(letters, message):
-    for images in (IMAGES, IMAGES.to("meta")):
-        with pytest.raises(ValueError, match=message.replace("HWC, got", "'?HWC'?, got")):
-            P.permute(images, *letters)
+    with pytest.raises(ValueError, match=message):
+        P.permute(IMAGES, *letters)
 
 
 OUTS = {
@@ -223,46 +222,15 @@ def test_out_shares_memory():
         P.pad_jagged_with_mask(VALUES, offsets, 3, lengths=offsets[:1], **rest)
 
 
-def test_another_device():
-    with pytest.raises(ValueError, match="indices must be on cpu as the other tensors, got meta"):
-        P.normalize_images(IMAGES, indices=integers(0).to("meta"))
-    with pytest.raises(ValueError, match="out must be on cpu as the other tensors, got meta"):
-        P.permute(IMAGES, out=torch.empty(3, 3, 5, 7, dtype=torch.uint8, device="meta"))
-    with pytest.raises(ValueError, match="offsets must be on meta as the other tensors, got cpu"):
-        P.pad_jagged(VALUES.to("meta"), OFFSETS, 3)
-
-
-def test_fakes_check_too():
+def test_fakes_check_what_shapes_depend_on():
+    """The ops check the rest when they run."""
     meta = IMAGES.to("meta")
-    for wrong in (
-        {"images": meta.float()},
-        {"images": meta[0]},
-        {"images": meta, "input": "HWC"},
-        {"images": meta, "dtype": torch.int8},
-        {"images": meta, "indices": torch.zeros(2, dtype=torch.int32, device="meta")},
-        {"images": meta, "mean": [0.5, 0.5]},
-        {"images": meta, "std": []},
-        {"images": meta, "mean": [0.5], "dtype": torch.uint8},
-        {"images": meta, "scale": 1.0, "dtype": torch.uint8},
-        {"images": meta, "output": "NHWC", "channels_last": True},
-        {"images": meta, "out": torch.empty(3, 3, 5, 7, dtype=torch.half, device="meta")},
-        {"images": meta, "out": torch.empty(3, 3, 5, 7, device="meta"), "std": [0.5, 0.5]},
-    ):
-        with pytest.raises(ValueError, match="normalize_images: "):
+    for wrong in ({"images": meta[0]}, {"images": meta, "input": "HWC"}):
+        with pytest.raises(ValueError, match="normalize_images: input must be one of"):
             P.normalize_images(**wrong)
-    with pytest.raises(ValueError, match=r"normalize_images: out must have shape \(3, 3, 5, 7\)"):
-        P.normalize_images(meta, out=torch.empty(3, 3, 5, 8, device="meta"))
-    with pytest.raises(ValueError, match="pad_jagged: side must be right or left"):
-        P.pad_jagged(VALUES.to("meta"), OFFSETS.to("meta"), 3, side="")
-    with pytest.raises(ValueError, match="unpad_to_jagged: padded must have a batch axis"):
-        P.unpad_to_jagged(VALUES[0].to("meta"), OFFSETS.to("meta"), 3)
-    with pytest.raises(ValueError, match="unpad_to_jagged: padded must have as many samples"):
-        P.unpad_to_jagged(PADDED[:3].to("meta"), OFFSETS.to("meta"), 12)
-    for op in (P.pad_jagged, P.pad_jagged_with_mask):
-        with pytest.raises(ValueError, match=r"values must have shape \(total, ...\), got \(\)"):
-            op(torch.tensor(1.0, device="meta"), OFFSETS.to("meta"), 3)
-        with pytest.raises(ValueError, match=r"offsets must be int64 with shape \(B \+ 1,\)"):
-            op(VALUES.to("meta"), OFFSETS[:0].to("meta"), 3)
+    for letters in (("NHWC", "NCH"), ("HWC", "CHW")):
+        with pytest.raises(ValueError, match="permute: input and output must have the same"):
+            P.permute(meta, *letters)
 
 
 # By the shape of the output.
@@ -290,36 +258,14 @@ TOO_LARGE = {
 }
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("shape", TOO_LARGE, ids=str)
-def test_outputs_that_no_memory_can_hold(shape, device):
+def test_outputs_that_no_memory_can_hold(shape):
     op, args, kwargs = TOO_LARGE[shape]
     aside = ", sizes of 0 aside" if 0 in shape else ""
     message = f": an output of shape {shape} is larger than memory can be{aside}"
     with pytest.raises(ValueError, match=re.escape(message) + "$") as raised:
-        op(*op_cases.moved(args, device), **kwargs)
+        op(*args, **kwargs)
     assert str(raised.value).startswith(op._qualified_op_name[9:] + ":")
-
-
-def test_fakes_refuse_lengths_below_0():
-    padded = torch.empty(4, 3, 2, device="meta")
-    lengths, mask = OFFSETS[1:].to("meta"), torch.empty(4, 3, dtype=torch.bool, device="meta")
-    unpadded = torch.empty(12, 2, device="meta")
-    calls = [
-        (P.pad_jagged, (VALUES, OFFSETS, 3), {"out": padded}),
-        (
-            P.pad_jagged_with_mask,
-            (VALUES, OFFSETS, 3),
-            {"out": padded, "lengths": lengths, "mask": mask},
-        ),
-        (P.unpad_to_jagged, (padded, OFFSETS, 12), {"out": unpadded}),
-    ]
-    for op, given, outputs in calls:
-        meta = [item.to("meta") if isinstance(item, torch.Tensor) else item for item in given]
-        for more in ({}, outputs):
-            op(*meta, max_length=0, **more)
-            with pytest.raises(ValueError, match="max_length must not be negative, got -1"):
-                op(*meta, max_length=-1, **more)
 
 
 def test_an_output_that_fits_nowhere():
