@@ -89,6 +89,12 @@ def bucket() -> tuple[DataLoader[Any], SetEpoch]:
     return loader, sampler.set_epoch
 
 
+def shuffled() -> tuple[DataLoader[Any], SetEpoch]:
+    dataset = array_dataset()
+    sampler = pinfeed.ShuffleSampler(dataset, BATCH)
+    return DataLoader(dataset, batch_sampler=sampler, collate_fn=COLLATE), sampler.set_epoch
+
+
 def stream(
     shard_size: int, workers: int, **options: Any
 ) -> Callable[[], tuple[DataLoader[Any], SetEpoch]]:
@@ -109,6 +115,7 @@ JOBS: dict[str, Callable[[], tuple[DataLoader[Any], SetEpoch]]] = {
     "accelerate, DeviceLoader": prepared("DeviceLoader"),
     "accelerate, from_numpy": prepared("from_numpy"),
     "bucket": bucket,
+    "shuffled": shuffled,
     "stream": stream(1, 0),
     "stream in turn": stream(SAMPLES, 0),
     "stream with workers": stream(1, 2),
@@ -154,6 +161,7 @@ def warnings_of_loaders() -> dict[str, list[str]]:
         "split": pinfeed.DeviceLoader(DataLoader(dataset, sampler=sampler), "cpu"),
         "prepared": pinfeed.DeviceLoader(accelerator.prepare(plain), "cpu"),
         "buckets": pinfeed.DeviceLoader(bucket()[0], "cpu"),
+        "ShuffleSampler": pinfeed.DeviceLoader(shuffled()[0], "cpu"),
         "stream": pinfeed.DeviceLoader(stream(1, 0)()[0], "cpu"),
         "from_numpy": from_numpy()[0],
         "list": pinfeed.DeviceLoader([1, 2], "cpu"),

@@ -42,7 +42,8 @@ def seen(results: list[dict[str, Any]], job: str, epoch: int) -> list[list[list[
 
 
 @pytest.mark.parametrize(
-    "job", ["array", "ahead", "from_numpy", "stream", "stream in turn", "stream with workers"]
+    "job",
+    ["array", "ahead", "from_numpy", "shuffled", "stream", "stream in turn", "stream with workers"],
 )
 def test_each_sample_once(job: str, results: list[dict[str, Any]]) -> None:
     epochs = []

@@ -242,7 +242,7 @@ def _warn_if_not_split(loader: Any) -> None:
     """Warns of a DataLoader that gives every rank all samples.
 
     What accelerate and Lightning make of a DataLoader is split by them, and batch samplers of other
-    kinds (`LengthBucketSampler`) split by themselves.
+    kinds (`ShuffleSampler`) split by themselves.
     """
     if not issubclass(type(loader), DataLoader) or isinstance(loader.dataset, IterableDataset):
         return
@@ -258,7 +258,7 @@ def _warn_if_not_split(loader: Any) -> None:
         warnings.warn(
             f"DeviceLoader: this is rank {rank} of {world_size}, and every rank gets all samples: the "
             f"DataLoader's {type(sampler).__name__} knows nothing of ranks. Pass the DataLoader "
-            "sampler=torch.utils.data.DistributedSampler(dataset), or take pinfeed.from_numpy, which "
+            "batch_sampler=pinfeed.ShuffleSampler(dataset, batch_size), or take pinfeed.from_numpy, which "
             "splits its rows; under accelerate, DeviceLoader(accelerator.prepare(loader))",
             stacklevel=3,
         )

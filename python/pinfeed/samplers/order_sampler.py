@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,14 @@ class OrderSampler(EpochSampler):
             ``world_size - 1`` samples of the order's beginning again, ``"drop"`` leaves as many of
             its end out. None: ranks may differ by a sample.
     """
+
+    SETTINGS: ClassVar[tuple[str, ...]] = (
+        "batch_size",
+        "seed",
+        "drop_last",
+        "even",
+        "world_size",
+    )
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class ShuffleSampler(OrderSampler):
         [256, 256, 256, 232] 4995000
     """
 
-    SETTINGS = ("batch_size", "seed", "shuffle", "drop_last", "even", "world_size")
+    SETTINGS = ("shuffle", *OrderSampler.SETTINGS)
 
     def __init__(
         self,

@@ -53,15 +53,7 @@ class WeightedSampler(OrderSampler):
         [0, 1000, 1000, 8000]
     """
 
-    SETTINGS = (
-        "num_samples",
-        "replacement",
-        "batch_size",
-        "seed",
-        "drop_last",
-        "even",
-        "world_size",
-    )
+    SETTINGS = ("num_samples", "replacement", *OrderSampler.SETTINGS)
 
     def __init__(
         self,
@@ -130,11 +122,8 @@ class BalancedSampler(WeightedSampler):
         labels: 1-D, the class of each sample: integers, strings, whatever ``np.unique`` takes.
         num_samples: How many samples an epoch draws. None: as many as there are labels.
         batch_size: Samples in a batch of one rank; the last one may be smaller.
-        seed: Not negative; the same on all ranks.
-        drop_last: Leave out a last batch that isn't full.
-        rank: Which of the ranks this is; see `ShuffleSampler`.
-        world_size: How many ranks there are; see `ShuffleSampler`.
-        even: How all ranks get the same number of samples; see `ShuffleSampler`.
+        **options: ``seed``, ``drop_last``, ``rank``, ``world_size`` and ``even`` of
+            `WeightedSampler`.
 
     Raises:
         TypeError, ValueError: An argument is out of range or of the wrong kind.
@@ -147,16 +136,7 @@ class BalancedSampler(WeightedSampler):
     """
 
     def __init__(
-        self,
-        labels: Any,
-        num_samples: int | None = None,
-        *,
-        batch_size: int,
-        seed: int = 0,
-        drop_last: bool = False,
-        rank: int | None = None,
-        world_size: int | None = None,
-        even: Even = "repeat",
+        self, labels: Any, num_samples: int | None = None, *, batch_size: int, **options: Any
     ) -> None:
         array = np.asarray(labels)
         if array.ndim != 1 or array.size == 0:
@@ -164,16 +144,8 @@ class BalancedSampler(WeightedSampler):
                 f"BalancedSampler: labels must be 1-D and not empty, got shape {array.shape}"
             )
         _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
-        super().__init__(
-            (1 / counts)[classes],
-            num_samples,
-            batch_size=batch_size,
-            seed=seed,
-            drop_last=drop_last,
-            rank=rank,
-            world_size=world_size,
-            even=even,
-        )
+        weights = (1 / counts)[classes]
+        super().__init__(weights, num_samples, replacement=True, batch_size=batch_size, **options)
 
 
 def _checked_weights(weights: Any, name: str) -> tuple[npt.NDArray[Any], int, int]:
