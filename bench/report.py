@@ -51,14 +51,14 @@ def readme_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a row for each job: pinfeed, the physical limit, the quickest peer, the usual way."""
     rows = []
     for name, (job, usual_name) in README_JOBS.items():
-        if name not in results:
-            continue
-        ways = [way for way in results[name]["ways"] if "median_s" in way]
-        limit = next(way for way in ways if way["role"] == "limit")
-        own = next(way for way in ways if way["role"] == "pinfeed")
+        ways = [way for way in results.get(name, {}).get("ways", ()) if way.get("to_pinfeed")]
+        limit = next((way for way in ways if way["role"] == "limit"), None)
+        own = next((way for way in ways if way["role"] == "pinfeed"), None)
+        usual = next((way for way in ways if way["name"] == usual_name), None)
+        if limit is None or own is None or usual is None:
+            continue  # a row that was not measured as a whole says nothing
         peers = [way for way in ways if way["role"] == "peer"]
         quickest = min(peers, key=lambda way: way["to_pinfeed"]["median"])
-        usual = next(way for way in peers if way["name"] == usual_name)
         rows.append(
             [job, duration(own["median_s"]), duration(limit["median_s"])]
             + [f"{way['name']}: {way['to_pinfeed']['median']:.2g} x" for way in (quickest, usual)]
