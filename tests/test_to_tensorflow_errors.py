@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -17,112 +16,137 @@ import pinfeed
 from samples import run_python
 
 X = torch.zeros(2, 3)
-FIRST = {"x": X, "pair": (X, torch.zeros(2, dtype=torch.int64)), "none": None}
+Y = torch.zeros(2, dtype=torch.int64)
+FIRST = {"x": X, "pair": (X, Y), "none": None}
+JAGGED = pinfeed.JaggedBatch(X, torch.tensor([0, 2]))
+LEAVES = "expected the leaves [['x'], ['pair'][0], ['pair'][1], ['none']], got "
+VARIES = "if that varies, say so: signature= with tf.TensorSpec((None, None), tf.float32)"
 
-
-def changed(**parts: Any) -> dict[str, Any]:
-    return FIRST | parts
-
-
-LEAVES = "batch 1: expected the leaves [['x'], ['pair'][0], ['pair'][1], ['none']], got "
-
-# What comes as batch 1, the type of the error, and its message after "to_tensorflow: ".
-CHANGES: list[tuple[Any, type[Exception], str]] = [
+# The first batch, the second one, the type of the error, and its message behind "batch 1: ".
+# A dict as the second batch is the first one with these changed.
+CHANGES: list[tuple[Any, Any, type[Exception], str]] = [
+    (FIRST, {"x": X.double()}, TypeError, "expected float32, got float64"),
+    (FIRST, {"x": np.zeros((2, 3), "i2")}, TypeError, "expected float32, got int16"),
+    (FIRST, {"pair": (X[..., None], Y)}, ValueError, "expected shape (None, 3), got (2, 3, 1)"),
+    (FIRST, {"pair": (X, Y[0])}, ValueError, "expected shape (None,), got ()"),
+    (FIRST, {"x": X[:, :2]}, ValueError, f"expected shape (None, 3), got (2, 2); {VARIES}"),
+    (FIRST, {"x": ["a", "b"]}, TypeError, "expected numbers, got ['a', 'b']"),
+    (FIRST, {"x": JAGGED}, TypeError, "expected a tensor or an ndarray, got JaggedBatch"),
+    (FIRST, {"none": X}, ValueError, "expected None, got a Tensor"),
+    (FIRST, {"x": None}, TypeError, "expected a tensor or an ndarray, got NoneType"),
+    (FIRST, [X, None], ValueError, f"{LEAVES}[[0], [1]]"),
+    (FIRST, X, ValueError, f"{LEAVES}[the batch itself]"),
+    (JAGGED, X, TypeError, "expected a JaggedBatch, got Tensor"),
+    (JAGGED, JAGGED._replace(values=X.double()), TypeError, "expected float32, got float64"),
     (
-        changed(x=X.double()),
-        TypeError,
-        "leaf ['x'] of batch 1: expected float32, got float64",
-    ),
-    (
-        changed(x=np.zeros((2, 3), np.int16)),
-        TypeError,
-        "leaf ['x'] of batch 1: expected float32, got int16",
-    ),
-    (
-        changed(pair=(X[..., None], FIRST["pair"][1])),
+        JAGGED,
+        JAGGED._replace(values=X[:, :1]),
         ValueError,
-        "leaf ['pair'][0] of batch 1: expected shape (None, 3), got (2, 3, 1)",
+        f"expected shape (None, 3), got (2, 1); {VARIES}",
     ),
-    (
-        changed(pair=(X, torch.tensor(0))),
-        ValueError,
-        "leaf ['pair'][1] of batch 1: expected shape (None,), got ()",
-    ),
-    (
-        changed(x=X[:, :2]),
-        ValueError,
-        (
-            "leaf ['x'] of batch 1: expected shape (None, 3), got (2, 2); if that varies, say so: "
-            "signature= with tf.TensorSpec((None, None), tf.float32)"
-        ),
-    ),
-    (
-        changed(x=["a", "b"]),
-        TypeError,
-        "leaf ['x'] of batch 1: expected numbers, got ['a', 'b']",
-    ),
-    (
-        changed(x=pinfeed.JaggedBatch(X, torch.tensor([0, 2]))),
-        TypeError,
-        "leaf ['x'] of batch 1: expected a tensor or an ndarray, got JaggedBatch",
-    ),
-    (changed(none=X), ValueError, "leaf ['none'] of batch 1: expected None, got a Tensor"),
-    (
-        changed(x=None),
-        TypeError,
-        "leaf ['x'] of batch 1: expected a tensor or an ndarray, got NoneType",
-    ),
-    (
-        changed(x=[X, X]),
-        ValueError,
-        LEAVES + "[['x'][0], ['x'][1], ['pair'][0], ['pair'][1], ['none']]",
-    ),
-    ({"x": X, "none": None}, ValueError, LEAVES + "[['x'], ['none']]"),
-    (
-        OrderedDict(x=X, couple=FIRST["pair"], none=None),
-        ValueError,
-        LEAVES + "[['x'], ['couple'][0], ['couple'][1], ['none']]",
-    ),
-    (
-        changed(pair=(X, X, X)),
-        ValueError,
-        LEAVES + "[['x'], ['pair'][0], ['pair'][1], ['pair'][2], ['none']]",
-    ),
-    (X, ValueError, LEAVES + "[the batch itself]"),
+    (JAGGED, JAGGED._replace(offsets=Y.float()), TypeError, "expected int64, got float32"),
+    (["a"], [1], TypeError, "expected strings, got list"),
+    (["a"], ["a", 1], TypeError, "expected strings, got a int among them"),
+    (["a"], "a", ValueError, "expected shape (None,), got ()"),
 ]
 
 
-@pytest.mark.parametrize(("batch", "kind", "message"), CHANGES, ids=range(len(CHANGES)))
-def test_a_batch_that_differs(batch: Any, kind: type[Exception], message: str) -> None:
-    elements = iter(pinfeed.to_tensorflow(one for one in (FIRST, batch)))
+@pytest.mark.parametrize(("first", "batch", "kind", "message"), CHANGES)
+def test_a_batch_that_differs(first: Any, batch: Any, kind: type[Exception], message: str) -> None:
+    where = "to_tensorflow: "
+    if isinstance(batch, dict):
+        where += rf"leaf \['{next(iter(batch))}'\].* of "
+        batch = first | batch
+    elements = iter(pinfeed.to_tensorflow(one for one in (first, batch)))
     next(elements)
-    with pytest.raises(kind, match=f"^{re.escape('to_tensorflow: ' + message)}$"):
+    with pytest.raises(kind, match=f"^{where}batch 1: {re.escape(message)}$"):
         next(elements)
 
 
-def test_other_leaves_that_differ() -> None:
-    jagged = pinfeed.JaggedBatch(X, torch.tensor([0, 2]))
-    for first, second, kind, message in [
-        (jagged, X, TypeError, "expected a JaggedBatch, got Tensor"),
-        (jagged, jagged._replace(values=X.double()), TypeError, "expected float32, got float64"),
-        (jagged, jagged._replace(values=X[:, :1]), ValueError, "expected shape (None, 3)"),
-        (jagged, jagged._replace(offsets=torch.tensor([0.0, 2])), TypeError, "expected int64"),
-        (["a"], [1], TypeError, "expected strings, got list"),
-        (["a"], ["a", 1], TypeError, "expected strings, got a int among them"),
-        (["a"], "a", ValueError, "expected shape (None,), got ()"),
-    ]:
-        with pytest.raises(kind, match=re.escape(message)) as caught:
-            list(pinfeed.to_tensorflow(one for one in (first, second)))
-        assert str(caught.value).startswith("to_tensorflow: batch 1: ")
+def offsets(*numbers: int) -> pinfeed.JaggedBatch:
+    return pinfeed.JaggedBatch(X, torch.tensor(numbers, dtype=torch.int64))
 
 
-@pytest.mark.parametrize(
-    "offsets", [[0, 3], [-1, 2], [2, 0], [0, 2, 1, 2], [], [0, 2**62]], ids=repr
-)
-def test_offsets_that_point_elsewhere(offsets: list[int]) -> None:
-    batch = pinfeed.JaggedBatch(X, torch.tensor(offsets, dtype=torch.int64))
-    with pytest.raises(ValueError, match="to_tensorflow: batch 0: expected offsets"):
-        list(pinfeed.to_tensorflow([batch]))
+INT64 = "batch 0: expected integers that int64 can hold"
+CHANNELS = "channels_last must be True, False, or names of leaves, got"
+SPEC = "expected a tf.TensorSpec or a tf.RaggedTensorSpec, got"
+UNCOUNTED = "batch 0: with max_samples, the first axis of every leaf must count the same samples"
+KEYS = "batches have a dict with the keys"
+LEAF = "batch 0: expected a tensor, an ndarray, numbers, strings or a container"
+MASKED, MIXED = np.ma.masked_array([1, 2], True), np.array(["a", 1], object)
+NO_LOADER = "loader must be an iterable of batches, got"
+
+# The loader, keywords, the type of the error, and its message behind "to_tensorflow: ".
+REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+    (X, {}, TypeError, f"{NO_LOADER} Tensor"),
+    (X.numpy(), {}, TypeError, f"{NO_LOADER} ndarray"),
+    ("abc", {}, TypeError, f"{NO_LOADER} str"),
+    ({"x": X}, {}, TypeError, f"{NO_LOADER} dict"),
+    (3, {}, TypeError, f"{NO_LOADER} int"),
+    (pinfeed.pad([[1], [2, 3]]), {}, TypeError, f"{NO_LOADER} Padded"),
+    (TensorDataset(X), {}, TypeError, f"{NO_LOADER} TensorDataset; wrap it in a DataLoader"),
+    (iter([]), {}, ValueError, "loader yielded no batch, and nothing else says what"),
+    ([{"a": None}], {}, ValueError, "expected at least one array in a batch, got none"),
+    ([FIRST], {"in_memory": 1}, TypeError, "in_memory must be True or False, got 1"),
+    ([FIRST], {"max_samples": 0}, ValueError, "max_samples must be positive, got 0"),
+    ([FIRST], {"max_samples": 1.5}, TypeError, "max_samples must be an integer or None, got 1.5"),
+    ([{"x": X, "y": X[0]}], {"max_samples": 3}, ValueError, UNCOUNTED),
+    ([X[0, 0]], {"max_samples": 3}, ValueError, UNCOUNTED),
+    ([FIRST], {"channels_last": 3}, TypeError, f"{CHANNELS} 3"),
+    ([FIRST], {"channels_last": [1]}, TypeError, f"{CHANNELS} [1]"),
+    (
+        [FIRST],
+        {"channels_last": ["pair.2"]},
+        ValueError,
+        "channels_last names 'pair.2', but the leav",
+    ),
+    ([FIRST], {"channels_last": "x"}, ValueError, "channels_last names 'x', which must have"),
+    ([FIRST], {"channels_last": True}, ValueError, "channels_last=True is for leaves of uin"),
+    ([FIRST], {"signature": 3}, TypeError, f"signature: {SPEC} 3"),
+    ([FIRST], {"signature": {"x": X}}, TypeError, f"signature['x']: {SPEC}"),
+    ([FIRST], {"signature": 3, "in_memory": True}, ValueError, "signature is for batches"),
+    # Offsets that point elsewhere.
+    ([offsets(0, 3)], {}, ValueError, "batch 0: expected offsets from 0 to 2"),
+    ([offsets(-1, 2)], {}, ValueError, "batch 0: expected offsets from 0 to 2"),
+    ([offsets(2, 0)], {}, ValueError, "batch 0: expected offsets that don't decrease"),
+    ([offsets(0, 2, 1, 2)], {}, ValueError, "batch 0: expected offsets that don't decrease"),
+    ([offsets()], {}, ValueError, "batch 0: expected offsets from 0 to 2"),
+    ([offsets(0, 2**62)], {}, ValueError, "batch 0: expected offsets from 0 to 2"),
+    # Leaves that TensorFlow can't have.
+    ([{1: X, "a": X}], {}, TypeError, f"{KEYS} [1, 'a']; TensorFlow takes only keys that can be"),
+    ([{"a": [object()]}], {}, TypeError, "leaf ['a'][0] of batch 0: expected a tensor, an ndarray"),
+    ([[]], {}, TypeError, f"{LEAF} of them, got an empty list; leave it out"),
+    ([X.to_sparse()], {}, TypeError, "batch 0: expected a dense tensor, got torch.sparse_coo"),
+    ([X.to("meta")], {}, TypeError, "batch 0: a tensor on the meta device has no values"),
+    ([X.to(torch.float8_e5m2)], {}, TypeError, "batch 0: TensorFlow has no torch.float8_e5m2"),
+    ([np.zeros(2, "M8[s]")], {}, TypeError, "batch 0: TensorFlow has no datetime64[s]; conv"),
+    ([np.zeros(2, "i4,f4")], {}, TypeError, "batch 0: TensorFlow has no"),
+    ([MASKED], {}, TypeError, "batch 0: the mask of a masked arr"),
+    ([[1, 2**80]], {}, TypeError, INT64),
+    ([[2**63 + 5]], {}, TypeError, INT64),
+    ([[2**63 + 5, 1]], {}, TypeError, INT64),
+    ([[True, -(2**63) - 1]], {}, TypeError, INT64),
+    ([[np.uint64(2**63), -1]], {}, TypeError, INT64),
+    ([[1e300, 1.0]], {}, ValueError, "batch 0: expected numbers that float32 can hold"),
+    ([[1, "a"]], {}, TypeError, "batch 0: expected numbers, got [1, 'a']"),
+    ([MIXED], {}, TypeError, "batch 0: expected strings, got a int among them"),
+]
+
+
+@pytest.mark.parametrize(("loader", "keywords", "kind", "message"), REFUSED)
+def test_what_is_refused(
+    loader: Any, keywords: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=f"^{re.escape('to_tensorflow: ' + message)}"):
+        list(pinfeed.to_tensorflow(loader, **keywords))
+
+
+def test_where_and_how_long(tf: ModuleType) -> None:
+    with pytest.raises(RuntimeError, match="must be called where TensorFlow executes eagerly"):
+        tf.function(lambda: pinfeed.to_tensorflow([X]))()
+    dataset = pinfeed.to_tensorflow([X, X[:1]], signature=tf.TensorSpec((2, 3)))
+    with pytest.raises(ValueError, match=re.escape("batch 1: expected shape (2, 3), got (1, 3)")):
+        list(dataset)
 
 
 def test_offsets_of_a_part() -> None:
@@ -130,85 +154,9 @@ def test_offsets_of_a_part() -> None:
     assert next(iter(pinfeed.to_tensorflow([batch]))).to_list() == [[1], [2, 3, 4]]
 
 
-@pytest.mark.parametrize(
-    ("leaf", "message"),
-    [
-        (object(), "expected a tensor, an ndarray, numbers, strings or a container of them"),
-        ([], "a container of them, got an empty list; leave it out"),
-        (torch.zeros(2).to_sparse(), "expected a dense tensor, got torch.sparse_coo"),
-        (torch.zeros(2, device="meta"), "a tensor on the meta device has no values"),
-        (torch.zeros(2).to(torch.float8_e5m2), "TensorFlow has no torch.float8_e5m2; convert it"),
-        (np.zeros(2, "M8[s]"), "TensorFlow has no datetime64[s]; convert it"),
-        (np.zeros(2, "i4,f4"), "TensorFlow has no"),
-        (np.ma.masked_array([1, 2], [True, False]), "the mask of a masked array would be lost"),
-        ([1, 2**80], "expected integers that int64 can hold"),
-        ([2**63 + 5], "expected integers that int64 can hold"),
-        ([2**63 + 5, 1], "expected integers that int64 can hold"),
-        ([True, -(2**63) - 1], "expected integers that int64 can hold"),
-        ([np.uint64(2**63), -1], "expected integers that int64 can hold"),
-        ([1, "a"], "expected numbers, got [1, 'a']"),
-        (np.array(["a", 1], object), "expected strings, got a int among them"),
-    ],
-    ids=lambda argument: type(argument).__name__,
-)
-def test_a_leaf_that_tensorflow_cannot_have(leaf: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=re.escape(message)) as caught:
-        list(pinfeed.to_tensorflow([{"a": [leaf]}]))
-    assert "['a'][0]" in str(caught.value)
-
-
-def test_keys_that_tensorflow_cannot_sort() -> None:
-    with pytest.raises(TypeError, match=r"keys \[1, 'a'\]; TensorFlow takes only keys that can be"):
-        pinfeed.to_tensorflow([{1: X, "a": X}])
-
-
-@pytest.mark.parametrize("loader", [[], (), iter([]), (x for x in ())])
-@pytest.mark.parametrize("in_memory", [False, True])
-def test_an_empty_loader(loader: Any, in_memory: bool) -> None:
-    with pytest.raises(ValueError, match="loader yielded no batch, and nothing else says what"):
-        pinfeed.to_tensorflow(loader, in_memory=in_memory)
-
-
 def test_an_empty_loader_with_a_signature(tf: ModuleType) -> None:
     signature = {"x": tf.TensorSpec((None, 3))}
     assert list(pinfeed.to_tensorflow([], signature=signature).prefetch(1)) == []
-
-
-def test_batches_without_arrays() -> None:
-    with pytest.raises(ValueError, match="expected at least one array in a batch, got none"):
-        pinfeed.to_tensorflow([{"a": None}])
-
-
-@pytest.mark.parametrize("loader", [X, X.numpy(), "abc", {"x": X}, 3, TensorDataset(X)])
-def test_what_is_no_loader(loader: Any) -> None:
-    with pytest.raises(TypeError, match="to_tensorflow: loader must be an iterable of batches"):
-        pinfeed.to_tensorflow(loader)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "kind", "message"),
-    [
-        ({"in_memory": 1}, TypeError, "in_memory must be True or False, got 1"),
-        ({"max_samples": 0}, ValueError, "max_samples must be positive, got 0"),
-        ({"max_samples": 1.5}, TypeError, "max_samples must be an integer or None, got 1.5"),
-        ({"channels_last": 3}, TypeError, "channels_last must be True, False, or names of leaves"),
-        ({"channels_last": [1]}, TypeError, "channels_last must be True, False, or names of"),
-        (
-            {"channels_last": ["pair.2"]},
-            ValueError,
-            "channels_last names 'pair.2', but the leaves are ['x', 'pair.0', 'pair.1']",
-        ),
-        ({"channels_last": "x"}, ValueError, "channels_last names 'x', which must have a batch"),
-        ({"channels_last": True}, ValueError, "is for leaves of uint8 or floats with 4 axes"),
-        ({"signature": 3}, TypeError, "signature: expected a tf.TensorSpec or a tf.Ragged"),
-        ({"signature": {"x": X}}, TypeError, "signature['x']: expected a tf.TensorSpec or a"),
-        ({"signature": 3, "in_memory": True}, ValueError, "signature is for batches that are yet"),
-    ],
-    ids=repr,
-)
-def test_arguments(keywords: dict[str, Any], kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match="to_tensorflow: .*" + re.escape(message)):
-        pinfeed.to_tensorflow([FIRST], **keywords)
 
 
 def test_signatures_that_no_batch_fits(tf: ModuleType) -> None:
@@ -224,12 +172,6 @@ def test_signatures_that_no_batch_fits(tf: ModuleType) -> None:
             ValueError, match=r"signature: expected a tf\.RaggedTensorSpec of known"
         ):
             pinfeed.to_tensorflow([X], signature=ragged)
-
-
-def test_a_fixed_number_of_samples(tf: ModuleType) -> None:
-    dataset = pinfeed.to_tensorflow([X, X[:1]], signature=tf.TensorSpec((2, 3)))
-    with pytest.raises(ValueError, match=re.escape("batch 1: expected shape (2, 3), got (1, 3)")):
-        list(dataset)
 
 
 class Long:
@@ -255,20 +197,6 @@ def test_a_wrong_length(length: int, got: str, tf: ModuleType) -> None:
         list(dataset.prefetch(1))
 
 
-def test_samples_that_cannot_be_counted() -> None:
-    batch = {"x": X, "y": torch.zeros(5)}
-    message = "batch 0: with max_samples, the first axis of every leaf must count the same samples"
-    with pytest.raises(ValueError, match=message):
-        list(pinfeed.to_tensorflow([batch], max_samples=3))
-    with pytest.raises(ValueError, match=message):
-        list(pinfeed.to_tensorflow([torch.tensor(1)], max_samples=3))
-
-
-def test_in_a_tf_function(tf: ModuleType) -> None:
-    with pytest.raises(RuntimeError, match="must be called where TensorFlow executes eagerly"):
-        tf.function(lambda: pinfeed.to_tensorflow([X]))()
-
-
 def test_a_dataset_that_is_gone(tf: ModuleType) -> None:
     variant = tf.data.experimental.to_variant(pinfeed.to_tensorflow([X]))
     dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec((None, 3)))
@@ -290,10 +218,3 @@ def test_without_tensorflow() -> None:
             raise AssertionError
     """.replace("\n        ", "\n")
     )
-
-
-def test_a_batch_is_no_loader_and_floats_must_fit() -> None:
-    with pytest.raises(TypeError, match="loader must be an iterable of batches"):
-        pinfeed.to_tensorflow(pinfeed.pad([[1], [2, 3]]))
-    with pytest.raises(ValueError, match="expected numbers that float32 can hold"):
-        pinfeed.to_tensorflow([[1e300, 1.0]])

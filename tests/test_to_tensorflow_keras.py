@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
@@ -93,29 +92,26 @@ def assert_same(actual: Training, expected: Training) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("workers", "in_memory", "change"),
     [
-        pytest.param(lambda dataset: dataset, id="as it is"),
-        pytest.param(lambda dataset: dataset.prefetch(2), id="prefetch"),
-        pytest.param(lambda dataset: dataset.map(lambda x, y: (x, y + 0)), id="map"),
-        pytest.param(lambda dataset: dataset.cache(), id="cache"),
+        pytest.param(0, False, lambda dataset: dataset, id="as it is"),
+        pytest.param(0, False, lambda dataset: dataset.prefetch(2), id="prefetch"),
+        pytest.param(0, False, lambda dataset: dataset.map(lambda x, y: (x, y + 0)), id="map"),
+        pytest.param(0, False, lambda dataset: dataset.cache(), id="cache"),
+        pytest.param(0, True, lambda dataset: dataset.batch(BATCH), id="in memory"),
+        pytest.param(2, False, lambda dataset: dataset, id="workers"),
     ],
 )
 def test_same_losses(
-    change: Callable[[Any], Any], train: Callable[..., Training], expected: Training
+    workers: int,
+    in_memory: bool,
+    change: Callable[[Any], Any],
+    train: Callable[..., Training],
+    expected: Training,
 ) -> None:
-    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
+    batches = loader(num_workers=workers)
+    dataset = pinfeed.to_tensorflow(batches, channels_last=True, in_memory=in_memory)
     assert_same(train(change(dataset)), expected)
-
-
-def test_same_losses_with_workers(train: Callable[..., Training], expected: Training) -> None:
-    dataset = pinfeed.to_tensorflow(loader(num_workers=2), channels_last=True)
-    assert_same(train(dataset), expected)
-
-
-def test_same_losses_in_memory(train: Callable[..., Training], expected: Training) -> None:
-    dataset = pinfeed.to_tensorflow(loader(), channels_last=True, in_memory=True)
-    assert_same(train(dataset.batch(BATCH)), expected)
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
@@ -143,38 +139,20 @@ def test_same_losses_of_several_steps_at_once(steps: int, model: Callable[[], An
     assert losses(dataset) == losses(*arrays(), batch_size=BATCH)
 
 
-def test_validation(train: Callable[..., Training]) -> None:
-    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
-    actual = train(dataset, validation_data=dataset)
-    own = train(*arrays(), batch_size=BATCH, validation_data=arrays(), validation_batch_size=BATCH)
-    assert actual.validation == own.validation
-    assert len(actual.validation) == EPOCHS
-
-
-def test_evaluate_and_predict(model: Callable[[], Any]) -> None:
-    made = model()
+def test_validation_evaluation_and_prediction(
+    train: Callable[..., Training], model: Callable[[], Any]
+) -> None:
     dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
     x, y = arrays()
+    actual = train(dataset, validation_data=dataset)
+    own = train(x, y, batch_size=BATCH, validation_data=(x, y), validation_batch_size=BATCH)
+    assert actual.validation == own.validation
+    assert len(actual.validation) == EPOCHS
+    made = model()
     assert made.evaluate(dataset, verbose=0) == made.evaluate(x, y, batch_size=BATCH, verbose=0)
     np.testing.assert_array_equal(
         made.predict(dataset, verbose=0), made.predict(x, batch_size=BATCH, verbose=0)
     )
-
-
-def test_steps_per_epoch(model: Callable[[], Any]) -> None:
-    made = model()
-    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
-    repeated = dataset.repeat()
-    history = made.fit(repeated, steps_per_epoch=3, epochs=4, shuffle=False, verbose=0).history
-    assert len(history["loss"]) == 4
-
-
-def test_eager_models(model: Callable[[], Any], expected: Training) -> None:
-    made = model()
-    made.run_eagerly = True
-    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
-    losses = made.fit(dataset, epochs=EPOCHS, shuffle=False, verbose=0).history["loss"]
-    assert losses == pytest.approx(expected.losses, rel=1e-4)
 
 
 def test_ragged_and_padded_batches(keras: ModuleType) -> None:
@@ -237,9 +215,3 @@ def test_a_generator_lasts_one_epoch(model: Callable[[], Any]) -> None:
     made.fit(dataset, shuffle=False, verbose=0, steps_per_epoch=steps)
     with pytest.raises(tf.errors.OpError, match="was used up by an earlier loop"):
         made.fit(dataset, shuffle=False, verbose=0, steps_per_epoch=steps)
-
-
-def test_torch_is_not_disturbed() -> None:
-    """Both have pools of threads and libraries of the same names in one process."""
-    one = torch.nn.functional.conv2d(torch.ones(2, 3, 32, 32), torch.ones(4, 3, 3, 3))
-    assert float(one[0, 0, 0, 0]) == 27
