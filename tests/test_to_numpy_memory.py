@@ -115,7 +115,7 @@ def test_a_result_that_does_not_fit_is_an_error_at_the_start() -> None:
 
 def test_growing_stops_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     left = [10_000_000]
-    monkeypatch.setattr("pinfeed.limits.free_memory", lambda: left[0])
+    monkeypatch.setattr("pinfeed.exports.to_numpy.storage.free_memory", lambda: left[0])
 
     def batches() -> Iterator[Any]:
         for _ in range(30):

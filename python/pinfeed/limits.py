@@ -53,21 +53,6 @@ def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int | N
     return max(0, min(limits)) if limits else None
 
 
-def require_memory(size: int, what: str) -> None:
-    """Raises MemoryError if fewer bytes are free.
-
-    Args:
-        size: Bytes about to be written.
-        what: They are for, up to the verb.
-    """
-    free = free_memory()
-    if free is not None and size > free:
-        raise MemoryError(
-            f"to_numpy: {what} {size:,} bytes of memory, of which {free:,} are free; write to files "
-            "with out=a path, or take fewer samples with max_samples"
-        )
-
-
 def _system(proc: Path) -> Iterator[int]:
     try:
         lines = (proc / "meminfo").read_text().splitlines()

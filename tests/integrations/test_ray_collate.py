@@ -3,6 +3,7 @@
 import gc
 import itertools
 import pickle
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -56,110 +57,87 @@ def batch_of(array, layout, spec=None):
 
 
 WHOLE = (slice(0, ROWS), [])
+VARIOUS = ArrowVariableShapedTensorArray.from_numpy
 
 
-@pytest.fixture(params=list(FixedShapeTensorFormat), ids=lambda tensors: tensors.name)
-def tensor_format(request):
-    context = DataContext.get_current()
-    before = context.arrow_fixed_shape_tensor_format
-    context.arrow_fixed_shape_tensor_format = request.param
-    yield request.param
-    context.arrow_fixed_shape_tensor_format = before
+def of_one_shape(tensors, form):
+    """A column in one of Ray's own formats."""
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")  # Ray's own, of itself
+        patch.setattr(DataContext.get_current(), "arrow_fixed_shape_tensor_format", form)
+        return ArrowTensorArray.from_numpy(tensors)
 
 
-@pytest.mark.parametrize("dtype", NUMBERS)
-def test_tensors_of_one_shape(dtype, tensor_format):
-    tensors = numbers(dtype, (ROWS, 3, 2))
-    column = ArrowTensorArray.from_numpy(tensors)
-
-    @given(layouts())
-    def check(layout):
-        expected = {"x": torch.from_numpy(tensors[layout[0]])}
-        assert_same(batch_of(column, layout), expected)
-
-    check()
-
-
-def test_images(tensor_format):
+def columns():
+    """Name, column, field, and what a batch of some rows is, by name."""
     images = numbers("uint8", (ROWS, 8, 6, 3))
-    column = ArrowTensorArray.from_numpy(images)
-    expected = torch.from_numpy(reference.images(images, MEAN, STD))
-
-    @given(layouts())
-    def check(layout):
-        batch = batch_of(column, layout, pinfeed.Image(MEAN, STD))
-        assert_same(batch, {"x": expected[layout[0]]})
-
-    check()
-
-
-@pytest.mark.parametrize("dtype", NUMBERS)
-@given(layout=layouts())
-def test_numbers(dtype, layout):
-    values = numbers(dtype, ROWS)
-    batch = batch_of(pa.array(values), layout)
-    assert_same(batch, {"x": torch.from_numpy(values[layout[0]])})
-
-
-@pytest.mark.parametrize("kind", ["list", "large list", "tensors"])
-@pytest.mark.parametrize("dtype", ["int32", "float64", "bool"])
-@pytest.mark.parametrize("shortest", [0, 2])
-def test_sequences(kind, dtype, shortest):
-    lengths = rng.integers(shortest, 9, ROWS)
-    sequences = [numbers(dtype, length) for length in lengths]
-    if kind == "tensors":
-        column = ArrowVariableShapedTensorArray.from_numpy(sequences)
-    else:
-        make = pa.list_ if kind == "list" else pa.large_list
-        column = pa.array(sequences, make(pa.from_numpy_dtype(dtype)))
-
-    @given(layouts())
-    def check(layout):
-        samples = sequences[layout[0]]
-        values, lengths, mask = map(torch.from_numpy, reference.pad(samples, 0))
-        padded = pinfeed.Pad(lengths="lengths", mask="mask")
-        batch = batch_of(column, layout, padded)
-        assert_same(batch, {"x": values, "lengths": lengths, "mask": mask})
-
-        values, offsets = map(torch.from_numpy, reference.jagged(samples))
-        batch = batch_of(column, layout, pinfeed.Jagged(offsets="starts"))
-        assert_same(batch, {"x": values, "starts": offsets})
-
-    check()
-
-
-def test_lists_of_one_length_stack():
-    values = numbers("int64", (ROWS, 4))
-    expected = {"x": torch.from_numpy(values)}
-    assert_same(batch_of(pa.array(list(values)), WHOLE), expected)
-    fixed = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 4)
-    assert_same(batch_of(fixed, WHOLE), expected)
-
-
-def test_tensors_that_differ_along_their_first_axis():
+    normalized = reference.images(images, MEAN, STD)
+    for dtype in NUMBERS:
+        values, tensors = numbers(dtype, ROWS), numbers(dtype, (ROWS, 3, 2))
+        yield dtype, pa.array(values), None, lambda rows, x=values: {"x": x[rows]}
+        for form in FixedShapeTensorFormat:
+            column = of_one_shape(tensors, form)
+            yield f"{dtype} {form}", column, None, lambda rows, x=tensors: {"x": x[rows]}
+    for form in FixedShapeTensorFormat:
+        column = of_one_shape(images, form)
+        yield (
+            f"image {form}",
+            column,
+            pinfeed.Image(MEAN, STD),
+            lambda rows: {"x": normalized[rows]},
+        )
+    for dtype, shortest in itertools.product(["int32", "float64", "bool"], [0, 2]):
+        sequences = [numbers(dtype, length) for length in rng.integers(shortest, 9, ROWS)]
+        number = pa.from_numpy_dtype(dtype)
+        for kind, column in (
+            ("list", pa.array(sequences, pa.list_(number))),
+            ("large list", pa.array(sequences, pa.large_list(number))),
+            ("tensors", VARIOUS(sequences)),
+        ):
+            name = f"{kind} of {dtype} from {shortest}"
+            yield f"{name}, padded", column, PAD, padded(sequences)
+            yield f"{name}, jagged", column, JAGGED, jagged(sequences)
     boxes = [numbers("float32", (i % 4, 4)) for i in range(ROWS)]
-    column = ArrowVariableShapedTensorArray.from_numpy(boxes)
-
-    @given(layouts())
-    def check(layout):
-        values, offsets = map(torch.from_numpy, reference.jagged(boxes[layout[0]]))
-        batch = batch_of(column, layout, pinfeed.Jagged(offsets="starts"))
-        assert_same(batch, {"x": values, "starts": offsets})
-
-    check()
-
-
-def test_images_of_different_sizes():
-    images = [numbers("uint8", (3 + i % 4, 5 + i % 3, 3)) for i in range(ROWS)]
-    column = ArrowVariableShapedTensorArray.from_numpy(images)
+    yield "boxes", VARIOUS(boxes), JAGGED, jagged(boxes)
+    pairs = numbers("int64", (ROWS, 4))
+    fixed = pa.FixedSizeListArray.from_arrays(pa.array(pairs.ravel()), 4)
+    for column in (pa.array(list(pairs)), fixed):
+        yield f"of one length, {column.type}", column, None, lambda rows: {"x": pairs[rows]}
+    mixed = [numbers("uint8", (3 + i % 4, 5 + i % 3, 3)) for i in range(ROWS)]
     field = pinfeed.Image(MEAN, STD, pad_value=0, sizes="sizes", mask="mask")
+    yield (
+        "images of different sizes",
+        VARIOUS(mixed),
+        field,
+        lambda rows: named(
+            "x sizes mask", reference.padded_images(mixed[rows], 0, mean=MEAN, std=STD)
+        ),
+    )
 
+
+PAD, JAGGED = pinfeed.Pad(lengths="lengths", mask="mask"), pinfeed.Jagged(offsets="starts")
+
+
+def padded(sequences):
+    return lambda rows: named("x lengths mask", reference.pad(sequences[rows], 0))
+
+
+def jagged(sequences):
+    return lambda rows: named("x starts", reference.jagged(sequences[rows]))
+
+
+def named(names, arrays):
+    return dict(zip(names.split(), arrays, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("column", "field", "expected"), [pytest.param(*case, id=name) for name, *case in columns()]
+)
+def test_columns(column, field, expected):
     @given(layouts())
     def check(layout):
-        samples = images[layout[0]]
-        expected = reference.padded_images(samples, 0, mean=MEAN, std=STD)
-        parts = dict(zip(("x", "sizes", "mask"), map(torch.from_numpy, expected), strict=True))
-        assert_same(batch_of(column, layout, field), parts)
+        arrays = {key: torch.from_numpy(array) for key, array in expected(layout[0]).items()}
+        assert_same(batch_of(column, layout, field), arrays)
 
     check()
 

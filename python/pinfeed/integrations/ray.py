@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pinfeed.fields import Field, Image, Jagged, Pad
 from pinfeed.fields.collate import Collate
+from pinfeed.fields.spec import placed
 from pinfeed.optional import import_extra
 from pinfeed.sources.arrow import column_array
 from pinfeed.sources.arrow_lists import dense_values, is_dense
@@ -19,7 +20,6 @@ from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import ArraySource, ObjectColumn, Source
-from pinfeed.structure import children, is_container
 
 __all__ = ["RayCollate"]
 
@@ -80,8 +80,7 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
                 "RayCollate: spec must be a dict of fields by column, or None, "
                 f"got {type(spec).__name__}"
             )
-        for path, field in _fields(spec, ""):
-            _require_tensor(field, path)
+        placed(spec, "RayCollate: spec", _require_tensor)
         self._collate = Collate(spec)
 
     def __call__(self, batch: Any) -> dict[str, Any]:
@@ -116,15 +115,7 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
         return repr(self._collate).replace("Collate", "RayCollate", 1)
 
 
-def _fields(spec: Any, path: str) -> Iterator[tuple[str, Field]]:
-    if isinstance(spec, Field):
-        yield path, spec
-    elif is_container(spec):
-        for step, child in children(spec):
-            yield from _fields(child, path + step)
-
-
-def _require_tensor(field: Field, path: str) -> None:
+def _require_tensor(field: Field, name: str) -> None:
     """Raises if the field makes a NamedTuple.
 
     Ray takes one for pieces of a tensor: values and offsets, both int64, would become one.
@@ -136,11 +127,11 @@ def _require_tensor(field: Field, path: str) -> None:
         asked = {"lengths": field.lengths, "mask": field.mask}
     elif isinstance(field, Image):
         asked = {"sizes": field.sizes, "mask": field.mask}
-    for name, request in asked.items():
+    for part, request in asked.items():
         if request is True:
             raise ValueError(
-                f"RayCollate: spec{path} must name the key that its {name} go to, as in "
-                f"{type(field).__name__}({name}={name!r}): in a NamedTuple, Ray would join them "
+                f"{name} must name the key that its {part} go to, as in "
+                f"{type(field).__name__}({part}={part!r}): in a NamedTuple, Ray would join them "
                 "with the values"
             )
 

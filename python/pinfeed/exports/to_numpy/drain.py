@@ -11,7 +11,7 @@ import torch
 from pinfeed.exports.loader import PlannedLength
 from pinfeed.exports.to_numpy.column import Column, Options, Parts
 from pinfeed.exports.to_numpy.layout import Layout
-from pinfeed.limits import require_memory
+from pinfeed.exports.to_numpy.storage import require_memory
 from pinfeed.memory.staging import Accelerator, StagingBuffer, StagingBuffers, has_streams
 
 

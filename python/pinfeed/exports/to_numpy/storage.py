@@ -19,7 +19,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile, NpyHeader
-from pinfeed.limits import require_memory
+from pinfeed.limits import free_memory
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import holds_ragged
 
@@ -160,6 +160,16 @@ def copy_into(target: npt.NDArray[Any], source: Array, where: str) -> None:
         torch.from_numpy(target).copy_(source)
     else:
         np.copyto(target, source, casting="no")
+
+
+def require_memory(size: int, what: str) -> None:
+    """Raises MemoryError if fewer bytes than ``size`` are free for ``what``, up to the verb."""
+    free = free_memory()
+    if free is not None and size > free:
+        raise MemoryError(
+            f"to_numpy: {what} {size:,} bytes of memory, of which {free:,} are free; write to files "
+            "with out=a path, or take fewer samples with max_samples"
+        )
 
 
 def _anonymous(size: int) -> mmap.mmap:

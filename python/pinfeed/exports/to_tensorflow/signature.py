@@ -23,64 +23,67 @@ tf: Any = import_extra("tensorflow", "tensorflow")
 _NONE_SPEC = type(tf.type_spec_from_value(None))
 _ARRAYS = (torch.Tensor, np.ndarray)
 
+#: From a batch to a leaf: keys, names and positions.
+Steps = tuple[Any, ...]
 
-def signature_of(batch: Any, varying: Mapping[str, set[int]]) -> Any:
+
+def signature_of(batch: Any, varying: Mapping[Steps, set[int]]) -> Any:
     """The structure of an element of the dataset, of ``tf.TypeSpec``, its channels not yet moved.
 
     Args:
         batch: The first one.
-        varying: By the path of a leaf, which axes differ between batches, axis 0 aside.
+        varying: Of some leaves, which axes differ between batches, axis 0 aside.
 
     Raises:
         TypeError: A leaf is nothing that TensorFlow could have.
     """
     specs = [
-        None if leaf is None else spec_of(leaf, {0} | varying.get(path, set()), _where(path, 0))
-        for path, _, leaf in leaves(batch)
+        None if leaf is None else spec_of(leaf, {0} | varying.get(steps, set()), _where(steps, 0))
+        for steps, leaf in leaves(batch)
     ]
     return _rebuilder(batch)(iter(specs))
 
 
-def varying_axes(loader: Any, batch: Any) -> dict[str, set[int]]:
-    """The axes that vary, by the path of a leaf; axis 0, which always may, need not be among them.
+def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
+    """The axes that vary, by leaf; axis 0, which always may, need not be among them.
 
     Args:
         loader: A list or tuple of batches shows them by itself. For another loader, pinfeed's own
             fields know them, if its batches are made of them.
         batch: The first one.
     """
-    found: dict[str, set[int]] = {}
-    nodes = {path: node for path, _, node in leaves(batch, (Padded,))}
+    found: dict[Steps, set[int]] = {}
+    nodes = dict(leaves(batch, (Padded,)))
     collate = getattr(loader, "collate_fn", None)
-    fields: dict[str, Any] = {}
+    fields: dict[Steps, Any] = {}
     for spec in (
         collate.spec if isinstance(collate, Collate) else None,
         loader.fields if isinstance(loader, DeviceLoader) else None,
     ):
-        padded = {path: one for path, _, one in leaves(spec) if isinstance(one, Pad | Image)}
-        fields |= {path: field for path, field in padded.items() if path in nodes}
-        for path, field in padded.items():
-            beside = f"{path[: path.rfind('[')]}[{getattr(field, 'mask', None)!r}]"
-            if beside in nodes:
+        padded = {steps: one for steps, one in leaves(spec) if isinstance(one, Pad | Image)}
+        fields |= {steps: field for steps, field in padded.items() if steps in nodes}
+        for steps, field in padded.items():
+            beside = (*steps[:-1], getattr(field, "mask", None))
+            if steps and beside in nodes:
                 found[beside] = set(range(1, nodes[beside].ndim))
-    for path, node in nodes.items():
+    for steps, node in nodes.items():
         values = node.values if isinstance(node, Padded) else node
-        at = f"{path}[0]" if isinstance(node, Padded) else path
-        if path in fields:
-            found[at] = _axes(fields[path], values.ndim)
+        at = (*steps, 0) if isinstance(node, Padded) else steps
+        if steps in fields:
+            found[at] = _axes(fields[steps], values.ndim)
         elif isinstance(node, Padded):
             lengths = getattr(node, "lengths", None)
             has_one_axis = lengths is not None and lengths.ndim == 1
             found[at] = {1} if has_one_axis else set(range(1, values.ndim))
         if isinstance(node, Padded) and hasattr(node, "mask"):
             mask = 2 if hasattr(node, "lengths") else 1
-            found[f"{path}[{mask}]"] = set(range(1, node.mask.ndim))
+            found[(*steps, mask)] = set(range(1, node.mask.ndim))
     if isinstance(loader, list | tuple):
         first = _shapes(batch)
-        for path, shape in (item for other in loader for item in _shapes(other).items()):
-            if len(first.get(path, ())) == len(shape):
-                sizes = enumerate(zip(shape, first[path], strict=True))
-                found.setdefault(path, set()).update(i for i, (a, b) in sizes if a != b)
+        for steps, shape in (item for other in loader for item in _shapes(other).items()):
+            if len(first.get(steps, ())) == len(shape):
+                sizes = enumerate(zip(shape, first[steps], strict=True))
+                found.setdefault(steps, set()).update(i for i, (a, b) in sizes if a != b)
     return found
 
 
@@ -96,8 +99,8 @@ def _axes(field: Pad | Image, rank: int) -> set[int]:
     return varying | {1} if padding.time_major else varying  # axis 1 counts samples then
 
 
-def _shapes(batch: Any) -> dict[str, tuple[int, ...]]:
-    return {path: tuple(leaf.shape) for path, _, leaf in leaves(batch) if isinstance(leaf, _ARRAYS)}
+def _shapes(batch: Any) -> dict[Steps, tuple[int, ...]]:
+    return {steps: tuple(leaf.shape) for steps, leaf in leaves(batch) if isinstance(leaf, _ARRAYS)}
 
 
 class Layout:
@@ -118,15 +121,19 @@ class Layout:
     def __init__(
         self, signature: Any, channels_last: bool | str | Iterable[str], is_guess: bool
     ) -> None:
-        found = list(leaves(signature))
         self._rebuilt = _rebuilder(signature)
-        specs = {name: spec for _, name, spec in found if not isinstance(spec, _NONE_SPEC | None)}
+        names = {steps: ".".join(map(str, steps)) for steps, _ in leaves(signature)}
+        specs = {
+            names[steps]: spec
+            for steps, spec in leaves(signature)
+            if not isinstance(spec, _NONE_SPEC | None)
+        }
         if not specs:
             raise ValueError("to_tensorflow: expected at least one array in a batch, got none")
         moves = moved(channels_last, specs)
-        self._leaves: dict[str, Leaf] = {
-            path: leaf_of(specs.get(name), name in moves, is_guess, f"signature{path}")
-            for path, name, spec in found
+        self._leaves: dict[Steps, Leaf] = {
+            steps: leaf_of(specs.get(name), name in moves, is_guess, f"signature{_path(steps)}")
+            for steps, name in names.items()
         }
         self.part_specs = [spec for leaf in self._leaves.values() for spec in leaf.part_specs]
 
@@ -145,27 +152,27 @@ class Layout:
             TypeError, ValueError: The batch doesn't fit to the signature, or with a limit its leaves
                 don't agree on how many samples there are.
         """
-        values = {path: value for path, _, value in leaves(batch)}
+        values = dict(leaves(batch))
         if values.keys() != self._leaves.keys():
             raise ValueError(
-                f"{_where('', number)}: expected the leaves {_listed(self._leaves)}, "
+                f"{_where((), number)}: expected the leaves {_listed(self._leaves)}, "
                 f"got {_listed(values)}"
             )
         parts = {
-            path: leaf.parts(values[path], _where(path, number))
-            for path, leaf in self._leaves.items()
+            steps: leaf.parts(values[steps], _where(steps, number))
+            for steps, leaf in self._leaves.items()
         }
         count = 0
         if limit is not None:
-            counts = {path: leaf.count(parts[path]) for path, leaf in self._leaves.items()}
-            known = {path: samples for path, samples in counts.items() if samples is not None}
+            counts = {steps: leaf.count(parts[steps]) for steps, leaf in self._leaves.items()}
+            known = {_path(steps): count for steps, count in counts.items() if count is not None}
             if len(set(known.values())) != 1:
                 raise ValueError(
-                    f"{_where('', number)}: with max_samples, the first axis of every leaf must "
+                    f"{_where((), number)}: with max_samples, the first axis of every leaf must "
                     f"count the same samples, got {known}"
                 )
             count = min(limit, *known.values())
-            parts = {path: leaf.first(parts[path], count) for path, leaf in self._leaves.items()}
+            parts = {steps: leaf.first(parts[steps], count) for steps, leaf in self._leaves.items()}
         return [part for own in parts.values() for part in own], count
 
     def element(self, *parts: Any) -> Any:
@@ -179,37 +186,31 @@ class Layout:
 
 
 def leaves(
-    node: Any, atoms: tuple[type, ...] = (), path: str = "", name: str = ""
-) -> Iterator[tuple[str, str, Any]]:
-    """The leaves of a batch or of a signature.
+    node: Any, atoms: tuple[type, ...] = (), steps: Steps = ()
+) -> Iterator[tuple[Steps, Any]]:
+    """The leaves of a batch or of a signature, each behind the steps that lead to it.
 
-    A batch and its signature have the same paths: keys of dicts and names of dataclasses, which
+    A batch and its signature have the same steps: keys of dicts and names of dataclasses, which
     become dicts, and positions in all else.
 
     Args:
         node: The structure.
         atoms: Types that are leaves, too.
-        path: Where the node is: ``"['views'][0]"``.
-        name: The same as a user writes it: ``"views.0"``.
-
-    Yields:
-        Path, name and leaf.
+        steps: Those to the node.
     """
     if isinstance(node, _ARRAYS) or _is_leaf(node, atoms):
-        yield path, name, node
-        return
-    if type(node) in (tuple, list):  # the same as below, faster
-        for i, child in enumerate(node):
-            yield from leaves(child, atoms, f"{path}[{i}]", f"{name}.{i}" if name else str(i))
-        return
-    is_dict = isinstance(node, Mapping) or is_dataclass(node)
-    for i, (step, child) in enumerate(children(node)):
-        key = step[1:] if step[0] == "." else step[1:-1].strip("'\"")
-        if not is_dict:
-            step = f"[{i}]"
-        elif step[0] == ".":
-            step = f"[{key!r}]"
-        yield from leaves(child, atoms, path + step, f"{name}.{key}" if name else key)
+        yield steps, node
+    else:
+        for step, child in _items(node):
+            yield from leaves(child, atoms, (*steps, step))
+
+
+def _items(node: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(node, Mapping):
+        return node.items()
+    if is_dataclass(node):
+        return [(step[1:], child) for step, child in children(node)]
+    return enumerate(node)
 
 
 def _is_leaf(node: Any, atoms: tuple[type, ...]) -> bool:
@@ -229,12 +230,12 @@ def _rebuilder(node: Any) -> Callable[[Iterator[Any]], Any]:
     """
     if isinstance(node, _ARRAYS) or _is_leaf(node, ()):
         return next
-    below = [_rebuilder(child) for _, child in children(node)]
+    below = [_rebuilder(child) for _, child in _items(node)]
     if is_namedtuple(node):
         return lambda values: rebuild(node, [part(values) for part in below])
     if not (isinstance(node, Mapping) or is_dataclass(node)):
         return lambda values: tuple([part(values) for part in below])
-    names = list(node) if isinstance(node, Mapping) else [step[1:] for step, _ in children(node)]
+    names = [name for name, _ in _items(node)]
     try:
         sorted(names)
     except TypeError as error:
@@ -246,10 +247,14 @@ def _rebuilder(node: Any) -> Callable[[Iterator[Any]], Any]:
     return lambda values: {name: part(values) for name, part in parts.items()}
 
 
-def _where(path: str, batch: int) -> str:
-    leaf = f"leaf {path} of " if path else ""
+def _where(steps: Steps, batch: int) -> str:
+    leaf = f"leaf {_path(steps)} of " if steps else ""
     return f"to_tensorflow: {leaf}batch {batch}"
 
 
-def _listed(paths: Iterable[str]) -> str:
-    return "[" + ", ".join(path or "the batch itself" for path in paths) + "]"
+def _path(steps: Steps) -> str:
+    return "".join(f"[{step!r}]" for step in steps)
+
+
+def _listed(leaves: Iterable[Steps]) -> str:
+    return "[" + ", ".join(_path(steps) or "the batch itself" for steps in leaves) + "]"
