@@ -18,6 +18,7 @@ from pinfeed.exports.to_tensorflow import to_tensorflow
 from pinfeed.exports.write_array import write_array
 from pinfeed.fields import Field, Image, Jagged, Keep, Pad, Stack
 from pinfeed.fields.collate import Collate
+from pinfeed.fields.pack import Pack
 from pinfeed.functions.functions import gather, normalize, pad, permute, unbind, unpad
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padded import Padded
@@ -28,10 +29,11 @@ from pinfeed.loaders.from_numpy import from_numpy
 from pinfeed.memory.stats import arena_stats, set_arena_limit
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads
 from pinfeed.samplers.length_buckets import LengthBucketSampler
+from pinfeed.samplers.pack import PackSampler
 from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.samplers.weighted import BalancedSampler, WeightedSampler
 from pinfeed.sources.concat import ConcatArray
-from pinfeed.sources.dataset import ArrayDataset, Rows
+from pinfeed.sources.dataset import ArrayDataset, PackedDataset, Rows
 from pinfeed.sources.npz import open_npz
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.streams.stream_dataset import StreamDataset
@@ -48,6 +50,9 @@ __all__ = [
     "JaggedBatch",
     "Keep",
     "LengthBucketSampler",
+    "Pack",
+    "PackSampler",
+    "PackedDataset",
     "Pad",
     "Padded",
     "RaggedArray",

@@ -153,6 +153,22 @@ def join(
     max_length: int | None = None,
     scale: float | None = None,
 ) -> tuple[Any, Any]: ...
+def pack(
+    source: Any,
+    offsets: Any,
+    indices: npt.NDArray[np.int64] | None,
+    packing: Any,
+    *,
+    fill: complex,
+    first: complex | None,
+    dtype: str | None,
+    flat: bool,
+    marks: Sequence[bool],
+    position_start: int,
+    target: Any,
+    name: str,
+    threads: int,
+) -> tuple[Any, Any, Any, Any, Any, Any, int]: ...
 def pad(
     source: Any,
     offsets: Any,

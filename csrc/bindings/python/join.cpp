@@ -48,20 +48,6 @@ void cut(Sequences& sequences, std::int64_t max_length, bool left) {
   }
 }
 
-void require_same_rows(const Sequences& sequences, const std::string& name) {
-  for (std::size_t i = 1; i < sequences.count(); ++i) {
-    for (std::size_t axis = 1; axis < sequences.axes(); ++axis) {
-      if (sequences.shape(i)[axis] == sequences.shape(0)[axis]) continue;
-      const std::span<const std::int64_t> first{sequences.shape(0), sequences.axes()};
-      const std::span<const std::int64_t> given{sequences.shape(i), sequences.axes()};
-      throw py::value_error(Subject{name, static_cast<std::int64_t>(i)}.text() +
-                            ": expected the shape of sample 0 but for axis 0, " +
-                            shape_text(first) + ", got " + shape_text(given) +
-                            "; Pad() takes samples that differ along any axis");
-    }
-  }
-}
-
 py::tuple join(py::object source, py::object offsets, py::object indices,
                const std::optional<Lengths>& lengths, const std::string& side,
                const std::optional<std::string>& dtype, py::object target, py::object as_tensor,
@@ -70,7 +56,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices,
   Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
   if (lengths) shorten(sequences, *lengths, side == "left", name);
   if (max_length) cut(sequences, *max_length, side == "left");
-  require_same_rows(sequences, name);
+  sequences.require_same_rows();
   const DType out_dtype =
       dtype ? dtype_named(*dtype, function)
             : dtype_named(sequences.common_dtype(kInt64).name(), Subject{name, 0}.text());

@@ -172,6 +172,18 @@ bool Sequences::list_reads() {
   return true;
 }
 
+void Sequences::require_same_rows() const {
+  const std::span<const std::int64_t> first{shape(0), axes_};
+  for (std::size_t i = 1; i < count(); ++i) {
+    const std::span<const std::int64_t> given{shape(i), axes_};
+    if (std::ranges::equal(given.subspan(1), first.subspan(1))) continue;
+    throw py::value_error(Subject{name_, static_cast<std::int64_t>(i)}.text() +
+                          ": expected the shape of sample 0 but for axis 0, " + shape_text(first) +
+                          ", got " + shape_text(given) +
+                          "; Pad() takes samples that differ along any axis");
+  }
+}
+
 void Sequences::prefetch() {
   if (!list_reads()) return;
   const py::gil_scoped_release unlocked;

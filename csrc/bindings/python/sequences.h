@@ -49,6 +49,9 @@ class Sequences {
   // that takes the scale, ValueError for a number in a list that `dtype` can't hold.
   std::vector<kernels::Cast> casts_to(DType dtype, Scale scale) const;
 
+  // Throws ValueError for a sample that differs from the first beyond axis 0.
+  void require_same_rows() const;
+
   // Cuts an axis of one sample to `items` items: the first ones, or the last.
   void keep(std::size_t sample, std::size_t axis, std::int64_t items, bool last);
 

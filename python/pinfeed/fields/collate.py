@@ -10,13 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.fields.field import Field, LeafName
+from pinfeed.fields.pack import Pack
 from pinfeed.fields.spec import child_specs, placed, rebuild_with_siblings
 from pinfeed.fields.stack import Stack, is_taught_to_torch
 from pinfeed.memory.pinned import Pin, is_wanted
 from pinfeed.memory.trainer import offer_arena, want_arena
 from pinfeed.memory.worker import accept_offer, is_worker, worker_arena
+from pinfeed.packing import PackedList, Packing
 from pinfeed.sources.dataset import Rows
-from pinfeed.sources.source import ObjectColumn, Source
+from pinfeed.sources.source import ObjectColumn, Selection, Source
 from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
 
 _STACK = Stack()
@@ -95,12 +97,16 @@ class Collate:
             )
         if len(samples) == 0:
             raise ValueError("Collate: expected at least one sample, got an empty batch")
-        if not isinstance(samples, Rows):
-            return self._place().collate(list(samples))
+        packing = samples.packing if isinstance(samples, Rows | PackedList) else None
         try:
-            return self._place().gather(samples.sources, samples.indices)
+            if isinstance(samples, Rows):
+                return self._place().gather(samples.sources, samples.indices, packing)
+            return self._place().collate(list(samples), packing)
         except (TypeError, ValueError) as error:
-            _tell_index(error, samples.indices)
+            if packing is not None:
+                _tell_index(error, packing.documents)
+            elif isinstance(samples, Rows):
+                _tell_index(error, samples.indices)
             raise
 
     def _place(self) -> _Place:
@@ -139,33 +145,37 @@ class _Place:
         self._leaf_types: set[type] = set()
         self._structures: dict[type, _Structure] = {}
 
-    def collate(self, samples: Sequence[Any]) -> Any:
+    def collate(self, samples: Sequence[Any], packing: Packing | None = None) -> Any:
         """The batch of what stands at this place in each sample."""
         if self._field is not None:
+            if packing is not None and isinstance(self._field, Pack):
+                return self._field.pack(Selection(list(samples)), packing, self.name)
             return self._field.collate(samples, self.name)
         first = samples[0]
         kind = type(first)
         known = self._structures.get(kind)
         if known is not None and known.fits(first):
-            return known.collate(samples)
+            return known.collate(samples, packing)
         if kind not in self._leaf_types:
             if is_container(first) and not is_taught_to_torch(first):
-                return self._structure_of(first).collate(samples)
+                return self._structure_of(first).collate(samples, packing)
             self._require_leaf()
             self._leaf_types.add(kind)
         return _STACK.collate(samples, self.name)
 
-    def gather(self, sources: Any, indices: npt.NDArray[np.int64]) -> Any:
+    def gather(self, sources: Any, indices: npt.NDArray[np.int64], packing: Packing | None) -> Any:
         """The batch of rows of a dataset's arrays at this place."""
         if isinstance(sources, ObjectColumn):
-            return self.collate([sources[index] for index in indices.tolist()])
+            return self.collate([sources[index] for index in indices.tolist()], packing)
         if isinstance(sources, Source):
             if self._field is None:
                 self._require_leaf()
+            if packing is not None and isinstance(self._field, Pack):
+                return self._field.pack(sources.select(indices), packing, self.name)
             return (self._field or _STACK).gather(sources, indices, self.name)
         if self._field is not None:
             return self._field.collate(list(Rows(sources, indices)), self.name)
-        return self._structure_of(sources).gather(sources, indices)
+        return self._structure_of(sources).gather(sources, indices, packing)
 
     def _require_leaf(self) -> None:
         if self._spec is not None:
@@ -207,21 +217,23 @@ class _Structure:
         """Whether a container of the same type has the same places."""
         return self._keys == _keys(node)
 
-    def collate(self, samples: Sequence[Any]) -> Any:
+    def collate(self, samples: Sequence[Any], packing: Packing | None) -> Any:
         columns = self._columns(samples)
-        return self._collated(
-            samples[0],
-            [place.collate(column) for place, column in zip(self._places, columns, strict=True)],
-        )
+        values = [
+            place.collate(column, packing)
+            for place, column in zip(self._places, columns, strict=True)
+        ]
+        return self._collated(samples[0], values)
 
-    def gather(self, sources: Any, indices: npt.NDArray[np.int64]) -> Any:
+    def gather(self, sources: Any, indices: npt.NDArray[np.int64], packing: Packing | None) -> Any:
         parts = (
             sources.values() if type(sources) is dict else [part for _, part in children(sources)]
         )
-        return self._collated(
-            sources,
-            [place.gather(part, indices) for place, part in zip(self._places, parts, strict=True)],
-        )
+        values = [
+            place.gather(part, indices, packing)
+            for place, part in zip(self._places, parts, strict=True)
+        ]
+        return self._collated(sources, values)
 
     def _collated(self, node: Any, values: list[Any]) -> Any:
         if self._brings_siblings:

@@ -129,7 +129,7 @@ class LengthBucketSampler(EpochSampler):
         self.shuffle = shuffle
         self.bucket_batches = checked_integer(bucket_batches, f"{name}: bucket_batches", 1)
         self.drop_last = drop_last
-        self._lengths = np.minimum(_checked_lengths(lengths), self.max_length or _MOST_LENGTH)
+        self._lengths = np.minimum(checked_lengths(lengths, name), self.max_length or _MOST_LENGTH)
         self._padded_lengths = _rounded_up(self._lengths, self.multiple_of or 1)
         self._checksum = zlib.crc32(self._padded_lengths.data)
         if self.max_tokens is not None and self._padded_lengths.max() > self.max_tokens:
@@ -192,8 +192,9 @@ class LengthBucketSampler(EpochSampler):
         )
 
 
-def _checked_lengths(lengths: Any) -> npt.NDArray[np.int64]:
-    name = "LengthBucketSampler: lengths"
+def checked_lengths(lengths: Any, function: str) -> npt.NDArray[np.int64]:
+    """The length of each sample, as a copy; raises TypeError or ValueError if they are none."""
+    name = f"{function}: lengths"
     if isinstance(lengths, Dataset) and not hasattr(lengths, "lengths"):
         raise TypeError(
             f"{name} must be the length of each sample, got the {type(lengths).__name__} itself; pass "

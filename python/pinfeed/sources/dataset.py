@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
+from pinfeed.packing import PackedList, Packing
 from pinfeed.sources.arrow import table_columns
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source
@@ -133,9 +134,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
+        packing = indices.packing if isinstance(indices, PackedList) else None
         if self._order is not None:
             indices = self._order[_core.as_indices(indices, self._length, "ArrayDataset: indices")]
-        return Rows(self._sources, indices)
+        return Rows(self._sources, indices, packing)
 
     def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
         """Asks the system for samples that will be read soon, those that lie in files and not in memory.
@@ -220,15 +222,17 @@ class Rows(Sequence[Any]):
     Attributes:
         sources: The dataset's arrays, in their structure.
         indices: int64 ndarray of shape (B,), checked and not negative.
+        packing: Where they go to, if a `PackSampler` chose them.
     """
 
-    __slots__ = ("indices", "sources")
+    __slots__ = ("indices", "packing", "sources")
 
-    def __init__(self, sources: Any, indices: Any) -> None:
+    def __init__(self, sources: Any, indices: Any, packing: Packing | None = None) -> None:
         first = next((source for _, source in _leaves(sources, "")), None)
         if first is None:
             raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
         self.sources = sources
+        self.packing = packing
         self.indices: npt.NDArray[np.int64] = _core.as_indices(
             indices, len(first), "ArrayDataset: indices"
         )
@@ -271,6 +275,48 @@ class Rows(Sequence[Any]):
         ]
         named = dict(zip(kwargs, as_lists[len(args) :], strict=True))
         return function(*as_lists[: len(args)], **named)
+
+
+class PackedDataset(torch.utils.data.Dataset[Any]):
+    """A dataset whose batches know the rows that a `PackSampler` has planned for them.
+
+    An `ArrayDataset` needs none. Others, also a ``Subset`` of one, hand samples to the collate
+    function without a word about the batch that they were asked for.
+
+    Args:
+        dataset: Any map-style dataset. It is asked for a whole batch where it has ``__getitems__``.
+
+    Example:
+        >>> documents = [[1, 2, 3], [4, 5], [6]]
+        >>> sampler = pinfeed.PackSampler([3, 2, 1], seq_length=4, rows=2, shuffle=False)
+        >>> loader = torch.utils.data.DataLoader(
+        ...     pinfeed.PackedDataset(documents),
+        ...     batch_sampler=sampler,
+        ...     collate_fn=pinfeed.Collate(pinfeed.Pack(4)),
+        ... )
+        >>> next(iter(loader))
+        tensor([[1, 2, 3, 6],
+                [4, 5, 0, 0]])
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        """The samples of one batch, with the rows that they go to if the batch knows them."""
+        fetch = getattr(self.dataset, "__getitems__", None)
+        samples = fetch([*indices]) if callable(fetch) else [self.dataset[i] for i in indices]
+        packing = indices.packing if isinstance(indices, PackedList) else None
+        if isinstance(samples, Rows):
+            samples.packing = packing
+            return samples
+        return PackedList.of(samples, packing)
 
 
 def _open_sources(arrays: Any, path: str) -> Any:

@@ -1,0 +1,267 @@
+// _core.pack: documents in rows of one length, with what tells a model where each of them is.
+#include "kernels/pack.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/python/fill_value.h"
+#include "bindings/python/module.h"
+#include "bindings/python/output.h"
+#include "bindings/python/parallel.h"
+#include "bindings/python/sample_batch.h"
+#include "bindings/python/scalar_types.h"
+#include "bindings/python/sequences.h"
+#include "dispatch/dispatch.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+using Numbers64 = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+using kernels::Segment;
+
+// What pinfeed.packing.Packing says of the documents.
+struct Packing {
+  Numbers64 totals, starts, lengths, places;
+  std::int64_t rows, seq_length, multiple_of;
+
+  explicit Packing(const py::object& tuple)
+      : totals(tuple.attr("totals")),
+        starts(tuple.attr("starts")),
+        lengths(tuple.attr("lengths")),
+        places(tuple.attr("places")),
+        rows(tuple.attr("rows").cast<std::int64_t>()),
+        seq_length(tuple.attr("seq_length").cast<std::int64_t>()),
+        multiple_of(tuple.attr("multiple_of").cast<std::int64_t>()) {}
+};
+
+// Cuts each document to the piece that is planned. Throws ValueError for one of another length.
+void cut(Sequences& sequences, const Packing& packing, const std::string& name) {
+  for (const Numbers64* numbers :
+       {&packing.totals, &packing.starts, &packing.lengths, &packing.places}) {
+    if (numbers->size() != static_cast<py::ssize_t>(sequences.count())) {
+      throw py::value_error(name + ": expected " + std::to_string(numbers->size()) +
+                            " samples, as the PackSampler's batch has, got " +
+                            std::to_string(sequences.count()));
+    }
+  }
+  for (std::size_t i = 0; i < sequences.count(); ++i) {
+    const std::int64_t size = sequences.shape(i)[0];
+    const std::int64_t start = packing.starts.data()[i], length = packing.lengths.data()[i];
+    if (size != packing.totals.data()[i]) {
+      throw py::value_error(Subject{name, static_cast<std::int64_t>(i)}.text() + ": expected " +
+                            std::to_string(packing.totals.data()[i]) +
+                            " tokens, as its lengths told the PackSampler, got " +
+                            std::to_string(size));
+    }
+    if (start < 0 || length < 0 || start > size || length > size - start) {
+      throw py::value_error(name + ": the plan of the batch is damaged");
+    }
+    if (start > 0) sequences.keep(i, 0, size - start, true);
+    if (length < size - start) sequences.keep(i, 0, length, false);
+  }
+}
+
+// Where documents lie: all of them first, then what is left of each row.
+struct Layout {
+  std::vector<Segment> segments;
+  std::vector<std::int32_t> ends;  // of all segments in order, behind a 0
+  std::int64_t places = 0;
+  std::int64_t longest = 0;
+
+  void end_at(std::int64_t end) {
+    longest = std::max(longest, end - ends.back());
+    ends.push_back(static_cast<std::int32_t>(end));
+  }
+};
+
+[[noreturn]] void too_many(const std::string& name) {
+  throw py::value_error(name + ": expected fewer than 2**31 tokens, for cu_seqlens are int32");
+}
+
+Layout one_after_the_other(const Sequences& sequences, const std::string& name) {
+  Layout layout;
+  layout.ends.push_back(0);
+  for (std::size_t i = 0; i < sequences.count(); ++i) {
+    const std::int64_t length = sequences.shape(i)[0], begin = layout.places;
+    if (length > std::numeric_limits<std::int32_t>::max() - begin) too_many(name);
+    layout.places += length;
+    layout.segments.push_back({begin, length, layout.places, static_cast<std::int32_t>(i)});
+    layout.end_at(layout.places);
+  }
+  return layout;
+}
+
+// `through`: segments are counted through all rows.
+Layout in_rows(const Packing& packing, std::size_t count, bool through, const std::string& name) {
+  Layout layout;
+  const std::int64_t row_length = packing.seq_length, multiple = packing.multiple_of;
+  if (packing.rows < 1 || row_length < 1 || multiple < 1 ||
+      packing.rows > std::numeric_limits<std::int32_t>::max() / row_length) {
+    too_many(name);
+  }
+  layout.places = packing.rows * row_length;
+  layout.segments.reserve(count + static_cast<std::size_t>(packing.rows));
+  layout.ends.push_back(0);
+  std::vector<Segment> tails;
+  std::int32_t number = 0;
+  std::int64_t row = 0, end = 0;
+  // Ends the row under way, and those up to `next`, with what is left of them.
+  const auto finish_rows = [&](std::int64_t next) {
+    for (; row < next; ++row) {
+      const std::int64_t row_end = (row + 1) * row_length;
+      if (end < row_end) {
+        tails.push_back({end, 0, row_end, number++});
+        layout.end_at(row_end);
+        end = row_end;
+      }
+      if (!through) number = 0;
+    }
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t begin = packing.places.data()[i], length = packing.lengths.data()[i];
+    if (begin < 0 || begin >= layout.places) {
+      throw py::value_error(name + ": the plan of the batch is damaged");
+    }
+    finish_rows(begin / row_length);
+    const std::int64_t room = (length + multiple - 1) / multiple * multiple;
+    if (begin != end || room == 0 || room > (row + 1) * row_length - begin) {
+      throw py::value_error(name + ": the plan of the batch is damaged");
+    }
+    end += room;
+    layout.segments.push_back({begin, length, end, number++});
+    layout.end_at(end);
+  }
+  finish_rows(packing.rows);
+  layout.segments.insert(layout.segments.end(), tails.begin(), tails.end());
+  return layout;
+}
+
+// As few sizes as are needed, so that what is compiled for one is used again.
+std::int64_t few_values(std::int64_t number) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(number)));
+}
+
+py::tuple pack(py::object source, py::object offsets, py::object indices,
+               const py::object& packing_or_none, py::handle fill, py::handle first,
+               const std::optional<std::string>& dtype, bool flat,
+               const std::vector<bool>& marks_wanted, std::int64_t position_start,
+               py::object target, const std::string& name, std::size_t threads) {
+  Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
+  std::optional<Packing> packing;
+  if (!packing_or_none.is_none()) {
+    packing.emplace(packing_or_none);
+    cut(sequences, *packing, name);
+  }
+  sequences.require_same_rows();
+  const std::size_t count = sequences.count();
+  const Layout layout =
+      packing ? in_rows(*packing, count, flat, name) : one_after_the_other(sequences, name);
+  const bool rows = packing.has_value() && !flat;
+  const Shape box =
+      rows ? Shape{packing->rows, packing->seq_length} : Shape{std::int64_t{1}, layout.places};
+
+  const DType empty = PyFloat_Check(fill.ptr()) ? kFloat32 : kInt64;
+  const DType out_dtype =
+      dtype ? dtype_named(*dtype, name)
+            : dtype_named(sequences.common_dtype(empty).name(), Subject{name, 0}.text());
+  const kernels::Fill filling = fill_value(fill, out_dtype, name + ": fill");
+  std::optional<kernels::Fill> beginning;
+  if (!first.is_none()) beginning = fill_value(first, out_dtype, name + ": first");
+
+  Shape shape = box;
+  shape.insert(shape.end(), sequences.shape(0) + 1, sequences.shape(0) + sequences.axes());
+  const std::size_t bytes = checked_bytes(shape, out_dtype, name);
+  const bool streaming = worth_streaming(bytes);
+  sequences.plan_reads(may_not_fit(sequences.dtype(0), out_dtype), threads);
+  const SampleBatch samples(sequences, out_dtype, std::nullopt, streaming,
+                            [](std::size_t) { return std::size_t{0}; });
+  const OutputRequest request{std::move(target), true};
+  const Output out = make_output(request, shape, out_dtype, name);
+
+  py::list marked(4);
+  kernels::PackMarks marks;
+  marks.position_start = position_start;
+  std::size_t mark_bytes = 0;
+  const auto want = [&](std::size_t which, DType of, auto*& data) {
+    marked[which] = py::none();
+    if (!marks_wanted[which]) return;
+    const Output written = make_output(request, box, of, name);
+    marked[which] = written.array;
+    data = reinterpret_cast<std::remove_reference_t<decltype(data)>>(written.data);
+    mark_bytes += of.item_size();
+  };
+  const DType int32{dlpack::TypeCode::signed_int, 32};
+  want(0, kInt64, marks.positions);
+  want(1, int32, marks.documents);
+  want(2, int32, marks.numbers);
+  want(3, kBool, marks.attention);
+  py::object cu_seqlens = py::none();
+  if (marks_wanted[4]) {
+    auto size = static_cast<std::int64_t>(layout.ends.size());
+    if (packing) {
+      const py::object most = packing_or_none.attr("max_documents");
+      size = 1 +
+             (most.is_none()
+                  ? few_values(size - 1)
+                  : packing->rows * (1 + std::min(most.cast<std::int64_t>(), packing->seq_length)));
+    }
+    const Output written = make_output(request, Shape{size}, int32, name);
+    auto* const ends = reinterpret_cast<std::int32_t*>(written.data);
+    std::ranges::copy(layout.ends, ends);
+    std::fill(ends + layout.ends.size(), ends + size, layout.ends.back());
+    cu_seqlens = written.array;
+  }
+
+  std::size_t row_items = 1;
+  for (std::size_t axis = 1; axis < sequences.axes(); ++axis) row_items *= sequences.shape(0)[axis];
+  if (bytes > 0) {
+    const kernels::PackBatch batch{.samples = samples.samples(),
+                                   .segments = layout.segments.data(),
+                                   .count = count,
+                                   .places = layout.places,
+                                   .row_items = row_items,
+                                   .fill = &filling,
+                                   .first = beginning ? &*beginning : nullptr,
+                                   .out = out.data,
+                                   .streaming = streaming};
+    const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
+    run_samples(sequences.reads(), count, bytes / count, threads,
+                [&](std::size_t begin, std::size_t end) {
+                  kernels::pack_samples(batch, runs, begin, end);
+                });
+  }
+  if (mark_bytes > 0) {
+    const std::size_t segments = layout.segments.size();
+    run_rows(segments, mark_bytes * static_cast<std::size_t>(layout.places) / segments, threads,
+             [&](std::size_t begin, std::size_t end) {
+               for (std::size_t i = begin; i < end; ++i) {
+                 kernels::mark_segment(layout.segments[i], marks);
+               }
+             });
+  }
+  samples.require_fit(name);
+  const std::int64_t longest = packing && layout.longest > 0
+                                   ? std::min(few_values(layout.longest), packing->seq_length)
+                                   : layout.longest;
+  return py::make_tuple(out.array, marked[0], marked[1], marked[2], marked[3], cu_seqlens, longest);
+}
+
+}  // namespace
+
+void register_pack(py::module_& m) {
+  m.def("pack", &pack, py::arg("source"), py::arg("offsets"), py::arg("indices"),
+        py::arg("packing"), py::kw_only(), py::arg("fill"), py::arg("first"), py::arg("dtype"),
+        py::arg("flat"), py::arg("marks"), py::arg("position_start"), py::arg("target"),
+        py::arg("name"), py::arg("threads"));
+}
+
+}  // namespace pinfeed::bindings

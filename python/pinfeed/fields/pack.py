@@ -1,0 +1,209 @@
+"""Documents packed into rows of a fixed length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from pinfeed import _core
+from pinfeed.arguments import checked_integer, dtype_name
+from pinfeed.fields.field import Beside, Field, pin_of
+from pinfeed.memory.outputs import batch_allocator
+from pinfeed.packing import Packing
+from pinfeed.runtime import get_num_threads
+from pinfeed.sources.source import Selection, Source
+
+#: How `Pack` is asked for something beside the rows: no, yes, or under these keys of the batch.
+Keys = bool | str | tuple[str, ...]
+
+_MARKS = (
+    "position_ids",
+    "document_ids",
+    "seq_idx",
+    "attention_mask",
+    "cu_seqlens",
+    "max_seqlen",
+)
+
+
+class Pack(Field):
+    """Documents in rows of a fixed length, as a `PackSampler` has planned them: (rows, seq_length).
+
+    Samples are ndarrays, CPU tensors or lists of numbers; rows of an `ArrayDataset` are read
+    straight from its arrays. The rest of a row, its tail, is fill. Other leaves of the sample, with
+    other fields, have one entry for each document.
+
+    With ``seq_length=None`` there are no rows and no tails: (1, tokens), of any samples in their
+    order, whoever chose them, as transformers' ``DataCollatorWithFlattening`` makes it.
+
+    The keywords with a name of the batch's are leaves of a dict, beside this one: True puts one
+    under that name, a string under that key, a tuple of strings under several. A *segment* is a
+    document or the tail of a row.
+
+    Args:
+        seq_length: The same as the PackSampler's, or None.
+        fill: What tails are made of.
+        first: What overwrites the first token of each document. In labels: what the loss ignores,
+            for no document's first token follows from the one before it.
+        dtype: The batch's dtype, if not the samples' own, as in `Pad`.
+        flat: Make it (1, rows × seq_length).
+        position_ids: int64, shaped like the rows: from ``position_start`` on in each segment.
+        position_start: The position of a document's first token.
+        document_ids: int32, shaped like the rows: which document of its row a token is of, -1 in the
+            tail. What `packed_attention_mask` takes. If flat, documents count through all rows.
+        cu_seqlens: int32 of shape (N + 1,): where in all rows the segments begin, and the end, which
+            fills up the rest. N is rows × (max_documents + 1) for a PackSampler with
+            ``max_documents``, otherwise the next power of two; exact without ``seq_length``.
+        max_seqlen: The longest segment, a Python int; rounded up to the next power of two, but not
+            beyond ``seq_length``; exact without it.
+        attention_mask: bool, shaped like the rows, True where a token is.
+        seq_idx: int32, like ``document_ids``, but in a tail the next number: what linear attention
+            and state-space models take.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: An argument is out of range. When samples are collated: they don't know their
+            rows; one is not as long as the sampler was told; there are 2**31 tokens or more.
+
+    Example:
+        >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
+        >>> sampler = pinfeed.PackSampler(tokens, seq_length=4, rows=2, shuffle=False)
+        >>> dataset = pinfeed.ArrayDataset({"input_ids": tokens, "labels": tokens})
+        >>> spec = {
+        ...     "input_ids": pinfeed.Pack(4, position_ids=True, document_ids=True),
+        ...     "labels": pinfeed.Pack(4, fill=-100, first=-100),
+        ... }
+        >>> loader = torch.utils.data.DataLoader(
+        ...     dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate(spec)
+        ... )
+        >>> for key, leaf in next(iter(loader)).items():
+        ...     print(key, leaf.tolist())
+        input_ids [[1, 2, 3, 6], [4, 5, 0, 0]]
+        position_ids [[0, 1, 2, 0], [0, 1, 0, 1]]
+        document_ids [[0, 0, 0, 1], [0, 0, -1, -1]]
+        labels [[-100, 2, 3, -100], [-100, 5, -100, -100]]
+    """
+
+    def __init__(
+        self,
+        seq_length: int | None,
+        fill: Any = 0,
+        first: Any = None,
+        dtype: Any = None,
+        *,
+        flat: bool = False,
+        position_ids: Keys = False,
+        position_start: int = 0,
+        document_ids: Keys = False,
+        cu_seqlens: Keys = False,
+        max_seqlen: Keys = False,
+        attention_mask: Keys = False,
+        seq_idx: Keys = False,
+    ) -> None:
+        self.seq_length = (
+            None
+            if seq_length is None
+            else checked_integer(seq_length, "Pack: seq_length", 1, 2**31 - 1)
+        )
+        self.fill = fill
+        self.first = first
+        self.dtype = None if dtype is None else dtype_name(dtype, "Pack")
+        for keyword, value in (("fill", fill), ("first", 0 if first is None else first)):
+            # Of no dtype in particular: complex128 holds whatever is a number.
+            _core.check_value(value, self.dtype or "complex128", "Pack", keyword)
+        if not isinstance(flat, bool):
+            raise TypeError(f"Pack: flat must be True or False, got {flat!r}")
+        self.flat = flat
+        self.position_start = checked_integer(
+            position_start, "Pack: position_start", -(2**62), 2**62
+        )
+        marks = (position_ids, document_ids, seq_idx, attention_mask, cu_seqlens, max_seqlen)
+        self._keys = {
+            mark: _checked_keys(keys, mark) for mark, keys in zip(_MARKS, marks, strict=True)
+        }
+
+    @override
+    def names(self) -> tuple[str, ...]:
+        return tuple(key for keys in self._keys.values() for key in keys)
+
+    @override
+    def collate(self, samples: Sequence[Any], name: str) -> Any:
+        return self._packed(Selection(list(samples)), None, name)
+
+    @override
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
+        return self._packed(source.select(indices), None, name)
+
+    def pack(self, samples: Selection, packing: Packing, name: str) -> Any:
+        """The batch of samples whose rows are planned.
+
+        Args:
+            samples: As `Source.select` has them, or a list of them.
+            packing: The plan.
+            name: What messages call the leaf.
+        """
+        if self.seq_length is None:
+            return self._packed(samples, None, name)
+        if self.seq_length != packing.seq_length:
+            raise ValueError(
+                f"{name}: Pack and PackSampler must have the same seq_length, got "
+                f"{self.seq_length} and {packing.seq_length}"
+            )
+        return self._packed(samples, packing, name)
+
+    def _packed(self, samples: Selection, packing: Packing | None, name: str) -> Any:
+        if packing is None and self.seq_length is not None:
+            raise ValueError(
+                f"{name}: Pack expected samples that know their rows: those of a DataLoader with "
+                "batch_sampler=PackSampler(...) over an ArrayDataset, or over "
+                "PackedDataset(dataset) for any other dataset"
+            )
+        wanted = [bool(self._keys[mark]) for mark in _MARKS]
+        rows, *marks = _core.pack(
+            *samples,
+            packing,
+            fill=self.fill,
+            first=self.first,
+            dtype=self.dtype,
+            flat=self.flat,
+            marks=wanted,
+            position_start=self.position_start,
+            target=batch_allocator(pin_of(name)),
+            name=name,
+            threads=get_num_threads(),
+        )
+        siblings = {
+            key: leaf for mark, leaf in zip(_MARKS, marks, strict=True) for key in self._keys[mark]
+        }
+        return Beside(rows, siblings) if siblings else rows
+
+    def __repr__(self) -> str:
+        arguments = [repr(self.seq_length), f"fill={self.fill!r}"]
+        arguments += [
+            f"{name}={value!r}"
+            for name, value, default in (
+                ("first", self.first, None),
+                ("dtype", self.dtype, None),
+                ("flat", self.flat, False),
+                ("position_start", self.position_start, 0),
+            )
+            if value != default
+        ]
+        arguments += [f"{mark}={keys!r}" for mark, keys in self._keys.items() if keys]
+        return f"Pack({', '.join(arguments)})"
+
+
+def _checked_keys(keys: Any, name: str) -> tuple[str, ...]:
+    if isinstance(keys, bool):
+        return (name,) if keys else ()
+    if isinstance(keys, str) and keys:
+        return (keys,)
+    if isinstance(keys, tuple) and keys and all(isinstance(key, str) and key for key in keys):
+        return keys
+    raise TypeError(
+        f"Pack: {name} must be True, False, the key of a dict or a tuple of keys, got {keys!r}"
+    )

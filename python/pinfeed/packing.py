@@ -1,0 +1,51 @@
+"""Documents in rows: what a plan says about the documents of one batch."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Packing(NamedTuple):
+    """Where the documents of a batch lie in its rows; int64 of shape (documents,).
+
+    Attributes:
+        documents: The indices in the dataset.
+        totals: How long each document is.
+        starts: Its first token that is taken.
+        lengths: How many tokens are taken.
+        places: Where they go to in the rows, of which one follows the other.
+        rows: The number of rows.
+        seq_length: Their length.
+        multiple_of: What the room of a document is a multiple of.
+        max_documents: The most documents in a row, if that is limited.
+    """
+
+    documents: npt.NDArray[np.int64]
+    totals: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+    rows: int
+    seq_length: int
+    multiple_of: int
+    max_documents: int | None
+
+
+class PackedList(list[Any]):
+    """The indices or the samples of a batch, with the rows that they go to.
+
+    Attributes:
+        packing: None in a copy that Python made of a part.
+    """
+
+    packing: Packing | None = None
+
+    @classmethod
+    def of(cls, items: Any, packing: Packing | None) -> PackedList:
+        """The items as such a list."""
+        self = cls(items)
+        self.packing = packing
+        return self

@@ -1,0 +1,385 @@
+"""Batches of documents that share rows of a fixed length."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from pinfeed import _core
+from pinfeed.arguments import checked_integer, positive_integer
+from pinfeed.packing import PackedList, Packing
+from pinfeed.samplers.epoch_sampler import EpochSampler
+from pinfeed.samplers.length_buckets import checked_lengths
+from pinfeed.samplers.order_sampler import epoch_keys
+
+Strategy = Literal["best_fit", "first_fit", "wrapped"]
+Overflow = Literal["error", "truncate", "drop"]
+Balance = Literal["count", "tokens", "attention"]
+
+_ROUNDS = 6  # kernels/permutation.h
+_BUCKET_STEPS = 16  # whose rows are sorted together, where ranks are balanced
+_MOST_TOKENS = 2**31 - 1  # of a batch: cu_seqlens are int32
+_MOST_DOCUMENTS = 2**32 - 2
+
+
+class PackLosses(NamedTuple):
+    """What a `PackSampler` leaves out of every epoch.
+
+    Attributes:
+        documents: How many documents are dropped, for they are too long.
+        tokens: How many tokens are lost: of those documents, and cut off others.
+        empty: How many documents are empty; they come into no batch.
+    """
+
+    documents: int
+    tokens: int
+    empty: int
+
+
+class PackSampler(EpochSampler):
+    """Batches of documents packed into rows of ``seq_length`` tokens; a ``batch_sampler``.
+
+    Each epoch has a plan of its own, which follows from the lengths, the seed and the epoch alone,
+    on every machine; ten million documents take about half a second. A batch is a list of indices
+    that knows the row of each document. An `ArrayDataset` hands that on to `Collate`, whose fields
+    `Pack` fill the rows; any other dataset does in a `PackedDataset`.
+
+    All ranks get the same number of batches. The last ones may have empty rows, at their end. Where
+    the rows don't suffice for one on each rank, up to ``world_size - 1`` of the epoch's first rows
+    come again.
+
+    Args:
+        lengths: 1-D integers, the tokens of each document: an ndarray, a memmap, a list, a CPU
+            tensor, or anything that has such an attribute ``lengths``. They are copied.
+        seq_length: The length of a row.
+        rows: Rows in a batch of one rank.
+        strategy: ``"best_fit"`` leaves hardly any room: the longest document first, each into the
+            row where the least is left. ``"first_fit"`` takes documents one after the other, each
+            into the first row with room, for those who need the order (with ``shuffle=False``).
+            ``"wrapped"`` cuts the stream of all tokens every ``seq_length``; what is cut off goes on
+            in the next row, which doesn't see the beginning.
+        overflow: What becomes of documents longer than a row, unless they are wrapped: ``"error"``,
+            ``"truncate"`` takes their first ``seq_length`` tokens, ``"drop"`` leaves them out.
+            `dropped` counts both. `RaggedArray.split` makes several documents of them instead.
+        max_documents: The most documents in a row. Also makes the length of ``cu_seqlens`` fixed.
+        documents_multiple_of: The room of a document is a multiple of this, as context parallelism
+            needs; what it doesn't use is fill.
+        shuffle: False keeps documents of equal length, and rows, in order.
+        seed: Not negative; the same on all ranks.
+        balance: What ranks get alike in a step: ``"count"`` of rows; ``"tokens"``; or
+            ``"attention"``, the sum of the documents' squared lengths.
+        rank: Which of the ranks this is. None: asked of ``torch.distributed`` each time, and 0 until
+            it is initialized, so that the sampler may be made before.
+        world_size: How many ranks there are; likewise, else 1. Give both or neither.
+
+    ``len()`` is the exact number of batches of this rank; with ``"first_fit"`` epochs may differ.
+
+    To resume within an epoch, save ``state_dict()``; `LengthBucketSampler` says how, and what the
+    workers of a plain DataLoader ask for.
+
+    Raises:
+        TypeError: An argument is of the wrong kind.
+        ValueError: An argument is out of range; a document is longer than a row; a rank would get
+            no batch.
+
+    Example:
+        >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6], [7, 8, 9, 10]])
+        >>> sampler = pinfeed.PackSampler(tokens, seq_length=5, rows=2, shuffle=False)
+        >>> collate = pinfeed.Collate({"input_ids": pinfeed.Pack(5)})
+        >>> dataset = pinfeed.ArrayDataset({"input_ids": tokens})
+        >>> loader = torch.utils.data.DataLoader(
+        ...     dataset, batch_sampler=sampler, collate_fn=collate
+        ... )
+        >>> next(iter(loader))["input_ids"]
+        tensor([[ 7,  8,  9, 10,  6],
+                [ 1,  2,  3,  4,  5]])
+        >>> sampler.efficiency
+        1.0
+    """
+
+    SETTINGS = (
+        "seq_length",
+        "rows",
+        "strategy",
+        "overflow",
+        "max_documents",
+        "documents_multiple_of",
+        "shuffle",
+        "seed",
+        "balance",
+        "world_size",
+    )
+
+    def __init__(
+        self,
+        lengths: Any,
+        seq_length: int,
+        rows: int = 1,
+        *,
+        strategy: Strategy = "best_fit",
+        overflow: Overflow = "error",
+        max_documents: int | None = None,
+        documents_multiple_of: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        balance: Balance = "count",
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        super().__init__(seed, rank, world_size, shuffle=shuffle)
+        name = self._name
+        self.seq_length = checked_integer(seq_length, f"{name}: seq_length", 1, _MOST_TOKENS)
+        self.rows = checked_integer(rows, f"{name}: rows", 1)
+        if self.rows * self.seq_length > _MOST_TOKENS:
+            raise ValueError(
+                f"{name}: rows × seq_length must be less than 2**31, for cu_seqlens are int32, got "
+                f"{self.rows} × {self.seq_length}; take fewer rows"
+            )
+        for argument, value, choices in (
+            ("strategy", strategy, ("best_fit", "first_fit", "wrapped")),
+            ("overflow", overflow, ("error", "truncate", "drop")),
+            ("balance", balance, ("count", "tokens", "attention")),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name}: {argument} must be one of {choices}, got {value!r}")
+        self.strategy, self.overflow, self.balance = strategy, overflow, balance
+        self.max_documents = positive_integer(max_documents, f"{name}: max_documents")
+        self.documents_multiple_of = checked_integer(
+            documents_multiple_of, f"{name}: documents_multiple_of", 1, self.seq_length
+        )
+        if self.seq_length % self.documents_multiple_of:
+            raise ValueError(
+                f"{name}: seq_length must be a multiple of documents_multiple_of="
+                f"{self.documents_multiple_of}, got {self.seq_length}"
+            )
+        if strategy == "wrapped" and (self.max_documents or self.documents_multiple_of > 1):
+            raise ValueError(
+                f"{name}: strategy='wrapped' fills rows whatever they hold; take 'best_fit' for "
+                "max_documents and documents_multiple_of"
+            )
+        self.shuffle = shuffle
+        self._totals = checked_lengths(lengths, name)
+        if len(self._totals) > _MOST_DOCUMENTS:
+            raise ValueError(f"{name}: lengths must be fewer than 2**32, got {len(self._totals)}")
+        if strategy == "wrapped" and self._totals.sum(dtype=np.float64) >= 2**62:
+            raise ValueError(f"{name}: lengths must have a sum less than 2**62 to be wrapped")
+        self._checksum = zlib.crc32(self._totals.data)
+        self._taken, self._dropped = self._losses()
+        self._kept_plan: tuple[tuple[int, int], _Plan] | None = None
+        self.batches(0)  # raises if a rank has none
+
+    @property
+    def dropped(self) -> PackLosses:
+        """What every epoch leaves out."""
+        return self._dropped
+
+    @property
+    def efficiency(self) -> float:
+        """The share of this epoch's batches, of all ranks together, that is tokens."""
+        slots = self.batches(self._epoch) * self.world_size * self.rows * self.seq_length
+        return int(self._taken.sum()) / slots
+
+    @override
+    def batches(self, epoch: int) -> int:
+        return -(-len(self._plan(epoch).row_order) // (self.world_size * self.rows))
+
+    @override
+    def batch(self, epoch: int, number: int) -> PackedList:
+        plan = self._plan(epoch)
+        pieces = []
+        places = []
+        for position, row in enumerate(self._rows_of_rank(plan, number)):
+            documents, starts, lengths = plan.rows.pieces(row)
+            ends = np.cumsum(self._rooms(lengths))
+            pieces.append((documents, starts, lengths))
+            places.append(ends - self._rooms(lengths) + position * self.seq_length)
+        documents, starts, lengths = map(np.concatenate, zip(*pieces, strict=True))
+        documents = documents.astype(np.int64)
+        packing = Packing(
+            documents,
+            self._totals[documents],
+            starts,
+            lengths,
+            np.concatenate(places),
+            self.rows,
+            self.seq_length,
+            self.documents_multiple_of,
+            self.max_documents,
+        )
+        return PackedList.of(documents.tolist(), packing)
+
+    @override
+    def data_identity(self) -> dict[str, Any]:
+        return {"samples": len(self._totals), "lengths_crc32": self._checksum}
+
+    def _losses(self) -> tuple[npt.NDArray[np.int64], PackLosses]:
+        """How many tokens are taken of each document, and what is not."""
+        totals = self._totals
+        empty = int(np.count_nonzero(totals == 0))
+        long = np.flatnonzero(totals > self.seq_length)
+        if len(long) == 0 or self.strategy == "wrapped":
+            return totals, PackLosses(0, 0, empty)
+        if self.overflow == "error":
+            longest = long[np.argsort(-totals[long], kind="stable")[:3]]
+            named = ", ".join(f"document {i} has {totals[i]} tokens" for i in longest.tolist())
+            raise ValueError(
+                f"{self._name}: documents must have at most seq_length={self.seq_length} tokens, "
+                f"but {len(long)} have more: {named}; cut them into several with "
+                f"RaggedArray.split({self.seq_length}), or take overflow='truncate' or 'drop'"
+            )
+        taken = totals.copy()
+        taken[long] = self.seq_length if self.overflow == "truncate" else 0
+        lost = sum(totals[long].tolist()) - int(taken[long].sum())  # may be beyond 64 bits
+        return taken, PackLosses(len(long) if self.overflow == "drop" else 0, lost, empty)
+
+    def _rooms(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """How much of a row each document takes."""
+        multiple = self.documents_multiple_of
+        return lengths if multiple == 1 else -(-lengths // multiple) * multiple
+
+    def _rows_of_rank(self, plan: _Plan, number: int) -> list[int]:
+        """The rows of this rank's batch; all ranks have one before any has two."""
+        rank, world_size = self._ranks()
+        first = number * self.rows * world_size
+        rows = plan.row_order[first : first + self.rows * world_size]
+        if self.balance == "count":
+            each, rest = divmod(len(rows), world_size)
+            start = rank * each + min(rank, rest)
+            return rows[start : start + each + (rank < rest)].tolist()
+        # Of rows from costly to cheap, there and back again, each rank takes one in turn.
+        positions = np.arange(len(rows))
+        turn, place = np.divmod(positions, world_size)
+        return rows[np.where(turn % 2, world_size - 1 - place, place) == rank].tolist()
+
+    def _plan(self, epoch: int) -> _Plan:
+        key = epoch, self.world_size
+        if self._kept_plan is None or self._kept_plan[0] != key:
+            self._kept_plan = None  # one is enough memory
+            self._kept_plan = key, self._planned(epoch)
+        return self._kept_plan[1]
+
+    def _planned(self, epoch: int) -> _Plan:
+        keys = epoch_keys(self.seed, epoch, 3 * _ROUNDS)
+        rows = self._planned_rows(keys[:_ROUNDS])
+        count, step = len(rows.offsets) - 1, self.world_size * self.rows
+        if count < self.world_size:
+            raise ValueError(
+                f"{self._name}: {count} rows of documents leave a rank of {self.world_size} without "
+                "a batch; take fewer ranks or more documents"
+            )
+        order = self._order(count, keys[_ROUNDS : 2 * _ROUNDS])
+        if 0 < count % step < self.world_size:
+            order = np.append(order, order[: self.world_size - count % step])
+        if self.balance == "count" or self.world_size == 1:
+            return _Plan(rows, order)
+        costs = -rows.costs(2 if self.balance == "attention" else 1)[order]
+        # Where order matters, rows change their places within a step only.
+        bucket = step * (_BUCKET_STEPS if self.shuffle else 1)
+        order = order[np.lexsort((costs, np.arange(len(order)) // bucket))]
+        steps = self._order(len(order) // step, keys[2 * _ROUNDS :])
+        whole = len(steps) * step
+        order[:whole] = order[:whole].reshape(-1, step)[steps].reshape(-1)
+        return _Plan(rows, order)
+
+    def _order(self, count: int, keys: list[int]) -> npt.NDArray[np.int64]:
+        if not self.shuffle or count == 0:
+            return np.arange(count)
+        return _core.permuted(count, keys, 0, count)
+
+    def _planned_rows(self, keys: list[int]) -> _FittedRows | _WrappedRows:
+        if self.strategy == "wrapped":
+            documents = self._order(len(self._taken), keys)
+            documents = documents[self._taken[documents] > 0]
+            ends = np.cumsum(self._taken[documents])
+            tokens = int(ends[-1]) if len(ends) else 0
+            cuts = np.append(np.arange(0, tokens, self.seq_length), tokens)
+            return _WrappedRows(self._taken, documents, ends, cuts)
+        rooms = self._rooms(self._taken).astype(np.int32)
+        most = min(self.max_documents or _MOST_DOCUMENTS, _MOST_DOCUMENTS)
+        if self.strategy == "best_fit":
+            key = keys[0] if self.shuffle else None
+            plan = _core.best_fit(rooms, self.seq_length, most, key)
+        else:
+            order = self._order(len(rooms), keys) if self.shuffle else None
+            plan = _core.first_fit(rooms, self.seq_length, most, order)
+        return _FittedRows(self._taken, *plan)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.SETTINGS)
+        return (
+            f"PackSampler({len(self._totals)} documents, {settings}, rank={self.rank}, "
+            f"epoch={self._epoch})"
+        )
+
+
+@dataclass
+class _FittedRows:
+    """Rows of whole documents.
+
+    Attributes:
+        lengths: int64, of all documents.
+        documents: uint32 of shape (N,), row after row.
+        offsets: int64 of shape (rows + 1,), where in ``documents`` rows begin, and the end.
+    """
+
+    lengths: npt.NDArray[np.int64]
+    documents: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.int64]
+
+    def pieces(self, row: int) -> tuple[npt.NDArray[Any], ...]:
+        """The documents of a row, their first tokens, and how many tokens each has."""
+        documents = self.documents[self.offsets[row] : self.offsets[row + 1]]
+        return documents, np.zeros(len(documents), np.int64), self.lengths[documents]
+
+    def costs(self, power: int) -> npt.NDArray[np.int64]:
+        """For each row the sum of its lengths to a power."""
+        return np.add.reduceat(self.lengths[self.documents] ** power, self.offsets[:-1])
+
+
+@dataclass
+class _WrappedRows:
+    """Rows cut from one stream of tokens.
+
+    Attributes:
+        lengths: int64, of all documents.
+        documents: int64 of shape (N,), in the order of the stream.
+        ends: int64 of shape (N,), where in the stream each ends.
+        offsets: int64 of shape (rows + 1,), where in the stream rows begin, and its end.
+    """
+
+    lengths: npt.NDArray[np.int64]
+    documents: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+
+    def pieces(self, row: int) -> tuple[npt.NDArray[Any], ...]:
+        """The documents of a row, the first token of each that is in it, and how many are."""
+        begin, end = self.offsets[row], self.offsets[row + 1]
+        first = np.searchsorted(self.ends, begin, "right")
+        last = np.searchsorted(self.ends, end, "left") + 1
+        documents, ends = self.documents[first:last], self.ends[first:last]
+        stops = np.minimum(ends, end)
+        begins = np.append(begin, stops[:-1])
+        return documents, begins - (ends - self.lengths[documents]), stops - begins
+
+    def costs(self, power: int) -> npt.NDArray[np.int64]:
+        """For each row the sum of its pieces' lengths to a power."""
+        cuts = np.union1d(self.ends, self.offsets)
+        rows = np.searchsorted(cuts, self.offsets[:-1])
+        return np.add.reduceat(np.diff(cuts) ** power, rows)
+
+
+@dataclass
+class _Plan:
+    """One epoch: its rows, and their order, step after step."""
+
+    rows: _FittedRows | _WrappedRows
+    row_order: npt.NDArray[np.int64]

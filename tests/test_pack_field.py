@@ -1,0 +1,391 @@
+"""Pack: rows against a plain reference, from any source and dataset, and transformers' collator."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+
+import pinfeed
+from pinfeed import ArrayDataset, Collate, Keep, Pack, PackedDataset, PackSampler, RaggedArray
+
+MARKS = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens", "max_seqlen")
+ALL_MARKS = dict.fromkeys(MARKS, True)
+
+
+def reference(
+    documents: list[Any], batch: Any, fill: Any, first: Any, start: int
+) -> dict[str, Any]:
+    """Row by row and token by token, as lists; `first` may be None."""
+    packing = batch.packing
+    keys = ("leaf", *MARKS[:4])
+    out: dict[str, Any] = {key: [] for key in keys} | {"ends": [0], "longest": 0}
+    items = list(zip(*(column.tolist() for column in packing[2:5]), batch, strict=True))
+    for row in range(packing.rows):
+        begin, end = row * packing.seq_length, (row + 1) * packing.seq_length
+        columns: dict[str, list[Any]] = {key: [] for key in keys}
+        here = [item for item in items if begin <= item[2] < end]
+        number = 0
+        for token_start, length, _, index in here:
+            tokens = list(documents[index][token_start : token_start + length])
+            if first is not None:
+                tokens[0] = first
+            room = -(-length // packing.multiple_of) * packing.multiple_of
+            columns["leaf"] += tokens + [fill] * (room - length)
+            columns["position_ids"] += range(start, start + room)
+            columns["document_ids"] += [number] * room
+            columns["seq_idx"] += [number] * room
+            columns["attention_mask"] += [True] * length + [False] * (room - length)
+            out["ends"].append(begin + len(columns["leaf"]))
+            out["longest"] = max(out["longest"], room)
+            number += 1
+        tail = packing.seq_length - len(columns["leaf"])
+        if tail:
+            columns["leaf"] += [fill] * tail
+            columns["position_ids"] += range(start, start + tail)
+            columns["document_ids"] += [-1] * tail
+            columns["seq_idx"] += [number] * tail
+            columns["attention_mask"] += [False] * tail
+            out["ends"].append(end)
+            out["longest"] = max(out["longest"], tail)
+        for key in keys:
+            out[key].append(columns[key])
+    return out
+
+
+def power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+def assert_batch(batch: Any, expected: dict[str, Any], packing: Any) -> None:
+    for key in ("leaf", *MARKS[:4]):
+        assert batch[key].tolist() == expected[key], key
+    assert [batch[key].dtype for key in MARKS[:4]] == [
+        torch.int64,
+        torch.int32,
+        torch.int32,
+        torch.bool,
+    ]
+    ends = expected["ends"]
+    size = (
+        packing.rows * (min(packing.max_documents, packing.seq_length) + 1)
+        if packing.max_documents
+        else power_of_two(len(ends) - 1)
+    )
+    assert batch["cu_seqlens"].tolist() == ends + ends[-1:] * (size + 1 - len(ends))
+    assert batch["cu_seqlens"].dtype == torch.int32
+    assert batch["max_seqlen"] == min(power_of_two(expected["longest"]), packing.seq_length)
+    assert type(batch["max_seqlen"]) is int
+
+
+settings = st.fixed_dictionaries(
+    {
+        "rows": st.integers(1, 3),
+        "strategy": st.sampled_from(["best_fit", "first_fit"]),
+        "overflow": st.sampled_from(["truncate", "drop"]),
+        "max_documents": st.integers(1, 20) | st.none(),
+        "documents_multiple_of": st.sampled_from([1, 2, 4]),
+        "seed": st.integers(0, 99),
+    }
+) | st.fixed_dictionaries({"rows": st.integers(1, 3), "strategy": st.just("wrapped")})
+
+SOURCES = ("ragged", "tensor", "file", "split", "arrays", "tensors", "lists")
+
+
+@given(
+    st.lists(st.integers(0, 14), min_size=1, max_size=30).filter(
+        lambda n: any(0 < i < 13 for i in n)
+    ),
+    settings,
+    st.sampled_from(SOURCES),
+    st.sampled_from([np.int32, np.int64, np.uint16]),
+    st.sampled_from([None, "int64", "int32"]),
+    st.sampled_from([None, 7]),
+    st.integers(0, 3),
+)
+def test_rows(
+    tmp_path_factory: Any,
+    lengths: list[int],
+    options: dict[str, Any],
+    kind: str,
+    stored: Any,
+    dtype: Any,
+    first: int | None,
+    start: int,
+) -> None:
+    documents = [np.arange(100 * i, 100 * i + n).astype(stored) for i, n in enumerate(lengths)]
+    ragged = RaggedArray.from_sequences(documents, dtype=stored)
+    data: Any = {
+        "ragged": lambda: ArrayDataset(ragged),
+        "tensor": lambda: ArrayDataset(
+            RaggedArray(torch.from_numpy(ragged.values.astype(np.int64)), ragged.offsets)
+        ),
+        "file": lambda: ArrayDataset(saved(ragged, tmp_path_factory.mktemp("packed"))),
+        "split": lambda: ArrayDataset(ragged.split(100)),
+        "arrays": lambda: PackedDataset(documents),
+        "tensors": lambda: PackedDataset([torch.from_numpy(d.astype(np.int64)) for d in documents]),
+        "lists": lambda: PackedDataset([d.tolist() for d in documents]),
+    }[kind]()
+    sampler = PackSampler(lengths, 12, **options)
+    spec = {"leaf": Pack(12, 5, first, dtype, position_start=start, **ALL_MARKS)}
+    fields = Collate(Pack(12, 5, first, dtype)), Collate(Pack(12, 5, first, dtype, flat=True))
+    for indices in sampler:
+        samples = data.__getitems__(pickle.loads(pickle.dumps(indices)))
+        expected = reference(documents, indices, 5, first, start)
+        rows, flat = (collate(samples) for collate in fields)
+        assert rows.tolist() == expected["leaf"]
+        assert flat.tolist() == [[*itertools.chain(*expected["leaf"])]]
+        kept_64 = kind in ("tensor", "tensors", "lists")
+        own = torch.int64 if kept_64 else torch.from_numpy(np.zeros(1, stored)).dtype
+        assert rows.dtype == (own if dtype is None else getattr(torch, dtype))
+        in_dict = DictOf(data).__getitems__(indices)
+        assert_batch(Collate(spec)(in_dict), expected, indices.packing)
+
+
+def saved(ragged: RaggedArray, folder: Path) -> str:
+    ragged.save(folder / "tokens")
+    return str(folder / "tokens")
+
+
+class DictOf(Dataset[Any]):
+    """The samples of a dataset as the leaf of a dict, Rows as Rows."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getitems__(self, indices: Any) -> Any:
+        samples = self.dataset.__getitems__(indices)
+        if isinstance(samples, pinfeed.Rows):
+            return pinfeed.Rows({"leaf": samples.sources}, samples.indices, samples.packing)
+        made = copy.copy(samples)
+        made[:] = [{"leaf": sample} for sample in samples]
+        return made
+
+
+def test_flat_marks_count_through_all_rows() -> None:
+    tokens = RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
+    sampler = PackSampler(tokens, 4, 2, shuffle=False)
+    collate = Collate({"leaf": Pack(4, flat=True, **ALL_MARKS)})
+    (indices,) = sampler
+    batch = collate(ArrayDataset({"leaf": tokens}).__getitems__(indices))
+    assert {
+        key: getattr(leaf, "tolist", lambda leaf=leaf: leaf)() for key, leaf in batch.items()
+    } == {
+        "leaf": [[1, 2, 3, 6, 4, 5, 0, 0]],
+        "position_ids": [[0, 1, 2, 0, 0, 1, 0, 1]],
+        "document_ids": [[0, 0, 0, 1, 2, 2, -1, -1]],
+        "seq_idx": [[0, 0, 0, 1, 2, 2, 3, 3]],
+        "attention_mask": [[True] * 6 + [False] * 2],
+        "cu_seqlens": [0, 3, 4, 6, 8],
+        "max_seqlen": 4,
+    }
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 999), min_size=1, max_size=9), min_size=1, max_size=8),
+    st.booleans(),
+    st.integers(0, 2),
+    st.sampled_from(["lists", "arrays", "tensors"]),
+)
+def test_documents_one_after_the_other_are_transformers(
+    documents: list[list[int]], with_labels: bool, start: int, kind: str
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    make: Any = {"lists": list, "arrays": np.array, "tensors": torch.tensor}[kind]
+    features = [{"input_ids": make(d)} for d in documents]
+    spec = {
+        "input_ids": Pack(
+            None,
+            position_ids=True,
+            position_start=start,
+            seq_idx=True,
+            cu_seqlens=("cu_seq_lens_q", "cu_seq_lens_k"),
+            max_seqlen=("max_length_q", "max_length_k"),
+        ),
+        "labels": Pack(None, first=-100),
+    }
+    labelled = [
+        f | {"labels": make([-1 - i for i in d])} for f, d in zip(features, documents, strict=True)
+    ]
+    samples = labelled if with_labels else [f | {"labels": f["input_ids"]} for f in features]
+    batch = Collate(spec)(samples)
+    expected = transformers.DataCollatorWithFlattening(
+        return_flash_attn_kwargs=True, return_seq_idx=True, position_ids_start=start
+    )(labelled if with_labels else features)
+    assert batch.keys() == expected.keys()
+    for key, leaf in expected.items():
+        if isinstance(leaf, int):
+            assert batch[key] == leaf
+        else:
+            torch.testing.assert_close(batch[key], leaf, rtol=0, atol=0)
+
+
+def test_tokens_that_are_more_than_a_number() -> None:
+    frames = RaggedArray(np.arange(24, dtype=np.float32).reshape(6, 2, 2), np.array([0, 2, 3, 6]))
+    (indices,) = PackSampler(frames, 4, 2, shuffle=False)
+    batch = Collate(Pack(4, 0.5, first=9))(ArrayDataset(frames).__getitems__(indices))
+    expected = np.full((2, 4, 2, 2), 0.5, np.float32)
+    expected[0, :3], expected[0, 3], expected[1, :2] = frames[2], frames[1], frames[0]
+    for row, place in ((0, 0), (0, 3), (1, 0)):
+        expected[row, place] = 9
+    assert batch.tolist() == expected.tolist()
+
+
+TOKENS = [[*range(10 * i, 10 * i + n)] for i, n in enumerate([3, 2, 1, 4, 2, 2, 3])]
+
+
+class WithoutItems(Dataset[Any]):
+    """Takes nothing but Python's integers, one at a time."""
+
+    def __getitem__(self, index: int) -> Any:
+        assert type(index) is int
+        return {"id": f"document {index}", "tokens": TOKENS[index]}
+
+    def __len__(self) -> int:
+        return len(TOKENS)
+
+
+def datasets() -> dict[str, Any]:
+    ragged = RaggedArray.from_sequences(TOKENS)
+    arrays = ArrayDataset({"tokens": ragged, "id": np.arange(7)})
+    halves = [
+        ArrayDataset({"tokens": ragged[a:b], "id": np.arange(a, b)}) for a, b in ((0, 3), (3, 7))
+    ]
+    return {
+        "without __getitems__": PackedDataset(WithoutItems()),
+        "array": arrays,
+        "array, packed": PackedDataset(arrays),
+        "subset": PackedDataset(Subset(arrays, range(7))),
+        "subset of others": PackedDataset(Subset(WithoutItems(), range(7))),
+        "concat": PackedDataset(ConcatDataset(halves)),
+    }
+
+
+def hugging_face() -> Any:
+    columns = {"tokens": TOKENS, "id": [*range(7)]}
+    return pytest.importorskip("datasets").Dataset.from_dict(columns)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("name", [*datasets(), "arrow", "hugging face"])
+def test_any_dataset_hands_its_rows_on(name: str, workers: int) -> None:
+    dataset = datasets().get(name)
+    if dataset is None:
+        found = hugging_face()
+        dataset = ArrayDataset.from_arrow(found) if name == "arrow" else PackedDataset(found)
+    sampler = PackSampler([*map(len, TOKENS)], 5, 2, seed=1)
+    loader = DataLoader(
+        dataset,
+        batch_sampler=sampler,
+        collate_fn=Collate({"tokens": Pack(5, -1), "id": Keep()}),
+        num_workers=workers,
+    )
+    for batch, indices in zip(loader, sampler, strict=True):
+        assert batch["tokens"].tolist() == reference(TOKENS, indices, -1, None, 0)["leaf"]
+        assert [int(str(key).split()[-1]) for key in batch["id"]] == indices
+
+
+def test_samples_that_do_not_know_their_rows() -> None:
+    arrays = ArrayDataset(RaggedArray.from_sequences(TOKENS))
+    sampler = PackSampler([*map(len, TOKENS)], 5, 2)
+    collate = Collate(Pack(5))
+    loader = DataLoader(Subset(arrays, range(7)), batch_sampler=sampler, collate_fn=collate)
+    message = (
+        r"Collate: the leaf: Pack expected samples that know their rows.*PackedDataset\(dataset\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        next(iter(loader))
+    with pytest.raises(ValueError, match=message):
+        collate(TOKENS)
+    packed = PackedDataset(loader.dataset)
+    next(iter(DataLoader(packed, batch_sampler=sampler, collate_fn=collate)))
+    assert (len(packed), packed[2].tolist()) == (7, [20])
+
+
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_lengths_that_are_not_those_of_the_samples(as_rows: bool) -> None:
+    lengths = [*map(len, TOKENS)]
+    lengths[4] += 1
+    sampler = PackSampler(lengths, 5, 8, shuffle=False)
+    data: Any = (
+        ArrayDataset(RaggedArray.from_sequences(TOKENS)) if as_rows else PackedDataset(TOKENS)
+    )
+    loader = DataLoader(data, batch_sampler=sampler, collate_fn=Collate(Pack(5)))
+    with pytest.raises(
+        ValueError,
+        match=r"Collate: the leaf of sample \d of the batch \(index 4\): expected 3 tokens, as its "
+        "lengths told the PackSampler, got 2",
+    ):
+        next(iter(loader))
+
+
+def test_a_source_that_changes_under_the_plan() -> None:
+    ragged = RaggedArray.from_sequences(TOKENS)
+    (indices,) = PackSampler(ragged, 5, 8)
+    ragged.offsets[2] -= 1
+    with pytest.raises(
+        ValueError, match=r"expected \d tokens, as its lengths told the PackSampler"
+    ):
+        Collate(Pack(5))(ArrayDataset(ragged).__getitems__(indices))
+    ragged.offsets[2] = 999
+    with pytest.raises(ValueError, match="offsets must increase from 0 to at most 17"):
+        Collate(Pack(5))(ArrayDataset(ragged).__getitems__(indices))
+
+
+def test_another_seq_length_than_the_sampler_s() -> None:
+    data = ArrayDataset(RaggedArray.from_sequences(TOKENS))
+    (indices,) = PackSampler([*map(len, TOKENS)], 5, 8)
+    with pytest.raises(
+        ValueError,
+        match="Pack and PackSampler must have the same seq_length, got 4 and 5",
+    ):
+        Collate(Pack(4))(data.__getitems__(indices))
+    joined = Collate(Pack(None))(data.__getitems__(indices))
+    assert joined.tolist() == [[token for i in indices for token in TOKENS[i]]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"seq_length": 0}, ValueError, "seq_length must be at least 1, got 0"),
+        ({"seq_length": 2.0}, TypeError, "seq_length must be an integer, got 2.0"),
+        ({"fill": "a"}, TypeError, "fill must be a number"),
+        ({"first": 300, "dtype": "uint8"}, ValueError, "first"),
+        ({"dtype": "words"}, TypeError, "dtype must be a torch or NumPy dtype, got 'words'"),
+        ({"flat": 1}, TypeError, "flat must be True or False, got 1"),
+        ({"cu_seqlens": ()}, TypeError, r"cu_seqlens must be True, False, the key .*, got \(\)"),
+        ({"position_start": "0"}, TypeError, "position_start must be an integer, got '0'"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^Pack: {message}"):
+        Pack(**{"seq_length": 4} | arguments)
+
+
+def test_bad_samples() -> None:
+    with pytest.raises(
+        ValueError, match="of sample 1: expected the shape of sample 0 but for axis 0"
+    ):
+        Collate(Pack(None))([np.zeros((2, 3)), np.zeros((2, 4))])
+    with pytest.raises(
+        ValueError, match=r"Collate: spec names .*'position_ids'.*, but stands in none"
+    ):
+        Collate(Pack(4, position_ids=True))
+    with pytest.raises(ValueError, match="two leaves for the key 'position_ids'"):
+        Collate({key: Pack(4, position_ids=True) for key in ("a", "b")})
+
+
+def test_repr_and_pickle() -> None:
+    field = Pack(8, -1, 2, "int32", flat=True, cu_seqlens=("a", "b"))
+    text = "Pack(8, fill=-1, first=2, dtype='int32', flat=True, cu_seqlens=('a', 'b'))"
+    assert repr(field) == repr(pickle.loads(pickle.dumps(field))) == text

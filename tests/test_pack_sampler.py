@@ -1,0 +1,333 @@
+"""PackSampler: plans against plain rules, every document once, ranks, states."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import pinfeed
+from pinfeed import ArrayDataset, Collate, Keep, Pack, PackSampler, RaggedArray
+from pinfeed.samplers.pack import PackLosses
+
+SEQ_LENGTH = 12
+length_lists = st.lists(st.integers(0, SEQ_LENGTH), min_size=1, max_size=40).filter(any)
+
+
+def rows_of(batch: Any) -> list[list[tuple[int, int, int]]]:
+    """Documents, first tokens and lengths of each row; checks where they are."""
+    packing = batch.packing
+    assert batch == packing.documents.tolist()
+    rows: list[list[tuple[int, int, int]]] = [[] for _ in range(packing.rows)]
+    end = 0
+    for document, start, length, place in zip(
+        *(column.tolist() for column in packing[:1] + packing[2:5]), strict=True
+    ):
+        row = place // packing.seq_length
+        assert place == (end if rows[row] else row * packing.seq_length)
+        room = -(-length // packing.multiple_of) * packing.multiple_of
+        end = place + room
+        assert end <= (row + 1) * packing.seq_length
+        rows[row].append((document, start, length))
+    return rows
+
+
+def epoch_rows(sampler: PackSampler) -> list[list[tuple[int, int, int]]]:
+    return [row for batch in sampler for row in rows_of(batch) if row]
+
+
+def placed(lengths: Any, order: Any, most: int, is_better: Any) -> list[list[int]]:
+    """Each document into the row that the rule likes best, or a new one."""
+    rows: list[list[int]] = []
+    rooms: list[int] = []
+    for document in order:
+        length = lengths[document]
+        fits = [r for r in range(len(rows)) if rooms[r] >= length and len(rows[r]) < most]
+        if length == 0:
+            continue
+        if fits:
+            row = min(fits, key=lambda r: is_better(rooms[r], r))
+        else:
+            row = len(rows)
+            rows.append([])
+            rooms.append(SEQ_LENGTH)
+        rows[row].append(document)
+        rooms[row] -= length
+    return rows
+
+
+@given(length_lists, st.integers(1, 4) | st.none(), st.integers(0, 9), st.integers(0, 3))
+def test_first_fit_is_the_rule(lengths: list[int], most: int, seed: int, epoch: int) -> None:
+    kept = PackSampler(lengths, SEQ_LENGTH, strategy="first_fit", max_documents=most, shuffle=False)
+    rows = [[document for document, _, _ in row] for row in epoch_rows(kept)]
+    assert rows == placed(lengths, range(len(lengths)), most or 99, lambda _, row: row)
+    shuffled = PackSampler(lengths, SEQ_LENGTH, strategy="first_fit", max_documents=most, seed=seed)
+    shuffled.set_epoch(epoch)
+    documents = [document for row in epoch_rows(shuffled) for document, _, _ in row]
+    assert sorted(documents) == [i for i, length in enumerate(lengths) if length]
+
+
+@given(length_lists, st.integers(0, 9), st.integers(0, 3))
+def test_best_fit_is_the_rule(lengths: list[int], seed: int, epoch: int) -> None:
+    """Rows with the same room are alike, so the lengths in rows are those of the plain rule."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    expected = placed(lengths, order, 99, lambda room, row: room)
+    for shuffle in (True, False):
+        sampler = PackSampler(lengths, SEQ_LENGTH, seed=seed, shuffle=shuffle)
+        sampler.set_epoch(epoch)
+        rows = epoch_rows(sampler)
+        assert len(rows) == len(expected) == len(sampler)
+        assert sampler.efficiency == sum(lengths) / (len(rows) * SEQ_LENGTH)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any), st.booleans())
+def test_wrapped_rows_are_the_stream(lengths: list[int], shuffle: bool) -> None:
+    sampler = PackSampler(lengths, SEQ_LENGTH, strategy="wrapped", shuffle=shuffle)
+    # Whatever the order of the rows: a piece that isn't the first goes on where another ended.
+    rows = epoch_rows(sampler)
+    taken = sorted(
+        (document, token)
+        for row in rows
+        for document, start, length in row
+        for token in range(start, start + length)
+    )
+    assert taken == [(i, token) for i, length in enumerate(lengths) for token in range(length)]
+    full = [row for row in rows if sum(length for _, _, length in row) == SEQ_LENGTH]
+    assert len(full) == sum(lengths) // SEQ_LENGTH
+    if not shuffle:
+        stream = [document for row in rows for document, _, length in row for _ in range(length)]
+        assert stream == np.repeat(np.arange(len(lengths)), lengths).tolist()
+
+
+options = st.fixed_dictionaries(
+    {
+        "rows": st.integers(1, 3),
+        "strategy": st.sampled_from(["best_fit", "first_fit"]),
+        "overflow": st.sampled_from(["truncate", "drop"]),
+        "max_documents": st.integers(1, 5) | st.none(),
+        "documents_multiple_of": st.sampled_from([1, 2, 3, 4]),
+        "shuffle": st.booleans(),
+        "seed": st.integers(0, 2**70),
+        "balance": st.sampled_from(["count", "tokens", "attention"]),
+    }
+)
+
+
+@given(st.lists(st.integers(0, 15), min_size=1, max_size=60), options, st.integers(1, 5), st.data())
+def test_every_document_once(
+    lengths: list[int], settings: dict[str, Any], world_size: int, data: Any
+) -> None:
+    def sampler(rank: int) -> PackSampler:
+        return PackSampler(lengths, SEQ_LENGTH, rank=rank, world_size=world_size, **settings)
+
+    is_dropped = settings["overflow"] == "drop"
+    kept = [i for i, n in enumerate(lengths) if n and not (is_dropped and n > SEQ_LENGTH)]
+    assume(kept)
+    alone = PackSampler(lengths, SEQ_LENGTH, **settings | {"rows": 1})
+    if len(alone) < world_size:
+        with pytest.raises(ValueError, match=f"{len(alone)} rows of documents leave a rank"):
+            sampler(0)
+        return
+    ranks = [sampler(rank) for rank in range(world_size)]
+    # Epochs of first-fit differ in their number of rows, which may not suffice then.
+    epoch = data.draw(st.integers(0, 3 if settings["strategy"] == "best_fit" else 0))
+    drawn = []
+    for one in ranks:
+        one.set_epoch(epoch)
+        drawn.append([rows_of(batch) for batch in one])
+        assert len(drawn[-1]) == len(one) == len(ranks[0])
+        assert all(any(rows) for rows in drawn[-1])
+        assert one.dropped == ranks[0].dropped
+    rows = [row for batches in drawn for batch in batches for row in batch if row]
+    most = settings["max_documents"] or 99
+    assert all(len(row) <= most for row in rows)
+    times = Counter(tuple(row) for row in rows)
+    assert sum(times.values()) - len(times) < world_size  # rows that come again
+    once = [piece for row in times for piece in row]
+    assert sorted(once) == [(i, 0, min(lengths[i], SEQ_LENGTH)) for i in kept]
+    too_long = [n for n in lengths if n > SEQ_LENGTH]
+    lost = sum(n if is_dropped else n - SEQ_LENGTH for n in too_long)
+    assert ranks[0].dropped == PackLosses(
+        len(too_long) if is_dropped else 0, lost, lengths.count(0)
+    )
+    slots = len(ranks[0]) * world_size * settings["rows"] * SEQ_LENGTH
+    assert ranks[0].efficiency == (sum(lengths) - lost) / slots
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize(("balance", "power"), [("tokens", 1), ("attention", 2)])
+def test_ranks_are_balanced(balance: Any, power: int, rows: int) -> None:
+    lengths = np.random.default_rng(0).lognormal(3, 1, 5000).astype(int).clip(1, 512)
+
+    def spread(balance: Any) -> float:
+        """The most costly rank of a step against the cheapest, over all whole steps."""
+        costs = [
+            [sum(int(n) ** power for n in batch.packing.lengths) for batch in sampler]
+            for sampler in (
+                PackSampler(
+                    lengths, 512, rows, max_documents=5, balance=balance, rank=rank, world_size=4
+                )
+                for rank in range(4)
+            )
+        ]
+        whole = np.array(costs)[:, :-1]
+        return float((whole.max(0) - whole.min(0)).sum() / whole.mean(0).sum())
+
+    assert spread(balance) < spread("count") / 5
+
+
+def test_epochs_and_seeds_differ() -> None:
+    lengths = np.arange(1, 101)
+    sampler = PackSampler(lengths, 128, seed=1)
+    first = [*sampler]
+    assert [*sampler] == first
+    sampler.set_epoch(1)
+    assert [*sampler] != first
+    assert [*PackSampler(lengths, 128, seed=2)] != first
+    assert [*PackSampler(lengths, 128, seed=1)] == first
+
+
+def test_lengths_of_any_kind(tmp_path: Path) -> None:
+    lengths = np.random.default_rng(0).integers(0, 100, 500)
+    np.save(tmp_path / "lengths.npy", lengths.astype(np.uint16))
+    ragged = RaggedArray(np.zeros(lengths.sum()), np.append(0, np.cumsum(lengths)))
+    batches = [
+        [*PackSampler(given, 100, 2)]
+        for given in (
+            lengths.tolist(),
+            np.load(tmp_path / "lengths.npy", mmap_mode="r"),
+            torch.from_numpy(lengths),
+            ragged,
+            ragged.split(100),
+        )
+    ]
+    assert batches == batches[:1] * len(batches)
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "first_fit", "wrapped"])
+def test_a_state_goes_on_where_it_was_taken(strategy: Any) -> None:
+    lengths = np.random.default_rng(0).integers(0, 100, 300)
+    sampler = PackSampler(lengths, 100, 3, strategy=strategy, rank=1, world_size=2)
+    sampler.set_epoch(4)
+    batches = [rows_of(batch) for batch in sampler]
+    iterator = iter(sampler)
+    for taken in range(len(batches)):
+        state = json.loads(json.dumps(sampler.state_dict()))
+        other = PackSampler(lengths, 100, 3, strategy=strategy, rank=1, world_size=2)
+        other.load_state_dict(state)
+        assert [rows_of(batch) for batch in pickle.loads(pickle.dumps(other))] == batches[taken:]
+        next(iterator)
+    for changed in (
+        PackSampler(lengths[::-1], 100, 3, strategy=strategy, rank=1, world_size=2),
+        PackSampler(lengths, 100, 3, strategy=strategy, seed=1, rank=1, world_size=2),
+        PackSampler(lengths, 100, 3, strategy=strategy, rank=1, world_size=3),
+    ):
+        with pytest.raises(ValueError, match="PackSampler: the state is of another sampler: "):
+            changed.load_state_dict(state)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # in torchdata 0.11
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.parametrize("workers", [0, 2, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_stateful_loader_resumes(workers: int) -> None:
+    lengths = np.random.default_rng(0).integers(1, 50, 80)
+    tokens = RaggedArray(np.arange(lengths.sum()), np.append(0, np.cumsum(lengths)))
+
+    def loader() -> StatefulDataLoader:
+        return StatefulDataLoader(
+            ArrayDataset({"input_ids": tokens}),
+            batch_sampler=PackSampler(tokens, 64, 4, seed=3),
+            collate_fn=Collate({"input_ids": Pack(64)}),
+            num_workers=workers,
+        )
+
+    expected = [batch["input_ids"].clone() for batch in loader()]
+    interrupted = loader()
+    batches = iter(interrupted)
+    for _ in range(3):
+        next(batches)
+    state = interrupted.state_dict()
+    resumed = loader()
+    resumed.load_state_dict(state)
+    rest = [batch["input_ids"] for batch in resumed]
+    assert len(rest) == len(expected) - 3
+    assert all(map(torch.equal, rest, expected[3:]))
+
+
+GOOD = {"lengths": [3, 2, 1], "seq_length": 4}
+BAD = [
+    ({"lengths": []}, ValueError, "lengths must not be empty"),
+    ({"lengths": [1, -2]}, ValueError, "lengths must be from 0 to .*, got -2 at index 1"),
+    ({"lengths": [1.0]}, TypeError, "lengths must be integers, got dtype float64"),
+    (
+        {"lengths": [3, 9, 4, 5, 8, 6]},
+        ValueError,
+        "documents must have at most seq_length=4 tokens, but 4 have more: document 1 has 9 tokens, "
+        + r"document 4 has 8 tokens, document 5 has 6 tokens; cut them into several with Ragged"
+        + r"Array.split\(4\), or take overflow='truncate' or 'drop'",
+    ),
+    ({"lengths": [0, 0]}, ValueError, "0 rows of documents leave a rank of 1 without a batch"),
+    (
+        {"rank": 0, "world_size": 3},
+        ValueError,
+        "2 rows of documents leave a rank of 3 without a batch; take fewer ranks or more documents",
+    ),
+    ({"seq_length": 0}, ValueError, "seq_length must be at least 1, got 0"),
+    ({"rows": 0}, ValueError, "rows must be at least 1, got 0"),
+    ({"rows": 2**29}, ValueError, r"rows × seq_length must be less than 2\*\*31"),
+    ({"strategy": "best"}, ValueError, "strategy must be one of .*, got 'best'"),
+    ({"overflow": "cut"}, ValueError, "overflow must be one of .*, got 'cut'"),
+    ({"balance": None}, ValueError, "balance must be one of .*, got None"),
+    ({"max_documents": 0}, ValueError, "max_documents must be positive, got 0"),
+    ({"documents_multiple_of": 3}, ValueError, "seq_length must be a multiple of documents_mul"),
+    (
+        {"strategy": "wrapped", "max_documents": 2},
+        ValueError,
+        "strategy='wrapped' fills rows whatever they hold",
+    ),
+    (
+        {"strategy": "wrapped", "lengths": [2**62]},
+        ValueError,
+        r"lengths must have a sum less than 2\*\*62",
+    ),
+    ({"shuffle": 1}, TypeError, "shuffle must be True or False, got 1"),
+    ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), BAD)
+def test_bad_arguments(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^PackSampler: {message}"):
+        PackSampler(**GOOD | changes)
+
+
+def test_the_way_out_of_documents_that_are_too_long() -> None:
+    tokens = RaggedArray.from_sequences([[1, 2, 3, 4, 5], [6], []])
+    with pytest.raises(ValueError, match=r"RaggedArray\.split\(4\)"):
+        PackSampler(tokens, 4)
+    pieces = tokens.split(4)
+    loader = DataLoader(
+        ArrayDataset({"input_ids": pieces, "document": pieces.documents}),
+        batch_sampler=PackSampler(pieces, 4, 2, shuffle=False),
+        collate_fn=Collate({"input_ids": Pack(4), "document": Keep()}),
+    )
+    (batch,) = loader
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 4], [5, 6, 0, 0]]
+    assert batch["document"] == [0, 0, 1]
+
+
+def test_repr() -> None:
+    sampler = pinfeed.PackSampler([3, 2, 1], 4)
+    assert repr(sampler).startswith("PackSampler(3 documents, seq_length=4, rows=1, strategy='best")
+    assert sampler.rank == sampler.epoch == 0
