@@ -112,4 +112,4 @@ if __name__ == "__main__":
     sys.argv[:] = ["-c", *arguments]
     sys.path[0] = ""
     sys.modules["__main__"] = main = types.ModuleType("__main__")
-    exec(compile(code, "<string>", "exec"), main.__dict__)
+    exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)

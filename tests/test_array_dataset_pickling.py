@@ -127,14 +127,11 @@ def test_arrays_in_files_pickle_small(open_source: Callable[[Path], Any], tmp_pa
 def test_a_file_larger_than_memory_is_not_touched(tmp_path: Path) -> None:
     path = sparse_npy(tmp_path / "huge.npy", (2_000_000, 50_000))  # 100 GB
     before = resident_bytes()
-    start = time.perf_counter()
     dataset = pinfeed.ArrayDataset(path)
     copy = pickle.loads(pickle.dumps(dataset))
     batch = pinfeed.Collate()(copy.__getitems__([0, -1]))
-    seconds = time.perf_counter() - start
     assert batch.shape == (2, 50_000)
     assert not batch.any()
-    assert seconds < 5
     assert resident_bytes() - before < 64e6
 
 

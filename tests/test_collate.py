@@ -68,17 +68,6 @@ def test_a_spec_of_every_structure(
 
 
 @pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_no_spec_for_every_structure(
-    structure: str, rows: bool, images: np.ndarray, numbers: np.ndarray
-) -> None:
-    build = STRUCTURES[structure]
-    samples = pinfeed.ArrayDataset(build(images, numbers)).__getitems__(range(COUNT))
-    batch = Collate()(samples if rows else list(samples))
-    assert_same(batch, expected(build, torch.from_numpy(images), torch.from_numpy(numbers)))
-
-
-@pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
 @pytest.mark.parametrize(
     "spec",
     [

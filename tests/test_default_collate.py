@@ -16,6 +16,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 import pinfeed
+from arrays import NUMPY_DTYPES, TORCH_DTYPES
 from samples import (
     Bag,
     Couple,
@@ -30,25 +31,7 @@ from samples import (
 
 collate = pinfeed.Collate()
 
-NUMPY_DTYPES = ["?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16"]
 SCALAR_DTYPES = [name for name in NUMPY_DTYPES if name != "u8"]  # torch takes no np.uint64
-TORCH_DTYPES = [
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.complex128,
-]
 # (64, 400) makes batches that are large enough for the native path of tensors.
 SHAPES = [(), (0,), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 4), (64, 400)]
 

@@ -25,7 +25,7 @@ from pinfeed.loaders import device_loader
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.memory import staging
 from pinfeed.memory.staging import StagingBuffer
-from samples import STRUCTURES, FrozenError, MarkedTensor, assert_same, bits, random_tensor
+from samples import STRUCTURES, MarkedTensor, assert_same, bits, random_tensor
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 
@@ -496,19 +496,6 @@ def test_an_object_that_can_not_move(fake: FakeAccelerator) -> None:
             next(batches)
         assert caught.value.__notes__ == [f"DeviceLoader: raised while batch 1 was {how}"]
         assert_same(arrived(fake, next(batches)), batch_of(2))
-
-
-def test_an_error_on_the_way_that_takes_no_note(fake: FakeAccelerator) -> None:
-    class Stuck:
-        def to(self, device: torch.device) -> None:
-            raise FrozenError(3)
-
-    class StuckOnItsWay(Stuck):
-        def record_stream(self, stream: Any) -> None: ...
-
-    for kind in (Stuck, StuckOnItsWay):
-        with pytest.raises(FrozenError):
-            list(DeviceLoader([[kind()]]))
 
 
 # Late, the outer one would read with the host what is still on its way: here all memory is the host's.

@@ -7,7 +7,6 @@ import gc
 import hashlib
 import pickle
 import random
-import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -94,17 +93,6 @@ def test_holding_through_a_graph(dataset: pinfeed.ArrayDataset) -> None:
     torch.testing.assert_close(weight.grad, expected)
 
 
-def test_batches_of_a_loader_kept_in_a_list(dataset: pinfeed.ArrayDataset) -> None:
-    loader = DataLoader(dataset, BATCH, collate_fn=COLLATES["Image"])
-    kept, digests = [], []
-    for _ in range(20):
-        for batch in loader:
-            kept.append(batch)
-            digests.append(digest(batch["image"]))
-    assert [digest(batch["image"]) for batch in kept] == digests
-    assert len({batch["image"].data_ptr() for batch in kept}) == len(kept)
-
-
 def test_outputs_of_functions_are_kept_too(dataset: pinfeed.ArrayDataset) -> None:
     images = np.stack([dataset[i]["image"] for i in range(BATCH)])
     functions: list[Callable[[], Any]] = [
@@ -121,19 +109,6 @@ def test_outputs_of_functions_are_kept_too(dataset: pinfeed.ArrayDataset) -> Non
         for function in functions:
             function()[:] = 0
     assert [digest(array) for array in held] == before
-
-
-def test_dropped_batches_are_reused(dataset: pinfeed.ArrayDataset) -> None:
-    rows = dataset.__getitems__(range(BATCH))
-    collate = COLLATES["Image"]
-    places = {collate(rows)["image"].data_ptr() for _ in range(5)}  # warm
-    before = _core.pool_stats()
-    places = {collate(rows)["image"].data_ptr() for _ in range(1000)}
-    after = _core.pool_stats()
-    assert len(places) == 1
-    assert after["reused_total"] - before["reused_total"] == 1000
-    assert after["mapped_total"] == before["mapped_total"]
-    assert after["live_bytes"] == before["live_bytes"]
 
 
 def test_a_loop_over_a_loader_needs_two_buffers(dataset: pinfeed.ArrayDataset) -> None:
@@ -171,29 +146,6 @@ def test_dropping_in_any_order(batch_at: Callable[[int], torch.Tensor]) -> None:
             held, before = kept.pop(order.randrange(len(kept)))
             assert digest(held) == before
     assert all(digest(held) == before for held, before in kept)
-
-
-def test_dropping_in_other_threads(batch_at: Callable[[int], torch.Tensor]) -> None:
-    gc.collect()
-    live = _core.pool_stats()["live_buffers"]
-    with ThreadPoolExecutor(3) as threads:
-        for i in range(200):
-            batch = batch_at(i % 100)
-            threads.submit(digest, batch)
-            del batch
-    del threads
-    gc.collect()
-    assert _core.pool_stats()["live_buffers"] == live
-
-
-def test_buffers_outlive_their_thread(batch_at: Callable[[int], torch.Tensor]) -> None:
-    results: list[torch.Tensor] = []
-    thread = threading.Thread(target=lambda: results.append(batch_at(5)))
-    thread.start()
-    thread.join(timeout=60)
-    for i in range(100):
-        batch_at(i)
-    assert digest(results[0]) == digest(batch_at(5))
 
 
 @pytest.mark.parametrize("native_threads", [1, 2])

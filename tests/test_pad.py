@@ -207,22 +207,6 @@ def test_any_number_of_threads(num_threads, time_major, rest):
         assert_same_bits(got, part)
 
 
-@pytest.mark.parametrize("kind", ["ragged", "rows of an array", "a structure"])
-def test_rows_of_a_dataset(kind):
-    ragged = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [], [4]])
-    array = np.arange(12).reshape(3, 4)
-    source, samples = (ragged, ragged) if kind == "ragged" else (array, array)
-    rows = pinfeed.ArrayDataset(source if kind != "a structure" else (array,)).__getitems__([2, 0])
-    if kind == "a structure":
-        with pytest.raises(TypeError, match="sample 0"):
-            pinfeed.pad(rows)
-        return
-    values, lengths = pinfeed.pad(rows, 9)
-    expected, counts, _ = reference.pad([samples[2], samples[0]], 9)
-    np.testing.assert_array_equal(values, expected)
-    np.testing.assert_array_equal(lengths, counts)
-
-
 # Pad in the specs of Collate.
 
 

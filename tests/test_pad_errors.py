@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import pinfeed
-from arrays import fitting, unwritten
+from arrays import TORCH_DTYPES, fitting, unwritten
 from messages import check
 
 pytestmark = pytest.mark.kernels
@@ -269,24 +269,7 @@ def test_floats_of_lists_that_would_become_infinite(dtype):
 
 
 NAN, INF = math.nan, math.inf
-DTYPES = [
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.uint16,
-    torch.int16,
-    torch.uint32,
-    torch.int32,
-    torch.uint64,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.complex128,
-]
-PAIRS = [(source, target) for source in DTYPES for target in DTYPES]
+PAIRS = [(source, target) for source in TORCH_DTYPES for target in TORCH_DTYPES]
 
 
 def numbers(dtype):

@@ -5,7 +5,6 @@ import os
 import threading
 import time
 
-import numpy as np
 import pytest
 import torch
 
@@ -75,23 +74,6 @@ class TestThreads:
             range(2), batch_size=None, num_workers=1, collate_fn=_num_threads_here
         )
         assert list(loader) == [1, 1]
-
-    def test_calls_from_many_python_threads(self):
-        batches = [random_array((3, 101, 103, 3), seed=i) for i in range(8)]
-        expected = [normalize(images=batch) for batch in batches]
-        differing = []
-
-        def call(i):
-            for _ in range(20):
-                if not np.array_equal(normalize(images=batches[i]), expected[i]):
-                    differing.append(i)
-
-        callers = [threading.Thread(target=call, args=(i,)) for i in range(len(batches))]
-        for caller in callers:
-            caller.start()
-        for caller in callers:
-            caller.join()
-        assert differing == []
 
 
 def _num_threads_here(_):

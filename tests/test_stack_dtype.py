@@ -11,28 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pinfeed
-from arrays import as_kind, fitting, views
+from arrays import TORCH_DTYPES, as_kind, fitting, views
 
 pytestmark = pytest.mark.kernels
 
-DTYPES = [
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.uint16,
-    torch.int16,
-    torch.uint32,
-    torch.int32,
-    torch.uint64,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.complex64,
-    torch.complex128,
-]
-PAIRS = list(itertools.product(DTYPES, DTYPES))
+PAIRS = list(itertools.product(TORCH_DTYPES, TORCH_DTYPES))
 ALLOWED = [pair for pair in PAIRS if torch.can_cast(*pair)]
 FORBIDDEN = [pair for pair in PAIRS if not torch.can_cast(*pair)]
 NUMPY_PAIRS = [pair for pair in ALLOWED if pair[0] != torch.bfloat16]

@@ -213,11 +213,6 @@ def test_shards_are_shuffled_alone() -> None:
     assert list(StreamDataset(shards, 0, 1, open=iter)) == list(range(200))
 
 
-def test_a_large_buffer_holds_a_short_stream() -> None:
-    assert sorted(StreamDataset(range(10), 10**6)) == list(range(10))
-    assert list(StreamDataset([], 5)) == []
-
-
 # In a DataLoader.
 
 
