@@ -106,7 +106,7 @@ def test_a_shard_that_is_shorter_than_its_length() -> None:
     dataset = StreamDataset([[1, 2], [3]], open=iter, even="drop", lengths=[2, 2])
     with pytest.raises(
         ValueError,
-        match=r"shard 1 of 2, \[3\] has 1 samples, but 2 are known of; states, and lengths",
+        match=r"shard 1 of 2, \[3\] has 1 samples, but a state or lengths= says that it has 2; ",
     ):
         list(dataset)
 

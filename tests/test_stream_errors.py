@@ -276,10 +276,10 @@ def test_stop_iteration_does_not_end_the_stream() -> None:
 
 def test_a_stream_of_a_stream() -> None:
     inner = StreamDataset(range(3))
-    with pytest.raises(TypeError, match="source is a StreamDataset already"):
+    with pytest.raises(TypeError, match="source is a StreamDataset, which deals"):
         StreamDataset(inner)
     for outer in (StreamDataset(lambda: inner), StreamDataset([1], open=lambda _: inner)):
-        with pytest.raises(TypeError, match="source is a StreamDataset already"):
+        with pytest.raises(TypeError, match="source is a StreamDataset, which deals"):
             list(outer)
 
 

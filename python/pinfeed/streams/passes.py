@@ -1,4 +1,4 @@
-"""One pass over a stream: what an iteration yields, how far it is, and the state of that."""
+"""One pass over a stream: the samples that a worker yields in an epoch, and its state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
-from pinfeed.arguments import as_integer, checked_integer
+from pinfeed.arguments import checked_integer
 from pinfeed.streams.shards import Counter, ShardReader, Start
 from pinfeed.streams.share import Share
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer
@@ -21,14 +21,14 @@ class StreamPass:
     """The samples of one worker in one epoch.
 
     Args:
-        make_reader: Makes the reader of its shards of what is known of them, and of a function that
-            returns the first position that is still needed.
-        share: Which of the samples read are its own.
-        buffer: Shuffles these, if they are to be.
-        yielded: How many came in the pass that this one continues.
-        starts: What that knew of the shards. For a share that is a stretch, the starts of all shards,
-            and the end of the last.
-        arrived: How many of its own samples the worker got in all, if that had come to their end.
+        make_reader: Makes a `ShardReader` of the worker's shards. It takes the starts of shards that
+            are known, and a function that returns the first position that may be read again.
+        share: Which of the shards' samples are the worker's own.
+        buffer: Shuffles them; None keeps their order.
+        yielded: How many samples the pass that this one continues has yielded.
+        starts: Which starts of shards that pass knew. If the share is a stretch: the starts of all
+            shards, and the end of the last.
+        arrived: How many samples of its own the worker has in all, if that pass had read them all.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class StreamPass:
     def samples(self) -> Iterator[Any]:
         """The samples that are left; to be called once.
 
-        Nothing here holds on to them: what they hold (an open file, the buffer) goes when the
-        caller drops them.
+        The pass keeps no reference to the iterator: an open file and the buffer are freed as soon as
+        the caller drops it.
         """
         if self._buffer is None:
             return self._counter.counting(self._own_samples(self._counter.count))
         return self._counter.counting(chain.from_iterable(self._shuffled(self._buffer)))
 
     def state(self) -> dict[str, Any]:
-        """What another pass continues this one with."""
+        """The arguments with which another pass goes on after this one."""
         starts: list[Any] = [[0, 0]]
         if self._share.stretch is None:
             if self._buffer is None:
@@ -67,7 +67,7 @@ class StreamPass:
         return {"yielded": self._counter.count, "arrived": self._arrived, "starts": starts}
 
     def _first_needed(self) -> int:
-        """The first sample of the stream that continuing needs."""
+        """The first sample of the group's shards that a pass which goes on from here reads."""
         number = self._counter.count
         if self._buffer is not None:
             steps = self._steps()
@@ -75,7 +75,7 @@ class StreamPass:
         return number * self._share.turns
 
     def _own_samples(self, number: int) -> Iterator[Any]:
-        """This worker's samples from its ``number``-th on, in the order of the stream."""
+        """The worker's samples from number ``number`` on, in the order of the stream."""
         if self._share.stretch is not None:
             first, count = self._share.stretch
             return chain.from_iterable(self._pieces(first + number, first + count))
@@ -83,7 +83,7 @@ class StreamPass:
         return self._share.samples(self._reader.read(number * turns, turns - 1))
 
     def _pieces(self, position: int, stop: int) -> Iterator[Iterator[Any]]:
-        """The samples of a stretch, which begins anew where the stream ends."""
+        """The samples of a stretch, in pieces: at its end the stream begins anew."""
         samples = self._starts[-1][1]
         while position < stop:
             start = position % samples
@@ -93,7 +93,7 @@ class StreamPass:
             position += count
 
     def _shuffled(self, buffer: ShuffleBuffer) -> Iterator[Iterable[Any]]:
-        """Samples in random order: those that come out for others, then what is left."""
+        """The samples in random order: one for each that comes in, then those left in the buffer."""
         if self._counter.count == 0:
             samples = self._own_samples(0)
             held = list(islice(samples, buffer.size))
@@ -106,14 +106,14 @@ class StreamPass:
         yield (held[place] for place in order[self._counter.count - self._steps() :])
 
     def _steps(self) -> int:
-        """How many samples came out of the buffer for others that came in."""
+        """How many samples have left the buffer for another that came in."""
         assert self._buffer is not None
         if self._arrived is None:
             return self._counter.count
         return max(0, self._arrived - self._buffer.size)
 
     def _refilled(self, buffer: ShuffleBuffer) -> tuple[list[Any], Iterator[Any]]:
-        """What the buffer held, read again, and the samples that come next."""
+        """The samples that the buffer held, read again, and the iterator of those that follow."""
         steps = self._steps()
         origins = buffer.origins(steps, self._arrived).tolist()
         places = {origin: place for place, origin in enumerate(origins)}
@@ -127,20 +127,20 @@ class StreamPass:
                 held[place] = sample
         if found < expected:
             raise ValueError(
-                f"StreamDataset: this worker finds {found} samples and had at least {expected} when "
-                "the state was saved; a state continues the same data only"
+                f"StreamDataset: this worker found at least {expected} samples when the state was "
+                f"saved, and finds {found} now; load the state with the same data"
             )
         return held, samples
 
 
 class StreamState(NamedTuple):
-    """How far a pass is.
+    """How far a pass has come.
 
     Attributes:
-        epoch: Which order it has.
-        yielded: How many samples it has yielded.
-        arrived: How many of its own samples the worker got in all, if that came to their end.
-        starts: Where the shards start that may have to be read again.
+        epoch: The epoch, from which the order follows.
+        yielded: How many samples the worker has yielded.
+        arrived: How many samples of its own the worker has in all, if it has read them all.
+        starts: The starts of the shards that may be read again.
     """
 
     epoch: int
@@ -157,17 +157,17 @@ class StreamState(NamedTuple):
     def loaded(
         cls, state: Any, identity: Mapping[str, Any], shards: int, most: int | None
     ) -> StreamState:
-        """The state in a dict that somebody kept.
+        """The state in a dict that `StreamDataset.state_dict` returned.
 
         Args:
-            state: Attributes and identity of the stream that it was taken of.
-            identity: What that must have in common with the stream that is to continue.
-            shards: How many the worker reads.
-            most: How many samples it yields, if that is known.
+            state: The dict.
+            identity: The part of it that must be the same in the stream that goes on.
+            shards: How many shards the worker reads.
+            most: How many samples it yields in all, if that is known.
 
         Raises:
-            TypeError: ``state`` is no dict, or a value is of the wrong kind.
-            ValueError: The identities differ, or a value is out of range or missing.
+            TypeError: ``state`` is no dict, or a number is none.
+            ValueError: The identity differs, or a value is out of range or missing.
         """
         if not isinstance(state, dict):
             raise TypeError(f"StreamDataset: state must be a dict, got {type(state).__name__}")
@@ -204,30 +204,18 @@ def _require_same(identity: Mapping[str, Any], state: Mapping[str, Any]) -> None
 
 
 def _checked_starts(starts: Any, shards: int) -> list[Start]:
-    if not isinstance(starts, list | tuple) or not all(map(_is_pair, starts)):
-        raise TypeError(
-            "StreamDataset: starts of the state must be pairs of integers, as state_dict() has them, "
-            f"got {starts!r}"
-        )
-    checked: list[Start] = [[operator.index(number) for number in pair] for pair in starts]
+    try:
+        checked: list[Start] = [[operator.index(i), operator.index(n)] for i, n in starts]
+    except (TypeError, ValueError):
+        checked = []
     if (
         not checked
         or min(checked[0]) < 0
-        or (checked[0][0] == 0 and checked[0][1] != 0)
         or any(b[0] != a[0] + 1 or b[1] < a[1] for a, b in pairwise(checked))
         or checked[-1][0] > shards
-        or checked[-1][1] > sys.maxsize
     ):
         raise ValueError(
-            "StreamDataset: starts of the state must be those of neighbouring shards, as "
-            f"state_dict() has them, of the {shards} shards that this worker reads, got {starts!r}"
+            "StreamDataset: starts of the state must be pairs of integers for neighbouring shards, "
+            f"out of the {shards} that this worker reads, as state_dict() has them; got {starts!r}"
         )
     return checked
-
-
-def _is_pair(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == 2
-        and all(as_integer(number) is not None for number in value)
-    )

@@ -1,4 +1,4 @@
-"""What a stream is read from, and how: shards one after another, from any position on."""
+"""The shards of a stream, and how they are read one after another, from any position on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from pinfeed.memory.shared import new_shared_storage
 from pinfeed.optional import add_note
 
 _NAME_LENGTH = 200  # a shard may be anything, a large array too
-_NAME_LEVELS = 3  # and a list that holds itself
 _MOST_STARTS = 64
 
 # Where a shard starts: its place in the order of shards, and how many samples come before it.
@@ -29,10 +28,11 @@ Start = Sequence[int]
 
 
 class StreamSource:
-    """Something whose samples can be read, shard by shard; without shards it is one itself.
+    """What a stream is read from: shards; or an iterable of samples, which counts as one shard.
 
     Args:
-        source: An iterable of samples, or a function that returns one; with ``open_shard`` shards.
+        source: An iterable of samples, or a function that returns one; with ``open_shard`` a list of
+            shards.
         open_shard: Returns the samples of a shard.
 
     Raises:
@@ -50,7 +50,7 @@ class StreamSource:
             _checked_iterable(source) if open_shard is None else _checked_shards(source)
         )
         self._open_shard = open_shard
-        # Of an iterator: whether its only pass began, here or in a worker.
+        # Whether the only pass over an iterator has begun, here or in a worker.
         is_iterator = open_shard is None and isinstance(self._source, Iterator)
         self._begun = SharedCells([False]) if is_iterator else None
 
@@ -61,7 +61,7 @@ class StreamSource:
 
     @property
     def size(self) -> int | None:
-        """The number of shards, or else of samples, if that is known."""
+        """The number of shards; without shards that of samples, if it is known."""
         try:
             return len(self._source)
         except Exception:  # noqa: BLE001, there are lengths that raise whatever they like
@@ -74,14 +74,14 @@ class StreamSource:
 
     @cached_property
     def shard_names(self) -> str:
-        """What tells this list of shards from others: the first name, and a digest of all.
+        """What tells this list of shards from others: the first name, and a digest of all names.
 
-        Of paths and URLs the last component counts, so that a folder may move; of objects that
-        aren't plain values, their type.
+        The name of a path or a URL is its last component, so that a folder may move. The name of an
+        object that is no plain value is its type.
         """
         if not self.has_shards:
             return ""
-        names = [_plain_name(shard) for shard in self._source]
+        names = [str(_plain(shard)) for shard in self._source]
         digest = hashlib.sha256()
         for name in names:
             encoded = name.encode("utf-8", "surrogatepass")  # any str, characters or not
@@ -89,7 +89,7 @@ class StreamSource:
         return f"{names[0][:_NAME_LENGTH]}, ... ({digest.hexdigest()[:16]})"
 
     def require_unread(self, workers: int = 1) -> None:
-        """Raises RuntimeError if it is an iterator that was begun, or is for several workers."""
+        """Raises RuntimeError for an iterator that was begun, or that several workers are to read."""
         if self._begun is None:
             return
         kind = f"source is an iterator ({self!r})"
@@ -107,7 +107,7 @@ class StreamSource:
         """The samples of a shard.
 
         Raises:
-            RuntimeError: They are those of an iterator that was begun.
+            RuntimeError: The source is an iterator, and a pass over it has begun.
         """
         if self._begun is not None:
             self.require_unread()  # two passes may have been made before either began
@@ -143,16 +143,17 @@ class StreamSource:
 
 
 class ShardReader:
-    """Reads shards in order, and notes where each one starts.
+    """Reads shards in order, and notes at which position each one starts.
 
     Args:
-        shards: Their numbers.
-        open_shard: Returns the samples of the shard of that number.
-        name: Returns what messages call it.
-        starts: Starts of neighbouring shards that are known already.
-        on_skip: Called with what is to be said of an error, which then ends its shard and nothing
-            else. Without it errors are raised.
-        first_needed: Asked when many starts are known: the first position that may be read again.
+        shards: The numbers of the shards.
+        open_shard: Returns the samples of the shard of a number.
+        name: Returns what messages call that shard.
+        starts: The starts of neighbouring shards, as far as they are known.
+        on_skip: Called with the text about an error, which then ends only its shard. None: errors are
+            raised.
+        first_needed: Returns the first position that may be read again. It is asked when many starts
+            are noted, and those before that position are forgotten.
     """
 
     def __init__(
@@ -170,19 +171,19 @@ class ShardReader:
         self._most_starts = max(_MOST_STARTS, 2 * len(self.starts))
 
     def drop_starts(self, position: int) -> None:
-        """Forgets the starts that nobody needs who reads on from a position."""
+        """Forgets the starts that reading from a position on does not need."""
         del self.starts[: bisect_right(self.starts, position, key=lambda start: start[1]) - 1]
 
     def read(self, position: int, beyond: int) -> Iterator[Any]:
-        """Samples from a position on.
+        """The samples from a position on.
 
         Args:
             position: How many samples come before, in all shards together.
-            beyond: How far that may lie behind the samples of all shards that were read so far.
+            beyond: How far the position may lie beyond the last sample of all shards.
 
         Raises:
-            ValueError: A shard, or all together, have fewer samples than are known of, or the shard
-                of that position isn't known.
+            ValueError: A shard has fewer samples than when its start was noted, or all shards
+                together have fewer than ``position``; or the shard of the position is not known.
         """
         if self.starts[0][1] > position:
             raise ValueError(
@@ -216,8 +217,8 @@ class ShardReader:
                 self._require(place, counter.count, length)
         if position - start[1] > beyond:
             raise ValueError(
-                f"StreamDataset: the shards have {start[1]} samples, but {position - beyond} are known "
-                "of; states are of the same data only"
+                f"StreamDataset: the shards have {start[1]} samples, and had at least "
+                f"{position - beyond} when the state was saved; load the state with the same data"
             )
 
     def _note(self, start: Start) -> None:
@@ -229,16 +230,16 @@ class ShardReader:
     def _require(self, place: int, count: int, expected: int) -> None:
         if count < expected:
             raise ValueError(
-                f"StreamDataset: {self._name(self._shards[place])} has {count} samples, but "
-                f"{expected} are known of; states, and lengths, are of the same data only"
+                f"StreamDataset: {self._name(self._shards[place])} has {count} samples, but a state or "
+                f"lengths= says that it has {expected}; use them with the data that they are of"
             )
 
 
 class Counter:
     """How many samples were taken.
 
-    A loop in Python costs more than many a sample. So with each sample one item is taken from an
-    iterator that knows how many it has left, all of that in C.
+    A loop in Python would cost more than many a sample. So ``compress`` takes an item of another
+    iterator with each sample, in C, and that iterator knows how many items it has left.
     """
 
     def __init__(self, count: int = 0) -> None:
@@ -256,10 +257,9 @@ class Counter:
 
 
 class SharedCells:
-    """Numbers in memory that is shared with the copies in workers, forked or started otherwise.
+    """Numbers that a dataset shares with its copies in workers, however these are started.
 
-    Any other copy (by ``copy``, or by ``pickle`` outside of the start of a worker) has its own
-    memory, with the same numbers.
+    Any other copy, by ``copy`` or ``pickle``, gets memory of its own with the same numbers.
 
     Attributes:
         values: int64 of shape (count,).
@@ -285,36 +285,31 @@ def _shared(values: torch.Tensor) -> torch.Tensor:
 
 
 def _is_iterable(source: Any) -> bool:
-    # A class is none, though its instances may be; called, it makes one.
+    # A class is called like a function, though its instances may be iterable.
     return not isinstance(source, type) and (
         isinstance(source, Iterable) or hasattr(source, "__getitem__")
     )
 
 
-def _plain_name(shard: Any, levels: int = _NAME_LEVELS) -> str:
+def _plain(shard: Any) -> Any:
+    """What names a shard: plain values in lists, with the last component of a path or URL."""
     if isinstance(shard, str | os.PathLike):
         text = os.fsdecode(shard)
         path = text.split("?")[0] if "://" in text else text  # without what a link is signed with
         return path.rstrip("/").rpartition("/")[2] or text
-    if isinstance(shard, list | tuple) and levels > 0:
-        return f"({', '.join(_plain_name_in_list(item, levels - 1) for item in shard)})"
+    if isinstance(shard, list | tuple):
+        return [_plain(item) for item in shard]
     is_plain = isinstance(shard, int | float | complex | bytes | range | type(None))
-    return repr(shard) if is_plain else type(shard).__name__
-
-
-def _plain_name_in_list(item: Any, levels: int) -> str:
-    name = _plain_name(item, levels)
-    # Quoted, so that one with a comma is not taken for two.
-    return repr(name) if isinstance(item, str | os.PathLike) else name
+    return shard if is_plain else type(shard)
 
 
 def _not_split(source: Any) -> Any:
-    """Raises if the samples are dealt out to ranks and workers before they come here."""
+    """Raises TypeError if the source deals its samples out to ranks and workers by itself."""
     if getattr(source, "is_split_stream", False):
         raise TypeError(
-            f"StreamDataset: source is a {type(source).__name__} already, of whose samples each "
-            "worker of each rank gets a part; dealt out twice, most would reach nobody. Pass what "
-            "it was made from"
+            f"StreamDataset: source is a {type(source).__name__}, which deals its samples out to "
+            "workers and ranks already; dealt out twice, most samples would reach none of them. Pass "
+            "what it was made from"
         )
     return source
 
@@ -346,8 +341,8 @@ def _require_picklable(name: str, value: Any) -> None:
         ForkingPickler.dumps(value)
     except Exception as error:
         raise TypeError(
-            f"StreamDataset: {name} must pickle, because workers that are started by spawn or "
-            f"forkserver get a copy of it, but {type(value).__name__} doesn't: {error}; pass a "
-            "function of a module instead of a lambda, an open file or an iterator, or let the "
-            'DataLoader fork (multiprocessing_context="fork")'
+            f"StreamDataset: {name} must pickle, because workers that spawn or forkserver starts get "
+            f"a copy of it, but {type(value).__name__} doesn't: {error}; pass a function of a module "
+            "instead of a lambda, an open file or an iterator, or let the DataLoader fork "
+            '(multiprocessing_context="fork")'
         ) from error

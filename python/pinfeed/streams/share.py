@@ -1,4 +1,4 @@
-"""Which part of a stream one worker of one rank gets."""
+"""Which samples of a stream each worker of each rank yields."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ Shards = TypeVar("Shards", range, list[int])
 
 @dataclass(frozen=True)
 class Share:
-    """The samples that are due to one (rank, worker).
+    """The samples of one worker of one rank.
 
-    The shards are dealt out to ``groups``. The workers of a group read the same shards and take
-    turns: sample i of them is that of turn i % ``turns``.
+    Workers form groups. Each group reads shards of its own, and its workers take turns: sample i of
+    the group's shards belongs to the worker whose turn is i % ``turns``.
 
     Attributes:
-        groups: How many there are.
-        group: Which one this worker is of.
-        turns: Workers in a group.
-        turn: Which of them this is.
-        level: All ranks shall get the same number: so many neighbouring turns, one of each rank,
-            are all served or none; 1 where that doesn't matter.
-        repeats: Whether those that the last samples don't suffice for are served with repeats.
-        stretch: Instead of all of this: the first sample of a stretch of the stream that nobody else
-            reads, and the number of samples in it, which may go on at the beginning of the stream.
+        groups: The number of groups.
+        group: The group of this worker.
+        turns: The number of workers in a group.
+        turn: Which of them this worker is.
+        level: The number of ranks that must get equally many samples, or 1. Their turns are
+            neighbours: either all of them get a sample, or none.
+        repeats: Whether the last samples are repeated until all those ranks have one.
+        stretch: With known lengths, instead of groups and turns: the first sample of the worker's own
+            part of the stream, and its number of samples. The part may pass the end of the stream;
+            it goes on at the beginning then.
     """
 
     groups: int
@@ -38,11 +39,11 @@ class Share:
     stretch: tuple[int, int] | None = None
 
     def of(self, shards: Shards) -> Shards:
-        """This group's shards, of all in their order."""
+        """The shards of this group, out of all."""
         return shards[self.group :: self.groups]
 
     def samples(self, stream: Iterator[Any]) -> Iterator[Any]:
-        """Takes this worker's samples out of those of its group, from the start of a round on."""
+        """The samples of this worker, out of those of its group from the first turn on."""
         if self.turns == 1:
             return stream
         if self.level == 1:
@@ -68,10 +69,19 @@ def share_of(
     even: str,
     samples: int | None = None,
 ) -> Share:
-    """The share of one worker of one rank in a stream of so many shards, and samples if known.
+    """The share of one worker of one rank.
 
-    A function of its arguments alone, so that all workers agree without a word. Neighbouring turns
-    and shards go to different ranks, which therefore differ by as little as can be.
+    Every worker computes its own from the same arguments, so nothing has to be communicated.
+    Neighbouring shards and turns go to different ranks: that way ranks differ as little as possible.
+
+    Args:
+        shards: The number of shards.
+        rank: The worker's rank,
+        world_size: of so many.
+        worker: Which worker of its rank it is,
+        workers: of so many.
+        even: See `pinfeed.StreamDataset`.
+        samples: The number of samples in all shards, if that is known.
     """
     parts = world_size * workers
     part = worker * world_size + rank
@@ -81,15 +91,15 @@ def share_of(
         return Share(1, 0, parts, part)
     repeats = even == "repeat"
     if samples is not None:
-        # Only ranks need equal numbers. So rounds are dealt out, of one sample for each rank, and a
-        # worker may get one more than the next.
+        # A round is one sample for each rank. Rounds are dealt out, so that ranks get equally many
+        # samples; a worker may have one round more than the next.
         rounds = -(-samples // world_size) if repeats else samples // world_size
         fewest, longer = divmod(rounds, workers)
         size = fewest + (worker < longer)
         earlier = worker * fewest + min(worker, longer)
         return Share(1, 0, 1, 0, stretch=(earlier * world_size + rank * size, size))
-    # Nobody knows beforehand how many samples a shard has, but workers that read the same shards
-    # find out together. So each shard is read by one worker of every rank.
+    # How many samples a shard has is not known before it has been read. So one worker of every rank
+    # reads it, and all of them come to its end after the same sample.
     if shards >= workers:
         return Share(workers, worker, world_size, rank, world_size, repeats)
     return Share(1, 0, parts, part, world_size, repeats)

@@ -23,66 +23,64 @@ from pinfeed.streams.shuffle_buffer import ShuffleBuffer, permutation
 _EVEN = ("none", "drop", "repeat")
 _ON_ERROR = ("raise", "skip")
 
-# Goes up with every change of who gets which sample when: an old state would continue otherwise.
+# Goes up whenever the same settings would give a worker other samples: older states are refused.
 _PLANNING = 2
 
-# What a dataset shares with its workers: the epoch that set_epoch named, and that of a loaded state.
-# Behind these, each worker counts what it skipped in a cell of its own, for two might count at once.
+# The cells that a dataset shares with its workers: the epoch that set_epoch was given, the epoch of a
+# loaded state, and the skipped shards, which each worker counts in a cell of its own.
 _NAMED, _OF_STATE, _SKIPPED, _CELLS = 0, 1, 2, 512
 _UNNAMED = -1
 
 
 class StreamDataset(IterableDataset[Any]):
-    """Samples that come one after another: each for exactly one worker of one rank.
+    """Samples read one after another; each goes to exactly one worker of one rank.
 
     Args:
         source: An iterable of samples; or a function that returns one, called anew for each pass;
             or, with ``open``, a list of shards.
-        shuffle_buffer: How many samples each worker holds back to shuffle them: what comes next is
-            drawn from among them. 0 keeps the order. Shards come in a new order too, and 1 shuffles
-            only these.
-        seed: The order follows from it and the epoch; the same on all ranks.
+        shuffle_buffer: How many samples each worker holds in a buffer; the next one is drawn from it.
+            Shards come in a new order too, and 1 shuffles only these. 0 keeps the order.
+        seed: The order follows from it and the epoch. It must be the same on all ranks.
         open: Takes a shard (a path, a URL, whatever the list holds) and returns an iterable of its
             samples.
-        even: ``"drop"`` and ``"repeat"`` give all ranks the same number of samples, and so of
-            batches, worker by worker; ``"none"`` doesn't care.
-        lengths: For ``even``, the number of samples in each shard, if that is known: 1-D integers.
+        even: ``"drop"`` and ``"repeat"`` give all ranks the same number of samples, worker by worker,
+            and so of batches; ``"none"`` doesn't.
+        lengths: With ``even``: the number of samples in each shard, if it is known; 1-D integers.
         on_error: ``"raise"`` raises what a shard raises, with a note that names the shard;
             ``"skip"`` warns instead and leaves out the rest of the shard.
         rank: Which of the ranks this is; by default what ``torch.distributed`` says when a pass
             begins, or else ``RANK`` in the environment, or else 0.
         world_size: How many ranks there are; likewise, or else 1. Give both or neither.
 
-    - Where there are as many shards as workers on all ranks together, whole shards are dealt out.
-      Several times as many are better: some workers get a shard more than others.
-    - With fewer shards, or without any, samples are dealt out in turn. Every worker then reads
-      everything, and drops what is another's.
-    - The list of shards, or the source, must be the same for all of them: sort what a directory
-      lists, and don't pass a source that deals itself out to workers.
-    - ``even`` needs ranks that read the same: whole shards are dealt out to the workers of a rank,
-      and samples in turn to the ranks. Where a worker's last samples don't suffice for all ranks,
-      they are left out or repeated: at most ``world_size - 1`` for each worker. All ranks need the
-      same number of workers.
-    - With ``lengths`` nobody reads what is another's: each worker gets a stretch of the stream, as long
-      as that of the same worker of any other rank, and of the shard where it begins the part before
-      that is skipped. At most ``world_size - 1`` samples in all are left out or repeated.
+    - With at least as many shards as workers of all ranks together, each worker gets whole shards.
+      Have several times as many: some workers get one shard more than others.
+    - With fewer shards, or none, workers take samples in turn. Every worker reads everything, and
+      drops the samples of the others.
+    - All workers must see the same shards in the same order: sort what a directory lists. The source
+      must not deal out its samples to workers by itself.
+    - With ``even`` all ranks read the same shards, and take samples in turn; the workers of a rank
+      get whole shards. If a worker's last samples are too few for all ranks, they are left out or
+      repeated: at most ``world_size - 1`` for each worker. All ranks need equally many workers.
+    - With ``lengths`` each worker reads a stretch of the stream of its own, as long as that of the
+      same worker of any other rank. It skips the samples before the stretch in its first shard. At
+      most ``world_size - 1`` samples in all are left out or repeated.
 
-    Call `set_epoch` before each epoch, with persistent workers too. Order depends on the number of
-    ranks and workers; which samples an epoch has doesn't, but for those few that ``even`` leaves out
-    or repeats.
+    Call `set_epoch` before each epoch, also with persistent workers. The order depends on the numbers
+    of ranks and workers. The set of samples doesn't, but for those that ``even`` leaves out or
+    repeats.
 
-    In a torchdata ``StatefulDataLoader`` a stream goes on in the middle of an epoch: finished shards
-    are not opened again, but what was read of the one under way is read again. With a buffer of n
-    samples, reading starts about n × ln(n) samples earlier, to fill it with what it held.
-    So the state is small: some numbers, and no samples.
+    In a torchdata ``StatefulDataLoader`` a stream goes on in the middle of an epoch. Finished shards
+    are not opened again; the current one is read again from its beginning. With a buffer of n samples,
+    reading starts about n × ln(n) samples earlier, to fill the buffer as it was. The state is some
+    numbers, and no samples.
 
     Raises:
         TypeError: An argument is of the wrong kind. In workers that don't start by fork, also:
             ``source`` or ``open`` can't be pickled.
         ValueError: An argument is out of range, there is no shard, or ``RANK`` and ``WORLD_SIZE``
             contradict each other.
-        RuntimeError: ``source`` is an iterator, and this is a second pass, or one of several workers;
-            or a state was loaded into the dataset, and workers of a DataLoader are to continue it.
+        RuntimeError: ``source`` is an iterator, and this is a second pass, or there are several
+            workers; or a state was loaded into the dataset itself, and this is a worker.
 
     Example:
         >>> shards = [range(0, 4), range(10, 14), range(20, 24)]
@@ -98,7 +96,7 @@ class StreamDataset(IterableDataset[Any]):
         [1, 3, 5]
     """
 
-    is_split_stream = True  # so that another one doesn't deal its samples out again
+    is_split_stream = True  # a StreamDataset takes no source that has this attribute
 
     def __init__(
         self,
@@ -127,21 +125,21 @@ class StreamDataset(IterableDataset[Any]):
         self._source = StreamSource(source, open)
         self._lengths = None if lengths is None else self._checked_lengths(lengths)
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
-        self._found_ranks: tuple[int, int] | None = None  # by whoever pickled this
+        self._found_ranks: tuple[int, int] | None = None  # in the process that pickled this
         self._cells = SharedCells([_UNNAMED, *[0] * (_CELLS - 1)])
-        # What set_epoch named. A worker's first pass takes it from here, as it was when the worker
-        # was made: its cell may be at a later epoch by then, for some workers and not for others.
+        # The epoch that set_epoch was given. The first pass of a worker takes it from here, as it was
+        # when the worker started: the trainer may have changed the cell since, before some workers
+        # begin and after others. Later passes take it from the cell.
         self._named = _UNNAMED
-        self._is_used_worker = False  # whose next pass begins when the cell is up to date
-        # By worker, for workers may be threads that share this object; None is no worker.
-        # The pass that began last, and what of its state doesn't change:
+        self._is_used_worker = False
+        # By worker (None: no worker), because workers may be threads that share this object: the pass
+        # that began last, with the constant part of its state; and the state that the next pass takes.
         self._passes: dict[tuple[int, int] | None, tuple[StreamPass, dict[str, Any]]] = {}
-        # What the next pass continues:
         self._loaded: dict[tuple[int, int] | None, StreamState] = {}
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next pass is of."""
+        """The epoch of the next pass."""
         if loaded := self._loaded.get(_worker_key()):
             return loaded.epoch
         named = int(self._cells.values[_NAMED]) if self._is_used_worker else self._named
@@ -149,17 +147,14 @@ class StreamDataset(IterableDataset[Any]):
 
     @property
     def skipped(self) -> int:
-        """How many shards were cut short by errors so far, with ``on_error="skip"``.
-
-        Counted in this process and all workers of its DataLoaders.
-        """
+        """How many shards ``on_error="skip"`` has cut short, in this process and all its workers."""
         return int(self._cells.values[_SKIPPED:].sum())
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to another epoch, which has another order.
+        """Sets the epoch of the next pass, from which its order follows.
 
-        A loaded state of this epoch stays loaded, so that a training loop may call this after
-        `load_state_dict` too. A pass that is under way stays in its epoch.
+        A loaded state of the same epoch stays loaded, so a training loop may call this after
+        `load_state_dict`. A pass that has begun stays in its epoch.
 
         Raises:
             TypeError: ``epoch`` is no integer.
@@ -178,13 +173,13 @@ class StreamDataset(IterableDataset[Any]):
         if key is not None and None in self._loaded:
             raise RuntimeError(
                 "StreamDataset: the state was loaded into the dataset itself, and this is worker "
-                f"{worker} of {workers}; have a torchdata StatefulDataLoader save and load the state, "
-                "of each worker its own, or read without workers"
+                f"{worker} of {workers}; save and load the state with a torchdata StatefulDataLoader, "
+                "which keeps one for each worker, or read without workers"
             )
         state = self._loaded.pop(key, None) or StreamState.begin(self.epoch)
         self._is_used_worker = key is not None
         share = self._share()
-        counts_skips = share.groups > 1 or worker == 0  # others skip the same shards
+        counts_skips = share.groups > 1 or worker == 0  # in one group all skip the same shards
         order = self._order(state.epoch, share)
         reader = functools.partial(self._reader, order, counts_skips)
         starts: Iterable[Start] = state.starts
@@ -201,12 +196,12 @@ class StreamDataset(IterableDataset[Any]):
         return stream_pass.samples()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the pass that began last is, and what it depends on.
+        """How far the pass that began last has come, and the settings that it depends on.
 
         Returns:
-            Ints, strings, None and short lists of ints: how many samples were ``yielded`` in which
-            ``epoch``, where the shards start that may have to be read again, and the settings. Of
-            this worker alone, so leave it to a ``StatefulDataLoader`` if there are several.
+            Ints, strings, None and short lists of ints: the ``epoch``, how many samples were
+            ``yielded``, where the shards start that may be read again, and the settings. It is the
+            state of this worker alone; a ``StatefulDataLoader`` saves those of several.
         """
         key = _worker_key()
         if key in self._passes:
@@ -216,10 +211,9 @@ class StreamDataset(IterableDataset[Any]):
         return {**state._asdict(), **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to where `state_dict` was taken: the next pass yields the samples that were left.
+        """Goes back to where `state_dict` was called: the next pass yields the samples that were left.
 
-        Passes after that are of the epoch that `set_epoch` named, or if nobody called it, of the
-        state's.
+        Later passes are of the epoch that `set_epoch` was given, or else of the state's.
 
         Raises:
             TypeError: ``state`` is no dict, or a value is of the wrong kind.
@@ -238,10 +232,10 @@ class StreamDataset(IterableDataset[Any]):
         self._cells.values[_OF_STATE] = self._loaded[key].epoch
 
     def _identity(self) -> dict[str, Any]:
-        """What two streams must have in common for one to continue the other."""
+        """The part of the state that must be the same in a stream that goes on from it."""
         rank, world_size = self._ranks()
         worker, workers = _worker()
-        # Of shards whose lengths are known another part is due to a worker than of others.
+        # With lengths, workers get other parts of the same shards.
         sizes = {
             "shards": self._source.shards,
             "shard_names": self._source.shard_names,
@@ -325,7 +319,7 @@ class StreamDataset(IterableDataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {
             "_passes": {},
-            "_cells": copy.copy(self._cells),  # which a copy shares only if it is a worker's
+            "_cells": copy.copy(self._cells),  # a worker's copy shares them, any other doesn't
             "_found_ranks": group_ranks() or self._found_ranks,
         }
 
@@ -337,13 +331,13 @@ class StreamDataset(IterableDataset[Any]):
 
 
 def _worker_key() -> tuple[int, int] | None:
-    """Which worker of a DataLoader this process or thread is, and of how many; None if it is none."""
+    """The number of this DataLoader worker, and that of all workers; None outside of workers."""
     info = get_worker_info()
     return None if info is None else (info.id, info.num_workers)
 
 
 def _worker() -> tuple[int, int]:
-    """The same, but the only one of one if it is none."""
+    """The same; outside of workers, the only one of one."""
     return _worker_key() or (0, 1)
 
 
