@@ -156,12 +156,15 @@ def test_a_billion_samples() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # in torchdata 0.11
-@pytest.mark.parametrize("workers", [0, 1, 4])
-def test_a_state_in_the_middle_of_an_epoch(workers: int) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_a_state_in_the_middle_of_an_epoch(workers: int, is_weighted: bool) -> None:
     import torchdata.stateful_dataloader as stateful
 
     def new_loader() -> Any:
-        sampler = ShuffleSampler(50, 4, seed=5)
+        sampler: Any = ShuffleSampler(50, 4, seed=5)
+        if is_weighted:
+            sampler = pinfeed.WeightedSampler(range(1, 51), batch_size=4, seed=5, replacement=False)
         sampler.set_epoch(2)
         return stateful.StatefulDataLoader(
             range(50), batch_sampler=sampler, num_workers=workers, collate_fn=list
@@ -200,6 +203,15 @@ def test_any_dataset(workers: int) -> None:
         assert [b.tolist() for b in loader] == [[10 * i for i in b] for b in lists(sampler)]
 
 
+def test_accelerate_in_one_process() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    sampler, same = (ShuffleSampler(20, 8, seed=1, rank=0, world_size=1) for _ in range(2))
+    loader = accelerate.Accelerator(cpu=True).prepare(DataLoader(Strict(), batch_sampler=sampler))
+    for epoch in range(3):  # which accelerate sets
+        same.set_epoch(epoch)
+        assert [b.tolist() for b in loader] == [[10 * i for i in b] for b in lists(same)]
+
+
 BAD = [
     ({"dataset": 0}, ValueError, "the number of samples must be at least 1, got 0"),
     ({"dataset": []}, ValueError, "the number of samples must be at least 1, got 0"),
@@ -210,9 +222,13 @@ BAD = [
     (
         {"batch_size": 11, "drop_last": True},
         ValueError,
-        "10 samples make no batch of 11 on each of",
+        "10 samples make no batch of 11 on each of 1 ranks; take a batch_size of at most 10, or drop_last=False",
     ),
-    ({"rank": 0, "world_size": 11, "even": "drop"}, ValueError, "10 samples make .* fewer ranks"),
+    (
+        {"rank": 0, "world_size": 11, "even": "drop"},
+        ValueError,
+        "10 samples make no batch of 4 on each of 11 ranks; take fewer ranks, or even='repeat'",
+    ),
     ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
     ({"rank": 2}, ValueError, "expected both rank and world_size"),
     ({"even": "none"}, ValueError, "even must be 'repeat', 'drop' or None, got 'none'"),
@@ -227,6 +243,15 @@ def test_bad_arguments(changed: dict[str, Any], kind: type[Exception], message: 
         ShuffleSampler(**{"dataset": 10, "batch_size": 4} | changed)
 
 
+def test_hints_lead_to_batches() -> None:
+    for hint in ({"batch_size": 10}, {"drop_last": False}):
+        (batch,) = ShuffleSampler(10, **{"batch_size": 11, "drop_last": True} | hint)
+        assert len(batch) == 10
+    for world_size, even in ((10, "drop"), (11, "repeat")):
+        (batch,) = ShuffleSampler(10, 4, rank=0, world_size=world_size, even=even)
+        assert len(batch) == 1
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"dataset": 11}, {"seed": 1}, {"batch_size": 5}, {"even": None}, {"rank": 0, "world_size": 2}],
@@ -234,5 +259,9 @@ def test_bad_arguments(changed: dict[str, Any], kind: type[Exception], message: 
 def test_states_of_other_samplers(changed: dict[str, Any]) -> None:
     good = {"dataset": 10, "batch_size": 4}
     state = json.loads(json.dumps(ShuffleSampler(**good | changed).state_dict()))
-    with pytest.raises(ValueError, match=f"{NAME}the state is of another sampler"):
-        ShuffleSampler(**good).load_state_dict(state)
+    ours = ShuffleSampler(**good)
+    with pytest.raises(ValueError, match=f"{NAME}the state is of another sampler.*anew with set_"):
+        ours.load_state_dict(state)
+    ours.set_epoch(state["epoch"])
+    assert len(list(ours)) == 3
+    ShuffleSampler(**good | changed).load_state_dict(state)

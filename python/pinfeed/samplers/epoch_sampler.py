@@ -156,7 +156,10 @@ class EpochSampler(Sampler[Any]):
             if self._truth(state[key] != value, key)
         ]
         if others:
-            raise ValueError(f"{self._name}: the state is of another sampler: {', '.join(others)}")
+            raise ValueError(
+                f"{self._name}: the state is of another sampler: {', '.join(others)}; make this one "
+                "as that one was, or begin an epoch anew with set_epoch"
+            )
         epoch = checked_integer(state["epoch"], f"{self._name}: epoch of the state", 0)
         yielded = checked_integer(state["yielded"], f"{self._name}: yielded of the state", 0)
         batches = self.batches(epoch)

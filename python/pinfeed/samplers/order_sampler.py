@@ -77,10 +77,11 @@ class OrderSampler(EpochSampler):
         if not self.drop_last and samples % self.batch_size:
             batches += 1
         if batches == 0 and self.even is not None:
+            smaller = f"a batch_size of at most {samples}" if samples else "fewer ranks"
+            larger = "drop_last=False" if self.drop_last else "even='repeat'"
             raise ValueError(
                 f"{self._name}: {self._count} samples make no batch of {self.batch_size} on each of "
-                f"{self.world_size} ranks with drop_last={self.drop_last} and even={self.even!r}; "
-                "take a smaller batch_size, drop_last=False or fewer ranks"
+                f"{self.world_size} ranks; take {smaller}, or {larger}"
             )
         return batches
 

@@ -167,12 +167,12 @@ def _checked_weights(weights: Any, name: str) -> tuple[npt.NDArray[Any], int, in
         if wrong.size:
             raise ValueError(
                 f"{name}: weights must be finite and not negative, got {chunk[wrong[0]]} at index "
-                f"{start + wrong[0]}"
+                f"{start + wrong[0]}; a sample of weight 0 is never drawn"
             )
         positive += int(np.count_nonzero(chunk))
         checksum = zlib.crc32(chunk.data, checksum)
     if positive == 0:
-        raise ValueError(f"{name}: weights must not all be 0")
+        raise ValueError(f"{name}: weights must not all be 0; give samples to draw more")
     return array, positive, checksum
 
 
