@@ -41,22 +41,14 @@ class Pad(Field):
     """Samples of different sizes in one tensor, padded to the longest: tokens, audio, masks.
 
     Samples are ndarrays, CPU tensors or lists of numbers, of one rank and dtype, or strings, which
-    become their bytes (str as UTF-8); see `pinfeed.pad` for what the keywords shared with it mean.
+    become their bytes (str as UTF-8). `pinfeed.pad` explains ``value``, ``side``, ``axes``,
+    ``max_length``, ``multiple_of``, ``dtype``, ``scale`` and ``time_major``, which mean the same here.
 
     Args:
-        value: What padding is made of.
-        side: ``"right"`` or ``"left"``.
-        axes: The axes of a sample that may differ. None: all; lengths, mask, ``max_length`` and
-            ``multiple_of`` are about axis 0 then.
-        max_length: Longer samples are cut.
-        multiple_of: Round the size up; a tuple has a number for each of ``axes``.
-        dtype: The batch's dtype, if not the samples' own.
-        scale: What integers are multiplied with as they become floats.
         lengths: How much of each sample is data, int64 of shape (B,): True makes the leaf a
             `Padded`, a string is the key of a dict batch that they go to, beside the leaf. None is
             True for a bare leaf or one in a tuple, False in a dict, whose leaf stays a tensor.
         mask: The same for a bool mask of shape (B, L).
-        time_major: Make it (L, B, ...).
 
     Raises:
         TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
@@ -133,18 +125,21 @@ class Pad(Field):
         return self._apply_with_torch(leaf, host.offsets, name)
 
     def _pad(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:
-        lengths_request = self.lengths is None or self.lengths
         values, lengths, mask = self._padding.pad(
             source,
             offsets,
             indices,
-            lengths=bool(lengths_request),
+            lengths=bool(self._lengths),
             mask=bool(self.mask),
             target=batch_allocator(pin_of(name)),
             as_tensor=True,
             name=name,
         )
-        return padded_leaf(values, lengths, lengths_request, mask, self.mask)
+        return padded_leaf(values, lengths, self._lengths, mask, self.mask)
+
+    @property
+    def _lengths(self) -> Request:
+        return self.lengths is None or self.lengths
 
     def _apply_with_ops(self, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
         """The batch of samples on a device that has pinfeed's kernels.
@@ -155,17 +150,16 @@ class Pad(Field):
                 the device would mean to wait for it.
             name: What messages call the leaf.
         """
-        lengths_request = self.lengths is None or self.lengths
         values, lengths, mask = pad_tensor(
             self._padding,
             batch.values,
             batch.offsets,
             longest_sample(offsets, name),
-            lengths=lengths_request is not False,
-            mask=self.mask is not False,
+            lengths=bool(self._lengths),
+            mask=bool(self.mask),
             name=name,
         )
-        return padded_leaf(values, lengths, lengths_request, mask, self.mask)
+        return padded_leaf(values, lengths, self._lengths, mask, self.mask)
 
     def _apply_with_torch(self, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
         """The batch of samples on any other device, bit for bit; arguments as above."""
@@ -193,9 +187,8 @@ class Pad(Field):
         fill(padded, is_data, padding.value)
         if padding.time_major:
             padded, is_data = padded.swapaxes(0, 1).contiguous(), is_data.t().contiguous()
-        lengths_request = self.lengths is None or self.lengths
         counts = pad_counts(padding, kept.view(-1))
-        return padded_leaf(padded, counts, lengths_request, is_data, self.mask)
+        return padded_leaf(padded, counts, self._lengths, is_data, self.mask)
 
     def __repr__(self) -> str:
         padding = self._padding

@@ -14,7 +14,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import dtype_name, torch_dtype_name
+from pinfeed.arguments import torch_dtype_name
 from pinfeed.fields.field import Field, pin_of
 from pinfeed.functions.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
@@ -75,7 +75,6 @@ class Stack(Field):
             return self._stack(_as_arrays(samples, name), None, name)
         if not _is_worth_stacking(first, samples):
             return self._stack_by_torch(samples, name)
-        self._check_cast(first, name)
         try:
             return self._stack(samples, None, name)
         except TypeError as error:  # torch mixes dtypes, and knows some that the other does not
@@ -85,7 +84,6 @@ class Stack(Field):
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
         if source.string_type is not None:
             return super().gather(source, indices, name)
-        self._check_cast(source, name)
         selection = source.select(indices)
         if source.is_ragged:
             return self._join(selection, name)
@@ -190,28 +188,10 @@ class Stack(Field):
                 f"{name}: {self!r} takes arrays or numbers, got {type(first).__name__}; "
                 "Keep() leaves samples as they are, and a spec like them has a field for each part"
             )
-        self._check_cast(batch, name)
         is_plain = batch.is_cpu and type(batch) is torch.Tensor and not batch.requires_grad
         if is_plain and batch.ndim and len(batch):  # the native side takes at least one sample
             return self._stack(batch, None, name)
         return scaled(batch, self.scale, self.dtype or batch.dtype, name)
-
-    def _check_cast(self, array: Any, name: str) -> None:
-        """Raises TypeError if the array's values would lose more than range or precision."""
-        if self.dtype is None:
-            return
-        own = getattr(torch, dtype_name(array.dtype, "Stack"), None)
-        if not isinstance(own, torch.dtype):
-            return  # the native side refuses what torch has no dtype for
-        if torch.can_cast(own, self.dtype):
-            return
-        lost = "imaginary parts" if own.is_complex else "fractions"
-        if self.dtype == torch.bool:
-            lost = "values"
-        raise TypeError(
-            f"{name}: can't cast {torch_dtype_name(own)} to {torch_dtype_name(self.dtype)} "
-            f"without losing {lost}; cast in the dataset if that is wanted"
-        )
 
     def __repr__(self) -> str:
         arguments = [] if self.dtype is None else [str(self.dtype)]

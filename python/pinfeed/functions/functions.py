@@ -14,10 +14,10 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import dtype_name
-from pinfeed.functions.jagged import JaggedBatch, pad_batch
+from pinfeed.functions.jagged import JaggedBatch, pad_sequences
 from pinfeed.functions.normalization import DEFAULT_SCALE, PerChannel, normalization
 from pinfeed.functions.padded import Padded
-from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side, flag, unpadded
+from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side, unpadded
 from pinfeed.functions.torch_ops.tensors import (
     by_ops,
     normalize_tensor,
@@ -270,22 +270,11 @@ def pad(
     padding = Padding(value, side, axes, max_length, multiple_of, dtype, scale, time_major, "pad")
     if out is not None:
         _array(out, "pad: out")
-    if isinstance(sequences, JaggedBatch) and by_ops(sequences.values):
-        _check_kind(out, sequences.values, "pad")
-        return pad_batch(padding, sequences, lengths=lengths, mask=mask, out=out)
     source, offsets, indices = _sequences(sequences)
-    values, counts, where = padding.pad(
-        source,
-        offsets,
-        indices,
-        lengths=flag(lengths, "pad: lengths"),
-        mask=flag(mask, "pad: mask"),
-        target=out,
-        as_tensor=None if out is None else isinstance(out, torch.Tensor),
-        name="pad: sequences",
-    )
-    _written(values, out)
-    return values if counts is None and where is None else Padded(values, counts, where)
+    if by_ops(source):
+        _check_kind(out, source, "pad")
+    asked: Any = {"lengths": lengths, "mask": mask, "name": "pad: sequences", "out": out}
+    return _written(pad_sequences(padding, source, offsets, indices, **asked), out)
 
 
 def unpad(

@@ -98,16 +98,7 @@ class JaggedBatch(NamedTuple):
         padding = Padding(
             value, side, axes, max_length, multiple_of, dtype, scale, time_major, "to_padded"
         )
-        if by_ops(self.values):
-            return pad_batch(padding, self, lengths=lengths, mask=mask)
-        values, counts, where = padding.pad(
-            self.values,
-            self.offsets,
-            lengths=flag(lengths, "to_padded: lengths"),
-            mask=flag(mask, "to_padded: mask"),
-            name="to_padded: values",
-        )
-        return values if counts is None and where is None else Padded(values, counts, where)
+        return pad_sequences(padding, *self, lengths=lengths, mask=mask, name="to_padded: values")
 
     @classmethod
     def from_padded(cls, padded: Any, lengths: Any = None, *, side: Side = "right") -> JaggedBatch:
@@ -155,29 +146,31 @@ class JaggedBatch(NamedTuple):
         )
 
 
-def pad_batch(
-    padding: Padding, batch: JaggedBatch, *, lengths: bool, mask: bool, out: Any = None
+def pad_sequences(
+    padding: Padding,
+    source: Any,
+    offsets: Any = None,
+    indices: Any = None,
+    *,
+    lengths: bool,
+    mask: bool,
+    name: str,
+    out: Any = None,
 ) -> Any:
-    """`pinfeed.pad` of a batch on a device.
+    """`pinfeed.pad` of what `Padding.pad` takes, or of a jagged batch on a device.
 
     Offsets there are waited for, because the longest sample decides the size of the result.
     """
     function = padding.function
     flag(lengths, f"{function}: lengths")
     flag(mask, f"{function}: mask")
-    device = batch.values.device
-    offsets = batch.offsets.to(device, non_blocking=True)
-    longest = longest_sample(batch.offsets, function)
-    values, counts, where = pad_tensor(
-        padding,
-        batch.values,
-        offsets,
-        longest,
-        lengths=lengths,
-        mask=mask,
-        name=function,
-        out=out,
-    )
-    if not lengths and not mask:
-        return values
-    return Padded(values, counts, where)
+    if offsets is not None and by_ops(source):
+        longest = longest_sample(offsets, function)
+        starts = offsets.to(source.device, non_blocking=True)
+        asked: Any = {"lengths": lengths, "mask": mask, "name": function, "out": out}
+        parts = pad_tensor(padding, source, starts, longest, **asked)
+    else:
+        as_tensor = None if out is None else isinstance(out, torch.Tensor)
+        asked = {"lengths": lengths, "mask": mask, "name": name, "target": out}
+        parts = padding.pad(source, offsets, indices, as_tensor=as_tensor, **asked)
+    return Padded(*parts) if lengths or mask else parts[0]

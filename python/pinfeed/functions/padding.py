@@ -20,18 +20,7 @@ _MOST_AXES = 64  # that NumPy and torch know
 
 
 class Padding:
-    """Checked keywords of padding.
-
-    Args:
-        value: What padding is made of.
-        side: Where padding goes.
-        axes: The axes of a sample that may differ.
-        max_length: Most items along those axes.
-        multiple_of: What their size in the batch is rounded up to, one for all or one for each.
-        dtype: The batch's, if not the samples' own.
-        scale: What integers are multiplied with.
-        time_major: Whether axis 0 of the samples comes before the batch axis.
-        function: Who asks, for messages.
+    """The keywords of `pinfeed.pad`, checked; ``function`` is who asks, for messages.
 
     Raises:
         TypeError, ValueError: A keyword does not fit.

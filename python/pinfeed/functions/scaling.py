@@ -1,4 +1,4 @@
-"""Integers times a number as they become floats: ``scale`` of `pinfeed.pad`, `Pad` and `Stack`.
+"""Casts, and integers times a number as they become floats: ``scale`` of `pinfeed.pad` and fields.
 
 ``float32(x) * float32(scale)``, rounded as float32, and then to the batch's dtype.
 """
@@ -53,9 +53,14 @@ def scaled(
     """The values in another dtype, with torch's operations, on any device.
 
     Raises:
-        TypeError: There is a scale, and the values are no integers.
+        TypeError: ``torch.can_cast`` says no; or there is a scale, and the values are no integers.
     """
     if scale is None:
+        if not torch.can_cast(values.dtype, dtype):
+            raise TypeError(
+                f"{name}: can't cast {torch_dtype_name(values.dtype)} to {torch_dtype_name(dtype)}; "
+                "cast in the dataset if what is lost is not wanted"
+            )
         return values.to(dtype)
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise TypeError(

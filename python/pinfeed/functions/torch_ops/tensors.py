@@ -174,8 +174,6 @@ def pad_dtype(padding: Padding, values: torch.Tensor, name: str) -> torch.dtype:
             "leave axes out, or pad on the CPU"
         )
     dtype = values.dtype if padding.dtype is None else getattr(torch, padding.dtype)
-    if not torch.can_cast(values.dtype, dtype):
-        raise TypeError(f"{name}: can't cast {values.dtype} to {dtype} without losing values")
     _core.check_value(padding.value, torch_dtype_name(dtype), name, "value")
     return dtype
 
