@@ -120,6 +120,22 @@ def test_a_state_goes_on_where_it_was_taken(replacement: bool) -> None:
         )
 
 
+@pytest.mark.parametrize("replacement", [True, False])
+def test_epochs_have_draws_of_their_own(replacement: bool) -> None:
+    def new_sampler() -> WeightedSampler:
+        return WeightedSampler(np.arange(1, 101), 60, batch_size=60, replacement=replacement)
+
+    sampler = new_sampler()
+    epochs = []
+    for epoch in (0, 1, 0):
+        sampler.set_epoch(epoch)
+        same = new_sampler()
+        same.set_epoch(epoch)
+        epochs.append(drawn(sampler))
+        assert epochs[-1] == drawn(same)
+    assert epochs[0] == epochs[2] != epochs[1]
+
+
 def test_memmaps_tensors_and_lists(tmp_path: Path) -> None:
     weights = np.linspace(0, 1, 3000, dtype=np.float32)
     np.save(tmp_path / "w.npy", weights)

@@ -173,6 +173,7 @@ class RowSampler(ShuffleSampler):
     ) -> None:
         self._draws_epochs = shuffle and seed is None
         self._prefetch = prefetch
+        self._found_ranks: tuple[int, int] | None = None  # while an iteration goes on
         rank, world_size = ranks or (None, None)
         super().__init__(
             rows,
@@ -212,11 +213,16 @@ class RowSampler(ShuffleSampler):
             if self._draws_epochs and not self._epoch_is_new and self.world_size == 1:
                 position.epoch = _random_integer()
         self._epoch = position.epoch + 1
-        yield from super()._batches_from(position, loaded)
+        # Asking for each batch would take as long as computing its rows.
+        self._found_ranks = self._given_ranks or ranks_now("from_numpy")
+        try:
+            yield from super()._batches_from(position, loaded)
+        finally:
+            self._found_ranks = None
 
     @override
     def _ranks(self) -> tuple[int, int]:
-        return self._given_ranks or ranks_now("from_numpy")
+        return self._found_ranks or self._given_ranks or ranks_now("from_numpy")
 
 
 def _random_integer() -> int:

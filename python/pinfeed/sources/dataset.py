@@ -228,7 +228,8 @@ class Rows(Sequence[Any]):
     __slots__ = ("indices", "packing", "sources")
 
     def __init__(self, sources: Any, indices: Any, packing: Packing | None = None) -> None:
-        first = next((source for _, source in _leaves(sources, "")), None)
+        is_bare = isinstance(sources, Source)
+        first = sources if is_bare else next((leaf for _, leaf in _leaves(sources, "")), None)
         if first is None:
             raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
         self.sources = sources
