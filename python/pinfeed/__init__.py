@@ -21,6 +21,7 @@ from pinfeed.fields.collate import Collate
 from pinfeed.fields.pack import Pack
 from pinfeed.functions.functions import gather, normalize, pad, permute, unbind, unpad
 from pinfeed.functions.jagged import JaggedBatch
+from pinfeed.functions.packed_masks import packed_attention_mask, packed_mask_mod
 from pinfeed.functions.padded import Padded
 from pinfeed.functions.torch_ops import load as _load_ops
 from pinfeed.functions.torch_ops import use_isa
@@ -69,6 +70,8 @@ __all__ = [
     "get_num_threads",
     "normalize",
     "open_npz",
+    "packed_attention_mask",
+    "packed_mask_mod",
     "pad",
     "permute",
     "set_arena_limit",

@@ -1,0 +1,77 @@
+"""Attention that stays within documents: masks made of the document of each token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def packed_attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
+    """The mask with which a token sees the tokens before it in its document, and no other.
+
+    Args:
+        document_ids: (rows, seq_length) integers, as `Pack` makes them, on any device. Equal numbers
+            in a row are one document; so are those of the tail.
+
+    Returns:
+        bool of shape (rows, 1, seq_length, seq_length), True where attention is, for
+        ``torch.nn.functional.scaled_dot_product_attention`` and all heads. It has
+        ``seq_length ** 2`` entries for each row; `packed_mask_mod` needs none of them.
+
+    Raises:
+        TypeError: ``document_ids`` is no tensor of integers.
+        ValueError: It is not of shape (rows, seq_length).
+
+    Example:
+        >>> pinfeed.packed_attention_mask(torch.tensor([[0, 0, 1, -1]])).int()[0, 0]
+        tensor([[1, 0, 0, 0],
+                [1, 1, 0, 0],
+                [0, 0, 1, 0],
+                [0, 0, 0, 1]], dtype=torch.int32)
+    """
+    ids = _checked(document_ids, "packed_attention_mask")
+    same = ids[:, None, :, None] == ids[:, None, None, :]
+    return same.tril()
+
+
+def packed_mask_mod(document_ids: torch.Tensor) -> Callable[[Any, Any, Any, Any], Any]:
+    """The same as a ``mask_mod`` of FlexAttention, which skips blocks that no token may see.
+
+    Args:
+        document_ids: As for `packed_attention_mask`, on the device that attention runs on.
+
+    Returns:
+        What ``torch.nn.attention.flex_attention.create_block_mask`` takes, with ``B=rows``,
+        ``H=None`` and ``Q_LEN=KV_LEN=seq_length``.
+
+    Raises:
+        TypeError, ValueError: As `packed_attention_mask`.
+
+    Example:
+        >>> from torch.nn.attention.flex_attention import create_block_mask
+        >>> mask_mod = pinfeed.packed_mask_mod(torch.tensor([[0, 0, 1, -1]]))
+        >>> create_block_mask(mask_mod, 1, None, 4, 4, device="cpu").shape
+        (1, 1, 4, 4)
+    """
+    ids = _checked(document_ids, "packed_mask_mod")
+
+    def mask_mod(row: Any, head: Any, query: Any, key: Any) -> Any:
+        return (ids[row, query] == ids[row, key]) & (query >= key)
+
+    return mask_mod
+
+
+def _checked(document_ids: Any, function: str) -> torch.Tensor:
+    if not isinstance(document_ids, torch.Tensor) or (
+        document_ids.is_floating_point() or document_ids.is_complex()
+    ):
+        got = getattr(document_ids, "dtype", type(document_ids).__name__)
+        raise TypeError(f"{function}: document_ids must be a tensor of integers, got {got}")
+    if document_ids.ndim != 2:
+        raise ValueError(
+            f"{function}: document_ids must have shape (rows, seq_length), got "
+            f"{tuple(document_ids.shape)}"
+        )
+    return document_ids

@@ -1,0 +1,152 @@
+"""Packed documents give what each gives alone: masks, and decoders with random weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+
+import pinfeed
+from pinfeed import ArrayDataset, Collate, Pack, PackSampler, RaggedArray
+
+SEQ_LENGTH = 32
+
+
+@given(st.lists(st.lists(st.integers(-1, 3), min_size=6, max_size=6), min_size=1, max_size=3))
+def test_both_masks_are_the_rule(ids: list[list[int]]) -> None:
+    document_ids = torch.tensor(ids, dtype=torch.int32)
+    expected = [
+        [[[row[q] == row[k] and q >= k for k in range(6)] for q in range(6)]] for row in ids
+    ]
+    assert pinfeed.packed_attention_mask(document_ids).tolist() == expected
+    mask_mod = pinfeed.packed_mask_mod(document_ids)
+    places = torch.arange(6)
+    flexible = [
+        [mask_mod(row, 0, places[:, None], places[None]).tolist()] for row in range(len(ids))
+    ]
+    assert flexible == expected
+
+
+@pytest.mark.parametrize("function", [pinfeed.packed_attention_mask, pinfeed.packed_mask_mod])
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        ([[0]], TypeError, "document_ids must be a tensor of integers, got list"),
+        (torch.zeros(1, 2), TypeError, "must be a tensor of integers, got torch.float32"),
+        (torch.arange(3), ValueError, r"must have shape \(rows, seq_length\), got \(3,\)"),
+    ],
+)
+def test_bad_ids(function: Any, ids: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^{function.__name__}: .*{message}"):
+        function(ids)
+
+
+def packed_batch(**options: Any) -> tuple[dict[str, torch.Tensor], list[Any]]:
+    """A batch, and for each row the places and tokens of its documents."""
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(0, 50, n) for n in rng.integers(1, 20, 16)]
+    tokens = RaggedArray.from_sequences(documents)
+    spec = {
+        "input_ids": Pack(SEQ_LENGTH, position_ids=True, document_ids=True),
+        "labels": Pack(SEQ_LENGTH, fill=-100, first=-100),
+    }
+    sampler = PackSampler(tokens, SEQ_LENGTH, 9, **options)
+    (indices,) = sampler
+    rows = ArrayDataset({"input_ids": tokens, "labels": tokens}).__getitems__(indices)
+    packing = indices.packing
+    places = [divmod(int(place), SEQ_LENGTH) for place in packing.places]
+    return Collate(spec)(rows), [
+        (row, begin, torch.from_numpy(documents[i]))
+        for (row, begin), i in zip(places, indices, strict=True)
+    ]
+
+
+class Decoder(torch.nn.Module):
+    """Two layers of causal attention with learned positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = torch.nn.Embedding(50, 32)
+        self.positions = torch.nn.Embedding(SEQ_LENGTH, 32)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 96) for _ in range(2))
+        self.out = torch.nn.Linear(32, 50)
+
+    def forward(self, tokens: Any, positions: Any, attention: Any) -> Any:
+        hidden = self.tokens(tokens) + self.positions(positions)
+        for layer in self.layers:
+            heads = [p.unflatten(-1, (2, 16)).transpose(1, 2) for p in layer(hidden).chunk(3, -1)]
+            hidden = hidden + attention(*heads).transpose(1, 2).flatten(-2)
+        return self.out(hidden)
+
+
+def causal(query: Any, key: Any, value: Any) -> Any:
+    return scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.parametrize("multiple", [1, 4])
+@pytest.mark.parametrize("kind", ["sdpa", "flex"])
+def test_a_decoder_of_plain_torch(kind: str, multiple: int) -> None:
+    torch.manual_seed(0)
+    model = Decoder()
+    batch, documents = packed_batch(documents_multiple_of=multiple)
+    ids = batch["document_ids"]
+    if kind == "sdpa":
+        mask = pinfeed.packed_attention_mask(ids)
+        attention: Any = lambda *heads: scaled_dot_product_attention(*heads, attn_mask=mask)
+    else:
+        blocks = create_block_mask(
+            pinfeed.packed_mask_mod(ids), len(ids), None, SEQ_LENGTH, SEQ_LENGTH, device="cpu"
+        )
+        attention = lambda *heads: flex_attention(*heads, block_mask=blocks)
+    with torch.no_grad():
+        packed = model(batch["input_ids"], batch["position_ids"], attention)
+        naive = model(batch["input_ids"], batch["position_ids"], causal)
+        loss = cross_entropy(
+            packed[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten(), reduction="sum"
+        )
+        total = torch.tensor(0.0)
+        for row, begin, tokens in documents:
+            alone = model(tokens[None], torch.arange(len(tokens)), causal)[0]
+            here = slice(begin, begin + len(tokens))
+            torch.testing.assert_close(packed[row, here], alone)
+            if begin > 0:  # positions alone don't keep documents apart
+                assert (naive[row, here] - alone).abs().max() > 1e-3
+            total += cross_entropy(alone[:-1], tokens[1:], reduction="sum")
+    assert packed.isfinite().all()
+    torch.testing.assert_close(loss, total)
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["sdpa", pytest.param("flex", marks=pytest.mark.slow)])
+def test_a_decoder_of_transformers(kind: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    batch, documents = packed_batch()
+    ids = batch["document_ids"]
+    mask: Any = pinfeed.packed_attention_mask(ids)
+    if kind == "flex":
+        mask = create_block_mask(
+            pinfeed.packed_mask_mod(ids), len(ids), None, SEQ_LENGTH, SEQ_LENGTH, device="cpu"
+        )
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        attn_implementation={"sdpa": "sdpa", "flex": "flex_attention"}[kind],
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    inputs = {"input_ids": batch["input_ids"], "position_ids": batch["position_ids"]}
+    with torch.no_grad():
+        packed = model(**inputs, attention_mask=mask).logits
+        for row, begin, tokens in documents:
+            alone = model(tokens[None]).logits[0]
+            torch.testing.assert_close(packed[row, begin : begin + len(tokens)], alone)
