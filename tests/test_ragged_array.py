@@ -233,14 +233,14 @@ REFUSED: tuple[tuple[Any, Any, type[Exception], str], ...] = (
     (values(), offsets() > 0, TypeError, "offsets: expected int64 or int32, got bool"),
     (values(), offsets()[:0], ValueError, r"offsets: .*of sequences \+ 1,\), got \(0,\)"),
     (values(), offsets()[:, None], ValueError, r"offsets: .*of sequences \+ 1,\), got \(8, 1\)"),
-    (values(), np.array([-1, 3]), ValueError, r"offsets\[0\] is -1; expected no negative offset"),
-    (values(), np.array([16]), ValueError, r"offsets\[0\] is 16; .*past the 15 values"),
-    (values(), np.array([0, 15, 16]), ValueError, r"offsets\[2\] is 16; .*past the 15 values"),
-    (values(), np.array([0, 9, 4, 99]), ValueError, r"\[2\] is 4; .*less than offsets\[1\].* is 9"),
-    (values(), np.array([0, 99, 4, -1]), ValueError, r"\[1\] is 99; .*past the 15 values"),
-    (values(), np.array([0, -4, 1]), ValueError, r"\[1\] is -4; expected no negative"),
-    (values(), np.array([0, 2**63 - 1, 3]), ValueError, r"\[1\] is 9223372036854775807; .*past"),
-    (values(), torch.tensor([0, 3, 2]), ValueError, r"\[2\] is 2; .*less than offsets\[1\]"),
+    (values(), np.array([-1, 3]), ValueError, r"offsets\[0\] is -1; expected from 0 to 15"),
+    (values(), np.array([16]), ValueError, r"offsets\[0\] is 16; expected from 0 to 15, the numb"),
+    (values(), np.array([0, 15, 16]), ValueError, r"offsets\[2\] is 16; expected from 15 .*to 15"),
+    (values(), np.array([0, 9, 4, 99]), ValueError, r"\[2\] is 4; .* from 9 \(as offsets\[1\]\)"),
+    (values(), np.array([0, 99, 4, -1]), ValueError, r"\[1\] is 99; expected from 0 .* to 15"),
+    (values(), np.array([0, -4, 1]), ValueError, r"\[1\] is -4; expected from 0 "),
+    (values(), np.array([0, 2**63 - 1, 3]), ValueError, r"\[1\] is 9223372036854775807; expected"),
+    (values(), torch.tensor([0, 3, 2]), ValueError, r"\[2\] is 2; expected from 3"),
 )
 
 
@@ -256,11 +256,9 @@ def test_the_first_bad_entry_of_many(entry: int, dtype: Any) -> None:
     ends = np.arange(2_500_001, dtype=dtype)
     ends[entry:] -= 2
     ends[-1] = -5
-    found, before = (-5, "") if entry == 2_500_000 else (entry - 2, entry - 1)
-    message = f"offsets[{entry}] is {found}; expected none less than .*{before}"
-    if found < 0:
-        message = f"offsets[{entry}] is {found}; expected no negative"
-    with pytest.raises(ValueError, match=message.replace("[", r"\[").replace("]", r"\]")):
+    found = -5 if entry == 2_500_000 else entry - 2
+    message = f"offsets[{entry}] is {found}; expected from {entry - 1} "
+    with pytest.raises(ValueError, match=re.escape(message)):
         RaggedArray(np.broadcast_to(np.uint8(0), 2_500_001), ends)
 
 
@@ -282,22 +280,15 @@ def test_offsets_that_change_later(kind: str, offset: int, tmp_path: Path) -> No
     place = re.escape(str(tmp_path)) if kind == "memmaps" else "RaggedArray"
     dataset = pinfeed.ArrayDataset({"x": ragged})
     ways: tuple[Callable[[], Any], ...] = (
-        lambda: ragged[2],
-        lambda: ragged[-5],
-        lambda: ragged[1:][1],
         lambda: ragged[[0, 2]],
         lambda: ragged[::-1],
-        lambda: list(ragged),
-        lambda: dataset[2],
         lambda: pinfeed.Collate()(dataset.__getitems__([2, 2])),
-        lambda: pinfeed.Collate({"x": pinfeed.Keep()})(dataset.__getitems__([2])),
         lambda: ragged.save(tmp_path / "saved"),
-        lambda: pickle.loads(pickle.dumps(ragged))[2],
     )
     for way in ways:
         with pytest.raises(
             ValueError,
-            match=rf"({place}|Collate: leaf).*offsets(\[\d\] is {offset}; expected no| must increase .*{offset}\b)",
+            match=rf"({place}|Collate: leaf).*offsets(\[\d\] is {offset}; expected from| must increase .*{offset}\b)",
         ):
             way()
     assert_same(ragged[0], parts(array)[0] if kind == "tensors" else parts(np.asarray(array))[0])

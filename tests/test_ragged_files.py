@@ -258,7 +258,7 @@ def test_a_process_that_is_killed_leaves_no_half_directory(tmp_path: Path) -> No
 
 
 FUZZ = """
-import os, sys, warnings
+import os, re, sys, warnings
 import numpy as np
 from pinfeed.sources.ragged import RaggedArray
 
@@ -285,7 +285,7 @@ def attempt(content):
         ragged = RaggedArray.open(folder)
     except (OSError, ValueError) as error:
         # Values that are too few by their header are an error of the first offset past them.
-        past_the_end = name == "values" and "offsets.npy" in str(error) and "past" in str(error)
+        past_the_end = name == "values" and re.search("offsets.npy.*number of values", str(error))
         assert path in str(error) or past_the_end, error
         assert expected is None or expected in str(error), (expected, error)
         counts["refused"] += 1
@@ -332,9 +332,12 @@ DAMAGES: tuple[tuple[Callable[[Path], None], str], ...] = (
     (replace("offsets", ENDS[:, None]), r"offsets.npy: offsets: expected shape .*got \(5, 1\)"),
     (replace("offsets", ENDS[:0]), r"offsets.npy: offsets: expected shape .*got \(0,\)"),
     (replace("offsets", ENDS[0]), "offsets.npy: expected an axis"),
-    (replace("offsets", [0, 3, 2, 1]), r"offsets.npy: offsets\[2\] is 2; .*less.*\[1\].* is 3"),
-    (replace("offsets", [0, 3, 10]), r"offsets.npy: offsets\[2\] is 10; .*past the 9 values"),
-    (replace("values", np.zeros((8, 2))), r"offsets.npy: offsets\[4\] is 9; .*past the 8 values"),
+    (replace("offsets", [0, 3, 2, 1]), r"offsets.npy: offsets\[2\] is 2; expected from 3 .*\[1\]"),
+    (replace("offsets", [0, 3, 10]), r"offsets.npy: offsets\[2\] is 10; expected .* to 9, the num"),
+    (
+        replace("values", np.zeros((8, 2))),
+        r"offsets.npy: offsets\[4\] is 9; expected .* to 8, the num",
+    ),
     (replace("values", np.asfortranarray(np.eye(9))), "values.npy: expected C order"),
     (replace("values", np.array(["a"] * 9)), "values.npy: expected a numeric or bool dtype"),
     (replace("values", np.zeros(9, "M8[s]")), "values.npy: expected a numeric or bool dtype"),

@@ -87,7 +87,11 @@ VALUES: list[tuple[str, dict[str, Any], str]] = [
     ("x", {"batches": [np.zeros(5)]}, "batch 0: expected samples of at least one axis, got numb"),
     ("x.npy", {"batches": [np.array(5)]}, "batch 0: expected an axis that counts samples"),
     ("x.npy", {"batches": [[1], [[1]]]}, r"batch 1, sample 0: .* \(\) .* got \(1,\)"),
-    ("x", {"batches": [JAGGED]}, "RaggedArray: offsets.1. is 5; expected none past the 3 values"),
+    (
+        "x",
+        {"batches": [JAGGED]},
+        "RaggedArray: offsets.1. is 5; expected from 0 .* to 3, the number",
+    ),
     ("x", {"batches": [{"x": np.zeros(3), "y": ONE[0]}]}, r"expected 3 samples, as \['x'\] has"),
     ("x", of({"x": 1, "y": 2}, {"x": 1}), r"sample 1: expected the keys \['x', 'y'\] .*\['x'\]"),
     ("x", of({"x": 1}, 2), r"sample 1: expected a dict of \['x'\] .*, got int"),

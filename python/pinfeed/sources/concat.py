@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -29,25 +28,23 @@ _HEADER_BYTES = 128  # what NumPy writes for an array of few axes, padding inclu
 class ConcatArray(Source):
     """The samples of many arrays, one array after the other; nothing is copied.
 
-    A leaf of `ArrayDataset` like any array: what ``np.concatenate(parts)`` would be, had it all
-    memory in the world.
+    A leaf of `ArrayDataset` like any array, with the samples of ``np.concatenate(parts)``.
 
     Args:
-        parts: At least one, all of one kind, dtype and shape of a sample: paths of .npy files,
-            ndarrays, memmaps, CPU tensors, or `RaggedArray`. Empty parts are fine.
+        parts: At least one, all of one kind, dtype and sample shape: paths of .npy files, ndarrays,
+            memmaps, CPU tensors, or `RaggedArray`. Empty parts are fine.
 
-    Of paths only the headers are read. The files are opened when rows are read, no more than 256 of
-    them at a time, so 10,000 parts need neither as many open files nor as much memory. They must
-    stay as they are: one that is changed or cut short is an OSError that names it, in the batch
-    that reads it, or a second after the change if its rows come from the page cache; one that is
-    replaced, when it is opened again at the latest.
+    Of files given as paths only the headers are read. A file is opened when its rows are read, and at
+    most 256 are open at a time. The files must not change. One that was changed, replaced or cut
+    short is an OSError that names it, in the batch that reads it; it may come a second late if the
+    rows are in the page cache.
 
-    ``concat[i]`` is a view, of a part that is a path a copy; negative numbers count from the end.
+    ``concat[i]`` is a view, or a copy if the part is a path; negative numbers count from the end.
 
     Raises:
-        TypeError: ``parts`` is no iterable of such parts, kinds are mixed, or a dtype differs.
-        ValueError: There is no part, a shape differs, or a file is no .npy file of numbers in C
-            order, or a pipe. The message says which part.
+        TypeError: ``parts`` is no iterable of such parts, or their kinds or dtypes differ.
+        ValueError: There is no part, shapes differ, or a file is no .npy file of numbers in C order.
+            The message says which part.
         OSError: A file can't be read, or lacks its end.
 
     Example:
@@ -226,8 +223,7 @@ def _kind(source: Any) -> str:
 class PartFiles:
     """Rows of .npy files, one file after the other, read when they are asked for.
 
-    Files are opened when rows of them are read, some hundred at a time. One that is no longer what
-    it was when this was made is an OSError then.
+    A file that has changed since its header was read is an OSError then.
 
     Args:
         paths: At least one.
@@ -240,9 +236,6 @@ class PartFiles:
         self.paths = [os.path.abspath(path) for path in paths]  # they are opened again later
         self.dtype, self.shape = headers.first.dtype, headers.first.shape[1:]
         self.offsets = [offset for offset, _, _ in parts]
-        total = sum(rows for _, rows, _ in parts)
-        if total > sys.maxsize:  # of rows without bytes
-            raise ValueError(f"{name}: {total} rows in all are more than memory can address")
         self.ends: npt.NDArray[np.int64] = np.cumsum([rows for _, rows, _ in parts])
         self._marks = [marks for _, _, marks in parts]
 
@@ -279,7 +272,7 @@ class PartFiles:
 
 
 class _Headers:
-    """Reads headers, and holds each against the first."""
+    """Reads the headers of the parts, and compares each with the first."""
 
     first: NpyHeader
 
@@ -288,7 +281,7 @@ class _Headers:
         self._known: dict[bytes, NpyHeader] = {}  # parsing one takes longer than reading it
 
     def read(self, path: str, number: int) -> tuple[int, int, tuple[int, int, int]]:
-        """Where the rows begin, how many there are, and what tells the file from another."""
+        """Where the rows of a file begin, how many there are, and the marks of the file."""
         name = f"{self._name}: part {number} ({path})"
         with open_regular(path, name) as file:
             status = os.fstat(file.fileno())

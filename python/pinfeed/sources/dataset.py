@@ -90,9 +90,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             columns: Names of those wanted, such as ``["input_ids", "label"]``. None: all, or those
                 that the dataset's format shows.
 
-        What is memory-mapped stays so, and forked workers share it. To spawned ones it is sent as
-        bytes, and a file that is cut short while it is in use ends the process: Arrow keeps to
-        itself which file it is.
+        What is memory-mapped stays so, and forked workers share it. Spawned workers get it as bytes,
+        and a mapped file that is cut short while in use ends the process, because Arrow does not say
+        which file it has mapped.
 
         Raises:
             TypeError: A column holds something else, such as dates; ``table`` is something else.
@@ -142,10 +142,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
         """Asks the system for samples that will be read soon, those that lie in files and not in memory.
 
-        It does not wait for them (but opens files, and looks at the offsets of a `RaggedArray`),
-        and nothing of this process holds what comes. `from_numpy` does it with the batch after the
-        one that it reads; this is for loops and samplers of your own. Nothing is asked for of a
-        `ConcatArray` of memmaps or of `RaggedArray`, nor where the file system can't tell what is in
+        It opens files and looks at the offsets of a `RaggedArray`, but does not wait for the samples.
+        They go to the system's page cache, so they take no memory of this process. `from_numpy` calls
+        it with the next batch; this is for loops and samplers of your own. A `ConcatArray` of memmaps
+        or `RaggedArray` is not prefetched, nor are files where the system can't tell what is in
         memory.
 
         Args:
@@ -179,18 +179,18 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         return any(source.reads_files for _, source in _leaves(self._sources, ""))
 
     def state_dict(self) -> dict[str, int]:
-        """What a loader's state says of the dataset: its number of samples, as ``samples``.
+        """The number of samples, as ``samples``.
 
-        torchdata's ``StatefulDataLoader`` saves it with where it is, so that it can't go on with
-        other arrays unnoticed.
+        torchdata's ``StatefulDataLoader`` saves it in its own state, which then can't be loaded with
+        arrays of another length.
         """
         return {"samples": self._length}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Makes sure that a state is of a dataset of this size; nothing changes.
+        """Checks that a state is of a dataset of this size; nothing changes.
 
         Raises:
-            ValueError: It is of a dataset with another number of samples.
+            ValueError: It has another number of samples.
         """
         if state != self.state_dict():
             samples = state.get("samples") if isinstance(state, dict) else state

@@ -47,7 +47,7 @@ class RaggedArray(Source):
         string_type: ``str`` or ``bytes`` makes each sequence one string instead of an array. Values
             are their bytes then, uint8 of shape (N,); those of str are UTF-8.
 
-    Neither is copied. Arrays in files pickle as the files' paths, others as their bytes.
+    Nothing is copied. Arrays in files pickle as the files' paths, others as their bytes.
 
     - ``ragged[i]`` is a view; negative numbers count from the end.
     - ``ragged[a:b]`` is a RaggedArray over the same memory.
@@ -409,7 +409,7 @@ class RaggedArray(Source):
                 f"{self._name()}: offsets: expected shape (number of sequences + 1,), got {offsets.shape}"
             )
         if not 0 <= offsets[0] <= limit:
-            raise self._misplaced(0, offsets[0])
+            raise self._misplaced(0, offsets[0], 0)
         for start in range(0, len(offsets) - 1, _CHUNK_OFFSETS):
             chunk = offsets[start : start + _CHUNK_OFFSETS + 1]
             bad = (chunk[1:] < chunk[:-1]) | (chunk[1:] > limit)
@@ -418,12 +418,8 @@ class RaggedArray(Source):
                 raise self._misplaced(start + entry + 1, chunk[entry + 1], chunk[entry])
 
     def _view(self, position: int) -> Any:
-        # Not only once, in _validate: the offsets are the user's memory, or anyone's file.
         self.check()
-        start, end = int(self.offsets[position]), int(self.offsets[position + 1])
-        if not 0 <= start <= end <= len(self.values):
-            raise self._misplaced_pair(position, start, end)
-        values = self.values[start:end]
+        values = self.values[int(self.offsets[position]) : int(self.offsets[position + 1])]
         if self.string_type is None:
             return values
         if self.string_type is bytes:
@@ -478,20 +474,12 @@ class RaggedArray(Source):
         path = self._offsets.path
         return "RaggedArray" if path is None else f"RaggedArray: {path}"
 
-    def _misplaced_pair(self, position: int, start: int, end: int) -> ValueError:
-        if not 0 <= start <= len(self.values):
-            return self._misplaced(position, start)
-        return self._misplaced(position + 1, end, start)
-
-    def _misplaced(self, entry: int, offset: int, before: int = 0) -> ValueError:
-        """The error that says what is wrong with an offset."""
-        found = f"{self._name()}: offsets[{entry}] is {offset}"
-        if offset < 0:
-            return ValueError(f"{found}; expected no negative offset")
-        if offset > len(self.values):
-            return ValueError(f"{found}; expected none past the {len(self.values)} values")
+    def _misplaced(self, entry: int, offset: int, before: int) -> ValueError:
+        """The error about an offset that is less than the one before it, or past the values."""
         return ValueError(
-            f"{found}; expected none less than offsets[{entry - 1}], which is {before}"
+            f"{self._name()}: offsets[{entry}] is {offset}; expected from {before}"
+            f"{f' (as offsets[{entry - 1}])' if entry else ''} to {len(self.values)}, the number of "
+            "values"
         )
 
 

@@ -25,11 +25,10 @@ class Selection(NamedTuple):
     """Some samples of a source, as the native functions take them.
 
     Attributes:
-        rows: The array whose rows they are; what reads it, where it lies in a file; its parts; or a
-            list of the samples.
-        offsets: Where a sample begins in ``rows``, and where the last one ends. None: each row is
-            one, or the parts hold offsets of their own.
-        indices: int64 of shape (B,): which samples. None: all of them, of a list.
+        rows: An array, what reads the file of one, or the parts of one; or a list of samples.
+        offsets: Where each sample begins in ``rows``, and where the last one ends. None: each row is
+            a sample, or the parts have offsets of their own.
+        indices: int64 of shape (B,): which samples. None: all samples of a list.
     """
 
     rows: Any
@@ -262,13 +261,13 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
 
 
 def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
-    """Raises TypeError for an array that holds no numbers, or swapped ones, or some under a mask."""
+    """Raises TypeError for an array that `check_mask` or `check_dtype` refuses."""
     check_mask(array, name)
     check_dtype(array.dtype, name)
 
 
 def check_mask(array: Any, name: str) -> None:
-    """Raises TypeError for a masked array, of which only the data would be read."""
+    """Raises TypeError for a masked array: its mask would be ignored."""
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(
             f"{name}: expected an array without a mask, which would be lost; pass "
@@ -277,7 +276,7 @@ def check_mask(array: Any, name: str) -> None:
 
 
 def check_dtype(dtype: np.dtype[Any], name: str) -> None:
-    """Raises TypeError for a dtype that is none of numbers, or of swapped ones."""
+    """Raises TypeError for a dtype that is not numeric or bool, or has another byte order."""
     if dtype.kind not in "biufc":
         hint = "; RaggedArray.from_strings takes strings" if dtype.kind in "SUT" else ""
         raise TypeError(f"{name}: expected a numeric or bool dtype, got {dtype}{hint}")
