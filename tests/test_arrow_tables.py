@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import ArrayDataset
-from samples import run_python
+from programs import run_python
 
 TABLE = pa.table(
     {

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import pinfeed
 from arrays import NUMPY_DTYPES, assert_same_bits, random_array
 from cold_files import FIELDS, HOT, bring_to, drop, every_temperature, saved
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 pytestmark = pytest.mark.kernels
 

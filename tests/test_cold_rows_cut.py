@@ -13,7 +13,7 @@ import pytest
 import pinfeed
 from arrays import assert_same_bits, random_array
 from cold_files import FIELDS, bring_to, every_temperature, saved
-from samples import run_python
+from programs import run_python
 
 pytestmark = pytest.mark.kernels
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 import pinfeed
 from arrays import assert_same_bits, random_array
 from cold_files import bring_to, every_temperature, saved
-from samples import run_python
+from programs import run_python
 
 pytestmark = pytest.mark.kernels
 

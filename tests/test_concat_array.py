@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, default_collate
 import pinfeed
 from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, views
 from pinfeed import _core
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 pytestmark = pytest.mark.kernels
 

@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import pinfeed
 from loaders import COUNT, Generated, feeding_threads, no_thread_is_left, on_cpu, watchdog
 from pinfeed.loaders.device_loader import DeviceLoader
-from samples import STRUCTURES, run_python
+from programs import run_python
+from samples import STRUCTURES
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 

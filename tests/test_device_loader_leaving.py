@@ -23,7 +23,8 @@ from loaders import (
     raise_in_the_loader,
     watchdog,
 )
-from samples import FrozenError, run_python
+from programs import run_python
+from samples import FrozenError
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 

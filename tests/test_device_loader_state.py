@@ -13,7 +13,7 @@ import torch
 
 from loaders import no_thread_is_left, on_cpu, watchdog
 from pinfeed.loaders.stats import FeedStats
-from samples import run_python
+from programs import run_python
 
 __all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 

@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 import pinfeed
 from loaders import feeding_threads, watchdog
 from pinfeed.loaders.device_loader import DeviceLoader
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 __all__ = ["watchdog"]  # a fixture of every test here
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from samples import run_python
+from programs import run_python
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import pinfeed
 import reference
 from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, unwritten, views
-from samples import run_python
+from programs import run_python
 
 pytestmark = pytest.mark.kernels
 

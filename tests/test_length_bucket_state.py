@@ -28,7 +28,7 @@ from length_buckets import (
     state_at,
 )
 from pinfeed.samplers.length_buckets import LengthBucketSampler
-from samples import run_python
+from programs import run_python
 
 
 @pytest.fixture

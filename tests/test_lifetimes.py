@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import _core
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 BATCH, SHAPE = 16, (32, 32, 3)
 

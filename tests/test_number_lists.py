@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pinfeed
-from samples import run_python
+from programs import run_python
 
 pytestmark = pytest.mark.kernels
 

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 import pinfeed
 from arrays import NUMPY_DTYPES, assert_same_bits, random_array
 from pinfeed import open_npz
-from samples import run_python
+from programs import run_python
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0\\"), min_size=1, max_size=8)

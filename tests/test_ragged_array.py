@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader, default_collate
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array
 from pinfeed.sources.ragged import RaggedArray
-from samples import STRUCTURES, assert_same, run_python
+from programs import run_python
+from samples import STRUCTURES, assert_same
 
 LENGTHS = [3, 0, 1, 5, 0, 2, 4]
 COUNT = len(LENGTHS)

@@ -12,7 +12,8 @@ import pytest
 
 import pinfeed
 from pinfeed.sources.ragged import RaggedArray
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 LISTS = [[1, 2], [], [3, 4, 5], [6]]
 

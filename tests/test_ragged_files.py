@@ -18,7 +18,8 @@ import torch
 
 from arrays import NUMPY_DTYPES, random_array
 from pinfeed.sources.ragged import RaggedArray
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 ENDS = np.array([0, 3, 3, 4, 9])
 

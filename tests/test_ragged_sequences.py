@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from arrays import NUMPY_DTYPES, views
 from pinfeed.sources.ragged import RaggedArray
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 
 @given(st.data())

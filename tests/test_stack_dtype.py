@@ -136,7 +136,7 @@ def test_any_view(data):
 
 
 @pytest.mark.parametrize("permuted", [False, True])
-def test_threads_and_large_batches(isa, num_threads, permuted):
+def test_threads_and_large_batches(num_threads, permuted):
     """Past the size from which outputs are written around the cache, cut among threads."""
     batch = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (9, 301, 407, 3), np.uint8))
     batch = batch.movedim(3, 1) if permuted else batch
