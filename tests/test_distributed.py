@@ -1,4 +1,4 @@
-"""Two ranks under torchrun train the demo's model, and see each sample once per epoch."""
+"""Two ranks under torchrun train a small model, and see each sample once per epoch."""
 
 from __future__ import annotations
 

@@ -36,10 +36,12 @@ ALL_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 def _pages():
     for page in ALL_PAGES:
-        alone = ALONE.match(page.read_text(encoding="utf-8"))
+        text = page.read_text(encoding="utf-8")
+        alone = ALONE.match(text)
         library = alone and alone["library"]
+        is_slow = library or "torch.compile(" in text
         if library is None or importlib.util.find_spec(library) is not None:
-            yield pytest.param(page, marks=[pytest.mark.slow] if library else [])
+            yield pytest.param(page, marks=[pytest.mark.slow] if is_slow else [])
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch.compile's own
