@@ -179,15 +179,6 @@ def test_a_path_that_is_taken_meanwhile(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"x.npy": b"mine"}
 
 
-def test_links_are_followed(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "x.npy").symlink_to(tmp_path / "real" / "y.npy")
-    to_numpy([np.zeros(2)], tmp_path / "x.npy")
-    to_numpy([np.ones(2)], tmp_path / "x.npy", overwrite=True)
-    assert (tmp_path / "x.npy").is_symlink()
-    assert np.load(tmp_path / "real" / "y.npy").tolist() == [1, 1]
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("name", ["x.npy", "x"])
 def test_a_run_that_fails_leaves_the_previous_files(
@@ -209,25 +200,6 @@ def test_a_run_that_fails_leaves_the_previous_files(
         to_numpy(batches(), path, overwrite=True)
     assert contents(tmp_path) == before
     assert os.listdir(tmp_path) == [name]
-
-
-def test_a_previous_directory_comes_back_if_it_can_not_be_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    to_numpy([np.zeros(2)], tmp_path / "x")
-    before = contents(tmp_path)
-    rename = os.rename
-
-    def failing(source: str, target: str) -> None:
-        if os.path.basename(source) == "result":
-            raise OSError(errno.EIO, "worn out")
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(OSError, match="worn out") as caught:
-        to_numpy([np.ones(2)], tmp_path / "x", overwrite=True)
-    assert contents(tmp_path) == before
-    assert_same(caught.value.partial, np.ones(2))
 
 
 @pytest.mark.parametrize("renamed", ["x", "result"])

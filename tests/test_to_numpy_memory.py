@@ -144,47 +144,49 @@ def test_memory_keeps_its_items_while_a_view_forbids_to_move_them() -> None:
     assert kept[0] == 0
 
 
-def write(folder: Path, **files: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text)
+STAT = "anon 5\ninactive_file 30\nactive_file 7\n"
+TOTALS = "cache 9\ntotal_inactive_file 40\ntotal_active_file 2\n"
+MEMORY = 1024 * 1024  # of a machine with 1,000 kB of memory and 24 of swap to spare
+V1 = "12:cpu,cpuacct:/x\n4:memory:/docker/abc\n1:name=systemd:/x\n"
 
 
-def machine(folder: Path, cgroup: str) -> tuple[str, str]:
-    """A machine with 1,000 kB of memory and 24 of swap to spare, and these control groups."""
+def v2(most: str, used: int) -> dict[str, str]:
+    return {"memory.max": most, "memory.current": str(used), "memory.stat": STAT}
+
+
+def v1(most: int, used: int) -> dict[str, str]:
+    # In a container only the mount itself is there.
+    files = {"memory.limit_in_bytes": most, "memory.usage_in_bytes": used, "memory.stat": TOTALS}
+    return {name: str(text) for name, text in files.items()}
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "groups", "free"),
+    [
+        ("0::/\n", {}, MEMORY),
+        ("0::/user/job\n", {"user/job": v2("max\n", 500)}, MEMORY),
+        ("0::/user/job\n", {"user": v2("9000", 500), "user/job": v2("max", 9)}, 9000 - 500 + 37),
+        ("0::/user/job\n", {"user": v2("9000", 500), "user/job": v2("600", 500)}, 600 - 500 + 37),
+        ("0::/user/job\n", {"user/job": v2("600", 700)}, 0),
+        (V1, {"memory": v1(2**63 - 4096, 1)}, MEMORY),
+        (V1, {"memory": v1(1000, 800)}, 1000 - 800 + 42),
+    ],
+)
+def test_free_memory(
+    tmp_path: Path, cgroup: str, groups: dict[str, dict[str, str]], free: int
+) -> None:
     meminfo = "MemTotal: 4000 kB\nMemAvailable:    1000 kB\nSwapFree: 24 kB\nHugePages_Total: 0\n"
-    write(folder / "proc", meminfo=meminfo)
-    write(folder / "proc" / "self", cgroup=cgroup)
-    return str(folder / "proc"), str(folder / "sys")
+    files = {"proc/meminfo": meminfo, "proc/self/cgroup": cgroup}
+    files |= {
+        f"sys/{group}/{name}": text for group in groups for name, text in groups[group].items()
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert free_memory(str(tmp_path / "proc"), str(tmp_path / "sys")) == free
 
 
-def test_free_memory_of_the_system(tmp_path: Path) -> None:
-    assert free_memory(*machine(tmp_path, "0::/\n")) == 1024 * 1024
+def test_free_memory_of_this_machine(tmp_path: Path) -> None:
     assert 0 < free_memory() < 1 << 50
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert free_memory(str(tmp_path / "none"), str(tmp_path)) == physical
-
-
-def test_free_memory_of_control_groups_v2(tmp_path: Path) -> None:
-    where = machine(tmp_path, "0::/user/job\n")
-    stat = "anon 5\ninactive_file 30\nactive_file 7\n"
-    user, job = tmp_path / "sys" / "user", tmp_path / "sys" / "user" / "job"
-    write(job, memory__max="max\n", memory__current="500\n", memory__stat=stat)
-    assert free_memory(*where) == 1024 * 1024
-    write(user, memory__max="9000\n", memory__current="500\n", memory__stat=stat)
-    assert free_memory(*where) == 9000 - 500 + 37
-    write(job, memory__max="600\n")
-    assert free_memory(*where) == 600 - 500 + 37
-    write(job, memory__current="700\n")
-    assert free_memory(*where) == 0
-
-
-def test_free_memory_of_control_groups_v1(tmp_path: Path) -> None:
-    where = machine(tmp_path, "12:cpu,cpuacct:/x\n4:memory:/docker/abc\n1:name=systemd:/x\n")
-    unlimited, stat = str(2**63 - 4096), "cache 9\ntotal_inactive_file 40\ntotal_active_file 2\n"
-    # In a container only the mount itself is there.
-    root = tmp_path / "sys" / "memory"
-    write(root, memory__limit_in_bytes=unlimited, memory__usage_in_bytes="1", memory__stat=stat)
-    assert free_memory(*where) == 1024 * 1024
-    write(root, memory__limit_in_bytes="1000", memory__usage_in_bytes="800")
-    assert free_memory(*where) == 1000 - 800 + 42

@@ -63,17 +63,6 @@ def test_tensorflow_quotes_the_error_of_the_loader(error: Exception, tf: ModuleT
         assert "in breaking\n" in str(caught.value)
 
 
-def test_an_error_comes_after_the_batches_before_it(tf: ModuleType) -> None:
-    for change, kind in (
-        (lambda dataset: dataset, Broken),
-        (lambda dataset: dataset.prefetch(3), tf.errors.OpError),
-    ):
-        batches = iter(change(pinfeed.to_tensorflow(breaking(Broken()))))
-        assert numbers([next(batches), next(batches)]) == [0, 1]
-        with pytest.raises(kind):
-            next(batches)
-
-
 class Flaky(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return 4

@@ -128,11 +128,10 @@ def test_same_losses_of_unknown_length(train: Callable[..., Training]) -> None:
     assert_same(train(dataset), train(own))
 
 
-@pytest.mark.parametrize("steps", [2, 5])
-def test_same_losses_of_several_steps_at_once(steps: int, model: Callable[[], Any]) -> None:
+def test_same_losses_of_several_steps_at_once(model: Callable[[], Any]) -> None:
     def losses(*data: Any, **keywords: Any) -> list[float]:
         made = model()
-        made.steps_per_execution = steps
+        made.steps_per_execution = 2
         return made.fit(*data, shuffle=False, verbose=0, **keywords).history["loss"]
 
     dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
@@ -186,23 +185,6 @@ def test_ragged_and_padded_batches(keras: ModuleType) -> None:
         return made.fit(pairs, epochs=EPOCHS, shuffle=False, verbose=0).history["loss"]
 
     assert losses(pinfeed.Jagged()) == losses(pinfeed.Pad(0))
-
-
-class Broken(Exception):
-    pass
-
-
-def test_an_error_in_fit_quotes_the_loader(model: Callable[[], Any]) -> None:
-    import tensorflow as tf
-
-    def breaking() -> Iterator[Any]:
-        yield from loader()
-        raise Broken("no more of it")
-
-    dataset = pinfeed.to_tensorflow(breaking(), channels_last=True)
-    with pytest.raises(tf.errors.OpError, match="Broken: no more of it") as caught:
-        model().fit(dataset, shuffle=False, verbose=0)
-    assert "in breaking" in str(caught.value)
 
 
 def test_a_generator_lasts_one_epoch(model: Callable[[], Any]) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -149,33 +146,6 @@ def test_a_failure_leaves_the_previous_file(tmp_path: Path, name: str) -> None:
         write_array(tmp_path / name, samples=samples(), overwrite=True)
     assert contents(tmp_path) == before
     assert os.listdir(tmp_path) == [name]
-
-
-ENDLESS = """
-import sys
-import numpy as np
-import pinfeed
-forever = (np.full(1000, i) for i in range(100_000))
-pinfeed.write_array(sys.argv[1], samples=forever, overwrite=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_process_that_is_killed(tmp_path: Path) -> None:
-    path = tmp_path / "x.npy"
-    write_array(path, samples=[np.ones(3)])
-    before = path.read_bytes()
-    process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(path)])
-    try:
-        while not any(file.stat().st_size > 1 << 20 for file in tmp_path.glob(".*/0")):
-            assert process.poll() is None
-            time.sleep(0.01)
-    finally:
-        process.kill()
-        process.wait()
-    assert path.read_bytes() == before
-    assert len(os.listdir(tmp_path)) == 2  # with a hidden one, and nothing in the next one's way
-    write_array(path, samples=[np.zeros(2)], overwrite=True)
 
 
 def test_a_length_that_is_not_known(tmp_path: Path) -> None:

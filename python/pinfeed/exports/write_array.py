@@ -41,22 +41,22 @@ def write_array(
 ) -> Any:
     """Writes batches or samples, as they come, to a file that a dataset can map.
 
-    Turns a folder of images, or what a tokenizer makes of texts, into a source once. Nothing is kept
-    in memory but the batch that is being written and a megabyte. The file is there when all of it
-    is, and on the disk; until then, and if anything fails, what was there before stays.
+    Turns a folder of images, or what a tokenizer makes of texts, into a source once. Only the batch
+    that is being written and a megabyte are in memory. The file appears when all of it is on the
+    disk; until then, and if anything fails, what was there before stays.
 
     Args:
-        path: One that ends in .npy becomes that file: samples have one shape. Any other becomes a
-            directory that `RaggedArray.open` reads: samples differ along their first axis. Of dicts
-            it becomes a directory with a file, or such a directory, for each key.
+        path: One that ends in .npy becomes that file, for samples of one shape. Any other becomes a
+            directory that `RaggedArray.open` reads, for samples that differ along their first axis;
+            or for dicts a directory with a file, or such a directory, for each key.
         batches: An iterable of batches. A batch is an ndarray or a CPU tensor whose first axis
             counts samples, a list of samples that are lists or numbers, or, where samples differ in
             length, a `JaggedBatch` or a `RaggedArray`; or a dict of such.
         samples: Instead of batches: an iterable of samples, or a map-style dataset. A sample is an
             ndarray, a CPU tensor, a number, nested lists of numbers, a PIL image or what else
             ``np.asarray`` makes an array of; or a dict of such.
-        ragged: Of dicts: the keys whose samples differ in length.
-        dtype: NumPy's or torch's, for all arrays or in a dict by key, which must hold every number.
+        ragged: For dicts: the keys whose samples differ in length.
+        dtype: NumPy's or torch's, for all arrays or in a dict by key; it must hold every number.
             None: that of the first sample, which all others must then have; Python's floats are
             float32, ints int64.
         overwrite: Replace what an earlier call wrote.
@@ -67,16 +67,16 @@ def write_array(
         `ArrayDataset`.
 
     Raises:
-        TypeError: A sample holds no numbers, or numbers of another dtype; it is a tuple, or a batch
-            is a list of arrays, of which nobody can say what they mean.
+        TypeError: A sample holds no numbers, or numbers of another dtype; or it is a tuple, or a
+            batch is a list of arrays: both may mean two things.
         ValueError: A shape or the keys differ from the first ones; there is no sample; a number does
             not fit in ``dtype``.
         FileExistsError: There is something at the path, and ``overwrite`` is False or it can't be
             from here.
         OSError: The disk is full, for instance.
 
-    A process that is killed leaves the file as it was, and a hidden directory (``.name.*``) beside
-    it, to be removed by hand.
+    A process that is killed leaves the file as it was, and beside it a hidden directory
+    (``.name.*``), which you can remove.
 
     Example:
         >>> import tempfile

@@ -29,11 +29,10 @@ def to_numpy(
 ) -> Any:
     """Drains a loader: all its batches as one structure of arrays, in the order they come.
 
-    Each batch is copied once, to its place in the result, and let go. What a DataLoader's sampler
-    says about the number of samples is allocated at the first batch, so that the peak is the result
-    and two batches; a result that free memory has no room for is an error then. If the number isn't
-    known, or turns out to be another one, arrays grow and are cut without being copied (on Linux;
-    elsewhere growing copies).
+    Each batch is copied to its place in the result and let go, so the peak is the result and two
+    batches. A DataLoader says how many samples there will be: their memory is allocated at the first
+    batch, and a result that doesn't fit is an error then. If the number is unknown or wrong, arrays
+    grow and are cut without a copy (on Linux; elsewhere growing copies).
 
     Args:
         loader: Any iterable of batches: a DataLoader, a list, a generator such as
@@ -56,15 +55,15 @@ def to_numpy(
     The first batch says what there is:
 
     - Tensors, on any device and with gradients or not, and ndarrays become arrays. Their first axis
-      counts samples, which all leaves of a batch must have the same number of. (A 0-d tensor, a
-      loss for instance, is an error.) If samples differ in shape between batches, ``pad`` widens
-      them to the largest; without it those that differ along their first axis become a
-      `RaggedArray`, rows as wide as their batch was.
+      counts samples, and all leaves of a batch have the same number. (A 0-d tensor, such as a loss,
+      is an error.) If the samples of two batches differ in shape, ``pad`` widens all to the largest;
+      without it, samples that differ along their first axis become a `RaggedArray`, each as long as
+      it was in its batch.
     - `JaggedBatch` becomes a `RaggedArray`. `Padded` with lengths becomes one of the data alone, or
       with ``pad`` a `Padded` of the widest.
-    - Strings and other objects become a list. A list or tuple in a batch holds an object for each
-      sample if there is no array in it, or if it has as many items as the batch has samples and its
-      arrays have not; otherwise it is part of the structure. An ndarray of objects always does.
+    - Strings and other objects become a list, and so does an ndarray of objects. A list or tuple
+      holds an object for each sample if no array is in it, or if it has as many items as the batch
+      has samples and its arrays have not. Otherwise it is part of the structure.
     - None stays None.
 
     From a device, batches are copied through two pinned buffers while the next one is computed.
@@ -76,17 +75,17 @@ def to_numpy(
     Raises:
         TypeError: A leaf is nothing of the kind above, or its dtype changes; an argument is of the
             wrong kind.
-        ValueError: The loader yields nothing; a leaf doesn't fit to the batches before; ``out`` is
-            too small.
+        ValueError: The loader yields nothing; a leaf doesn't fit the batches before; ``out`` is too
+            small.
         MemoryError: The result doesn't fit.
         FileExistsError: There is something at the path, and ``overwrite`` is False or it can't be
             from here.
         OSError: The disk is full, for instance; no file is left behind.
 
-    Whatever is raised, also by the loader or Ctrl-C, has an attribute ``partial`` with all samples
-    up to then in the structure of a batch, or None. Samples of different shapes in it are not
-    padded. If files were being written, it lies in theirs, which have no names any more and take
-    room on the disk as long as it is kept.
+    Every error, an error of the loader and Ctrl-C included, has an attribute ``partial``: all samples
+    up to then in the structure of a batch, not padded, or None. If files were being written, the
+    samples lie in them: they have no names any more, and take room on the disk while you keep
+    ``partial``.
 
     Example:
         >>> dataset = torch.utils.data.TensorDataset(torch.arange(10.0).reshape(5, 2))

@@ -23,9 +23,9 @@ def to_tensorflow(
     """The batches of a loader as a ``tf.data.Dataset``: for ``model.fit``, ``.map``, ``.prefetch``.
 
     Each loop over the dataset, such as an epoch of ``fit``, iterates the loader once. TensorFlow
-    gets the tensors themselves, without a copy where they begin at a multiple of 64 bytes, as those
-    of torch and pinfeed do, and keeps them for as long as it needs them. So a loader must not write
-    into a batch again that it has returned.
+    takes the tensors as they are and keeps them as long as it needs them, so a loader must not write
+    into a batch that it has returned. Tensors that don't begin at a multiple of 64 bytes are copied;
+    those of torch and pinfeed do.
 
     Args:
         loader: Any iterable of batches: a DataLoader, a DeviceLoader, a list, a generator.
@@ -50,16 +50,15 @@ def to_tensorflow(
       float32 or bool.
     - None stays None.
 
-    The first batch is read at once to see that, and then handed out as the first one; the first
-    epoch of the loader has thus begun. With ``signature`` nothing is read. In the signature, the
-    batch axis is None, and so are the axes that are known to vary: those that `Pad`, `Jagged` and
-    an `Image` with ``pad_value`` in the loader's `Collate` make, those of `Padded` batches, and if
-    the loader is a list those that differ in it. All others must stay as in the first batch, for
-    many layers have to know the sizes of their inputs. If there are more that vary, it takes a
-    ``signature``.
+    Without a ``signature``, the first batch is read at once, which begins the loader's first epoch;
+    the dataset still begins with it. The batch axis is None in the signature, and so are the axes
+    that are known to vary: those that `Pad`, `Jagged` and an `Image` with ``pad_value`` in the
+    loader's `Collate` make, those of `Padded` batches, and those that differ within a list of
+    batches. All others must stay as they are in the first batch, because many layers have to know
+    the sizes of their inputs. If more axes vary, pass a ``signature``.
 
-    The length of the loader is the cardinality of the dataset, unless workers divide an
-    IterableDataset among them, which makes it a guess.
+    The length of the loader is the cardinality of the dataset. With workers over an IterableDataset
+    it would be a guess, so the cardinality is unknown.
 
     A loop over the dataset itself raises an error of the loader as it is, Ctrl-C included. Behind
     ``.map``, ``.prefetch`` and the like, and in ``model.fit``, TensorFlow asks for the batches and
