@@ -100,6 +100,11 @@ def epoch(name: str) -> Workload:
             of(make(batch_sampler=pinfeed.ShuffleSampler(dataset, _BATCH))),
             Role.PINFEED,
         ),
+        Way(
+            "**pinfeed** `from_numpy(shuffle=True)`, ahead in a thread",
+            of(pinfeed.from_numpy(rows, _BATCH, shuffle=True, device="cpu")),
+            Role.PINFEED,
+        ),
         Way("torch's own sampler (`shuffle=True`)", of(make(batch_size=_BATCH, shuffle=True))),
     ]
     title = f"epoch of {len(rows):,} rows of 16 float32, shuffled, batches of {_BATCH}, 0 workers"

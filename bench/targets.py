@@ -368,6 +368,30 @@ TARGETS = [
         for kind in small_batches.SAMPLES
         for count in small_batches.COUNTS
     ),
+    Target(
+        "indices in random order: RandomSampler",
+        "≥",
+        5,
+        faster_than("sampler-order", "RandomSampler"),
+    ),
+    Target(
+        "first batch of 10^9 samples, s",
+        "≤",
+        0.001,
+        lambda results: _way(results, "sampler-first", "pinfeed")["median_s"],
+    ),
+    Target(
+        "epoch of short rows: torch's own sampler",
+        "≥",
+        2,
+        faster_than("sampler-epoch", "torch's own sampler"),
+    ),
+    Target(
+        "10^6 of 10^8 weighted draws, s",
+        "≤",
+        0.2,
+        lambda results: _way(results, "sampler-weighted-large", "pinfeed")["median_s"],
+    ),
     Target("import beyond torch, s", "≤", 0.1, _import),
 ]
 
