@@ -37,8 +37,8 @@ def table_columns(
         function: Who asks, for messages.
 
     Returns:
-        The columns; the row of each sample, or None if they are in order; and of columns whose
-        values are codes, what the codes stand for.
+        The columns; the row of each sample, or None if row i is sample i; and the values that the
+        codes of dictionary columns stand for, by column.
     """
     if isinstance(columns, str):
         raise TypeError(f"{function}: columns must be a list of names, got {columns!r}")
@@ -76,7 +76,7 @@ def table_columns(
 
 
 def _codes(column: Any) -> tuple[Any, list[Any]]:
-    """The integers of a dictionary column, and what they stand for."""
+    """The codes of a dictionary column, and the values that they stand for."""
     pa = sys.modules["pyarrow"]
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     chunks = column.unify_dictionaries().chunks  # each may have had a dictionary of its own
@@ -94,7 +94,7 @@ def _column(column: Any, where: str) -> Any:
 def _hugging_face(
     dataset: Any, columns: Any, function: str
 ) -> tuple[Any, Any, npt.NDArray[np.int64] | None]:
-    """The table of a datasets.Dataset, the columns that it shows, and the row of each sample."""
+    """The table of a datasets.Dataset, the columns of its format, and the row of each sample."""
     shown = dataset.format
     if shown["type"] == "custom":
         raise ValueError(

@@ -25,20 +25,20 @@ _NPY_HEADER = 12 + 10_000
 def open_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
     """The arrays that ``np.savez`` wrote, memory-mapped and read-only; only headers are read.
 
-    ``np.load`` reads an array in a .npz file whole, and anew each time it is asked for. These are
-    views of the file: leaves of `ArrayDataset` like any memmap, which travel to workers as the path.
+    ``np.load`` reads an array of a .npz file into memory, each time it is asked for. These are views
+    of the file: leaves of `ArrayDataset` like any memmap, which pickle as the file's path.
 
     Args:
         path: Of the file. Its members are stored as they are, as ``np.savez`` does;
             ``np.savez_compressed`` doesn't.
 
     Returns:
-        Each array under its name. Arrays in a zip are not aligned to their items, which neither
-        NumPy nor pinfeed mind. Checksums are not verified, for that would read everything.
+        Each array under its name. They may be unaligned, which NumPy and pinfeed allow. Checksums
+        are not verified, because that would read the whole file.
 
     Raises:
-        ValueError: The file is no complete .npz file, or a member of it is compressed, encrypted,
-            no array, or one of Python objects, which would have to be unpickled.
+        ValueError: The file is no complete .npz file, or a member is compressed, encrypted, no array,
+            or an array of Python objects, which would have to be unpickled.
         OSError: The file can't be read.
 
     Example:
@@ -78,7 +78,7 @@ def _members(file: IO[bytes], name: str) -> list[zipfile.ZipInfo]:
 def _stored_bytes(
     whole: npt.NDArray[np.uint8], member: zipfile.ZipInfo, name: str
 ) -> npt.NDArray[np.uint8]:
-    """What lies in a member."""
+    """The bytes of a member."""
     if member.flag_bits & 1:
         raise ValueError(f"{name} is encrypted")
     if member.compress_type != zipfile.ZIP_STORED:

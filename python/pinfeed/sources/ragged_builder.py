@@ -1,4 +1,4 @@
-"""Sequences of any kind, read one at a time and joined in one array that grows."""
+"""Sequences of any kind, read one at a time and appended to one array."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pinfeed.arguments import dtype_name
 from pinfeed.files.mapped import require_whole_file
 from pinfeed.sources.source import check_mask, check_ndarray, check_tensor
 
-# Large memory that grows is remapped, not copied, so all but this much of it is data.
+# Growing is cheap, because large memory is remapped and not copied.
 _GROWTH = 1.25
 
 # Python's floats are float32, as in Pad.
@@ -44,7 +44,7 @@ class RaggedBuilder:
         self._is_tensor = False
 
     def append(self, sequence: Any) -> None:
-        """Copies a sequence to the end; an error says the number of the sequence."""
+        """Copies a sequence to the end; errors name its number."""
         start = self._offsets[-1]
         if isinstance(sequence, list | tuple) and not sequence:
             self._offsets.append(start)
@@ -137,7 +137,8 @@ class SampleReader:
         if isinstance(sample, torch.Tensor):
             return self._from_tensor(sample, name)
         check_mask(sample, name)
-        _require_whole_files(sample)
+        if isinstance(sample, np.ndarray):
+            require_whole_file(sample)
         try:
             array = np.asarray(sample)
         except ValueError as error:  # lists of different lengths in it
@@ -213,16 +214,6 @@ def _numpy_dtype(dtype: Any, function: str) -> np.dtype[Any]:
     if result.kind not in _RANK:
         raise TypeError(f"{function}: dtype must be NumPy's, of numbers or bool, got {name}")
     return result
-
-
-def _require_whole_files(sequence: Any) -> None:
-    if isinstance(sequence, np.ndarray):
-        require_whole_file(sequence)
-    elif isinstance(sequence, list | tuple) and isinstance(
-        next(iter(sequence), None), np.ndarray | list | tuple
-    ):  # beside a number are numbers only
-        for item in sequence:
-            _require_whole_files(item)
 
 
 def _numbers(numbers: Any) -> Iterator[Any]:
