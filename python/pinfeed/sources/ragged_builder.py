@@ -137,8 +137,7 @@ class SampleReader:
         if isinstance(sample, torch.Tensor):
             return self._from_tensor(sample, name)
         check_mask(sample, name)
-        if isinstance(sample, np.ndarray):
-            require_whole_file(sample)
+        _require_whole_files(sample)
         try:
             array = np.asarray(sample)
         except ValueError as error:  # lists of different lengths in it
@@ -214,6 +213,16 @@ def _numpy_dtype(dtype: Any, function: str) -> np.dtype[Any]:
     if result.kind not in _RANK:
         raise TypeError(f"{function}: dtype must be NumPy's, of numbers or bool, got {name}")
     return result
+
+
+def _require_whole_files(sequence: Any) -> None:
+    if isinstance(sequence, np.ndarray):
+        require_whole_file(sequence)
+    elif isinstance(sequence, list | tuple) and isinstance(
+        next(iter(sequence), None), np.ndarray | list | tuple
+    ):  # beside a number are numbers only
+        for item in sequence:
+            _require_whole_files(item)
 
 
 def _numbers(numbers: Any) -> Iterator[Any]:
