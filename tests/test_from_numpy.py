@@ -2,13 +2,10 @@
 
 import itertools
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import pinfeed
@@ -95,27 +92,6 @@ def test_ranks_take_turns():
     assert first == second == third == [[0]]
 
 
-@given(
-    st.integers(5, 60),
-    st.integers(1, 9),
-    st.integers(1, 5),
-    st.booleans(),
-    st.booleans(),
-)
-def test_ranks_share_all_rows(count, batch_size, world_size, shuffle, drop_last):
-    step = batch_size * world_size
-    assume(count >= step or not drop_last)
-    (ranks,) = batches_of_ranks(count, batch_size, world_size, shuffle=shuffle, drop_last=drop_last)
-    sizes = [[len(batch) for batch in rank] for rank in ranks]
-    assert sizes == sizes[:1] * world_size
-    rows = Counter(row for rank in ranks for batch in rank for row in batch)
-    if drop_last:
-        assert rows.total() == len(rows) == count - count % step
-    else:
-        assert len(rows) == count
-        assert 0 <= rows.total() - count < world_size
-
-
 # Orders.
 
 
@@ -143,10 +119,14 @@ def test_orders_of_ranks_follow_from_the_epoch():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_orders_with_a_seed_are_those_of_the_sampler(workers):
-    options = {"num_workers": 2, "multiprocessing_context": "fork"} if workers else {}
-    sampler = pinfeed.ShuffleSampler(41, 4, seed=7)
-    loader = shuffled(41, seed=7, **options)
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("ranks", [{}, {"rank": 1, "world_size": 3}])
+def test_orders_with_a_seed_are_those_of_the_sampler(workers, drop_last, ranks):
+    options = {"seed": 7, "drop_last": drop_last} | ranks
+    sampler = pinfeed.ShuffleSampler(41, 4, even="drop" if drop_last else "repeat", **options)
+    loading = {"num_workers": 2, "multiprocessing_context": "fork"} if workers else {}
+    loader = shuffled(41, **options, **loading)
+    assert len(loader) == len(sampler)
     for epoch in (0, 1, 2, 9, 10):
         if epoch == 9:
             loader.batch_sampler.set_epoch(9)
