@@ -89,8 +89,9 @@ def test_the_arena_stops_growing() -> None:
     for _ in range(20):
         for _ in batches:
             pass
-    # 2 × 2 batches are prefetched, one is being used and one dropped.
-    assert pinfeed.arena_stats()["grows"] <= max(grown, 6)
+    # 2 × 2 batches are prefetched, one is being used and one dropped: those may lie in new slots on
+    # a machine that is busy, but twenty epochs take no more than that.
+    assert pinfeed.arena_stats()["grows"] <= grown + 6
 
 
 class Views(NamedTuple):
@@ -391,6 +392,10 @@ def test_info_says_where_batches_go() -> None:
 
 
 def test_ranks_share_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = trainer.default_limit(2**30)
+    pinfeed.set_arena_limit(None)
+    alone = trainer.ensure_arena().stats()["max_bytes"]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert 0.05 < trainer.default_limit(2**30) / alone < 0.25  # others take memory meanwhile
+    pinfeed.set_arena_limit(None)
+    assert 0.05 < trainer.ensure_arena().stats()["max_bytes"] / alone < 0.25  # others take memory
+    monkeypatch.undo()
+    pinfeed.set_arena_limit(None)

@@ -49,30 +49,6 @@ def run_script(tmp_path: Path, code: str, *arguments: str) -> str:
     return done.stdout
 
 
-NUMBERS = """
-class Samples:
-    def __len__(self):
-        return 400
-
-    def __getitem__(self, i):
-        return {"x": np.full(9, i), "label": i, "weight": i / 2, "small": torch.full((3,), i)}
-
-before = len(os.listdir("/proc/self/fd"))
-kept = list(DataLoader(Samples(), 2, num_workers=2, collate_fn=pinfeed.Collate(), timeout=60))
-assert len(os.listdir("/proc/self/fd")) <= before + 16, os.listdir("/proc/self/fd")
-for i, batch in enumerate(kept):
-    assert all(in_arena(leaf) for leaf in batch.values()), {k: in_arena(v) for k, v in batch.items()}
-    assert batch["label"].tolist() == [2 * i, 2 * i + 1] and batch["weight"].dtype == torch.float64
-    assert batch["small"][:, 0].tolist() == [2 * i, 2 * i + 1]
-del kept, batch
-nothing_is_left()
-"""
-
-
-def test_numbers_and_small_tensors_open_no_file_either() -> None:
-    run_python(SETUP + NUMBERS)
-
-
 FORK_IN_WORKER = """
 class Samples:
     def __len__(self):

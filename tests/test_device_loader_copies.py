@@ -23,7 +23,7 @@ from loaders import no_thread_is_left, watchdog
 from pinfeed import Image
 from pinfeed.loaders import device_loader
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.memory import staging
+from pinfeed.memory import outputs, staging
 from pinfeed.memory.staging import StagingBuffer
 from samples import STRUCTURES, MarkedTensor, assert_same, bits, random_tensor
 
@@ -44,7 +44,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, is_eager: bool) -> FakeAccelerator:
     monkeypatch.setattr(device_loader, "_available", lambda _: torch.device("meta"))
     monkeypatch.setattr(device_loader, "Accelerator", lambda _: accelerator)
     monkeypatch.setattr(device_loader, "has_streams", lambda _: True)
-    monkeypatch.setattr(staging, "_is_refused", False)
+    monkeypatch.setattr(outputs, "_is_refused", False)
     return accelerator
 
 

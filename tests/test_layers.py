@@ -34,6 +34,7 @@ FILES = {"fstream", "iostream", "cstdio", "filesystem", "stdio.h"}
 # For each layer, the layers whose headers it may include, and which other headers: all of the
 # C++ standard library (their names have no dot and no slash) but those left out, plus those named.
 LAYERS = {
+    "arrays": {"layers": {"arrays"}, "without": THREADS | FILES, "plus": set()},
     "kernels": {"layers": {"kernels"}, "without": THREADS | FILES, "plus": INTRINSICS},
     "dispatch": {
         "layers": {"dispatch", "kernels"},
@@ -54,7 +55,7 @@ LAYERS = {
         "plus": {"cuda_runtime.h", "cuda_runtime_api.h"},
     },
     "bindings/torch": {
-        "layers": {"bindings/torch", "cuda", "dispatch", "kernels"},
+        "layers": {"arrays", "bindings/torch", "cuda", "dispatch", "kernels"},
         "without": THREADS | FILES,
         # The stable ABI only, and what asks torch's CUDA library for its stream.
         "plus": {
@@ -63,7 +64,7 @@ LAYERS = {
         | {"cuda_runtime_api.h", "dlfcn.h", "mutex"},
     },
     "bindings/python": {
-        "layers": {"bindings/python", "dispatch", "kernels", "runtime"},
+        "layers": {"arrays", "bindings/python", "dispatch", "kernels", "runtime"},
         "without": THREADS | FILES,
         "plus": {"pybind11/pybind11.h", "pybind11/numpy.h", "pybind11/stl.h"}
         | {"pybind11/gil_safe_call_once.h"},

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack
-from pinfeed.memory import pinned
+from pinfeed.memory import outputs
 from samples import assert_same, run_python
 
 no_accelerator = pytest.mark.skipif(
@@ -53,10 +53,10 @@ class PinnedMemory:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> PinnedMemory:
     memory = PinnedMemory()
-    monkeypatch.setattr(pinned, "is_accelerator_in_use", lambda: True)
+    monkeypatch.setattr(outputs, "is_accelerator_in_use", lambda: True)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(pinned, "_allocate", memory.allocate)
-    monkeypatch.setattr(pinned, "_refusal", None)
+    monkeypatch.setattr(outputs, "torch_pinned", memory.allocate)
+    monkeypatch.setattr(outputs, "_is_refused", False)
     return memory
 
 

@@ -118,7 +118,7 @@ def test_a_full_one_names_the_remedy() -> None:
         "1m",
         PREPARED
         + """
-from pinfeed.memory.shared import new_shared_storage
+from pinfeed.memory.outputs import new_shared_storage
 
 def collate(samples):
     return new_shared_storage(2_000_000, "Collate")

@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from fake_accelerator import FakeAccelerator
-from pinfeed.memory import staging
-from pinfeed.memory.staging import StagingBuffers, has_streams, is_pinning_refused, pinned_bytes
+from pinfeed.memory import outputs
+from pinfeed.memory.outputs import is_pinning_refused, pinned_empty
+from pinfeed.memory.staging import StagingBuffers, has_streams
 from samples import assert_same
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_refused_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "_is_refused", False)
+    monkeypatch.setattr(outputs, "_is_refused", False)
 
 
 def tensors(number: int) -> list[torch.Tensor]:
@@ -57,18 +58,18 @@ def test_two_buffers_serve_all_batches() -> None:
 def test_pinning_is_refused_once() -> None:
     calls = []
 
-    def refuse(size: int) -> torch.Tensor:
-        calls.append(size)
+    def refuse() -> torch.Tensor:
+        calls.append("asked")
         raise RuntimeError("CUDA error: out of memory")
 
     assert not is_pinning_refused()
     with pytest.warns(RuntimeWarning, match=r"could not be pinned.*CUDA error: out of memory"):
-        assert pinned_bytes(8, refuse).shape == (8,)
+        assert pinned_empty((8,), torch.uint8, refuse).shape == (8,)
     assert is_pinning_refused()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert pinned_bytes(9, refuse).dtype == torch.uint8
-    assert calls == [8]
+        assert pinned_empty((9,), torch.uint8, refuse).dtype == torch.uint8
+    assert calls == ["asked"]
 
 
 def test_devices_with_one_stream() -> None:

@@ -7,6 +7,7 @@ void copy_tests();
 void fill_tests();
 void image_tests();
 void join_tests();
+void layout_tests();
 void pad_tests();
 void permutation_tests();
 void row_plan_tests();
@@ -19,6 +20,7 @@ int main() {
   fill_tests();
   image_tests();
   join_tests();
+  layout_tests();
   pad_tests();
   permutation_tests();
   row_plan_tests();

@@ -27,7 +27,7 @@ from pinfeed.functions.torch_ops import load as _load_ops
 from pinfeed.functions.torch_ops import use_isa
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.from_numpy import from_numpy
-from pinfeed.memory.stats import arena_stats, set_arena_limit
+from pinfeed.memory.trainer import arena_stats, set_arena_limit
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads
 from pinfeed.samplers.length_buckets import LengthBucketSampler
 from pinfeed.samplers.pack import PackSampler

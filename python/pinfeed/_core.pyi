@@ -1,7 +1,7 @@
 """The native module. Private: the package checks and documents, this executes."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -70,33 +70,43 @@ class Arena:
     def set_idle_timeout(self, seconds: float) -> None: ...
     def stats(self) -> dict[str, int]: ...
 
+class ArenaOutputs:
+    def __init__(self, arena: Arena, wait: Callable[[int], Iterator[None]]) -> None: ...
+
+# Where outputs go: an array, an allocator, or the pool: as tensors, ndarrays, or what samples are.
+_Target: TypeAlias = ArenaOutputs | Callable[[tuple[int, ...], str], Any] | type | Any | None
+# scale and bias of Normalization, layout ("HWC?" if nobody asked for it), layout of the output, dtype
+_ImageFormat: TypeAlias = tuple[Any, Any, str, str, str]
+# pad_value, multiple_of, whether to return sizes, and a mask
+_ImagePadding: TypeAlias = tuple[complex, tuple[int, int], bool, bool]
+# value, axes, whether lengths have no axis of their own, side, max_length, multiple_of, dtype, scale,
+# time_major
+_PadOptions: TypeAlias = tuple[
+    complex,
+    tuple[int, ...] | None,
+    bool,
+    str,
+    int | None,
+    tuple[int, ...] | None,
+    str | None,
+    float | None,
+    bool,
+]
+
 def normalize_images(
     images: Any,
     indices: npt.NDArray[np.int64] | None,
-    scale: npt.NDArray[np.float32] | np.float32,
-    bias: npt.NDArray[np.float32] | np.float32,
-    layout: str,
-    out_layout: str,
-    dtype: str,
-    target: Any | Callable[[tuple[int, ...], str], Any] | None,
-    as_tensor: bool | None,
-    function: str,
+    format: _ImageFormat,
+    target: _Target,
     name: str,
     threads: int,
 ) -> Any: ...
 def pad_images(
     images: Any,
     indices: npt.NDArray[np.int64] | None,
-    scale: npt.NDArray[np.float32] | np.float32,
-    bias: npt.NDArray[np.float32] | np.float32,
-    layout: str,
-    out_layout: str,
-    dtype: str,
-    pad_value: complex,
-    multiple_of: tuple[int, int],
-    with_sizes: bool,
-    with_mask: bool,
-    allocator: Callable[[tuple[int, ...], str], Any] | None,
+    format: _ImageFormat,
+    padding: _ImagePadding,
+    target: _Target,
     name: str,
     threads: int,
 ) -> tuple[Any, Any | None, Any | None]: ...
@@ -104,12 +114,10 @@ def gather(
     source: Any,
     indices: npt.NDArray[np.int64] | None,
     dtype: str | None,
-    target: Any | Callable[[tuple[int, ...], str], Any] | None,
-    as_tensor: bool | None,
-    function: str,
+    scale: float | None,
+    target: _Target,
     name: str,
     threads: int,
-    scale: float | None = None,
 ) -> Any: ...
 def alias_table(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]: ...
 def draw_from_table(
@@ -142,16 +150,15 @@ def join(
     source: Any,
     offsets: Any,
     indices: npt.NDArray[np.int64] | None,
-    lengths: npt.NDArray[np.int64] | None,
-    side: str,
-    dtype: str | None,
-    target: Any,
-    as_tensor: bool | None,
-    function: str,
+    target: _Target,
     name: str,
     threads: int,
+    *,
+    side: str = "right",
     max_length: int | None = None,
+    dtype: str | None = None,
     scale: float | None = None,
+    lengths: npt.NDArray[np.int64] | None = None,
 ) -> tuple[Any, Any]: ...
 def pack(
     source: Any,
@@ -173,25 +180,18 @@ def pad(
     source: Any,
     offsets: Any,
     indices: npt.NDArray[np.int64] | None,
-    value: complex,
-    axes: Sequence[int] | None,
-    one_axis: bool,
-    side: str,
-    max_length: int | None,
-    multiple_of: Sequence[int] | None,
-    dtype: str | None,
-    with_lengths: bool,
-    with_mask: bool,
-    time_major: bool,
-    target: Any,
-    as_tensor: bool | None,
-    function: str,
+    options: _PadOptions,
+    with_lengths_and_mask: tuple[bool, bool],
+    target: _Target,
     name: str,
     threads: int,
-    scale: float | None = None,
 ) -> tuple[Any, Any, Any]: ...
 def permute(
-    array: Any, axes: Sequence[int], target: Any | None, function: str, name: str, threads: int
+    array: Any,
+    axes: Sequence[int],
+    target: Any | None,
+    name: str,
+    threads: int,
 ) -> Any: ...
 def as_indices(indices: Any, length: int, name: str) -> npt.NDArray[np.int64]: ...
 def compiled_isas() -> list[str]: ...

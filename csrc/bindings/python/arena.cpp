@@ -1,14 +1,13 @@
-// The arena, as Python sees it: bytes as one-dimensional uint8 tensors whose death lets the slot
-// go.
-#include "runtime/arena.h"
+// The arena, as Python sees it: tensors whose death lets the slot go.
+#include "bindings/python/arena.h"
 
 #include <pybind11/stl.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <stdexcept>
+#include <new>
+#include <optional>
 #include <system_error>
 
 #include "bindings/python/module.h"
@@ -24,41 +23,27 @@ namespace {
 using runtime::Arena;
 using runtime::SlotHold;
 
-// A tensor's hold on a slot. Its end runs on any thread, with or without the GIL, and touches no
-// Python. In a forked child, which merely inherited the tensor, it does nothing.
-struct SlotTensor {
-  dlpack::ManagedTensor managed;
-  std::int64_t shape;
-  std::int64_t stride = 1;
-  Arena& arena;
-  SlotHold hold;
-  void (Arena::*drop)(const SlotHold&) noexcept;
-  std::uint32_t depth = runtime::fork_depth();
-
-  static void let_go(dlpack::ManagedTensor* managed) {
-    const std::unique_ptr<SlotTensor> self(static_cast<SlotTensor*>(managed->context));
-    if (self->depth == runtime::fork_depth()) (self->arena.*self->drop)(self->hold);
-  }
-};
-
-py::object slot_tensor(Arena& arena, const SlotHold& hold, std::size_t bytes,
+// A tensor over a slot, which drop(hold) lets go. In a forked child, which merely inherited the
+// tensor, nothing does.
+py::object slot_tensor(Arena& arena, const SlotHold& hold, const Shape& shape, DType dtype,
                        void (Arena::*drop)(const SlotHold&) noexcept) {
-  auto owner = std::make_unique<SlotTensor>(
-      SlotTensor{{}, static_cast<std::int64_t>(bytes), 1, arena, hold, drop});
-  owner->managed = {
-      .version = {1, 0},
-      .context = owner.get(),
-      .deleter = SlotTensor::let_go,
-      .flags = 0,
-      .tensor = {.data = hold.data,
-                 .device = {dlpack::kCpu, 0},
-                 .axes = 1,
-                 .type = {static_cast<std::uint8_t>(dlpack::TypeCode::unsigned_int), 8, 1},
-                 .shape = &owner->shape,
-                 .strides = &owner->stride,
-                 .byte_offset = 0},
-  };
-  return adopt_as_tensor(&owner.release()->managed);
+  const std::uint32_t depth = runtime::fork_depth();
+  return new_tensor(hold.data, shape, dtype, [&arena, hold, drop, depth](void*) {
+    if (depth == runtime::fork_depth()) (arena.*drop)(hold);
+  });
+}
+
+py::object bytes_tensor(Arena& arena, const SlotHold& hold, std::size_t bytes,
+                        void (Arena::*drop)(const SlotHold&) noexcept) {
+  return slot_tensor(arena, hold, {static_cast<std::int64_t>(bytes)}, kUint8, drop);
+}
+
+// Growing maps pages, and looks at other processes, so others may go on meanwhile.
+std::optional<SlotHold> claim(Arena& arena, std::size_t bytes) {
+  const py::gil_scoped_release unlocked;
+  const std::optional<SlotHold> hold = arena.claim(bytes);
+  if (hold && runtime::BufferPool::instance().poison()) std::memset(hold->data, 0xCB, bytes);
+  return hold;
 }
 
 // OSError instead of what the standard library throws.
@@ -74,15 +59,8 @@ Arena& made(Function&& make) {
 }
 
 py::object allocate(Arena& arena, std::size_t bytes) {
-  std::optional<SlotHold> hold;
-  {
-    // Growing maps pages, and looks at other processes.
-    const py::gil_scoped_release release;
-    hold = arena.claim(bytes);
-    if (hold && runtime::BufferPool::instance().poison()) std::memset(hold->data, 0xCB, bytes);
-  }
-  if (!hold) return py::none();
-  return slot_tensor(arena, *hold, bytes, &Arena::drop_held);
+  const std::optional<SlotHold> hold = claim(arena, bytes);
+  return hold ? bytes_tensor(arena, *hold, bytes, &Arena::drop_held) : py::none();
 }
 
 py::object send(Arena& arena, std::uintptr_t address, std::size_t bytes) {
@@ -99,7 +77,7 @@ py::object receive(Arena& arena, std::uint32_t slot, std::uint32_t generation, s
     hold = arena.receive({slot, generation, offset}, bytes);
   }
   if (!hold) return py::none();
-  return slot_tensor(arena, *hold, bytes, &Arena::release_taken);
+  return bytes_tensor(arena, *hold, bytes, &Arena::release_taken);
 }
 
 std::vector<std::uint32_t> next_released(Arena& arena, double seconds) {
@@ -131,6 +109,25 @@ py::dict stats(const Arena& arena) {
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
 }  // namespace
+
+const ArenaOutputs* ArenaOutputs::in(py::handle object) {
+  return py::isinstance<ArenaOutputs>(object) ? object.cast<const ArenaOutputs*>() : nullptr;
+}
+
+py::object ArenaOutputs::allocate(const Shape& shape, DType dtype, std::size_t bytes,
+                                  std::byte** data) const {
+  std::optional<SlotHold> hold = claim(arena, bytes);
+  if (!hold) {
+    for (const py::handle turn : wait(bytes)) {
+      static_cast<void>(turn);
+      hold = claim(arena, bytes);
+      if (hold) break;
+    }
+    if (!hold) throw std::bad_alloc();  // it raises instead of ending
+  }
+  *data = hold->data;
+  return slot_tensor(arena, *hold, shape, dtype, &Arena::drop_held);
+}
 
 void register_arena(py::module_& m) {
   // Tensors may outlive every name of an arena, so Python never destroys one.
@@ -186,6 +183,9 @@ void register_arena(py::module_& m) {
           },
           py::arg("seconds"))
       .def("stats", &stats);
+  py::class_<ArenaOutputs>(m, "ArenaOutputs",
+                           py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
+      .def(py::init<Arena&, py::object>(), py::arg("arena"), py::arg("wait"));
 }
 
 }  // namespace pinfeed::bindings

@@ -176,6 +176,12 @@ std::string Subject::text() const {
   return sample < 0 ? name : name + " of sample " + std::to_string(sample);
 }
 
+std::string function_of(const std::string& name) {
+  const std::size_t end = name.find(": ");
+  const bool is_argument = end != std::string::npos && name.find(' ', end + 2) == std::string::npos;
+  return is_argument ? name.substr(0, end) : name;
+}
+
 std::int64_t ArrayView::items() const {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) count *= size;
@@ -204,26 +210,6 @@ ArrayView view_array(py::handle object, const Subject& subject) {
   if (is_tensor(object)) return view_tensor(object, subject);
   throw py::type_error(subject.text() + ": expected a NumPy array or a torch tensor, got " +
                        type_name(object));
-}
-
-std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += std::to_string(shape[i]);
-  }
-  return text + (shape.size() == 1 ? ",)" : ")");
-}
-
-Extent extent(const ArrayView& view) {
-  if (view.items() == 0) return {view.data, view.data};
-  const std::byte* begin = view.data;
-  const std::byte* end = view.data + view.dtype.item_size();
-  for (std::size_t i = 0; i < view.axes(); ++i) {
-    const std::int64_t span = (view.shape[i] - 1) * view.stride(i);
-    (span < 0 ? begin : end) += span;
-  }
-  return {begin, end};
 }
 
 }  // namespace pinfeed::bindings

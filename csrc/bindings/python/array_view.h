@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays/layout.h"
 #include "bindings/python/dlpack.h"
 
 namespace pinfeed::bindings {
@@ -30,7 +31,9 @@ inline constexpr DType kFloat32{dlpack::TypeCode::floating, 32};
 inline constexpr DType kFloat16{dlpack::TypeCode::floating, 16};
 inline constexpr DType kBfloat16{dlpack::TypeCode::bfloat, 16};
 
-using Shape = std::vector<std::int64_t>;
+using arrays::Extent;
+using arrays::Shape;
+using arrays::shape_text;
 
 // What a message is about: "normalize: images", or in a batch "Collate: leaf ['image']" and the
 // number of a sample.
@@ -40,6 +43,10 @@ struct Subject {
 
   std::string text() const;
 };
+
+// Who is asked, by the name of what is looked at: "normalize" for "normalize: images". A leaf of a
+// batch stands for itself.
+std::string function_of(const std::string& name);
 
 // A look at an array. Valid while the object lives and nobody resizes it.
 struct ArrayView {
@@ -64,13 +71,9 @@ struct ArrayView {
 // dtypes that are not numbers in this machine's byte order.
 ArrayView view_array(pybind11::handle object, const Subject& subject);
 
-std::string shape_text(std::span<const std::int64_t> shape);
-
-// First and one-past-last address that the view may touch; equal for an empty one.
-struct Extent {
-  const std::byte* begin;
-  const std::byte* end;
-};
-Extent extent(const ArrayView& view);
+inline Extent extent(const ArrayView& view) {
+  return arrays::extent(view.data, view.shape, {view.strides_, view.axes()}, view.stride_unit_,
+                        view.dtype.item_size());
+}
 
 }  // namespace pinfeed::bindings

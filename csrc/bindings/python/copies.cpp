@@ -40,8 +40,7 @@ void write_copies(const Samples& samples, std::size_t row_bytes, std::byte* out,
   copies.reserve(samples.count());
   for (std::size_t i = 0; i < samples.count(); ++i) {
     copies.emplace_back(samples.data()[i], samples.shape().size(), samples.shape().data(),
-                        samples.byte_strides(i).data(), samples.dtype().item_size(),
-                        out + i * row_bytes);
+                        samples.strides(i), samples.dtype().item_size(), out + i * row_bytes);
   }
   run_samples(samples.reads(), samples.count(), row_bytes, threads,
               [&](std::size_t begin, std::size_t end) {
@@ -53,36 +52,33 @@ void write_copies(const Samples& samples, std::size_t row_bytes, std::byte* out,
 void write_casts(const Samples& samples, const Types& types, std::size_t row_bytes, std::byte* out,
                  bool streaming, std::size_t threads, const std::string& name) {
   const dispatch::Isa& isa = dispatch::active_isa();
-  const bool alike = samples.all_contiguous() || !samples.separate();
+  const bool alike = samples.all_contiguous() || samples.have_one_layout();
   std::vector<kernels::StridedCast> casts;
   const std::size_t plans = alike ? 1 : samples.count();
   casts.reserve(plans);
   for (std::size_t i = 0; i < plans; ++i) {
     casts.emplace_back(types.cast(), types.from.type, types.to.type, samples.shape().size(),
-                       samples.shape().data(), samples.byte_strides(i).data());
+                       samples.shape().data(), samples.strides(i));
   }
   bool fits = true;  // any thread may change it
   std::size_t source_bytes = samples.dtype().item_size();
   for (const std::int64_t items : samples.shape()) source_bytes *= static_cast<std::size_t>(items);
-  const auto memory_of = [&](std::size_t i) {
-    return std::span(static_cast<const std::byte*>(samples.data()[i]), source_bytes);
-  };
+  const auto memory_of = [&](std::size_t i) { return std::span(samples.data(i), source_bytes); };
   run_samples(samples.reads(), samples.count(), row_bytes, threads,
               [&](std::size_t begin, std::size_t end) {
                 kernels::Lookahead ahead(begin, end, source_bytes);
                 for (std::size_t i = begin; i < end; ++i) {
                   ahead.before(i, memory_of);
-                  if (!casts[alike ? 0 : i].run(*isa.permute, samples.data()[i],
-                                                out + i * row_bytes, streaming)) {
+                  if (!casts[alike ? 0 : i].run(*isa.permute, samples.data(i), out + i * row_bytes,
+                                                streaming)) {
                     __atomic_store_n(&fits, false, __ATOMIC_RELAXED);
                   }
                 }
               });
   if (fits) return;
   for (std::size_t i = 0; i < samples.count(); ++i) {
-    const Shape strides = samples.byte_strides(i);
-    require_integers_fit(static_cast<const std::byte*>(samples.data()[i]), samples.shape(),
-                         strides.data(), types, Subject{name, static_cast<std::int64_t>(i)});
+    require_integers_fit(samples.data(i), samples.shape(), samples.strides(i), types,
+                         Subject{name, static_cast<std::int64_t>(i)});
   }
 }
 
@@ -95,9 +91,9 @@ bool read_rows(FileReads& reads, std::byte* out, std::size_t threads) {
 }
 
 py::object gather(py::object source, py::object indices, const std::optional<std::string>& dtype,
-                  py::object target, py::object as_tensor, const std::string& function,
-                  const std::string& name, std::size_t threads, Scale scale) {
-  Samples samples(std::move(source), std::move(indices), name);
+                  Scale scale, py::object target, const std::string& name, std::size_t threads) {
+  const std::string function = function_of(name);
+  Samples samples(std::move(source), py::none(), std::move(indices), name, Common::shape);
   std::optional<Types> types;
   if (dtype && (scale || *dtype != samples.dtype().name())) {
     types = find_types(samples.dtype(), *dtype, name, scale);
@@ -106,15 +102,14 @@ py::object gather(py::object source, py::object indices, const std::optional<std
   Shape shape{static_cast<std::int64_t>(samples.count())};
   shape.insert(shape.end(), samples.shape().begin(), samples.shape().end());
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
-  const OutputRequest request{std::move(target),
-                              as_tensor.is_none() ? samples.is_tensor() : as_tensor.cast<bool>()};
+  const OutputRequest request(std::move(target), samples.is_tensor());
   const Output out = make_output(request, shape, out_dtype, function);
-  for (const ArrayView& view : samples.sources()) check_no_overlap(out, bytes, view, function);
+  if (request.is_given()) samples.require_apart(out, bytes, function);
   if (bytes == 0) return out.array;
 
   const std::size_t row_bytes = bytes / samples.count();
   const bool streaming = worth_streaming(bytes);
-  if (FileReads* const reads = samples.reads()) {
+  if (FileReads* const reads = samples.open_reads()) {
     if (!types && samples.all_contiguous()) {
       if (read_rows(*reads, out.data, threads)) return out.array;
       samples.follow_reads();
@@ -131,8 +126,9 @@ py::object gather(py::object source, py::object indices, const std::optional<std
   return out.array;
 }
 
-py::object permute(py::object array, const std::vector<std::size_t>& axes, py::object target,
-                   const std::string& function, const std::string& name, std::size_t threads) {
+py::object permute(const py::object& array, const std::vector<std::size_t>& axes, py::object target,
+                   const std::string& name, std::size_t threads) {
+  const std::string function = function_of(name);
   const ArrayView view = view_array(array, Subject{name});
   MappedFiles().check(array);
   if (view.axes() != axes.size()) {
@@ -161,10 +157,9 @@ py::object permute(py::object array, const std::vector<std::size_t>& axes, py::o
 
 void register_copies(py::module_& m) {
   m.def("gather", &gather, py::arg("source"), py::arg("indices"), py::arg("dtype"),
-        py::arg("target"), py::arg("as_tensor"), py::arg("function"), py::arg("name"),
-        py::arg("threads"), py::arg("scale") = py::none());
-  m.def("permute", &permute, py::arg("array"), py::arg("axes"), py::arg("target"),
-        py::arg("function"), py::arg("name"), py::arg("threads"));
+        py::arg("scale"), py::arg("target"), py::arg("name"), py::arg("threads"));
+  m.def("permute", &permute, py::arg("array"), py::arg("axes"), py::arg("target"), py::arg("name"),
+        py::arg("threads"));
 }
 
 }  // namespace pinfeed::bindings

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -86,7 +87,7 @@ class Images {
          const std::string& name)
       : name_(name),
         axes_(source_axes(layout)),
-        samples_(std::move(images), std::move(indices), name, Common::rank) {
+        samples_(std::move(images), py::none(), std::move(indices), name, Common::rank) {
     require_layout();
     if (layout == "HWC?") require_channels_last();
     require_common(any_size);
@@ -98,7 +99,9 @@ class Images {
   std::int64_t height(std::size_t image) const { return size(image, axes_.height); }
   std::int64_t width(std::size_t image) const { return size(image, axes_.width); }
   bool is_tensor() const { return samples_.is_tensor(); }
-  std::vector<ArrayView> arrays() const { return samples_.sources(); }
+  void require_apart(const Output& out, std::size_t bytes, const std::string& function) const {
+    samples_.require_apart(out, bytes, function);
+  }
   FileReads* reads() const { return samples_.reads(); }
 
   // Before sources() are asked for.
@@ -107,12 +110,12 @@ class Images {
   std::vector<ImageSource> sources() const {
     std::vector<ImageSource> sources(count());
     for (std::size_t i = 0; i < sources.size(); ++i) {
+      const std::int64_t* const strides = samples_.strides(i);
       sources[i] = {
           .data = static_cast<const std::uint8_t*>(samples_.data()[i]),
-          .row_stride = samples_.stride(i, static_cast<std::size_t>(axes_.height)),
-          .column_stride = samples_.stride(i, static_cast<std::size_t>(axes_.width)),
-          .channel_stride =
-              axes_.channel < 0 ? 1 : samples_.stride(i, static_cast<std::size_t>(axes_.channel)),
+          .row_stride = strides[axes_.height],
+          .column_stride = strides[axes_.width],
+          .channel_stride = axes_.channel < 0 ? 1 : strides[axes_.channel],
       };
     }
     return sources;
@@ -133,10 +136,11 @@ class Images {
 
   void require_layout() const {
     const std::string wanted = std::string("uint8 with shape ") +
-                               (samples_.all_rows() ? axes_.batch_text : axes_.text) + ", got " +
-                               samples_.dtype().name() + " " + shape_text(samples_.given_shape());
+                               (samples_.are_all_rows() ? axes_.batch_text : axes_.text) +
+                               ", got " + samples_.dtype().name() + " " +
+                               shape_text(samples_.given_shape());
     // Separate samples agree with the first, so what does not fit is the first one.
-    const std::string subject = Subject{name_, samples_.separate() ? 0 : -1}.text();
+    const std::string subject = Subject{name_, samples_.are_separate() ? 0 : -1}.text();
     if (samples_.dtype() != kUint8) {
       throw py::type_error(subject + " must be " + wanted + hint_for(samples_.dtype()));
     }
@@ -144,7 +148,7 @@ class Images {
     if (samples_.shape().size() != axis_count) {
       std::string hint;
       if (axis_count == 3 && samples_.shape().size() == 2) {
-        hint = samples_.all_rows()
+        hint = samples_.are_all_rows()
                    ? "; a single image needs images[None], grey images input=\"NHW\""
                    : "; for grey images say input=\"HW\"; among others, PIL's .convert(\"RGB\") "
                      "makes them alike";
@@ -171,14 +175,14 @@ class Images {
     const std::int64_t first = height(0);
     if (channels() <= 4 || width(0) <= 4 || (first != 1 && first != 3 && first != 4)) return;
     throw py::value_error(
-        Subject{name_, samples_.separate() ? 0 : -1}.text() +
+        Subject{name_, samples_.are_separate() ? 0 : -1}.text() +
         ": expected images of shape (H, W, C), got " + shape_text(samples_.shape()) +
         ", as (C, H, W) has it; say input=\"CHW\", or input=\"HWC\" if there are " +
         std::to_string(channels()) + " channels");
   }
 
   void require_common(bool any_size) const {
-    if (!samples_.separate()) return;
+    if (!samples_.are_separate()) return;
     for (std::size_t i = 1; i < count(); ++i) {
       const bool same_channels = size(i, axes_.channel) == channels();
       const bool same_size = height(i) == height(0) && width(i) == width(0);
@@ -231,9 +235,7 @@ py::object write_batch(Images& images, const BatchRequest& request) {
   bool use_channels_last = false;
   const Output out = make_output(request.output, shape, dtype, request.function,
                                  request.chw ? &channels_last : nullptr, &use_channels_last);
-  for (const ArrayView& source : images.arrays()) {
-    check_no_overlap(out, bytes, source, request.function);
-  }
+  if (request.output.is_given()) images.require_apart(out, bytes, request.function);
 
   if (bytes > 0) images.plan_reads(request.threads);
   const std::vector<ImageSource> sources = images.sources();
@@ -270,13 +272,15 @@ py::object write_batch(Images& images, const BatchRequest& request) {
   return out.array;
 }
 
-py::object normalize_images(py::object images, py::object indices, const Constants& scale,
-                            const Constants& bias, const std::string& layout,
-                            const std::string& out_layout, const std::string& dtype,
-                            py::object target, py::object as_tensor, const std::string& function,
-                            const std::string& name, std::size_t threads) {
+// What becomes of images, in this order: scale, bias, layout, layout of the
+// output, dtype.
+using ImageFormat = std::tuple<Constants, Constants, std::string, std::string, std::string>;
+
+py::object normalize_images(py::object images, py::object indices, const ImageFormat& format,
+                            py::object target, const std::string& name, std::size_t threads) {
+  const auto& [scale, bias, layout, out_layout, dtype] = format;
+  const std::string function = function_of(name);
   Images checked(std::move(images), std::move(indices), layout, false, name);
-  const bool tensor = as_tensor.is_none() ? checked.is_tensor() : as_tensor.cast<bool>();
   return write_batch(checked, {.scale = scale,
                                .bias = bias,
                                .chw = out_layout == "CHW",
@@ -284,7 +288,7 @@ py::object normalize_images(py::object images, py::object indices, const Constan
                                .height = checked.height(0),
                                .width = checked.width(0),
                                .padding = nullptr,
-                               .output = {std::move(target), tensor},
+                               .output = OutputRequest(std::move(target), checked.is_tensor()),
                                .function = function,
                                .threads = threads});
 }
@@ -315,14 +319,17 @@ py::object write_mask(const std::vector<ImageSize>& sizes, std::int64_t height, 
   return out.array;
 }
 
+// How images are padded, in this order: pad_value, multiple_of, whether
+// to return sizes and a mask.
+using PaddingFormat = std::tuple<py::object, std::pair<std::int64_t, std::int64_t>, bool, bool>;
+
 // Images of any sizes, each at the top left of a place as large as the largest height and width,
 // rounded up to `multiple_of`. Returns the batch, and its sizes and mask or None.
-py::tuple pad_images(py::object images, py::object indices, const Constants& scale,
-                     const Constants& bias, const std::string& layout,
-                     const std::string& out_layout, const std::string& dtype, py::handle pad_value,
-                     const std::pair<std::int64_t, std::int64_t>& multiple_of, bool with_sizes,
-                     bool with_mask, py::object allocator, const std::string& name,
+py::tuple pad_images(py::object images, py::object indices, const ImageFormat& format,
+                     const PaddingFormat& padded, py::object target, const std::string& name,
                      std::size_t threads) {
+  const auto& [scale, bias, layout, out_layout, dtype] = format;
+  const auto& [pad_value, multiple_of, with_sizes, with_mask] = padded;
   Images checked(std::move(images), std::move(indices), layout, true, name);
   std::int64_t height = 0, width = 0;
   for (std::size_t i = 0; i < checked.count(); ++i) {
@@ -336,7 +343,7 @@ py::tuple pad_images(py::object images, py::object indices, const Constants& sca
   const std::vector<ImageSize> sizes = checked.sizes();
   const ImagePadding padding{sizes.data(),
                              fill_value(pad_value, dtype_of(type), name + ": pad_value")};
-  const OutputRequest request{std::move(allocator), true};
+  const OutputRequest request(std::move(target), true);
   py::object batch = write_batch(checked, {.scale = scale,
                                            .bias = bias,
                                            .chw = out_layout == "CHW",
@@ -357,13 +364,9 @@ py::tuple pad_images(py::object images, py::object indices, const Constants& sca
 
 void register_images(py::module_& m) {
   m.def("normalize_images", &normalize_images, py::arg("images"), py::arg("indices"),
-        py::arg("scale"), py::arg("bias"), py::arg("layout"), py::arg("out_layout"),
-        py::arg("dtype"), py::arg("target"), py::arg("as_tensor"), py::arg("function"),
-        py::arg("name"), py::arg("threads"));
-  m.def("pad_images", &pad_images, py::arg("images"), py::arg("indices"), py::arg("scale"),
-        py::arg("bias"), py::arg("layout"), py::arg("out_layout"), py::arg("dtype"),
-        py::arg("pad_value"), py::arg("multiple_of"), py::arg("with_sizes"), py::arg("with_mask"),
-        py::arg("allocator"), py::arg("name"), py::arg("threads"));
+        py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"));
+  m.def("pad_images", &pad_images, py::arg("images"), py::arg("indices"), py::arg("format"),
+        py::arg("padding"), py::arg("target"), py::arg("name"), py::arg("threads"));
 }
 
 }  // namespace pinfeed::bindings

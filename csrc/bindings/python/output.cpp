@@ -4,8 +4,11 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <memory>
+#include <new>
+#include <utility>
 
+#include "bindings/python/arena.h"
+#include "bindings/python/imported.h"
 #include "bindings/python/mapped_file.h"
 #include "bindings/python/torch_exchange.h"
 #include "runtime/buffer_pool.h"
@@ -17,53 +20,16 @@ namespace {
 
 using runtime::BufferPool;
 
-Shape contiguous_strides(const Shape& shape, std::int64_t unit) {
-  Shape strides(shape.size());
-  for (std::size_t i = shape.size(); i-- > 0;) {
-    strides[i] = unit;
-    unit *= shape[i];
-  }
-  return strides;
-}
-
-// A tensor's hold on a buffer of the pool: gives it back when the tensor's storage dies. Runs on
-// any thread, with or without the GIL, and touches no Python.
-struct PooledTensor {
-  dlpack::ManagedTensor managed;
-  Shape shape;
-  Shape strides;
-
-  static void give_back(dlpack::ManagedTensor* managed) {
-    auto* self = static_cast<PooledTensor*>(managed->context);
-    BufferPool::instance().release(managed->tensor.data);
-    delete self;
-  }
-};
-
 py::object pooled_tensor(const Shape& shape, DType dtype, void* data) {
-  auto owner = std::make_unique<PooledTensor>();
-  owner->shape = shape;
-  owner->strides = contiguous_strides(shape, 1);
-  owner->managed = {
-      .version = {1, 0},
-      .context = owner.get(),
-      .deleter = PooledTensor::give_back,
-      .flags = 0,
-      .tensor = {.data = data,
-                 .device = {dlpack::kCpu, 0},
-                 .axes = static_cast<std::int32_t>(shape.size()),
-                 .type = {static_cast<std::uint8_t>(dtype.code), dtype.bits, 1},
-                 .shape = owner->shape.data(),
-                 .strides = owner->strides.data(),
-                 .byte_offset = 0},
-  };
-  return adopt_as_tensor(&owner.release()->managed);
+  return new_tensor(data, shape, dtype,
+                    [](void* buffer) { BufferPool::instance().release(buffer); });
 }
 
 py::object pooled_ndarray(const Shape& shape, DType dtype, void* data) {
   py::capsule owner(data, [](void* buffer) { BufferPool::instance().release(buffer); });
   const auto unit = static_cast<std::int64_t>(dtype.item_size());
-  return py::array(py::dtype(dtype.name()), shape, contiguous_strides(shape, unit), data, owner);
+  return py::array(py::dtype(dtype.name()), shape, arrays::contiguous_strides(shape, unit), data,
+                   owner);
 }
 
 void* acquire(std::size_t bytes, const Shape& shape, const std::string& function) {
@@ -77,14 +43,26 @@ void* acquire(std::size_t bytes, const Shape& shape, const std::string& function
   }
 }
 
-bool has_strides(const ArrayView& view, const Shape& strides) {
-  for (std::size_t i = 0; i < view.axes(); ++i) {
-    if (view.shape[i] != 1 && view.stride(i) != strides[i]) return view.items() == 0;
+}  // namespace
+
+OutputRequest::OutputRequest(py::object wanted, bool samples_are_tensors)
+    : target(std::move(wanted)), as_tensor(samples_are_tensors) {
+  if (PyType_Check(target.ptr())) {
+    as_tensor = !target.is(once([] { return imported("numpy", "ndarray"); }));
+    target = py::none();
+  } else if (!target.is_none()) {
+    as_tensor = !is_given() || is_tensor(target);
   }
-  return true;
 }
 
-}  // namespace
+bool OutputRequest::is_given() const {
+  return !target.is_none() && ArenaOutputs::in(target) == nullptr &&
+         PyCallable_Check(target.ptr()) == 0;
+}
+
+OutputRequest OutputRequest::elsewhere() const {
+  return {is_given() ? py::none() : target, as_tensor};
+}
 
 Output make_output(const OutputRequest& request, const Shape& shape, DType dtype,
                    const std::string& function, const Shape* alternative, bool* used_alternative) {
@@ -94,6 +72,13 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
     py::object array =
         request.as_tensor ? pooled_tensor(shape, dtype, data) : pooled_ndarray(shape, dtype, data);
     return {std::move(array), static_cast<std::byte*>(data)};
+  }
+  if (const ArenaOutputs* const outputs = ArenaOutputs::in(request.target)) {
+    const std::size_t bytes = checked_bytes(shape, dtype, function);
+    if (bytes == 0) return make_output({py::none(), true}, shape, dtype, function);
+    Output output{};
+    output.array = outputs->allocate(shape, dtype, bytes, &output.data);
+    return output;
   }
   py::object array = request.target;
   if (PyCallable_Check(array.ptr()) != 0) {
@@ -111,7 +96,8 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
   }
   if (!view.writable) throw py::value_error(name + " must be writable, got a read-only array");
   if (!view.contiguous()) {
-    if (alternative == nullptr || !has_strides(view, *alternative)) {
+    if (alternative == nullptr ||
+        !arrays::has_strides(view.shape, view.byte_strides(), *alternative)) {
       throw py::value_error(name + " must be C-contiguous" +
                             (alternative == nullptr ? "" : " or channels-last") +
                             ", got byte strides " + shape_text(view.byte_strides()));
@@ -123,23 +109,9 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
 
 void check_no_overlap(const Output& output, std::size_t bytes, const Extent& source,
                       const std::string& function) {
-  const bool any = bytes > 0 && source.begin < source.end;
-  if (any && source.begin < output.data + bytes && output.data < source.end) {
+  if (arrays::overlap({output.data, output.data + bytes}, source)) {
     throw py::value_error(function + ": out overlaps the input; give it memory of its own");
   }
-}
-
-std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& function) {
-  // An axis without items must not hide that the others are too long: strides are made of them.
-  const bool empty = std::ranges::find(shape, 0) != shape.end();
-  auto bytes = static_cast<std::int64_t>(dtype.item_size());
-  for (const std::int64_t size : shape) {
-    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) {
-      throw py::value_error(function + ": a result of shape " + shape_text(shape) +
-                            " is larger than memory can be");
-    }
-  }
-  return empty ? 0 : static_cast<std::size_t>(bytes);
 }
 
 std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name) {

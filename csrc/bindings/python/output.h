@@ -11,11 +11,18 @@
 
 namespace pinfeed::bindings {
 
-// What a function was asked to write into. `target` is None for a buffer of the pool, a callable
-// allocate(shape, dtype name) -> tensor (in a worker, say), or the array given as `out`.
+// What a function was asked to write into: the array given as `out`; or where to have memory, from
+// ArenaOutputs in a worker or a callable allocate(shape, dtype name) -> tensor; or a buffer of the
+// pool, as torch.Tensor or np.ndarray, or for None as what the samples are.
 struct OutputRequest {
-  pybind11::object target;
-  bool as_tensor;  // for a buffer of the pool: torch tensor or ndarray
+  OutputRequest(pybind11::object target, bool samples_are_tensors);
+
+  bool is_given() const;
+  // Where further outputs of the same call go.
+  OutputRequest elsewhere() const;
+
+  pybind11::object target;  // None for a buffer of the pool
+  bool as_tensor;           // which becomes one, not an ndarray
 };
 
 struct Output {
@@ -40,7 +47,9 @@ inline void check_no_overlap(const Output& output, std::size_t bytes, const Arra
 }
 
 // Bytes of an array of this shape. Throws ValueError if they overflow 63 bits.
-std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& function);
+inline std::size_t checked_bytes(const Shape& shape, DType dtype, const std::string& function) {
+  return arrays::checked_bytes(shape, dtype.item_size(), function);
+}
 
 // The next multiple. Throws ValueError if it overflows 63 bits.
 std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name);

@@ -15,9 +15,8 @@
 #include "bindings/python/module.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
-#include "bindings/python/sample_batch.h"
+#include "bindings/python/samples.h"
 #include "bindings/python/scalar_types.h"
-#include "bindings/python/sequences.h"
 #include "dispatch/dispatch.h"
 
 namespace py = pybind11;
@@ -44,17 +43,17 @@ struct Packing {
 };
 
 // Cuts each document to the piece that is planned. Throws ValueError for one of another length.
-void cut(Sequences& sequences, const Packing& packing, const std::string& name) {
+void cut(Samples& samples, const Packing& packing, const std::string& name) {
   for (const Numbers64* numbers :
        {&packing.totals, &packing.starts, &packing.lengths, &packing.places}) {
-    if (numbers->size() != static_cast<py::ssize_t>(sequences.count())) {
+    if (numbers->size() != static_cast<py::ssize_t>(samples.count())) {
       throw py::value_error(name + ": expected " + std::to_string(numbers->size()) +
                             " samples, as the PackSampler's batch has, got " +
-                            std::to_string(sequences.count()));
+                            std::to_string(samples.count()));
     }
   }
-  for (std::size_t i = 0; i < sequences.count(); ++i) {
-    const std::int64_t size = sequences.shape(i)[0];
+  for (std::size_t i = 0; i < samples.count(); ++i) {
+    const std::int64_t size = samples.shape(i)[0];
     const std::int64_t start = packing.starts.data()[i], length = packing.lengths.data()[i];
     if (size != packing.totals.data()[i]) {
       throw py::value_error(Subject{name, static_cast<std::int64_t>(i)}.text() + ": expected " +
@@ -65,8 +64,8 @@ void cut(Sequences& sequences, const Packing& packing, const std::string& name) 
     if (start < 0 || length < 0 || start > size || length > size - start) {
       throw py::value_error(name + ": the plan of the batch is damaged");
     }
-    if (start > 0) sequences.keep(i, 0, size - start, true);
-    if (length < size - start) sequences.keep(i, 0, length, false);
+    if (start > 0) samples.keep(i, 0, size - start, true);
+    if (length < size - start) samples.keep(i, 0, length, false);
   }
 }
 
@@ -87,11 +86,11 @@ struct Layout {
   throw py::value_error(name + ": expected fewer than 2**31 tokens, for cu_seqlens are int32");
 }
 
-Layout one_after_the_other(const Sequences& sequences, const std::string& name) {
+Layout one_after_the_other(const Samples& samples, const std::string& name) {
   Layout layout;
   layout.ends.push_back(0);
-  for (std::size_t i = 0; i < sequences.count(); ++i) {
-    const std::int64_t length = sequences.shape(i)[0], begin = layout.places;
+  for (std::size_t i = 0; i < samples.count(); ++i) {
+    const std::int64_t length = samples.shape(i)[0], begin = layout.places;
     if (length > std::numeric_limits<std::int32_t>::max() - begin) too_many(name);
     layout.places += length;
     layout.segments.push_back({begin, length, layout.places, static_cast<std::int32_t>(i)});
@@ -155,16 +154,16 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
                const std::optional<std::string>& dtype, bool flat,
                const std::vector<bool>& marks_wanted, std::int64_t position_start,
                py::object target, const std::string& name, std::size_t threads) {
-  Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
+  Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   std::optional<Packing> packing;
   if (!packing_or_none.is_none()) {
     packing.emplace(packing_or_none);
-    cut(sequences, *packing, name);
+    cut(samples, *packing, name);
   }
-  sequences.require_same_rows();
-  const std::size_t count = sequences.count();
+  samples.require_same_rows();
+  const std::size_t count = samples.count();
   const Layout layout =
-      packing ? in_rows(*packing, count, flat, name) : one_after_the_other(sequences, name);
+      packing ? in_rows(*packing, count, flat, name) : one_after_the_other(samples, name);
   const bool rows = packing.has_value() && !flat;
   const Shape box =
       rows ? Shape{packing->rows, packing->seq_length} : Shape{std::int64_t{1}, layout.places};
@@ -172,19 +171,18 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
   const DType empty = PyFloat_Check(fill.ptr()) ? kFloat32 : kInt64;
   const DType out_dtype =
       dtype ? dtype_named(*dtype, name)
-            : dtype_named(sequences.common_dtype(empty).name(), Subject{name, 0}.text());
+            : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0}.text());
   const kernels::Fill filling = fill_value(fill, out_dtype, name + ": fill");
   std::optional<kernels::Fill> beginning;
   if (!first.is_none()) beginning = fill_value(first, out_dtype, name + ": first");
 
   Shape shape = box;
-  shape.insert(shape.end(), sequences.shape(0) + 1, sequences.shape(0) + sequences.axes());
+  shape.insert(shape.end(), samples.shape().begin() + 1, samples.shape().end());
   const std::size_t bytes = checked_bytes(shape, out_dtype, name);
   const bool streaming = worth_streaming(bytes);
-  sequences.plan_reads(may_not_fit(sequences.dtype(0), out_dtype), threads);
-  const SampleBatch samples(sequences, out_dtype, std::nullopt, streaming,
-                            [](std::size_t) { return std::size_t{0}; });
-  const OutputRequest request{std::move(target), true};
+  samples.plan_reads(may_not_fit(samples.dtype(0), out_dtype), threads);
+  samples.prepare(out_dtype, std::nullopt, streaming, [](std::size_t) { return std::size_t{0}; });
+  const OutputRequest request(std::move(target), true);
   const Output out = make_output(request, shape, out_dtype, name);
 
   py::list marked(4);
@@ -222,9 +220,9 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
   }
 
   std::size_t row_items = 1;
-  for (std::size_t axis = 1; axis < sequences.axes(); ++axis) row_items *= sequences.shape(0)[axis];
+  for (std::size_t axis = 1; axis < samples.axes(); ++axis) row_items *= samples.shape(0)[axis];
   if (bytes > 0) {
-    const kernels::PackBatch batch{.samples = samples.samples(),
+    const kernels::PackBatch batch{.samples = samples.prepared(),
                                    .segments = layout.segments.data(),
                                    .count = count,
                                    .places = layout.places,
@@ -234,7 +232,7 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
                                    .out = out.data,
                                    .streaming = streaming};
     const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
-    run_samples(sequences.reads(), count, bytes / count, threads,
+    run_samples(samples.reads(), count, bytes / count, threads,
                 [&](std::size_t begin, std::size_t end) {
                   kernels::pack_samples(batch, runs, begin, end);
                 });
@@ -248,7 +246,7 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
                }
              });
   }
-  samples.require_fit(name);
+  samples.require_fit();
   const std::int64_t longest = packing && layout.longest > 0
                                    ? std::min(few_values(layout.longest), packing->seq_length)
                                    : layout.longest;

@@ -6,15 +6,16 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bindings/python/fill_value.h"
 #include "bindings/python/module.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
-#include "bindings/python/sample_batch.h"
+#include "bindings/python/samples.h"
 #include "bindings/python/scalar_types.h"
-#include "bindings/python/sequences.h"
 #include "dispatch/dispatch.h"
 
 namespace py = pybind11;
@@ -24,7 +25,13 @@ namespace {
 
 using AxisList = std::vector<std::int64_t>;
 
-// The keywords of pinfeed.pad that shape a batch.
+// The keywords of pinfeed.pad: value, axes, whether lengths have no axis of their own, side,
+// max_length, multiple_of, dtype, scale, time_major.
+using PadOptions =
+    std::tuple<py::object, std::optional<AxisList>, bool, std::string, std::optional<std::int64_t>,
+               std::optional<AxisList>, std::optional<std::string>, Scale, bool>;
+
+// Those that shape a batch.
 struct Options {
   std::optional<AxisList> axes;  // those that may differ; unset: all, and axis 0 is the one meant
   bool left;
@@ -64,19 +71,19 @@ AxisList chosen_axes(const Options& options, std::size_t count, const std::strin
 // What a batch looks like: the box of each sample.
 class Geometry {
  public:
-  // Cuts the sequences to max_length.
-  Geometry(Sequences& sequences, const Options& options, const std::string& name)
-      : axes_(chosen_axes(options, sequences.axes(), name)) {
-    const std::size_t count = sequences.axes();
-    box_.assign(sequences.shape(0), sequences.shape(0) + count);
+  // Cuts the samples to max_length.
+  Geometry(Samples& samples, const Options& options, const std::string& name)
+      : axes_(chosen_axes(options, samples.axes(), name)) {
+    const std::size_t count = samples.axes();
+    box_.assign(samples.shape().begin(), samples.shape().end());
     for (std::size_t axis = 0; axis < count; ++axis) {
       const auto chosen = std::ranges::find(axes_, axis);
       if (chosen != axes_.end()) {
         const std::size_t position = chosen - axes_.begin();
         const std::int64_t multiple = options.multiple_of ? (*options.multiple_of)[position] : 1;
-        set_chosen(sequences, axis, multiple, options, name);
+        set_chosen(samples, axis, multiple, options, name);
       } else {
-        set_other(sequences, axis, options, name);
+        set_other(samples, axis, options, name);
       }
     }
   }
@@ -101,27 +108,27 @@ class Geometry {
   std::optional<std::size_t> stray_axis() const { return stray_axis_; }
 
  private:
-  void set_chosen(Sequences& sequences, std::size_t axis, std::int64_t multiple,
-                  const Options& options, const std::string& name) {
+  void set_chosen(Samples& samples, std::size_t axis, std::int64_t multiple, const Options& options,
+                  const std::string& name) {
     std::int64_t longest = 0;
-    for (std::size_t i = 0; i < sequences.count(); ++i) {
-      const std::int64_t size = sequences.shape(i)[axis];
+    for (std::size_t i = 0; i < samples.count(); ++i) {
+      const std::int64_t size = samples.shape(i)[axis];
       if (options.max_length && size > *options.max_length) {
-        sequences.keep(i, axis, *options.max_length, options.left);
+        samples.keep(i, axis, *options.max_length, options.left);
       }
-      longest = std::max(longest, sequences.shape(i)[axis]);
+      longest = std::max(longest, samples.shape(i)[axis]);
     }
     box_[axis] = rounded_up(longest, multiple, name);
   }
 
-  void set_other(const Sequences& sequences, std::size_t axis, const Options& options,
+  void set_other(const Samples& samples, std::size_t axis, const Options& options,
                  const std::string& name) {
-    for (std::size_t i = 1; i < sequences.count(); ++i) {
-      const std::int64_t size = sequences.shape(i)[axis];
-      if (size == sequences.shape(0)[axis]) continue;
+    for (std::size_t i = 1; i < samples.count(); ++i) {
+      const std::int64_t size = samples.shape(i)[axis];
+      if (size == samples.shape(0)[axis]) continue;
       if (options.axes) {
         throw py::value_error(Subject{name, static_cast<std::int64_t>(i)}.text() + ": expected " +
-                              std::to_string(sequences.shape(0)[axis]) + " items along axis " +
+                              std::to_string(samples.shape(0)[axis]) + " items along axis " +
                               std::to_string(axis) + " as in sample 0, got " +
                               std::to_string(size) + "; only the axes in " + axes_text(axes_) +
                               " may differ");
@@ -171,13 +178,13 @@ void run_batch(const kernels::PadBatch& batch, bool time_major, FileReads* reads
   }
 }
 
-void write_values(const Sequences& sequences, const Geometry& geometry, const Options& options,
-                  const kernels::Fill& fill, const SampleBatch& samples, const Output& out,
-                  bool streaming, std::size_t threads) {
+void write_values(const Samples& samples, const Geometry& geometry, const Options& options,
+                  const kernels::Fill& fill, const Output& out, bool streaming,
+                  std::size_t threads) {
   const Shape inner = inner_items(geometry.box());
-  const kernels::PadBatch batch{.samples = samples.samples(),
-                                .count = sequences.count(),
-                                .axes = sequences.axes(),
+  const kernels::PadBatch batch{.samples = samples.prepared(),
+                                .count = samples.count(),
+                                .axes = samples.axes(),
                                 .box = geometry.box().data(),
                                 .inner = inner.data(),
                                 .left = options.left,
@@ -186,7 +193,7 @@ void write_values(const Sequences& sequences, const Geometry& geometry, const Op
                                 .streaming = streaming};
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
   run_batch(
-      batch, options.time_major, sequences.reads(), threads,
+      batch, options.time_major, samples.reads(), threads,
       [&](std::size_t begin, std::size_t end) { kernels::pad_samples(batch, runs, begin, end); },
       [&](std::size_t begin, std::size_t end) { kernels::pad_steps(batch, runs, begin, end); });
 }
@@ -221,59 +228,59 @@ void write_mask(const Shape& lengths, const Shape& box, const Options& options, 
       [&](std::size_t begin, std::size_t end) { kernels::mask_steps(batch, begin, end); });
 }
 
-Shape lengths_of(const Sequences& sequences, const AxisList& axes) {
+Shape lengths_of(const Samples& samples, const AxisList& axes) {
   Shape lengths;
-  lengths.reserve(sequences.count() * axes.size());
-  for (std::size_t i = 0; i < sequences.count(); ++i) {
-    for (const std::int64_t axis : axes) lengths.push_back(sequences.shape(i)[axis]);
+  lengths.reserve(samples.count() * axes.size());
+  for (std::size_t i = 0; i < samples.count(); ++i) {
+    for (const std::int64_t axis : axes) lengths.push_back(samples.shape(i)[axis]);
   }
   return lengths;
 }
 
-py::tuple pad(py::object source, py::object offsets, py::object indices, py::handle value,
-              std::optional<AxisList> axes, bool one_axis, const std::string& side,
-              std::optional<std::int64_t> max_length, std::optional<AxisList> multiple_of,
-              const std::optional<std::string>& dtype, bool with_lengths, bool with_mask,
-              bool time_major, py::object target, py::object as_tensor, const std::string& function,
-              const std::string& name, std::size_t threads, Scale scale) {
-  Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
+py::tuple pad(py::object source, py::object offsets, py::object indices, PadOptions given,
+              const std::pair<bool, bool>& with, py::object target, const std::string& name,
+              std::size_t threads) {
+  auto& [value, axes, one_axis, side, max_length, multiple_of, dtype, scale, time_major] = given;
+  const auto [with_lengths, with_mask] = with;
+  const std::string function = function_of(name);
+  Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
+  const OutputRequest request(std::move(target), samples.is_tensor());
   const Options options{std::move(axes), side == "left", max_length, std::move(multiple_of),
                         time_major};
-  Geometry geometry(sequences, options, name);
+  Geometry geometry(samples, options, name);
   if (with_mask && geometry.stray_axis()) {
     const std::string stray = std::to_string(*geometry.stray_axis());
     throw py::value_error(name + ": axis " + stray + " differs between samples, which a mask of " +
                           "axis 0 can't tell; name all axes that may differ: axes=(0, " + stray +
                           ")");
   }
-  const bool is_given = !target.is_none() && PyCallable_Check(target.ptr()) == 0;
-  if (is_given) geometry.widen(view_array(target, Subject{function + ": out"}), time_major);
+  if (request.is_given()) {
+    geometry.widen(view_array(request.target, Subject{function + ": out"}), time_major);
+  }
 
   const DType empty = PyFloat_Check(value.ptr()) ? kFloat32 : kInt64;
   const DType out_dtype =
       dtype ? dtype_named(*dtype, function)
-            : dtype_named(sequences.common_dtype(empty).name(), Subject{name, 0}.text());
+            : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0}.text());
   const kernels::Fill fill = fill_value(value, out_dtype, function + ": value");
-  const Shape shape = batch_shape(sequences.count(), geometry.box(), time_major);
+  const Shape shape = batch_shape(samples.count(), geometry.box(), time_major);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
-  const bool narrows = may_not_fit(sequences.dtype(0), out_dtype);
-  sequences.plan_reads(time_major || narrows, threads);
-  const SampleBatch samples(sequences, out_dtype, scale, streaming, [&](std::size_t i) {
-    return kernels::block_axis(sequences.shape(i), geometry.box().data(), sequences.axes(),
-                               time_major ? 1 : 0);
+  const bool narrows = may_not_fit(samples.dtype(0), out_dtype);
+  samples.plan_reads(time_major || narrows, threads);
+  samples.prepare(out_dtype, scale, streaming, [&](std::size_t i) {
+    return kernels::block_axis(samples.shape(i).data(), geometry.box().data(), samples.axes(),
+                               options.time_major ? 1 : 0);
   });
 
-  const bool tensors = as_tensor.is_none() ? sequences.as_tensor() : as_tensor.cast<bool>();
-  if (!tensors) require_numpy_has(out_dtype, function);
-  const OutputRequest elsewhere{is_given ? py::none() : target, tensors};
-  const Output out =
-      make_output(OutputRequest{std::move(target), tensors}, shape, out_dtype, function);
-  if (is_given) check_no_overlap(out, bytes, sequences, function);
-  const Shape lengths = lengths_of(sequences, geometry.axes());
+  if (!request.as_tensor) require_numpy_has(out_dtype, function);
+  const OutputRequest elsewhere = request.elsewhere();
+  const Output out = make_output(request, shape, out_dtype, function);
+  if (request.is_given()) samples.require_apart(out, bytes, function);
+  const Shape lengths = lengths_of(samples, geometry.axes());
   py::object lengths_array = py::none(), mask_array = py::none();
   if (with_lengths) {
-    const auto count = static_cast<std::int64_t>(sequences.count());
+    const auto count = static_cast<std::int64_t>(samples.count());
     const auto columns = static_cast<std::int64_t>(geometry.axes().size());
     const Output written =
         make_output(elsewhere, one_axis ? Shape{count} : Shape{count, columns}, kInt64, function);
@@ -282,13 +289,13 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, py::han
   }
   if (with_mask) {
     const Shape box = geometry.mask_box();
-    const Shape mask_shape = batch_shape(sequences.count(), box, time_major);
+    const Shape mask_shape = batch_shape(samples.count(), box, time_major);
     const Output written = make_output(elsewhere, mask_shape, kBool, function);
     write_mask(lengths, box, options, written, threads);
     mask_array = written.array;
   }
-  write_values(sequences, geometry, options, fill, samples, out, streaming, threads);
-  samples.require_fit(name);
+  write_values(samples, geometry, options, fill, out, streaming, threads);
+  samples.require_fit();
   return py::make_tuple(out.array, lengths_array, mask_array);
 }
 
@@ -303,11 +310,8 @@ void check_value(py::handle value, const std::string& dtype, const std::string& 
 void register_pad(py::module_& m) {
   m.def("check_value", &check_value, py::arg("value"), py::arg("dtype"), py::arg("function"),
         py::arg("keyword"));
-  m.def("pad", &pad, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("value"),
-        py::arg("axes"), py::arg("one_axis"), py::arg("side"), py::arg("max_length"),
-        py::arg("multiple_of"), py::arg("dtype"), py::arg("with_lengths"), py::arg("with_mask"),
-        py::arg("time_major"), py::arg("target"), py::arg("as_tensor"), py::arg("function"),
-        py::arg("name"), py::arg("threads"), py::arg("scale") = py::none());
+  m.def("pad", &pad, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("options"),
+        py::arg("with_lengths_and_mask"), py::arg("target"), py::arg("name"), py::arg("threads"));
 }
 
 }  // namespace pinfeed::bindings

@@ -5,7 +5,6 @@
 #include "bindings/python/file_array.h"
 #include "bindings/python/module.h"
 #include "bindings/python/samples.h"
-#include "bindings/python/sequences.h"
 
 namespace py = pybind11;
 
@@ -16,14 +15,12 @@ void prefetch(py::object source, py::object offsets, py::object indices, const s
   const FileArray* const file = FileArray::in(source);
   // Of rows that are being found in memory nothing is looked at.
   if (file == nullptr || file->rows.files->seems_hot()) return;
-  if (offsets.is_none()) {
-    const Samples samples(std::move(source), std::move(indices), name);
-    if (samples.reads() == nullptr) return;
-    const py::gil_scoped_release unlocked;
-    samples.reads()->prefetch();
-  } else {
-    Sequences(std::move(source), std::move(offsets), std::move(indices), name).prefetch();
-  }
+  const Common common = offsets.is_none() ? Common::shape : Common::axes;
+  Samples samples(std::move(source), std::move(offsets), std::move(indices), name, common);
+  FileReads* const reads = samples.open_reads();
+  if (reads == nullptr) return;
+  const py::gil_scoped_release unlocked;
+  reads->prefetch();
 }
 
 }  // namespace

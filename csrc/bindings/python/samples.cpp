@@ -1,110 +1,349 @@
+// Samples: what they are, and where.
 #include "bindings/python/samples.h"
 
 #include <pybind11/numpy.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "bindings/python/mapped_file.h"
+#include "bindings/python/offsets.h"
+#include "bindings/python/part_arrays.h"
 
 namespace py = pybind11;
 
 namespace pinfeed::bindings {
 namespace {
 
-// What all rows of an array have in common.
-ArrayView row_of(ArrayView array) {
-  array.shape = array.shape.subspan(1);
-  array.strides_ += 1;
-  return array;
-}
+using Indices = py::array_t<std::int64_t, py::array::c_style>;
+
+// Chosen samples are anywhere, and so are their offsets: these many are on their way at once.
+constexpr std::size_t kAhead = 16;
+
+constexpr std::size_t kMost = std::size_t{1} << 40;  // a pointer to each is more than memory
 
 }  // namespace
 
-Samples::Samples(py::object source, py::object indices, const std::string& name, Common common) {
-  if (py::isinstance<py::list>(source) || py::isinstance<py::tuple>(source)) {
+Samples::Samples(py::object source, py::object offsets, py::object indices, const std::string& name,
+                 Common common)
+    : name_(name), common_(common) {
+  const bool is_list = py::isinstance<py::list>(source) || py::isinstance<py::tuple>(source);
+  if (is_list) {
     // A tuple of our own: another thread may change the list while the GIL is released.
     owner_ = py::tuple(std::move(source));
-    view_list(name, common);
+    view_list();
   } else {
     owner_ = std::move(source);
-    view_rows(indices, name);
+    offsets_owner_ = std::move(offsets);
+    view_rows(indices);
+  }
+  if (count() == 0 && (is_list || common_ == Common::axes)) {
+    throw py::value_error(name_ + ": expected at least one sample, got none");
   }
 }
 
-void Samples::view_rows(const py::object& indices, const std::string& name) {
+void Samples::refuse(std::int64_t index, std::int64_t length) const {
+  throw py::index_error(name_ + ": index " + std::to_string(index) + " is out of range for " +
+                        std::to_string(length) + " samples");
+}
+
+void Samples::view_rows(const py::object& indices) {
+  std::optional<Indices> chosen;
+  if (!indices.is_none()) chosen = indices.cast<Indices>();
+  const std::int64_t* const rows = chosen ? chosen->data() : nullptr;
+  const auto samples_of = [&](std::int64_t length) {
+    return static_cast<std::size_t>(chosen ? chosen->size() : length);
+  };
+  MappedFiles files;
   if (const PartArrays* const parts = PartArrays::in(owner_)) {
-    return view_parts(*parts, indices, name);
+    const bool ragged = !parts->offsets.empty();
+    if (ragged && common_ != Common::axes) {
+      throw py::type_error(name_ + ": expected rows, got sequences");
+    }
+    PartFinder finder(*parts, files);
+    begin_rows(parts->views[0], ragged, !ragged && parts->same_strides,
+               samples_of(parts->ends.rows()));
+    return add_places(
+        rows, parts->ends.rows(),
+        [&](std::int64_t sample) {
+          const auto [part, row] = finder.find(sample);
+          finder.check(part);
+          return Place{parts->views[part], ragged ? &parts->offsets[part] : nullptr, row};
+        },
+        [&](std::int64_t sample) {
+          if (!ragged) return;
+          const auto [part, row] = finder.find(sample);
+          parts->offsets[part].expect(row);
+        });
   }
   const FileArray* const file = FileArray::in(owner_);
   if (file != nullptr) {
     file_owner_ = owner_;
     owner_ = file->array;
-    in_memory_ = file->rows.ends.empty();
   }
-  array_ = view_array(owner_, Subject{name});
-  if (file == nullptr || !in_memory_ || file->rows.files->size(0) < file->rows.first_size) {
-    MappedFiles().check(owner_);
+  array_ = view_array(owner_, Subject{name_});
+  const bool is_whole = file != nullptr && file->rows.ends.empty() &&
+                        file->rows.files->size(0) >= file->rows.first_size;
+  if (!is_whole) files.check(owner_);
+  if (!offsets_owner_.is_none()) {
+    const Offsets offsets(offsets_owner_, name_);
+    files.check(offsets_owner_);
+    begin_rows(array_, true, true, samples_of(offsets.samples()));
+    return add_places(
+        rows, offsets.samples(),
+        [&](std::int64_t sample) { return Place{array_, &offsets, sample}; },
+        [&](std::int64_t sample) { offsets.expect(sample); });
   }
-  if (array_.axes() == 0) {
-    throw py::value_error(name + ": expected an axis that counts samples, got a 0-d array");
-  }
-  first_ = row_of(array_);
-  all_contiguous_ = first_.contiguous();
+  const std::int64_t length = array_.axes() == 0 ? 0 : array_.shape[0];
+  begin_rows(array_, false, true, samples_of(length));
+  are_all_rows_ = !chosen;
+  const std::byte* const begin = array_.data;
   const std::int64_t step = array_.stride(0);
-  if (indices.is_none()) {
-    if (file != nullptr) throw py::type_error(name + ": a FileArray needs indices");
-    all_rows_ = true;
-    data_.resize(static_cast<std::size_t>(array_.shape[0]));
-    for (std::size_t i = 0; i < data_.size(); ++i) {
-      data_[i] = array_.data + static_cast<std::int64_t>(i) * step;
-    }
-    return;
-  }
-  const auto rows = indices.cast<py::array_t<std::int64_t, py::array::c_style>>();
-  const std::int64_t* row = rows.data();
-  data_.resize(static_cast<std::size_t>(rows.size()));
+  const void** const data = data_.data();
   for (std::size_t i = 0; i < data_.size(); ++i) {
-    // as_indices has checked them, but against the length the caller gave: never trust memory to
-    // it.
-    if (row[i] < 0 || row[i] >= array_.shape[0]) {
-      throw py::index_error(name + ": index " + std::to_string(row[i]) + " is out of range for " +
-                            std::to_string(array_.shape[0]) + " samples");
-    }
-    data_[i] = array_.data + row[i] * step;
+    const std::int64_t row =
+        rows == nullptr ? static_cast<std::int64_t>(i) : checked(rows[i], length);
+    data[i] = begin + row * step;
   }
   if (file == nullptr) return;
-  const runtime::SampleBytes bytes(first_.shape, first_.byte_strides(), first_.dtype.item_size());
-  if (!bytes.is_dense()) return;
-  reads_ = std::make_unique<FileReads>(file->rows, array_.data, step);
-  reads_->add_rows({row, data_.size()}, bytes);
+  for (std::size_t i = 0; i < data_.size(); ++i) {
+    rows_.push_back(rows == nullptr ? static_cast<std::int64_t>(i) : rows[i]);
+  }
 }
 
-void Samples::view_parts(const PartArrays& parts, const py::object& indices,
-                         const std::string& name) {
-  if (indices.is_none()) throw py::type_error(name + ": PartArrays need indices");
-  if (!parts.offsets.empty()) throw py::type_error(name + ": expected rows, got sequences");
-  first_ = row_of(parts.views[0]);
-  all_contiguous_ = parts.same_strides && first_.contiguous();
-  const auto rows = indices.cast<py::array_t<std::int64_t, py::array::c_style>>();
-  MappedFiles files;
-  PartFinder finder(parts, files);
-  data_.reserve(static_cast<std::size_t>(rows.size()));
-  for (const std::int64_t row : std::span(rows.data(), static_cast<std::size_t>(rows.size()))) {
-    // As in view_rows.
-    if (row < 0 || row >= parts.ends.rows()) {
-      throw py::index_error(name + ": index " + std::to_string(row) + " is out of range for " +
-                            std::to_string(parts.ends.rows()) + " samples");
-    }
-    const auto [part, row_of_part] = finder.find(row);
-    finder.check(part);
-    const ArrayView& view = parts.views[part];
-    data_.push_back(view.data + row_of_part * view.stride(0));
-    if (!parts.same_strides) views_.push_back(row_of(view));
+// What the samples of an array, or of arrays like `first`, have in common.
+void Samples::begin_rows(const ArrayView& first, bool ragged, bool same_strides,
+                         std::size_t samples) {
+  const std::size_t sample_axis = ragged ? 0 : 1;
+  if (common_ == Common::axes && first.axes() <= sample_axis) {
+    throw py::value_error(name_ + ": expected samples with at least one axis, got " +
+                          (ragged ? "values" : "an array") + " of shape " +
+                          shape_text(first.shape));
   }
+  if (first.axes() < sample_axis) {
+    throw py::value_error(name_ + ": expected an axis that counts samples, got a 0-d array");
+  }
+  if (samples > kMost) {
+    throw py::value_error(name_ + ": a batch of " + std::to_string(samples) +
+                          " samples is larger than memory can be");
+  }
+  axes_ = first.axes() - sample_axis;
+  is_tensor_ = first.is_tensor;
+  contents_.push_back({first.dtype, first.dtype});
+  one_shape_ = common_ != Common::axes;  // which may be cut
+  one_strides_ = same_strides;
+  data_.resize(samples);
+  const std::size_t shapes = one_shape_ ? 1 : samples, strides = one_strides_ ? 1 : samples;
+  shapes_.reserve(shapes * axes_);
+  strides_.reserve(strides * axes_);
+  const auto shape = first.shape.subspan(sample_axis);
+  for (std::size_t i = 0; i < shapes; ++i)
+    shapes_.insert(shapes_.end(), shape.begin(), shape.end());
+  for (std::size_t i = 0; i < strides; ++i) {
+    for (std::size_t axis = 0; axis < axes_; ++axis) {
+      strides_.push_back(first.stride(sample_axis + axis));
+    }
+  }
+}
+
+// Fills in what begin_rows has prepared. `chosen`: out of `length` samples, null for all.
+// find(sample): its Place; expect(sample): asks for its offsets, which will be needed soon.
+template <class Find, class Expect>
+void Samples::add_places(const std::int64_t* chosen, std::int64_t length, const Find& find,
+                         const Expect& expect) {
+  const std::size_t samples = data_.size();
+  for (std::size_t i = 0; i < samples; ++i) {
+    const std::int64_t sample =
+        chosen == nullptr ? static_cast<std::int64_t>(i) : checked(chosen[i], length);
+    if (chosen != nullptr && i + kAhead < samples) {
+      const std::int64_t later = chosen[i + kAhead];
+      if (later >= 0 && later < length) expect(later);
+    }
+    const Place place = find(sample);
+    const ArrayView& array = place.array;
+    std::int64_t begin = place.row;
+    if (place.offsets != nullptr) {
+      // They were checked once, but may lie in a file that anybody can write to.
+      begin = (*place.offsets)[place.row];
+      const std::int64_t end = (*place.offsets)[place.row + 1];
+      if (begin < 0 || end < begin || end > array.shape[0]) {
+        throw py::value_error(name_ + ": offsets must increase from 0 to at most " +
+                              std::to_string(array.shape[0]) + ", got " + std::to_string(begin) +
+                              " and " + std::to_string(end) + " for sample " +
+                              std::to_string(sample));
+      }
+      shapes_[i * axes_] = end - begin;
+    }
+    if (!one_strides_) {
+      const std::size_t sample_axis = array.axes() - axes_;
+      for (std::size_t axis = 0; axis < axes_; ++axis) {
+        strides_[i * axes_ + axis] = array.stride(sample_axis + axis);
+      }
+    }
+    data_[i] = array.data + begin * array.stride(0);
+    if (file_owner_) rows_.push_back(sample);
+  }
+}
+
+void Samples::view_list() {
+  const py::tuple samples = owner_;
+  const std::size_t count = samples.size();
+  // Lists first: converting a number may run any code, also some that moves the memory of an array.
+  std::vector<Numbers> numbers;
+  if (common_ == Common::axes) numbers = read_lists(samples);
+  MappedFiles files;
+  data_.reserve(count);
+  shapes_.reserve(count);
+  strides_.reserve(count);
+  one_shape_ = common_ == Common::shape;
+  std::size_t lists = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const py::handle sample = PyTuple_GET_ITEM(samples.ptr(), i);
+    if (lists < numbers.size() && NumberLists::is_list(sample)) {
+      add(numbers[lists++], i);
+    } else {
+      const ArrayView view = view_array(sample, Subject{name_, static_cast<std::int64_t>(i)});
+      files.check(sample);
+      add(view, i);
+    }
+  }
+}
+
+std::vector<Numbers> Samples::read_lists(const py::tuple& samples) {
+  std::size_t items = 0, lists = 0;
+  for (const py::handle sample : samples) {
+    if (!NumberLists::is_list(sample)) continue;
+    ++lists;
+    items += static_cast<std::size_t>(PySequence_Fast_GET_SIZE(sample.ptr()));
+  }
+  std::vector<Numbers> numbers;
+  if (lists == 0) return numbers;
+  lists_ = std::make_unique<NumberLists>(items);
+  numbers.reserve(lists);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const py::handle sample = PyTuple_GET_ITEM(samples.ptr(), i);
+    if (NumberLists::is_list(sample)) {
+      numbers.push_back(lists_->read(sample, Subject{name_, static_cast<std::int64_t>(i)}));
+    }
+  }
+  return numbers;
+}
+
+void Samples::add(const ArrayView& view, std::size_t position) {
+  if (common_ == Common::axes) {
+    require_axes(view.shape, position);
+  } else if (position > 0) {
+    require_common(view, position);
+  }
+  if (position == 0) {
+    axes_ = view.axes();
+    is_tensor_ = view.is_tensor;
+  }
+  data_.push_back(view.data);
+  if (position == 0 || !one_shape_) {
+    shapes_.insert(shapes_.end(), view.shape.begin(), view.shape.end());
+  }
+  for (std::size_t axis = 0; axis < axes_; ++axis) strides_.push_back(view.stride(axis));
+  if (position == 0 || common_ == Common::axes) contents_.push_back({view.dtype, view.dtype});
+}
+
+void Samples::add(const Numbers& numbers, std::size_t position) {
+  require_axes({&numbers.count, 1}, position);
+  if (position == 0) is_tensor_ = true;
+  data_.push_back(numbers.data);
+  shapes_.push_back(numbers.count);
+  strides_.push_back(static_cast<std::int64_t>(numbers.dtype.item_size()));
+  contents_.push_back({numbers.dtype, numbers.dtype == kFloat64 ? kFloat32 : numbers.dtype,
+                       numbers.smallest, numbers.largest, numbers.count == 0,
+                       numbers.largest_real});
+}
+
+void Samples::require_common(const ArrayView& view, std::size_t position) const {
+  if (view.dtype != dtype()) {
+    throw py::type_error(subject(position) + ": expected dtype " + dtype().name() +
+                         " as in sample 0, got " + view.dtype.name());
+  }
+  if (common_ == Common::rank) {
+    if (view.axes() == axes_) return;
+    throw py::value_error(subject(position) + ": expected " + std::to_string(axes_) +
+                          " axes as in sample 0 of shape " + shape_text(shape()) + ", got shape " +
+                          shape_text(view.shape) +
+                          "; PIL's .convert(\"RGB\") gives all images the same channels");
+  }
+  if (std::ranges::equal(view.shape, shape())) return;
+  throw py::value_error(subject(position) + ": expected shape " + shape_text(shape()) +
+                        " as in sample 0, got " + shape_text(view.shape) +
+                        (view.axes() == axes_ && axes_ > 0
+                             ? "; Pad() and Jagged() take samples of different sizes"
+                             : ""));
+}
+
+void Samples::require_axes(std::span<const std::int64_t> shape, std::size_t position) {
+  if (position == 0) axes_ = shape.size();
+  if (shape.size() == axes_ && axes_ > 0) return;
+  if (shape.empty()) {
+    throw py::value_error(subject(position) +
+                          ": expected at least one axis, got a 0-d array; Stack() makes a batch of "
+                          "single values");
+  }
+  throw py::value_error(subject(position) + ": expected " + std::to_string(axes_) +
+                        "-D as in sample 0, got shape " + shape_text(shape));
+}
+
+void Samples::require_same_rows() const {
+  for (std::size_t i = 1; i < count(); ++i) {
+    if (std::ranges::equal(shape(i).subspan(1), shape().subspan(1))) continue;
+    throw py::value_error(subject(i) + ": expected the shape of sample 0 but for axis 0, " +
+                          shape_text(shape()) + ", got " + shape_text(shape(i)) +
+                          "; Pad() takes samples that differ along any axis");
+  }
+}
+
+void Samples::keep(std::size_t sample, std::size_t axis, std::int64_t items, bool last) {
+  std::int64_t& size = shapes_[sample * axes_ + axis];
+  if (last) data_[sample] = data(sample) + (size - items) * strides(sample)[axis];
+  size = items;
+}
+
+void Samples::require_apart(const Output& output, std::size_t bytes,
+                            const std::string& function) const {
+  if (const PartArrays* const parts = PartArrays::in(owner_)) {
+    for (const ArrayView& view : parts->views) check_no_overlap(output, bytes, view, function);
+  } else if (are_separate()) {
+    for (std::size_t i = 0; i < count(); ++i) {
+      const arrays::Extent sample =
+          arrays::extent(data_[i], shape(i), {strides(i), axes_}, 1, dtype(i).item_size());
+      check_no_overlap(output, bytes, sample, function);
+    }
+  } else {
+    check_no_overlap(output, bytes, array_, function);
+  }
+}
+
+FileReads* Samples::open_reads() {
+  const FileArray* const file = FileArray::in(file_owner_);
+  if (file == nullptr) return nullptr;
+  const auto bytes_of = [&](std::size_t i) {
+    return runtime::SampleBytes(shape(i), {strides(i), axes_}, dtype().item_size());
+  };
+  auto reads = std::make_unique<FileReads>(file->rows, array_.data, array_.stride(0));
+  if (have_one_layout()) {
+    if (!bytes_of(0).is_dense()) return nullptr;
+    reads->add_rows(rows_, bytes_of(0));
+  } else {
+    reads->reserve(count());
+    for (std::size_t i = 0; i < count(); ++i) {
+      const runtime::SampleBytes bytes = bytes_of(i);
+      if (!bytes.is_dense()) return nullptr;
+      reads->add(rows_[i], data(i), bytes);
+    }
+  }
+  reads_ = std::move(reads);
+  return reads_.get();
 }
 
 void Samples::plan_reads(bool whole, std::size_t threads) {
-  if (reads_ == nullptr) return;
+  if (reads_ == nullptr && open_reads() == nullptr) return;
   {
     const py::gil_scoped_release unlocked;
     reads_->plan(whole, threads);
@@ -114,48 +353,6 @@ void Samples::plan_reads(bool whole, std::size_t threads) {
 
 void Samples::follow_reads() {
   for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = reads_->data(i);
-}
-
-void Samples::view_list(const std::string& name, Common common) {
-  const py::tuple samples = owner_;
-  if (samples.empty()) throw py::value_error(name + ": expected at least one sample, got none");
-  MappedFiles files;
-  views_.reserve(samples.size());
-  data_.reserve(samples.size());
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const Subject subject{name, static_cast<std::int64_t>(i)};
-    const py::handle sample = PyTuple_GET_ITEM(samples.ptr(), i);
-    const ArrayView view = view_array(sample, subject);
-    files.check(sample);
-    if (i == 0) {
-      first_ = view;
-    } else if (view.dtype != first_.dtype) {
-      throw py::type_error(subject.text() + ": expected dtype " + first_.dtype.name() +
-                           " as in sample 0, got " + view.dtype.name());
-    } else if (common == Common::rank) {
-      if (view.axes() != first_.axes()) {
-        throw py::value_error(subject.text() + ": expected " + std::to_string(first_.axes()) +
-                              " axes as in sample 0 of shape " + shape_text(first_.shape) +
-                              ", got shape " + shape_text(view.shape) +
-                              "; PIL's .convert(\"RGB\") gives all images the same channels");
-      }
-    } else if (!std::equal(view.shape.begin(), view.shape.end(), first_.shape.begin(),
-                           first_.shape.end())) {
-      throw py::value_error(subject.text() + ": expected shape " + shape_text(first_.shape) +
-                            " as in sample 0, got " + shape_text(view.shape) +
-                            (view.axes() == first_.axes() && view.axes() > 0
-                                 ? "; Pad() and Jagged() take samples of different sizes"
-                                 : ""));
-    }
-    all_contiguous_ = all_contiguous_ && view.contiguous();
-    views_.push_back(view);
-    data_.push_back(view.data);
-  }
-}
-
-std::vector<ArrayView> Samples::sources() const {
-  if (!in_memory_ || PartArrays::in(owner_) != nullptr) return {};
-  return views_.empty() ? std::vector<ArrayView>{array_} : views_;
 }
 
 }  // namespace pinfeed::bindings

@@ -1,80 +1,183 @@
-// A batch as a function gets it: the rows of one array, all or those of an index list, or a list of
-// separate arrays.
+// The samples of a batch: rows or sequences of one array or of many, or a list of separate arrays.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "bindings/python/array_view.h"
 #include "bindings/python/file_array.h"
-#include "bindings/python/part_arrays.h"
+#include "bindings/python/number_lists.h"
+#include "bindings/python/output.h"
+#include "bindings/python/scalar_types.h"
+#include "kernels/cast.h"
+#include "kernels/sample.h"
 
 namespace pinfeed::bindings {
 
-// What separate samples must have in common beside their dtype.
-enum class Common : std::uint8_t { shape, rank };
+class Offsets;
 
-// Views of the samples, all of one dtype and shape, or rank. Keeps alive what they look at.
+// What samples must have in common.
+enum class Common : std::uint8_t {
+  shape,  // and the dtype
+  rank,   // and the dtype: images
+  axes,   // the number of axes, at least one. Dtypes may differ, and lists of numbers are samples.
+};
+
+// Views of the samples. Keeps alive what they look at.
 class Samples {
  public:
-  // `source`: an array whose first axis counts samples, maybe a FileArray or PartArrays, or a
-  // sequence of arrays.
-  // `indices`: None, or what as_indices returned for the array. Throws TypeError and ValueError; a
-  // message about one sample says which.
-  Samples(pybind11::object source, pybind11::object indices, const std::string& name,
-          Common common = Common::shape);
+  // `source`: a list or tuple of arrays and, with Common::axes, of lists of numbers; or an array,
+  // maybe a FileArray, or PartArrays. Then `offsets` (None or integers) cuts an array into
+  // sequences, without them each row is a sample; and `indices` (None or what as_indices returned)
+  // says which samples.
+  //
+  // Lists of integers count as int64, of floats as float32, of bools as bool; an empty one, and a
+  // batch of empty ones, as whatever the others are.
+  //
+  // Throws TypeError and ValueError; a message about one sample says which.
+  Samples(pybind11::object source, pybind11::object offsets, pybind11::object indices,
+          const std::string& name, Common common);
+  Samples(const Samples&) = delete;
+  Samples& operator=(const Samples&) = delete;
 
   std::size_t count() const { return data_.size(); }
-  DType dtype() const { return first_.dtype; }
-  std::span<const std::int64_t> shape() const { return first_.shape; }  // of the first sample
-  std::span<const std::int64_t> shape(std::size_t sample) const {
-    return separate() ? views_[sample].shape : first_.shape;
-  }
-  bool is_tensor() const { return first_.is_tensor; }
-  bool all_contiguous() const { return all_contiguous_; }
-  // Whether the samples are arrays of their own, each with its strides.
-  bool separate() const { return !views_.empty(); }
+  std::size_t axes() const { return axes_; }
+  bool is_tensor() const { return is_tensor_; }  // whether the first sample is no ndarray
 
   const void* const* data() const { return data_.data(); }
-  // What reads the samples, if they have to be read; null if data() is where they are.
+  const std::byte* data(std::size_t sample) const {
+    return static_cast<const std::byte*>(data_[sample]);
+  }
+  // As it lies in memory: what has to be cast.
+  DType dtype(std::size_t sample = 0) const { return content(sample).stored; }
+  std::span<const std::int64_t> shape(std::size_t sample = 0) const {
+    return {shapes_.data() + (one_shape_ ? 0 : sample * axes_), axes_};
+  }
+  const std::int64_t* strides(std::size_t sample = 0) const {  // bytes
+    return strides_.data() + (one_strides_ ? 0 : sample * axes_);
+  }
+  bool have_one_layout() const { return one_shape_ && one_strides_; }
+  bool all_contiguous() const;
+
+  // Whether the samples are arrays of their own; or all rows of one array, of which messages speak
+  // then.
+  bool are_separate() const { return pybind11::isinstance<pybind11::tuple>(owner_); }
+  bool are_all_rows() const { return are_all_rows_; }
+  std::span<const std::int64_t> given_shape() const {
+    return are_all_rows_ ? array_.shape : shape();
+  }
+
+  // The dtype of all samples. Throws TypeError for one that has another.
+  DType common_dtype(DType if_all_are_empty_lists) const;
+
+  // Throws ValueError for a sample that differs from the first beyond axis 0.
+  void require_same_rows() const;
+
+  // With Common::axes. Cuts an axis of one sample to `items` items: the first ones, or the last.
+  void keep(std::size_t sample, std::size_t axis, std::int64_t items, bool last);
+
+  // Throws ValueError if the output of a function overlaps a sample.
+  void require_apart(const Output& output, std::size_t bytes, const std::string& function) const;
+
+  // What reads samples in files, null if they are in memory. Nothing may be cut afterwards.
+  FileReads* open_reads();
   FileReads* reads() const { return reads_.get(); }
-  // If they do: has reads() plan, and follows it.
+  // Has it plan, and then data() say where the samples will be, all from now on or in their turn.
   void plan_reads(bool whole, std::size_t threads);
-  // Has data() say where reads() finds the samples.
   void follow_reads();
-  // Byte stride of one sample's axis.
-  std::int64_t stride(std::size_t sample, std::size_t axis) const {
-    return separate() ? views_[sample].stride(axis) : first_.stride(axis);
+
+  // Makes the samples ready for the kernels: the casts to one dtype, and plans for those that are
+  // not contiguous. block_axis(sample): the axis from which on a sample is written as one block.
+  // `streaming`: whether the output is. Throws TypeError if there is no cast, or none that takes
+  // the scale, ValueError for a number in a list that `dtype` can't hold. Nothing may change
+  // afterwards.
+  template <class BlockAxis>
+  void prepare(DType dtype, Scale scale, bool streaming, const BlockAxis& block_axis) {
+    begin_casts(dtype, scale);
+    for (std::size_t i = 0; i < count(); ++i) prepare_one(i, block_axis(i), streaming);
   }
-  Shape byte_strides(std::size_t sample) const {
-    return separate() ? views_[sample].byte_strides() : first_.byte_strides();
-  }
-  // Whether all rows of one array were asked for; then messages speak of the array, else of
-  // samples.
-  bool all_rows() const { return all_rows_; }
-  std::span<const std::int64_t> given_shape() const { return all_rows() ? array_.shape : shape(); }
-  // Each separate array; for rows of one array, that array. None if all are in files, or in parts:
-  // these come from Collate, whose output is memory of its own.
-  std::vector<ArrayView> sources() const;
+  const kernels::Sample* prepared() const { return prepared_.data(); }
+
+  // After they were written: throws ValueError for an integer that did not fit.
+  void require_fit() const;
 
  private:
-  void view_rows(const pybind11::object& indices, const std::string& name);
-  void view_parts(const PartArrays& parts, const pybind11::object& indices,
-                  const std::string& name);
-  void view_list(const std::string& name, Common common);
+  // Where a sample lies.
+  struct Place {
+    const ArrayView& array;
+    const Offsets* offsets;  // null: it is a row
+    std::int64_t row;        // or the sequence of that number
+  };
 
+  struct Content {
+    DType stored;
+    DType counts_as;
+    std::int64_t smallest = 0;  // of the integers of a list
+    std::int64_t largest = 0;
+    bool empty_list = false;
+    double largest_real = 0;  // of the floats of a list
+  };
+  const Content& content(std::size_t sample) const {
+    return contents_[contents_.size() == 1 ? 0 : sample];
+  }
+
+  std::string subject(std::size_t sample) const {
+    return Subject{name_, static_cast<std::int64_t>(sample)}.text();
+  }
+  // as_indices has checked them, but against the length the caller gave: never trust memory to it.
+  std::int64_t checked(std::int64_t index, std::int64_t length) const {
+    if (index < 0 || index >= length) refuse(index, length);
+    return index;
+  }
+  [[noreturn, gnu::noinline]] void refuse(std::int64_t index, std::int64_t length) const;
+  void view_rows(const pybind11::object& indices);
+  void begin_rows(const ArrayView& first, bool ragged, bool same_strides, std::size_t samples);
+  void add_rows(std::span<const std::int64_t> rows);
+  template <class Find, class Expect>
+  void add_places(const std::int64_t* chosen, std::int64_t length, const Find& find,
+                  const Expect& expect);
+  void view_list();
+  std::vector<Numbers> read_lists(const pybind11::tuple& samples);
+  void add(const ArrayView& view, std::size_t position);
+  void add(const Numbers& numbers, std::size_t position);
+  void require_common(const ArrayView& view, std::size_t position) const;
+  void require_axes(std::span<const std::int64_t> shape, std::size_t position);
+  bool contiguous(std::size_t sample, std::size_t from_axis) const;
+  void begin_casts(DType dtype, Scale scale);
+  void prepare_one(std::size_t sample, std::size_t block_axis, bool streaming);
+
+  const std::string& name_;
+  Common common_;
   pybind11::object owner_;
+  pybind11::object offsets_owner_;
   pybind11::object file_owner_;  // the FileArray that owner_ stands for
-  std::unique_ptr<FileReads> reads_;
-  bool in_memory_ = true;
-  ArrayView array_{};             // rows of one array
-  std::vector<ArrayView> views_;  // separate arrays; empty for rows of one array
-  ArrayView first_{};             // stands for every sample's dtype and rank
+  std::unique_ptr<NumberLists> lists_;
+  ArrayView array_{};  // that the samples are rows or parts of, if it is one
+  bool are_all_rows_ = false;
+  bool is_tensor_ = false;
+  std::size_t axes_ = 0;
   std::vector<const void*> data_;
-  bool all_rows_ = false;
-  bool all_contiguous_ = true;
+  bool one_shape_ = false;  // of all samples, and so with strides
+  bool one_strides_ = false;
+  std::vector<std::int64_t> shapes_;
+  std::vector<std::int64_t> strides_;
+  std::vector<Content> contents_;  // one for all parts of one array
+
+  std::vector<std::int64_t> rows_;  // of a FileArray: those of the samples
+  std::unique_ptr<FileReads> reads_;
+
+  DType dtype_{};
+  Scale scale_;
+  std::vector<kernels::Cast> casts_;
+  std::vector<kernels::Sample> prepared_;
+  std::vector<kernels::StridedCast> plans_;
+  bool misfit_ = false;  // set by the kernels
 };
 
 }  // namespace pinfeed::bindings

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "bindings/python/module.h"
-#include "bindings/python/sequences.h"
+#include "bindings/python/samples.h"
 #include "kernels/prefetch.h"
 
 namespace py = pybind11;
@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::size_t kAhead = 8;  // strings whose first bytes are on their way
 
-void require_bytes(const Sequences& sequences, const std::string& name) {
-  bool is_joined = sequences.axes() == 1 && sequences.dtype(0) == kUint8;
-  for (std::size_t i = 0; is_joined && i < sequences.count(); ++i) {
-    is_joined = sequences.shape(i)[0] < 2 || sequences.strides(i)[0] == 1;
+void require_bytes(const Samples& samples, const std::string& name) {
+  bool is_joined = samples.axes() == 1 && samples.dtype(0) == kUint8;
+  for (std::size_t i = 0; is_joined && i < samples.count(); ++i) {
+    is_joined = samples.shape(i)[0] < 2 || samples.strides(i)[0] == 1;
   }
   if (!is_joined) throw py::type_error(name + ": expected strings of adjacent bytes");
 }
@@ -39,20 +39,20 @@ PyObject* as_string(const std::byte* bytes, std::int64_t size, bool is_text) {
 
 py::list strings(py::object source, py::object offsets, py::object indices, bool is_text,
                  const std::string& name, std::size_t threads) {
-  Sequences sequences(std::move(source), std::move(offsets), std::move(indices), name);
-  require_bytes(sequences, name);
-  const std::size_t count = sequences.count();
-  sequences.plan_reads(true, threads);
+  Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
+  require_bytes(samples, name);
+  const std::size_t count = samples.count();
+  samples.plan_reads(true, threads);
   py::list result(count);
   const auto make = [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      if (i + kAhead < end) kernels::prefetch_line(sequences.data(i + kAhead));
-      PyObject* const string = as_string(sequences.data(i), sequences.shape(i)[0], is_text);
+      if (i + kAhead < end) kernels::prefetch_line(samples.data(i + kAhead));
+      PyObject* const string = as_string(samples.data(i), samples.shape(i)[0], is_text);
       if (string == nullptr) refuse(Subject{name, static_cast<std::int64_t>(i)}.text());
       PyList_SET_ITEM(result.ptr(), static_cast<py::ssize_t>(i), string);
     }
   };
-  if (FileReads* const reads = sequences.reads()) {
+  if (FileReads* const reads = samples.reads()) {
     write_when_read(*reads, threads, make);
   } else {
     make(0, count);

@@ -4,6 +4,10 @@
 
 #include <pybind11/pybind11.h>
 
+#include <memory>
+#include <utility>
+
+#include "bindings/python/array_view.h"
 #include "bindings/python/dlpack.h"
 
 namespace pinfeed::bindings {
@@ -16,5 +20,37 @@ dlpack::Tensor look_at_tensor(pybind11::handle tensor);
 
 // Makes a torch tensor that owns `managed` (its deleter runs when the tensor's storage dies).
 pybind11::object adopt_as_tensor(dlpack::ManagedTensor* managed);
+
+// A tensor in order over memory on the CPU. let_go(data) is called when its storage dies: on any
+// thread, with or without the GIL, so it must not touch Python.
+template <class LetGo>
+pybind11::object new_tensor(void* data, const Shape& shape, DType dtype, LetGo let_go) {
+  struct Owner {
+    dlpack::ManagedTensor managed;
+    Shape shape, strides;
+    LetGo let_go;
+
+    static void end(dlpack::ManagedTensor* managed) {
+      const std::unique_ptr<Owner> self(static_cast<Owner*>(managed->context));
+      self->let_go(managed->tensor.data);
+    }
+  };
+  auto owner = std::make_unique<Owner>(
+      Owner{{}, shape, arrays::contiguous_strides(shape, 1), std::move(let_go)});
+  owner->managed = {
+      .version = {1, 0},
+      .context = owner.get(),
+      .deleter = Owner::end,
+      .flags = 0,
+      .tensor = {.data = data,
+                 .device = {dlpack::kCpu, 0},
+                 .axes = static_cast<std::int32_t>(shape.size()),
+                 .type = {static_cast<std::uint8_t>(dtype.code), dtype.bits, 1},
+                 .shape = owner->shape.data(),
+                 .strides = owner->strides.data(),
+                 .byte_offset = 0},
+  };
+  return adopt_as_tensor(&owner.release()->managed);
+}
 
 }  // namespace pinfeed::bindings

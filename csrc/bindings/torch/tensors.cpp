@@ -5,29 +5,13 @@
 namespace pinfeed::torch_ops {
 namespace {
 
-// Of a shape that checked_bytes lets pass, or a stride could overflow.
-Shape contiguous_strides(const Shape& shape) {
-  Shape strides(shape.size());
-  std::int64_t stride = 1;
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    strides[axis] = stride;
-    stride *= shape[axis] > 0 ? shape[axis] : 1;
-  }
-  return strides;
+arrays::Sizes sizes(const Tensor& tensor) { return {tensor.sizes().data(), tensor.sizes().size()}; }
+arrays::Sizes strides(const Tensor& tensor) {
+  return {tensor.strides().data(), tensor.strides().size()};
 }
 
-Shape channels_last_strides(const Shape& shape) {
-  const Shape nhwc = contiguous_strides({shape[0], shape[2], shape[3], shape[1]});
-  return {nhwc[0], nhwc[3], nhwc[1], nhwc[2]};
-}
-
-// Strides of axes of one item mean nothing; nothing is laid out where there are no items.
-bool has_strides(const Tensor& tensor, const Shape& strides) {
-  for (std::size_t axis = 0; axis < strides.size(); ++axis) {
-    const auto i = static_cast<std::int64_t>(axis);
-    if (tensor.size(i) > 1 && tensor.stride(i) != strides[axis]) return tensor.numel() == 0;
-  }
-  return true;
+bool has_strides(const Tensor& tensor, const Shape& others) {
+  return arrays::has_strides(sizes(tensor), strides(tensor), others);
 }
 
 std::string device_text(const Tensor& tensor) {
@@ -40,32 +24,12 @@ std::string device_text(const Tensor& tensor) {
   return "another kind of device";
 }
 
-// Where a tensor's memory begins and ends.
-struct Extent {
-  const char* begin;
-  const char* end;
-};
-
-Extent extent(const Tensor& tensor) {
-  const auto* const begin = static_cast<const char*>(tensor.const_data_ptr());
-  if (tensor.numel() == 0) return {begin, begin};
-  std::int64_t last = 0;
-  for (std::int64_t axis = 0; axis < tensor.dim(); ++axis) {
-    last += (tensor.size(axis) - 1) * tensor.stride(axis);
-  }
-  return {begin, begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size())};
+arrays::Extent extent(const Tensor& tensor) {
+  const auto item = static_cast<std::int64_t>(tensor.element_size());
+  return arrays::extent(tensor.const_data_ptr(), sizes(tensor), strides(tensor), item, item);
 }
 
 }  // namespace
-
-std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string text = "(";
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    if (axis > 0) text += ", ";
-    text += std::to_string(shape[axis]);
-  }
-  return text + (shape.size() == 1 ? ",)" : ")");
-}
 
 void check_device(const Tensor& tensor, DeviceKind kind, const std::string& subject,
                   const Tensor* first) {
@@ -96,24 +60,10 @@ Tensor in_order(const Tensor& tensor) {
   return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
 }
 
-std::int64_t checked_bytes(const Shape& shape, std::size_t item_size, const std::string& function) {
-  auto bytes = static_cast<std::int64_t>(item_size);
-  bool overflow = false, empty = false;
-  for (const std::int64_t size : shape) {
-    empty = empty || size == 0;
-    overflow = overflow || __builtin_mul_overflow(bytes, size == 0 ? 1 : size, &bytes);
-  }
-  if (overflow) {
-    fail(function, ": an output of shape ", shape_text(shape), " is larger than memory can be",
-         empty ? ", sizes of 0 aside" : "");
-  }
-  return empty ? 0 : bytes;
-}
-
 Output make_output(const Shape& shape, ScalarType type, Order order, const std::string& subject,
                    const Tensor& first) {
-  const Shape strides =
-      order == Order::channels_last ? channels_last_strides(shape) : contiguous_strides(shape);
+  const Shape strides = order == Order::channels_last ? arrays::channels_last_strides(shape, 1)
+                                                      : arrays::contiguous_strides(shape, 1);
   std::int32_t device_type = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(first.get(), &device_type));
   // The same number, in all releases, as torch's own for the dtype.
@@ -137,19 +87,17 @@ Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
     fail(subject, " must be ", dtype_text(type), " with shape ", shape_text(shape), ", got ",
          dtype_text(out.scalar_type()), " ", shape_text(out));
   }
-  if (has_strides(out, contiguous_strides(shape))) return {out, Order::contiguous};
-  if (may_be_channels_last && has_strides(out, channels_last_strides(shape))) {
+  if (has_strides(out, arrays::contiguous_strides(shape, 1))) return {out, Order::contiguous};
+  if (may_be_channels_last && has_strides(out, arrays::channels_last_strides(shape, 1))) {
     return {out, Order::channels_last};
   }
   fail(subject, " must be contiguous", may_be_channels_last ? " or in channels_last memory" : "",
-       ", got strides ", shape_text({out.strides().data(), out.strides().size()}));
+       ", got strides ", shape_text(strides(out)));
 }
 
 void check_no_overlap(const Tensor& out, const Tensor& input, const std::string& subject,
                       const char* input_name) {
-  const Extent to = extent(out), from = extent(input);
-  const bool is_empty = to.begin == to.end || from.begin == from.end;
-  if (!is_empty && to.begin < from.end && from.begin < to.end) {
+  if (arrays::overlap(extent(out), extent(input))) {
     fail(subject, " must not share memory with ", input_name);
   }
 }

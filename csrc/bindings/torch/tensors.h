@@ -15,11 +15,15 @@
 #include <string>
 #include <vector>
 
+#include "arrays/layout.h"
+
 namespace pinfeed::torch_ops {
 
+using arrays::checked_bytes;
+using arrays::Shape;
+using arrays::shape_text;
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
-using Shape = std::vector<std::int64_t>;
 
 template <class... Parts>
 std::string text(const Parts&... parts) {
@@ -33,7 +37,6 @@ template <class... Parts>
   throw std::invalid_argument(text(parts...));
 }
 
-std::string shape_text(std::span<const std::int64_t> shape);
 inline std::string shape_text(const Tensor& tensor) {
   return shape_text({tensor.sizes().data(), tensor.sizes().size()});
 }
@@ -58,10 +61,6 @@ Tensor check_integers(const Tensor& tensor, const Shape& shape, const std::strin
 
 // The tensor itself, or a copy, in contiguous memory.
 Tensor in_order(const Tensor& tensor);
-
-// Bytes of an array of this shape. Fails if they overflow 63 bits, with 1 for sizes of 0: strides
-// are products of some of the sizes, in empty arrays too.
-std::int64_t checked_bytes(const Shape& shape, std::size_t item_size, const std::string& function);
 
 // How the axes of an output lie in memory: in order, or NCHW as NHWC (torch.channels_last).
 enum class Order : std::uint8_t { contiguous, channels_last };

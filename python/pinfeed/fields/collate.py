@@ -13,7 +13,7 @@ from pinfeed.fields.field import Field, LeafName
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.spec import child_specs, placed, rebuild_with_siblings
 from pinfeed.fields.stack import Stack, is_taught_to_torch
-from pinfeed.memory.pinned import Pin, is_wanted
+from pinfeed.memory.outputs import Pin, is_pinning_wanted
 from pinfeed.memory.trainer import offer_arena, want_arena
 from pinfeed.memory.worker import accept_offer, is_worker, worker_arena
 from pinfeed.packing import PackedList, Packing
@@ -111,7 +111,7 @@ class Collate:
 
     def _place(self) -> _Place:
         """What becomes of whole samples, with memory that is pinned or not, as it is wanted now."""
-        pin = not is_worker() and is_wanted(self.pin)
+        pin = not is_worker() and is_pinning_wanted(self.pin)
         if pin not in self._roots:
             self._roots[pin] = _Place(self._fields, "", pin)
         return self._roots[pin]

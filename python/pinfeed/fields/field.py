@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.functions.padded import padded_batch
-from pinfeed.memory.pinned import Pin
+from pinfeed.memory.outputs import Pin
 from pinfeed.sources.source import Source
 from pinfeed.sources.strings import encode
 

@@ -141,6 +141,18 @@ class Image(Field):
         self.mask = check_request(mask, "Image: mask")
         self._constants = Normalization(mean, std, scale, "Image")
         self._multiples = _multiples(multiple_of)
+        self._format = (
+            self._constants.scale,
+            self._constants.bias,
+            self._layout,
+            "HWC" if channels_last else output,
+            torch_dtype_name(dtype),
+        )
+        self._padding = (
+            None
+            if pad_value is None
+            else (pad_value, self._multiples, sizes is not False, mask is not False)
+        )
 
     @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
@@ -178,29 +190,12 @@ class Image(Field):
         return self._apply_with_torch(leaf, name)
 
     def _batch(self, images: Any, indices: Any, name: str) -> Any:
-        task = (
-            images,
-            indices,
-            self._constants.scale,
-            self._constants.bias,
-            self._layout,
-            "HWC" if self.channels_last else self.output,
-            torch_dtype_name(self.dtype),
-        )
-        if self.pad_value is None:
-            batch = _core.normalize_images(
-                *task, batch_allocator(pin_of(name)), True, name, name, get_num_threads()
-            )
+        target, threads = batch_allocator(pin_of(name)), get_num_threads()
+        if self._padding is None:
+            batch = _core.normalize_images(images, indices, self._format, target, name, threads)
             return self._axes_in_order(batch)
         batch, sizes, mask = _core.pad_images(
-            *task,
-            self.pad_value,
-            self._multiples,
-            self.sizes is not False,
-            self.mask is not False,
-            batch_allocator(pin_of(name)),
-            name,
-            get_num_threads(),
+            images, indices, self._format, self._padding, target, name, threads
         )
         return padded_leaf(
             self._axes_in_order(batch), sizes, self.sizes, mask, self.mask, self.output == "CHW"

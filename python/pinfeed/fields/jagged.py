@@ -60,6 +60,9 @@ class Jagged(Field):
         self.max_length = positive_integer(max_length, "Jagged: max_length")
         self.side = side
         self.offsets = offsets
+        options: dict[str, Any] = {"side": side, "max_length": self.max_length, "dtype": self.dtype}
+        default = {"side": "right", "max_length": None, "dtype": None}
+        self._options = {key: value for key, value in options.items() if value != default[key]}
 
     @override
     def names(self) -> tuple[str, ...]:
@@ -78,15 +81,10 @@ class Jagged(Field):
             source,
             offsets,
             indices,
-            None,
-            self.side,
-            self.dtype,
             batch_allocator(pin_of(name)),
-            True,
-            name,
             name,
             get_num_threads(),
-            self.max_length,
+            **self._options,
         )
         if self.offsets is not None:
             return Beside(values, {self.offsets: starts})

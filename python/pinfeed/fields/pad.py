@@ -132,7 +132,6 @@ class Pad(Field):
             lengths=bool(self._lengths),
             mask=bool(self.mask),
             target=batch_allocator(pin_of(name)),
-            as_tensor=True,
             name=name,
         )
         return padded_leaf(values, lengths, self._lengths, mask, self.mask)

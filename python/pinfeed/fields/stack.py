@@ -97,14 +97,10 @@ class Stack(Field):
         """Stacks sequences, which must have one length."""
         values, offsets = _core.join(
             *sequences,
-            None,
-            "right",
-            self._dtype_name,
             batch_allocator(pin_of(name)),
-            True,
-            name,
             name,
             get_num_threads(),
+            dtype=self._dtype_name,
             scale=self.scale,
         )
         lengths = np.diff(offsets.numpy())
@@ -122,12 +118,10 @@ class Stack(Field):
             samples,
             indices,
             self._dtype_name,
+            self.scale,
             batch_allocator(pin_of(name)),
-            True,
-            name,
             name,
             get_num_threads(),
-            self.scale,
         )
         return batch
 
@@ -140,7 +134,7 @@ class Stack(Field):
             and first.nbytes * len(samples) < _LARGE_BYTES
             and not first.is_nested
             and default_collate_fn_map.get(torch.Tensor) is _STACK_TENSORS
-            and batch_allocator(pin_of(name)) is None
+            and batch_allocator(pin_of(name)) is torch.Tensor
         )
 
     def _stack_numbers(self, samples: Sequence[Any], name: str) -> Any:

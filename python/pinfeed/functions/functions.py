@@ -100,14 +100,8 @@ def normalize(
     batch = _core.normalize_images(
         _array(images, "normalize: images"),
         None,
-        constants.scale,
-        constants.bias,
-        input[1:],
-        output[1:],
-        name,
+        (constants.scale, constants.bias, input[1:], output[1:], name),
         out,
-        None,
-        "normalize",
         "normalize: images",
         get_num_threads(),
     )
@@ -158,19 +152,14 @@ def permute(
         planes = _core.normalize_images(  # the image kernels shuffle bytes with vectors
             array,
             None,
-            _NO_CONSTANT,
-            _NO_CONSTANT,
-            input[1:],
-            output[1:],
-            "uint8",
+            (_NO_CONSTANT, _NO_CONSTANT, input[1:], output[1:], "uint8"),
             out,
-            None,
-            "permute",
             "permute: images",
             threads,
         )
         return _written(planes, out)
-    return _written(_core.permute(array, axes, out, "permute", "permute: images", threads), out)
+    permuted = _core.permute(array, axes, out, "permute: images", threads)
+    return _written(permuted, out)
 
 
 def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
@@ -199,9 +188,8 @@ def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
     if rows.ndim == 0:
         raise ValueError("gather: array must have at least one axis, got a 0-d array")
     checked = _core.as_indices(indices, len(rows), "gather: indices")
-    return _core.gather(
-        rows, checked, None, out, None, "gather", "gather: array", get_num_threads()
-    )
+    threads = get_num_threads()
+    return _core.gather(rows, checked, None, None, out, "gather: array", threads)
 
 
 def pad(

@@ -134,14 +134,11 @@ class JaggedBatch(NamedTuple):
                 padded,
                 None,
                 None,
-                counts,
-                side,
                 None,
-                None,
-                None,
-                "from_padded",
                 "from_padded: padded",
                 get_num_threads(),
+                side=side,
+                lengths=counts,
             )
         )
 
@@ -170,7 +167,6 @@ def pad_sequences(
         asked: Any = {"lengths": lengths, "mask": mask, "name": function, "out": out}
         parts = pad_tensor(padding, source, starts, longest, **asked)
     else:
-        as_tensor = None if out is None else isinstance(out, torch.Tensor)
         asked = {"lengths": lengths, "mask": mask, "name": name, "target": out}
-        parts = padding.pad(source, offsets, indices, as_tensor=as_tensor, **asked)
+        parts = padding.pad(source, offsets, indices, **asked)
     return Padded(*parts) if lengths or mask else parts[0]

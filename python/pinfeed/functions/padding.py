@@ -51,6 +51,17 @@ class Padding:
         self.time_major = flag(time_major, f"{function}: time_major")
         if self.dtype is not None:
             _core.check_value(self.value, self.dtype, function, "value")
+        self._options = (
+            self.value,
+            (self.axes,) if isinstance(self.axes, int) else self.axes,
+            not isinstance(self.axes, tuple),
+            side,
+            self.max_length,
+            self.multiples,
+            self.dtype,
+            self.scale,
+            self.time_major,
+        )
 
     def pad(
         self,
@@ -61,7 +72,6 @@ class Padding:
         lengths: bool,
         mask: bool,
         target: Any = None,
-        as_tensor: bool | None = None,
         name: str,
     ) -> tuple[Any, Any, Any]:
         """Values, lengths and mask, the latter None where not asked for.
@@ -72,31 +82,19 @@ class Padding:
             indices: Which of the array's samples, None for all.
             lengths: Whether to return lengths.
             mask: Whether to return a mask.
-            target: Where to write: None for the pool, an allocator, or an array for the values.
-            as_tensor: Whether the pool's buffers become tensors; None as the samples are.
+            target: Where to write: a type for the pool's buffers, None for that of the samples, an
+                allocator, or an array for the values.
             name: What messages call the samples.
         """
-        axes = self.axes
         return _core.pad(
             source,
             offsets,
             indices,
-            self.value,
-            (axes,) if isinstance(axes, int) else axes,
-            not isinstance(axes, tuple),
-            self.side,
-            self.max_length,
-            self.multiples,
-            self.dtype,
-            lengths,
-            mask,
-            self.time_major,
+            self._options,
+            (lengths, mask),
             target,
-            as_tensor,
-            self.function,
             name,
             get_num_threads(),
-            self.scale,
         )
 
 

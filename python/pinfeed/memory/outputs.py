@@ -1,61 +1,166 @@
-"""Where batches are written: pooled or pinned memory, in a DataLoader worker the trainer's."""
+"""Where batches are written: the native pool, pinned memory, or memory shared with the trainer."""
 
 from __future__ import annotations
 
 import math
 import os
-from typing import Any
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 
-from pinfeed.memory import pinned
-from pinfeed.memory.shared import new_shared_storage
-from pinfeed.memory.worker import Allocate, is_worker, worker_arena
+from pinfeed import _core
+from pinfeed.memory.worker import is_worker, worker_arena
 from pinfeed.runtime import is_worker_process
+
+Pin = bool | Literal["auto"]
+
+#: What native code takes for its output: an arena, a callable, or tensors in its buffer pool.
+Allocator = _core.ArenaOutputs | Callable[[tuple[int, ...], str], torch.Tensor] | type[torch.Tensor]
 
 #: As the native pool does, so that bytes nobody wrote are seen.
 _POISON = os.environ.get("PINFEED_DEBUG") == "1"
 
+_is_refused = False  # whether the system has refused to pin memory for this process
 
-def batch_allocator(pin: pinned.Pin) -> Allocate | None:
+
+def batch_allocator(pin: Pin) -> Allocator:
     """The allocator for the outputs of a collation that happens here and now.
+
+    In a DataLoader worker the batch has to reach another process, so it is written into the arena of
+    that process, or into torch's shared memory where there is no arena. What becomes pinned there,
+    the other process decides. What a worker has forked is for the worker itself, so the pool serves.
 
     Args:
         pin: Whether they lie in pinned memory, unless this is a DataLoader worker.
-
-    None stands for the native buffer pool. In a DataLoader worker the batch has to reach another
-    process, so it is written into the arena of that process; or into torch's shared memory where
-    there is no arena. What becomes pinned there, the other process decides. What a worker has forked
-    is for the worker itself, so the pool serves.
     """
-    if not is_worker():
-        if is_worker_process() or not pinned.is_wanted(pin):
-            return None
-        return _allocate_pinned_poisoned if _POISON else pinned.pinned_empty
-    arena = worker_arena()
-    return _allocate_shared if arena is None else arena.allocate
+    if is_worker():
+        arena = worker_arena()
+        return _shared_output if arena is None else arena.outputs
+    if is_worker_process() or not is_pinning_wanted(pin):
+        return torch.Tensor
+    return _pinned_output
 
 
-def as_output(tensor: torch.Tensor, pin: pinned.Pin) -> torch.Tensor:
+def as_output(tensor: torch.Tensor, pin: Pin) -> torch.Tensor:
     """A small tensor that torch has made of numbers, where outputs are to be."""
-    if not is_worker_process() and pinned.is_wanted(pin):
-        return pinned.pinned(tensor)
-    return tensor
+    is_plain = type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout == torch.strided
+    is_more = tensor.requires_grad or tensor.is_quantized or tensor.is_nested
+    if is_worker_process() or not is_plain or is_more or not is_pinning_wanted(pin):
+        return tensor
+    return pinned_empty(tuple(tensor.shape), tensor.dtype).copy_(tensor)
 
 
-def _allocate_pinned_poisoned(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    tensor = pinned.pinned_empty(shape, dtype)
-    storage: Any = tensor.untyped_storage()
-    storage.fill_(0xCB)
-    return tensor
+def is_pinning_wanted(pin: Pin) -> bool:
+    """Whether batches of this process are to be pinned, now.
+
+    ``"auto"`` never starts an accelerator: that takes seconds and hundreds of megabytes, and the
+    training may run on the CPU. Whoever trains on one has moved the model there before the first
+    batch.
+
+    Raises:
+        RuntimeError: ``pin`` is True, and there is no accelerator.
+    """
+    if pin == "auto":
+        return not _is_refused and is_accelerator_in_use()
+    if pin and not torch.accelerator.is_available():
+        raise RuntimeError(
+            "Collate: pin=True takes an accelerator to pin memory for, and torch finds none; leave "
+            "pin out to pin where there is one"
+        )
+    return pin and not _is_refused
 
 
-def _allocate_shared(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+def is_accelerator_in_use() -> bool:
+    """Whether this process has initialized a device that copies from pinned memory."""
+    # Neither is initialized in a process that was forked from one where it is.
+    return torch.cuda.is_initialized() or torch.xpu.is_initialized()  # type: ignore[no-untyped-call]
+
+
+def torch_pinned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Memory of torch's caching host allocator, pinned for the current device.
+
+    The allocator knows until when streams read from a block, and hands it out again only then.
+    """
+    return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=True)
+
+
+def pinned_empty(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    allocate: Callable[[], torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """A pinned tensor with any contents; an ordinary one once pinning is refused.
+
+    The first refusal is a warning. After it, this process doesn't ask again.
+
+    Args:
+        shape: Its shape.
+        dtype: Its dtype.
+        allocate: Makes it, or raises a RuntimeError. None: `torch_pinned`.
+    """
+    global _is_refused
+    if not _is_refused:
+        try:
+            return torch_pinned(shape, dtype) if allocate is None else allocate()
+        except RuntimeError as error:
+            _is_refused = True
+            warnings.warn(
+                "pinfeed: host memory could not be pinned, so this process copies to and from its "
+                f"devices more slowly; free host memory and start again to have it pinned: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return torch.empty(shape, dtype=dtype, device="cpu")
+
+
+def is_pinning_refused() -> bool:
+    """Whether `pinned_empty` returns ordinary memory in this process."""
+    return _is_refused
+
+
+def new_shared_storage(size: int, user: str) -> Any:
+    """An untyped storage that travels to another process as a handle: torch's shared memory.
+
+    Args:
+        size: In bytes, at least 1.
+        user: Whom an error names.
+
+    Raises:
+        OSError: There is no room for it.
+    """
+    try:
+        return torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        free = ""
+        if os.path.exists("/dev/shm"):
+            room = os.statvfs("/dev/shm")
+            free, whole = (f"{n * room.f_frsize:,}" for n in (room.f_bavail, room.f_blocks))
+            free = f" (/dev/shm has {free} of {whole} bytes free)"
+        raise OSError(
+            f"{user}: no room for {size:,} bytes of shared memory{free}: "
+            f"{error}; make /dev/shm larger (docker run --shm-size=16g or --ipc=host; elsewhere "
+            "mount -o remount,size=16g /dev/shm), or have less under way: fewer workers, a smaller "
+            "prefetch_factor, smaller batches"
+        ) from error
+
+
+def _pinned_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    return _poisoned(pinned_empty(shape, getattr(torch, dtype)))
+
+
+def _shared_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     empty = torch.empty(0, dtype=getattr(torch, dtype), device="cpu")
     items = math.prod(shape)
     if items == 0:
         return empty.reshape(shape)
     storage = new_shared_storage(items * empty.itemsize, "Collate")
+    return _poisoned(empty.set_(storage, 0, shape))  # type: ignore[call-overload]
+
+
+def _poisoned(tensor: torch.Tensor) -> torch.Tensor:
     if _POISON:
+        storage: Any = tensor.untyped_storage()
         storage.fill_(0xCB)
-    return empty.set_(storage, 0, shape)  # type: ignore[call-overload]
+    return tensor

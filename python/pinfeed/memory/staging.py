@@ -3,53 +3,19 @@
 from __future__ import annotations
 
 import functools
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+
+from pinfeed.memory.outputs import pinned_empty, torch_pinned
 
 # A tensor of torch's own would begin at such a place: no kernel notices a difference.
 _ALIGNMENT = 512
 
 # Devices with a single stream, which nothing can be copied beside.
 _WITHOUT_STREAMS = ("mps",)
-
-_is_refused = False  # whether the system has refused to pin memory for this process
-
-
-def pinned_bytes(size: int, allocate: Callable[[int], torch.Tensor] | None = None) -> torch.Tensor:
-    """Page-locked host memory of torch's caching allocator; ordinary memory once that is refused.
-
-    The first refusal is a warning. After it, this process doesn't ask again.
-
-    Args:
-        size: How many bytes.
-        allocate: Returns pinned memory of that size, or raises a RuntimeError. None: torch does, for
-            the current device.
-
-    Returns:
-        uint8 of shape (size,), with any contents.
-    """
-    global _is_refused
-    if not _is_refused:
-        try:
-            return _torch_pinned(size) if allocate is None else allocate(size)
-        except RuntimeError as error:
-            _is_refused = True
-            warnings.warn(
-                "pinfeed: host memory could not be pinned, so this process copies to and from its "
-                f"devices more slowly; free host memory and start again to have it pinned: {error}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-    return torch.empty(size, dtype=torch.uint8, device="cpu")
-
-
-def is_pinning_refused() -> bool:
-    """Whether `pinned_bytes` returns ordinary memory in this process."""
-    return _is_refused
 
 
 def has_streams(device: torch.device) -> bool:
@@ -113,7 +79,7 @@ class Accelerator:
         """
         # Pinning initializes the current device, and none but this one is wanted.
         with torch.accelerator.device_index(self.device.index):
-            return _torch_pinned(size)
+            return torch_pinned((size,), torch.uint8)
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether a host tensor can be copied from while this thread goes on."""
@@ -189,7 +155,10 @@ class StagingBuffers:
             buffer.memory = buffer.memory[:0].clone()  # the old one goes first
             # torch rounds pinned allocations up to powers of two anyway. Having all of one, batches
             # whose sizes differ soon fit.
-            buffer.memory = pinned_bytes(1 << (size - 1).bit_length(), self._accelerator.pinned)
+            room = 1 << (size - 1).bit_length()
+            buffer.memory = pinned_empty(
+                (room,), torch.uint8, lambda: self._accelerator.pinned(room)
+            )
         return buffer
 
     def fetch(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], StagingBuffer]:
@@ -234,10 +203,6 @@ class StagingBuffers:
 def aligned(size: int) -> int:
     """The next place at or behind ``size`` where a tensor may begin in a buffer."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
-def _torch_pinned(size: int) -> torch.Tensor:
-    return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
 
 
 @functools.cache

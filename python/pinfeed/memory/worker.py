@@ -1,32 +1,37 @@
-"""The worker's side: batches are allocated in the trainer's arena."""
+"""The worker's side of the arena: batches are written into it, and travel as a few numbers.
+
+A storage in the arena is pickled as its place there. Tensors, their views, parameters and nested
+tensors are pickled by torch as ever, down to the storage that they share.
+"""
 
 from __future__ import annotations
 
 import inspect
 import logging
-import math
 import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from multiprocessing import reduction
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.multiprocessing import reductions
 
 from pinfeed import _core
-from pinfeed.memory import messages, trainer
+from pinfeed.memory import pinning, trainer
 from pinfeed.runtime import is_worker_process
 
 logger = logging.getLogger("pinfeed")
-
-Allocate = Callable[[tuple[int, ...], str], torch.Tensor]
 
 #: Seconds that a worker waits for room while its trainer has no batch of it left to read.
 PATIENCE = 30.0
 #: As many arrays as an arena has places for; kSlots in csrc/runtime/arena_table.h.
 MOST_SLOTS = 65536
+#: Storages up to here that lie elsewhere are copied: cheaper than a file of shared memory.
+_COPIED_BYTES = 2**20
 
 _offer: trainer.Offer | None = None
 _attached: tuple[int, _core.Arena] | None = None  # of which process; its children keep it mapped
@@ -74,14 +79,20 @@ def worker_arena() -> WorkerArena | None:
 
 
 class WorkerArena:
-    """The trainer's arena in a worker, and the queue that leads to the trainer."""
+    """The trainer's arena in a worker, and the queue that leads to the trainer.
+
+    Attributes:
+        arena: The trainer's.
+        outputs: The same, as native code takes it to write batches into.
+    """
 
     def __init__(self, arena: _core.Arena, data_queue: Any, done_event: Any, trainer: int) -> None:
         self.arena = arena
-        self.data_queue = data_queue
-        self.done_event = done_event
-        self.trainer = trainer
-        self.parent = os.getppid()  # the trainer, or the server that forks for it
+        self.outputs = _core.ArenaOutputs(arena, self.wait_for_room)
+        self._queue = data_queue
+        self._done_event = done_event
+        self._trainer = trainer
+        self._parent = os.getppid()  # the trainer, or the server that forks for it
 
     @classmethod
     def of_this_worker(cls) -> WorkerArena:
@@ -95,40 +106,44 @@ class WorkerArena:
             raise RuntimeError(
                 "1,024 processes use it already, or /proc does not show this process"
             )
-        messages.send_storages_through(worker.arena, worker.is_sending)
+        reduction.register(torch.UntypedStorage, worker.reduce_storage)
         return worker
 
-    def is_sending(self) -> bool:
-        """Whether this thread pickles what goes to the trainer, and nothing that goes elsewhere."""
-        return threading.current_thread() is self.data_queue._thread
+    def reduce_storage(self, storage: torch.UntypedStorage) -> Any:
+        """How a storage is pickled: in a message to the trainer by its place in the arena.
 
-    def allocate(self, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-        """A tensor in a slot, with any contents; waits for room if need be."""
-        empty = torch.empty(0, dtype=getattr(torch, dtype), device="cpu")
-        items = math.prod(shape)
-        if items == 0:
-            return empty.reshape(shape)
-        size = items * empty.itemsize
-        memory = self.arena.allocate(size)
-        if memory is None:
-            memory = self._wait_for_room(size)
-        return empty.set_(memory.untyped_storage(), 0, shape)  # type: ignore[call-overload]
+        Elsewhere nobody could read that, so torch's shared memory serves.
+        """
+        is_sending = threading.current_thread() is self._queue._thread
+        if is_sending and storage.device.type == "cpu":
+            size = storage.nbytes()
+            message = self.arena.send(storage.data_ptr(), size)
+            if message is None and 0 < size <= _COPIED_BYTES and not storage.is_shared():
+                memory = self.arena.allocate(size)  # for what torch made, of numbers mostly
+                if memory is not None:
+                    memory.untyped_storage().copy_(storage)
+                    message = self.arena.send(memory.data_ptr(), size)
+            if message is not None:
+                return rebuild_storage, (self.arena.id, *message, size)
+        return reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
 
-    def _wait_for_room(self, size: int) -> torch.Tensor:
-        """Waits until the trainer lets a batch go; raises MemoryError when that won't happen.
+    def wait_for_room(self, size: int) -> Iterator[None]:
+        """Waits until the trainer may have let a batch go, as often as it is asked to.
 
         As long as the trainer has not read all that this worker sent, it is busy with other
         things. When it has, and still no room appears, it keeps its batches.
+
+        Raises:
+            MemoryError: No room will appear.
+            RuntimeError: The loader is closed.
         """
         self.arena.count_wait()
         pause, patient_until = 0.001, time.monotonic() + PATIENCE
         while size <= self.arena.stats()["max_bytes"]:
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
-            memory = self.arena.allocate(size)
-            if memory is not None:
-                return memory
-            if self.done_event.is_set() or self._is_orphaned():
+            yield
+            if self._done_event.is_set() or self._is_orphaned():
                 raise RuntimeError("Collate: the loader was closed while its worker waited")
             if self.arena.has_unread_messages():
                 patient_until = time.monotonic() + PATIENCE
@@ -137,11 +152,11 @@ class WorkerArena:
         raise MemoryError(_full(size, self.arena))
 
     def _is_orphaned(self) -> bool:
-        if os.getppid() != self.parent:
+        if os.getppid() != self._parent:
             return True
         # Perhaps the trainer was gone before this worker made its first batch.
         try:
-            os.kill(self.trainer, 0)
+            os.kill(self._trainer, 0)
         except ProcessLookupError:
             return True
         except PermissionError:  # it has another user, and exists
@@ -149,26 +164,39 @@ class WorkerArena:
         return False
 
 
+def rebuild_storage(
+    arena_id: int, slot: int, generation: int, offset: int, size: int
+) -> torch.UntypedStorage:
+    """The trainer's storage over a worker's bytes; its death lets the slot go.
+
+    Raises:
+        RuntimeError: The worker is gone and its memory taken back, or this is not the trainer.
+    """
+    arena = trainer.find_arena(arena_id)
+    if arena is None:
+        raise RuntimeError(
+            "pinfeed: a batch of a DataLoader worker can only be read by the process that started "
+            "the worker; give the loader to that process, or send a clone() of the batch"
+        )
+    pinning.pin_slot(arena, slot)
+    memory = arena.receive(slot, generation, offset, size)
+    if memory is None:
+        raise RuntimeError(
+            "pinfeed: a batch was lost, for its DataLoader worker is gone and what it had not "
+            "handed over was taken back"
+        )
+    return memory.untyped_storage()
+
+
 def _full(size: int, arena: _core.Arena) -> str:
     stats, shortage = arena.stats(), arena.shortage
-    used = f"{stats['live_slots']:,} arrays of {stats['live_bytes']:,} bytes are in use, and "
-    limit = f"max_bytes is {stats['max_bytes']:,}"
-    if shortage:
-        limit += f"; the system gave no more: {os.strerror(shortage)}"
-    advice = (
-        "lower the loader's prefetch_factor, or allow more with pinfeed.set_arena_limit(max_bytes)"
-    )
-    all_used = stats["live_slots"] == MOST_SLOTS
-    if all_used or (
-        stats["slots"] == MOST_SLOTS and stats["resident_bytes"] + size <= stats["max_bytes"]
-    ):
-        limit = f"an arena has room for {MOST_SLOTS:,} arrays, whatever max_bytes is"
-        if not all_used:
-            limit += "; what is free has room for smaller ones only"
-        advice = "lower the loader's prefetch_factor, or have fewer leaves in a batch"
+    refused = f"; the system gave no more: {os.strerror(shortage)}" if shortage else ""
     return (
-        f"Collate: no room for {size:,} bytes in the arena of this DataLoader's workers: {used}{limit}; "
-        f"let go of batches, keep a clone() of what you need, {advice}"
+        f"Collate: no room for {size:,} bytes in the arena of this DataLoader's workers, which has "
+        f"room for {MOST_SLOTS:,} arrays and max_bytes={stats['max_bytes']:,} bytes: "
+        f"{stats['live_slots']:,} arrays of {stats['live_bytes']:,} bytes are in use{refused}; let "
+        "go of batches, keep a clone() of what you need, lower the loader's prefetch_factor, or "
+        "allow more bytes with pinfeed.set_arena_limit(max_bytes)"
     )
 
 

@@ -255,7 +255,7 @@ class PartFiles:
     def gather(self, indices: npt.NDArray[np.int64], name: str) -> npt.NDArray[Any]:
         """The rows of checked indices, as an array of their own."""
         rows: npt.NDArray[Any] = _core.gather(
-            self.rows, indices, None, None, False, name, name, get_num_threads()
+            self.rows, indices, None, None, np.ndarray, name, get_num_threads()
         )
         return rows
 

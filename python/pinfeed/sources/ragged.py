@@ -455,19 +455,7 @@ class RaggedArray(Source):
         if len(positions) == 0:
             return type(self)(self.values[:0], np.zeros(1, np.int64), self.string_type)
         name = self._name()
-        parts = _core.join(
-            self.rows,
-            self.offsets,
-            positions,
-            None,
-            "right",
-            None,
-            None,
-            None,
-            name,
-            name,
-            get_num_threads(),
-        )
+        parts = _core.join(self.rows, self.offsets, positions, None, name, get_num_threads())
         return type(self)(*parts, self.string_type)
 
     def _name(self) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from pinfeed.memory.shared import new_shared_storage
+from pinfeed.memory.outputs import new_shared_storage
 from pinfeed.optional import add_note
 
 _NAME_LENGTH = 200  # a shard may be anything, a large array too

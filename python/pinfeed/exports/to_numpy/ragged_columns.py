@@ -173,14 +173,12 @@ class PaddedColumn(_RaggedColumn):
             parts[0][: len(lengths)],
             None,
             None,
-            lengths,
-            self._side or "right",
-            self._dtype.name,
             np.empty,
-            False,
-            "to_numpy",
             self.where,
             get_num_threads(),
+            side=self._side or "right",
+            dtype=self._dtype.name,
+            lengths=lengths,
         )
         return data
 

@@ -154,8 +154,8 @@ def copy_into(target: npt.NDArray[Any], source: Array, where: str) -> None:
     """
     dtype = target.dtype
     if target.flags.c_contiguous and dtype.kind in "biufc" and dtype.isnative:
-        name, threads = "to_numpy", get_num_threads()
-        _core.gather(source, None, dtype.name, target, None, name, where, threads)
+        threads = get_num_threads()
+        _core.gather(source, None, dtype.name, None, target, where, threads)
     elif isinstance(source, torch.Tensor):
         torch.from_numpy(target).copy_(source)
     else:

@@ -1,0 +1,126 @@
+// Samples, made ready for the kernels: dtypes, casts and plans.
+#include <algorithm>
+#include <optional>
+
+#include "bindings/python/samples.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+using dlpack::TypeCode;
+
+// Whether a dtype holds all integers of [smallest, largest], rounded if it is floating.
+bool holds(DType dtype, std::int64_t smallest, std::int64_t largest) {
+  if (dtype.code == TypeCode::signed_int) {
+    if (dtype.bits == 64) return true;
+    const std::int64_t limit = std::int64_t{1} << (dtype.bits - 1);
+    return -limit <= smallest && largest < limit;
+  }
+  if (dtype.code == TypeCode::unsigned_int) {
+    return smallest >= 0 && (dtype.bits == 64 || largest < std::int64_t{1} << dtype.bits);
+  }
+  constexpr std::int64_t kMostInFloat16 = 65519;  // what is beyond rounds to infinity
+  const bool half = dtype == kFloat16;
+  return !half || (-kMostInFloat16 <= smallest && largest <= kMostInFloat16);
+}
+
+}  // namespace
+
+DType Samples::common_dtype(DType if_all_are_empty_lists) const {
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < contents_.size(); ++i) {
+    if (contents_[i].empty_list) continue;
+    if (!first) first = i;
+    const DType expected = contents_[*first].counts_as, got = contents_[i].counts_as;
+    if (got != expected) {
+      throw py::type_error(subject(i) + ": expected dtype " + expected.name() + " as in sample " +
+                           std::to_string(*first) + ", got " + got.name() +
+                           "; a dtype for the batch would let them differ");
+    }
+  }
+  return first ? contents_[*first].counts_as : if_all_are_empty_lists;
+}
+
+void Samples::begin_casts(DType dtype, Scale scale) {
+  dtype_ = dtype;
+  scale_ = scale;
+  casts_.resize(count());
+  prepared_.reserve(count());
+  plans_.reserve(count());  // prepared_ points into it
+  const std::string wanted = dtype.name();
+  std::optional<DType> from;
+  kernels::Cast cast;
+  for (std::size_t i = 0; i < count(); ++i) {
+    const Content& given = content(i);
+    if (given.empty_list) continue;
+    if (given.stored != from) {  // samples mostly have the dtype of the one before
+      from = given.stored;
+      cast = {};
+      if (from != dtype || scale) {
+        cast = find_types(*from, wanted, subject(i), scale, given.counts_as).cast();
+      }
+    }
+    if (!scale && given.smallest <= given.largest && !holds(dtype, given.smallest, given.largest)) {
+      throw py::value_error(subject(i) + ": expected integers that " + wanted + " can hold, got " +
+                            std::to_string(given.smallest) + " to " +
+                            std::to_string(given.largest));
+    }
+    if (given.largest_real >= overflow_limit(dtype)) {
+      throw py::value_error(subject(i) + ": expected numbers that " + wanted + " can hold, got " +
+                            std::string(py::repr(py::float_(given.largest_real))) +
+                            "; a dtype for the batch may be wider");
+    }
+    casts_[i] = cast;
+  }
+}
+
+void Samples::prepare_one(std::size_t i, std::size_t block_axis, bool streaming) {
+  kernels::Sample sample{.data = data(i),
+                         .shape = shape(i).data(),
+                         .strides = strides(i),
+                         .cast = casts_[i],
+                         .contiguous = contiguous(i, 0),
+                         .plan = nullptr,
+                         .misfit = &misfit_};
+  // A plain cast writes through the cache; a planned one has a tile to stream from.
+  const bool needs_plan = !contiguous(i, block_axis) || (streaming && sample.cast);
+  if (needs_plan && block_axis < axes_) {
+    const Types types = find_types(dtype(i), dtype_.name(), "cast", scale_);
+    plans_.emplace_back(types.cast(), types.from.type, types.to.type, axes_ - block_axis,
+                        sample.shape + block_axis, sample.strides + block_axis);
+    sample.plan = &plans_.back();
+  }
+  prepared_.push_back(sample);
+}
+
+void Samples::require_fit() const {
+  if (!misfit_) return;
+  for (std::size_t i = 0; i < count(); ++i) {
+    if (!may_not_fit(dtype(i), dtype_)) continue;
+    require_integers_fit(data(i), shape(i), strides(i), find_types(dtype(i), dtype_.name(), name_),
+                         Subject{name_, static_cast<std::int64_t>(i)});
+  }
+}
+
+bool Samples::contiguous(std::size_t i, std::size_t from_axis) const {
+  auto expected = static_cast<std::int64_t>(dtype(i).item_size());
+  for (std::size_t axis = axes_; axis-- > from_axis;) {
+    const std::int64_t size = shape(i)[axis];
+    if (size == 0) return true;
+    if (size != 1 && strides(i)[axis] != expected) return false;
+    expected *= size;
+  }
+  return true;
+}
+
+bool Samples::all_contiguous() const {
+  const std::size_t layouts = have_one_layout() ? 1 : count();
+  for (std::size_t i = 0; i < layouts; ++i) {
+    if (!contiguous(i, 0)) return false;
+  }
+  return true;
+}
+
+}  // namespace pinfeed::bindings
