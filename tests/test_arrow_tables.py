@@ -190,6 +190,23 @@ def test_dictionary_columns_are_codes(kind: str) -> None:
     assert batch.dtype == torch.int32
 
 
+@pytest.mark.parametrize("kind", [pa.ListArray, pa.LargeListArray])
+def test_lists_of_codes(kind: Any) -> None:
+    values = [pa.array(part).dictionary_encode() for part in (["b", "a", "b"], ["c", "a"])]
+    chunks = [kind.from_arrays([0, 2, 2, 3], values[0]), kind.from_arrays([0, 2], values[1])]
+    for tags in (pa.chunked_array(chunks), pa.chunked_array(chunks).slice(1), chunks[0].slice(2)):
+        dataset = pinfeed.ArrayDataset.from_arrow(pa.table({"tags": tags}))
+        names = dataset.categories["tags"]
+        assert [[names[code] for code in row["tags"]] for row in dataset] == tags.to_pylist()
+    empty = pinfeed.ArrayDataset.from_arrow(
+        pa.table({"tags": pa.chunked_array([], chunks[0].type)})
+    )
+    assert (len(empty), empty.categories) == (0, {"tags": []})
+    nulls = pa.ListArray.from_arrays(pa.array([0, None, 3], pa.int32()), values[0])
+    with pytest.raises(ValueError, match="1 of 2 rows are null"):
+        pinfeed.ArrayDataset.from_arrow(pa.table({"tags": nulls}))
+
+
 def test_nulls_of_dictionary_columns() -> None:
     table = pa.table({"x": pa.array(["b", None, "a"]).dictionary_encode()})
     with pytest.raises(ValueError, match=r"1 of 3 rows are null, .* column\.fill_null\(\)"):

@@ -69,19 +69,30 @@ def table_columns(
     arrays = {}
     for name in wanted:
         column = table.column(name)
-        if pa.types.is_dictionary(column.type):
+        value_type = column.type.value_type if _is_lists(column.type) else column.type
+        if pa.types.is_dictionary(value_type) and not column.null_count:
             column, categories[name] = _codes(column)
         arrays[name] = _column(column, f"{function}: column {name!r}")
     return arrays, order, categories
 
 
 def _codes(column: Any) -> tuple[Any, list[Any]]:
-    """The codes of a dictionary column, and the values that they stand for."""
+    """The codes of a dictionary column, or of lists of such, and the values that they stand for."""
     pa = sys.modules["pyarrow"]
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     chunks = column.unify_dictionaries().chunks  # each may have had a dictionary of its own
-    codes = pa.chunked_array([chunk.indices for chunk in chunks], column.type.index_type)
-    return codes, chunks[0].dictionary.to_pylist() if chunks else []
+    chunks = chunks or [_no_rows(column.type)]
+    if not _is_lists(column.type):
+        return pa.chunked_array([chunk.indices for chunk in chunks]), chunks[
+            0
+        ].dictionary.to_pylist()
+    lists = [type(chunk).from_arrays(chunk.offsets, chunk.values.indices) for chunk in chunks]
+    return pa.chunked_array(lists), chunks[0].values.dictionary.to_pylist()
+
+
+def _is_lists(kind: Any) -> bool:
+    types = sys.modules["pyarrow"].types
+    return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
 def _column(column: Any, where: str) -> Any:
@@ -170,10 +181,10 @@ def _chunk_array(chunk: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
         kind = chunk.type
     if is_string(kind):
         return RaggedArray(*string_parts(chunk, name))
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+    if not _is_lists(kind):
         return dense_values(chunk, name)
     if not is_dense(kind.value_type):
-        is_nested = pa.types.is_list(kind.value_type) or pa.types.is_large_list(kind.value_type)
+        is_nested = _is_lists(kind.value_type)
         raise TypeError(
             f"{name}: expected lists of numbers, or of lists that are of one length, got {kind}"
             + ("; if they are, say so with column.cast(): pyarrow.list_(type, length)" * is_nested)
