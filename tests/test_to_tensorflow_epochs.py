@@ -31,6 +31,12 @@ def test_each_epoch_iterates_the_loader_once(way: str) -> None:
     assert loader.begun == 5
 
 
+def test_the_end_of_an_epoch_logs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    for way in ("prefetch", "map"):
+        assert numbers(WAYS[way](pinfeed.to_tensorflow([torch.zeros(2)] * 3))) == [0, 0, 0]
+    assert "Error" not in capfd.readouterr().err
+
+
 def test_other_transformations(tf: ModuleType) -> None:
     dataset = pinfeed.to_tensorflow(Loader())
     assert sorted(numbers(list(dataset.shuffle(4, seed=0)))) == list(range(BATCHES))

@@ -268,30 +268,34 @@ def _generated(begin: Callable[[], _Epoch], layout: Layout, length: int | None) 
     def finalize(number: Any) -> Any:
         return tf.numpy_function(close_epoch, [number], tf.int64)
 
+    # Where the length is known, the generator yields the epoch's number without end.
+    is_counted = length is not None
+    elements = [tf.TensorSpec([], tf.int64)] if is_counted else specs
     number = tf.TensorSpec([], tf.int64)
     functions = {
         name: tf.function(function, autograph=False).get_concrete_function(*arguments)
         for name, function, arguments in (
             ("init_func", initialize, []),
-            ("next_func", advance, [number]),
+            ("next_func", tf.identity if is_counted else advance, [number]),
             ("finalize_func", finalize, [number]),
         )
     }
     variant = tf.raw_ops.GeneratorDataset(
         **functions,
         **{f"{name}_other_args": [] for name in functions},
-        output_types=[spec.dtype for spec in specs],
-        output_shapes=[spec.shape for spec in specs],
+        output_types=[spec.dtype for spec in elements],
+        output_shapes=[spec.shape for spec in elements],
     )
-    source = tf.data.experimental.from_variant(variant, tuple(specs))
+    source = tf.data.experimental.from_variant(variant, tuple(elements))
     source.in_use = functions, epochs  # else they are gone when the last reference from Python is
-    if length is None:
+    if not is_counted:
         return source.map(layout.element)
     # A zip is as long as the shorter one, and counts batches that the loader failed at, unlike
-    # assert_cardinality, which ignore_errors then asks again without end. `repeat` makes the source
-    # the longer one; no epoch of a known length ends by itself, so it is never begun again.
+    # assert_cardinality, which ignore_errors then asks again without end. To TensorFlow, `repeat`
+    # makes the source the longer one. It asks the source once more than there are batches, but not
+    # `advance`, whose error it would log.
     counted = tf.data.Dataset.zip(tf.data.Dataset.range(length), source.repeat())
-    return counted.map(lambda _, parts: layout.element(*parts))
+    return counted.map(lambda _, numbers: layout.element(*advance(*numbers)))
 
 
 class _OpenEpochs:
