@@ -158,8 +158,10 @@ def test_classes_come_equally_often() -> None:
 
 GOOD = {"weights": [1.0, 2.0, 3.0], "num_samples": 2, "batch_size": 1}
 BAD = [
-    ({"weights": []}, ValueError, r"weights must be 1-D and not empty, got shape \(0,\)"),
-    ({"weights": [[1.0]]}, ValueError, r"weights must be 1-D and not empty, got shape \(1, 1\)"),
+    ({"weights": []}, ValueError, "weights must not be empty: expected one for each sample"),
+    ({"weights": [[1.0]]}, ValueError, r"weights must be 1-D, got shape \(1, 1\)"),
+    ({"weights": [[1.0], [1, 2]]}, ValueError, "weights must be 1-D numbers: .*inhomogeneous"),
+    ({"weights": torch.ones(2, device="meta")}, TypeError, "1-D numbers in CPU memory"),
     ({"weights": ["a"]}, TypeError, "weights must be numbers, got dtype"),
     ({"weights": [1, -2]}, ValueError, "finite and not negative, got -2.0 at index 1"),
     ({"weights": [1, math.nan]}, ValueError, "finite and not negative, got nan at index 1"),
@@ -184,5 +186,6 @@ def test_bad_arguments(changed: dict[str, Any], kind: type[Exception], message: 
 
 
 def test_bad_labels() -> None:
-    with pytest.raises(ValueError, match="BalancedSampler: labels must be 1-D and not empty"):
-        BalancedSampler(np.zeros((2, 2)), batch_size=1)
+    for labels, message in (([[0, 1]], r"1-D, got shape \(1, 2\)"), ([], "not be empty")):
+        with pytest.raises(ValueError, match=f"BalancedSampler: labels must .*{message}"):
+            BalancedSampler(labels, batch_size=1)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
+import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from pinfeed.arguments import checked_integer
+from pinfeed.files.mapped import require_whole_file
 from pinfeed.ranks import checked_ranks, group_ranks
 
 
@@ -208,3 +211,35 @@ class EpochPosition:
     epoch: int
     yielded: int = 0
     finished: bool = False
+
+
+def checked_column(
+    values: Any, name: str, what: Literal["integers", "numbers", "labels"]
+) -> npt.NDArray[Any]:
+    """One value for each sample, as a 1-D array.
+
+    Args:
+        values: An ndarray, a memmap, a list, a CPU tensor.
+        name: What messages call it.
+        what: Of which kind the values must be; labels may be of any.
+
+    Raises:
+        TypeError: The values are of another kind, or NumPy can't have them.
+        ValueError: There are none, or more axes than one.
+        OSError: They are mapped from a file that was cut short.
+    """
+    try:
+        if isinstance(values, np.ndarray):
+            require_whole_file(values)
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must be 1-D {what}: {error}") from error
+    except (TypeError, RuntimeError) as error:  # tensors that NumPy can't have
+        raise TypeError(f"{name} must be 1-D {what} in CPU memory: {error}") from error
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be 1-D, got shape {array.shape}")
+    if array.size == 0:
+        raise ValueError(f"{name} must not be empty: expected one for each sample, got none")
+    if array.dtype.kind not in {"integers": "iu", "numbers": "biuf"}.get(what, array.dtype.kind):
+        raise TypeError(f"{name} must be {what}, got dtype {array.dtype}")
+    return array

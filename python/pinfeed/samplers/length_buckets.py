@@ -11,9 +11,8 @@ from torch.utils.data import Dataset, Sampler
 from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, positive_integer
-from pinfeed.files.mapped import require_whole_file
 from pinfeed.samplers.epoch_plan import EpochPlan, plan_epoch
-from pinfeed.samplers.epoch_sampler import EpochSampler
+from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column
 
 _MOST_LENGTH = np.iinfo(np.int64).max
 
@@ -201,21 +200,7 @@ def checked_lengths(lengths: Any, function: str) -> npt.NDArray[np.int64]:
             "ragged.lengths of the RaggedArray that it was made of, or else "
             "[len(sample) for sample in dataset] (len(sample['tokens']) where samples are dicts)"
         )
-    try:
-        lengths = getattr(lengths, "lengths", lengths)
-        if isinstance(lengths, np.ndarray):
-            require_whole_file(lengths)
-        array = np.asarray(lengths)
-    except ValueError as error:
-        raise ValueError(f"{name} must be 1-D integers: {error}") from error
-    except (TypeError, RuntimeError) as error:  # tensors that NumPy can't have
-        raise TypeError(f"{name} must be 1-D integers in CPU memory: {error}") from error
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be 1-D, got shape {array.shape}")
-    if array.size == 0:
-        raise ValueError(f"{name} must not be empty: expected the length of each sample, got none")
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
+    array = checked_column(getattr(lengths, "lengths", lengths), name, "integers")
     wrong = np.flatnonzero((array < 0) | (array > _MOST_LENGTH))
     if wrong.size:
         raise ValueError(

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
-from pinfeed.files.mapped import require_whole_file
+from pinfeed.samplers.epoch_sampler import checked_column
 from pinfeed.samplers.order_sampler import Even, OrderSampler, epoch_keys
 
 _CHUNK = 2**20  # weights read at a time
@@ -138,11 +138,7 @@ class BalancedSampler(WeightedSampler):
     def __init__(
         self, labels: Any, num_samples: int | None = None, *, batch_size: int, **options: Any
     ) -> None:
-        array = np.asarray(labels)
-        if array.ndim != 1 or array.size == 0:
-            raise ValueError(
-                f"BalancedSampler: labels must be 1-D and not empty, got shape {array.shape}"
-            )
+        array = checked_column(labels, "BalancedSampler: labels", "labels")
         _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
         weights = (1 / counts)[classes]
         super().__init__(weights, num_samples, replacement=True, batch_size=batch_size, **options)
@@ -150,16 +146,7 @@ class BalancedSampler(WeightedSampler):
 
 def _checked_weights(weights: Any, name: str) -> tuple[npt.NDArray[Any], int, int]:
     """The weights, how many of them are above 0, and a checksum of them."""
-    if isinstance(weights, np.ndarray):
-        require_whole_file(weights)
-    try:
-        array = np.asarray(weights)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name}: weights must be 1-D numbers in CPU memory: {error}") from error
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name}: weights must be 1-D and not empty, got shape {array.shape}")
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name}: weights must be numbers, got dtype {array.dtype}")
+    array = checked_column(weights, f"{name}: weights", "numbers")
     positive = checksum = 0
     for start in range(0, len(array), _CHUNK):
         chunk = np.ascontiguousarray(array[start : start + _CHUNK], np.float64)
