@@ -170,7 +170,7 @@ def pack(
     first: complex | None,
     dtype: str | None,
     flat: bool,
-    marks: Sequence[bool],
+    marks: int,
     position_start: int,
     target: Any,
     name: str,

@@ -31,15 +31,19 @@ using kernels::Segment;
 struct Packing {
   Numbers64 totals, starts, lengths, places;
   std::int64_t rows, seq_length, multiple_of;
+  std::optional<std::int64_t> max_documents;
 
-  explicit Packing(const py::object& tuple)
-      : totals(tuple.attr("totals")),
-        starts(tuple.attr("starts")),
-        lengths(tuple.attr("lengths")),
-        places(tuple.attr("places")),
-        rows(tuple.attr("rows").cast<std::int64_t>()),
-        seq_length(tuple.attr("seq_length").cast<std::int64_t>()),
-        multiple_of(tuple.attr("multiple_of").cast<std::int64_t>()) {}
+  // A NamedTuple: its fields by their places.
+  explicit Packing(const py::tuple& tuple)
+      : totals(tuple[1]),
+        starts(tuple[2]),
+        lengths(tuple[3]),
+        places(tuple[4]),
+        rows(tuple[5].cast<std::int64_t>()),
+        seq_length(tuple[6].cast<std::int64_t>()),
+        multiple_of(tuple[7].cast<std::int64_t>()) {
+    if (!tuple[8].is_none()) max_documents = tuple[8].cast<std::int64_t>();
+  }
 };
 
 // Cuts each document to the piece that is planned. Throws ValueError for one of another length.
@@ -151,13 +155,13 @@ std::int64_t few_values(std::int64_t number) {
 
 py::tuple pack(py::object source, py::object offsets, py::object indices,
                const py::object& packing_or_none, py::handle fill, py::handle first,
-               const std::optional<std::string>& dtype, bool flat,
-               const std::vector<bool>& marks_wanted, std::int64_t position_start,
-               py::object target, const std::string& name, std::size_t threads) {
+               const std::optional<std::string>& dtype, bool flat, unsigned marks_wanted,
+               std::int64_t position_start, py::object target, const std::string& name,
+               std::size_t threads) {
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   std::optional<Packing> packing;
   if (!packing_or_none.is_none()) {
-    packing.emplace(packing_or_none);
+    packing.emplace(packing_or_none.cast<py::tuple>());
     cut(samples, *packing, name);
   }
   samples.require_same_rows();
@@ -191,7 +195,7 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
   std::size_t mark_bytes = 0;
   const auto want = [&](std::size_t which, DType of, auto*& data) {
     marked[which] = py::none();
-    if (!marks_wanted[which]) return;
+    if ((marks_wanted >> which & 1) == 0) return;
     const Output written = make_output(request, box, of, name);
     marked[which] = written.array;
     data = reinterpret_cast<std::remove_reference_t<decltype(data)>>(written.data);
@@ -203,14 +207,11 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
   want(2, int32, marks.numbers);
   want(3, kBool, marks.attention);
   py::object cu_seqlens = py::none();
-  if (marks_wanted[4]) {
+  if ((marks_wanted >> 4 & 1) != 0) {
     auto size = static_cast<std::int64_t>(layout.ends.size());
     if (packing) {
-      const py::object most = packing_or_none.attr("max_documents");
-      size = 1 +
-             (most.is_none()
-                  ? few_values(size - 1)
-                  : packing->rows * (1 + std::min(most.cast<std::int64_t>(), packing->seq_length)));
+      const std::int64_t most = std::min(packing->max_documents.value_or(0), packing->seq_length);
+      size = 1 + (most == 0 ? few_values(size - 1) : packing->rows * (1 + most));
     }
     const Output written = make_output(request, Shape{size}, int32, name);
     auto* const ends = reinterpret_cast<std::int32_t*>(written.data);

@@ -125,6 +125,8 @@ class Pack(Field):
         self._keys = {
             mark: _checked_keys(keys, mark) for mark, keys in zip(_MARKS, marks, strict=True)
         }
+        # A bit for each.
+        self._marks = sum(1 << bit for bit, keys in enumerate(self._keys.values()) if keys)
 
     @override
     def names(self) -> tuple[str, ...]:
@@ -162,7 +164,6 @@ class Pack(Field):
                 "batch_sampler=PackSampler(...) over an ArrayDataset, or over "
                 "PackedDataset(dataset) for any other dataset"
             )
-        wanted = [bool(self._keys[mark]) for mark in _MARKS]
         rows, *marks = _core.pack(
             *samples,
             packing,
@@ -170,16 +171,18 @@ class Pack(Field):
             first=self.first,
             dtype=self.dtype,
             flat=self.flat,
-            marks=wanted,
+            marks=self._marks,
             position_start=self.position_start,
             target=batch_allocator(pin_of(name)),
             name=name,
             threads=get_num_threads(),
         )
+        if not self._marks:
+            return rows
         siblings = {
             key: leaf for mark, leaf in zip(_MARKS, marks, strict=True) for key in self._keys[mark]
         }
-        return Beside(rows, siblings) if siblings else rows
+        return Beside(rows, siblings)
 
     def __repr__(self) -> str:
         arguments = [repr(self.seq_length), f"fill={self.fill!r}"]
