@@ -21,6 +21,7 @@ from bench import (
     jagged,
     mixed_sizes,
     mixtures,
+    packing,
     ragged_epoch,
     ray_batches,
     samplers,
@@ -61,6 +62,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **cold_rows.workloads(),
     **stream.workloads(),
     **samplers.workloads(),
+    **packing.workloads(),
     **small_batches.workloads(),
 }
 FRESH = {

@@ -128,6 +128,21 @@ def _mixture_faults(results: Results) -> float:
     return max(way["report"]["faults"] for way in _probes(results, "mixtures", *keys))
 
 
+def _planned(results: Results) -> float:
+    return statistics.median(_way(results, "pack-plan", "pinfeed")["samples_s"])
+
+
+def _packed(workload: str, times: float) -> Callable[[Results], float]:
+    """A batch against copying as many bytes so many times, and 10 µs."""
+
+    def value(results: Results) -> float:
+        limit = _way(results, workload, "physical limit")["samples_s"]
+        ours = _way(results, workload, "pinfeed")["samples_s"]
+        return statistics.median(ours) / (times * statistics.median(limit) + 10e-6)
+
+    return value
+
+
 def _memory(results: Results) -> float:
     probes = _probes(results, "memory", "pinfeed", "collate")
     return max(way["report"]["beyond"] for way in probes)
@@ -182,6 +197,15 @@ def _worker_cpu(results: Results) -> float:
 
 
 TARGETS = [
+    Target("rows planned for 10 million documents, s", "≤", 1, _planned),
+    Target("packed tokens to 1.3 × copying them + 10 µs", "≤", 1, _packed("pack-fill", 1.3)),
+    Target(
+        "with all that models take, to 2 × copying + 10 µs",
+        "≤",
+        1,
+        _packed("pack-fill-marked", 2),
+    ),
+    Target("lists flattened: transformers", "≥", 5, faster_than("pack-flat", "transformers")),
     Target("float32 NCHW to filling it", "≤", 1.10, to_limit("images")),
     Target("float16 NCHW to filling it, AVX-512", "≤", 1.30, to_limit("images-float16"), "avx512"),
     Target(
