@@ -263,7 +263,12 @@ def test_workers_that_wait_for_room_get_it_when_the_device_is_done(
     pinfeed.set_arena_limit(2**20)
     try:
         device.gate.clear()
-        opening = threading.Timer(1.5, device.gate.set)
+
+        def open_when_they_wait() -> None:
+            eventually(lambda: pinfeed.arena_stats()["waits"] > 0)
+            device.gate.set()
+
+        opening = threading.Thread(target=open_when_they_wait)
         opening.start()
         for i, batch in enumerate(loader(SAMPLES * 20)):
             assert batch[0, 0, 0] == 4 * (i % 6)
