@@ -8,6 +8,7 @@ void fill_tests();
 void image_tests();
 void join_tests();
 void layout_tests();
+void pack_tests();
 void pad_tests();
 void permutation_tests();
 void row_plan_tests();
@@ -21,6 +22,7 @@ int main() {
   image_tests();
   join_tests();
   layout_tests();
+  pack_tests();
   pad_tests();
   permutation_tests();
   row_plan_tests();
