@@ -389,3 +389,46 @@ def test_repr_and_pickle() -> None:
     field = Pack(8, -1, 2, "int32", flat=True, cu_seqlens=("a", "b"))
     text = "Pack(8, fill=-1, first=2, dtype='int32', flat=True, cu_seqlens=('a', 'b'))"
     assert repr(field) == repr(pickle.loads(pickle.dumps(field))) == text
+
+
+@pytest.mark.parametrize("dtype", [None, "int64"])
+@pytest.mark.parametrize("kind", ["memory", "file", "list"])
+def test_many_tokens_by_several_threads(tmp_path: Path, kind: str, dtype: str | None) -> None:
+    """Batches that are cut into pieces for threads, written around the cache, read from files."""
+    rng = np.random.default_rng(0)
+    lengths = rng.lognormal(6, 1, 4000).astype(int).clip(1, 60_000)
+    values = rng.integers(0, 60_000, lengths.sum()).astype(np.uint16)
+    ragged = RaggedArray(values, np.append(0, np.cumsum(lengths)))
+    data: Any = {
+        "memory": lambda: ArrayDataset({"leaf": ragged}),
+        "file": lambda: ArrayDataset({"leaf": saved(ragged, tmp_path)}),
+        "list": lambda: PackedDataset([{"leaf": document} for document in ragged]),
+    }[kind]()
+    sampler = PackSampler(lengths, 60_000, 16, documents_multiple_of=8)
+    collate = Collate({"leaf": Pack(60_000, 7, 9, dtype, **ALL_MARKS)})
+    threads = pinfeed.get_num_threads()
+    try:
+        pinfeed.set_num_threads(3)
+        for indices in sampler:
+            packing = indices.packing
+            tokens = np.full(16 * 60_000, 7)
+            ids, positions = np.full(len(tokens), -1), np.arange(len(tokens)) % 60_000
+            mask = np.zeros(len(tokens), bool)
+            ends = {}
+            for i, length, place in zip(indices, packing.lengths, packing.places, strict=True):
+                row, room = place // 60_000, -(-length // 8) * 8
+                tokens[place : place + length] = ragged[i]
+                tokens[place] = 9
+                number, _ = ends.get(row, (0, 0))
+                ids[place : place + room] = number
+                positions[place : place + room] = np.arange(room)
+                mask[place : place + length] = True
+                ends[row] = number + 1, place + room
+            for row, (_, end) in ends.items():
+                positions[end : (row + 1) * 60_000] = np.arange((row + 1) * 60_000 - end)
+            batch = collate(data.__getitems__(indices))
+            expected = (tokens, positions, ids, mask)
+            for key, column in zip(("leaf", *MARKS[:2], MARKS[3]), expected, strict=True):
+                assert (batch[key].flatten().numpy() == column).all(), key
+    finally:
+        pinfeed.set_num_threads(threads)
