@@ -35,6 +35,7 @@ def rows_of(batch: Any) -> list[list[tuple[int, int, int]]]:
     ):
         row = place // packing.seq_length
         assert place == (end if rows[row] else row * packing.seq_length)
+        assert length > 0
         room = -(-length // packing.multiple_of) * packing.multiple_of
         end = place + room
         assert end <= (row + 1) * packing.seq_length
@@ -164,9 +165,16 @@ def test_every_document_once(
     assert ranks[0].efficiency == (sum(lengths) - lost) / slots
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize(("balance", "power"), [("tokens", 1), ("attention", 2)])
-def test_ranks_are_balanced(balance: Any, power: int, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("balance", "power", "rows", "most"),
+    [
+        ("tokens", 1, 1, 0.2),
+        ("tokens", 1, 4, 0.02),
+        ("attention", 2, 1, 0.7),
+        ("attention", 2, 4, 0.12),
+    ],
+)
+def test_ranks_are_balanced(balance: Any, power: int, rows: int, most: float) -> None:
     lengths = np.random.default_rng(0).lognormal(3, 1, 5000).astype(int).clip(1, 512)
 
     def spread(balance: Any) -> float:
@@ -183,7 +191,7 @@ def test_ranks_are_balanced(balance: Any, power: int, rows: int) -> None:
         whole = np.array(costs)[:, :-1]
         return float((whole.max(0) - whole.min(0)).sum() / whole.mean(0).sum())
 
-    assert spread(balance) < spread("count") / 5
+    assert spread(balance) < most < spread("count") / 4
 
 
 def test_epochs_and_seeds_differ() -> None:
