@@ -222,7 +222,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "null in a list in a chunk": (
         lambda: pa.chunked_array([[[1]], [[2, None]]]),
         ValueError,
-        "chunk 1: 1 values are null; fill them",
+        r"chunk 1: 1 values are null; fill them: .*fill_null\(0\)\), where array is column.combine_",
+    ),
+    "null in a list of bools": (
+        lambda: pa.array([[True, None]]),
+        ValueError,
+        r"1 values are null; fill them: .*\.fill_null\(False\)",
+    ),
+    "intervals": (
+        lambda: pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+        TypeError,
+        "expected numbers, .* got month_day_nano_interval$",
     ),
     "null in a list of fixed-size lists": (
         lambda: pa.array([[[1, None]]], pa.list_(pa.list_(pa.int8(), 2))),
@@ -251,6 +261,14 @@ def test_the_ways_out() -> None:
     array = pa.array([[1, None], [3]])
     filled = type(array).from_arrays(array.offsets, array.values.fill_null(0))
     assert [part.tolist() for part in column_array(filled, "x")] == [[1, 0], [3]]
+    array = pa.table({"x": [[1, None], [3]]})["x"].combine_chunks()
+    filled = type(array).from_arrays(array.offsets, array.values.fill_null(0))
+    assert [part.tolist() for part in column_array(filled, "x")] == [[1, 0], [3]]
+    bools = pa.chunked_array([[[True, None]]], pa.list_(pa.bool_(), 2))
+    with pytest.raises(ValueError, match=r"fill_null\(False\), 2\)"):
+        column_array(bools, "x")
+    filled = pa.FixedSizeListArray.from_arrays(bools.combine_chunks().flatten().fill_null(False), 2)
+    assert column_array(filled, "x").tolist() == [[True, False]]
     times = pa.array([1, 2], pa.timestamp("ns"))
     assert column_array(times.cast(pa.int64()), "x").tolist() == [1, 2]
     for kind in (pa.date32(), pa.time32("s")):

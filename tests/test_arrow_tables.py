@@ -207,6 +207,15 @@ def test_lists_of_codes(kind: Any) -> None:
         pinfeed.ArrayDataset.from_arrow(pa.table({"tags": nulls}))
 
 
+def test_codes_too_narrow_for_the_dictionaries_of_all_chunks() -> None:
+    texts = [f"{number}" for number in range(200)]
+    kind = pa.dictionary(pa.int8(), pa.string())
+    column = pa.chunked_array([pa.array(part, kind) for part in (texts[:100], texts[100:])])
+    dataset = pinfeed.ArrayDataset.from_arrow(pa.table({"x": column}))
+    assert dataset.categories == {"x": texts}
+    assert [int(sample["x"]) for sample in dataset] == list(range(200))
+
+
 def test_nulls_of_dictionary_columns() -> None:
     table = pa.table({"x": pa.array(["b", None, "a"]).dictionary_encode()})
     with pytest.raises(ValueError, match=r"1 of 3 rows are null, .* column\.fill_null\(\)"):
@@ -229,5 +238,7 @@ def test_the_path_of_a_parquet_file(kind: Any, tmp_path: Path) -> None:
     ]
     with pytest.raises(FileNotFoundError):
         pinfeed.ArrayDataset.from_arrow(kind(tmp_path / "y.parquet"))
-    with pytest.raises(ValueError, match="z"):
+    with pytest.raises(
+        ValueError, match=r"the table has no column 'z'; it has \['x', 'y', 'text'\]"
+    ):
         pinfeed.ArrayDataset.from_arrow(path, ["x", "z"])

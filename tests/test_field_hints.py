@@ -48,6 +48,27 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         lambda: Collate(Stack(torch.float32))(DEEP),
         torch.from_numpy(np.stack(DEEP).astype(np.float32)),
     ),
+    "16 bits in a PIL image": (
+        lambda: Collate(Image())([PIL.Image.fromarray(DEEP[0][..., 0])]),
+        TypeError,
+        r"got 'I;16'; Stack\(torch.float32\) takes np.asarray\(image\)",
+        lambda: Collate(Stack(torch.float32))([np.asarray(PIL.Image.fromarray(DEEP[0][..., 0]))]),
+        torch.from_numpy(DEEP[0][..., 0].astype(np.float32))[None],
+    ),
+    "a palette": (
+        lambda: Collate(Image())([COLOUR.convert("P")]),
+        TypeError,
+        r"got 'P'; convert it with \.convert\('RGB'\)",
+        lambda: Collate(Image())([COLOUR.convert("P").convert("RGB")]),
+        Collate(Image())([np.asarray(COLOUR.convert("P").convert("RGB"))]),
+    ),
+    "multiples without axes": (
+        lambda: Collate(Pad(multiple_of=(4, 8), lengths=False))([np.ones((3, 5))]),
+        ValueError,
+        r"name the axes of a sample: axes=\(0, 1\)",
+        lambda: Collate(Pad(axes=(0, 1), multiple_of=(4, 8), lengths=False))([np.ones((3, 5))]),
+        torch.nn.functional.pad(torch.ones(1, 3, 5, dtype=torch.float64), (0, 3, 0, 1)),
+    ),
     "signed bytes": (
         lambda: Collate(Image(dtype=torch.uint8))(list(PHOTOS.astype(np.int64))),
         TypeError,
@@ -216,6 +237,16 @@ def test_integers_that_do_not_fit(
     name = str(dtype).removeprefix("torch.")
     with pytest.raises(ValueError, match=rf"sample 2.*integers that {name} can hold, got {wrong}"):
         way(samples, dtype)
+
+
+def test_integers_of_a_subclass_that_do_not_fit() -> None:
+    class Mask(torch.Tensor):
+        pass
+
+    fits = [torch.tensor([number]).as_subclass(Mask) for number in (3, 255)]
+    assert type(Collate(Stack(torch.uint8))(fits)) is Mask
+    with pytest.raises(ValueError, match="sample 1: expected integers that uint8 can hold"):
+        Collate(Stack(torch.uint8))([fits[0], fits[1] + 45])
 
 
 def test_numbers_that_do_not_fit() -> None:

@@ -167,7 +167,7 @@ class Images {
     if (dtype.code == dlpack::TypeCode::unsigned_int) {
       return "; Stack(torch.float32) takes images of more than 8 bits";
     }
-    return "; convert with .astype(np.uint8) or .to(torch.uint8)";
+    return "; where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8)";
   }
 
   // A layout that nobody asked for must not make channels of columns.

@@ -306,9 +306,12 @@ def _as_array(sample: Any, name: str, position: int) -> Any:
     if pil is None or not isinstance(sample, pil.Image):
         return sample  # the native side says what it is and what was expected
     if sample.mode not in _PIL_MODES:
+        way_out = "convert it with .convert('RGB')"
+        if sample.mode[0] in "IF":  # which cuts off what is above 255
+            way_out = "Stack(torch.float32) takes np.asarray(image), of more than 8 bits"
         raise TypeError(
             f"{name} of sample {position}: expected a PIL image of one of the modes {_PIL_MODES}, "
-            f"got {sample.mode!r}; convert it with .convert('RGB')"
+            f"got {sample.mode!r}; {way_out}"
         )
     return np.asarray(sample)
 

@@ -185,6 +185,8 @@ class Stack(Field):
         is_plain = batch.is_cpu and type(batch) is torch.Tensor and not batch.requires_grad
         if is_plain and batch.ndim and len(batch):  # the native side takes at least one sample
             return self._stack(batch, None, name)
+        if batch.is_cpu and batch.ndim and len(batch) and not batch.is_floating_point():
+            self._stack(batch.as_subclass(torch.Tensor), None, name)  # raises what doesn't fit
         return scaled(batch, self.scale, self.dtype or batch.dtype, name)
 
     def __repr__(self) -> str:

@@ -128,7 +128,7 @@ def _multiples(multiple_of: Any, axes: Axes, function: str) -> tuple[int, ...] |
     if several and len(multiple_of) != count:
         raise ValueError(
             f"{function}: multiple_of must be an integer or have one for each of the {count} axes, "
-            f"got {multiple_of!r}; name the axes: axes=(1, 2)"
+            f"got {multiple_of!r}; name the axes of a sample: axes=(0, 1)"
         )
     numbers = multiple_of if several else [multiple_of] * count
     checked = [positive_integer(number, f"{function}: multiple_of") for number in numbers]

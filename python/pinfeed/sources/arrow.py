@@ -43,9 +43,9 @@ def table_columns(
     if isinstance(columns, str):
         raise TypeError(f"{function}: columns must be a list of names, got {columns!r}")
     if isinstance(table, str | os.PathLike):
-        parquet = import_extra("pyarrow.parquet", "arrow")
-        wanted = None if columns is None else list(columns)
-        table = parquet.read_table(table, columns=wanted, memory_map=True)
+        file = import_extra("pyarrow.parquet", "arrow").ParquetDataset(table, memory_map=True)
+        wanted = _wanted(columns, file.schema.names, function)
+        table = file.read(None if columns is None else wanted)
     order = None
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(table, datasets.Dataset):
@@ -56,18 +56,9 @@ def table_columns(
             f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset "
             f"or the path of a Parquet file, got {_type_name(table)}"
         )
-    names = table.column_names
-    wanted = names if columns is None else list(columns)
-    for name in wanted:
-        count = names.count(name)
-        if count != 1:
-            found = "no column" if count == 0 else f"{count} columns called"
-            raise ValueError(f"{function}: the table has {found} {name!r}; it has {names}")
-    if not wanted:
-        raise ValueError(f"{function}: expected at least one column, got none")
     categories: dict[str, list[Any]] = {}
     arrays = {}
-    for name in wanted:
+    for name in _wanted(columns, table.column_names, function):
         column = table.column(name)
         value_type = column.type.value_type if _is_lists(column.type) else column.type
         if pa.types.is_dictionary(value_type) and not column.null_count:
@@ -76,11 +67,31 @@ def table_columns(
     return arrays, order, categories
 
 
+def _wanted(columns: Sequence[str] | None, names: list[str], function: str) -> list[str]:
+    """The columns asked for, each once, of those that a table has."""
+    wanted = list(dict.fromkeys(names if columns is None else columns))
+    for name in wanted:
+        count = names.count(name)
+        if count != 1:
+            found = "no column" if count == 0 else f"{count} columns called"
+            raise ValueError(f"{function}: the table has {found} {name!r}; it has {names}")
+    if not wanted:
+        raise ValueError(f"{function}: expected at least one column, got none")
+    return wanted
+
+
 def _codes(column: Any) -> tuple[Any, list[Any]]:
     """The codes of a dictionary column, or of lists of such, and the values that they stand for."""
     pa = sys.modules["pyarrow"]
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-    chunks = column.unify_dictionaries().chunks  # each may have had a dictionary of its own
+    try:
+        column = column.unify_dictionaries()  # each chunk may have had a dictionary of its own
+    except pa.ArrowInvalid:  # the codes are too narrow for all of them together
+        if _is_lists(column.type):
+            raise
+        column = column.cast(pa.dictionary(pa.int64(), column.type.value_type))
+        column = column.unify_dictionaries()
+    chunks = column.chunks
     chunks = chunks or [_no_rows(column.type)]
     if not _is_lists(column.type):
         return pa.chunked_array([chunk.indices for chunk in chunks]), chunks[

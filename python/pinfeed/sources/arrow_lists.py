@@ -48,7 +48,8 @@ def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArra
             raise ValueError(
                 f"{name}: {items.null_count} values in its lists are null; fill them: "
                 "pyarrow.FixedSizeListArray.from_arrays("
-                f"column.combine_chunks().flatten().fill_null(0), {kind.list_size})"
+                f"column.combine_chunks().flatten().fill_null({_zero(kind.value_type)}), "
+                f"{kind.list_size})"
             )
         items = dense_values(items, name, in_lists=True)
         return items.reshape(len(array), kind.list_size, *items.shape[1:])
@@ -163,7 +164,8 @@ def list_parts(
     Args:
         array: ListArray or LargeListArray, also a slice of one.
         function: Who asks, for messages.
-        copies_bools: Whether to copy bools, which no ndarray can view; else they are an error.
+        copies_bools: Whether to copy bools, which no ndarray can view; else they are an error. So it
+            is for columns of tables.
     """
     pa = sys.modules["pyarrow"]
     if pa.types.is_fixed_size_list(array.type):
@@ -186,8 +188,9 @@ def list_parts(
     nulls = array.flatten().null_count  # only these, if the array is a slice of another
     if nulls:
         raise ValueError(
-            f"{function}: {nulls} values are null; fill them: "
-            "type(array).from_arrays(array.offsets, array.values.fill_null(0))"
+            f"{function}: {nulls} values are null; fill them: type(array).from_arrays("
+            f"array.offsets, array.values.fill_null({_zero(kind)}))"
+            + (", where array is column.combine_chunks()" if copies_bools else "")
         )
     offsets = array.offsets.to_numpy(zero_copy_only=True)
     values = array.values
@@ -202,6 +205,11 @@ def list_parts(
     return dense_values(values, function, in_lists=True), offsets
 
 
+def _zero(kind: Any) -> Any:
+    """What fills nulls among numbers, or bools."""
+    return False if sys.modules["pyarrow"].types.is_boolean(kind) else 0
+
+
 def _hint(kind: Any) -> str:
     types = sys.modules["pyarrow"].types
     if types.is_struct(kind):
@@ -210,6 +218,6 @@ def _hint(kind: Any) -> str:
         return "; convert with column.cast(pyarrow.float64())"
     if types.is_date32(kind) or types.is_time32(kind):
         return "; take its numbers with column.cast(pyarrow.int32())"
-    if types.is_temporal(kind):
+    if types.is_temporal(kind) and not types.is_interval(kind):
         return "; take its numbers with column.cast(pyarrow.int64())"
     return ""
