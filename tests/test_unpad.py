@@ -211,6 +211,8 @@ def test_unbind_of_padded_and_jagged():
         assert [view.tolist() for view in views] == [sample.tolist() for sample in samples]
         views[2][0] = 7
         assert 7 in padded.values
+        with pytest.raises(ValueError, match="unbind: side must be"):
+            padded.unbind(side="both")
     jagged = pinfeed.Collate(pinfeed.Jagged())(samples)
     views = jagged.unbind()
     assert [view.tolist() for view in views] == [sample.tolist() for sample in samples]
@@ -218,6 +220,32 @@ def test_unbind_of_padded_and_jagged():
     assert jagged.values.tolist() == [0, 1, 2, 7, 1, 2, 3, 4]
     with pytest.raises(TypeError, match="expected a Padded with lengths; pad with lengths=True"):
         pinfeed.pad(samples, lengths=False, mask=True).unbind()
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_the_side_of_padding_is_known(side, mask):
+    samples = [[1, 2], [3], [], [4, 5, 6]]
+    jagged = pinfeed.Collate(pinfeed.Jagged())(samples)
+    batches = [
+        pinfeed.pad(samples, side=side, mask=mask, multiple_of=4),
+        jagged.to_padded(side=side, mask=mask),
+        pinfeed.Collate(pinfeed.Pad(side=side, mask=mask))(samples),
+        *pinfeed.DeviceLoader([jagged], device="cpu", fields=pinfeed.Pad(side=side, mask=mask)),
+    ]
+    batches += [pickle.loads(pickle.dumps(batches[0])), *pinfeed.DeviceLoader(batches[:1], "cpu")]
+    for batch in batches:
+        again = pinfeed.JaggedBatch.from_padded(batch)
+        for parts in (batch.unbind(), pinfeed.unbind(batch), pinfeed.unpad(batch), again.unbind()):
+            assert [part.tolist() for part in parts] == samples
+    swapped = pinfeed.pad(samples, side=side, mask=mask, time_major=True)
+    assert [part.tolist() for part in swapped.unbind(time_major=True)] == samples
+    # Who says a side is right, and one that is made by hand doesn't know.
+    by_hand = pinfeed.Padded(*batches[0])
+    for batch in (by_hand, batches[0]):
+        assert [part.tolist() for part in pinfeed.unpad(batch, side=side)] == samples
+        again = pinfeed.JaggedBatch.from_padded(batch, side=side)
+        assert again.values.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_targets_of_detection():

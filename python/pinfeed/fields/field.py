@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.functions.padded import padded_batch
+from pinfeed.functions.padding import Side
 from pinfeed.memory.outputs import Pin
 from pinfeed.sources.source import Source
 from pinfeed.sources.strings import encode
@@ -128,6 +129,7 @@ def padded_leaf(
     mask: Any,
     mask_request: Request,
     is_chw: bool = False,
+    side: Side = "right",
 ) -> Any:
     """The leaf of a field that pads: `Padded` if anything stands in it beside the values.
 
@@ -138,6 +140,7 @@ def padded_leaf(
         mask: Only looked at if asked for.
         mask_request: The same for the mask.
         is_chw: Whether the samples are images of shape (C, H, W).
+        side: Where the padding is.
     """
     siblings = {
         key: part
@@ -147,5 +150,5 @@ def padded_leaf(
     lengths = lengths if lengths_request is True else None
     mask = mask if mask_request is True else None
     is_bare = lengths is None and mask is None
-    leaf = values if is_bare else padded_batch(values, lengths, mask, is_chw)
+    leaf = values if is_bare else padded_batch(values, lengths, mask, is_chw, side)
     return Beside(leaf, siblings) if siblings else leaf

@@ -134,7 +134,7 @@ class Pad(Field):
             target=batch_allocator(pin_of(name)),
             name=name,
         )
-        return padded_leaf(values, lengths, self._lengths, mask, self.mask)
+        return padded_leaf(values, lengths, self._lengths, mask, self.mask, side=self._padding.side)
 
     @property
     def _lengths(self) -> Request:
@@ -158,7 +158,7 @@ class Pad(Field):
             mask=bool(self.mask),
             name=name,
         )
-        return padded_leaf(values, lengths, self._lengths, mask, self.mask)
+        return padded_leaf(values, lengths, self._lengths, mask, self.mask, side=self._padding.side)
 
     def _apply_with_torch(self, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
         """The batch of samples on any other device, bit for bit; arguments as above."""
@@ -187,7 +187,9 @@ class Pad(Field):
         if padding.time_major:
             padded, is_data = padded.swapaxes(0, 1).contiguous(), is_data.t().contiguous()
         counts = pad_counts(padding, kept.view(-1))
-        return padded_leaf(padded, counts, self._lengths, is_data, self.mask)
+        return padded_leaf(
+            padded, counts, self._lengths, is_data, self.mask, side=self._padding.side
+        )
 
     def __repr__(self) -> str:
         padding = self._padding

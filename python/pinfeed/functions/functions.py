@@ -269,7 +269,7 @@ def unpad(
     padded: Any,
     lengths: Any = None,
     *,
-    side: Side = "right",
+    side: Side | None = None,
     axes: Axes = None,
     time_major: bool = False,
 ) -> list[Any]:
@@ -277,11 +277,13 @@ def unpad(
 
     Args:
         padded: (B, L, ...) ndarray or tensor on any device, or a `Padded` that has lengths. That of
-            `Image` knows its axes.
+            `Image` knows its axes, that of `pad` and `Pad` its side.
         lengths: (B,) integers, or (B, n) for n axes of the samples; not needed for a `Padded`.
-        side: Where the padding is. It has to be said again, for a `Padded` doesn't know.
-        axes: The axes that were padded, likewise: an integer or a tuple, as for `pad`. None: height
-            and width for images, else the first ones, as many as there are lengths of a sample.
+        side: Where the padding is. None: where a `Padded` says, else ``"right"``; one that you made
+            yourself doesn't know.
+        axes: The axes that were padded: an integer or a tuple, as for `pad`. They have to be said
+            again. None: height and width for images, else the first ones, as many as there are
+            lengths of a sample.
         time_major: Whether ``padded`` is (L, B, ...).
 
     Returns:
@@ -297,6 +299,7 @@ def unpad(
     """
     if isinstance(padded, Padded):
         lengths = getattr(padded, "lengths", None) if lengths is None else lengths
+        side = padded.side if side is None else side
         axes = padded.axes if axes is None else axes
         padded = padded.values
     if lengths is None:
@@ -308,7 +311,7 @@ def unpad(
         )
     if isinstance(padded, np.ndarray):
         padded = np.asarray(padded)  # a matrix has two axes whatever one takes of it
-    return unpadded(padded, lengths, side, axes, time_major, "unpad")
+    return unpadded(padded, lengths, "right" if side is None else side, axes, time_major, "unpad")
 
 
 def unbind(batch: Any) -> list[Any]:

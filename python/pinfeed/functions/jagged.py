@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pinfeed import _core
-from pinfeed.functions.padded import Padded
+from pinfeed.functions.padded import Padded, padded_batch
 from pinfeed.functions.padding import (
     Axes,
     MultipleOf,
@@ -101,13 +101,15 @@ class JaggedBatch(NamedTuple):
         return pad_sequences(padding, *self, lengths=lengths, mask=mask, name="to_padded: values")
 
     @classmethod
-    def from_padded(cls, padded: Any, lengths: Any = None, *, side: Side = "right") -> JaggedBatch:
+    def from_padded(
+        cls, padded: Any, lengths: Any = None, *, side: Side | None = None
+    ) -> JaggedBatch:
         """The data of a batch padded along axis 0 of its samples, copied together in one pass.
 
         Args:
             padded: (B, L, ...) ndarray or tensor on the CPU or on CUDA, or a `Padded` that has lengths.
             lengths: (B,) or (B, 1) integers; not needed for a `Padded`.
-            side: Where the padding is.
+            side: Where the padding is. None: where a `Padded` says, else ``"right"``.
 
         Raises:
             TypeError: ``padded`` is no array, or lengths are no integers.
@@ -115,7 +117,9 @@ class JaggedBatch(NamedTuple):
         """
         if isinstance(padded, Padded):
             lengths = getattr(padded, "lengths", None) if lengths is None else lengths
+            side = padded.side if side is None else side
             padded = padded.values
+        side = "right" if side is None else side
         if lengths is None:
             raise TypeError("from_padded: expected lengths, or a Padded that has them")
         check_side(side, "from_padded")
@@ -169,4 +173,4 @@ def pad_sequences(
     else:
         asked = {"lengths": lengths, "mask": mask, "name": name, "target": out}
         parts = padding.pad(source, offsets, indices, **asked)
-    return Padded(*parts) if lengths or mask else parts[0]
+    return padded_batch(*parts, False, padding.side) if lengths or mask else parts[0]

@@ -30,6 +30,9 @@ class Padded:
     #: The axes of a sample that lengths and mask are about; None: the first ones.
     axes: ClassVar[tuple[int, ...] | None] = None
 
+    #: Where the padding is, as far as who made this said so.
+    side: ClassVar[Side] = "right"
+
     # Their types are those of the input: NDArray or Tensor.
     values: Any
     lengths: Any
@@ -43,7 +46,7 @@ class Padded:
         )
 
     def unbind(
-        self, *, side: Side = "right", axes: Axes = None, time_major: bool = False
+        self, *, side: Side | None = None, axes: Axes = None, time_major: bool = False
     ) -> list[Any]:
         """The data of each sample, as views; `pinfeed.unpad` says what the keywords mean.
 
@@ -58,6 +61,7 @@ class Padded:
         lengths = getattr(self, "lengths", None)
         if lengths is None:
             raise TypeError("unbind: expected a Padded with lengths; pad with lengths=True")
+        side = self.side if side is None else side
         axes = self.axes if axes is None else axes
         return unpadded(self.values, lengths, side, axes, time_major, "unbind")
 
@@ -128,15 +132,27 @@ class PaddedImagesWithMask(PaddedWithAll):
     axes = (1, 2)
 
 
-def padded_batch(values: Any, lengths: Any, mask: Any, is_chw: bool) -> Any:
-    """A `Padded`, which knows where height and width are if it is of images (B, C, H, W)."""
-    if lengths is None or not is_chw:
+class LeftPadded(PaddedWithLengths):
+    """`Padded` on the left."""
+
+    __slots__ = ()
+    side = "left"
+
+
+class LeftPaddedWithMask(PaddedWithAll):
+    """`Padded` on the left, with a mask."""
+
+    __slots__ = ()
+    side = "left"
+
+
+def padded_batch(values: Any, lengths: Any, mask: Any, is_chw: bool, side: Side) -> Any:
+    """A `Padded`, which knows its side, and where height and width are in images (B, C, H, W)."""
+    if lengths is None or not (is_chw or side == "left"):
         return Padded(values, lengths, mask)
-    return (
-        PaddedImages(values, lengths)
-        if mask is None
-        else PaddedImagesWithMask(values, lengths, mask)
-    )
+    if mask is None:
+        return (PaddedImages if is_chw else LeftPadded)(values, lengths)
+    return (PaddedImagesWithMask if is_chw else LeftPaddedWithMask)(values, lengths, mask)
 
 
 _TYPES: dict[tuple[bool, bool], type[Any]] = {

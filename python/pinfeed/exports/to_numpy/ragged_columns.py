@@ -138,6 +138,8 @@ class PaddedColumn(_RaggedColumn):
     def __init__(self, leaf: Any, options: Options, steps: Sequence[str]) -> None:
         super().__init__(leaf, options, steps)
         self._side: Side | None = options.side
+        if options.side is None and isinstance(leaf, Padded) and leaf.side == "left":
+            self._side = "left"
 
     @override
     def parts(self, leaf: Any) -> tuple[Array, ...]:
@@ -210,7 +212,7 @@ def _side(
 ) -> Side | None:
     """Where the padding of a batch is, None if it doesn't tell.
 
-    A `Padded` doesn't say. A mask does; without one, padding is where one value stands everywhere.
+    A `Padded` that was made by hand doesn't say. A mask does; without one, padding is where one value stands everywhere.
     """
     right = np.arange(values.shape[1]) < lengths[:, np.newaxis]
     left = right[:, ::-1]
@@ -225,7 +227,7 @@ def _side(
     if not _is_one_value(values, ~right):
         raise ValueError(
             f"{where}: what follows the data isn't one value, so padding may be on the left; "
-            "a Padded doesn't say: give side='right' or side='left'"
+            "give side='right' or side='left'"
         )
     return None if _is_one_value(values, ~left) else "right"
 

@@ -45,7 +45,8 @@ def to_numpy(
         pad: What samples smaller than others are filled up with: a number, or numbers in the
             structure of a batch, where a leaf without one is not padded.
         side: ``"right"`` or ``"left"``: where padding is in `Padded` batches, and where ``pad``
-            adds more. None is right; it is an error if the first padding doesn't look like it.
+            adds more. None is where `Pad` put it, elsewhere right; it is an error if the first padding
+            doesn't look like it.
         bfloat16: What that dtype becomes, which NumPy doesn't have: ``"float32"``, or ``"uint16"``
             for its bits.
         max_samples: Stop after so many samples; the last batch is cut. An infinite loader needs it.
