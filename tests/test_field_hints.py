@@ -76,6 +76,13 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         lambda: Collate(Image(dtype=torch.uint8))(list(PHOTOS.astype(np.int64).astype(np.uint8))),
         torch.from_numpy(PLANES),
     ),
+    "masks of bools": (
+        lambda: Collate(Image(input="HW", scale=1))([PHOTOS[0, ..., 0] > 99]),
+        TypeError,
+        r"got bool .*; convert with \.astype\(np.uint8\) \* 255",
+        lambda: Collate(Image(input="HW"))([(PHOTOS[0, ..., 0] > 99).astype(np.uint8) * 255]),
+        torch.from_numpy(PHOTOS[0, ..., 0] > 99).float()[None, None],
+    ),
     "a grey array among others": (
         lambda: Collate(Image())([COLOUR, GREY]),
         ValueError,
@@ -152,6 +159,20 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         'say input="CHW"',
         lambda: Image(input="CHW").apply(torch.from_numpy(TALL), None, "images"),
         EXPECTED,
+    ),
+    "planes to normalize": (
+        lambda: pinfeed.normalize(torch.from_numpy(TALL), (0.5,) * 3),
+        ValueError,
+        r'normalize: images: .*\(3, 3, 64, 64\), as \(N, C, H, W\) has it; say input="NCHW"',
+        lambda: pinfeed.normalize(torch.from_numpy(TALL), (0.5,) * 3, input="NCHW"),
+        EXPECTED - 0.5,
+    ),
+    "planes to normalize in a graph": (
+        lambda: torch.compile(pinfeed.normalize, backend="eager")(torch.from_numpy(TALL)),
+        ValueError,
+        'input="NHWC" if there are 64 channels',
+        lambda: pinfeed.normalize(torch.from_numpy(TALL), input="NHWC"),
+        EXPECTED.permute(0, 3, 1, 2).contiguous(),
     ),
     "64 channels": (
         lambda: Collate(Image())(list(TALL)),
@@ -256,6 +277,9 @@ def test_numbers_that_do_not_fit() -> None:
         Collate(Stack(torch.uint8))([3, 300])
     with pytest.raises(ValueError, match="sample 1: expected integers that int16 can hold"):
         Collate(Stack(torch.int16))([[3, 4], [3, 70000]])
+    assert_same(Stack(torch.uint8).apply(torch.tensor(255), None, "x"), torch.tensor(255).byte())
+    with pytest.raises(ValueError, match=r"x.*: expected integers that uint8 can hold, got 300"):
+        Stack(torch.uint8).apply(torch.tensor(300), None, "x")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int16])

@@ -167,6 +167,7 @@ class Images {
     if (dtype.code == dlpack::TypeCode::unsigned_int) {
       return "; Stack(torch.float32) takes images of more than 8 bits";
     }
+    if (dtype == kBool) return "; convert with .astype(np.uint8) * 255 or .to(torch.uint8) * 255";
     return "; where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8)";
   }
 

@@ -15,7 +15,12 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import positive_integer, torch_dtype_name
 from pinfeed.fields.field import Field, Request, check_request, padded_leaf, pin_of
-from pinfeed.functions.normalization import DEFAULT_SCALE, Normalization, PerChannel
+from pinfeed.functions.normalization import (
+    DEFAULT_SCALE,
+    Normalization,
+    PerChannel,
+    require_channels_last,
+)
 from pinfeed.functions.torch_ops import has_kernels
 from pinfeed.functions.torch_ops.tensors import normalize_tensor
 from pinfeed.memory.outputs import batch_allocator
@@ -175,13 +180,8 @@ class Image(Field):
             raise TypeError(
                 f"{name}: Image() takes a uint8 tensor of images, got {type(leaf).__name__}"
             )
-        looks_like_chw = leaf.ndim == 4 and leaf.shape[1] in (1, 3, 4) and min(leaf.shape[2:]) > 4
-        if self._layout == "HWC?" and looks_like_chw:
-            raise ValueError(
-                f"{name}: expected images of shape (N, H, W, C), got {tuple(leaf.shape)}, as "
-                '(N, C, H, W) has it; say input="CHW", or input="HWC" if there are '
-                f"{leaf.shape[3]} channels"
-            )
+        if self._layout == "HWC?":
+            require_channels_last(leaf.shape, name)
         if has_kernels(leaf):
             return self._apply_with_ops(leaf, name)
         # The native side takes samples, at least one: their sizes are those of the batch.

@@ -182,10 +182,12 @@ class Stack(Field):
                 f"{name}: {self!r} takes arrays or numbers, got {type(first).__name__}; "
                 "Keep() leaves samples as they are, and a spec like them has a field for each part"
             )
+        if batch.ndim == 0:
+            return self._cast(batch[None], first, name)[0]
         is_plain = batch.is_cpu and type(batch) is torch.Tensor and not batch.requires_grad
-        if is_plain and batch.ndim and len(batch):  # the native side takes at least one sample
+        if is_plain and len(batch):  # the native side takes at least one sample
             return self._stack(batch, None, name)
-        if batch.is_cpu and batch.ndim and len(batch) and not batch.is_floating_point():
+        if batch.is_cpu and len(batch) and not batch.is_floating_point():
             self._stack(batch.as_subclass(torch.Tensor), None, name)  # raises what doesn't fit
         return scaled(batch, self.scale, self.dtype or batch.dtype, name)
 

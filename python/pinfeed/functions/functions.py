@@ -15,7 +15,12 @@ import torch
 from pinfeed import _core
 from pinfeed.arguments import dtype_name
 from pinfeed.functions.jagged import JaggedBatch, pad_sequences
-from pinfeed.functions.normalization import DEFAULT_SCALE, PerChannel, normalization
+from pinfeed.functions.normalization import (
+    DEFAULT_SCALE,
+    PerChannel,
+    normalization,
+    require_channels_last,
+)
 from pinfeed.functions.padded import Padded
 from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side, unpadded
 from pinfeed.functions.torch_ops.tensors import (
@@ -43,7 +48,7 @@ def normalize(
     std: PerChannel = None,
     *,
     scale: float = DEFAULT_SCALE,
-    input: str = "NHWC",
+    input: str | None = None,
     output: str = "NCHW",
     dtype: Any = torch.float32,
     out: Array | None = None,
@@ -60,7 +65,8 @@ def normalize(
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: The same. None is 1.
         scale: Factor applied first; 1/255 maps bytes to 0..1.
-        input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey).
+        input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but refuses images that
+            look like (N, C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels.
         output: ``"NCHW"`` or ``"NHWC"``.
         dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).
         out: Where to write: same kind as ``images``, of the result's shape and dtype, C-contiguous
@@ -79,6 +85,9 @@ def normalize(
         >>> batch.shape, round(float(batch[0, 0, 0, 0]), 6)
         ((2, 3, 4, 4), 2.0)
     """
+    if input is None:
+        require_channels_last(getattr(images, "shape", ()), "normalize: images", "N")
+        input = "NHWC"
     if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
         options = {"scale": scale, "input": input, "output": output, "dtype": dtype}
         return traced_normalize(images, mean, std, out, **options)

@@ -76,6 +76,21 @@ class Normalization:
             )
 
 
+def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> None:
+    """Raises ValueError if images, whose layout nobody named, look like (N, C, H, W).
+
+    Args:
+        shape: That of the batch.
+        name: What messages call the images.
+        batch: The letter of the batch axis, where layouts have one.
+    """
+    if len(shape) == 4 and shape[3] > 4 and shape[2] > 4 and shape[1] in (1, 3, 4):
+        raise ValueError(
+            f"{name}: expected images of shape (N, H, W, C), got {tuple(shape)}, as (N, C, H, W) "
+            f'has it; say input="{batch}CHW", or input="{batch}HWC" if there are {shape[3]} channels'
+        )
+
+
 def normalization(mean: PerChannel, std: PerChannel, scale: float, function: str) -> Normalization:
     """A `Normalization`, kept for the next call where all its arguments are plain numbers."""
     try:
