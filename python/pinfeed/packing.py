@@ -9,14 +9,16 @@ import numpy.typing as npt
 
 
 class Packing(NamedTuple):
-    """Where the documents of a batch lie in its rows; int64 of shape (documents,).
+    """Where the documents of a batch lie in its rows.
+
+    Arrays are int64 and have one entry for each document.
 
     Attributes:
         documents: The indices in the dataset.
         totals: How long each document is.
         starts: Its first token that is taken.
         lengths: How many tokens are taken.
-        places: Where they go to in the rows, of which one follows the other.
+        places: Where it begins, counted in tokens over all rows end to end: row × seq_length + column.
         rows: The number of rows.
         seq_length: Their length.
         multiple_of: What the room of a document is a multiple of.
@@ -38,7 +40,7 @@ class PackedList(list[Any]):
     """The indices or the samples of a batch, with the rows that they go to.
 
     Attributes:
-        packing: None in a copy that Python made of a part.
+        packing: None until `of` sets it. A slice is a plain list, which has none.
     """
 
     packing: Packing | None = None

@@ -40,9 +40,9 @@ class Pack(Field):
     With ``seq_length=None`` there are no rows and no tails: (1, tokens), of any samples in their
     order, whoever chose them, as transformers' ``DataCollatorWithFlattening`` makes it.
 
-    The keywords with a name of the batch's are leaves of a dict, beside this one: True puts one
-    under that name, a string under that key, a tuple of strings under several. A *segment* is a
-    document or the tail of a row.
+    ``position_ids``, ``document_ids``, ``cu_seqlens``, ``max_seqlen``, ``attention_mask`` and
+    ``seq_idx`` each add a leaf to the batch's dict: True under that name, a string under that key, a
+    tuple of strings under several. A *segment* is a document or the tail of a row.
 
     Args:
         seq_length: The same as the PackSampler's, or None.
@@ -54,15 +54,17 @@ class Pack(Field):
         position_ids: int64, shaped like the rows: from ``position_start`` on in each segment.
         position_start: The position of a document's first token.
         document_ids: int32, shaped like the rows: which document of its row a token is of, -1 in the
-            tail. What `packed_attention_mask` takes. If flat, documents count through all rows.
+            tail. What `packed_attention_mask` takes. If flat, the numbers go on through all rows;
+            each tail takes one too, so some are missing.
         cu_seqlens: int32 of shape (N + 1,): where in all rows the segments begin, and the end, which
             fills up the rest. N is rows × (max_documents + 1) for a PackSampler with
-            ``max_documents``, otherwise the next power of two; exact without ``seq_length``.
+            ``max_documents``, otherwise the number of segments, rounded up to a power of two; exact
+            without ``seq_length``.
         max_seqlen: The longest segment, a Python int; rounded up to the next power of two, but not
             beyond ``seq_length``; exact without it.
         attention_mask: bool, shaped like the rows, True where a token is.
-        seq_idx: int32, like ``document_ids``, but in a tail the next number: what linear attention
-            and state-space models take.
+        seq_idx: int32, like ``document_ids``, but a tail has the number after its row's last
+            document: what linear attention and state-space models take.
 
     Raises:
         TypeError: An argument is of the wrong kind.

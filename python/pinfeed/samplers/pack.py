@@ -22,7 +22,7 @@ Overflow = Literal["error", "truncate", "drop"]
 Balance = Literal["count", "tokens", "attention"]
 
 _ROUNDS = 6  # kernels/permutation.h
-_BUCKET_STEPS = 16  # whose rows are sorted together, where ranks are balanced
+_BUCKET_STEPS = 16  # where ranks are balanced, the rows of this many steps are sorted together
 _MOST_TOKENS = 2**31 - 1  # of a batch: cu_seqlens are int32
 _MOST_DOCUMENTS = 2**32 - 2
 
@@ -44,10 +44,10 @@ class PackLosses(NamedTuple):
 class PackSampler(EpochSampler):
     """Batches of documents packed into rows of ``seq_length`` tokens; a ``batch_sampler``.
 
-    Each epoch has a plan of its own, which follows from the lengths, the seed and the epoch alone,
-    on every machine; ten million documents take about half a second. A batch is a list of indices
-    that knows the row of each document. An `ArrayDataset` hands that on to `Collate`, whose fields
-    `Pack` fill the rows; any other dataset does in a `PackedDataset`.
+    Each epoch has a plan of its own, the same on every rank and machine: it follows from the
+    lengths, these arguments and the epoch. Ten million documents take about half a second. A batch
+    is a list of indices that knows the row of each document. An `ArrayDataset` hands that on to
+    `Collate`, whose fields `Pack` fill the rows; any other dataset needs a `PackedDataset` around it.
 
     All ranks get the same number of batches. The last ones may have empty rows, at their end. Where
     the rows don't suffice for one on each rank, up to ``world_size - 1`` of the epoch's first rows
@@ -65,7 +65,7 @@ class PackSampler(EpochSampler):
             in the next row, which doesn't see the beginning.
         overflow: What becomes of documents longer than a row, unless they are wrapped: ``"error"``,
             ``"truncate"`` takes their first ``seq_length`` tokens, ``"drop"`` leaves them out.
-            `dropped` counts both. `RaggedArray.split` makes several documents of them instead.
+            `dropped` counts the tokens lost by either. `RaggedArray.split` makes several documents of them instead.
         max_documents: The most documents in a row. Also makes the length of ``cu_seqlens`` fixed.
         documents_multiple_of: The room of a document is a multiple of this, as context parallelism
             needs; what it doesn't use is fill.
@@ -165,7 +165,9 @@ class PackSampler(EpochSampler):
         self.shuffle = shuffle
         self._totals = checked_lengths(lengths, name)
         if len(self._totals) > _MOST_DOCUMENTS:
-            raise ValueError(f"{name}: lengths must be fewer than 2**32, got {len(self._totals)}")
+            raise ValueError(
+                f"{name}: lengths must be at most 2**32 - 2 documents, got {len(self._totals)}"
+            )
         if strategy == "wrapped" and self._totals.sum(dtype=np.float64) >= 2**62:
             raise ValueError(f"{name}: lengths must have a sum less than 2**62 to be wrapped")
         self._checksum = zlib.crc32(self._totals.data)

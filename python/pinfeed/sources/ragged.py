@@ -23,7 +23,7 @@ from pinfeed.sources.source import ArraySource, Selection, Source, StringType
 from pinfeed.sources.split import SplitArray
 from pinfeed.sources.strings import encode
 
-# The files of a RaggedArray's directory. The name of the values' says whether they are strings.
+# The files of a RaggedArray's directory. The name of the values file says whether they are strings.
 OFFSETS = "offsets.npy"
 VALUES = "values.npy"
 _VALUES_FILES: dict[StringType | None, str] = {None: VALUES, str: "utf8.npy", bytes: "binary.npy"}
@@ -125,12 +125,12 @@ class RaggedArray(Source):
         Args:
             strings: Any iterable, for instance a generator, of str alone, which are stored as UTF-8,
                 or of bytes alone; or a 1-D ndarray of dtype U, S, StringDType or object. (NumPy's U
-                and S have lost zeros at the end of a string; all others are kept.)
+                and S drop NUL characters at the end of a string; all others are kept.)
 
         Raises:
             TypeError: A string is neither, or not like the first.
-            ValueError: A str has a lone surrogate, which UTF-8 doesn't: the file name that
-                ``os.listdir`` returned for bytes that are none. ``os.fsencode`` returns the bytes.
+            ValueError: A str has a lone surrogate, which UTF-8 can't encode. ``os.listdir`` returns
+                such strings for file names that aren't UTF-8; ``os.fsencode`` gives their bytes.
 
         Example:
             >>> names = pinfeed.RaggedArray.from_strings(f"{i:04}.png" for i in range(1000))
@@ -144,12 +144,12 @@ class RaggedArray(Source):
 
     @classmethod
     def from_arrow(cls, array: Any) -> RaggedArray:
-        """A view of a pyarrow array of lists of numbers, or of strings, without a copy.
+        """A pyarrow array of lists of numbers, or of strings, as a view where its layout allows.
 
         Args:
             array: ListArray or LargeListArray, StringArray, BinaryArray or their large kind, also a
-                slice of one, or a ChunkedArray of at most one chunk. Views of strings and binaries of
-                one size are copied.
+                slice of one, or a ChunkedArray of at most one chunk: a view, not a copy.
+                StringViewArray, BinaryViewArray and FixedSizeBinaryArray are copied.
 
         Raises:
             TypeError: ``array`` is something else, or its lists hold no numbers.
