@@ -168,6 +168,7 @@ BAD = [
     ({"weights": [math.inf]}, ValueError, "finite and not negative, got inf at index 0"),
     ({"weights": [0, 0]}, ValueError, "weights must not all be 0"),
     ({"num_samples": 0}, ValueError, "num_samples must be at least 1, got 0"),
+    ({"num_samples": 2**62 + 1}, ValueError, "num_samples must be at most 4611686018427387904"),
     (
         {"weights": [0, 1, 1], "num_samples": 3, "replacement": False},
         ValueError,
@@ -189,3 +190,5 @@ def test_bad_labels() -> None:
     for labels, message in (([[0, 1]], r"1-D, got shape \(1, 2\)"), ([], "not be empty")):
         with pytest.raises(ValueError, match=f"BalancedSampler: labels must .*{message}"):
             BalancedSampler(labels, batch_size=1)
+    with pytest.raises(TypeError, match="BalancedSampler: labels must be of one type that sorts"):
+        BalancedSampler([1, None, 1], batch_size=1)

@@ -16,6 +16,8 @@ from pinfeed.samplers.epoch_sampler import EpochSampler
 
 Even = Literal["repeat", "drop"] | None
 
+MOST_SAMPLES = 2**62  # of an epoch
+
 
 class OrderSampler(EpochSampler):
     """An `EpochSampler` whose epochs are an order of samples; a subclass says which.

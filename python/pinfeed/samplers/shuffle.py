@@ -11,9 +11,8 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import as_integer, checked_integer
-from pinfeed.samplers.order_sampler import Even, OrderSampler, epoch_keys
+from pinfeed.samplers.order_sampler import MOST_SAMPLES, Even, OrderSampler, epoch_keys
 
-_MOST_SAMPLES = 2**62
 _ROUNDS = 6  # kernels/permutation.h
 
 
@@ -104,4 +103,4 @@ def _sample_count(dataset: Any, name: str) -> int:
                 f"{name}: dataset must be a number of samples or have a length, got "
                 f"{type(dataset).__name__}"
             ) from error
-    return checked_integer(count, f"{name}: the number of samples", 1, _MOST_SAMPLES)
+    return checked_integer(count, f"{name}: the number of samples", 1, MOST_SAMPLES)

@@ -12,7 +12,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.samplers.epoch_sampler import checked_column
-from pinfeed.samplers.order_sampler import Even, OrderSampler, epoch_keys
+from pinfeed.samplers.order_sampler import MOST_SAMPLES, Even, OrderSampler, epoch_keys
 
 _CHUNK = 2**20  # weights read at a time
 
@@ -30,7 +30,8 @@ class WeightedSampler(OrderSampler):
 
     Args:
         weights: 1-D, of numbers that are finite, not negative and not all 0; an ndarray, a memmap, a
-            list, a CPU tensor.
+            list, a CPU tensor. Arrays and tensors are not copied: make another sampler of other
+            weights instead of changing these.
         num_samples: How many samples an epoch draws, of all ranks together. None: as many as there
             are weights.
         replacement: Whether a sample may be drawn again within an epoch.
@@ -72,7 +73,7 @@ class WeightedSampler(OrderSampler):
         self.num_samples = (
             len(self._weights)
             if num_samples is None
-            else checked_integer(num_samples, f"{self._name}: num_samples", 1)
+            else checked_integer(num_samples, f"{self._name}: num_samples", 1, MOST_SAMPLES)
         )
         self.replacement = replacement
         super().__init__(
@@ -139,7 +140,13 @@ class BalancedSampler(WeightedSampler):
         self, labels: Any, num_samples: int | None = None, *, batch_size: int, **options: Any
     ) -> None:
         array = checked_column(labels, "BalancedSampler: labels", "labels")
-        _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
+        try:
+            _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
+        except TypeError as error:
+            raise TypeError(
+                "BalancedSampler: labels must be of one type that sorts, such as integers or "
+                f"strings: {error}"
+            ) from error
         weights = (1 / counts)[classes]
         super().__init__(weights, num_samples, replacement=True, batch_size=batch_size, **options)
 
