@@ -249,6 +249,16 @@ REFUSED: dict[str, tuple[Any, type[Exception], list[str]]] = {
         TypeError,
         ["string 1: ", "put a string in its pl"],
     ),
+    "missing in pandas": (
+        lambda: from_strings(["a", float("nan")]),
+        TypeError,
+        ["string 1: ", "got float; leave it out"],
+    ),
+    "an array of pyarrow": (
+        lambda: from_strings(pa.array(["a"])),
+        TypeError,
+        ["string 0: ", "pass arrays of pyarrow to RaggedArray.from_arrow"],
+    ),
     "mixed": (
         lambda: from_strings([b"a", "b"]),
         TypeError,

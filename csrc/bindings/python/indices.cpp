@@ -42,7 +42,11 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
   }
   throw py::type_error(name + ": expected integers, got " +
                        std::string(py::str(py::type::handle_of(item).attr("__name__"))) +
-                       " at position " + std::to_string(position));
+                       " at position " + std::to_string(position) +
+                       (PySequence_Check(object) && !PyUnicode_Check(object)
+                            ? "; if it is a batch, its sampler goes to "
+                              "DataLoader as batch_sampler=, not sampler="
+                            : ""));
 }
 
 // One pass without branches; which index is outside is looked for only if one is.

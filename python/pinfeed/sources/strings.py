@@ -85,8 +85,12 @@ def _check_types(chunk: list[Any], expected: StringType, first: int, name: str) 
     number = next(i for i, item in enumerate(chunk) if not isinstance(item, expected))
     item, number = chunk[number], first + number
     wanted = f"{expected.__name__} like those before" if number else "str or bytes"
-    hint = "; leave it out, or put a string in its place" if item is None else ""
-    if isinstance(item, str | bytes):
+    hint = ""
+    if item is None or type(item).__name__ in ("float", "NAType"):  # what pandas has for none
+        hint = "; leave it out, or put a string in its place"
+    elif hasattr(item, "as_py"):
+        hint = "; pass arrays of pyarrow to RaggedArray.from_arrow"
+    elif isinstance(item, str | bytes):
         hint = "; bring all to one type with encode() or decode()"
     raise TypeError(f"{name} {number}: expected {wanted}, got {type(item).__name__}{hint}")
 
