@@ -143,3 +143,11 @@ def test_no_rows() -> None:
     empty = datasets.Dataset.from_dict({name: [] for name in FEATURES}, FEATURES)
     samples = ArrayDataset.from_arrow(empty, COLUMNS)
     assert len(samples) == 0
+
+
+def test_rows_without_a_value() -> None:
+    dataset = datasets.Dataset.from_dict({"x": [1, None, 3]})
+    with pytest.raises(ValueError, match=r"filter\(\.\.\.\)\.flatten_indices\(\)"):
+        ArrayDataset.from_arrow(dataset)
+    kept = dataset.filter(lambda row: row["x"] is not None).flatten_indices()
+    assert list(ArrayDataset.from_arrow(kept)) == [{"x": 1}, {"x": 3}]

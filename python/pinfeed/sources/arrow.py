@@ -162,7 +162,10 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     pa = sys.modules.get("pyarrow")  # nobody has a column without having imported it
     if pa is None or not isinstance(column, pa.Array | pa.ChunkedArray):
         raise TypeError(f"{name}: expected a column of pyarrow, got {type(column).__name__}")
-    ways_out = "leave such rows out with table.drop_null(), or fill them with column.fill_null()"
+    ways_out = (
+        "leave such rows out with table.drop_null(), or fill them with column.fill_null(); those of "
+        "a datasets.Dataset go with dataset.filter(...).flatten_indices()"
+    )
     require_no_nulls(column, name, ways_out)
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     chunks = [chunk for chunk in chunks if len(chunk)] or [_no_rows(column.type)]
