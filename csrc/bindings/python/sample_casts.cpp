@@ -50,10 +50,12 @@ void Samples::begin_casts(DType dtype, Scale scale) {
   prepared_.reserve(count());
   plans_.reserve(count());  // prepared_ points into it
   const std::string wanted = dtype.name();
+  const double limit = overflow_limit(dtype);
   std::optional<DType> from;
   kernels::Cast cast;
-  for (std::size_t i = 0; i < count(); ++i) {
-    const Content& given = content(i);
+  const std::size_t kinds = std::min(contents_.size(), count());
+  for (std::size_t i = 0; i < kinds; ++i) {
+    const Content& given = contents_[i];
     if (given.empty_list) continue;
     if (given.stored != from) {  // samples mostly have the dtype of the one before
       from = given.stored;
@@ -67,13 +69,14 @@ void Samples::begin_casts(DType dtype, Scale scale) {
                             std::to_string(given.smallest) + " to " +
                             std::to_string(given.largest));
     }
-    if (given.largest_real >= overflow_limit(dtype)) {
+    if (given.largest_real >= limit) {
       throw py::value_error(subject(i) + ": expected numbers that " + wanted + " can hold, got " +
                             std::string(py::repr(py::float_(given.largest_real))) +
                             "; a dtype for the batch may be wider");
     }
     casts_[i] = cast;
   }
+  if (kinds < count()) std::ranges::fill(casts_, cast);  // all are parts of one array
 }
 
 void Samples::prepare_one(std::size_t i, std::size_t block_axis, bool streaming) {

@@ -195,6 +195,7 @@ void Samples::view_list() {
   data_.reserve(count);
   shapes_.reserve(count);
   strides_.reserve(count);
+  if (common_ == Common::axes) contents_.reserve(count);
   one_shape_ = common_ == Common::shape;
   std::size_t lists = 0;
   for (std::size_t i = 0; i < count; ++i) {
