@@ -147,7 +147,7 @@ def test_interrupt() -> None:
             except KeyboardInterrupt:
                 print(way, int(batch[0]) < 50)
     """.replace("\n        ", "\n")
-    assert run_python(code) == "loop True\nprefetch True\n"
+    assert run_python(code, fresh=True) == "loop True\nprefetch True\n"
 
 
 @pytest.mark.parametrize("way", ["held", "failed", "slow"])
@@ -175,4 +175,4 @@ def test_the_process_ends_while_tensorflow_has_an_iterator(way: str) -> None:
                 except Exception as error:
                     assert sys.argv[1] == "failed" or "used up" in str(error), error
     """.replace("\n        ", "\n")
-    run_python(code, way)
+    run_python(code, way, fresh=True)
