@@ -185,8 +185,12 @@ std::optional<SlotHold> Arena::grow(std::size_t bytes, std::uint32_t owner) {
     while (resident_bytes() + capacity > table_.max_bytes) {
       if (!evict_one(owner)) return {};
     }
+    // A slot is made only if there is room for it, none was free and none was made meanwhile: or the
+    // slots would spread further than the limit whenever two processes want the last one at once.
+    const std::uint32_t made = count();
     auto slot = claim_empty(bytes, owner);
-    if (!slot && make_slot(bytes)) continue;
+    if (!slot && resident_bytes() + capacity > table_.max_bytes) continue;
+    if (!slot && make_slot(made, bytes)) continue;
     if (!slot) slot = claim_larger(bytes, owner);
     if (!slot) return {};
     const std::uint64_t resident = resident_bytes();
@@ -223,17 +227,16 @@ bool Arena::fill(std::uint32_t slot, std::uint32_t owner) {
   return true;
 }
 
-// One more slot, after the last one. False if the table or the reserved addresses are full.
-bool Arena::make_slot(std::size_t bytes) {
-  const std::uint32_t size_class = size_class_of(bytes, page_bytes());
-  while (true) {
-    const std::uint32_t slot = count();
-    if (slot == kSlots) return false;
-    const Extent made{slot == 0 ? first_slot() : end_of(slot - 1), size_class};
-    if (made.capacity() > reserved_ || made.offset > reserved_ - made.capacity()) return false;
-    std::uint64_t none = 0;
-    if (table_.slots[slot].extent.compare_exchange_strong(none, made.packed())) return true;
-  }
+// Makes the slot of this number, unless somebody else just did. False if the table or the reserved
+// addresses are full.
+bool Arena::make_slot(std::uint32_t slot, std::size_t bytes) {
+  if (slot == kSlots) return false;
+  const Extent made{slot == 0 ? first_slot() : end_of(slot - 1),
+                    size_class_of(bytes, page_bytes())};
+  if (made.capacity() > reserved_ || made.offset > reserved_ - made.capacity()) return false;
+  std::uint64_t none = 0;
+  table_.slots[slot].extent.compare_exchange_strong(none, made.packed());
+  return true;
 }
 
 // Gives the memory of a slot back to the system if it is free, and of this generation where one is

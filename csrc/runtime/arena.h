@@ -174,7 +174,7 @@ class Arena {
   std::optional<std::uint32_t> claim_empty(std::size_t bytes, std::uint32_t owner);
   std::optional<std::uint32_t> claim_larger(std::size_t bytes, std::uint32_t owner);
   std::optional<SlotHold> grow(std::size_t bytes, std::uint32_t owner);
-  bool make_slot(std::size_t bytes);
+  bool make_slot(std::uint32_t slot, std::size_t bytes);
   bool fill(std::uint32_t slot, std::uint32_t owner);
   bool give_back(std::uint32_t slot, std::optional<std::uint32_t> generation, std::uint32_t owner);
   bool evict_one(std::uint32_t owner);

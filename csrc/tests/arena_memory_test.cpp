@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -284,6 +285,25 @@ bool is_mapped(const std::string& name) {
   return false;
 }
 
+void test_slots_of_threads_that_claim_at_once_fit_the_limit() {
+  constexpr std::size_t kSlots = 400;
+  for (int round = 0; round < 100; ++round) {
+    Arena& arena = new_arena(kSlots * 4 * kKiB);
+    while (arena.stats().slots < kSlots - 1) arena.claim(4 * kKiB);
+    std::atomic<int> missing = 2;
+    const auto claim_the_last = [&] {
+      --missing;
+      while (missing > 0) {
+      }
+      arena.claim(4 * kKiB);
+    };
+    std::thread other(claim_the_last);
+    claim_the_last();
+    other.join();
+    CHECK(arena.end_of_slots() == arena.first_slot() + kSlots * 4 * kKiB);
+  }
+}
+
 void test_files_that_are_no_arenas() {
   const std::string name = "pinfeed-no-arena";
   const int file = create_shared_file(name);
@@ -319,6 +339,8 @@ void arena_memory_tests() {
          test_the_thread_waits_for_an_owner_number);
   run("arena: memory goes back while others claim", test_giving_back_while_others_claim);
   run("arena: kept memory stays", test_kept_memory_stays);
+  run("arena: slots of threads that claim at once fit the limit",
+      test_slots_of_threads_that_claim_at_once_fit_the_limit);
   run("arena: files that are no arenas", test_files_that_are_no_arenas);
 #endif
 }
