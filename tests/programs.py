@@ -1,7 +1,8 @@
 """Python programs in processes of their own, without the seconds that importing torch takes.
 
 A server that has imported torch and pinfeed forks for each program. The fork runs it as ``python -c``
-would, and ends as any interpreter does.
+would, and ends as any interpreter does. Children of multiprocessing's forkserver end in ``os._exit``
+instead: nothing that happens while an interpreter ends could be tested there.
 """
 
 from __future__ import annotations
@@ -32,26 +33,21 @@ def run_python(code: str, *arguments: str, timeout: float = 150, fresh: bool = F
         timeout: Seconds after which it hangs.
         fresh: Start a new interpreter, for a program about what happens when pinfeed is imported.
     """
-    if fresh:
-        command = [sys.executable, "-X", "faulthandler", "-c", code, *arguments]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout)
-        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
     server, _ = _server(os.getpid())
     reading, writing = os.pipe()
     with open(reading, "rb") as stdout, tempfile.TemporaryFile() as stderr:
-        program = pickle.dumps((code, arguments, os.getcwd(), dict(os.environ)))
+        program = pickle.dumps((fresh, code, arguments, os.getcwd(), dict(os.environ)))
         socket.send_fds(server, [program], [writing, stderr.fileno()])
         os.close(writing)
         pid = int(server.recv(64))
-        printed, hung = _read_all(stdout, time.monotonic() + timeout)
-        if hung:
-            os.kill(pid, signal.SIGABRT)  # faulthandler prints what each thread was doing
-            more, hung_still = _read_all(stdout, time.monotonic() + 20)
-            printed += more
-            if hung_still:  # or its workers, which hold the pipe too
+        printed, hung = _read_all(stdout, timeout)
+        still_open = hung
+        for deadly in (signal.SIGABRT, signal.SIGKILL):  # faulthandler prints stacks on the first
+            if still_open:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)
+                    os.killpg(pid, deadly)  # its workers too, which hold the pipe as well
+                more, still_open = _read_all(stdout, 20)
+                printed += more
         status = int(server.recv(64))
         stderr.seek(0)
         texts = f"{printed.decode()}\n{stderr.read().decode()}"
@@ -60,9 +56,10 @@ def run_python(code: str, *arguments: str, timeout: float = 150, fresh: bool = F
     return printed.decode()
 
 
-def _read_all(pipe: Any, deadline: float) -> tuple[bytes, bool]:
+def _read_all(pipe: Any, seconds: float) -> tuple[bytes, bool]:
     """What comes until all who can write have closed the pipe, and whether that took too long."""
     parts = []
+    deadline = time.monotonic() + seconds
     while select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
         parts.append(os.read(pipe.fileno(), 1 << 16))
         if not parts[-1]:
@@ -105,8 +102,11 @@ if __name__ == "__main__":
     for module in ("torch.utils.data", "pinfeed"):
         importlib.import_module(module)
     gc.freeze()  # what the forks need not look through when they end
-    code, arguments, folder, environment = _serve(socket.socket(fileno=int(sys.argv[1])))
+    fresh, code, arguments, folder, environment = _serve(socket.socket(fileno=int(sys.argv[1])))
     os.chdir(folder)
+    if fresh:
+        python = [sys.executable, "-X", "faulthandler", "-c", code, *arguments]
+        os.execve(sys.executable, python, environment)
     os.environ.clear()
     os.environ.update(environment)
     sys.argv[:] = ["-c", *arguments]

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from programs import run_python  # noqa: F401
-
 
 class Point(NamedTuple):
     x: Any

@@ -22,7 +22,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 import pinfeed
 from pinfeed.__main__ import facts
 from pinfeed.memory import trainer, worker
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas"),

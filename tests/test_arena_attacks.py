@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from samples import run_python
+from programs import run_python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
 

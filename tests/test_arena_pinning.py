@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed.memory import pinning, trainer, worker
-from samples import run_python
+from programs import run_python
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas"),

@@ -14,7 +14,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.memory import worker
-from samples import run_python
+from programs import run_python
 from test_arena_attacks import SETUP, run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")

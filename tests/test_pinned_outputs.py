@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader
 import pinfeed
 from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack
 from pinfeed.memory import outputs
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 no_accelerator = pytest.mark.skipif(
     torch.accelerator.is_available(), reason="for machines without an accelerator"

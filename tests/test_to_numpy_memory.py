@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader
 from pinfeed import to_numpy
 from pinfeed.exports.to_numpy.storage import Memory
 from pinfeed.limits import free_memory
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 # 100 MB in batches of 3 MB; a first run has loaded and allocated what stays. At last, there are
 # 512 MiB of addresses beyond what is mapped: the system itself says no.

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import pinfeed
-from samples import run_python
+from programs import run_python
 
 X = torch.zeros(2, 3)
 Y = torch.zeros(2, dtype=torch.int64)

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from samples import run_python
+from programs import run_python
 from tensorflow_elements import WAYS
 from tensorflow_loaders import Loader, Squares, numbers
 

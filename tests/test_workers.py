@@ -21,7 +21,8 @@ from torch.utils.data import DataLoader, Subset, get_worker_info
 
 import pinfeed
 from pinfeed.memory.worker import is_worker, worker_arena
-from samples import FrozenRecord, Point, assert_same, run_python
+from programs import run_python
+from samples import FrozenRecord, Point, assert_same
 
 pytestmark = [
     # Python 3.12 and later warn of every fork of a process that has threads.

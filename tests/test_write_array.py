@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array, views
 from pinfeed import JaggedBatch, RaggedArray, write_array
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 
 @given(st.data(), st.sampled_from(NUMPY_DTYPES), st.lists(st.integers(0, 4), max_size=3))

@@ -22,7 +22,8 @@ from ray.data.extensions import (
 import pinfeed
 import reference
 from pinfeed.integrations.ray import RayCollate
-from samples import assert_same, run_python
+from programs import run_python
+from samples import assert_same
 
 ROWS = 23
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
