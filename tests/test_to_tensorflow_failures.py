@@ -165,7 +165,7 @@ def test_the_process_ends_while_tensorflow_has_an_iterator(way: str) -> None:
 
         gc.disable()
         kept = []
-        for loader in (batches(), DataLoader(range(100), num_workers=1)):
+        for loader in (batches(), DataLoader(range(1000), num_workers=1)):
             dataset = pinfeed.to_tensorflow(loader)
             for ahead in (dataset, dataset.prefetch(1000)):
                 kept.append(iter(ahead))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
+import math
 import time
 import traceback
 import weakref
@@ -22,6 +23,8 @@ tf: Any = import_extra("tensorflow", "tensorflow")
 
 # How long the end of the process waits for a loader that is busy.
 _SECONDS = 5.0
+# How long nobody has come back for when nobody will.
+_QUIET_SECONDS = 0.1
 _END = object()
 
 
@@ -313,7 +316,6 @@ class _OpenEpochs:
         return np.int64(number)
 
     def next(self, number: Any) -> list[Any]:
-        _inside.append(None)
         try:
             if _is_exiting:
                 raise StopIteration
@@ -326,8 +328,6 @@ class _OpenEpochs:
             # Variables in its frames would keep the loader's iterator alive, and its workers with it.
             traceback.clear_frames(error.__traceback__)
             raise _readable(error) from None
-        finally:
-            _inside.pop()
 
     def close(self, number: np.int64) -> np.int64:
         self._epochs.pop(int(number)).close()
@@ -342,7 +342,13 @@ def _weakly(method: Callable[..., Any], without: Callable[..., Any]) -> Callable
     weak = weakref.WeakMethod(method)
 
     def call(*args: Any) -> Any:
-        return (weak() or without)(*args)
+        global _left_at
+        _inside.append(None)
+        try:
+            return (weak() or without)(*args)
+        finally:
+            _inside.pop()
+            _left_at = time.monotonic()
 
     return call
 
@@ -364,9 +370,12 @@ def _readable(error: BaseException) -> BaseException:
 
 
 # A thread that is in Python when the interpreter ends never comes out again, and TensorFlow would
-# wait for it forever. So before the end all of them are let out, and nobody is let in any more.
+# wait for it forever. So before the end all of them are let out, and nobody is handed a batch any
+# more. They come back at once: `prefetch` goes on to ask after an error, up to the size of its
+# buffer, and whoever has come to the end closes the epoch.
 
 _inside: list[None] = []  # one for each such thread
+_left_at = -math.inf  # when the last one did
 _is_exiting = False
 
 
@@ -376,5 +385,5 @@ def _let_threads_out() -> None:
     _is_exiting = True
     end = time.monotonic() + _SECONDS
     time.sleep(0.01)  # for those on their way in
-    while _inside and time.monotonic() < end:
+    while (_inside or time.monotonic() < _left_at + _QUIET_SECONDS) and time.monotonic() < end:
         time.sleep(0.001)
