@@ -57,18 +57,18 @@ def plan(name: str, count: int) -> Workload:
     return Workload(name, title, ways, error)
 
 
-def _batch():
+def _batch(dtype=np.int32):
     """A RaggedArray, and a batch's indices in it."""
     lengths = _lengths(2_000)
     offsets = np.append(0, np.cumsum(lengths))
-    tokens = np.random.default_rng(1).integers(0, 50_000, offsets[-1]).astype(np.int32)
+    tokens = np.random.default_rng(1).integers(0, 50_000, offsets[-1]).astype(dtype)
     ragged = pinfeed.RaggedArray(tokens, offsets)
     return ragged, next(iter(pinfeed.PackSampler(ragged, _SEQ_LENGTH, _ROWS)))
 
 
-def filled(name: str, marked: bool) -> Workload:
+def filled(name: str, dtype: str, marked: bool) -> Workload:
     """One batch from memory, with everything that models take or without."""
-    ragged, indices = _batch()
+    ragged, indices = _batch(dtype)
     names = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens")
     marks = dict.fromkeys(names, marked)
     collate = pinfeed.Collate({"input_ids": pinfeed.Pack(_SEQ_LENGTH, **marks)})
@@ -94,7 +94,7 @@ def filled(name: str, marked: bool) -> Workload:
         Way("**pinfeed** `Pack`", lambda: lambda: collate(samples), Role.PINFEED),
     ]
     what = "with all that models take" if marked else "tokens alone"
-    title = f"{_ROWS} × {_SEQ_LENGTH} tokens of {len(indices)} documents in memory, {what}"
+    title = f"{_ROWS} × {_SEQ_LENGTH} {dtype} tokens of {len(indices)} documents in memory, {what}"
     return Workload(name, title, ways, error)
 
 
@@ -140,7 +140,13 @@ def workloads():
     return {
         "pack-plan": (1, functools.partial(plan, count=10_000_000)),
         "pack-plan-small": (1, functools.partial(plan, count=100_000)),
-        "pack-fill": (1, functools.partial(filled, marked=False)),
-        "pack-fill-marked": (1, functools.partial(filled, marked=True)),
+        **{
+            f"pack-fill-{dtype}{'-marked' * marked}": (
+                1,
+                functools.partial(filled, dtype=dtype, marked=marked),
+            )
+            for dtype in ("int32", "int64")
+            for marked in (False, True)
+        },
         "pack-flat": (1, flattened),
     }

@@ -198,12 +198,13 @@ def _worker_cpu(results: Results) -> float:
 
 TARGETS = [
     Target("rows planned for 10 million documents, s", "≤", 1, _planned),
-    Target("packed tokens to 1.3 × copying them + 10 µs", "≤", 1, _packed("pack-fill", 1.3)),
-    Target(
-        "with all that models take, to 2 × copying + 10 µs",
-        "≤",
-        1,
-        _packed("pack-fill-marked", 2),
+    *(
+        Target(f"packed tokens, {dtype}: {text}", "≤", 1, _packed(f"pack-fill-{dtype}{end}", times))
+        for dtype in ("int32", "int64")
+        for text, end, times in (
+            ("to 1.3 × copying them + 10 µs", "", 1.3),
+            ("with all that models take: to 2 × copying + 10 µs", "-marked", 2),
+        )
     ),
     Target("lists flattened: transformers", "≥", 5, faster_than("pack-flat", "transformers")),
     Target("float32 NCHW to filling it", "≤", 1.10, to_limit("images")),

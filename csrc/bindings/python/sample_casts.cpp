@@ -80,22 +80,23 @@ void Samples::begin_casts(DType dtype, Scale scale) {
 }
 
 void Samples::prepare_one(std::size_t i, std::size_t block_axis, bool streaming) {
-  kernels::Sample sample{.data = data(i),
-                         .shape = shape(i).data(),
-                         .strides = strides(i),
-                         .cast = casts_[i],
-                         .contiguous = contiguous(i, 0),
-                         .plan = nullptr,
-                         .misfit = &misfit_};
+  // In place: what is put together elsewhere and copied has the copy wait for its last bytes.
+  kernels::Sample& sample = prepared_.emplace_back();
+  sample.data = data(i);
+  sample.shape = shape(i).data();
+  sample.strides = strides(i);
+  sample.cast = casts_[i];
+  sample.contiguous = contiguous(i, 0);
+  sample.misfit = &misfit_;
   // A plain cast writes through the cache; a planned one has a tile to stream from.
-  const bool needs_plan = !contiguous(i, block_axis) || (streaming && sample.cast);
+  const bool needs_plan =
+      (streaming && sample.cast) || !(sample.contiguous || contiguous(i, block_axis));
   if (needs_plan && block_axis < axes_) {
     const Types types = find_types(dtype(i), dtype_.name(), "cast", scale_);
     plans_.emplace_back(types.cast(), types.from.type, types.to.type, axes_ - block_axis,
                         sample.shape + block_axis, sample.strides + block_axis);
     sample.plan = &plans_.back();
   }
-  prepared_.push_back(sample);
 }
 
 void Samples::require_fit() const {
