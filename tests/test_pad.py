@@ -280,6 +280,17 @@ def test_lengths_and_mask_beside_a_leaf(kind):
     assert_same([batch[key] for key in ("y", "m")], [pinfeed.Padded(VALUES, mask=MASK), LENGTHS])
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8, torch.bool])
+@pytest.mark.parametrize("time_major", [False, True])
+def test_dtypes_of_masks(dtype, time_major):
+    field = Pad(mask="mask", mask_dtype=dtype, lengths=False, time_major=time_major)
+    expected = (MASK.T if time_major else MASK).to(dtype)
+    assert_same(Collate({"x": field})([{"x": sample} for sample in SAMPLES])["mask"], expected)
+    jagged = Collate(Jagged())(SAMPLES)
+    assert_same(field.apply(jagged, jagged, "leaf").siblings["mask"], expected)
+    assert f"mask_dtype={dtype}" in repr(field)
+
+
 def test_keys_stand_after_their_leaf():
     batch = Collate({"x": Pad(lengths="n", mask="m")})([{"w": 1, "x": [1], "y": 2}])
     assert list(batch) == ["w", "x", "n", "m", "y"]
@@ -344,6 +355,8 @@ def test_requests_that_are_none(keyword, request_):
         ({"axes": ()}, TypeError),
         ({"value": "0"}, TypeError),
         ({"value": 256, "dtype": np.uint8}, ValueError),
+        ({"mask_dtype": "int64", "mask": True}, TypeError),
+        ({"mask_dtype": torch.int64}, ValueError),
     ],
 )
 def test_keywords_are_checked_early(keywords, error):

@@ -54,7 +54,7 @@ def rebuild(node: Any, values: list[Any]) -> Any:
 
 
 def rebuild_mapping(node: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    """A mapping like ``node`` with ``items`` for those keys."""
+    """A mapping like ``node`` with these ``items``."""
     if type(node) is dict:
         return items
     # As torch's default_collate: a clone keeps whatever else the mapping carries; a type that can't
@@ -69,6 +69,8 @@ def rebuild_mapping(node: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
             except Exception:  # noqa: BLE001 # transformers' outputs forbid update(), and only that
                 for key, value in items.items():
                     clone[key] = value
+            for key in [key for key in clone if key not in items]:
+                del clone[key]
             return clone
         return type(node)(items)  # type: ignore[call-arg]
     except TypeError:

@@ -28,10 +28,20 @@ bool holds(DType dtype, std::int64_t smallest, std::int64_t largest) {
 
 }  // namespace
 
+// Whether a sample is what NumPy and torch make of an empty list.
+bool Samples::is_empty_array(std::size_t i) const {
+  const TypeCode code = content(i).stored.code;
+  return code == TypeCode::floating && axes_ == 1 && shape(i)[0] == 0 && are_separate();
+}
+
 DType Samples::common_dtype(DType if_all_are_empty_lists) const {
-  std::optional<std::size_t> first;
+  std::optional<std::size_t> first, empty_array;
   for (std::size_t i = 0; i < contents_.size(); ++i) {
     if (contents_[i].empty_list) continue;
+    if (is_empty_array(i)) {
+      if (!empty_array) empty_array = i;
+      continue;
+    }
     if (!first) first = i;
     const DType expected = contents_[*first].counts_as, got = contents_[i].counts_as;
     if (got != expected) {
@@ -40,6 +50,7 @@ DType Samples::common_dtype(DType if_all_are_empty_lists) const {
                            "; a dtype for the batch would let them differ");
     }
   }
+  if (!first) first = empty_array;
   return first ? contents_[*first].counts_as : if_all_are_empty_lists;
 }
 
@@ -56,7 +67,7 @@ void Samples::begin_casts(DType dtype, Scale scale) {
   const std::size_t kinds = std::min(contents_.size(), count());
   for (std::size_t i = 0; i < kinds; ++i) {
     const Content& given = contents_[i];
-    if (given.empty_list) continue;
+    if (given.empty_list || is_empty_array(i)) continue;
     if (given.stored != from) {  // samples mostly have the dtype of the one before
       from = given.stored;
       cast = {};

@@ -37,8 +37,8 @@ class Samples {
   // sequences, without them each row is a sample; and `indices` (None or what as_indices returned)
   // says which samples.
   //
-  // Lists of integers count as int64, of floats as float32, of bools as bool; an empty one, and a
-  // batch of empty ones, as whatever the others are.
+  // Lists of integers count as int64, of floats as float32, of bools as bool; an empty one, and an
+  // empty 1-D array of floats among other arrays, as whatever the others are.
   //
   // Throws TypeError and ValueError; a message about one sample says which.
   Samples(pybind11::object source, pybind11::object offsets, pybind11::object indices,
@@ -148,6 +148,7 @@ class Samples {
   void add(const Numbers& numbers, std::size_t position);
   void require_common(const ArrayView& view, std::size_t position) const;
   void require_axes(std::span<const std::int64_t> shape, std::size_t position);
+  bool is_empty_array(std::size_t sample) const;
   bool contiguous(std::size_t sample, std::size_t from_axis) const;
   void begin_casts(DType dtype, Scale scale);
   void prepare_one(std::size_t sample, std::size_t block_axis, bool streaming);

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.fields.field import Field, LeafName
+from pinfeed.fields.field import ABSENT, Field, LeafName
 from pinfeed.fields.pack import Pack
-from pinfeed.fields.spec import child_specs, placed, rebuild_with_siblings
+from pinfeed.fields.spec import child_specs, mapping_specs, placed, rebuild_with_siblings
 from pinfeed.fields.stack import Stack, is_taught_to_torch
 from pinfeed.memory.outputs import Pin, is_pinning_wanted
 from pinfeed.memory.trainer import offer_arena, want_arena
@@ -31,7 +31,9 @@ class Collate:
     Args:
         spec: What becomes of each leaf, in the structure of a sample: a bare `Field` for bare
             samples, a dict for dict samples, a tuple for tuple samples, nested as deep. Leaves
-            without a field (left out of a dict, or None) get `Stack`. None: all of them.
+            without a field (left out of a dict, or None) get `Stack`. None: all of them. In a
+            dict, `Field.of` makes a leaf of another one, and `Field.optional` leaves it out of
+            batches whose samples lack it.
         pin: Whether batches of this process lie in pinned memory, which devices copy from by
             themselves: a DataLoader's ``pin_memory=True`` has nothing to do then. ``"auto"``: if the
             process uses CUDA or XPU by the time that the batch is made; no device is initialized for
@@ -148,6 +150,8 @@ class _Place:
     def collate(self, samples: Sequence[Any], packing: Packing | None = None) -> Any:
         """The batch of what stands at this place in each sample."""
         if self._field is not None:
+            if self._field.is_optional and self._is_absent(samples):
+                return ABSENT
             if packing is not None and isinstance(self._field, Pack):
                 return self._field.pack(Selection(list(samples)), packing, self.name)
             return self._field.collate(samples, self.name)
@@ -177,6 +181,18 @@ class _Place:
             return self._field.collate(list(Rows(sources, indices)), self.name)
         return self._structure_of(sources).gather(sources, indices, packing)
 
+    def _is_absent(self, samples: Sequence[Any]) -> bool:
+        """Whether all samples of an optional leaf are None."""
+        present = [i for i, sample in enumerate(samples) if sample is not None]
+        if present and len(present) < len(samples):
+            position = present[0] or next(i for i, sample in enumerate(samples) if sample is None)
+            expected, got = ("None", "a leaf") if present[0] else ("a leaf", "None")
+            raise ValueError(
+                f"{self.name} of sample {position}: expected {expected} as in sample 0, got {got}; "
+                "an optional() leaf is there in all samples of a batch or in none"
+            )
+        return not present
+
     def _require_leaf(self) -> None:
         if self._spec is not None:
             raise ValueError(
@@ -196,22 +212,42 @@ class _Place:
 class _Structure:
     """The container that samples have at one place, and the places in it."""
 
-    __slots__ = ("_brings_siblings", "_keys", "_kind", "_name", "_path", "_places")
+    __slots__ = (
+        "_changes_keys",
+        "_keys",
+        "_kind",
+        "_leaves",
+        "_name",
+        "_path",
+        "_places",
+        "_sources",
+    )
 
     def __init__(self, spec: Any, node: Any, path: str, pin: bool, name: LeafName) -> None:
         self._kind = type(node)
         self._keys = _keys(node)
         self._name = name
         self._path = path
-        specs = child_specs(spec, node, f"Collate: spec{path}", "samples")
-        steps = [step for step, _ in children(node)]
-        self._places = [
-            _Place(child_spec, path + step, pin)
-            for child_spec, step in zip(specs, steps, strict=True)
-        ]
-        self._brings_siblings = isinstance(node, Mapping) and any(
-            isinstance(field, Field) and field.names() for field in specs
-        )
+        if isinstance(node, Mapping):
+            leaves = mapping_specs(spec, node, f"Collate: spec{path}")
+            self._sources = [source for _, source, _ in leaves]
+            specs = {key: child for key, _, child in leaves}
+            self._places = [_Place(specs[key], f"{path}[{key!r}]", pin) for key in specs]
+            self._leaves = specs.keys()
+            self._changes_keys = list(specs) != list(node) or any(
+                isinstance(field, Field) and (field.names() or field.is_optional)
+                for field in specs.values()
+            )
+        else:
+            self._places = [
+                _Place(child, path + step, pin)
+                for child, (step, _) in zip(
+                    child_specs(spec, node, f"Collate: spec{path}", "samples"),
+                    children(node),
+                    strict=True,
+                )
+            ]
+            self._changes_keys = False
 
     def fits(self, node: Any) -> bool:
         """Whether a container of the same type has the same places."""
@@ -227,7 +263,9 @@ class _Structure:
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], packing: Packing | None) -> Any:
         parts = (
-            sources.values() if type(sources) is dict else [part for _, part in children(sources)]
+            [sources[key] for key in self._sources]
+            if isinstance(sources, Mapping)
+            else [part for _, part in children(sources)]
         )
         values = [
             place.gather(part, indices, packing)
@@ -236,9 +274,9 @@ class _Structure:
         return self._collated(sources, values)
 
     def _collated(self, node: Any, values: list[Any]) -> Any:
-        if self._brings_siblings:
+        if self._changes_keys:
             name = lambda step: LeafName(f"Collate: leaf {self._path}{step}", False)
-            return rebuild_with_siblings(node, values, name, "samples")
+            return rebuild_with_siblings(node, self._leaves, values, name, "samples")
         # default_collate makes lists of plain tuples, and code in the wild relies on it.
         if isinstance(node, tuple) and not is_namedtuple(node):
             return values
@@ -249,7 +287,7 @@ class _Structure:
         if {*map(type, samples)} == {self._kind}:
             if self._kind is dict and {*map(len, samples)} == {len(self._keys)}:
                 try:
-                    return [[sample[key] for sample in samples] for key in self._keys]
+                    return [[sample[key] for sample in samples] for key in self._sources]
                 except KeyError:
                     pass  # which is told below
             elif issubclass(self._kind, tuple | list) and {*map(len, samples)} == {self._keys}:
@@ -269,7 +307,7 @@ class _Structure:
             if kind is Sequence and len(sample) != len(first):
                 raise self._differs(position, f"{len(first)} items", len(sample))
         if kind is Mapping:
-            return [[sample[key] for sample in samples] for key in first]
+            return [[sample[key] for sample in samples] for key in self._sources]
         if kind is Sequence:
             return list(zip(*samples, strict=True))
         return list(zip(*([part for _, part in children(s)] for s in samples), strict=True))

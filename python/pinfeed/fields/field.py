@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
@@ -43,7 +44,57 @@ class Field(ABC):
     """Turns one leaf of all samples of a batch into one leaf of the batch.
 
     Fields hold no batch and no buffer: they pickle, and any worker or thread may call them.
+
+    Attributes:
+        source: The key of the leaf that `of` named; None: the one at the field's own place.
+        is_optional: Whether samples may lack the leaf, as `optional` says.
     """
+
+    source: str | None = None
+    is_optional: bool = False
+
+    def of(self, key: str) -> Self:
+        """The same field, of the samples' leaf under another key of the same dict.
+
+        A leaf that others are made of is in the batch itself only if the spec has a field for it.
+        What samples have under the field's own key is not read.
+
+        Args:
+            key: Where samples have the leaf.
+
+        Raises:
+            TypeError: ``key`` is no string.
+
+        Example:
+            >>> collate = pinfeed.Collate({
+            ...     "input_ids": pinfeed.Pad(0),
+            ...     "targets": pinfeed.Pad(-100).of("input_ids"),
+            ...     "labels": pinfeed.Stack().of("label"),
+            ... })
+            >>> collate([{"input_ids": [5, 6], "label": 1}, {"input_ids": [7], "label": 0}])
+            {'input_ids': tensor([[5, 6],
+                    [7, 0]]), 'targets': tensor([[   5,    6],
+                    [   7, -100]]), 'labels': tensor([1, 0])}
+        """
+        if not isinstance(key, str):
+            raise TypeError(f"of: key must be a string, got {key!r}")
+        field = copy.copy(self)
+        field.source = key
+        return field
+
+    def optional(self) -> Self:
+        """The same field, of a leaf of a dict that all samples of a batch may lack, or have as None.
+
+        The batch has no such leaf then. That suits labels, which are missing when a model predicts.
+
+        Example:
+            >>> collate = pinfeed.Collate({"labels": pinfeed.Stack().optional()})
+            >>> collate([{"ids": 1, "labels": 0}]), collate([{"ids": 1}]), collate([{"labels": None}])
+            ({'ids': tensor([1]), 'labels': tensor([0])}, {'ids': tensor([1])}, {})
+        """
+        field = copy.copy(self)
+        field.is_optional = True
+        return field
 
     @abstractmethod
     def collate(self, samples: Sequence[Any], name: str) -> Any:
@@ -102,6 +153,10 @@ def sequences_of(samples: Sequence[Any], name: str) -> tuple[Any, Any]:
         strings = encode(samples, f"{name} of sample")
         return strings.values, strings.offsets
     return list(samples), None
+
+
+#: The batch of an optional leaf that no sample has.
+ABSENT = object()
 
 
 class Beside(NamedTuple):

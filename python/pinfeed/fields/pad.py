@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from pinfeed.fields.field import (
     pin_of,
     sequences_of,
 )
+from pinfeed.fields.stack import Stack
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side
 from pinfeed.functions.scaling import scaled
@@ -44,11 +46,16 @@ class Pad(Field):
     become their bytes (str as UTF-8). `pinfeed.pad` explains ``value``, ``side``, ``axes``,
     ``max_length``, ``multiple_of``, ``dtype``, ``scale`` and ``time_major``, which mean the same here.
 
+    Samples may also be lists of sequences, as many in each, such as the answers of a multiple
+    choice. They become (B, C, L); lengths of shape (B, C) and a mask of shape (B, C, L) go to keys.
+
     Args:
         lengths: How much of each sample is data, int64 of shape (B,): True makes the leaf a
             `Padded`, a string is the key of a dict batch that they go to, beside the leaf. None is
             True for a bare leaf or one in a tuple, False in a dict, whose leaf stays a tensor.
         mask: The same for a bool mask of shape (B, L).
+        mask_dtype: The mask's dtype instead of bool: torch.int64 is what models with arithmetic on
+            masks take, and what tokenizers give.
 
     Raises:
         TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
@@ -83,6 +90,7 @@ class Pad(Field):
         scale: float | None = None,
         lengths: Request | None = None,
         mask: Request = False,
+        mask_dtype: torch.dtype | None = None,
         time_major: bool = False,
     ) -> None:
         self._padding = Padding(
@@ -90,6 +98,7 @@ class Pad(Field):
         )
         self.lengths = None if lengths is None else check_request(lengths, "Pad: lengths")
         self.mask = check_request(mask, "Pad: mask")
+        self.mask_dtype = _checked_mask_dtype(mask_dtype, self.mask)
 
     @override
     def placed(self, in_dict: bool) -> Pad:
@@ -105,6 +114,8 @@ class Pad(Field):
 
     @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
+        if self._padding.axes is None and not self._padding.time_major and _are_nested(samples):
+            return self._pad_nested(samples, name)
         return self._pad(*sequences_of(samples, name), None, name)
 
     @override
@@ -125,7 +136,10 @@ class Pad(Field):
         return self._apply_with_torch(leaf, host.offsets, name)
 
     def _pad(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:
-        values, lengths, mask = self._padding.pad(
+        return self._leaf(self._padded(source, offsets, indices, name), name)
+
+    def _padded(self, source: Any, offsets: Any, indices: Any, name: str) -> tuple[Any, Any, Any]:
+        return self._padding.pad(
             source,
             offsets,
             indices,
@@ -134,7 +148,43 @@ class Pad(Field):
             target=batch_allocator(pin_of(name)),
             name=name,
         )
+
+    def _leaf(self, parts: tuple[Any, Any, Any], name: str) -> Any:
+        """What stands in the batch for values, lengths and a bool mask."""
+        values, lengths, mask = parts
+        if mask is not None and self.mask_dtype is not None:
+            mask = Stack(self.mask_dtype).apply(mask, mask, name)
         return padded_leaf(values, lengths, self._lengths, mask, self.mask, side=self._padding.side)
+
+    def _pad_nested(self, samples: Sequence[Any], name: str) -> Any:
+        """The batch of samples that are lists of sequences: (B, C, L)."""
+        if self._lengths is True or self.mask is True:
+            raise ValueError(
+                f"{name}: lengths and mask of lists of sequences go beside the leaf: "
+                "lengths='lengths', mask='mask' in a dict, or lengths=False"
+            )
+        count = len(samples[0])
+        for position, sample in enumerate(samples):
+            if len(sample) != count:
+                raise ValueError(
+                    f"{name} of sample {position}: expected {count} sequences as in sample 0, got "
+                    f"{len(sample)}; np.asarray() of each sample pads their number instead"
+                )
+        sequences = [sequence for sample in samples for sequence in sample]
+        try:
+            parts = self._padded(sequences, None, None, name)
+        except (TypeError, ValueError) as error:
+            told = re.sub(
+                r"sample (\d+)",
+                lambda found: "sample {}[{}]".format(*divmod(int(found[1]), count)),
+                str(error),
+            )
+            raise type(error)(told) from None
+        shape = (len(samples), count)
+        values, lengths, mask = (
+            None if part is None else part.unflatten(0, shape) for part in parts
+        )
+        return self._leaf((values, lengths, mask), name)
 
     @property
     def _lengths(self) -> Request:
@@ -158,7 +208,7 @@ class Pad(Field):
             mask=bool(self.mask),
             name=name,
         )
-        return padded_leaf(values, lengths, self._lengths, mask, self.mask, side=self._padding.side)
+        return self._leaf((values, lengths, mask), name)
 
     def _apply_with_torch(self, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
         """The batch of samples on any other device, bit for bit; arguments as above."""
@@ -187,9 +237,7 @@ class Pad(Field):
         if padding.time_major:
             padded, is_data = padded.swapaxes(0, 1).contiguous(), is_data.t().contiguous()
         counts = pad_counts(padding, kept.view(-1))
-        return padded_leaf(
-            padded, counts, self._lengths, is_data, self.mask, side=self._padding.side
-        )
+        return self._leaf((padded, counts, is_data), name)
 
     def __repr__(self) -> str:
         padding = self._padding
@@ -197,5 +245,23 @@ class Pad(Field):
             f"Pad({padding.value!r}, side={padding.side!r}, axes={padding.axes}, "
             f"max_length={padding.max_length}, multiple_of={padding.multiple_of}, "
             f"dtype={padding.dtype}, scale={padding.scale}, lengths={self.lengths!r}, mask={self.mask!r}, "
-            f"time_major={padding.time_major})"
+            f"mask_dtype={self.mask_dtype}, time_major={padding.time_major})"
         )
+
+
+def _checked_mask_dtype(dtype: Any, mask: Request) -> torch.dtype | None:
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"Pad: mask_dtype must be a torch.dtype or None, got {dtype!r}")
+    if dtype is not None and mask is False:
+        raise ValueError(
+            f"Pad: mask_dtype={dtype} says what a mask is made of; ask for one: mask=True"
+        )
+    return dtype
+
+
+def _are_nested(samples: Sequence[Any]) -> bool:
+    """Whether samples are lists of sequences, as far as the first of them tells that is not empty."""
+    if not isinstance(samples[0], list | tuple):
+        return False
+    first = next((sample for sample in samples if len(sample)), ())
+    return any(isinstance(part, list | tuple) or getattr(part, "ndim", 0) > 0 for part in first[:1])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from pinfeed.fields.field import Beside, Field
+from pinfeed.fields.field import ABSENT, Beside, Field
 from pinfeed.structure import (
     children,
     is_container,
@@ -42,6 +42,11 @@ def _placed(spec: Any, name: str, check: Callable[[Field, str], None] | None, in
             raise ValueError(
                 f"{name} names {list(field.names())}, keys of a dict, but stands in none; "
                 "say True instead of a name to have it in the leaf"
+            )
+        if (field.source is not None or field.is_optional) and not in_dict:
+            raise ValueError(
+                f"{name} has {'optional()' if field.is_optional else 'of()'}, which is for fields "
+                "in a dict, but stands in none; make the samples dicts"
             )
         return field
     if not is_container(spec):
@@ -88,14 +93,55 @@ def child_specs(spec: Any, node: Any, name: str, owner: str) -> list[Any]:
     return [by_step.get(step) for step in steps]
 
 
+def mapping_specs(spec: Any, node: Mapping[Any, Any], name: str) -> list[tuple[Any, Any, Any]]:
+    """Of each leaf that becomes of a mapping: its key, the key of what it is made of, its spec.
+
+    Args:
+        spec: As for `child_specs`.
+        node: A sample, or a part of one.
+        name: What messages call that place.
+
+    Raises:
+        ValueError: The spec has another structure.
+    """
+    fields = dict(spec) if isinstance(spec, Mapping) else {}
+    made, absent = {}, set()
+    for key, field in fields.items():
+        if not isinstance(field, Field):
+            continue
+        source = key if field.source is None else field.source
+        if source not in node and field.is_optional:
+            absent.add(key)
+        elif field.source is not None:
+            if source not in node:
+                raise ValueError(
+                    f"{name}[{key!r}] is made of {source!r}, but samples have {list(node)}; if they "
+                    "may lack it, add .optional() to the field"
+                )
+            made[key] = field
+    if isinstance(spec, Mapping):
+        spec = {key: fields[key] for key in fields if key not in made and key not in absent}
+    taken = {field.source for field in made.values()} - fields.keys()
+    return [
+        (key, key, child)
+        for key, child in zip(node, child_specs(spec, node, name, "samples"), strict=True)
+        if key not in made and key not in absent and key not in taken
+    ] + [(key, field.source, field) for key, field in made.items()]
+
+
 def rebuild_with_siblings(
-    node: Mapping[Any, Any], values: list[Any], leaf_name: Callable[[str], str], owner: str
+    node: Mapping[Any, Any],
+    keys: Collection[Any],
+    values: list[Any],
+    leaf_name: Callable[[str], str],
+    owner: str,
 ) -> Any:
     """A mapping like ``node`` that holds ``values``, and beside them what some bring along.
 
     Args:
         node: The mapping of a sample or batch.
-        values: For each of its keys, a leaf or a `Beside`.
+        keys: The new mapping's, which may be others than the node's.
+        values: For each key a leaf, a `Beside` or `ABSENT`.
         leaf_name: What messages call the leaf at a step such as ``"['tokens']"``.
         owner: What has the keys: ``"samples"`` or ``"batches"``.
 
@@ -103,11 +149,13 @@ def rebuild_with_siblings(
         ValueError: A key is taken.
     """
     items: dict[Any, Any] = {}
-    for key, value in zip(node, values, strict=True):
+    for key, value in zip(keys, values, strict=True):
+        if value is ABSENT:
+            continue
         leaf, siblings = value if isinstance(value, Beside) else (value, {})
         items[key] = leaf
         for sibling_key, sibling in siblings.items():
-            if sibling_key in node:
+            if sibling_key in keys:
                 raise ValueError(
                     f"{leaf_name(f'[{key!r}]')} goes with a {sibling_key!r}, but {owner} have a "
                     "leaf under that key; choose another name"
@@ -158,6 +206,8 @@ def _require_applicable(field: Field, name: str) -> None:
             f"{name} must be one of those that take whole batches, Image(), Pad() and "
             f"Stack(), got {field!r}; give it to Collate"
         )
+    if field.source is not None or field.is_optional:
+        raise TypeError(f"{name}: fields with of() or optional() are for Collate")
 
 
 def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
@@ -178,5 +228,6 @@ def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
         )
     ]
     if isinstance(node, Mapping) and any(isinstance(value, Beside) for value in values):
-        return rebuild_with_siblings(node, values, lambda step: _batch_leaf(path + step), "batches")
+        leaf_name = lambda step: _batch_leaf(path + step)
+        return rebuild_with_siblings(node, node.keys(), values, leaf_name, "batches")
     return rebuild(node, values)

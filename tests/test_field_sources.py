@@ -1,0 +1,162 @@
+"""Fields of another leaf (`of`) and of leaves that may be missing (`optional`)."""
+
+import collections
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+from messages import check
+from pinfeed import Collate, Pack, Pad, Stack
+from samples import TaggedDict, assert_same
+
+IDS = [[5, 6, 7], [8]]
+SAMPLES = [{"input_ids": ids, "label": i} for i, ids in enumerate(IDS)]
+KINDS = [dict, collections.OrderedDict, collections.UserDict, TaggedDict]
+
+
+def rows(samples):
+    """The same samples as `Rows`."""
+    columns = {key: [sample[key] for sample in samples] for key in samples[0]}
+    arrays = {
+        key: pinfeed.RaggedArray.from_sequences(column)
+        if isinstance(column[0], list)
+        else np.array(column)
+        for key, column in columns.items()
+    }
+    return pinfeed.ArrayDataset(arrays).__getitems__(range(len(samples)))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, rows])
+def test_leaves_of_others(kind):
+    samples = rows(SAMPLES) if kind is rows else [kind(sample) for sample in SAMPLES]
+    collate = Collate(
+        {
+            "input_ids": Pad(0, mask="mask"),
+            "labels": Pad(-100, side="left").of("input_ids"),
+            "score": Stack(torch.float32).of("label"),
+        }
+    )
+    batch = pickle.loads(pickle.dumps(collate))(samples)
+    expected = {
+        "input_ids": torch.tensor([[5, 6, 7], [8, 0, 0]]),
+        "mask": torch.tensor([[True] * 3, [True, False, False]]),
+        "labels": torch.tensor([[5, 6, 7], [-100, -100, 8]]),
+        "score": torch.tensor([0.0, 1.0]),
+    }
+    assert_same(dict(batch), expected)
+    if kind is not rows:
+        assert type(batch) is kind
+
+
+KEYS = st.sampled_from("abcd")
+
+
+@given(
+    st.lists(KEYS, min_size=1, unique=True),
+    st.dictionaries(st.sampled_from("abcdef"), st.none() | KEYS),
+)
+def test_which_leaves_a_batch_has(keys, spec):
+    """Of samples with ``keys``, by a spec that says of which one each leaf is made."""
+    samples = [{key: ord(key) + 1000 * i for key in keys} for i in range(2)]
+    fields = {
+        key: Stack().optional() if source is None else Stack().of(source).optional()
+        for key, source in spec.items()
+    }
+    made = {key: source for key, source in spec.items() if source in keys}
+    own = {
+        key: key
+        for key in keys
+        if (key in spec and spec[key] is None) or (key not in spec and key not in made.values())
+    }
+    expected = {
+        key: torch.tensor([ord(source), ord(source) + 1000]) for key, source in (own | made).items()
+    }
+    for given_samples in (samples, rows(samples)):
+        assert_same(
+            dict(sorted(Collate(fields)(given_samples).items())), dict(sorted(expected.items()))
+        )
+
+
+def test_documents_and_their_labels():
+    spec = {"input_ids": Pack(None), "labels": Pack(None, first=-100).of("input_ids")}
+    batch = Collate(spec)(SAMPLES)
+    assert batch["labels"].tolist() == [[-100, 6, 7, -100]]
+    assert list(batch) == ["input_ids", "label", "labels"]
+
+
+@pytest.mark.parametrize("absent", ["missing", "None", "present"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_that_are_there_in_training_only(kind, absent):
+    collate = Collate({"input_ids": Pad(0), "labels": Pad(-100).optional()})
+    labels = {"missing": {}, "None": {"labels": None}, "present": {"labels": [1]}}[absent]
+    batch = collate([kind({"input_ids": ids} | labels) for ids in IDS])
+    expected = {"labels": [[1], [1]]} if absent == "present" else {}
+    assert {key: leaf.tolist() for key, leaf in batch.items()} == {
+        "input_ids": [[5, 6, 7], [8, 0, 0]]
+    } | expected
+
+
+def test_one_collate_trains_and_predicts():
+    collate = Collate({"labels": Stack().of("label").optional()})
+    for keys in (["id", "label"], ["id"], ["id", "label"]):
+        batch = collate([dict.fromkeys(keys, 1)])
+        assert list(batch) == ["id", "labels"][: len(keys)]
+
+
+def make(spec):
+    return lambda samples=SAMPLES: Collate(spec)(samples)
+
+
+LABELS = make({"label": Stack().optional()})
+
+# What is done, the error, and words of its message.
+BAD = {
+    "no key": (lambda: Pad().of(0), TypeError, "of: key must be a string, got 0"),
+    "of, in a tuple": (lambda: Collate((Pad().of("a"),)), ValueError, "spec[0] has of()"),
+    "optional, bare": (lambda: Collate(Stack().optional()), ValueError, "optional()", "dicts"),
+    "no source": (
+        make({"labels": Pad().of("tokens")}),
+        ValueError,
+        "spec['labels'] is made of 'tokens'",
+        "['input_ids', 'label']",
+        "add .optional()",
+    ),
+    "not optional": (make({"labels": Pad()}), ValueError, "['labels']"),
+    "None among labels": (
+        lambda: LABELS([{"label": 1}, {"label": None}]),
+        ValueError,
+        "leaf ['label'] of sample 1: expected a leaf as in sample 0, got None",
+    ),
+    "labels among None": (
+        lambda: LABELS([{"label": None}, {"label": None}, {"label": 1}]),
+        ValueError,
+        "leaf ['label'] of sample 2: expected None as in sample 0, got a leaf",
+    ),
+    "missing in some": (lambda: LABELS([{"label": 1}, {}]), ValueError, "sample 1", "['label']"),
+    "a leaf of a device": (
+        lambda: pinfeed.DeviceLoader([], fields={"x": Stack().of("y")}),
+        TypeError,
+        "fields['x']",
+        "are for Collate",
+    ),
+    "a key of two leaves": (
+        make({"input_ids": Pad(mask="labels"), "labels": Stack().of("label")}),
+        ValueError,
+        "two leaves for the key 'labels'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_specs_and_samples(case):
+    check(*BAD[case])
+
+
+def test_what_the_hint_says():
+    batch = make({"labels": Pad().of("tokens").optional(), "input_ids": Pad()})()
+    assert list(batch) == ["input_ids", "label"]
