@@ -276,6 +276,11 @@ def test_a_stateful_loader_resumes(workers: int) -> None:
 GOOD = {"lengths": [3, 2, 1], "seq_length": 4}
 BAD = [
     ({"lengths": []}, ValueError, "lengths must not be empty"),
+    (
+        {"lengths": iter([1, 2])},
+        TypeError,
+        "lengths must be those of all documents, got a list_iterator; make a list of them",
+    ),
     ({"lengths": [1, -2]}, ValueError, "lengths must be from 0 to .*, got -2 at index 1"),
     ({"lengths": [1.0]}, TypeError, "lengths must be integers, got dtype float64"),
     (

@@ -31,6 +31,7 @@ from pinfeed.memory.trainer import arena_stats, set_arena_limit
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads
 from pinfeed.samplers.length_buckets import LengthBucketSampler
 from pinfeed.samplers.pack import PackSampler
+from pinfeed.samplers.packed_stream import PackedStream
 from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.samplers.weighted import BalancedSampler, WeightedSampler
 from pinfeed.sources.concat import ConcatArray
@@ -54,6 +55,7 @@ __all__ = [
     "Pack",
     "PackSampler",
     "PackedDataset",
+    "PackedStream",
     "Pad",
     "Padded",
     "RaggedArray",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -163,6 +164,11 @@ class PackSampler(EpochSampler):
                 "max_documents and documents_multiple_of"
             )
         self.shuffle = shuffle
+        if isinstance(lengths, Iterator):
+            raise TypeError(
+                f"{name}: lengths must be those of all documents, got a {type(lengths).__name__}; make "
+                "a list of them, or pack a stream with PackedStream"
+            )
         self._totals = checked_lengths(lengths, name)
         if len(self._totals) > _MOST_DOCUMENTS:
             raise ValueError(

@@ -1,0 +1,180 @@
+"""PackedStream: windows against PackSampler, every document once, states, bad input."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from pinfeed import Collate, Keep, Pack, PackedStream, PackSampler, StreamDataset
+
+LENGTHS = [5, 0, 3, 8, 1, 7, 2, 2, 6, 4, 8, 1, 3, 0, 5, 5]
+
+
+def documents(lengths: list[int]) -> list[list[int]]:
+    return [[100 * i + token for token in range(n)] for i, n in enumerate(lengths)]
+
+
+settings = st.fixed_dictionaries(
+    {
+        "rows": st.integers(1, 3),
+        "strategy": st.sampled_from(["best_fit", "first_fit"]),
+        "max_documents": st.integers(1, 4) | st.none(),
+        "documents_multiple_of": st.sampled_from([1, 2, 4]),
+        "shuffle": st.booleans(),
+        "seed": st.integers(0, 9),
+    }
+) | st.fixed_dictionaries({"rows": st.integers(1, 3), "strategy": st.just("wrapped")})
+
+
+@given(
+    st.lists(st.integers(0, 8), max_size=40),
+    settings,
+    st.integers(1, 12),
+    st.sampled_from([0, 1, 5]),
+    st.integers(0, 2),
+    st.integers(1, 3),
+    st.data(),
+)
+def test_windows_are_planned_and_resumed(
+    lengths: list[int],
+    settings: dict[str, Any],
+    window: int,
+    buffer: int,
+    epoch: int,
+    world_size: int,
+    data: st.DataObject,
+) -> None:
+    seen = []
+    for rank in range(world_size):
+
+        def make(rank: int = rank) -> PackedStream:
+            source = StreamDataset(
+                documents(lengths), shuffle_buffer=buffer, rank=rank, world_size=world_size
+            )
+            return PackedStream(source, 8, window=window, **settings)
+
+        stream = make()
+        stream.set_epoch(epoch)
+        own = list(stream.stream)
+        batches = list(stream)
+        expected = []
+        for number, start in enumerate(range(0, len(own), window)):
+            samples = own[start : start + window]
+            if any(samples):
+                sampler = PackSampler([*map(len, samples)], 8, **settings)
+                sampler.set_epoch((epoch << 32) + number)
+                for batch in sampler:
+                    expected.append(([samples[i] for i in batch], batch.packing))
+        assert len(batches) == len(expected)
+        for batch, (samples, packing) in zip(batches, expected, strict=True):
+            assert batch == samples
+            assert all(map(equal, batch.packing, packing))
+            for document, start, length in zip(batch, *batch.packing[2:4], strict=True):
+                seen += document[start : start + length]
+
+        taken = data.draw(st.integers(0, len(batches)))
+        iterator = iter(stream)
+        assert [*itertools.islice(iterator, taken)] == batches[:taken]
+        state = json.loads(json.dumps(stream.state_dict()))
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        resumed.set_epoch(epoch)  # as training loops do
+        assert [*resumed] == batches[taken:]
+        assert [*resumed] == batches  # the next pass is a whole one
+        resumed.load_state_dict(state)
+        resumed.set_epoch(epoch + 1)
+        stream.set_epoch(epoch + 1)
+        assert [*resumed] == [*stream]
+    assert sorted(seen) == [token for document in documents(lengths) for token in document]
+
+
+def equal(one: Any, other: Any) -> bool:
+    return (one == other).all() if hasattr(one, "all") else one == other
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # in torchdata 0.11
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_loader_resumes(workers: int) -> None:
+    samples = [{"tokens": tokens, "id": i} for i, tokens in enumerate(documents(LENGTHS))]
+
+    def loader() -> StatefulDataLoader:
+        stream = StreamDataset(samples, shuffle_buffer=4, seed=1)
+        return StatefulDataLoader(
+            PackedStream(stream, 8, 2, window=5, key="tokens"),
+            batch_size=None,
+            collate_fn=Collate({"tokens": Pack(8, -1, document_ids=True), "id": Keep()}),
+            num_workers=workers,
+        )
+
+    expected = [*loader()]
+    tokens = torch.cat([batch["tokens"][batch["document_ids"] >= 0] for batch in expected])
+    assert sorted(tokens.tolist()) == sorted(itertools.chain(*documents(LENGTHS)))
+    assert sorted(i for batch in expected for i in batch["id"]) == [
+        i for i, n in enumerate(LENGTHS) if n
+    ]
+    for taken in (1, 3):
+        interrupted = loader()
+        [*itertools.islice(interrupted, taken)]
+        resumed = loader()
+        resumed.load_state_dict(interrupted.state_dict())
+        rest = [*resumed]
+        assert [batch["id"] for batch in rest] == [batch["id"] for batch in expected[taken:]]
+        for one, other in zip(rest, expected[taken:], strict=True):
+            assert torch.equal(one["tokens"], other["tokens"])
+
+
+BAD = [
+    ({"stream": [[1]]}, TypeError, r"stream must be a StreamDataset.*, got list; make one of it"),
+    ({"window": 0}, ValueError, "window must be at least 1, got 0"),
+    ({"seq_length": 0}, ValueError, "seq_length must be at least 1, got 0"),
+    ({"rows": 1.0}, TypeError, "rows must be an integer, got 1.0"),
+    ({"strategy": "best"}, ValueError, "strategy must be one of .*, got 'best'"),
+    ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), BAD)
+def test_bad_arguments(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    good = {"stream": StreamDataset([[1]]), "seq_length": 4}
+    with pytest.raises(error, match=f"^PackedStream: {message}"):
+        PackedStream(**good | changes)
+    assert len([*PackedStream(StreamDataset([[1]]), 4)]) == 1  # the way out of the first
+
+
+def test_documents_that_do_not_fit_and_samples_without_a_key() -> None:
+    stream = StreamDataset([{"tokens": [1, 2, 3]}, {"tokens": [4]}])
+    with pytest.raises(
+        TypeError, match=r"samples are dicts with \['tokens'\]; say under which key"
+    ):
+        next(iter(PackedStream(stream, 2)))
+    with pytest.raises(ValueError, match="at most seq_length=2 tokens, got one of 3; cut it or"):
+        next(iter(PackedStream(stream, 2, key="tokens")))
+    wrapped = PackedStream(stream, 2, 2, key="tokens", strategy="wrapped", shuffle=False)
+    (batch,) = DataLoader(wrapped, batch_size=None, collate_fn=Collate({"tokens": Pack(2)}))
+    assert batch["tokens"].tolist() == [[1, 2], [3, 4]]
+
+
+def test_states_of_other_streams() -> None:
+    stream = PackedStream(StreamDataset([[1]]), 4)
+    state = stream.state_dict()
+    with pytest.raises(ValueError, match="is of another stream: seq_length is 4 there and 5 here"):
+        PackedStream(StreamDataset([[1]]), 5).load_state_dict(state)
+    with pytest.raises(ValueError, match="StreamDataset: the state is of another stream: seed"):
+        PackedStream(StreamDataset([[1]], seed=1), 4).load_state_dict(state)
+    with pytest.raises(ValueError, match="has no windows"):
+        stream.load_state_dict({key: state[key] for key in state if key != "windows"})
+    with pytest.raises(TypeError, match="state must be a dict, got list"):
+        stream.load_state_dict([])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="yielded of the state must be at least 0, got -1"):
+        stream.load_state_dict(state | {"yielded": -1})
+    assert repr(stream).startswith("PackedStream(StreamDataset(")
