@@ -1,46 +1,29 @@
-"""Workers that are killed, trainers that run long, containers with little shared memory.
-
-Each runs in a process of its own, with a watchdog.
-"""
+"""Workers and trainers that are killed, and ranks: each in a process of its own, with a watchdog."""
 
 from __future__ import annotations
 
-import shutil
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from programs import run_python
+from test_arena_attacks import SETUP, run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
 
-SETUP = """
-import faulthandler, gc, multiprocessing.connection, os, random, signal, sys, threading, time, warnings
-import numpy as np, pinfeed, torch
-from torch.utils.data import DataLoader
+KILLS = """
+import faulthandler, multiprocessing.connection, random, threading
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
-from pinfeed.memory import trainer
-
-warnings.simplefilter("ignore")
 
 def resources():
     gc.collect()
-    pages = int(open("/proc/self/statm").read().split()[1])
     maps = sum(1 for _ in open("/proc/self/maps"))
-    files = len(os.listdir("/proc/self/fd"))
-    return {"bytes": pages * 4096, "mappings": maps, "files": files,
-            "threads": len(os.listdir("/proc/self/task"))}
+    return {"mappings": maps, "files": len(os.listdir("/proc/self/fd"))}
 
-def nothing_is_left():
-    gc.collect()
-    trainer.own_arena().sweep()
-    stats = pinfeed.arena_stats()
-    assert stats["live_slots"] == 0 and stats["workers"] == 0, stats
-"""
-
-KILLS = """
 # One kill in some hundred makes the stock DataLoader hang, whatever its collate_fn, in two ways that are
 # kept out of here: its signal handler raises between the taking of a lock and the block that gives it
 # back; and a worker dies while it holds the lock of the event that tells it to end.
@@ -107,57 +90,9 @@ def test_workers_killed_at_random() -> None:
     run_python(SETUP + KILLS, "1", "100", timeout=200)
 
 
-EPOCHS = """
-dataset = pinfeed.ArrayDataset({"x": np.arange(8 * 300).reshape(8, 300), "y": np.arange(8)})
-options = {"persistent_workers": True} if sys.argv[1] == "persistent" else {}
-loader = DataLoader(
-    dataset, 2, shuffle=True, num_workers=2, collate_fn=pinfeed.Collate(), timeout=60, **options
-)
-epochs = int(sys.argv[2])
-for epoch in range(epochs):
-    if epoch == epochs // 10:
-        before, stats = resources(), pinfeed.arena_stats()
-    for batch in loader:
-        assert (batch["x"][:, 0] == 300 * batch["y"]).all()
-after = resources()
-assert after["bytes"] - before["bytes"] < 8e6, (before, after)
-assert after["mappings"] <= before["mappings"] + 20, (before, after)
-assert after["files"] <= before["files"] + 2, (before, after)
-assert after["threads"] <= before["threads"] + 1, (before, after)
-now = pinfeed.arena_stats()
-assert now["resident_bytes"] <= max(stats["resident_bytes"], 20 * 8192), (stats, now)
-del batch, loader
-nothing_is_left()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("how", "epochs"), [("persistent", 1000), ("anew", 60)])
-def test_many_epochs_without_growth(how: str, epochs: int) -> None:
-    run_python(SETUP + EPOCHS, how, str(epochs), timeout=200)
-
-
-SMALL_SHM = """
-assert os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize == 2**20
-dataset = pinfeed.ArrayDataset(np.ones((64, 3, 224, 224), np.float32))
-for batch in DataLoader(dataset, 32, num_workers=2, collate_fn=pinfeed.Collate(), timeout=60):
-    assert batch.sum() == 32 * 3 * 224 * 224
-"""
-
-
-def test_a_container_with_little_shared_memory() -> None:
-    """Each batch is 19 MB; /dev/shm has 1."""
-    command = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
-    mount = "mount -t tmpfs -o size=1M tmpfs /dev/shm"
-    if not shutil.which("unshare") or subprocess.run([*command, mount], check=False).returncode:
-        pytest.skip("this process may not mount a /dev/shm of its own")
-    code = SETUP + SMALL_SHM
-    subprocess.run(
-        [*command, f'{mount} && exec "$0" -c "$1"', sys.executable, code], check=True, timeout=120
-    )
-
-
 RANKS = """
+import multiprocessing
+
 class Samples:
     def __init__(self, rank):
         self.rank = rank
@@ -205,32 +140,49 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_ranks_that_start_workers(method: str, tmp_path: Path) -> None:
     """As distributed training does: processes that are started, and start workers themselves."""
-    script = tmp_path / "ranks.py"
-    script.write_text(SETUP + RANKS)
-    subprocess.run([sys.executable, script, method], check=True, timeout=150)
+    assert run_script(tmp_path, RANKS, method) == ""
 
 
-def test_a_trainer_that_is_killed_takes_its_arena_along() -> None:
-    code = """
+KILLED = """
 loader = DataLoader(np.ones((64, 500)), 1, num_workers=2, collate_fn=pinfeed.Collate())
 iterator = iter(loader)
 next(iterator)
 print(*[worker.pid for worker in iterator._workers], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", SETUP + code],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == -9
-    check = """
-import os, sys, time
-deadline = time.monotonic() + 30
-while any(os.path.exists(f"/proc/{pid}") for pid in sys.argv[1:]):
-    assert time.monotonic() < deadline, "workers outlive their trainer"
-    time.sleep(0.1)
+
+KILLED_BEFORE_THE_FIRST_BATCH = """
+class Samples:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        if i == 0:
+            open(sys.argv[1] + ".begun", "x").close()
+            while not os.path.exists(sys.argv[1]):
+                time.sleep(0.05)
+            time.sleep(0.3)
+        return np.zeros(60_000)
+
+pinfeed.set_arena_limit(2**20)  # the worker runs out of room, with messages that nobody will read
+iterator = iter(DataLoader(Samples(), 1, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=32))
+print(*[worker.pid for worker in iterator._workers], flush=True)
+while not os.path.exists(sys.argv[1] + ".begun"):  # before that torch's own worker would stay
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
 """
-    run_python(check, *done.stdout.split())
+
+
+@pytest.mark.parametrize("code", [KILLED, KILLED_BEFORE_THE_FIRST_BATCH])
+def test_a_trainer_that_is_killed_takes_its_workers_along(code: str, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    command = [sys.executable, "-c", SETUP + code, str(gone)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        workers = killed.stdout.readline().split()
+        assert killed.wait(60) == -9
+    gone.touch()
+    assert workers
+    deadline = time.monotonic() + 30
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers):
+        assert time.monotonic() < deadline, "workers outlive their trainer"
+        time.sleep(0.1)

@@ -7,7 +7,6 @@ import io
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -277,62 +276,6 @@ def test_resume_a_data_loader(workers: int, sampler: LengthBucketSampler) -> Non
         other = LengthBucketSampler(LENGTHS[:50], max_tokens=512)
         other.load_state_dict(state)
         assert list(other) == expected[trained:]
-
-
-@pytest.mark.parametrize("sets_epochs", [True, False])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_in_a_stateful_data_loader(workers: int, sets_epochs: bool) -> None:
-    """Saved anywhere, a new loader yields exactly the rest, and then the epochs to come."""
-    import torchdata.stateful_dataloader as stateful
-
-    def new_loader() -> Any:
-        sampler = LengthBucketSampler(LENGTHS[:50], max_tokens=2048)
-        return stateful.StatefulDataLoader(
-            range(50), batch_sampler=sampler, num_workers=workers, collate_fn=list
-        )
-
-    def epoch_of(loader: Any, epoch: int) -> Any:
-        if sets_epochs:
-            loader.batch_sampler.set_epoch(epoch)
-        return iter(loader)
-
-    loader = new_loader()
-    expected = []
-    for epoch in range(4):
-        loader.batch_sampler.set_epoch(epoch if sets_epochs else 0)
-        expected.append(list(loader.batch_sampler))
-
-    loader = new_loader()
-    list(epoch_of(loader, 0))
-    states = []
-    iterator = epoch_of(loader, 1)
-    for _ in range(len(expected[1])):
-        states.append(copy.deepcopy(loader.state_dict()))
-        next(iterator)
-    states.append(copy.deepcopy(loader.state_dict()))
-    assert next(iterator, None) is None
-    over = copy.deepcopy(loader.state_dict())
-
-    for yielded, state in enumerate(states):
-        loader = new_loader()
-        loader.load_state_dict(state)
-        assert list(epoch_of(loader, 1)) == expected[1][yielded:]
-        assert list(epoch_of(loader, 2)) == expected[2]
-    for yielded in (2, len(expected[1])):  # into a loader that has been elsewhere
-        loader.load_state_dict(states[yielded])
-        assert list(epoch_of(loader, 1)) == expected[1][yielded:]
-    loader = new_loader()
-    loader.load_state_dict(over)
-    assert list(epoch_of(loader, 2)) == expected[2]
-    assert list(epoch_of(loader, 3)) == expected[3]
-
-    loader = new_loader()  # a second iteration, broken off, saved before it begins anew
-    next(epoch_of(loader, 1))
-    epoch_of(loader, 1)
-    state = loader.state_dict()
-    loader = new_loader()
-    loader.load_state_dict(state)
-    assert list(epoch_of(loader, 1)) == expected[1]
 
 
 RANKS = """

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import resume_job
-from pinfeed import ArrayDataset, StreamDataset
+from length_buckets import LENGTHS
+from pinfeed import ArrayDataset, LengthBucketSampler, StreamDataset
 
 KINDS = sorted(resume_job.LOADERS)
 
@@ -138,42 +139,59 @@ def test_no_state_of_a_dataset(state: Any) -> None:
 # Epochs before and after.
 
 
-@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_epochs_of_a_stream(workers: int, persistent: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        *((kind, workers) for kind in ("stream", "buckets", "epochs unset") for workers in (0, 2)),
+        ("persistent stream", 2),
+    ],
+)
+def test_epochs_before_and_after(kind: str, workers: int) -> None:
     """Saved anywhere, the last batch and the end included: the rest, and then the epochs to come."""
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     def new_loader() -> Any:
-        return StatefulDataLoader(
-            StreamDataset(range(50), 10),
-            7,
-            num_workers=workers,
-            persistent_workers=persistent,
-            collate_fn=list,
-        )
+        options: dict[str, Any] = {"num_workers": workers, "collate_fn": list}
+        if "stream" in kind:
+            options["persistent_workers"] = kind == "persistent stream"
+            return StatefulDataLoader(StreamDataset(range(50), 10), 7, **options)
+        sampler = LengthBucketSampler(LENGTHS[:50], max_tokens=2048)
+        return StatefulDataLoader(range(50), batch_sampler=sampler, **options)
 
     def epoch_of(loader: Any, epoch: int) -> Iterator[Any]:
-        loader.dataset.set_epoch(epoch)
+        if kind != "epochs unset":
+            (loader.dataset if "stream" in kind else loader.batch_sampler).set_epoch(epoch)
         return iter(loader)
 
     loader = new_loader()
     expected = [list(epoch_of(loader, epoch)) for epoch in range(4)]
-    assert expected[0] != expected[1]
+    assert (expected[0] == expected[1]) == (kind == "epochs unset")
 
     loader = new_loader()
     list(epoch_of(loader, 0))
     iterator = epoch_of(loader, 1)
-    saved = [copy.deepcopy(loader.state_dict())]
+    states = [copy.deepcopy(loader.state_dict())]
     for _ in iterator:
-        saved.append(copy.deepcopy(loader.state_dict()))
+        states.append(copy.deepcopy(loader.state_dict()))
     over = copy.deepcopy(loader.state_dict())
 
-    for yielded, state in enumerate(saved):
+    for yielded, state in enumerate(states):
         loader = new_loader()
         loader.load_state_dict(state)
         assert list(epoch_of(loader, 1)) == expected[1][yielded:]
         assert list(epoch_of(loader, 2)) == expected[2]
+    for yielded in (2, len(expected[1])):  # into a loader that has been elsewhere
+        loader.load_state_dict(states[yielded])
+        assert list(epoch_of(loader, 1)) == expected[1][yielded:]
     loader = new_loader()
     loader.load_state_dict(over)
     assert list(epoch_of(loader, 2)) == expected[2]
     assert list(epoch_of(loader, 3)) == expected[3]
+
+    loader = new_loader()  # a second iteration, broken off, saved before it begins anew
+    next(epoch_of(loader, 1))
+    epoch_of(loader, 1)
+    state = loader.state_dict()
+    loader = new_loader()
+    loader.load_state_dict(state)
+    assert list(epoch_of(loader, 1)) == expected[1]

@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, get_worker_info
 
 import pinfeed
+from pinfeed.memory import trainer
 from pinfeed.memory.worker import is_worker, worker_arena
 from programs import run_python
 from samples import FrozenRecord, Point, assert_same
@@ -91,23 +92,25 @@ def loader(dataset: Any, method: str | None, workers: int, **options: Any) -> Da
     return DataLoader(dataset, num_workers=workers, **options)
 
 
-@pytest.mark.parametrize("workers", range(5))
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "workers", "persistent"),
+    [
+        *(("fork", workers, workers > 0) for workers in range(5)),
+        ("forkserver", 3, True),
+        ("spawn", 3, True),
+        *((method, 1, False) for method in METHODS),
+    ],
+)
 def test_same_batches_for_any_workers(
-    method: str, workers: int, dataset: pinfeed.ArrayDataset, expected: list[Any]
+    method: str, workers: int, persistent: bool, dataset: pinfeed.ArrayDataset, expected: list[Any]
 ) -> None:
-    batches = loader(dataset, method, workers, persistent_workers=workers > 0)
+    loaded = loader(dataset, method, workers, persistent_workers=persistent)
     for _ in range(2):
-        assert_same(list(batches), expected)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_workers_that_do_not_persist(
-    method: str, dataset: pinfeed.ArrayDataset, expected: list[Any]
-) -> None:
-    batches = loader(dataset, method, 1)
-    for _ in range(2):
-        assert_same(list(batches), expected)
+        batches = list(loaded)
+        assert_same(batches, expected)
+        if workers > 0:  # the trainer reads where the worker wrote
+            arena = trainer.own_arena()
+            assert all(arena.contains(batch["image"].data_ptr()) for batch in batches)
 
 
 def test_a_plain_dataset_in_workers(dataset: pinfeed.ArrayDataset, expected: list[Any]) -> None:
@@ -179,11 +182,11 @@ import gc, os, sys, warnings
 import numpy as np, pinfeed, torch
 from torch.utils.data import DataLoader
 
-workers, epochs = int(sys.argv[1]), int(sys.argv[2])
+workers, epochs, persistent = map(int, sys.argv[1:])
 warnings.simplefilter("ignore")
 images = np.ones((512, 24, 24, 3), np.uint8)
 dataset = pinfeed.ArrayDataset({"image": images, "label": np.arange(len(images))})
-options = {"persistent_workers": True, "timeout": 60} if workers else {}
+options = {"persistent_workers": bool(persistent), "timeout": 60} if workers else {}
 loader = DataLoader(
     dataset, 32, shuffle=True, num_workers=workers,
     collate_fn=pinfeed.Collate({"image": pinfeed.Image(0.5)}), **options,
@@ -193,11 +196,12 @@ def resources():
     gc.collect()
     pages = int(open("/proc/self/statm").read().split()[1])
     maps = sum(1 for _ in open("/proc/self/maps"))
-    return pages * 4096, len(os.listdir("/proc/self/fd")), maps
+    threads = len(os.listdir("/proc/self/task"))
+    return pages * 4096, len(os.listdir("/proc/self/fd")), maps, threads
 
 for epoch in range(epochs):
     if epoch == epochs // 5:
-        before = resources()
+        before, arena = resources(), pinfeed.arena_stats()
     for batch in loader:
         pass
 del batch
@@ -205,15 +209,26 @@ after = resources()
 assert after[0] - before[0] < 8e6, f"memory grew: {before[0]} to {after[0]} bytes"
 assert after[1] <= before[1] + 2, f"open files grew: {before[1]} to {after[1]}"
 assert after[2] <= before[2] + 20, f"mappings grew: {before[2]} to {after[2]}"
+assert after[3] <= before[3] + 1, f"threads grew: {before[3]} to {after[3]}"
+now = pinfeed.arena_stats()
+assert now["resident_bytes"] <= max(arena["resident_bytes"], 16 * 2**20), (arena, now)
 """
 
 linux_only = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
 
 
 @linux_only
-@pytest.mark.parametrize(("workers", "epochs"), [(0, 200), (2, 50)])
-def test_many_epochs_without_growth(workers: int, epochs: int) -> None:
-    run_python(RESOURCES, str(workers), str(epochs), timeout=90)
+@pytest.mark.parametrize(
+    ("workers", "epochs", "persistent"),
+    [
+        (0, 200, 0),
+        (2, 50, 1),
+        pytest.param(2, 1000, 1, marks=pytest.mark.slow),
+        pytest.param(2, 60, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_many_epochs_without_growth(workers: int, epochs: int, persistent: int) -> None:
+    run_python(RESOURCES, str(workers), str(epochs), str(persistent), timeout=200)
 
 
 FORKS = """
