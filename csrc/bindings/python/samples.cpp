@@ -195,7 +195,6 @@ void Samples::view_list() {
   data_.reserve(count);
   shapes_.reserve(count);
   strides_.reserve(count);
-  if (common_ == Common::axes) contents_.reserve(count);
   one_shape_ = common_ == Common::shape;
   std::size_t lists = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -245,7 +244,16 @@ void Samples::add(const ArrayView& view, std::size_t position) {
     shapes_.insert(shapes_.end(), view.shape.begin(), view.shape.end());
   }
   for (std::size_t axis = 0; axis < axes_; ++axis) strides_.push_back(view.stride(axis));
-  if (position == 0 || common_ == Common::axes) contents_.push_back({view.dtype, view.dtype});
+  if (position == 0 || common_ == Common::axes) add(Content{view.dtype, view.dtype}, position);
+}
+
+void Samples::add(const Content& content, std::size_t position) {
+  if (contents_.size() == 1 && content == contents_[0]) return;
+  if (position > 0) {
+    contents_.reserve(data_.capacity());
+    contents_.resize(position, contents_[0]);
+  }
+  contents_.push_back(content);
 }
 
 void Samples::add(const Numbers& numbers, std::size_t position) {
@@ -254,9 +262,9 @@ void Samples::add(const Numbers& numbers, std::size_t position) {
   data_.push_back(numbers.data);
   shapes_.push_back(numbers.count);
   strides_.push_back(static_cast<std::int64_t>(numbers.dtype.item_size()));
-  contents_.push_back({numbers.dtype, numbers.dtype == kFloat64 ? kFloat32 : numbers.dtype,
-                       numbers.smallest, numbers.largest, numbers.count == 0,
-                       numbers.largest_real});
+  add(Content{numbers.dtype, numbers.dtype == kFloat64 ? kFloat32 : numbers.dtype, numbers.smallest,
+              numbers.largest, numbers.count == 0, numbers.largest_real},
+      position);
 }
 
 void Samples::require_common(const ArrayView& view, std::size_t position) const {

@@ -122,6 +122,8 @@ class Samples {
     std::int64_t largest = 0;
     bool empty_list = false;
     double largest_real = 0;  // of the floats of a list
+
+    bool operator==(const Content&) const = default;
   };
   const Content& content(std::size_t sample) const {
     return contents_[contents_.size() == 1 ? 0 : sample];
@@ -146,6 +148,7 @@ class Samples {
   std::vector<Numbers> read_lists(const pybind11::tuple& samples);
   void add(const ArrayView& view, std::size_t position);
   void add(const Numbers& numbers, std::size_t position);
+  void add(const Content& content, std::size_t position);
   void require_common(const ArrayView& view, std::size_t position) const;
   void require_axes(std::span<const std::int64_t> shape, std::size_t position);
   bool is_empty_array(std::size_t sample) const;
@@ -168,7 +171,7 @@ class Samples {
   bool one_strides_ = false;
   std::vector<std::int64_t> shapes_;
   std::vector<std::int64_t> strides_;
-  std::vector<Content> contents_;  // one for all parts of one array
+  std::vector<Content> contents_;  // one for all, as long as they are equal
 
   std::vector<std::int64_t> rows_;  // of a FileArray: those of the samples
   std::unique_ptr<FileReads> reads_;

@@ -380,6 +380,8 @@ def _is_structure(node: Any) -> bool:
 
 def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
     """What `Padding.pad` takes: samples or an array that holds them, offsets, indices."""
+    if isinstance(sequences, list):
+        return sequences, None, None
     if isinstance(sequences, JaggedBatch | RaggedArray):
         return sequences.values, sequences.offsets, None
     if isinstance(sequences, Rows):
@@ -388,7 +390,7 @@ def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
             return source.values, source.offsets, sequences.indices
         if isinstance(source, ArraySource):
             return source.array, None, sequences.indices
-    if isinstance(sequences, list | tuple | np.ndarray | torch.Tensor):
+    if isinstance(sequences, tuple | np.ndarray | torch.Tensor):
         return sequences, None, None
     if isinstance(sequences, Sequence) and not isinstance(sequences, str | bytes):
         return list(sequences), None, None

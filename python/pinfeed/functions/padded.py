@@ -40,10 +40,11 @@ class Padded:
 
     def __new__(cls, values: Any, lengths: Any = None, mask: Any = None) -> Any:
         """A Padded of those that are not None."""
-        parts = {"values": values, "lengths": lengths, "mask": mask}
-        return _TYPES[lengths is not None, mask is not None](
-            **{name: part for name, part in parts.items() if part is not None}
-        )
+        if mask is None:
+            return PaddedValues(values) if lengths is None else PaddedWithLengths(values, lengths)
+        if lengths is None:
+            return PaddedWithMask(values, mask)
+        return PaddedWithAll(values, lengths, mask)
 
     def unbind(
         self, *, side: Side | None = None, axes: Axes = None, time_major: bool = False
@@ -153,11 +154,3 @@ def padded_batch(values: Any, lengths: Any, mask: Any, is_chw: bool, side: Side)
     if mask is None:
         return (PaddedImages if is_chw else LeftPadded)(values, lengths)
     return (PaddedImagesWithMask if is_chw else LeftPaddedWithMask)(values, lengths, mask)
-
-
-_TYPES: dict[tuple[bool, bool], type[Any]] = {
-    (False, False): PaddedValues,
-    (True, False): PaddedWithLengths,
-    (False, True): PaddedWithMask,
-    (True, True): PaddedWithAll,
-}

@@ -17,6 +17,7 @@ Axes = int | tuple[int, ...] | None
 MultipleOf = int | tuple[int, ...] | None
 
 _MOST_AXES = 64  # that NumPy and torch know
+_NUMBERS = (bool, int, float, complex)
 
 
 class Padding:
@@ -40,7 +41,7 @@ class Padding:
     ) -> None:
         check_side(side, function)
         self.function = function
-        self.value = _number(value, f"{function}: value")
+        self.value = value if type(value) in _NUMBERS else _number(value, function)
         self.side = side
         self.axes = _axes(axes, function)
         self.max_length = positive_integer(max_length, f"{function}: max_length")
@@ -98,11 +99,11 @@ class Padding:
         )
 
 
-def _number(value: Any, name: str) -> bool | int | float | complex:
+def _number(value: Any, function: str) -> bool | int | float | complex:
     if isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.ndim == 0):
         value = value.item()
-    if not isinstance(value, bool | int | float | complex):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not isinstance(value, _NUMBERS):
+        raise TypeError(f"{function}: value must be a number, got {value!r}")
     return value
 
 
@@ -123,6 +124,8 @@ def _axes(axes: Any, function: str) -> Axes:
 
 def _multiples(multiple_of: Any, axes: Axes, function: str) -> tuple[int, ...] | None:
     """One for each axis."""
+    if multiple_of is None:
+        return None
     count = len(axes) if isinstance(axes, tuple) else 1
     several = isinstance(multiple_of, tuple | list)
     if several and len(multiple_of) != count:
@@ -131,8 +134,7 @@ def _multiples(multiple_of: Any, axes: Axes, function: str) -> tuple[int, ...] |
             f"got {multiple_of!r}; name the axes of a sample: axes=(0, 1)"
         )
     numbers = multiple_of if several else [multiple_of] * count
-    checked = [positive_integer(number, f"{function}: multiple_of") for number in numbers]
-    return None if checked == [None] * count else tuple(number or 1 for number in checked)
+    return tuple(positive_integer(number, f"{function}: multiple_of") or 1 for number in numbers)
 
 
 def check_side(side: Any, function: str) -> None:
