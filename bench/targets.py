@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bench import small_batches
+from bench import collators, small_batches
 from bench.images import SIZES
 from pinfeed.bench import table
 
@@ -207,6 +207,11 @@ TARGETS = [
         )
     ),
     Target("lists flattened: transformers", "≥", 5, faster_than("pack-flat", "transformers")),
+    *(
+        Target(f"{name}, {count} features", "≥", 10, faster_than(f"{name}-{count}", "transformers"))
+        for name in collators.COLLATORS
+        for count in collators.COUNTS
+    ),
     Target("float32 NCHW to filling it", "≤", 1.10, to_limit("images")),
     Target("float16 NCHW to filling it, AVX-512", "≤", 1.30, to_limit("images-float16"), "avx512"),
     Target(

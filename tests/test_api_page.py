@@ -10,7 +10,16 @@ import torch
 
 import pinfeed
 
-ELSEWHERE = {"integrations.ray.RayCollate"}
+ELSEWHERE = {"integrations.ray.RayCollate"} | {
+    f"integrations.transformers.DataCollator{what}"
+    for what in (
+        "ForLanguageModeling",
+        "ForSeq2Seq",
+        "ForTokenClassification",
+        "WithFlattening",
+        "WithPadding",
+    )
+}
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 
 # A parameter that is here keeps its name, its default and, before the `*`, its place. There may be

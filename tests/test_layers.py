@@ -217,5 +217,14 @@ def test_import_loads_no_optional_library():
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    optional = {"PIL", "matplotlib", "tqdm", "sklearn", "tensorflow", "ray", "pyarrow"}
+    optional = {
+        "PIL",
+        "matplotlib",
+        "tqdm",
+        "sklearn",
+        "tensorflow",
+        "ray",
+        "pyarrow",
+        "transformers",
+    }
     assert set(result.stdout.split()) & optional == set()

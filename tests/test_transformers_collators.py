@@ -1,0 +1,394 @@
+"""The classes that take the place of transformers' data collators, beside those."""
+
+import importlib
+import pickle
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import ByT5Tokenizer
+
+import pinfeed
+from messages import check
+from pinfeed.integrations import transformers as ours
+
+NAMES = ours.__all__
+TOKENS = st.integers(0, 9)  # 0 is the padding token, which may stand in a text
+
+
+def tokenizer_of(side="right", **options):
+    return ByT5Tokenizer(padding_side=side, **options)
+
+
+def assert_same_batch(batch, expected):
+    assert type(batch) is type(expected)
+    assert batch.keys() == expected.keys()
+    for key, leaf in expected.items():
+        found = batch[key]
+        if isinstance(leaf, torch.Tensor):
+            assert found.dtype == leaf.dtype, key
+            assert torch.equal(found, leaf), (key, found, leaf)
+        else:
+            assert type(found) is type(leaf)
+            assert found == leaf
+
+
+CONVERTERS = {
+    "lists": lambda leaf: leaf,
+    "ndarrays": np.array,
+    "int32": lambda leaf: np.array(leaf, np.int32 if np.array(leaf).dtype == np.int64 else None),
+    "tensors": torch.tensor,
+}
+
+
+@st.composite
+def features_of(draw, labels, least=1):
+    """Features with leaves that a tokenizer makes, and ``labels``: for a number of tokens, and a
+    number that is the same for all features."""
+    keys = draw(
+        st.sets(st.sampled_from(["attention_mask", "token_type_ids", "special_tokens_mask"]))
+    )
+    kind = draw(st.sampled_from([*CONVERTERS]))
+    convert = CONVERTERS[kind]
+    same = draw(st.integers(1, 3))
+    # transformers makes float32 of tokens if there are none at all.
+    lengths = draw(st.lists(st.integers(least, 6), min_size=1, max_size=5).filter(any))
+    if kind != "lists" and lengths[0] == 0:
+        lengths.sort(reverse=True)  # and it can't tell what the first one is
+    features = []
+    for length in lengths:
+        leaves = {"input_ids": draw(st.lists(TOKENS, min_size=length, max_size=length))}
+        leaves |= {
+            key: draw(st.lists(TOKENS, min_size=length, max_size=length)) for key in sorted(keys)
+        }
+        leaves |= draw(labels(length, same))
+        features.append({key: convert(leaf) for key, leaf in leaves.items()})
+    return features
+
+
+OPTIONS = st.fixed_dictionaries(
+    {
+        "padding": st.sampled_from([True, "longest", "max_length"]),
+        "max_length": st.just(9),
+        "pad_to_multiple_of": st.sampled_from([None, 1, 4]),
+    }
+)
+SIDES = st.sampled_from(["right", "left"])
+
+
+def compare(name, side, features, call=None, **options):
+    tokenizer = tokenizer_of(side)
+    made = [getattr(module, name)(tokenizer, **options) for module in (transformers, ours)]
+    expected, batch = (collator(features, **(call or {})) for collator in made)
+    assert_same_batch(batch, expected)
+    again = pickle.loads(pickle.dumps(made[1]))(features)
+    assert again.keys() == batch.keys()
+
+
+NUMBERS = {
+    "label": lambda same: st.integers(0, 3),
+    "label_ids": lambda same: st.lists(st.integers(0, 3), min_size=same, max_size=same),
+    "labels": lambda same: st.lists(st.sampled_from([0.0, 1.0]), min_size=same, max_size=same),
+    "score": lambda same: st.floats(-9, 9, width=32),
+    "boxes": lambda same: st.just([[1, 2]] * same),
+    "flag": lambda same: st.booleans(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*max_length. is ignored when")  # by transformers
+@given(st.data(), st.sets(st.sampled_from([*NUMBERS])), SIDES, OPTIONS)
+def test_with_padding(data, keys, side, options):
+    leaves = lambda length, same: st.fixed_dictionaries({k: NUMBERS[k](same) for k in sorted(keys)})
+    compare("DataCollatorWithPadding", side, data.draw(features_of(leaves, 0)), **options)
+
+
+@pytest.mark.filterwarnings("ignore:.*max_length. is ignored when")
+@given(st.data(), st.sampled_from(["label", "labels", None]), SIDES, OPTIONS)
+def test_token_classification(data, name, side, options):
+    def labels(length, same):
+        numbers = st.lists(TOKENS, min_size=max(length - same + 1, 0), max_size=length)
+        return st.just({}) if name is None else st.fixed_dictionaries({name: numbers})
+
+    features = data.draw(features_of(labels))
+    compare("DataCollatorForTokenClassification", side, features, **options, label_pad_token_id=-1)
+
+
+class Decoder:
+    """What prepares decoder_input_ids."""
+
+    def prepare_decoder_input_ids_from_labels(self, labels):
+        return labels.clamp(min=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*max_length. is ignored when")
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list of numpy")
+@given(
+    st.data(),
+    st.sampled_from(["label", "labels", "None", None]),
+    SIDES,
+    OPTIONS,
+    st.sampled_from([None, Decoder(), object()]),
+)
+def test_seq2seq(data, name, side, options, model):
+    numbers = st.fixed_dictionaries({name: st.lists(TOKENS, max_size=9)})
+    leaves = lambda length, same: numbers if name in ("label", "labels") else st.just({})
+    features = data.draw(features_of(leaves))
+    if name == "None":
+        features = [feature | {"labels": None} for feature in features]
+    compare("DataCollatorForSeq2Seq", side, features, **options, model=model)
+
+
+@given(st.data(), SIDES, st.sampled_from([None, 1, 4]), st.sampled_from(["dicts", *CONVERTERS]))
+def test_language_modeling(data, side, multiple, kind):
+    features = data.draw(features_of(lambda length, same: st.just({})))
+    if kind != "dicts":
+        features = [CONVERTERS[kind](list(map(int, f["input_ids"]))) for f in features]
+    compare(
+        "DataCollatorForLanguageModeling", side, features, mlm=False, pad_to_multiple_of=multiple
+    )
+
+
+@given(
+    st.data(),
+    st.fixed_dictionaries(
+        {
+            "return_position_ids": st.booleans(),
+            "separator_id": st.sampled_from([-100, 7]),
+            "return_flash_attn_kwargs": st.booleans(),
+            "return_seq_idx": st.booleans(),
+            "position_ids_start": st.sampled_from([0, 2]),
+        }
+    ),
+    st.booleans(),
+    st.sampled_from([{}, {"separator_id": -1}]),
+)
+def test_flattening(data, options, has_labels, call):
+    def labels(length, same):
+        numbers = st.lists(TOKENS, min_size=length, max_size=length)
+        return st.fixed_dictionaries({"labels": numbers} if has_labels else {})
+
+    # An empty feature gets a label without a token from transformers.
+    features = data.draw(features_of(labels))
+    made = [module.DataCollatorWithFlattening(**options) for module in (transformers, ours)]
+    expected, batch = (collator(features, **call) for collator in made)
+    assert_same_batch(batch, expected)
+
+
+SIZES = {
+    "vocab_size": 32,
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "pad_token_id": 0,
+}
+DECODER = transformers.LlamaConfig(**SIZES, num_labels=3)
+T5 = transformers.T5Config(
+    vocab_size=32, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, decoder_start_token_id=0
+)
+
+# A model, and the labels of a text.
+TASKS = {
+    "DataCollatorWithPadding": (transformers.LlamaForSequenceClassification, DECODER, "label", len),
+    "DataCollatorForTokenClassification": (
+        transformers.LlamaForTokenClassification,
+        DECODER,
+        "labels",
+        lambda ids: [number % 3 for number in ids],
+    ),
+    "DataCollatorForSeq2Seq": (transformers.T5ForConditionalGeneration, T5, "labels", list),
+    "DataCollatorForLanguageModeling": (transformers.LlamaForCausalLM, DECODER, None, None),
+    "DataCollatorWithFlattening": (transformers.LlamaForCausalLM, DECODER, "labels", list),
+}
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", NAMES)
+def test_their_trainer(name, workers, tmp_path):
+    kind, config, key, labels = TASKS[name]
+    texts = [[3 + (i * j) % 29 for j in range(1 + i % 5)] for i in range(1, 9)]
+    features = [
+        {"input_ids": ids}
+        | ({key: labels(ids) % 3 if labels is len else labels(ids)} if key else {})
+        for ids in texts
+    ]
+    arguments = transformers.TrainingArguments(
+        tmp_path,
+        max_steps=2,
+        per_device_train_batch_size=3,
+        use_cpu=True,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+        dataloader_num_workers=workers,
+        dataloader_pin_memory=False,
+    )
+    seen = []
+    for module in (transformers, ours):
+        torch.manual_seed(0)
+        model = kind(config)
+        batches = []
+        model.register_forward_pre_hook(
+            lambda _, arguments, batch, batches=batches: batches.append(batch), with_kwargs=True
+        )
+        collator = collator_of(name, module=module)
+        trainer = transformers.Trainer(model, arguments, collator, features, features)
+        trainer.train()
+        trainer.evaluate()
+        seen.append(batches)
+    expected, found = seen
+    assert len(found) == len(expected) == 3
+    for batch, own in zip(found, expected, strict=True):
+        assert_same_batch(batch, own)
+
+
+IDS = [[5, 6, 7], [8]]
+FEATURES = [{"input_ids": ids, "labels": ids} for ids in IDS]
+OTHERS = {
+    "DataCollatorForLanguageModeling": {"mlm": False},
+    "DataCollatorWithFlattening": None,
+}
+
+
+def collator_of(name, tokenizer=None, module=ours, **options):
+    required = OTHERS.get(name, {})
+    arguments = () if required is None else (tokenizer or tokenizer_of(),)
+    return getattr(module, name)(*arguments, **(required or {}), **options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", [transformers.BatchEncoding, "Rows"])
+def test_other_features(name, kind):
+    features = [
+        feature
+        if name != "DataCollatorWithPadding"
+        else {"input_ids": feature["input_ids"], "labels": i}
+        for i, feature in enumerate(FEATURES)
+    ]
+    collator = collator_of(name)
+    expected = collator(features)
+    if kind == "Rows":
+        columns = {key: [f[key] for f in features] for key in features[0]}
+        arrays = {
+            key: pinfeed.RaggedArray.from_sequences(c) if isinstance(c[0], list) else np.array(c)
+            for key, c in columns.items()
+        }
+        assert_same_batch(collator(pinfeed.ArrayDataset(arrays).__getitems__([0, 1])), expected)
+    else:
+        assert_same_batch(collator([kind(feature) for feature in features]), expected)
+
+
+def test_masks_of_more_axes_are_stacked():
+    features = [{"input_ids": [5, 6], "attention_mask": np.eye(2, dtype=np.int64)}] * 2
+    compare("DataCollatorWithPadding", "right", features)
+
+
+def test_nothing_but_empty_features():
+    batch = collator_of("DataCollatorWithPadding", padding="max_length", max_length=3)(
+        [{"input_ids": []}] * 2
+    )
+    assert batch["input_ids"].tolist() == batch["attention_mask"].tolist() == [[0] * 3] * 2
+    assert batch["input_ids"].dtype == torch.int64
+
+
+def test_an_empty_feature_has_no_label():
+    features = [{"input_ids": []}, {"input_ids": [5, 6]}]
+    batch = ours.DataCollatorWithFlattening(return_flash_attn_kwargs=True)(features)
+    assert batch["labels"].tolist() == [[-100, 6]]
+    assert batch["cu_seq_lens_q"].tolist() == [0, 0, 2]
+
+
+def padding(features=FEATURES, tokenizer=None, **options):
+    return lambda: collator_of("DataCollatorWithPadding", tokenizer, **options)(features)
+
+
+def without_padding_token(**options):
+    tokenizer = tokenizer_of(**options)
+    tokenizer.pad_token = None
+    return tokenizer
+
+
+TEXT = [feature | {"text": "a"} for feature in FEATURES]
+
+# What is done, the error, and words of its message.
+BAD = {
+    **{
+        f"{name} of NumPy": (
+            lambda name=name: collator_of(name, return_tensors="np"),
+            ValueError,
+            f"{name}: return_tensors must be 'pt', got 'np'; Tensor.numpy()",
+        )
+        for name in NAMES
+    },
+    "a call for NumPy": (
+        lambda: collator_of("DataCollatorForSeq2Seq")(FEATURES, return_tensors="np"),
+        ValueError,
+        "return_tensors",
+    ),
+    "lists": (padding(padding=False), ValueError, "padding must be", "got False", "padding=True"),
+    "masked": (
+        lambda: ours.DataCollatorForLanguageModeling(tokenizer_of()),
+        ValueError,
+        "expected mlm=False",
+        "take that of transformers",
+    ),
+    "no tokens": (padding([{"ids": [1]}]), ValueError, "expected 'input_ids'", "got ['ids']"),
+    "no padding token": (
+        padding(tokenizer=without_padding_token()),
+        ValueError,
+        "tokenizer.pad_token = tokenizer.eos_token",
+    ),
+    "no largest length": (padding(padding="max_length"), ValueError, "needs max_length"),
+    "too long": (
+        padding([{"input_ids": IDS[0]}], padding="max_length", max_length=2),
+        ValueError,
+        "at most 2 tokens",
+        "got 3",
+        "truncation=True, max_length=2",
+    ),
+    "another length": (
+        padding([{"input_ids": [1, 2, 3], "attention_mask": [1]}]),
+        ValueError,
+        "attention_mask of feature 0: expected 3 numbers, one for each of input_ids, got 1",
+    ),
+    "too many labels": (
+        lambda: collator_of("DataCollatorForTokenClassification")([{"input_ids": [1], "labels": IDS[0]}]),
+        ValueError,
+        "at most 1 tokens and labels, got 3",
+    ),
+    "labels of lengths": (padding(), ValueError, "['labels']", "remove_columns()"),
+    "text": (padding([{"input_ids": [1], "text": "a"}]), TypeError, "['text']", "remove_columns()"),
+    "labels that are not tokens'": (
+        lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1], "labels": []}]),
+        ValueError,
+        "as many labels as input_ids, got 0 and 1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_refused(case):
+    check(*BAD[case])
+
+
+def test_what_the_hints_say():
+    tokenizer = without_padding_token()
+    tokenizer.pad_token = tokenizer.eos_token
+    ids = [{"input_ids": feature["input_ids"]} for feature in FEATURES]
+    assert padding(ids, tokenizer)()["input_ids"].tolist() == [[5, 6, 7], [8, 1, 1]]
+    text = tokenizer_of()(["abc"], truncation=True, max_length=2)["input_ids"]
+    made = padding([{"input_ids": text[0]}], padding="max_length", max_length=2)()
+    assert made["input_ids"].shape == (1, 2)
+    assert made["input_ids"].numpy().dtype == np.int64
+    dataset = importlib.import_module("datasets").Dataset.from_list(TEXT)
+    rows = [*dataset.remove_columns(["text", "labels"])]
+    assert padding(rows)()["input_ids"].shape == (2, 3)
+
+
+def test_sequences_of_one_length_need_no_padding_token():
+    collator = collator_of("DataCollatorForLanguageModeling", without_padding_token())
+    assert collator([[5, 6], [7, 8]])["labels"].tolist() == [[5, 6], [7, 8]]
+    check(lambda: collator(IDS), ValueError, "tokenizer.pad_token")
