@@ -11,6 +11,7 @@ from typing import Any
 from bench import (
     arrays,
     arrow_epoch,
+    augmented,
     chunked_tables,
     cold_rows,
     collators,
@@ -49,6 +50,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **images.workloads(),
     "gathered": (1, gathered.gathered),
     "epoch": (1, _epoch),
+    **augmented.workloads(),
     **arrays.workloads(),
     **unaligned_outputs.workloads(),
     **sequences.workloads(),

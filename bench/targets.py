@@ -248,6 +248,8 @@ TARGETS = [
     Target("epoch: DataLoader(TensorDataset)", "≥", 10, faster_than("epoch", "TensorDataset")),
     Target("epoch: torchvision per sample", "≥", 60, faster_than("epoch", "torchvision")),
     Target("epoch beyond DataLoader to writing it", "≤", 3, _beyond_overhead),
+    Target("epoch with crops and flips to without", "≤", 1.25, to_limit("epoch-augmented")),
+    Target("large images flipped to not", "≤", 1.05, to_limit("images-flipped", "half")),
     *(Target(f"{size}: fastest peer", "≥", 1, fastest_peer(f"size-{size}")) for size in SIZES),
     Target("224x224-256: fastest peer", "≥", 1, fastest_peer("images")),
     Target("one 32x32: torch's own ops", "≥", 1, fastest_peer("size-32x32-1", "torch,")),

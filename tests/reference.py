@@ -158,3 +158,60 @@ def padded_images(
         batch[i, :rows, :columns] = normalized[i]
         mask[i, :rows, :columns] = True
     return permute(batch, "NHWC", "N" + output), sizes, mask
+
+
+def uniform(seed, epoch, index, step):
+    """The two numbers from 0 to below 1 that a step of a geometry draws for a sample.
+
+    Philox4x32-10, as Random123 and cuRAND define it; the key follows from seed and epoch.
+    """
+    sequence = np.random.SeedSequence(seed, spawn_key=(epoch, 2))
+    key = int(sequence.generate_state(1, np.uint64)[0])
+    low = 0xFFFFFFFF
+    c, k = [index & low, index >> 32, step & low, step >> 32], [key & low, key >> 32]
+    for _ in range(10):
+        first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(second >> 32) ^ c[1] ^ k[0], second & low, (first >> 32) ^ c[3] ^ k[1], first & low]
+        k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
+    return ((c[1] << 32 | c[0]) >> 11) / 2**53, ((c[3] << 32 | c[2]) >> 11) / 2**53
+
+
+def random_crop(image, draws, size, padding=(0, 0, 0, 0), pad_if_needed=False, **border):
+    """torchvision's RandomCrop of an (H, W, C) image; padding is left, top, right, bottom."""
+    left, top, right, bottom = padding
+    if pad_if_needed:
+        lacking = [
+            max(wanted - side - added, 0)
+            for wanted, side, added in zip(
+                size, image.shape, (top + bottom, left + right), strict=False
+            )
+        ]
+        top, bottom, left, right = (
+            added + lacking[axis] for added, axis in ((top, 0), (bottom, 0), (left, 1), (right, 1))
+        )
+    padded = padded_image(image, ((top, bottom), (left, right)), **border)
+    first = [
+        int(draw * (side - wanted + 1))
+        for draw, side, wanted in zip(draws, padded.shape, size, strict=False)
+    ]
+    return padded[first[0] : first[0] + size[0], first[1] : first[1] + size[1]]
+
+
+def center_crop(image, size):
+    """torchvision's CenterCrop of an (H, W, C) image."""
+    lacking = [max(wanted - side, 0) for wanted, side in zip(size, image.shape, strict=False)]
+    image = padded_image(image, [(n // 2, (n + 1) // 2) for n in lacking])
+    first = [round((side - n) / 2) for side, n in zip(image.shape, size, strict=False)]
+    return image[first[0] : first[0] + size[0], first[1] : first[1] + size[1]]
+
+
+def padded_image(image, sides, fill=0, padding_mode="constant"):
+    """An (H, W, C) image with pixels added before and after its rows and columns."""
+    if padding_mode != "constant":
+        return np.pad(image, [*sides, (0, 0)], mode=padding_mode)
+    (top, bottom), (left, right) = sides
+    height, width, channels = image.shape
+    padded = np.empty((height + top + bottom, width + left + right, channels), image.dtype)
+    padded[:] = fill
+    padded[top : top + height, left : left + width] = image
+    return padded

@@ -19,7 +19,7 @@ ROOMS = [
     {"runtime", "ranks"},
     {"files", "memory"},
     {"sources", "streams", "samplers"},
-    {"functions"},
+    {"functions", "augment"},
     {"fields"},
     {"loaders"},
     {"exports", "integrations"},

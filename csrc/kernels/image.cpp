@@ -44,11 +44,19 @@ void prefetch_borders(const ImageBatch& batch, bool hwc, std::size_t image) {
   }
 }
 
-// Where an image's pixels are, if they lie as they usually do.
+// Where an image's pixels are, if they lie as they usually do, flipped or not.
 std::span<const std::byte> memory_of(const ImageBatch& batch, std::size_t image) {
-  const auto [height, width] =
-      batch.padding == nullptr ? ImageSize{batch.height, batch.width} : batch.padding->sizes[image];
-  return std::as_bytes(std::span(batch.sources[image].data, height * width * batch.channels));
+  const ImageSource& source = batch.sources[image];
+  ImageSize size{batch.height, batch.width};
+  if (batch.padding != nullptr) size = batch.padding->sizes[image];
+  if (source.window != nullptr) size = {source.window->height, source.window->width};
+  const auto [height, width] = size;
+  if (height == 0 || width == 0) return {};
+  const std::uint8_t* lowest = source.data;
+  if (source.row_stride < 0) lowest += static_cast<std::ptrdiff_t>(height - 1) * source.row_stride;
+  if (source.column_stride < 0)
+    lowest += static_cast<std::ptrdiff_t>(width - 1) * source.column_stride;
+  return std::as_bytes(std::span(lowest, height * width * batch.channels));
 }
 
 // Images beginning at `image` whose bytes follow each other in memory.
@@ -58,7 +66,7 @@ std::size_t adjacent_images(const ImageBatch& batch, std::size_t image, std::siz
   std::size_t count = 1;
   while (count < limit) {
     const ImageSource& next = batch.sources[image + count];
-    if (next.data != batch.sources[image + count - 1].data + bytes ||
+    if (next.window != nullptr || next.data != batch.sources[image + count - 1].data + bytes ||
         next.row_stride != first.row_stride || next.column_stride != first.column_stride ||
         next.channel_stride != first.channel_stride) {
       break;

@@ -5,7 +5,8 @@
 // The float32 result of the fused multiply-add is exact to one rounding; 16-bit outputs round that
 // float32 to nearest, ties to even. uint8 output copies the byte and ignores scale and bias. Every
 // instruction set gives the same bits. An image may be smaller than its place in the batch: then it
-// stands at the top left, and one value fills the rest.
+// stands at the top left, and one value fills the rest. Or its place is a window that leaves the
+// image: then pixels stand for those beyond its edges, and are normalized as any others.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +35,31 @@ constexpr std::size_t pixel_size(PixelType type) {
 // Where channels stand in memory: HWC interleaves them pixel by pixel, CHW gives each a plane.
 enum class ImageLayout : std::uint8_t { chw, hwc };
 
+// What stands beyond the edges of an image: one pixel everywhere; the nearest pixel of the image;
+// or the image mirrored about its outermost pixels, which stand once.
+enum class Border : std::uint8_t { constant, edge, reflect };
+
+// The place of an image as a window that leaves it. The window's row y is the image's row top + y,
+// and so with columns. With Border::reflect, rows and columns are within -size < i < 2 * size - 1;
+// an image has at least one pixel unless its border is constant.
+struct ImageWindow {
+  std::ptrdiff_t top;
+  std::ptrdiff_t left;
+  std::size_t height;  // of the image, of which ImageSource describes the pixel (0, 0)
+  std::size_t width;
+  Border border;
+  const std::uint8_t* fill;  // one value per channel, for Border::constant
+};
+
+// Which row or column of an image of `size` stands for that of number `i`; -1: none, but the fill.
+constexpr std::ptrdiff_t within(std::ptrdiff_t i, std::size_t size, Border border) {
+  const auto end = static_cast<std::ptrdiff_t>(size);
+  if (i >= 0 && i < end) return i;
+  if (border == Border::constant) return -1;
+  if (border == Border::edge) return i < 0 ? 0 : end - 1;
+  return i < 0 ? -i : 2 * (end - 1) - i;
+}
+
 // One source image. Strides are in bytes and may be negative (mirrored views), zero (broadcasts)
 // or anything else; the value of channel c at row y, column x is
 // data[y * row_stride + x * column_stride + c * channel_stride].
@@ -42,6 +68,7 @@ struct ImageSource {
   std::ptrdiff_t row_stride;
   std::ptrdiff_t column_stride;
   std::ptrdiff_t channel_stride;
+  const ImageWindow* window = nullptr;  // null: the image covers its place
 };
 
 struct ImageSize {

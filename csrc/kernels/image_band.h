@@ -4,7 +4,8 @@
 // Images whose pixels don't stand next to each other in memory (crops, mirrored views, planes that
 // must be interleaved) are first copied, a tile at a time, into the order that a primitive reads.
 // A tile fits in the L1 cache, so that this pass costs instructions but no memory traffic. A
-// source that is already in order is read where it lies.
+// source that is already in order is read where it lies. A window that leaves its image is put
+// together in the tile as well: pixels beyond an edge are a stretch with other strides.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +26,19 @@ std::byte* advance(void* out, std::size_t index, PixelType type) {
   return static_cast<std::byte*>(out) + index * pixel_size(type);
 }
 
+// Pixels of one row, as far apart from each other as from channel to channel the strides say.
+struct Stretch {
+  const std::uint8_t* data;
+  std::ptrdiff_t column_stride;
+  std::ptrdiff_t channel_stride;
+
+  // The same with the channels in reverse order.
+  Stretch reversed(std::size_t channels) const {
+    return {data + static_cast<std::ptrdiff_t>(channels - 1) * channel_stride, column_stride,
+            -channel_stride};
+  }
+};
+
 // Rows [row, row + rows) of an image as wide as its place, or one row of a narrower one.
 class Band {
  public:
@@ -38,8 +52,9 @@ class Band {
         pixels_(rows * width),
         channels_(batch.channels),
         step_(step_index(batch.channels)) {
-    one_run_ = rows <= 1 ||
-               source_.row_stride == static_cast<std::ptrdiff_t>(width) * source_.column_stride;
+    one_run_ = source_.window == nullptr &&
+               (rows <= 1 ||
+                source_.row_stride == static_cast<std::ptrdiff_t>(width) * source_.column_stride);
   }
 
   // `constants` are the expanded tables of the packed primitive, for HWC.
@@ -84,10 +99,10 @@ class Band {
     const std::size_t tile = std::max(kTileBytes / channels_ & ~std::size_t{63}, std::size_t{1});
     alignas(64) std::uint8_t buffer[kTileBytes];
     for_each_tile(tile, channels_, [&](std::size_t begin, std::size_t count) {
-      for_each_piece(begin, count,
-                     [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
-                       pack_pixels(from, n, buffer + offset * channels_);
-                     });
+      fill_pixels(count, false, buffer);
+      for_each_piece(begin, count, [&](std::size_t offset, const Stretch& from, std::size_t n) {
+        pack_pixels(from, n, buffer + offset * channels_);
+      });
       write_packed(buffer, begin, count, constants);
     });
   }
@@ -129,21 +144,15 @@ class Band {
 
   void write_planes_from_pixels(std::size_t begin, std::size_t count) const {
     const bool bgr = source_.channel_stride < 0;
-    const std::ptrdiff_t lowest = bgr ? -static_cast<std::ptrdiff_t>(channels_ - 1) : 0;
     alignas(64) std::uint8_t buffer[kTileBytes];
     const std::uint8_t* pixels = buffer;
     if (one_run_ && source_.column_stride > 0) {
-      pixels = at(begin) + lowest;
+      pixels = at(begin) - (bgr ? channels_ - 1 : 0);
     } else {
-      for_each_piece(begin, count,
-                     [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
-                       std::uint8_t* to = buffer + offset * channels_;
-                       if (source_.column_stride > 0) {
-                         std::memcpy(to, from + lowest, n * channels_);
-                       } else {
-                         runs_.reverse[step_](from + lowest - (n - 1) * channels_, n, to);
-                       }
-                     });
+      fill_pixels(count, bgr, buffer);
+      for_each_piece(begin, count, [&](std::size_t offset, const Stretch& from, std::size_t n) {
+        pack_pixels(bgr ? from.reversed(channels_) : from, n, buffer + offset * channels_);
+      });
     }
     if (!bgr) {
       write_planes(step_, pixels, count, scale(0), bias(0), 0, begin, 1);
@@ -160,15 +169,14 @@ class Band {
   void write_planes_one_by_one(std::size_t begin, std::size_t count) const {
     alignas(64) std::uint8_t buffer[kTileBytes];
     for (std::size_t c = 0; c < channels_; ++c) {
-      const std::ptrdiff_t plane = static_cast<std::ptrdiff_t>(c) * source_.channel_stride;
       const std::uint8_t* values = buffer;
       if (one_run_ && source_.column_stride == 1) {
-        values = at(begin) + plane;
+        values = at(begin) + static_cast<std::ptrdiff_t>(c) * source_.channel_stride;
       } else {
-        for_each_piece(begin, count,
-                       [&](std::size_t offset, const std::uint8_t* from, std::size_t n) {
-                         pack_channel(from + plane, n, buffer + offset);
-                       });
+        if (is_filled()) std::memset(buffer, source_.window->fill[c], count);
+        for_each_piece(begin, count, [&](std::size_t offset, const Stretch& from, std::size_t n) {
+          pack_channel(from, c, n, buffer + offset);
+        });
       }
       write_planes(0, values, count, scale(c), bias(c), c, begin, 1);
     }
@@ -200,47 +208,115 @@ class Band {
            static_cast<std::ptrdiff_t>(pixel) * source_.column_stride;
   }
 
-  // Calls piece(offset, from, n) for every stretch of a row in the pixels [begin, begin + count).
+  // Calls piece(offset, from, n) for every stretch of a row in the pixels [begin, begin + count),
+  // but for those of a constant border.
   template <class Piece>
   void for_each_piece(std::size_t begin, std::size_t count, const Piece& piece) const {
     if (one_run_) {
-      piece(0, at(begin), count);
+      piece(0, stretch(at(begin)), count);
       return;
     }
     std::size_t y = row_ + begin / batch_.width, x = begin % batch_.width;
+    if (source_.window != nullptr) return for_each_part(*source_.window, y, x, count, piece);
     for (std::size_t done = 0; done < count; x = 0, ++y) {
       const std::size_t n = std::min(batch_.width - x, count - done);
-      piece(done,
-            source_.data + static_cast<std::ptrdiff_t>(y) * source_.row_stride +
-                static_cast<std::ptrdiff_t>(x) * source_.column_stride,
-            n);
+      piece(done, stretch(pixel(y, x)), n);
       done += n;
     }
   }
 
-  void pack_channel(const std::uint8_t* from, std::size_t n, std::uint8_t* to) const {
-    const std::ptrdiff_t step = source_.column_stride;
-    if (step == 1) {
-      std::memcpy(to, from, n);
-    } else if (step == -1) {
-      runs_.reverse[0](from - (n - 1), n, to);
-    } else {
-      for (std::size_t i = 0; i < n; ++i, from += step) to[i] = *from;
+  // The same for a window: stretches before the image, in it and after it.
+  template <class Piece>
+  void for_each_part(const ImageWindow& window, std::size_t y, std::size_t x, std::size_t count,
+                     const Piece& piece) const {
+    const auto width = static_cast<std::ptrdiff_t>(window.width);
+    for (std::size_t done = 0; done < count; x = 0, ++y) {
+      const std::size_t n = std::min(batch_.width - x, count - done);
+      const std::ptrdiff_t row =
+          within(window.top + static_cast<std::ptrdiff_t>(y), window.height, window.border);
+      if (row >= 0) {
+        const std::ptrdiff_t first = window.left + static_cast<std::ptrdiff_t>(x);
+        const std::ptrdiff_t end = first + static_cast<std::ptrdiff_t>(n);
+        const std::ptrdiff_t image_begin = std::clamp<std::ptrdiff_t>(0, first, end);
+        const std::ptrdiff_t image_end = std::clamp(width, image_begin, end);
+        const auto part = [&](std::ptrdiff_t from, std::ptrdiff_t to, const Stretch& pixels) {
+          piece(done + static_cast<std::size_t>(from - first), pixels,
+                static_cast<std::size_t>(to - from));
+        };
+        if (image_begin < image_end) {
+          part(image_begin, image_end, stretch(pixel(row, image_begin)));
+        }
+        if (window.border != Border::constant) {
+          if (first < image_begin) part(first, image_begin, beyond(window, row, first));
+          if (image_end < end) part(image_end, end, beyond(window, row, image_end));
+        }
+      }
+      done += n;
     }
   }
 
-  void pack_pixels(const std::uint8_t* from, std::size_t n, std::uint8_t* to) const {
-    const auto size = static_cast<std::ptrdiff_t>(channels_);
-    if (source_.channel_stride == 1 && source_.column_stride == size) {
-      std::memcpy(to, from, n * channels_);
-    } else if (source_.channel_stride == 1 && source_.column_stride == -size && step_ >= 0) {
-      runs_.reverse[step_](from - (n - 1) * channels_, n, to);
-    } else if (source_.column_stride == 1 && step_ > 0) {
-      runs_.interleave[step_](from, source_.channel_stride, n, to);
+  // The pixels from `column` on, which lies before the image or after it.
+  Stretch beyond(const ImageWindow& window, std::ptrdiff_t row, std::ptrdiff_t column) const {
+    Stretch found = stretch(pixel(row, within(column, window.width, window.border)));
+    found.column_stride = window.border == Border::edge ? 0 : -source_.column_stride;
+    return found;
+  }
+
+  bool is_filled() const {
+    return source_.window != nullptr && source_.window->border == Border::constant;
+  }
+
+  // Writes pixels of a constant border, if there is one.
+  void fill_pixels(std::size_t count, bool bgr, std::uint8_t* to) const {
+    if (!is_filled()) return;
+    const std::uint8_t* const fill = source_.window->fill;
+    if (std::all_of(fill, fill + channels_, [&](std::uint8_t value) { return value == *fill; })) {
+      std::memset(to, *fill, count * channels_);
+      return;
+    }
+    const Stretch pixel{fill, 0, 1};
+    pack_pixels(bgr ? pixel.reversed(channels_) : pixel, count, to);
+  }
+
+  template <class Index>
+  const std::uint8_t* pixel(Index y, Index x) const {
+    return source_.data + static_cast<std::ptrdiff_t>(y) * source_.row_stride +
+           static_cast<std::ptrdiff_t>(x) * source_.column_stride;
+  }
+
+  Stretch stretch(const std::uint8_t* first) const {
+    return {first, source_.column_stride, source_.channel_stride};
+  }
+
+  void pack_channel(const Stretch& from, std::size_t channel, std::size_t n,
+                    std::uint8_t* to) const {
+    const std::uint8_t* values =
+        from.data + static_cast<std::ptrdiff_t>(channel) * from.channel_stride;
+    const std::ptrdiff_t step = from.column_stride;
+    if (step == 1) {
+      std::memcpy(to, values, n);
+    } else if (step == -1) {
+      runs_.reverse[0](values - (n - 1), n, to);
+    } else if (step == 0) {
+      std::memset(to, *values, n);
     } else {
-      for (std::size_t i = 0; i < n; ++i, from += source_.column_stride) {
-        const std::uint8_t* value = from;
-        for (std::size_t c = 0; c < channels_; ++c, value += source_.channel_stride) *to++ = *value;
+      for (std::size_t i = 0; i < n; ++i, values += step) to[i] = *values;
+    }
+  }
+
+  void pack_pixels(const Stretch& from, std::size_t n, std::uint8_t* to) const {
+    const auto size = static_cast<std::ptrdiff_t>(channels_);
+    const std::uint8_t* pixel = from.data;
+    if (from.channel_stride == 1 && from.column_stride == size) {
+      std::memcpy(to, pixel, n * channels_);
+    } else if (from.channel_stride == 1 && from.column_stride == -size && step_ >= 0) {
+      runs_.reverse[step_](pixel - (n - 1) * channels_, n, to);
+    } else if (from.column_stride == 1 && step_ > 0) {
+      runs_.interleave[step_](pixel, from.channel_stride, n, to);
+    } else {
+      for (std::size_t i = 0; i < n; ++i, pixel += from.column_stride) {
+        const std::uint8_t* value = pixel;
+        for (std::size_t c = 0; c < channels_; ++c, value += from.channel_stride) *to++ = *value;
       }
     }
   }

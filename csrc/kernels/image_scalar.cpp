@@ -29,6 +29,17 @@ void store(const ImageBatch& batch, std::size_t index, std::uint8_t value, std::
   }
 }
 
+std::uint8_t value_at(const ImageSource& source, std::size_t y, std::size_t x, std::size_t c) {
+  auto row = static_cast<std::ptrdiff_t>(y), column = static_cast<std::ptrdiff_t>(x);
+  if (const ImageWindow* const window = source.window) {
+    row = within(window->top + row, window->height, window->border);
+    column = within(window->left + column, window->width, window->border);
+    if (row < 0 || column < 0) return window->fill[c];
+  }
+  return source.data[row * source.row_stride + column * source.column_stride +
+                     static_cast<std::ptrdiff_t>(c) * source.channel_stride];
+}
+
 void pad(const ImageBatch& batch, std::size_t index) {
   const std::size_t item_size = pixel_size(batch.out_type);
   batch.padding->fill.write(static_cast<std::byte*>(batch.out) + index * item_size, 1, false);
@@ -52,11 +63,7 @@ void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std
           pad(batch, index);
           continue;
         }
-        const std::uint8_t value =
-            source.data[static_cast<std::ptrdiff_t>(y) * source.row_stride +
-                        static_cast<std::ptrdiff_t>(x) * source.column_stride +
-                        static_cast<std::ptrdiff_t>(c) * source.channel_stride];
-        store(batch, index, value, c);
+        store(batch, index, value_at(source, y, x, c), c);
       }
     }
   }

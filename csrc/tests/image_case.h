@@ -24,6 +24,7 @@ using kernels::ImageLayout;
 using kernels::ImagePadding;
 using kernels::ImageSize;
 using kernels::ImageSource;
+using kernels::ImageWindow;
 using kernels::pixel_size;
 using kernels::PixelType;
 using Random = std::mt19937_64;
@@ -57,6 +58,34 @@ struct ImageCase {
   }
 };
 
+// The number that a border gives to a row or column, walked to from the nearest in the image.
+inline std::ptrdiff_t walked_inside(std::ptrdiff_t i, std::size_t size, kernels::Border border) {
+  const auto last = static_cast<std::ptrdiff_t>(size) - 1;
+  const std::ptrdiff_t nearest = i < 0 ? 0 : last, beyond = i < 0 ? -i : i - last;
+  if (border == kernels::Border::edge) return nearest;
+  return i < 0 ? nearest + beyond : nearest - beyond;
+}
+
+// What is seen at row y, column x of an image's place.
+inline std::uint8_t value_at(const ImageSource& source, std::size_t y, std::size_t x,
+                             std::size_t channel) {
+  auto row = static_cast<std::ptrdiff_t>(y), column = static_cast<std::ptrdiff_t>(x);
+  if (const ImageWindow* const window = source.window) {
+    row += window->top;
+    column += window->left;
+    const bool row_is_inside = row >= 0 && row < static_cast<std::ptrdiff_t>(window->height);
+    const bool column_is_inside =
+        column >= 0 && column < static_cast<std::ptrdiff_t>(window->width);
+    if (window->border == kernels::Border::constant && !(row_is_inside && column_is_inside)) {
+      return window->fill[channel];
+    }
+    if (!row_is_inside) row = walked_inside(row, window->height, window->border);
+    if (!column_is_inside) column = walked_inside(column, window->width, window->border);
+  }
+  return source.data[row * source.row_stride + column * source.column_stride +
+                     static_cast<std::ptrdiff_t>(channel) * source.channel_stride];
+}
+
 // The definition: writes rows [begin, end).
 inline void define(const ImageCase& test, std::size_t begin, std::size_t end, std::byte* out) {
   const std::size_t size = pixel_size(test.type);
@@ -75,11 +104,8 @@ inline void define(const ImageCase& test, std::size_t begin, std::size_t end, st
                 ? (row * test.width + x) * test.channels + channel
                 : ((image * test.channels + channel) * test.height + y) * test.width + x;
         if (covered) {
-          const std::uint8_t value =
-              source.data[static_cast<std::ptrdiff_t>(y) * source.row_stride +
-                          static_cast<std::ptrdiff_t>(x) * source.column_stride +
-                          c * source.channel_stride];
-          constants().store(test.type, test.first_pair + channel, value, out + index * size);
+          constants().store(test.type, test.first_pair + channel, value_at(source, y, x, channel),
+                            out + index * size);
         } else {
           std::memcpy(out + index * size, &test.padding, size);
         }

@@ -16,6 +16,7 @@
 #include "tests/rounding.h"
 
 void image_sizes_tests();
+void image_windows_tests();
 
 namespace {
 
@@ -235,4 +236,5 @@ void image_tests() {
     run_isa("nothing to do", test_nothing_to_do);
   }
   image_sizes_tests();
+  image_windows_tests();
 }

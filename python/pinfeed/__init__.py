@@ -12,6 +12,7 @@ native pass over memory, in buffers that are allocated once.
     torch.Size([4, 3, 32, 32])
 """
 
+from pinfeed import augment
 from pinfeed._core import version as __version__
 from pinfeed.exports.to_numpy import to_numpy
 from pinfeed.exports.to_tensorflow import to_tensorflow
@@ -66,6 +67,7 @@ __all__ = [
     "WeightedSampler",
     "__version__",
     "arena_stats",
+    "augment",
     "build_config",
     "from_numpy",
     "gather",

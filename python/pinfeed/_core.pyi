@@ -79,6 +79,9 @@ _Target: TypeAlias = ArenaOutputs | Callable[[tuple[int, ...], str], Any] | type
 _ImageFormat: TypeAlias = tuple[Any, Any, str, str, str]
 # pad_value, multiple_of, whether to return sizes, and a mask
 _ImagePadding: TypeAlias = tuple[complex, tuple[int, int], bool, bool]
+# steps, border, what a constant one is filled with, key, samples that random numbers follow from
+_GeometryStep: TypeAlias = tuple[str, tuple[int, int], tuple[int, int, int, int], bool, float]
+_Crop: TypeAlias = tuple[tuple[_GeometryStep, ...], str, Sequence[int], int, npt.NDArray[np.int64]]
 # value, axes, whether lengths have no axis of their own, side, max_length, multiple_of, dtype, scale,
 # time_major
 _PadOptions: TypeAlias = tuple[
@@ -110,6 +113,15 @@ def pad_images(
     name: str,
     threads: int,
 ) -> tuple[Any, Any | None, Any | None]: ...
+def crop_images(
+    images: Any,
+    indices: npt.NDArray[np.int64] | None,
+    format: _ImageFormat,
+    crop: _Crop,
+    target: _Target,
+    name: str,
+    threads: int,
+) -> Any: ...
 def gather(
     source: Any,
     indices: npt.NDArray[np.int64] | None,

@@ -1,8 +1,9 @@
-// _core.normalize_images and _core.pad_images: everything that makes pixels.
+// _core.normalize_images, _core.pad_images and _core.crop_images: everything that makes pixels.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "bindings/python/parallel.h"
 #include "bindings/python/samples.h"
 #include "dispatch/dispatch.h"
+#include "kernels/geometry.h"
 #include "kernels/image.h"
 
 namespace py = pybind11;
@@ -22,11 +24,15 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
+using kernels::Border;
+using kernels::GeometryStep;
 using kernels::ImageLayout;
 using kernels::ImagePadding;
 using kernels::ImageSize;
 using kernels::ImageSource;
+using kernels::ImageWindow;
 using kernels::PixelType;
+using kernels::Window;
 using Constants = py::array_t<float, py::array::c_style>;
 
 // Which axes of a sample are what; a grey image has no channel axis.
@@ -205,6 +211,137 @@ class Images {
   Samples samples_;
 };
 
+// What is seen of each image, in this order: the crops and flips; what stands beyond the image's
+// edges; for a constant border a value for all channels or one for each; the key and the samples
+// that random numbers follow from.
+using Samples64 = py::array_t<std::int64_t, py::array::c_style>;
+using Crop =
+    std::tuple<py::tuple, std::string, std::vector<std::uint8_t>, std::uint64_t, Samples64>;
+
+// A step: its kind, height and width, the padding above, left, below, right, whether it pads what
+// is too small, its probability.
+GeometryStep geometry_step(py::handle given) {
+  using Kind = GeometryStep::Kind;
+  using Fields = std::tuple<std::string, std::array<std::int64_t, 2>, std::array<std::int64_t, 4>,
+                            bool, double>;
+  const auto [name, size, padding, pad_if_needed, probability] = given.cast<Fields>();
+  const Kind kind = name == "random_crop"   ? Kind::random_crop
+                    : name == "center_crop" ? Kind::center_crop
+                    : name == "flip_rows"   ? Kind::flip_rows
+                                            : Kind::flip_columns;
+  return {kind,       size[0],    size[1],       padding[0], padding[1],
+          padding[2], padding[3], pad_if_needed, probability};
+}
+
+Border border_named(const std::string& name) {
+  if (name == "constant") return Border::constant;
+  if (name == "edge") return Border::edge;
+  if (name == "reflect") return Border::reflect;
+  throw py::value_error("unknown border " + name);
+}
+
+// The windows of a batch's images, all of one size.
+class Windows {
+ public:
+  Windows(const Images& images, const Crop& crop) : images_(images) {
+    const auto& [steps, border, fill, key, samples] = crop;
+    border_ = border_named(border);
+    const auto channels = static_cast<std::size_t>(images.channels());
+    fill_ = fill.size() == 1 ? std::vector<std::uint8_t>(channels, fill[0]) : fill;
+    if (fill_.size() != channels) {
+      throw py::value_error(images.name() + ": fill must be one number or one for each of " +
+                            std::to_string(channels) + " channels, got " +
+                            std::to_string(fill.size()));
+    }
+    if (static_cast<std::size_t>(samples.size()) != images.count()) {
+      throw py::value_error(images.name() + ": expected a number for each sample");
+    }
+    std::vector<GeometryStep> geometry;
+    for (const py::handle step : steps) geometry.push_back(geometry_step(step));
+    windows_.resize(images.count());
+    for (std::size_t i = 0; i < windows_.size(); ++i) {
+      const std::int64_t rows = images.height(i), columns = images.width(i);
+      if (!kernels::find_window(geometry, rows, columns, key, samples.data()[i], windows_[i])) {
+        fail(i, "an image of " + pair_text(rows, columns) +
+                    " is too small for RandomCrop; pass pad_if_needed=True, or more padding");
+      }
+      require_pixels(i);
+    }
+  }
+
+  std::int64_t height() const { return windows_[0].height; }
+  std::int64_t width() const { return windows_[0].width; }
+
+  // Makes windows of the images that lie there.
+  void apply(std::vector<ImageSource>& sources) {
+    beyond_.reserve(sources.size());
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      ImageSource& source = sources[i];
+      const std::int64_t rows = images_.height(i), columns = images_.width(i);
+      auto [top, left, height, width, flipped_rows, flipped_columns] = windows_[i];
+      if (flipped_rows && rows > 0) {
+        source.data += (rows - 1) * source.row_stride;
+        source.row_stride = -source.row_stride;
+        top = rows - top - height;
+      }
+      if (flipped_columns && columns > 0) {
+        source.data += (columns - 1) * source.column_stride;
+        source.column_stride = -source.column_stride;
+        left = columns - left - width;
+      }
+      if (top >= 0 && left >= 0 && top + height <= rows && left + width <= columns) {
+        source.data += top * source.row_stride + left * source.column_stride;
+      } else {
+        source.window = &beyond_.emplace_back(ImageWindow{top, left, static_cast<std::size_t>(rows),
+                                                          static_cast<std::size_t>(columns),
+                                                          border_, fill_.data()});
+      }
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(std::size_t image, const std::string& text) const {
+    const auto position = static_cast<std::int64_t>(image);
+    throw py::value_error(Subject{images_.name(), position}.text() + ": " + text);
+  }
+
+  static std::string pair_text(std::int64_t first, std::int64_t second) {
+    const std::int64_t pair[] = {first, second};
+    return shape_text(pair);
+  }
+
+  // The kernels trust a window.
+  void require_pixels(std::size_t image) const {
+    const auto& [top, left, height, width, flipped_rows, flipped_columns] = windows_[image];
+    const std::int64_t rows = images_.height(image), columns = images_.width(image);
+    if (height != this->height() || width != this->width()) {
+      fail(image, "expected images of one size, or a crop to one, got " +
+                      pair_text(this->height(), this->width()) + " of sample 0 and " +
+                      pair_text(height, width));
+    }
+    const bool inside = top >= 0 && left >= 0 && top + height <= rows && left + width <= columns;
+    if (inside || border_ == Border::constant) return;
+    if (rows == 0 || columns == 0) {
+      fail(image, "there is no pixel that could be repeated; take padding_mode=\"constant\"");
+    }
+    const auto reflects = [](std::int64_t first, std::int64_t count, std::int64_t size) {
+      return first > -size && first + count < 2 * size;
+    };
+    if (border_ == Border::reflect &&
+        !(reflects(top, height, rows) && reflects(left, width, columns))) {
+      fail(image, "an image of " + pair_text(rows, columns) +
+                      " has too few pixels for padding_mode=\"reflect\", which adds at most one "
+                      "less than there are; take padding_mode=\"edge\"");
+    }
+  }
+
+  const Images& images_;
+  Border border_;
+  std::vector<std::uint8_t> fill_;
+  std::vector<Window> windows_;
+  std::vector<ImageWindow> beyond_;
+};
+
 // What becomes of images: a batch in which each has a place of height x width.
 struct BatchRequest {
   const Constants& scale;
@@ -214,6 +351,7 @@ struct BatchRequest {
   std::int64_t height;
   std::int64_t width;
   const ImagePadding* padding;
+  Windows* windows;
   OutputRequest output;
   const std::string& function;
   std::size_t threads;
@@ -239,7 +377,8 @@ py::object write_batch(Images& images, const BatchRequest& request) {
   if (request.output.is_given()) images.require_apart(out, bytes, request.function);
 
   if (bytes > 0) images.plan_reads(request.threads);
-  const std::vector<ImageSource> sources = images.sources();
+  std::vector<ImageSource> sources = images.sources();
+  if (request.windows != nullptr) request.windows->apply(sources);
   const kernels::ImageBatch batch{
       .sources = sources.data(),
       .count = sources.size(),
@@ -289,6 +428,7 @@ py::object normalize_images(py::object images, py::object indices, const ImageFo
                                .height = checked.height(0),
                                .width = checked.width(0),
                                .padding = nullptr,
+                               .windows = nullptr,
                                .output = OutputRequest(std::move(target), checked.is_tensor()),
                                .function = function,
                                .threads = threads});
@@ -352,6 +492,7 @@ py::tuple pad_images(py::object images, py::object indices, const ImageFormat& f
                                            .height = height,
                                            .width = width,
                                            .padding = &padding,
+                                           .windows = nullptr,
                                            .output = request,
                                            .function = name,
                                            .threads = threads});
@@ -361,6 +502,26 @@ py::tuple pad_images(py::object images, py::object indices, const ImageFormat& f
   return py::make_tuple(batch, sizes_array, mask);
 }
 
+// Windows of images of any sizes, all of one size.
+py::object crop_images(py::object images, py::object indices, const ImageFormat& format,
+                       const Crop& crop, py::object target, const std::string& name,
+                       std::size_t threads) {
+  const auto& [scale, bias, layout, out_layout, dtype] = format;
+  Images checked(std::move(images), std::move(indices), layout, true, name);
+  Windows windows(checked, crop);
+  return write_batch(checked, {.scale = scale,
+                               .bias = bias,
+                               .chw = out_layout == "CHW",
+                               .type = pixel_type(dtype),
+                               .height = windows.height(),
+                               .width = windows.width(),
+                               .padding = nullptr,
+                               .windows = &windows,
+                               .output = OutputRequest(std::move(target), true),
+                               .function = name,
+                               .threads = threads});
+}
+
 }  // namespace
 
 void register_images(py::module_& m) {
@@ -368,6 +529,8 @@ void register_images(py::module_& m) {
         py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"));
   m.def("pad_images", &pad_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("padding"), py::arg("target"), py::arg("name"), py::arg("threads"));
+  m.def("crop_images", &crop_images, py::arg("images"), py::arg("indices"), py::arg("format"),
+        py::arg("crop"), py::arg("target"), py::arg("name"), py::arg("threads"));
 }
 
 }  // namespace pinfeed::bindings

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.augment.chance import Chance, IndexedList, SeededChance
 from pinfeed.fields.field import ABSENT, Field, LeafName
+from pinfeed.fields.image import Image
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.spec import child_specs, mapping_specs, placed, rebuild_with_siblings
 from pinfeed.fields.stack import Stack, is_taught_to_torch
@@ -38,6 +40,11 @@ class Collate:
             themselves: a DataLoader's ``pin_memory=True`` has nothing to do then. ``"auto"``: if the
             process uses CUDA or XPU by the time that the batch is made; no device is initialized for
             it. Memory that can't be pinned is ordinary memory, with one warning.
+        seed: What is random in a batch (`Image`'s ``augment``) follows from it, the epoch and each
+            sample's index in the dataset, and so not from workers, the batch size, ranks or a resume.
+            The dataset is an `ArrayDataset`, or wrapped in `pinfeed.augment.IndexedDataset`. A sample
+            that comes twice in an epoch is augmented the same way. None: each batch draws a number
+            from torch's default generator.
 
     The batch has the structure of the samples, with the types that ``default_collate`` gives
     (tuples become lists), and without a spec the same contents. Samples that are `Rows` of an
@@ -51,7 +58,8 @@ class Collate:
 
     Raises:
         TypeError: The spec holds something that is no field; a leaf's kind or dtype does not fit.
-        ValueError: The batch is empty; samples differ in shape or structure, or from the spec.
+        ValueError: The batch is empty; samples differ in shape or structure, or from the spec; there
+            is a seed, something is random, and the samples' indices are not known.
         RuntimeError: With ``pin=True``, when a batch is made: there is no accelerator.
 
     Example:
@@ -62,14 +70,41 @@ class Collate:
         (torch.Size([4, 3, 2, 2]), tensor([0, 1, 2, 3]))
     """
 
-    def __init__(self, spec: Any = None, *, pin: Pin = "auto") -> None:
+    def __init__(self, spec: Any = None, *, pin: Pin = "auto", seed: int | None = None) -> None:
         if not isinstance(pin, bool) and pin != "auto":
             raise ValueError(f"Collate: pin must be True, False or 'auto', got {pin!r}")
         self.spec = spec
         self.pin = pin
-        self._fields = placed(spec, "Collate: spec")
+        self._chance = SeededChance(seed)
+        self._augments = False
+        self._fields = placed(spec, "Collate: spec", self._note_field)
         self._roots: dict[bool, _Place] = {}
         want_arena()
+
+    @property
+    def seed(self) -> int | None:
+        """From which follows what is random."""
+        return self._chance.seed
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the batches that are made from now on."""
+        return self._chance.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to another epoch, in which other things happen by chance: here and in all workers.
+
+        Call it before each epoch, also with persistent workers. Without a seed nothing follows from
+        it.
+
+        Raises:
+            TypeError: ``epoch`` is no integer.
+            ValueError: ``epoch`` is negative.
+        """
+        self._chance.set_epoch(epoch)
+
+    def _note_field(self, field: Field, name: str) -> None:
+        self._augments |= isinstance(field, Image) and field.augment is not None
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"_arena": offer_arena()}
@@ -91,7 +126,7 @@ class Collate:
         if is_worker():
             worker_arena()  # numbers are sent through it too, and tensors that Keep leaves alone
         if type(samples) is list and samples:
-            return self._place().collate(samples)
+            return self._place().collate(samples, self._batch(samples, None))
         if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
             raise TypeError(
                 f"Collate: expected a sequence of samples, got {type(samples).__name__}; "
@@ -102,14 +137,21 @@ class Collate:
         packing = samples.packing if isinstance(samples, Rows | PackedList) else None
         try:
             if isinstance(samples, Rows):
-                return self._place().gather(samples.sources, samples.indices, packing)
-            return self._place().collate(list(samples), packing)
+                return self._place().gather(
+                    samples.sources, samples.indices, self._batch(samples, packing)
+                )
+            return self._place().collate(list(samples), self._batch(samples, packing))
         except (TypeError, ValueError) as error:
             if packing is not None:
                 _tell_index(error, packing.documents)
-            elif isinstance(samples, Rows):
+            elif isinstance(samples, Rows | IndexedList):
                 _tell_index(error, samples.indices)
             raise
+
+    def _batch(self, samples: Sequence[Any], packing: Packing | None) -> _Batch | None:
+        if self._augments:
+            return _Batch(packing, self._chance.of(samples))
+        return None if packing is None else _Batch(packing, None)
 
     def _place(self) -> _Place:
         """What becomes of whole samples, with memory that is pinned or not, as it is wanted now."""
@@ -121,7 +163,15 @@ class Collate:
     def __repr__(self) -> str:
         spec = [] if self.spec is None else [repr(self.spec)]
         pin = [] if self.pin == "auto" else [f"pin={self.pin}"]
-        return f"Collate({', '.join(spec + pin)})"
+        seed = [] if self.seed is None else [f"seed={self.seed}"]
+        return f"Collate({', '.join(spec + pin + seed)})"
+
+
+class _Batch(NamedTuple):
+    """What fields may need to know of a batch beside its samples."""
+
+    packing: Packing | None
+    chance: Chance | None
 
 
 class _Place:
@@ -147,39 +197,44 @@ class _Place:
         self._leaf_types: set[type] = set()
         self._structures: dict[type, _Structure] = {}
 
-    def collate(self, samples: Sequence[Any], packing: Packing | None = None) -> Any:
+    def collate(self, samples: Sequence[Any], batch: _Batch | None) -> Any:
         """The batch of what stands at this place in each sample."""
         if self._field is not None:
             if self._field.is_optional and self._is_absent(samples):
                 return ABSENT
-            if packing is not None and isinstance(self._field, Pack):
-                return self._field.pack(Selection(list(samples)), packing, self.name)
-            return self._field.collate(samples, self.name)
+            if batch is not None and batch.packing is not None and isinstance(self._field, Pack):
+                return self._field.pack(Selection(list(samples)), batch.packing, self.name)
+            return self._field.collate(samples, self._name_in(batch))
         first = samples[0]
         kind = type(first)
         known = self._structures.get(kind)
         if known is not None and known.fits(first):
-            return known.collate(samples, packing)
+            return known.collate(samples, batch)
         if kind not in self._leaf_types:
             if is_container(first) and not is_taught_to_torch(first):
-                return self._structure_of(first).collate(samples, packing)
+                return self._structure_of(first).collate(samples, batch)
             self._require_leaf()
             self._leaf_types.add(kind)
         return _STACK.collate(samples, self.name)
 
-    def gather(self, sources: Any, indices: npt.NDArray[np.int64], packing: Packing | None) -> Any:
+    def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch | None) -> Any:
         """The batch of rows of a dataset's arrays at this place."""
         if isinstance(sources, ObjectColumn):
-            return self.collate([sources[index] for index in indices.tolist()], packing)
+            return self.collate([sources[index] for index in indices.tolist()], batch)
         if isinstance(sources, Source):
             if self._field is None:
                 self._require_leaf()
-            if packing is not None and isinstance(self._field, Pack):
-                return self._field.pack(sources.select(indices), packing, self.name)
-            return (self._field or _STACK).gather(sources, indices, self.name)
+            if batch is not None and batch.packing is not None and isinstance(self._field, Pack):
+                return self._field.pack(sources.select(indices), batch.packing, self.name)
+            return (self._field or _STACK).gather(sources, indices, self._name_in(batch))
         if self._field is not None:
-            return self._field.collate(list(Rows(sources, indices)), self.name)
-        return self._structure_of(sources).gather(sources, indices, packing)
+            return self._field.collate(list(Rows(sources, indices)), self._name_in(batch))
+        return self._structure_of(sources).gather(sources, indices, batch)
+
+    def _name_in(self, batch: _Batch | None) -> LeafName:
+        if batch is None or batch.chance is None:
+            return self.name
+        return LeafName(self.name, self.name.pin, batch.chance)
 
     def _is_absent(self, samples: Sequence[Any]) -> bool:
         """Whether all samples of an optional leaf are None."""
@@ -253,22 +308,22 @@ class _Structure:
         """Whether a container of the same type has the same places."""
         return self._keys == _keys(node)
 
-    def collate(self, samples: Sequence[Any], packing: Packing | None) -> Any:
+    def collate(self, samples: Sequence[Any], batch: _Batch | None) -> Any:
         columns = self._columns(samples)
         values = [
-            place.collate(column, packing)
+            place.collate(column, batch)
             for place, column in zip(self._places, columns, strict=True)
         ]
         return self._collated(samples[0], values)
 
-    def gather(self, sources: Any, indices: npt.NDArray[np.int64], packing: Packing | None) -> Any:
+    def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch | None) -> Any:
         parts = (
             [sources[key] for key in self._sources]
             if isinstance(sources, Mapping)
             else [part for _, part in children(sources)]
         )
         values = [
-            place.gather(part, indices, packing)
+            place.gather(part, indices, batch)
             for place, part in zip(self._places, parts, strict=True)
         ]
         return self._collated(sources, values)

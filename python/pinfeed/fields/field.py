@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.augment.chance import Chance
 from pinfeed.functions.padded import padded_batch
 from pinfeed.functions.padding import Side
 from pinfeed.memory.outputs import Pin
@@ -22,22 +23,31 @@ class LeafName(str):
 
     Attributes:
         pin: What `Collate.pin` says of the leaf's batch.
+        chance: What is random in the batch; None where no field of the `Collate` augments.
     """
 
-    __slots__ = ("pin",)
+    __slots__ = ("chance", "pin")
 
     pin: Pin
+    chance: Chance | None
 
-    def __new__(cls, name: str, pin: Pin) -> Self:
+    def __new__(cls, name: str, pin: Pin, chance: Chance | None = None) -> Self:
         """The name of a leaf of a `Collate` with this ``pin``."""
         self = super().__new__(cls, name)
         self.pin = pin
+        self.chance = chance
         return self
 
 
 def pin_of(name: str) -> Pin:
     """Whether the batch of a leaf is to be pinned; without a `LeafName` it is not."""
     return name.pin if isinstance(name, LeafName) else False
+
+
+def chance_of(name: str, samples: int) -> Chance:
+    """What is random in the batch of a leaf; without a `Collate` that says it, anything."""
+    chance = name.chance if isinstance(name, LeafName) else None
+    return Chance(np.arange(samples)) if chance is None else chance
 
 
 class Field(ABC):

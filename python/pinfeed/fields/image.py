@@ -14,7 +14,8 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import positive_integer, torch_dtype_name
-from pinfeed.fields.field import Field, Request, check_request, padded_leaf, pin_of
+from pinfeed.augment.geometry import Geometry
+from pinfeed.fields.field import Field, Request, chance_of, check_request, padded_leaf, pin_of
 from pinfeed.functions.normalization import (
     DEFAULT_SCALE,
     Normalization,
@@ -67,6 +68,10 @@ class Image(Field):
             a leaf of its own under this key of the dict that the leaf is in.
         mask: The same for bool (B, H, W), True where an image is: the ``mask`` of a `Padded`, or a
             key.
+        augment: What is seen of each image, of `pinfeed.augment`: crops and flips, drawn anew for
+            each sample, in the same pass. Images may differ in size where a crop makes them one.
+            Leaves with the same geometry, such as an image and its mask, get the same window of the
+            same sample.
 
     Raises:
         TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
@@ -100,6 +105,7 @@ class Image(Field):
         multiple_of: int | tuple[int, int] | None = None,
         sizes: Request = False,
         mask: Request = False,
+        augment: Geometry | None = None,
     ) -> None:
         if input not in ("HWC", "CHW", "HW"):
             raise ValueError(f"Image: input must be 'HWC', 'CHW' or 'HW', got {input!r}")
@@ -130,6 +136,17 @@ class Image(Field):
             _core.check_value(pad_value, torch_dtype_name(dtype), "Image", "pad_value")
         if isinstance(sizes, str) and sizes == mask:
             raise ValueError(f"Image: sizes and mask must have different keys, got {sizes!r}")
+        if augment is not None and not isinstance(augment, Geometry):
+            raise TypeError(
+                "Image: augment must be a crop or a flip of pinfeed.augment, or several in its "
+                f"Compose, got one of {type(augment).__module__}.{type(augment).__qualname__}"
+            )
+        if augment is not None and pad_value is not None:
+            raise ValueError(
+                "Image: pad_value keeps images of different sizes, and augment makes them one size; "
+                "leave one out"
+            )
+        self.augment = augment
         self.mean = mean
         self.std = std
         self.scale = scale
@@ -176,6 +193,11 @@ class Image(Field):
 
     @override
     def apply(self, leaf: Any, host: Any, name: str) -> Any:
+        if self.augment is not None:
+            raise TypeError(
+                f"{name}: augment is for the samples of a Collate, and this is a batch already; "
+                "give Image(augment=...) to the DataLoader's collate_fn"
+            )
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(
                 f"{name}: Image() takes a uint8 tensor of images, got {type(leaf).__name__}"
@@ -191,6 +213,11 @@ class Image(Field):
 
     def _batch(self, images: Any, indices: Any, name: str) -> Any:
         target, threads = batch_allocator(pin_of(name)), get_num_threads()
+        if self.augment is not None:
+            chance = chance_of(name, len(images if indices is None else indices))
+            crop = (*self.augment.native, chance.key, chance.samples)
+            batch = _core.crop_images(images, indices, self._format, crop, target, name, threads)
+            return self._axes_in_order(batch)
         if self._padding is None:
             batch = _core.normalize_images(images, indices, self._format, target, name, threads)
             return self._axes_in_order(batch)
@@ -284,7 +311,8 @@ class Image(Field):
         return (
             f"Image({self.mean!r}, {self.std!r}, scale={self.scale!r}, input={self.input!r}, "
             f"output={self.output!r}, dtype={self.dtype}, channels_last={self.channels_last}"
-            f"{'' if self.pad_value is None else padding})"
+            f"{'' if self.pad_value is None else padding}"
+            f"{'' if self.augment is None else f', augment={self.augment!r}'})"
         )
 
 

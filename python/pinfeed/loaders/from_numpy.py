@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
+from pinfeed.arguments import checked_integer
 from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.ranks import checked_ranks, ranks_now
@@ -64,7 +65,8 @@ def from_numpy(
             `ArrayDataset.from_arrow` takes it, or the path of a Parquet file.
         batch_size: Samples in a batch; the last one may be smaller.
         shuffle: Whether each epoch has another order, a `ShuffleSampler`'s.
-        seed: The order of an epoch follows from it and the number of the epoch. None: a single
+        seed: The order of an epoch follows from it and the number of the epoch, and so does what is
+            random in fields (`Image`'s ``augment``). None: a single
             process draws each order anew, from torch's default generator, so that
             ``torch.manual_seed`` makes runs alike; several processes have the seed 0.
         fields: What becomes of each array, as `Collate` takes it. None: stacked as it is.
@@ -115,6 +117,9 @@ def from_numpy(
     if shuffle and generator is not None:
         _require_no_other_order(seed, (ranks or ranks_now("from_numpy"))[1])
     dataset = _dataset_of(arrays)
+    if seed is not None:
+        seed = checked_integer(seed, "from_numpy: seed", 0)
+    collate = Collate(fields, seed=seed)
     # Workers are ahead of each other anyway.
     reads_ahead = (
         prefetch_rows and dataset.reads_files and not dataloader_options.get("num_workers")
@@ -127,13 +132,14 @@ def from_numpy(
         drop_last=drop_last,
         ranks=ranks,
         prefetch=dataset.prefetch_rows if reads_ahead else None,
+        on_epoch=collate.set_epoch,
     )
     batches: dict[str, Any] = {"batch_sampler": sampler}
     if shuffle and generator is not None:
         batches = {"batch_size": sampler.batch_size, "shuffle": True, "drop_last": drop_last}
     loader: DataLoader[Any] = DataLoader(
         dataset,
-        collate_fn=Collate(fields),
+        collate_fn=collate,
         generator=generator,
         **batches,
         **dataloader_options,
@@ -158,6 +164,7 @@ class RowSampler(ShuffleSampler):
             iteration begins.
         prefetch: Called with the rows of the batch after each one. Errors are passed over, since
             whoever reads the rows meets them again. None: nothing is asked for.
+        on_epoch: Called with the number of each iteration's epoch.
     """
 
     def __init__(
@@ -170,9 +177,11 @@ class RowSampler(ShuffleSampler):
         drop_last: bool,
         ranks: tuple[int, int] | None,
         prefetch: Callable[[npt.NDArray[np.int64]], None] | None,
+        on_epoch: Callable[[int], None],
     ) -> None:
         self._draws_epochs = shuffle and seed is None
         self._prefetch = prefetch
+        self._on_epoch = on_epoch
         self._found_ranks: tuple[int, int] | None = None  # while an iteration goes on
         rank, world_size = ranks or (None, None)
         super().__init__(
@@ -213,6 +222,7 @@ class RowSampler(ShuffleSampler):
             if self._draws_epochs and not self._epoch_is_new and self.world_size == 1:
                 position.epoch = _random_integer()
         self._epoch = position.epoch + 1
+        self._on_epoch(position.epoch)
         # Asking for each batch would take as long as computing its rows.
         self._found_ranks = self._given_ranks or ranks_now("from_numpy")
         try:

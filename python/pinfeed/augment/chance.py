@@ -1,0 +1,134 @@
+"""What is random in a batch follows from the seed, the epoch and each sample's index."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pinfeed import _core
+from pinfeed.arguments import checked_integer
+from pinfeed.sources.dataset import Rows
+from pinfeed.streams.shards import SharedCells
+
+
+class Chance:
+    """What the random numbers of one batch follow from.
+
+    Args:
+        samples: int64 of shape (B,); the numbers of a sample follow from its entry.
+        key: 64 bits from which they follow too. None: drawn from torch's default generator, when it
+            is first asked for.
+    """
+
+    def __init__(self, samples: npt.NDArray[np.int64], key: int | None = None) -> None:
+        self.samples = samples
+        self._key = key
+
+    @property
+    def key(self) -> int:
+        """64 bits."""
+        if self._key is None:
+            self._key = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+        return self._key
+
+
+class SeededChance:
+    """What is random in the batches of a `Collate`, in all its workers.
+
+    Args:
+        seed: Not negative. None: each batch draws a number from torch's default generator.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        self.seed = None if seed is None else checked_integer(seed, "Collate: seed", 0)
+        self._epoch = None if seed is None else SharedCells([0])  # which the workers share
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the batches that are made from now on."""
+        return 0 if self._epoch is None else int(self._epoch.values[0])
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to another epoch, here and in all workers."""
+        epoch = checked_integer(epoch, "Collate: epoch", 0, sys.maxsize)
+        if self._epoch is not None:
+            self._epoch.values[0] = epoch
+
+    def of(self, samples: Sequence[Any]) -> Chance:
+        """The numbers of a batch.
+
+        Raises:
+            ValueError: There is a seed, and nothing says which samples these are.
+        """
+        if self.seed is None:
+            return Chance(np.arange(len(samples)))
+        if isinstance(samples, Rows | IndexedList):
+            return Chance(samples.indices, _key(self.seed, self.epoch))
+        raise ValueError(
+            "Collate: with a seed, what is random follows from each sample's index, and this batch "
+            "doesn't know it; wrap the dataset in pinfeed.augment.IndexedDataset, or leave out seed"
+        )
+
+
+class IndexedList(list[Any]):
+    """The samples of a batch, with their indices in the dataset.
+
+    Attributes:
+        indices: int64 of shape (B,).
+    """
+
+    indices: npt.NDArray[np.int64]
+
+
+class IndexedDataset(torch.utils.data.Dataset[Any]):
+    """A dataset whose batches know the indices of their samples, from which random crops follow.
+
+    An `ArrayDataset`, and a ``Subset`` of one, needs none. Others hand samples to the collate function
+    without a word about where they came from.
+
+    Args:
+        dataset: Any map-style dataset. It is asked for a whole batch where it has ``__getitems__``.
+
+    Example:
+        >>> photos = [np.zeros((height, 40, 3), np.uint8) for height in (32, 48, 64)]
+        >>> collate = pinfeed.Collate(
+        ...     pinfeed.Image(augment=pinfeed.augment.RandomCrop(32)), seed=0
+        ... )
+        >>> loader = torch.utils.data.DataLoader(
+        ...     pinfeed.augment.IndexedDataset(photos), batch_size=3, collate_fn=collate
+        ... )
+        >>> next(iter(loader)).shape
+        torch.Size([3, 3, 32, 32])
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        """The samples of one batch, with their indices."""
+        fetch = getattr(self.dataset, "__getitems__", None)
+        samples = fetch([*indices]) if callable(fetch) else [self.dataset[i] for i in indices]
+        if isinstance(samples, Rows):
+            return samples
+        indexed = IndexedList(samples)
+        indexed.indices = _core.as_indices(indices, len(self.dataset), "IndexedDataset: indices")
+        return indexed
+
+
+@functools.lru_cache(maxsize=16)
+def _key(seed: int, epoch: int) -> int:
+    """64 bits that follow from the seed and the epoch, as NumPy promises."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(epoch, 2))  # samplers take others
+    return int(sequence.generate_state(1, np.uint64)[0])

@@ -1,0 +1,443 @@
+"""Crops and flips of images in a Collate: exact pixels, and chance that follows from the sample."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Subset
+
+import pinfeed
+import reference
+from arrays import as_kind, assert_same_bits, views
+from messages import check
+from pinfeed import augment
+
+pytestmark = pytest.mark.kernels
+
+MODES = ["constant", "edge", "reflect"]
+DTYPES = ["float32", "float16", "bfloat16", "uint8"]
+VIEW = augment.Compose([augment.RandomCrop(8, padding=3), augment.RandomHorizontalFlip()])
+
+small = st.integers(1, 9)
+pairs = st.tuples(small, small)
+
+
+def seen(image, steps, seed, epoch, index):
+    """What the steps leave of an (H, W, C) image, by plain NumPy."""
+    for number, (kind, arguments) in enumerate(steps):
+        draws = reference.uniform(seed, epoch, index, number)
+        if kind == "crop":
+            image = reference.random_crop(image, draws, **arguments)
+        elif kind == "center":
+            image = reference.center_crop(image, **arguments)
+        elif draws[0] < arguments["p"]:
+            image = image[:, ::-1] if kind == "columns" else image[::-1]
+    return image
+
+
+def geometry(steps):
+    kinds = {
+        "crop": augment.RandomCrop,
+        "center": augment.CenterCrop,
+        "rows": augment.RandomVerticalFlip,
+        "columns": augment.RandomHorizontalFlip,
+    }
+    return augment.Compose([kinds[kind](**arguments) for kind, arguments in steps])
+
+
+@st.composite
+def flips(draw):
+    count = draw(st.integers(0, 2))
+    p = st.sampled_from([0, 0.5, 1])
+    return [(draw(st.sampled_from(["rows", "columns"])), {"p": draw(p)}) for _ in range(count)]
+
+
+@st.composite
+def step_lists(draw, channels):
+    """Flips, a crop that may pad, flips, and maybe a smaller crop of that."""
+    size = draw(pairs)
+    if draw(st.booleans()):
+        crop = "center", {"size": size}
+    else:
+        arguments = {"size": size, "padding": draw(st.tuples(*[st.integers(0, 4)] * 4))}
+        arguments["pad_if_needed"] = True
+        arguments["padding_mode"] = draw(st.sampled_from(MODES))
+        byte = st.integers(0, 255)
+        arguments["fill"] = draw(
+            st.one_of(byte, st.lists(byte, min_size=channels, max_size=channels))
+        )
+        crop = "crop", arguments
+    steps = [*draw(flips()), crop, *draw(flips())]
+    if draw(st.booleans()):
+        smaller = tuple(draw(st.integers(1, n)) for n in size)
+        steps.append((draw(st.sampled_from(["crop", "center"])), {"size": smaller}))
+    return steps
+
+
+def can_be_reflected(image, steps):
+    """Whether no side gets as many pixels as there are: np.pad goes on and on, torch refuses."""
+    (arguments,) = (a for _, a in steps if "padding_mode" in a)
+    left, top, right, bottom = arguments["padding"]
+    return all(
+        max(sides) + max(wanted - side - sum(sides), 0) < side
+        for wanted, side, sides in zip(
+            arguments["size"], image.shape, ((top, bottom), (left, right)), strict=False
+        )
+    )
+
+
+@st.composite
+def cases(draw):
+    """Images of any sizes and strides, the steps, and the other arguments of Image."""
+    input = draw(st.sampled_from(["HWC", "CHW", "HW"]))
+    channels = draw(st.integers(1, 5)) if "C" in input else 1
+    steps = draw(step_lists(channels))
+    images = []
+    for _ in range(draw(st.integers(1, 4))):
+        sizes = dict(zip("HWC", (*draw(pairs), channels), strict=True))
+        shape = tuple(sizes[letter] for letter in input)
+        kind = draw(st.sampled_from(["ndarray", "tensor"]))
+        images.append(as_kind(kind, draw(views(shape, mirrored=kind != "tensor"))))
+    arguments = {"input": input, "dtype": draw(st.sampled_from(DTYPES))}
+    arguments["output"] = draw(st.sampled_from(["CHW", "HWC"]))
+    return images, steps, arguments
+
+
+def pixels(image, input):
+    image = np.asarray(image)
+    return image[..., np.newaxis] if input == "HW" else reference.permute(image, input, "HWC")
+
+
+@given(cases(), st.integers(0, 2**70), st.integers(0, 5))
+def test_any_geometry(isa, case, seed, epoch):
+    images, steps, arguments = case
+    of_pixels = [pixels(image, arguments["input"]) for image in images]
+    if any(a.get("padding_mode") == "reflect" for _, a in steps):
+        assume(all(can_be_reflected(image, steps) for image in of_pixels))
+    constants = {} if arguments["dtype"] == "uint8" else {"mean": 0.4, "std": 0.25}
+    options = arguments | {"dtype": getattr(torch, arguments["dtype"])}
+    image = pinfeed.Image(**constants, **options, augment=geometry(steps))
+    collate = pinfeed.Collate(image, seed=seed)
+    collate.set_epoch(epoch)
+    samples = augment.IndexedDataset(images).__getitems__(list(range(len(images))))
+    expected = [seen(image, steps, seed, epoch, i) for i, image in enumerate(of_pixels)]
+    assert_same_bits(
+        collate(samples),
+        reference.images(
+            np.stack(expected),
+            output="N" + arguments["output"],
+            dtype=arguments["dtype"],
+            **constants,
+        ),
+    )
+
+
+@pytest.mark.parametrize("image_size", range(1, 8))
+def test_center_crop_of_every_size(image_size):
+    image = np.arange(1, image_size * 9 + 1, dtype=np.uint8).reshape(image_size, 9, 1)
+    for size in range(1, 12):
+        field = pinfeed.Image(
+            input="HWC", output="HWC", dtype=torch.uint8, augment=augment.CenterCrop((size, 4))
+        )
+        expected = reference.center_crop(image, (size, 4))
+        assert np.array_equal(pinfeed.Collate(field)([image])[0], expected)
+
+
+@pytest.mark.parametrize("padding", [2, [2], (2, 2), (2, 2, 2, 2)], ids=str)
+def test_padding_of_all_sides(padding):
+    crop = augment.RandomCrop([5], padding=padding)
+    field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=crop)
+    batch = pinfeed.Collate(field)([np.ones((1, 1), np.uint8)])
+    assert batch[0, 0].nonzero().tolist() == [[2, 2]]
+
+
+def test_two_paddings_are_of_columns_and_rows():
+    crop = augment.RandomCrop((3, 7), padding=(3, 1), fill=9.0)
+    field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=crop)
+    batch = pinfeed.Collate(field)([np.ones((1, 1), np.uint8)])
+    assert (batch[0, 0] == 1).nonzero().tolist() == [[1, 3]]
+    assert int(batch.sum()) == 20 * 9 + 1
+
+
+def chi_square(counts, expected):
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def test_crops_and_flips_are_drawn_evenly():
+    # Of 10,000 samples the seed decides all; 1 seed in 10,000 would be beyond these bounds.
+    image = np.arange(48, dtype=np.uint8).reshape(6, 8)
+    dataset = pinfeed.ArrayDataset(np.broadcast_to(image, (10_000, 6, 8)))
+    rows = dataset.__getitems__(np.arange(10_000))
+
+    def counts(view):
+        field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=view)
+        corners = pinfeed.Collate(field, seed=11)(rows)[:, 0, 0, 0]
+        return np.bincount(corners.numpy(), minlength=48)
+
+    corners = counts(augment.RandomCrop((2, 3))).reshape(6, 8)
+    assert np.argwhere(corners).tolist() == [[y, x] for y in range(5) for x in range(6)]
+    assert chi_square(corners[:5, :6], 10_000 / 30) < 64.0
+    for p in (0.25, 0.5):
+        flips = [augment.RandomVerticalFlip(p), augment.RandomHorizontalFlip(p)]
+        found = counts(augment.Compose(flips))[[0, 7, 40, 47]]
+        q = 1 - p
+        assert chi_square(found, 10_000 * np.array([q * q, q * p, p * q, p * p])) < 21.1
+
+
+# Chance: it follows from the seed, the epoch and the sample, and from nothing else.
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+
+
+class Photos(torch.utils.data.Dataset):
+    """A dataset that hands out one image after the other."""
+
+    def __len__(self):
+        return len(IMAGES)
+
+    def __getitem__(self, index):
+        return {"image": IMAGES[index], "index": index}
+
+
+ARRAYS = pinfeed.ArrayDataset({"image": IMAGES, "index": np.arange(40)})
+DATASETS = {"rows": ARRAYS, "indexed": augment.IndexedDataset(Photos())}
+
+
+def collated(seed=5, epoch=0, view=VIEW):
+    collate = pinfeed.Collate({"image": pinfeed.Image(dtype=torch.uint8, augment=view)}, seed=seed)
+    collate.set_epoch(epoch)
+    return collate
+
+
+def by_index(batches):
+    return {
+        int(index): image.clone()
+        for batch in batches
+        for index, image in zip(batch["index"], batch["image"], strict=True)
+    }
+
+
+def assert_same_images(found, expected):
+    assert found.keys() == expected.keys()
+    assert [i for i in found if not torch.equal(found[i], expected[i])] == []
+
+
+@pytest.fixture(scope="module")
+def epochs():
+    """What becomes of each image in two epochs."""
+    found = [by_index([collated(epoch=epoch)(ARRAYS.__getitems__(range(40)))]) for epoch in (0, 1)]
+    different = [i for i in range(40) if not torch.equal(found[0][i], found[1][i])]
+    assert len(different) > 30
+    return found
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("batch_size", [1, 7, 40])
+def test_batches_do_not_matter(epochs, dataset, batch_size):
+    loader = DataLoader(DATASETS[dataset], batch_size, shuffle=True, collate_fn=collated())
+    assert_same_images(by_index(loader), epochs[0])
+
+
+def test_a_subset_keeps_the_indices_of_its_rows(epochs):
+    loader = DataLoader(Subset(ARRAYS, [30, 4, 17]), 2, collate_fn=collated())
+    assert_same_images(by_index(loader), {i: epochs[0][i] for i in (30, 4, 17)})
+
+
+def test_ranks_and_a_resume_do_not_matter(epochs):
+    images = {}
+    for rank in range(2):
+        sampler = pinfeed.ShuffleSampler(40, 4, seed=1, rank=rank, world_size=2)
+        loader = DataLoader(ARRAYS, batch_sampler=sampler, collate_fn=collated())
+        iterator = iter(loader)
+        images |= by_index([next(iterator), next(iterator)])
+        resumed = pinfeed.ShuffleSampler(40, 4, seed=1, rank=rank, world_size=2)
+        resumed.load_state_dict(sampler.state_dict())
+        images |= by_index(DataLoader(ARRAYS, batch_sampler=resumed, collate_fn=collated()))
+    assert_same_images(images, epochs[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_persistent_workers_follow_set_epoch(epochs, dataset, context):
+    collate = collated()
+    loader = DataLoader(
+        DATASETS[dataset],
+        7,
+        num_workers=2,
+        persistent_workers=True,
+        multiprocessing_context=context,
+        collate_fn=collate,
+    )
+    for epoch in (0, 1, 0):
+        collate.set_epoch(epoch)
+        assert_same_images(by_index(loader), epochs[epoch])
+
+
+def test_copies_have_epochs_of_their_own(epochs):
+    collate = collated(epoch=1)
+    copies = [pickle.loads(pickle.dumps(collate)), copy.deepcopy(collate)]
+    collate.set_epoch(0)
+    assert [copied.epoch for copied in copies] == [1, 1]
+    rows = ARRAYS.__getitems__(range(40))
+    for copied in copies:
+        assert_same_images(by_index([copied(rows)]), epochs[1])
+    assert_same_images(by_index([collate(rows)]), epochs[0])
+
+
+def test_from_numpy_goes_from_epoch_to_epoch(epochs):
+    fields = {"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}
+    arrays = {"image": IMAGES, "index": np.arange(40)}
+    loader = pinfeed.from_numpy(arrays, 6, shuffle=True, seed=5, fields=fields, device="cpu")
+    for epoch in (0, 1):
+        assert_same_images(by_index(loader), epochs[epoch])
+
+
+@pytest.mark.parametrize("seed", [5, None])
+def test_leaves_with_the_same_geometry_share_it(seed):
+    image = pinfeed.Image(dtype=torch.uint8, augment=VIEW)
+    mask = pinfeed.Image(input="HW", dtype=torch.uint8, augment=VIEW)
+    collate = pinfeed.Collate({"image": image, "deep": [{"mask": mask}]}, seed=seed)
+    rows = pinfeed.ArrayDataset({"image": IMAGES, "deep": [{"mask": IMAGES[..., 1]}]})
+    batch = collate(rows.__getitems__(range(40)))
+    assert torch.equal(batch["image"][:, 1], batch["deep"][0]["mask"][:, 0])
+
+
+def test_without_a_seed_torch_decides():
+    rows = ARRAYS.__getitems__([3] * 40)
+    collate = collated(seed=None)
+    collate.set_epoch(4)  # of which nothing follows
+    batches = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        batches.append([collate(rows)["image"], collate(list(rows))["image"]])
+    assert all(map(torch.equal, batches[0], batches[1]))
+    assert not torch.equal(batches[0][0], batches[0][1])
+    assert not torch.equal(batches[0][0], batches[2][0])
+    assert len(batches[0][0].flatten(1).unique(dim=0)) > 20  # one sample, drawn forty times
+
+
+def test_files_are_cropped_too(tmp_path, epochs):
+    np.save(tmp_path / "image.npy", IMAGES)
+    dataset = pinfeed.ArrayDataset({"image": str(tmp_path / "image.npy"), "index": np.arange(40)})
+    assert_same_images(by_index([collated()(dataset.__getitems__(range(40)))]), epochs[0])
+
+
+def test_an_indexed_dataset_asks_for_whole_batches(epochs):
+    wrapped = augment.IndexedDataset(ARRAYS)
+    assert len(wrapped) == 40
+    assert wrapped[3]["index"] == 3
+    assert_same_images(by_index([collated()(wrapped.__getitems__(range(40)))]), epochs[0])
+
+
+def test_reprs():
+    view = augment.Compose([augment.RandomCrop(8, 3), augment.CenterCrop(4), VIEW.transforms[1]])
+    crop = "RandomCrop((8, 8), padding=3, pad_if_needed=False, fill=0, padding_mode='constant')"
+    assert repr(view) == f"Compose([{crop}, CenterCrop((4, 4)), RandomHorizontalFlip(0.5)])"
+    assert repr(pinfeed.Image(augment=augment.CenterCrop(4))).endswith(
+        "augment=CenterCrop((4, 4)))"
+    )
+    assert repr(pinfeed.Collate(seed=3)) == "Collate(seed=3)"
+
+
+crop, flip = augment.RandomCrop, augment.RandomHorizontalFlip
+
+ARGUMENTS = [
+    (lambda: crop(0), ValueError, "RandomCrop: size must be at least 1, got 0"),
+    (lambda: crop((2, 0)), ValueError, "RandomCrop: size must be at least 1, got 0"),
+    (lambda: crop(2.5), TypeError, "RandomCrop: size must be an integer, got 2.5"),
+    (lambda: augment.CenterCrop((1, 2, 3)), ValueError, "CenterCrop: size", "pair (height, width)"),
+    (lambda: crop(2, padding=-1), ValueError, "RandomCrop: padding must be at least 0, got -1"),
+    (lambda: crop(2, padding=(1, 2, 3)), ValueError, "(left, top, right, bottom), got (1, 2, 3)"),
+    (lambda: crop(2, padding_mode="symmetric"), ValueError, "padding_mode", "'symmetric'"),
+    (lambda: crop(2, fill=256), ValueError, "RandomCrop: fill must be a whole number", "got 256"),
+    (lambda: crop(2, fill=0.5), ValueError, "units of the image's bytes", "got 0.5"),
+    (lambda: crop(2, fill=[]), ValueError, "one for each channel, got []"),
+    (lambda: flip(1.5), ValueError, "RandomHorizontalFlip: p must be from 0 to 1, got 1.5"),
+    (
+        lambda: flip(float("nan")),
+        ValueError,
+        "RandomHorizontalFlip: p must be from 0 to 1, got nan",
+    ),
+    (lambda: flip("x"), TypeError, "RandomHorizontalFlip: p must be a number, got 'x'"),
+    (lambda: augment.Compose([]), ValueError, "Compose: expected at least one transform"),
+    (lambda: augment.Compose(crop(2)), TypeError, "a list of geometries, got RandomCrop"),
+    (lambda: augment.Compose([len]), TypeError, "crops and flips of pinfeed.augment", "builtin"),
+    (lambda: augment.Compose([crop(8), crop(9)]), ValueError, "is larger or pads", "come first"),
+    (lambda: augment.Compose([crop(8), crop(7, 1)]), ValueError, "RandomCrop((7, 7), padding=1"),
+    (lambda: augment.Compose([crop(8), augment.CenterCrop(9)]), ValueError, "CenterCrop((9, 9))"),
+    (lambda: pinfeed.Image(augment=[flip()]), TypeError, "Compose, got one of builtins.list"),
+    (lambda: pinfeed.Image(augment=crop(2), pad_value=0), ValueError, "pad_value", "leave one out"),
+    (lambda: pinfeed.Collate(seed=-1), ValueError, "Collate: seed must be at least 0"),
+    (lambda: collated().set_epoch(-1), ValueError, "Collate: epoch must be at least 0"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ARGUMENTS])
+def test_arguments(call, error, words):
+    check(call, error, *words)
+
+
+def of(view, *shapes):
+    return pinfeed.Image(augment=view), [np.zeros(shape, np.uint8) for shape in shapes]
+
+
+SAMPLES = [
+    (
+        *of(crop(5), (5, 5, 3), (4, 6, 3)),
+        "leaf of sample 1: an image of (4, 6)",
+        "pad_if_needed=True",
+    ),
+    (
+        *of(flip(), (5, 5, 3), (4, 5, 3)),
+        "sample 1: expected images of one size, or a crop",
+        "(4, 5)",
+    ),
+    (*of(crop(5), (5, 5, 3), (5, 5, 4)), "sample 1: expected 3 channels as in sample 0"),
+    (*of(crop(5, 1, fill=(1, 2)), (5, 5, 3)), "one for each of 3 channels, got 2"),
+    (*of(crop(9, 4, padding_mode="reflect"), (4, 5, 3)), "sample 0: an image of (4, 5)", '"edge"'),
+    (
+        *of(crop(1, 1, padding_mode="edge"), (0, 4, 3)),
+        "no pixel that could be repeated",
+        '"constant"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("field", "samples", "words"), [(f, s, w) for f, s, *w in SAMPLES])
+def test_samples(field, samples, words):
+    check(lambda: pinfeed.Collate(field)(samples), ValueError, *words)
+
+
+def test_what_the_hints_say_works():
+    small = np.ones((4, 5, 3), np.uint8)
+    for view in (crop(6, pad_if_needed=True), crop(9, 4, padding_mode="edge")):
+        assert pinfeed.Collate(of(view)[0])([small]).shape[2:] == view.size
+    assert pinfeed.Collate(of(crop(3, 1, True))[0])([np.ones((0, 4, 3), np.uint8)]).eq(0).all()
+
+
+def test_a_seed_needs_the_index():
+    check(
+        lambda: collated()([{"image": image} for image in IMAGES]),
+        ValueError,
+        "each sample's index",
+        "pinfeed.augment.IndexedDataset",
+    )
+    assert pinfeed.Collate(seed=1)([1, 2]).tolist() == [1, 2]  # nothing is random
+
+
+def test_errors_name_the_index():
+    samples = augment.IndexedDataset([IMAGES[0]] * 7 + [IMAGES[0][:5]]).__getitems__([2, 7])
+    collate = pinfeed.Collate(pinfeed.Image(augment=crop(8)), seed=0)
+    check(lambda: collate(samples), ValueError, "of sample 1 of the batch (index 7)")
+
+
+def test_batches_that_are_there_are_not_augmented():
+    loader = pinfeed.DeviceLoader(
+        [torch.zeros(2, 8, 8, 3, dtype=torch.uint8)], "cpu", fields=pinfeed.Image(augment=crop(4))
+    )
+    check(lambda: next(iter(loader)), TypeError, "augment is for the samples of a Collate")
