@@ -1,5 +1,6 @@
 """Packing: rows of documents planned and filled, beside TRL and transformers."""
 
+import copy
 import functools
 import importlib.util
 import itertools
@@ -55,6 +56,30 @@ def plan(name: str, count: int) -> Workload:
         ways.append(Way("TRL `pack_dataset`, tokens included", trl))
     title = f"rows of {_SEQ_LENGTH} tokens planned for {count:,} documents"
     return Workload(name, title, ways, error)
+
+
+def resumed(name: str) -> Workload:
+    """The first batch of a sampler that was unpickled and has loaded a state."""
+    sampler = pinfeed.PackSampler(_lengths(10_000_000), _SEQ_LENGTH, _ROWS)
+    sampler.set_epoch(1)
+    state = sampler.state_dict() | {"yielded": 100_000}
+    expected = sampler.batch(1, 100_000)
+
+    def first_batch(state):
+        other = copy.copy(sampler)  # without its plan
+        other.load_state_dict(state)
+        return next(iter(other))
+
+    ways = [
+        Way(
+            "the epoch's first batch",
+            lambda: lambda: first_batch(state | {"yielded": 0}),
+            Role.LIMIT,
+        ),
+        Way("**pinfeed** batch 100,000", lambda: lambda: first_batch(state), Role.PINFEED),
+    ]
+    title = "a batch of 10 million documents' rows, planned for it"
+    return Workload(name, title, ways, lambda batch: 0.0 if batch == expected else np.inf)
 
 
 def _batch(dtype=np.int32):
@@ -139,6 +164,7 @@ def workloads():
     """Return every workload here by name: its number of threads and what makes it."""
     return {
         "pack-plan": (1, functools.partial(plan, count=10_000_000)),
+        "pack-resume": (1, resumed),
         "pack-plan-small": (1, functools.partial(plan, count=100_000)),
         **{
             f"pack-fill-{dtype}{'-marked' * marked}": (

@@ -23,6 +23,7 @@ from bench import (
     jagged,
     mixed_sizes,
     mixtures,
+    packed_epoch,
     packing,
     ragged_epoch,
     ray_batches,
@@ -67,6 +68,7 @@ TIMED: dict[str, tuple[int, Callable[[str], Workload]]] = {
     **stream.workloads(),
     **samplers.workloads(),
     **packing.workloads(),
+    **packed_epoch.workloads(),
     **small_batches.workloads(),
 }
 FRESH = {

@@ -198,6 +198,9 @@ def _worker_cpu(results: Results) -> float:
 
 TARGETS = [
     Target("rows planned for 10 million documents, s", "≤", 1, _planned),
+    Target("resuming at batch 100,000: to planning", "≤", 1.05, to_limit("pack-resume")),
+    Target("shuffled epoch, packed: TRL", "≥", 5, faster_than("pack-epoch-small", "TRL")),
+    Target("shuffled epoch, packed: torchtune", "≥", 5, faster_than("pack-epoch-small", "tune")),
     *(
         Target(f"packed tokens, {dtype}: {text}", "≤", 1, _packed(f"pack-fill-{dtype}{end}", times))
         for dtype in ("int32", "int64")

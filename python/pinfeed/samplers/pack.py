@@ -199,21 +199,16 @@ class PackSampler(EpochSampler):
     @override
     def batch(self, epoch: int, number: int) -> PackedList:
         plan = self._plan(epoch)
-        pieces = []
-        places = []
-        for position, row in enumerate(self._rows_of_rank(plan, number)):
-            documents, starts, lengths = plan.rows.pieces(row)
-            ends = np.cumsum(self._rooms(lengths))
-            pieces.append((documents, starts, lengths))
-            places.append(ends - self._rooms(lengths) + position * self.seq_length)
-        documents, starts, lengths = map(np.concatenate, zip(*pieces, strict=True))
-        documents = documents.astype(np.int64)
+        documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, number))
+        rooms = self._rooms(lengths)
+        places = np.cumsum(rooms) - rooms
+        places += rows * self.seq_length - places[np.searchsorted(rows, rows)]
         packing = Packing(
             documents,
             self._totals[documents],
             starts,
             lengths,
-            np.concatenate(places),
+            places,
             self.rows,
             self.seq_length,
             self.documents_multiple_of,
@@ -250,7 +245,7 @@ class PackSampler(EpochSampler):
         multiple = self.documents_multiple_of
         return lengths if multiple == 1 else -(-lengths // multiple) * multiple
 
-    def _rows_of_rank(self, plan: _Plan, number: int) -> list[int]:
+    def _rows_of_rank(self, plan: _Plan, number: int) -> npt.NDArray[np.int64]:
         """The rows of this rank's batch; all ranks have one before any has two."""
         rank, world_size = self._ranks()
         first = number * self.rows * world_size
@@ -258,11 +253,11 @@ class PackSampler(EpochSampler):
         if self.balance == "count":
             each, rest = divmod(len(rows), world_size)
             start = rank * each + min(rank, rest)
-            return rows[start : start + each + (rank < rest)].tolist()
+            return rows[start : start + each + (rank < rest)]
         # Of rows from costly to cheap, there and back again, each rank takes one in turn.
         positions = np.arange(len(rows))
         turn, place = np.divmod(positions, world_size)
-        return rows[np.where(turn % 2, world_size - 1 - place, place) == rank].tolist()
+        return rows[np.where(turn % 2, world_size - 1 - place, place) == rank]
 
     def _plan(self, epoch: int) -> _Plan:
         key = epoch, self.world_size
@@ -328,6 +323,20 @@ class PackSampler(EpochSampler):
         )
 
 
+#: For each piece of a document: its document, its first token that is taken, how many are, and in
+#: which of the rows asked for it is.
+_Pieces = tuple[npt.NDArray[np.int64], ...]
+
+
+def _stretches(
+    begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """All numbers from each beginning to its end, and which of the stretches each is in."""
+    counts = ends - begins
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    return np.arange(len(numbers)) + (ends - np.cumsum(counts))[numbers], numbers
+
+
 @dataclass
 class _FittedRows:
     """Rows of whole documents.
@@ -342,10 +351,11 @@ class _FittedRows:
     documents: npt.NDArray[np.uint32]
     offsets: npt.NDArray[np.int64]
 
-    def pieces(self, row: int) -> tuple[npt.NDArray[Any], ...]:
-        """The documents of a row, their first tokens, and how many tokens each has."""
-        documents = self.documents[self.offsets[row] : self.offsets[row + 1]]
-        return documents, np.zeros(len(documents), np.int64), self.lengths[documents]
+    def pieces(self, rows: npt.NDArray[np.int64]) -> _Pieces:
+        """What is in some of the rows."""
+        index, numbers = _stretches(self.offsets[rows], self.offsets[rows + 1])
+        documents = self.documents[index].astype(np.int64)
+        return documents, np.zeros_like(documents), self.lengths[documents], numbers
 
     def costs(self, power: int) -> npt.NDArray[np.int64]:
         """For each row the sum of its lengths to a power."""
@@ -368,15 +378,18 @@ class _WrappedRows:
     ends: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
 
-    def pieces(self, row: int) -> tuple[npt.NDArray[Any], ...]:
-        """The documents of a row, the first token of each that is in it, and how many are."""
-        begin, end = self.offsets[row], self.offsets[row + 1]
-        first = np.searchsorted(self.ends, begin, "right")
-        last = np.searchsorted(self.ends, end, "left") + 1
-        documents, ends = self.documents[first:last], self.ends[first:last]
-        stops = np.minimum(ends, end)
-        begins = np.append(begin, stops[:-1])
-        return documents, begins - (ends - self.lengths[documents]), stops - begins
+    def pieces(self, rows: npt.NDArray[np.int64]) -> _Pieces:
+        """What is in some of the rows."""
+        row_begins, row_ends = self.offsets[rows], self.offsets[rows + 1]
+        index, numbers = _stretches(
+            np.searchsorted(self.ends, row_begins, "right"),
+            np.searchsorted(self.ends, row_ends, "left") + 1,
+        )
+        documents, ends = self.documents[index], self.ends[index]
+        starts = ends - self.lengths[documents]  # in the stream, of whole documents
+        begins = np.maximum(starts, row_begins[numbers])
+        lengths = np.minimum(ends, row_ends[numbers]) - begins
+        return documents, begins - starts, lengths, numbers
 
     def costs(self, power: int) -> npt.NDArray[np.int64]:
         """For each row the sum of its pieces' lengths to a power."""
