@@ -399,7 +399,7 @@ SAMPLES = [
     ),
     (*of(crop(5), (5, 5, 3), (5, 5, 4)), "sample 1: expected 3 channels as in sample 0"),
     (*of(crop(5, 1, fill=(1, 2)), (5, 5, 3)), "one for each of 3 channels, got 2"),
-    (*of(crop(9, 4, padding_mode="reflect"), (4, 5, 3)), "sample 0: an image of (4, 5)", '"edge"'),
+    (*of(crop(1, 4, padding_mode="reflect"), (4, 5, 3)), "sample 0: an image of (4, 5)", '"edge"'),
     (
         *of(crop(1, 1, padding_mode="edge"), (0, 4, 3)),
         "no pixel that could be repeated",

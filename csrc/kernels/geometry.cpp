@@ -31,15 +31,24 @@ std::int64_t middle(std::int64_t extent, std::int64_t size) {
 // One axis of the place where a random crop may begin: `before` pixels are added in front.
 struct Room {
   std::int64_t before;
+  std::int64_t after;
   std::int64_t spare;
 
   Room(std::int64_t extent, std::int64_t size, std::int64_t front, std::int64_t back,
        bool pad_if_needed)
-      : before(front), spare(extent + front + back - size) {
+      : before(front), after(back), spare(extent + front + back - size) {
     if (spare < 0 && pad_if_needed) {
       before -= spare;
+      after -= spare;
       spare = -spare;
     }
+  }
+  Misfit misfit(std::int64_t extent, Border border) const {
+    if (spare < 0) return Misfit::too_small;
+    if (border == Border::constant || (before == 0 && after == 0)) return Misfit::none;
+    if (extent == 0) return Misfit::no_pixels;
+    const bool mirrors_too_many = border == Border::reflect && std::max(before, after) >= extent;
+    return mirrors_too_many ? Misfit::too_few_to_mirror : Misfit::none;
   }
   std::int64_t first(std::uint64_t bits) const {
     return static_cast<std::int64_t>(uniform(bits) * static_cast<double>(spare + 1)) - before;
@@ -48,8 +57,8 @@ struct Room {
 
 }  // namespace
 
-bool find_window(std::span<const GeometryStep> steps, std::int64_t height, std::int64_t width,
-                 std::uint64_t key, std::int64_t sample, Window& window) {
+Misfit find_window(std::span<const GeometryStep> steps, Border border, std::int64_t height,
+                   std::int64_t width, std::uint64_t key, std::int64_t sample, Window& window) {
   const Philox random(key);
   window = {0, 0, height, width, false, false};
   for (std::size_t number = 0; number < steps.size(); ++number) {
@@ -71,7 +80,10 @@ bool find_window(std::span<const GeometryStep> steps, std::int64_t height, std::
       case Kind::random_crop: {
         const Room rows(window.height, step.height, step.above, step.below, step.pad_if_needed);
         const Room columns(window.width, step.width, step.left, step.right, step.pad_if_needed);
-        if (rows.spare < 0 || columns.spare < 0) return false;
+        for (const Misfit misfit :
+             {rows.misfit(window.height, border), columns.misfit(window.width, border)}) {
+          if (misfit != Misfit::none) return misfit;
+        }
         top = rows.first(bits[0]);
         left = columns.first(bits[1]);
         break;
@@ -80,7 +92,7 @@ bool find_window(std::span<const GeometryStep> steps, std::int64_t height, std::
     take(window.top, window.height, window.flipped_rows, top, step.height);
     take(window.left, window.width, window.flipped_columns, left, step.width);
   }
-  return true;
+  return Misfit::none;
 }
 
 }  // namespace pinfeed::kernels

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/image.h"
+
 namespace pinfeed::kernels {
 
 // One crop or flip. All of an image are done one after the other, each to what the one before left.
@@ -35,10 +37,13 @@ struct Window {
   bool flipped_columns;
 };
 
+// What may be wrong with an image, whatever is drawn: a random crop is larger than the image with
+// its padding; the image has no pixels to repeat, or not as many as are to be mirrored.
+enum class Misfit : std::uint8_t { none, too_small, no_pixels, too_few_to_mirror };
+
 // The window of an image of height x width after all steps. The random numbers follow from the key,
-// the number of the sample and that of the step alone. Returns false if the window is larger than
-// what a random crop may take it from; `window` is then what that crop was to be taken from.
-bool find_window(std::span<const GeometryStep> steps, std::int64_t height, std::int64_t width,
-                 std::uint64_t key, std::int64_t sample, Window& window);
+// the number of the sample and that of the step alone.
+Misfit find_window(std::span<const GeometryStep> steps, Border border, std::int64_t height,
+                   std::int64_t width, std::uint64_t key, std::int64_t sample, Window& window);
 
 }  // namespace pinfeed::kernels

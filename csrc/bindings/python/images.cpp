@@ -31,6 +31,7 @@ using kernels::ImagePadding;
 using kernels::ImageSize;
 using kernels::ImageSource;
 using kernels::ImageWindow;
+using kernels::Misfit;
 using kernels::PixelType;
 using kernels::Window;
 using Constants = py::array_t<float, py::array::c_style>;
@@ -260,12 +261,8 @@ class Windows {
     for (const py::handle step : steps) geometry.push_back(geometry_step(step));
     windows_.resize(images.count());
     for (std::size_t i = 0; i < windows_.size(); ++i) {
-      const std::int64_t rows = images.height(i), columns = images.width(i);
-      if (!kernels::find_window(geometry, rows, columns, key, samples.data()[i], windows_[i])) {
-        fail(i, "an image of " + pair_text(rows, columns) +
-                    " is too small for RandomCrop; pass pad_if_needed=True, or more padding");
-      }
-      require_pixels(i);
+      require_fit(i, kernels::find_window(geometry, border_, images.height(i), images.width(i), key,
+                                          samples.data()[i], windows_[i]));
     }
   }
 
@@ -310,28 +307,26 @@ class Windows {
     return shape_text(pair);
   }
 
-  // The kernels trust a window.
-  void require_pixels(std::size_t image) const {
-    const auto& [top, left, height, width, flipped_rows, flipped_columns] = windows_[image];
-    const std::int64_t rows = images_.height(image), columns = images_.width(image);
-    if (height != this->height() || width != this->width()) {
+  void require_fit(std::size_t image, Misfit misfit) const {
+    const std::string subject =
+        "an image of " + pair_text(images_.height(image), images_.width(image));
+    if (misfit == Misfit::too_small) {
+      fail(image,
+           subject + " is too small for RandomCrop; pass pad_if_needed=True, or more padding");
+    }
+    if (misfit == Misfit::no_pixels) {
+      fail(image, subject + " has no pixel that could be repeated; take padding_mode=\"constant\"");
+    }
+    if (misfit == Misfit::too_few_to_mirror) {
+      fail(image, subject +
+                      " has too few pixels for padding_mode=\"reflect\", which adds at most "
+                      "one less than there are; take padding_mode=\"edge\"");
+    }
+    const Window& window = windows_[image];
+    if (window.height != height() || window.width != width()) {
       fail(image, "expected images of one size, or a crop to one, got " +
-                      pair_text(this->height(), this->width()) + " of sample 0 and " +
-                      pair_text(height, width));
-    }
-    const bool inside = top >= 0 && left >= 0 && top + height <= rows && left + width <= columns;
-    if (inside || border_ == Border::constant) return;
-    if (rows == 0 || columns == 0) {
-      fail(image, "there is no pixel that could be repeated; take padding_mode=\"constant\"");
-    }
-    const auto reflects = [](std::int64_t first, std::int64_t count, std::int64_t size) {
-      return first > -size && first + count < 2 * size;
-    };
-    if (border_ == Border::reflect &&
-        !(reflects(top, height, rows) && reflects(left, width, columns))) {
-      fail(image, "an image of " + pair_text(rows, columns) +
-                      " has too few pixels for padding_mode=\"reflect\", which adds at most one "
-                      "less than there are; take padding_mode=\"edge\"");
+                      pair_text(height(), width()) + " of sample 0 and " +
+                      pair_text(window.height, window.width));
     }
   }
 
