@@ -185,8 +185,9 @@ std::optional<SlotHold> Arena::grow(std::size_t bytes, std::uint32_t owner) {
     while (resident_bytes() + capacity > table_.max_bytes) {
       if (!evict_one(owner)) return {};
     }
-    // A slot is made only if there is room for it, none was free and none was made meanwhile: or the
-    // slots would spread further than the limit whenever two processes want the last one at once.
+    // A slot is made only if there is room for it, none was free and none was made meanwhile: or
+    // the slots would spread further than the limit whenever two processes want the last one at
+    // once.
     const std::uint32_t made = count();
     auto slot = claim_empty(bytes, owner);
     if (!slot && resident_bytes() + capacity > table_.max_bytes) continue;
