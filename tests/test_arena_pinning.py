@@ -333,7 +333,8 @@ class Busy:
     def enter_thread(self): pass
     def wait_for_readers(self): time.sleep(float(sys.argv[1]))
 
-pinning.runtime = Busy()
+if sys.argv[1] != "no device":
+    pinning.runtime = Busy()
 loader = DataLoader(np.arange(400.0)[:, None], 4, num_workers=2, collate_fn=pinfeed.Collate(),
                     multiprocessing_context="fork", persistent_workers=True)
 kept = []
@@ -348,12 +349,12 @@ def let_go():
             kept.pop()
         time.sleep(0.001)
 threading.Thread(target=let_go, daemon=True).start()
-assert pinfeed.arena_stats()["pinned_bytes"] > 0
+assert (pinfeed.arena_stats()["pinned_bytes"] > 0) == (sys.argv[1] != "no device")
 print("end", flush=True)
 """
 
 
-@pytest.mark.parametrize("seconds", ["0", "0.01", "1000"])
+@pytest.mark.parametrize("seconds", ["no device", "0", "0.01", "1000"])
 def test_the_end_of_the_process(seconds: str) -> None:
     start = time.monotonic()
     assert run_python(AT_EXIT, seconds) == "end\n"

@@ -19,8 +19,9 @@ from test_arena_attacks import SETUP, run_script
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
 
-NO_ARRAYS = """
+KINDS = """
 kinds = {
+    "arrays": [np.full(3, i) for i in range(400)],
     "integers": range(400),
     "fractions": [i / 2 for i in range(400)],
     "booleans": [i % 3 == 0 for i in range(400)],
@@ -54,8 +55,8 @@ for kind, samples in kinds.items():
 """
 
 
-def test_batches_without_arrays_open_no_file_either() -> None:
-    assert run_python(SETUP + NO_ARRAYS) == ""
+def test_batches_open_no_file_whatever_they_are_made_of() -> None:
+    assert run_python(SETUP + KINDS) == ""
 
 
 CHILDREN = """

@@ -223,26 +223,3 @@ def test_copies_of_one_with_a_loaded_state(levels: int, a_copy: Any) -> None:
     for each in (batches, other):
         assert list(each) == [7, 8, 9]
         assert list(each) == list(range(10))
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_torchdata(workers: int) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-
-    def make() -> Any:
-        generator = torch.Generator().manual_seed(1)
-        loader = stateful.StatefulDataLoader(
-            list(range(40)), 4, shuffle=True, num_workers=workers, generator=generator
-        )
-        return on_cpu(loader)
-
-    whole = [batch.tolist() for batch in make()]
-    for received in (0, 1, 3, 6, 9):
-        batches = make()
-        loop = iter(batches)
-        first = [next(loop).tolist() for _ in range(received)]
-        state = batches.state_dict()
-        loop.close()
-        for resumed in (make(), make().loader):  # the state is the loader's own
-            resumed.load_state_dict(state)
-            assert first + [batch.tolist() for batch in resumed] == whole

@@ -367,52 +367,6 @@ def test_an_interrupt_during_a_batch(how: str) -> None:
     assert run_python(INTERRUPTED, how) == "interrupted\n"
 
 
-INTERRUPTED_LOADER = """
-import os, signal, threading, time, warnings
-import numpy as np, pinfeed
-from torch.utils.data import DataLoader
-
-warnings.simplefilter("ignore")
-dataset = pinfeed.ArrayDataset(np.ones((256, 128, 128, 3), np.uint8))
-# Workers that persist: an interrupt while Python forks ends up in a callback that swallows it.
-loader = DataLoader(
-    dataset, 64, collate_fn=pinfeed.Collate(pinfeed.Image()), num_workers=2, timeout=30,
-    persistent_workers=True,
-)
-list(loader)
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-try:
-    while True:
-        for batch in loader:
-            pass
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-
-
-def test_an_interrupt_during_an_epoch_with_workers() -> None:
-    assert run_python(INTERRUPTED_LOADER) == "interrupted\n"
-
-
-EXIT_WITH_WORKERS = """
-import warnings
-import numpy as np, pinfeed
-from torch.utils.data import DataLoader
-
-warnings.simplefilter("ignore")
-dataset = pinfeed.ArrayDataset(np.ones((256, 128, 128, 3), np.uint8))
-loader = DataLoader(
-    dataset, 16, collate_fn=pinfeed.Collate(pinfeed.Image()), num_workers=2, persistent_workers=True
-)
-batches = iter(loader)
-first = next(batches)
-"""
-
-
-def test_a_process_may_end_in_the_middle_of_an_epoch() -> None:
-    run_python(EXIT_WITH_WORKERS)
-
-
 def test_threads_that_work_for_a_loader_belong_to_the_trainer(
     dataset: pinfeed.ArrayDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

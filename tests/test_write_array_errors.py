@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from pinfeed import JaggedBatch, Padded, RaggedArray, write_array
+from test_to_numpy_files import contents
 
 ONE, LIST = np.zeros((1, 2)), [1, 2]
 BFLOAT16 = torch.ones(1).bfloat16()
@@ -123,14 +124,6 @@ def test_the_ways_out(tmp_path: Path) -> None:
     assert (len(empty), empty.dtype) == (2, np.uint8)
     widths = write_array(tmp_path / "w", samples=[{"x": LIST}, {"x": [1]}], ragged=["x"])
     assert [row.tolist() for row in widths["x"]] == [[1, 2], [1]]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x"])
