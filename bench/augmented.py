@@ -9,8 +9,8 @@ import torch
 import pinfeed
 from bench.peers.torchvision import transforms
 from pinfeed import augment
-from pinfeed.bench.epoch import Epoch
-from pinfeed.bench.harness import Role, Way, Workload, exhaust
+from pinfeed.bench.epoch import Epoch, exhaust
+from pinfeed.bench.harness import Role, Way, Workload
 from pinfeed.bench.images import MEAN, STD, largest_difference
 
 PADDING = 4
