@@ -319,7 +319,7 @@ class _Structure:
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch | None) -> Any:
         parts = (
             [sources[key] for key in self._sources]
-            if isinstance(sources, Mapping)
+            if type(sources) is dict or isinstance(sources, Mapping)
             else [part for _, part in children(sources)]
         )
         values = [

@@ -261,7 +261,10 @@ def _checked_mask_dtype(dtype: Any, mask: Request) -> torch.dtype | None:
 
 def _are_nested(samples: Sequence[Any]) -> bool:
     """Whether samples are lists of sequences, as far as the first of them tells that is not empty."""
-    if not isinstance(samples[0], list | tuple):
-        return False
-    first = next((sample for sample in samples if len(sample)), ())
-    return any(isinstance(part, list | tuple) or getattr(part, "ndim", 0) > 0 for part in first[:1])
+    for sample in samples:
+        if not isinstance(sample, list | tuple):
+            return False
+        if sample:
+            part = sample[0]
+            return isinstance(part, list | tuple) or getattr(part, "ndim", 0) > 0
+    return False
