@@ -342,5 +342,5 @@ def test_the_way_out_of_documents_that_are_too_long() -> None:
 
 def test_repr() -> None:
     sampler = pinfeed.PackSampler([3, 2, 1], 4)
-    assert repr(sampler).startswith("PackSampler(3 documents, seq_length=4, rows=1, strategy='best")
+    assert repr(sampler).startswith("PackSampler(3 samples, seq_length=4, rows=1, strategy='best")
     assert sampler.rank == sampler.epoch == 0

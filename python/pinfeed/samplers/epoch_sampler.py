@@ -36,12 +36,16 @@ class EpochSampler(Sampler[Any]):
     #: The attributes that batches depend on, beside the epoch and the data itself.
     SETTINGS: ClassVar[tuple[str, ...]] = ()
 
+    #: What `repr` shows before them.
+    SHOWN: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, seed: Any, rank: Any, world_size: Any, /, **flags: Any) -> None:
         for name, flag in flags.items():
             if not isinstance(flag, bool):
                 raise TypeError(f"{self._name}: {name} must be True or False, got {flag!r}")
         self.seed = checked_integer(seed, f"{self._name}: seed", 0)
         self._given_ranks = checked_ranks(rank, world_size, self._name)
+        self._kept_plan: tuple[tuple[int, int], Any] | None = None
         self._epoch = 0
         self._position = EpochPosition(0)  # what state_dict tells: of the iterator created last
         self._loaded: EpochPosition | None = None  # where the next iteration starts, if not at 0
@@ -58,6 +62,18 @@ class EpochSampler(Sampler[Any]):
     @abstractmethod
     def data_identity(self) -> dict[str, Any]:
         """What tells the data that batches are made of from other data: ints, bools, None."""
+
+    def planned(self, epoch: int) -> Any:
+        """What `plan` keeps: whatever a subclass computes for a whole epoch."""
+        raise NotImplementedError
+
+    def plan(self, epoch: int) -> Any:
+        """What `planned` makes of an epoch, kept until another one is asked for."""
+        key = epoch, self.world_size
+        if self._kept_plan is None or self._kept_plan[0] != key:
+            self._kept_plan = None  # one is enough memory
+            self._kept_plan = key, self.planned(epoch)
+        return self._kept_plan[1]
 
     @property
     def rank(self) -> int:
@@ -177,6 +193,17 @@ class EpochSampler(Sampler[Any]):
         self._epoch = epoch
         self._epoch_is_new = False
         self._position = self._loaded = EpochPosition(epoch, yielded, finished)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
+
+    def __repr__(self) -> str:
+        names = (*self.SHOWN, *self.SETTINGS)
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return (
+            f"{self._name}({self.data_identity()['samples']} samples, {settings}, rank={self.rank}, "
+            f"epoch={self._epoch})"
+        )
 
     @property
     def _name(self) -> str:

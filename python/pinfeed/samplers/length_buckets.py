@@ -81,6 +81,7 @@ class LengthBucketSampler(EpochSampler):
         '2% instead of 44%'
     """
 
+    SHOWN = ("multiple_of", "max_length")
     SETTINGS = (
         "batch_size",
         "max_tokens",
@@ -138,15 +139,14 @@ class LengthBucketSampler(EpochSampler):
                 f"max_tokens={self.max_tokens}; raise max_tokens, cut samples with max_length=, or "
                 "leave them out"
             )
-        self._kept_plan: tuple[tuple[int, int], EpochPlan] | None = None
 
     @override
     def batches(self, epoch: int) -> int:
-        return len(self._plan(epoch).groups)
+        return len(self.plan(epoch).groups)
 
     @override
     def batch(self, epoch: int, number: int) -> list[int]:
-        plan = self._plan(epoch)
+        plan = self.plan(epoch)
         return plan.batch(plan.groups[number, self.rank]).tolist()
 
     @override
@@ -160,7 +160,7 @@ class LengthBucketSampler(EpochSampler):
             1 - tokens / padded tokens, where a batch has as many padded tokens as the length that
             its samples are padded to × their number. 0.0 if there is no token.
         """
-        plan = self._plan(self._epoch)
+        plan: EpochPlan = self.plan(self._epoch)
         starts = plan.cuts[:-1]
         if len(plan.groups) == 0:
             return 0.0
@@ -171,24 +171,10 @@ class LengthBucketSampler(EpochSampler):
         all_padded = padded[plan.groups].sum()
         return float(1 - tokens[plan.groups].sum() / all_padded) if all_padded > 0 else 0.0
 
-    def _plan(self, epoch: int) -> EpochPlan:
-        key = epoch, self.world_size
-        if self._kept_plan is None or self._kept_plan[0] != key:
-            self._kept_plan = None  # one is enough memory
-            settings = {name: getattr(self, name) for name in self.SETTINGS}
-            self._kept_plan = key, plan_epoch(self._padded_lengths, epoch, **settings)
-        return self._kept_plan[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
-
-    def __repr__(self) -> str:
-        names = ("multiple_of", "max_length", *self.SETTINGS)
-        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-        return (
-            f"LengthBucketSampler({len(self._lengths)} samples, {settings}, rank={self.rank}, "
-            f"epoch={self._epoch})"
-        )
+    @override
+    def planned(self, epoch: int) -> EpochPlan:
+        settings = {name: getattr(self, name) for name in self.SETTINGS}
+        return plan_epoch(self._padded_lengths, epoch, **settings)
 
 
 def checked_lengths(lengths: Any, function: str) -> npt.NDArray[np.int64]:

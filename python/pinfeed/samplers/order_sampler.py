@@ -112,13 +112,6 @@ class OrderSampler(EpochSampler):
             return each
         return each + (rest > 0 if self.even == "repeat" else rank < rest)
 
-    def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.SETTINGS)
-        return (
-            f"{self._name}({self._count} samples, {settings}, rank={self.rank}, "
-            f"epoch={self._epoch})"
-        )
-
 
 @functools.lru_cache(maxsize=16)
 def epoch_keys(seed: int, epoch: int, count: int) -> list[int]:

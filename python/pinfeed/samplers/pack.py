@@ -178,7 +178,6 @@ class PackSampler(EpochSampler):
             raise ValueError(f"{name}: lengths must have a sum less than 2**62 to be wrapped")
         self._checksum = zlib.crc32(self._totals.data)
         self._taken, self._dropped = self._losses()
-        self._kept_plan: tuple[tuple[int, int], _Plan] | None = None
         self.batches(0)  # raises if a rank has none
 
     @property
@@ -194,11 +193,11 @@ class PackSampler(EpochSampler):
 
     @override
     def batches(self, epoch: int) -> int:
-        return -(-len(self._plan(epoch).row_order) // (self.world_size * self.rows))
+        return -(-len(self.plan(epoch).row_order) // (self.world_size * self.rows))
 
     @override
     def batch(self, epoch: int, number: int) -> PackedList:
-        plan = self._plan(epoch)
+        plan: _Plan = self.plan(epoch)
         documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, number))
         rooms = self._rooms(lengths)
         places = np.cumsum(rooms) - rooms
@@ -259,14 +258,8 @@ class PackSampler(EpochSampler):
         turn, place = np.divmod(positions, world_size)
         return rows[np.where(turn % 2, world_size - 1 - place, place) == rank]
 
-    def _plan(self, epoch: int) -> _Plan:
-        key = epoch, self.world_size
-        if self._kept_plan is None or self._kept_plan[0] != key:
-            self._kept_plan = None  # one is enough memory
-            self._kept_plan = key, self._planned(epoch)
-        return self._kept_plan[1]
-
-    def _planned(self, epoch: int) -> _Plan:
+    @override
+    def planned(self, epoch: int) -> _Plan:
         keys = epoch_keys(self.seed, epoch, 3 * _ROUNDS)
         rows = self._planned_rows(keys[:_ROUNDS])
         count, step = len(rows.offsets) - 1, self.world_size * self.rows
@@ -311,16 +304,6 @@ class PackSampler(EpochSampler):
             order = self._order(len(rooms), keys) if self.shuffle else None
             plan = _core.first_fit(rooms, self.seq_length, most, order)
         return _FittedRows(self._taken, *plan)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
-
-    def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.SETTINGS)
-        return (
-            f"PackSampler({len(self._totals)} documents, {settings}, rank={self.rank}, "
-            f"epoch={self._epoch})"
-        )
 
 
 #: For each piece of a document: its document, its first token that is taken, how many are, and in

@@ -92,7 +92,6 @@ class WeightedSampler(OrderSampler):
                 f"num_samples={self.num_samples}; draw fewer, or with replacement=True"
             )
         self._table: npt.NDArray[np.uint64] | None = None
-        self._drawn: tuple[int, npt.NDArray[np.int64]] | None = None  # of this epoch, all
 
     @override
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
@@ -101,16 +100,20 @@ class WeightedSampler(OrderSampler):
             if self._table is None:
                 self._table = _core.alias_table(np.ascontiguousarray(self._weights, np.float64))
             return _core.draw_from_table(self._table, key, start, stop)
-        if self._drawn is None or self._drawn[0] != epoch:
-            self._drawn = epoch, _smallest_keys(self._weights, key, self.num_samples)
-        return self._drawn[1][start:stop]
+        return self.plan(epoch)[start:stop]
+
+    @override
+    def planned(self, epoch: int) -> npt.NDArray[np.int64]:
+        """All samples of an epoch without replacement."""
+        (key,) = epoch_keys(self.seed, epoch, 1)
+        return _smallest_keys(self._weights, key, self.num_samples)
 
     @override
     def data_identity(self) -> dict[str, Any]:
         return {"samples": len(self._weights), "weights_crc32": self._checksum}
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_table": None, "_drawn": None}  # large, and soon made again
+        return super().__getstate__() | {"_table": None}  # large, and soon made again
 
 
 class BalancedSampler(WeightedSampler):

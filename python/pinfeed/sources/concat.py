@@ -152,11 +152,6 @@ class ConcatArray(Source):
     def reads_files(self) -> bool:
         return self._files is not None
 
-    @override
-    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
-        if self._files is not None:
-            _core.prefetch(self._files.rows, None, indices, name)
-
     def __getstate__(self) -> Any:
         return self._files, self._parts, self._ends
 

@@ -322,10 +322,6 @@ class RaggedArray(Source):
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
         return Selection(self.rows, self.offsets, indices)
 
-    @override
-    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
-        _core.prefetch(self.rows, self.offsets, indices, name)
-
     @property
     @override
     def reads_files(self) -> bool:

@@ -94,15 +94,17 @@ class Source(ABC):
         """Whether samples are read from files, so that they can be prefetched."""
         return False
 
-    def prefetch(  # noqa: B027 # nor to prefetch
-        self, indices: npt.NDArray[np.int64], name: str
-    ) -> None:
+    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
         """Asks the system for samples that will be read soon, if they are read from files.
 
         Args:
             indices: Checked; at least one.
             name: What messages call the samples.
         """
+        if self.reads_files:
+            rows, offsets, chosen = self.select(indices)
+            assert chosen is not None  # only samples in memory are a list
+            _core.prefetch(rows, offsets, chosen, name)
 
 
 class ArraySource(Source):
@@ -181,10 +183,6 @@ class ArraySource(Source):
     @override
     def describe(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} {tuple(self.array.shape[1:])}"
-
-    @override
-    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
-        _core.prefetch(self.rows, None, indices, name)
 
     @property
     @override

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.sources.source import Selection, Source
 
@@ -96,10 +95,6 @@ class SplitArray(Source):
     @override
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
         return Selection(self.ragged.rows, self._bounds, indices * self._step)
-
-    @override
-    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
-        _core.prefetch(self.ragged.rows, self._bounds, indices * self._step, name)
 
     @property
     @override
