@@ -9,13 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, get_worker_info
 
 import pinfeed
 import reference
 from arrays import assert_same_bits, random_array, unwritten
 from pinfeed import Collate, Jagged, Pad
-from pinfeed.memory.worker import worker_arena
 from samples import Bag, Point, Record, TaggedDict, assert_same
 from sequences import assert_same_padded, batches
 
@@ -417,26 +415,6 @@ def test_rows_of_single_values():
         Collate(Pad())(rows)
 
 
-# Pickles, workers.
-
-COLLATE = Collate(
-    {
-        "tokens": Pad(-1, multiple_of=8, mask="mask", lengths="lengths"),
-        "pair": (Pad(dtype=torch.bfloat16, side="left"), Jagged()),
-    }
-)
-
-
-def dataset(as_list):
-    rng = np.random.default_rng(0)
-    ragged = pinfeed.RaggedArray.from_sequences(
-        rng.integers(0, 99, length) for length in rng.integers(0, 3000, 40)
-    )
-    reals = pinfeed.RaggedArray(rng.random((len(ragged.values), 2), np.float32), ragged.offsets)
-    rows = pinfeed.ArrayDataset({"tokens": ragged, "pair": (reals, ragged)})
-    return [rows[i] for i in range(len(rows))] if as_list else rows
-
-
 def test_fields_pickle():
     field = Pad(1.5, side="left", axes=(0, 1), max_length=3, mask="m", dtype=np.float32)
     collate = Collate({"x": field})
@@ -444,46 +422,3 @@ def test_fields_pickle():
     assert repr(again) == repr(collate)
     samples = [{"x": np.ones((2, 3))}, {"x": np.zeros((4, 3))}]
     assert_same(again(samples), collate(samples))
-
-
-@pytest.mark.parametrize(("method", "as_list"), [("fork", False), ("fork", True), ("spawn", False)])
-def test_same_batches_from_workers(method, as_list):
-    samples = dataset(as_list)
-    expected = list(DataLoader(samples, 8, collate_fn=COLLATE))
-    loader = DataLoader(
-        samples, 8, collate_fn=COLLATE, num_workers=2, multiprocessing_context=method, timeout=60
-    )
-    batches = list(loader)
-    assert_same(batches, expected)
-
-
-def facts(samples):
-    """Inside a worker: which leaves are in the trainer's arena already."""
-    arena = worker_arena().arena
-    batch = COLLATE(get_worker_info().dataset.__getitems__(range(4)))
-    padded, jagged = batch["pair"]
-    plain = COLLATE(samples)
-    image = pinfeed.Image(pad_value=0, sizes=True, mask=True)
-    images = Collate(image)([np.zeros((2, 3, 3), np.uint8), np.zeros((1, 4, 3), np.uint8)])
-    leaves = [
-        *images,
-        batch["tokens"],
-        batch["mask"],
-        batch["lengths"],
-        plain["tokens"],
-        *padded,
-        *jagged,
-    ]
-    return [arena.contains(leaf.data_ptr()) for leaf in leaves]
-
-
-def test_outputs_of_workers_are_in_the_arena():
-    loader = DataLoader(
-        dataset(False),
-        8,
-        collate_fn=facts,
-        num_workers=1,
-        multiprocessing_context="fork",
-        timeout=60,
-    )
-    assert next(iter(loader)) == [True] * 11

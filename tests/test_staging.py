@@ -5,14 +5,11 @@ What DeviceLoader does with them for copies to a device is in test_device_loader
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 
 from fake_accelerator import FakeAccelerator
 from pinfeed.memory import outputs
-from pinfeed.memory.outputs import is_pinning_refused, pinned_empty
 from pinfeed.memory.staging import StagingBuffers, has_streams
 from samples import assert_same
 
@@ -53,23 +50,6 @@ def test_two_buffers_serve_all_batches() -> None:
     assert fake.pinned_sizes == [2048, 2048]
     buffers.close()
     assert fake.pinned_bytes == 0
-
-
-def test_pinning_is_refused_once() -> None:
-    calls = []
-
-    def refuse() -> torch.Tensor:
-        calls.append("asked")
-        raise RuntimeError("CUDA error: out of memory")
-
-    assert not is_pinning_refused()
-    with pytest.warns(RuntimeWarning, match=r"could not be pinned.*CUDA error: out of memory"):
-        assert pinned_empty((8,), torch.uint8, refuse).shape == (8,)
-    assert is_pinning_refused()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert pinned_empty((9,), torch.uint8, refuse).dtype == torch.uint8
-    assert calls == ["asked"]
 
 
 def test_devices_with_one_stream() -> None:

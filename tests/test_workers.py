@@ -38,6 +38,8 @@ COLLATE = pinfeed.Collate(
         "image": pinfeed.Image(0.5, 0.25),
         "half": pinfeed.Image(0.5, 0.25, dtype=torch.float16, channels_last=True),
         "pair": Point(pinfeed.Stack(torch.float32), None),
+        "tokens": pinfeed.Pad(-1, multiple_of=8, mask="mask", lengths="lengths"),
+        "texts": (pinfeed.Pad(dtype=torch.bfloat16, side="left"), pinfeed.Jagged()),
     }
 )
 
@@ -59,6 +61,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def dataset(folder: Path) -> pinfeed.ArrayDataset:
     images = np.load(folder / "images.npy", mmap_mode="r")
+    rng = np.random.default_rng(0)
+    tokens = pinfeed.RaggedArray.from_sequences(
+        rng.integers(0, 99, length) for length in rng.integers(0, 3000, COUNT)
+    )
+    reals = pinfeed.RaggedArray(rng.random((len(tokens.values), 2), np.float32), tokens.offsets)
     return pinfeed.ArrayDataset(
         {
             "image": folder / "images.npy",
@@ -67,6 +74,8 @@ def dataset(folder: Path) -> pinfeed.ArrayDataset:
             "record": FrozenRecord(
                 np.ones((COUNT, 200, 100)) * np.arange(COUNT)[:, None, None], images
             ),
+            "tokens": tokens,
+            "texts": (reals, tokens),
         }
     )
 
@@ -136,6 +145,10 @@ def facts(_: Any) -> list[Any]:
     arena = worker_arena().arena
     samples = get_worker_info().dataset.__getitems__(range(BATCH))
     batch = COLLATE(samples)
+    padded, jagged = batch["texts"]
+    photos = [np.zeros((2, 3, 3), np.uint8), np.zeros((1, 4, 3), np.uint8)]
+    boxes = pinfeed.Collate(pinfeed.Image(pad_value=0, sizes=True, mask=True))(photos)
+    parts = [*padded, *jagged, *boxes, *(batch[key] for key in ("tokens", "mask", "lengths"))]
     leaves = {
         "image": batch["image"],
         "channels_last": batch["half"],
@@ -143,9 +156,11 @@ def facts(_: Any) -> list[Any]:
         "bfloat16": batch["pair"].y,
         "array": batch["record"].x,
         "image of a list": COLLATE(list(samples))["image"],
+        "tokens of a list": COLLATE(list(samples))["tokens"],
         "array of a list": pinfeed.Collate()([np.ones((300, 300))] * 2),
         "tensors of a list": pinfeed.Collate()([torch.ones(300, 300)] * 2),
         "small array": pinfeed.Collate()([np.ones(3)] * 2),
+        **{f"part {i}": part for i, part in enumerate(parts)},
     }
     in_arena = {name: arena.contains(leaf.data_ptr()) for name, leaf in leaves.items()}
     return [pinfeed.get_num_threads(), in_arena]
