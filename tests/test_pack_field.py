@@ -480,6 +480,9 @@ def test_bad_samples() -> None:
         ValueError, match="of sample 1: expected the shape of sample 0 but for axis 0"
     ):
         Collate(Pack(None))([np.zeros((2, 3)), np.zeros((2, 4))])
+    half = np.broadcast_to(np.uint8(0), 2**30)
+    with pytest.raises(ValueError, match=r"expected fewer than 2\*\*31 tokens, for cu_seqlens are"):
+        Collate(Pack(None))([half, half])
     with pytest.raises(
         ValueError, match=r"Collate: spec names .*'position_ids'.*, but stands in none"
     ):

@@ -77,8 +77,8 @@ class PackedJagged(NamedTuple):
     max_documents: int | None
 
     def packing(self) -> Packing:
-        """The plan of the documents as they are here, for a batch in host memory."""
-        lengths = np.diff(self.offsets.numpy())
+        """The plan of the documents as they are here; a batch on a device is waited for."""
+        lengths = np.diff(self.offsets.cpu().numpy())
         documents = np.arange(len(lengths))
         starts = np.zeros_like(lengths)
-        return Packing(documents, lengths, starts, lengths, self.places.numpy(), *self[3:])
+        return Packing(documents, lengths, starts, lengths, self.places.cpu().numpy(), *self[3:])

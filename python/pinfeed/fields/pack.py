@@ -212,7 +212,7 @@ class Pack(Field):
         for keyword, value in (("fill", self.fill), ("first", self.first or 0)):
             _core.check_value(value, torch_dtype_name(dtype), name, keyword)
         values = scaled(values, None, dtype, name)
-        segments = Segments.of(np.diff(offsets.numpy()), packing, self.flat)
+        segments = Segments.of(np.diff(offsets.cpu().numpy()), packing, self.flat)
         places = PackedPlaces(segments, values.device)
         total = len(places.number)
         height = 1 if packing is None or self.flat else packing.rows
