@@ -286,6 +286,14 @@ def test_masks_of_more_axes_are_stacked():
     compare("DataCollatorWithPadding", "right", features)
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("key", ["label", "labels"])
+def test_labels_that_are_none(name, key):
+    features = [{"input_ids": ids} for ids in IDS]
+    expected = collator_of(name)(features)
+    assert_same_batch(collator_of(name)([feature | {key: None} for feature in features]), expected)
+
+
 def test_nothing_but_empty_features():
     batch = collator_of("DataCollatorWithPadding", padding="max_length", max_length=3)(
         [{"input_ids": []}] * 2

@@ -128,8 +128,8 @@ class _Padding(_Collator):
             "special_tokens_mask": 1,
         }
         padded = [key for key in fills if key in keys and getattr(first[key], "ndim", 1) == 1]
-        renamed = {field.source for field in labels.values()}
-        spec: dict[str, Field] = {key: _Numbers() for key in keys - renamed}
+        renamed = {label.source for label in labels.values()}
+        spec: dict[str, Field] = dict.fromkeys(keys - renamed, _Numbers().optional())
         spec |= {key: self._field(fills[key], self._width(), lengths=True) for key in padded}
         if "attention_mask" in tokenizer.model_input_names and "attention_mask" not in keys:
             mask = {"mask": "attention_mask", "mask_dtype": torch.int64}
@@ -422,7 +422,7 @@ class DataCollatorWithFlattening(_Collator):
             max_seqlen=("max_length_q", "max_length_k") if has_flash else False,
         )
         first = self.separator_id if separator_id is None else separator_id
-        source = "labels" if "labels" in features[0] else "input_ids"
+        source = "input_ids" if features[0].get("labels") is None else "labels"
         labels = Pack(None, first=first, dtype=torch.int64).of(source)
         spec = {"input_ids": tokens, "labels": labels}
         batch: dict[str, Any] = self._collate(features, spec, {"input_ids", source})
