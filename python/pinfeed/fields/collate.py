@@ -127,7 +127,9 @@ class Collate:
             worker_arena()  # numbers are sent through it too, and tensors that Keep leaves alone
         if type(samples) is list and samples:
             return self._place().collate(samples, self._batch(samples, None))
-        if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
+        if type(samples) is not Rows and (
+            not isinstance(samples, Sequence) or isinstance(samples, str | bytes)
+        ):
             raise TypeError(
                 f"Collate: expected a sequence of samples, got {type(samples).__name__}; "
                 "a DataLoader with batch_size=None hands over single samples"
@@ -219,6 +221,9 @@ class _Place:
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch | None) -> Any:
         """The batch of rows of a dataset's arrays at this place."""
+        known = self._structures.get(type(sources))
+        if known is not None and known.fits(sources):
+            return known.gather(sources, indices, batch)
         if isinstance(sources, ObjectColumn):
             return self.collate([sources[index] for index in indices.tolist()], batch)
         if isinstance(sources, Source):
@@ -375,7 +380,7 @@ class _Structure:
 
 def _keys(node: Any) -> Any:
     """What a container of the same type has in common with one that has the same places."""
-    if isinstance(node, Mapping):
+    if type(node) is dict or isinstance(node, Mapping):
         return tuple(node)
     return None if is_dataclass(node) else len(node)
 

@@ -248,7 +248,7 @@ class Pack(Field):
             name=name,
             threads=get_num_threads(),
         )
-        return self._with_marks(rows, marks)
+        return self._with_marks(rows, marks) if self._marks else rows
 
     def _require_same_rows(self, packing: Packing, name: str) -> None:
         if self.seq_length != packing.seq_length:
