@@ -33,7 +33,8 @@ def run_python(code: str, *arguments: str, timeout: float = 150, fresh: bool = F
         timeout: Seconds after which it hangs.
         fresh: Start a new interpreter, for a program about what happens when pinfeed is imported.
     """
-    server, _ = _server(os.getpid())
+    server, process = _server(os.getpid())
+    assert process.poll() is None, f"the server of programs ended by itself: {process.returncode}"
     reading, writing = os.pipe()
     with open(reading, "rb") as stdout, tempfile.TemporaryFile() as stderr:
         program = pickle.dumps((fresh, code, arguments, os.getcwd(), dict(os.environ)))
