@@ -14,6 +14,7 @@ from transformers import ByT5Tokenizer
 import pinfeed
 from messages import check
 from pinfeed.integrations import transformers as ours
+from programs import run_python
 
 NAMES = ours.__all__
 TOKENS = st.integers(0, 9)  # 0 is the padding token, which may stand in a text
@@ -400,3 +401,12 @@ def test_sequences_of_one_length_need_no_padding_token():
     collator = collator_of("DataCollatorForLanguageModeling", without_padding_token())
     assert collator([[5, 6], [7, 8]])["labels"].tolist() == [[5, 6], [7, 8]]
     check(lambda: collator(IDS), ValueError, "tokenizer.pad_token")
+
+
+def test_without_transformers():
+    message = run_python(
+        "import sys; sys.modules['transformers'] = None\n"
+        "try: import pinfeed.integrations.transformers\n"
+        "except ImportError as error: print(error)"
+    )
+    assert message.strip() == "transformers is not installed: pip install pinfeed[transformers]"
