@@ -351,6 +351,11 @@ BAD = {
         "tokenizer.pad_token = tokenizer.eos_token",
     ),
     "no largest length": (padding(padding="max_length"), ValueError, "needs max_length"),
+    "a feature extractor": (
+        padding(tokenizer=transformers.Wav2Vec2FeatureExtractor()),
+        TypeError,
+        "tokenizer must be one of transformers, with a pad_token_id, got Wav2Vec2FeatureExtractor",
+    ),
     "too long": (
         padding([{"input_ids": IDS[0]}], padding="max_length", max_length=2),
         ValueError,

@@ -57,8 +57,8 @@ class _Numbers(Field):
 
 
 _LEAVE_OUT = (
-    "only the tokenizer's own leaves are padded; leave others out, as "
-    "Dataset.remove_columns() of datasets does"
+    "only input_ids, attention_mask, token_type_ids and special_tokens_mask are padded; leave others "
+    "out, as Dataset.remove_columns() of datasets does, or take the collator of transformers"
 )
 
 
@@ -96,6 +96,12 @@ class _Padding(_Collator):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not hasattr(self.tokenizer, "pad_token_id"):
+            raise TypeError(
+                f"{type(self).__name__}: tokenizer must be one of transformers, with a pad_token_id, "
+                f"got {type(self.tokenizer).__name__}; for what a feature extractor or a processor "
+                "pads, take the collator of transformers"
+            )
         if self.padding not in (True, "longest", "max_length"):
             raise ValueError(
                 f"{type(self).__name__}: padding must be True, 'longest' or 'max_length', got "
