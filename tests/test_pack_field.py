@@ -24,8 +24,10 @@ from pinfeed import (
     Keep,
     Pack,
     PackedDataset,
+    PackedStream,
     PackSampler,
     RaggedArray,
+    StreamDataset,
 )
 from samples import assert_same
 
@@ -410,6 +412,10 @@ def test_samples_that_do_not_know_their_rows() -> None:
     packed = PackedDataset(loader.dataset)
     next(iter(DataLoader(packed, batch_sampler=sampler, collate_fn=collate)))
     assert (len(packed), packed[2].tolist()) == (7, [20])
+    stream = PackedStream(StreamDataset(TOKENS), 5)
+    with pytest.raises(ValueError, match="those of a PackedStream, with batch_size=None"):
+        next(iter(DataLoader(stream, collate_fn=collate)))
+    next(iter(DataLoader(stream, batch_size=None, collate_fn=collate)))
 
 
 @pytest.mark.parametrize("as_rows", [True, False])

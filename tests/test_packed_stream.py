@@ -157,6 +157,13 @@ def test_documents_that_do_not_fit_and_samples_without_a_key() -> None:
         TypeError, match=r"samples are dicts with \['tokens'\]; say under which key"
     ):
         next(iter(PackedStream(stream, 2)))
+    for key, got in (("ids", r"\['tokens'\]: 'ids'"), (0, r"\['tokens'\]: 0")):
+        with pytest.raises(
+            TypeError, match=f"a document's tokens under the key {key!r}, got {got}"
+        ):
+            next(iter(PackedStream(stream, 2, key=key)))
+    with pytest.raises(TypeError, match="expected a document's tokens, got int: object of type"):
+        next(iter(PackedStream(StreamDataset([1]), 2)))
     with pytest.raises(ValueError, match="at most seq_length=2 tokens, got one of 3; cut it or"):
         next(iter(PackedStream(stream, 2, key="tokens")))
     wrapped = PackedStream(stream, 2, 2, key="tokens", strategy="wrapped", shuffle=False)

@@ -172,7 +172,14 @@ class PackedStream(IterableDataset[Any]):
                 f"PackedStream: samples are dicts with {list(sample)}; say under which key the tokens "
                 "are: key=..."
             )
-        length = len(sample if self.key is None else sample[self.key])
+        try:
+            length = len(sample if self.key is None else sample[self.key])
+        except (TypeError, LookupError) as error:
+            place = "" if self.key is None else f" under the key {self.key!r}"
+            raise TypeError(
+                f"PackedStream: expected a document's tokens{place}, got "
+                f"{[*sample] if isinstance(sample, Mapping) else type(sample).__name__}: {error}"
+            ) from error
         if length > self._settings["seq_length"] and self._settings["strategy"] != "wrapped":
             raise ValueError(
                 f"PackedStream: documents must have at most seq_length="
