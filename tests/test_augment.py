@@ -353,6 +353,7 @@ ARGUMENTS = [
     (lambda: augment.CenterCrop((1, 2, 3)), ValueError, "CenterCrop: size", "pair (height, width)"),
     (lambda: crop(2, padding=-1), ValueError, "RandomCrop: padding must be at least 0, got -1"),
     (lambda: crop(2, padding=(1, 2, 3)), ValueError, "(left, top, right, bottom), got (1, 2, 3)"),
+    (lambda: crop(2, pad_if_needed=1), TypeError, "pad_if_needed must be True or False, got 1"),
     (lambda: crop(2, padding_mode="symmetric"), ValueError, "padding_mode", "'symmetric'"),
     (lambda: crop(2, fill=256), ValueError, "RandomCrop: fill must be a whole number", "got 256"),
     (lambda: crop(2, fill=0.5), ValueError, "units of the image's bytes", "got 0.5"),
@@ -428,6 +429,26 @@ def test_a_seed_needs_the_index():
         "pinfeed.augment.IndexedDataset",
     )
     assert pinfeed.Collate(seed=1)([1, 2]).tolist() == [1, 2]  # nothing is random
+
+
+def test_leaves_that_share_a_geometry_have_images_of_one_size():
+    sample = {"image": IMAGES[0], "mask": IMAGES[0, :7]}
+    samples = [sample | {"mask": IMAGES[0]}, sample]
+
+    view = crop(4)
+
+    def batch(of_mask):
+        fields = {"image": pinfeed.Image(augment=view), "mask": pinfeed.Image(augment=of_mask)}
+        return pinfeed.Collate(fields)(samples)
+
+    check(
+        lambda: batch(view),
+        ValueError,
+        "leaf ['mask'] of sample 1: expected an image of (8, 8) as in leaf ['image']",
+        "got (7, 8)",
+        "make a second geometry",
+    )
+    assert batch(crop(4))["mask"].shape == (2, 3, 4, 4)
 
 
 def test_errors_name_the_index():

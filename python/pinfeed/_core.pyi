@@ -79,9 +79,17 @@ _Target: TypeAlias = ArenaOutputs | Callable[[tuple[int, ...], str], Any] | type
 _ImageFormat: TypeAlias = tuple[Any, Any, str, str, str]
 # pad_value, multiple_of, whether to return sizes, and a mask
 _ImagePadding: TypeAlias = tuple[complex, tuple[int, int], bool, bool]
-# steps, border, what a constant one is filled with, key, samples that random numbers follow from
+# steps, border, what a constant one is filled with, key, samples that random numbers follow from,
+# sizes of the images of a leaf that shares the windows, and its name
 _GeometryStep: TypeAlias = tuple[str, tuple[int, int], tuple[int, int, int, int], bool, float]
-_Crop: TypeAlias = tuple[tuple[_GeometryStep, ...], str, Sequence[int], int, npt.NDArray[np.int64]]
+_Crop: TypeAlias = tuple[
+    tuple[_GeometryStep, ...],
+    str,
+    Sequence[int],
+    int,
+    npt.NDArray[np.int64],
+    tuple[npt.NDArray[np.int64], str] | None,
+]
 # value, axes, whether lengths have no axis of their own, side, max_length, multiple_of, dtype, scale,
 # time_major
 _PadOptions: TypeAlias = tuple[
@@ -121,7 +129,7 @@ def crop_images(
     target: _Target,
     name: str,
     threads: int,
-) -> Any: ...
+) -> tuple[Any, npt.NDArray[np.int64]]: ...
 def gather(
     source: Any,
     indices: npt.NDArray[np.int64] | None,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -214,10 +215,11 @@ class Images {
 
 // What is seen of each image, in this order: the crops and flips; what stands beyond the image's
 // edges; for a constant border a value for all channels or one for each; the key and the samples
-// that random numbers follow from.
-using Samples64 = py::array_t<std::int64_t, py::array::c_style>;
-using Crop =
-    std::tuple<py::tuple, std::string, std::vector<std::uint8_t>, std::uint64_t, Samples64>;
+// that random numbers follow from; and None, or the sizes of the images of another leaf, which must
+// be the same, and its name.
+using Integers = py::array_t<std::int64_t, py::array::c_style>;
+using Crop = std::tuple<py::tuple, std::string, std::vector<std::uint8_t>, std::uint64_t, Integers,
+                        std::optional<std::tuple<Integers, std::string>>>;
 
 // A step: its kind, height and width, the padding above, left, below, right, whether it pads what
 // is too small, its probability.
@@ -245,7 +247,7 @@ Border border_named(const std::string& name) {
 class Windows {
  public:
   Windows(const Images& images, const Crop& crop) : images_(images) {
-    const auto& [steps, border, fill, key, samples] = crop;
+    const auto& [steps, border, fill, key, samples, other_leaf] = crop;
     border_ = border_named(border);
     const auto channels = static_cast<std::size_t>(images.channels());
     fill_ = fill.size() == 1 ? std::vector<std::uint8_t>(channels, fill[0]) : fill;
@@ -257,6 +259,12 @@ class Windows {
     if (static_cast<std::size_t>(samples.size()) != images.count()) {
       throw py::value_error(images.name() + ": expected a number for each sample");
     }
+    sizes_ = Integers(std::vector<py::ssize_t>{samples.size(), 2});
+    for (std::size_t i = 0; i < images.count(); ++i) {
+      sizes_.mutable_data()[2 * i] = images.height(i);
+      sizes_.mutable_data()[2 * i + 1] = images.width(i);
+    }
+    if (other_leaf) require_sizes(std::get<0>(*other_leaf), std::get<1>(*other_leaf));
     std::vector<GeometryStep> geometry;
     for (const py::handle step : steps) geometry.push_back(geometry_step(step));
     windows_.resize(images.count());
@@ -268,6 +276,7 @@ class Windows {
 
   std::int64_t height() const { return windows_[0].height; }
   std::int64_t width() const { return windows_[0].width; }
+  py::object sizes() const { return sizes_; }
 
   // Makes windows of the images that lie there.
   void apply(std::vector<ImageSource>& sources) {
@@ -307,6 +316,18 @@ class Windows {
     return shape_text(pair);
   }
 
+  // A window is shared by images that lie upon each other.
+  void require_sizes(const Integers& others, const std::string& leaf) const {
+    for (std::size_t i = 0; others.size() == sizes_.size() && i < images_.count(); ++i) {
+      const std::int64_t* const other = others.data() + 2 * i;
+      if (other[0] == images_.height(i) && other[1] == images_.width(i)) continue;
+      fail(i, "expected an image of " + pair_text(other[0], other[1]) + " as in " + leaf +
+                  ", with which it shares augment, got " +
+                  pair_text(images_.height(i), images_.width(i)) +
+                  "; where images don't belong together, make a second geometry");
+    }
+  }
+
   void require_fit(std::size_t image, Misfit misfit) const {
     const std::string subject =
         "an image of " + pair_text(images_.height(image), images_.width(image));
@@ -333,6 +354,7 @@ class Windows {
   const Images& images_;
   Border border_;
   std::vector<std::uint8_t> fill_;
+  Integers sizes_;
   std::vector<Window> windows_;
   std::vector<ImageWindow> beyond_;
 };
@@ -497,24 +519,25 @@ py::tuple pad_images(py::object images, py::object indices, const ImageFormat& f
   return py::make_tuple(batch, sizes_array, mask);
 }
 
-// Windows of images of any sizes, all of one size.
-py::object crop_images(py::object images, py::object indices, const ImageFormat& format,
-                       const Crop& crop, py::object target, const std::string& name,
-                       std::size_t threads) {
+// Windows of images of any sizes, all of one size. Returns the batch, and the images' sizes.
+py::tuple crop_images(py::object images, py::object indices, const ImageFormat& format,
+                      const Crop& crop, py::object target, const std::string& name,
+                      std::size_t threads) {
   const auto& [scale, bias, layout, out_layout, dtype] = format;
   Images checked(std::move(images), std::move(indices), layout, true, name);
   Windows windows(checked, crop);
-  return write_batch(checked, {.scale = scale,
-                               .bias = bias,
-                               .chw = out_layout == "CHW",
-                               .type = pixel_type(dtype),
-                               .height = windows.height(),
-                               .width = windows.width(),
-                               .padding = nullptr,
-                               .windows = &windows,
-                               .output = OutputRequest(std::move(target), true),
-                               .function = name,
-                               .threads = threads});
+  py::object batch = write_batch(checked, {.scale = scale,
+                                           .bias = bias,
+                                           .chw = out_layout == "CHW",
+                                           .type = pixel_type(dtype),
+                                           .height = windows.height(),
+                                           .width = windows.width(),
+                                           .padding = nullptr,
+                                           .windows = &windows,
+                                           .output = OutputRequest(std::move(target), true),
+                                           .function = name,
+                                           .threads = threads});
+  return py::make_tuple(batch, windows.sizes());
 }
 
 }  // namespace

@@ -24,11 +24,16 @@ class Chance:
         samples: int64 of shape (B,); the numbers of a sample follow from its entry.
         key: 64 bits from which they follow too. None: drawn from torch's default generator, when it
             is first asked for.
+
+    Attributes:
+        sizes: By geometry, the sizes of the images that it was applied to, int64 of shape (B, 2), and
+            the name of their leaf.
     """
 
     def __init__(self, samples: npt.NDArray[np.int64], key: int | None = None) -> None:
         self.samples = samples
         self._key = key
+        self.sizes: dict[Any, tuple[npt.NDArray[np.int64], str]] = {}
 
     @property
     def key(self) -> int:

@@ -158,6 +158,10 @@ class RandomCrop(_Crop):
     ) -> None:
         self.size = _checked_size(size, "RandomCrop")
         self.padding = padding
+        if not isinstance(pad_if_needed, bool):
+            raise TypeError(
+                f"RandomCrop: pad_if_needed must be True or False, got {pad_if_needed!r}"
+            )
         self.pad_if_needed = pad_if_needed
         self.fill = fill
         if padding_mode not in _MODES:
@@ -292,7 +296,8 @@ def _checked_size(size: Any, function: str) -> tuple[int, int]:
 
 def _checked_padding(padding: Any) -> tuple[int, int, int, int]:
     """The pixels to add above, left, below and right."""
-    numbers = list(padding) if isinstance(padding, Sequence) else [padding or 0]
+    padding = 0 if padding is None else padding
+    numbers = list(padding) if isinstance(padding, Sequence) else [padding]
     if len(numbers) not in (1, 2, 4):
         raise ValueError(
             "RandomCrop: padding must be one number, (left and right, top and bottom) or "

@@ -71,7 +71,7 @@ class Image(Field):
         augment: What is seen of each image, of `pinfeed.augment`: crops and flips, drawn anew for
             each sample, in the same pass. Images may differ in size where a crop makes them one.
             Leaves with the same geometry, such as an image and its mask, get the same window of the
-            same sample.
+            same sample; if they share the object, a sample's images must have the same size.
 
     Raises:
         TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
@@ -215,8 +215,12 @@ class Image(Field):
         target, threads = batch_allocator(pin_of(name)), get_num_threads()
         if self.augment is not None:
             chance = chance_of(name, len(images if indices is None else indices))
-            crop = (*self.augment.native, chance.key, chance.samples)
-            batch = _core.crop_images(images, indices, self._format, crop, target, name, threads)
+            same = chance.sizes.get(self.augment)
+            crop = (*self.augment.native, chance.key, chance.samples, same)
+            batch, seen = _core.crop_images(
+                images, indices, self._format, crop, target, name, threads
+            )
+            chance.sizes.setdefault(self.augment, (seen, name.removeprefix("Collate: ")))
             return self._axes_in_order(batch)
         if self._padding is None:
             batch = _core.normalize_images(images, indices, self._format, target, name, threads)
