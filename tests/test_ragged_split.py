@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pinfeed
-from pinfeed import ArrayDataset, Collate, Jagged, RaggedArray, to_numpy
+from pinfeed import (
+    ArrayDataset,
+    Collate,
+    ConcatArray,
+    Jagged,
+    Pack,
+    PackSampler,
+    RaggedArray,
+    to_numpy,
+)
 
 
 def pieces_of(sequence: Any, max_length: int, overlap: int) -> list[list[int]]:
@@ -71,6 +80,29 @@ def test_as_a_leaf_of_a_dataset() -> None:
     arrays = to_numpy(loader)
     assert arrays["label"].tolist() == [7, 7, 7, 8, 9]
     assert [list(sequence) for sequence in arrays["tokens"]] == [[1, 2], [3, 4], [5], [], [6]]
+
+
+def test_pieces_of_many_files(tmp_path: Path) -> None:
+    """A corpus in several files is cut file by file, and packed as one."""
+    documents = [[1, 2, 3, 4, 5], [6], [], [7, 8, 9], [10, 11, 12, 13]]
+    for name, part in (("a", documents[:2]), ("b", documents[2:])):
+        RaggedArray.from_sequences(part).save(tmp_path / name)
+    files = [RaggedArray.open(tmp_path / name) for name in ("a", "b")]
+    pieces = ConcatArray([files[0].split(2), files[1][1:].split(2)])
+    expected = [[1, 2], [3, 4], [5], [6], [7, 8], [9], [10, 11], [12, 13]]
+    assert [list(piece) for piece in pieces] == expected
+    assert pieces.lengths.tolist() == [len(piece) for piece in expected]
+    sampler = PackSampler(pieces, 4, 2)
+    for sent in (pieces, pickle.loads(pickle.dumps(pieces))):
+        batches = map(ArrayDataset(sent).__getitems__, sampler)
+        tokens = torch.cat([Collate(Pack(4, -1))(rows).flatten() for rows in batches])
+        assert sorted(tokens[tokens >= 0].tolist()) == [*range(1, 14)]
+    with pytest.raises(TypeError, match="part 1: expected pieces without overlap, got overlap=1"):
+        ConcatArray([files[0], files[1].split(2, 1)])
+    with pytest.raises(
+        TypeError, match="split: expected an integer, got slice; a RaggedArray takes"
+    ):
+        files[0].split(2)[:1]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from pinfeed.limits import mapping_budget
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import ArraySource, Selection, Source, StringType, check_dtype
+from pinfeed.sources.split import SplitArray
 
 _HEADER_BYTES = 128  # what NumPy writes for an array of few axes, padding included
 
@@ -32,7 +33,8 @@ class ConcatArray(Source):
 
     Args:
         parts: At least one, all of one kind, dtype and sample shape: paths of .npy files, ndarrays,
-            memmaps, CPU tensors, or `RaggedArray`. Empty parts are fine.
+            memmaps, CPU tensors, `RaggedArray`, or what `RaggedArray.split` makes without overlap.
+            Empty parts are fine.
 
     Of files given as paths only the headers are read. A file is opened when its rows are read, and at
     most 256 are open at a time. The files must not change. One that was changed, replaced or cut
@@ -65,7 +67,7 @@ class ConcatArray(Source):
         if not parts:
             raise ValueError("ConcatArray: expected at least one part, got none")
         self._files: PartFiles | None = None
-        self._parts: list[Any] = []  # of ArraySource, or of RaggedArray
+        self._parts: list[Any] = []  # of ArraySource, or of RaggedArray and SplitArray
         if isinstance(parts[0], str | os.PathLike):
             self._files = PartFiles(_checked_paths(parts), "ConcatArray")
             self._ends = self._files.ends
@@ -109,7 +111,7 @@ class ConcatArray(Source):
     @property
     @override
     def is_ragged(self) -> bool:
-        return self._files is None and isinstance(self._parts[0], RaggedArray)
+        return self._files is None and self._parts[0].is_ragged
 
     @property
     @override
@@ -178,7 +180,9 @@ def _checked_paths(parts: list[Any]) -> list[str]:
 
 def _open_part(part: Any, number: int) -> Any:
     name = f"ConcatArray: part {number}"
-    if isinstance(part, RaggedArray):
+    if isinstance(part, SplitArray) and part.overlap:
+        raise TypeError(f"{name}: expected pieces without overlap, got overlap={part.overlap}")
+    if isinstance(part, RaggedArray | SplitArray):
         return part
     if isinstance(part, np.ndarray | torch.Tensor):
         return ArraySource(part, name)
@@ -201,7 +205,7 @@ def _require_alike(first: Any, part: Any, number: int) -> None:
         error = ValueError
     else:
         return
-    path = "" if isinstance(part, RaggedArray) or part.path is None else f" ({part.path})"
+    path = "" if part.is_ragged or part.path is None else f" ({part.path})"
     raise error(
         f"ConcatArray: part {number}{path}: expected {_kind(first)} of {first.describe()} like "
         f"part 0, got {_kind(part)} of {part.describe()}"
@@ -212,7 +216,7 @@ def _kind(source: Any) -> str:
     if source.string_type is not None:
         return "a RaggedArray"
     kind = "a tensor" if isinstance(source.dtype, torch.dtype) else "an ndarray"
-    return f"a RaggedArray over {kind}" if isinstance(source, RaggedArray) else kind
+    return f"a RaggedArray over {kind}" if source.is_ragged else kind
 
 
 class PartFiles:

@@ -65,12 +65,28 @@ class SplitArray(Source):
         return len(self._bounds) // 2 if self.overlap else len(self._bounds) - 1
 
     def __getitem__(self, index: int) -> Any:
-        position = operator.index(index)
+        try:
+            position = operator.index(index)
+        except TypeError as error:
+            raise TypeError(
+                f"split: expected an integer, got {type(index).__name__}; a RaggedArray takes slices "
+                "and arrays of indices: choose of it before you split it"
+            ) from error
         if not -len(self) <= position < len(self):
             raise IndexError(f"split: index {position} is out of range for {len(self)} pieces")
         self.check()
         position = position % len(self) * self._step
         return self.ragged.values[self._bounds[position] : self._bounds[position + 1]]
+
+    @property
+    def values(self) -> Any:
+        """The values of all sequences, as `RaggedArray` has them."""
+        return self.ragged.values
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Where pieces without overlap begin in ``values``, and where the last one ends."""
+        return self._bounds
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
