@@ -168,7 +168,7 @@ class Pad(Field):
             if len(sample) != count:
                 raise ValueError(
                     f"{name} of sample {position}: expected {count} sequences as in sample 0, got "
-                    f"{len(sample)}; np.asarray() of each sample pads their number instead"
+                    f"{len(sample)}; fill up the shorter ones with empty sequences: sample + [[]]"
                 )
         sequences = [sequence for sample in samples for sequence in sample]
         try:
