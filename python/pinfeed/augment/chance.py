@@ -13,8 +13,8 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
+from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.sources.dataset import Rows
-from pinfeed.streams.shards import SharedCells
 
 
 class Chance:
@@ -52,7 +52,9 @@ class SeededChance:
 
     def __init__(self, seed: int | None) -> None:
         self.seed = None if seed is None else checked_integer(seed, "Collate: seed", 0)
-        self._epoch = None if seed is None else SharedCells([0])  # which the workers share
+        self._epoch = (
+            None if seed is None else SharedCells([0], "Collate")
+        )  # which the workers share
 
     @property
     def epoch(self) -> int:

@@ -15,9 +15,7 @@ from itertools import compress, islice, repeat
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-import torch
-
-from pinfeed.memory.outputs import new_shared_storage
+from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.optional import add_note
 
 _NAME_LENGTH = 200  # a shard may be anything, a large array too
@@ -52,7 +50,7 @@ class StreamSource:
         self._open_shard = open_shard
         # Whether the only pass over an iterator has begun, here or in a worker.
         is_iterator = open_shard is None and isinstance(self._source, Iterator)
-        self._begun = SharedCells([False]) if is_iterator else None
+        self._begun = SharedCells([False], "StreamDataset") if is_iterator else None
 
     @property
     def has_shards(self) -> bool:
@@ -254,34 +252,6 @@ class Counter:
     def counting(self, samples: Iterable[Any]) -> Iterator[Any]:
         """The samples, each of which is counted when it is taken."""
         return compress(samples, self._ticks)
-
-
-class SharedCells:
-    """Numbers that a dataset shares with its copies in workers, however these are started.
-
-    Any other copy, by ``copy`` or ``pickle``, gets memory of its own with the same numbers.
-
-    Attributes:
-        values: int64 of shape (count,).
-    """
-
-    def __init__(self, values: Sequence[int]) -> None:
-        self.values = _shared(torch.tensor(values, dtype=torch.int64, device="cpu"))
-
-    def __getstate__(self) -> dict[str, Any]:
-        is_for_worker = multiprocessing.context.get_spawning_popen() is not None
-        return {"values": self.values if is_for_worker else self.values.clone()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        values = state["values"]
-        self.values = values if values.is_shared() else _shared(values)
-
-
-def _shared(values: torch.Tensor) -> torch.Tensor:
-    storage = new_shared_storage(values.nbytes, "StreamDataset")
-    cells = torch.empty(0, dtype=values.dtype, device="cpu")
-    cells.set_(storage, 0, values.shape)  # type: ignore[call-overload]
-    return cells.copy_(values)
 
 
 def _is_iterable(source: Any) -> bool:

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from torch.utils.data import IterableDataset, get_worker_info
 
 from pinfeed.arguments import checked_integer
+from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import checked_ranks, environment_ranks, group_ranks
 from pinfeed.streams.passes import StreamPass, StreamState
-from pinfeed.streams.shards import ShardReader, SharedCells, Start, StreamSource
+from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer, permutation
 
@@ -126,7 +127,7 @@ class StreamDataset(IterableDataset[Any]):
         self._lengths = None if lengths is None else self._checked_lengths(lengths)
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._found_ranks: tuple[int, int] | None = None  # in the process that pickled this
-        self._cells = SharedCells([_UNNAMED, *[0] * (_CELLS - 1)])
+        self._cells = SharedCells([_UNNAMED, *[0] * (_CELLS - 1)], "StreamDataset")
         # The epoch that set_epoch was given. The first pass of a worker takes it from here, as it was
         # when the worker started: the trainer may have changed the cell since, before some workers
         # begin and after others. Later passes take it from the cell.

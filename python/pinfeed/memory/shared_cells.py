@@ -1,0 +1,45 @@
+"""Numbers that the trainer and its workers share, such as the epoch."""
+
+from __future__ import annotations
+
+import multiprocessing.context
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pinfeed.memory.outputs import new_shared_storage
+
+
+class SharedCells:
+    """Numbers that an object shares with its copies in workers, however these are started.
+
+    Any other copy, by ``copy`` or ``pickle``, gets memory of its own with the same numbers.
+
+    Args:
+        values: The numbers at first.
+        owner: Whose they are, for messages.
+
+    Attributes:
+        values: int64 of shape (count,).
+    """
+
+    def __init__(self, values: Sequence[int], owner: str) -> None:
+        self._owner = owner
+        self.values = self._shared(torch.tensor(values, dtype=torch.int64, device="cpu"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        is_for_worker = multiprocessing.context.get_spawning_popen() is not None
+        values = self.values if is_for_worker else self.values.clone()
+        return {"owner": self._owner, "values": values}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._owner = state["owner"]
+        values = state["values"]
+        self.values = values if values.is_shared() else self._shared(values)
+
+    def _shared(self, values: torch.Tensor) -> torch.Tensor:
+        storage = new_shared_storage(values.nbytes, self._owner)
+        cells = torch.empty(0, dtype=values.dtype, device="cpu")
+        cells.set_(storage, 0, values.shape)  # type: ignore[call-overload]
+        return cells.copy_(values)
