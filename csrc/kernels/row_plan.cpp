@@ -186,7 +186,12 @@ class RoomTree {
 }  // namespace
 
 RowPlan best_fit(const Documents& documents, const std::uint64_t* key) {
-  const auto longest = static_cast<std::size_t>(documents.row_length);
+  // The tables have an entry for each length. A row that holds all documents needs be no longer.
+  const std::int64_t total =
+      std::accumulate(documents.lengths, documents.lengths + documents.count, std::int64_t{1});
+  const auto row_length =
+      static_cast<std::int32_t>(std::min<std::int64_t>(documents.row_length, total));
+  const auto longest = static_cast<std::size_t>(row_length);
   // A counting sort; starts[longest - length]: where documents of a length begin.
   std::vector<std::uint32_t> starts(longest + 2);
   for (std::size_t i = 0; i < documents.count; ++i) ++starts[longest + 1 - documents.lengths[i]];
@@ -199,7 +204,7 @@ RowPlan best_fit(const Documents& documents, const std::uint64_t* key) {
   }
 
   Draws draws(key == nullptr ? 0 : *key);
-  OpenRows rows(documents.row_length, documents.most_in_row);
+  OpenRows rows(row_length, documents.most_in_row);
   std::vector<Placement> placements;
   placements.reserve(used / 2);
   for (std::size_t length = longest; length > 0; --length) {

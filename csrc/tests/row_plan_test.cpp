@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -134,11 +135,19 @@ void test_chance_follows_from_the_key() {
   CHECK(first.order != best_fit(given.documents(), nullptr).order);
 }
 
+void test_long_rows_take_no_more_memory() {
+  const std::int32_t longest = std::numeric_limits<std::int32_t>::max();
+  const Case given{.lengths = {1, 15, 0, 4}, .row_length = longest, .most_in_row = 9};
+  const std::vector<Lengths> expected{{15, 4, 1}};
+  CHECK(rows_of(best_fit(given.documents(), nullptr), given.lengths) == expected);
+}
+
 }  // namespace
 
 void row_plan_tests() {
   run("first-fit is the rule", test_first_fit_is_the_rule);
   run("first-fit takes an order", test_first_fit_takes_an_order);
   run("best-fit is the rule", test_best_fit_is_the_rule);
+  run("long rows take no more memory", test_long_rows_take_no_more_memory);
   run("chance in best-fit follows from the key", test_chance_follows_from_the_key);
 }
