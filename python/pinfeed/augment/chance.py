@@ -14,7 +14,7 @@ import torch
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.memory.shared_cells import SharedCells
-from pinfeed.sources.dataset import Rows
+from pinfeed.sources.dataset import Rows, WrappedDataset
 
 
 class Chance:
@@ -93,7 +93,7 @@ class IndexedList(list[Any]):
     indices: npt.NDArray[np.int64]
 
 
-class IndexedDataset(torch.utils.data.Dataset[Any]):
+class IndexedDataset(WrappedDataset):
     """A dataset whose batches know the indices of their samples, from which random crops follow.
 
     An `ArrayDataset`, and a ``Subset`` of one, needs none. Others hand samples to the collate function
@@ -114,19 +114,9 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         torch.Size([3, 3, 32, 32])
     """
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
-
     def __getitems__(self, indices: Sequence[int]) -> Any:
         """The samples of one batch, with their indices."""
-        fetch = getattr(self.dataset, "__getitems__", None)
-        samples = fetch([*indices]) if callable(fetch) else [self.dataset[i] for i in indices]
+        samples = self._samples(indices)
         if isinstance(samples, Rows):
             return samples
         indexed = IndexedList(samples)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from torch.utils.data import Sampler
 from pinfeed.arguments import checked_integer
 from pinfeed.files.mapped import require_whole_file
 from pinfeed.ranks import checked_ranks, group_ranks
+
+_P = TypeVar("_P")
 
 
 class EpochSampler(Sampler[Any]):
@@ -63,16 +65,12 @@ class EpochSampler(Sampler[Any]):
     def data_identity(self) -> dict[str, Any]:
         """What tells the data that batches are made of from other data: ints, bools, None."""
 
-    def planned(self, epoch: int) -> Any:
-        """What `plan` keeps: whatever a subclass computes for a whole epoch."""
-        raise NotImplementedError
-
-    def plan(self, epoch: int) -> Any:
-        """What `planned` makes of an epoch, kept until another one is asked for."""
+    def _kept(self, plan: Callable[[int], _P], epoch: int) -> _P:
+        """What ``plan`` makes of an epoch, kept until another one is asked for."""
         key = epoch, self.world_size
         if self._kept_plan is None or self._kept_plan[0] != key:
             self._kept_plan = None  # one is enough memory
-            self._kept_plan = key, self.planned(epoch)
+            self._kept_plan = key, plan(epoch)
         return self._kept_plan[1]
 
     @property

@@ -142,11 +142,11 @@ class LengthBucketSampler(EpochSampler):
 
     @override
     def batches(self, epoch: int) -> int:
-        return len(self.plan(epoch).groups)
+        return len(self._kept(self._plan, epoch).groups)
 
     @override
     def batch(self, epoch: int, number: int) -> list[int]:
-        plan = self.plan(epoch)
+        plan = self._kept(self._plan, epoch)
         return plan.batch(plan.groups[number, self.rank]).tolist()
 
     @override
@@ -160,7 +160,7 @@ class LengthBucketSampler(EpochSampler):
             1 - tokens / padded tokens, where a batch has as many padded tokens as the length that
             its samples are padded to × their number. 0.0 if there is no token.
         """
-        plan: EpochPlan = self.plan(self._epoch)
+        plan = self._kept(self._plan, self._epoch)
         starts = plan.cuts[:-1]
         if len(plan.groups) == 0:
             return 0.0
@@ -171,8 +171,7 @@ class LengthBucketSampler(EpochSampler):
         all_padded = padded[plan.groups].sum()
         return float(1 - tokens[plan.groups].sum() / all_padded) if all_padded > 0 else 0.0
 
-    @override
-    def planned(self, epoch: int) -> EpochPlan:
+    def _plan(self, epoch: int) -> EpochPlan:
         settings = {name: getattr(self, name) for name in self.SETTINGS}
         return plan_epoch(self._padded_lengths, epoch, **settings)
 

@@ -193,11 +193,11 @@ class PackSampler(EpochSampler):
 
     @override
     def batches(self, epoch: int) -> int:
-        return -(-len(self.plan(epoch).row_order) // (self.world_size * self.rows))
+        return -(-len(self._kept(self._plan, epoch).row_order) // (self.world_size * self.rows))
 
     @override
     def batch(self, epoch: int, number: int) -> PackedList:
-        plan: _Plan = self.plan(epoch)
+        plan = self._kept(self._plan, epoch)
         documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, number))
         rooms = self._rooms(lengths)
         places = np.cumsum(rooms) - rooms
@@ -258,8 +258,7 @@ class PackSampler(EpochSampler):
         turn, place = np.divmod(positions, world_size)
         return rows[np.where(turn % 2, world_size - 1 - place, place) == rank]
 
-    @override
-    def planned(self, epoch: int) -> _Plan:
+    def _plan(self, epoch: int) -> _Plan:
         keys = epoch_keys(self.seed, epoch, 3 * _ROUNDS)
         rows = self._planned_rows(keys[:_ROUNDS])
         count, step = len(rows.offsets) - 1, self.world_size * self.rows

@@ -100,10 +100,9 @@ class WeightedSampler(OrderSampler):
             if self._table is None:
                 self._table = _core.alias_table(np.ascontiguousarray(self._weights, np.float64))
             return _core.draw_from_table(self._table, key, start, stop)
-        return self.plan(epoch)[start:stop]
+        return self._kept(self._plan, epoch)[start:stop]
 
-    @override
-    def planned(self, epoch: int) -> npt.NDArray[np.int64]:
+    def _plan(self, epoch: int) -> npt.NDArray[np.int64]:
         """All samples of an epoch without replacement."""
         (key,) = epoch_keys(self.seed, epoch, 1)
         return _smallest_keys(self._weights, key, self.num_samples)

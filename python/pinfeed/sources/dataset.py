@@ -278,7 +278,28 @@ class Rows(Sequence[Any]):
         return function(*as_lists[: len(args)], **named)
 
 
-class PackedDataset(torch.utils.data.Dataset[Any]):
+class WrappedDataset(torch.utils.data.Dataset[Any]):
+    """A dataset around another one, whose batches know more than their samples.
+
+    Args:
+        dataset: Any map-style dataset. It is asked for a whole batch where it has ``__getitems__``.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[index]
+
+    def _samples(self, indices: Sequence[int]) -> Any:
+        fetch = getattr(self.dataset, "__getitems__", None)
+        return fetch([*indices]) if callable(fetch) else [self.dataset[i] for i in indices]
+
+
+class PackedDataset(WrappedDataset):
     """A dataset whose batches know the rows that a `PackSampler` has planned for them.
 
     An `ArrayDataset` needs none. Others, also a ``Subset`` of one, hand samples to the collate
@@ -300,19 +321,9 @@ class PackedDataset(torch.utils.data.Dataset[Any]):
                 [4, 5, 0, 0]])
     """
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
-
     def __getitems__(self, indices: Sequence[int]) -> Any:
         """The samples of one batch, with the rows that they go to if the batch knows them."""
-        fetch = getattr(self.dataset, "__getitems__", None)
-        samples = fetch([*indices]) if callable(fetch) else [self.dataset[i] for i in indices]
+        samples = self._samples(indices)
         packing = indices.packing if isinstance(indices, PackedList) else None
         if isinstance(samples, Rows):
             samples.packing = packing
