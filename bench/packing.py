@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import importlib.util
 import itertools
 
 import numpy as np
@@ -52,7 +51,7 @@ def plan(name: str, count: int) -> Workload:
         Way("physical limit: copy the lengths", lambda: copied, Role.LIMIT),
         Way("**pinfeed** `PackSampler`", lambda: planned, Role.PINFEED),
     ]
-    if count <= 100_000 and importlib.util.find_spec("trl"):
+    if count <= 100_000:
         ways.append(Way("TRL `pack_dataset`, tokens included", trl))
     title = f"rows of {_SEQ_LENGTH} tokens planned for {count:,} documents"
     return Workload(name, title, ways, error)
