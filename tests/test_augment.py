@@ -461,4 +461,6 @@ def test_batches_that_are_there_are_not_augmented():
     loader = pinfeed.DeviceLoader(
         [torch.zeros(2, 8, 8, 3, dtype=torch.uint8)], "cpu", fields=pinfeed.Image(augment=crop(4))
     )
-    check(lambda: next(iter(loader)), TypeError, "augment is for the samples of a Collate")
+    check(
+        lambda: next(iter(loader)), TypeError, "augment and erase are for the samples of a Collate"
+    )

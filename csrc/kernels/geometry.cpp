@@ -10,9 +10,6 @@ namespace {
 
 using Kind = GeometryStep::Kind;
 
-// From 0 to below 1. Times a number of at most 2^52, rounded, it is still below that number.
-double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
-
 // Moves one axis of a window to the `size` pixels from `first` on.
 void take(std::int64_t& begin, std::int64_t& extent, bool flipped, std::int64_t first,
           std::int64_t size) {

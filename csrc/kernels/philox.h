@@ -39,4 +39,7 @@ class Philox {
   std::uint32_t high_;
 };
 
+// From 0 to below 1. Times a number of at most 2^52, rounded, it is still below that number.
+inline double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
 }  // namespace pinfeed::kernels

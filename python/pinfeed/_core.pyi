@@ -80,7 +80,7 @@ _ImageFormat: TypeAlias = tuple[Any, Any, str, str, str]
 # pad_value, multiple_of, whether to return sizes, and a mask
 _ImagePadding: TypeAlias = tuple[complex, tuple[int, int], bool, bool]
 # steps, border, what a constant one is filled with, key, samples that random numbers follow from,
-# sizes of the images of a leaf that shares the windows, and its name
+# sizes of the images of a leaf that shares the windows, and its name, whether to return the windows
 _GeometryStep: TypeAlias = tuple[str, tuple[int, int], tuple[int, int, int, int], bool, float]
 _Crop: TypeAlias = tuple[
     tuple[_GeometryStep, ...],
@@ -89,7 +89,10 @@ _Crop: TypeAlias = tuple[
     int,
     npt.NDArray[np.int64],
     tuple[npt.NDArray[np.int64], str] | None,
+    bool,
 ]
+# probability, range of the area and of the ratio, a value for all channels or one for each
+_Erasing: TypeAlias = tuple[float, tuple[float, float], tuple[float, float], Sequence[float]]
 # value, axes, whether lengths have no axis of their own, side, max_length, multiple_of, dtype, scale,
 # time_major
 _PadOptions: TypeAlias = tuple[
@@ -129,7 +132,7 @@ def crop_images(
     target: _Target,
     name: str,
     threads: int,
-) -> tuple[Any, npt.NDArray[np.int64]]: ...
+) -> tuple[Any, npt.NDArray[np.int64], Any | None]: ...
 def gather(
     source: Any,
     indices: npt.NDArray[np.int64] | None,
@@ -139,6 +142,15 @@ def gather(
     name: str,
     threads: int,
 ) -> Any: ...
+def erase_images(
+    batch: Any,
+    layout: str,
+    format: _Erasing,
+    key: int,
+    samples: npt.NDArray[np.int64],
+    name: str,
+    threads: int,
+) -> None: ...
 def alias_table(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]: ...
 def draw_from_table(
     table: npt.NDArray[np.uint64], key: int, start: int, stop: int

@@ -44,7 +44,7 @@ std::string pair_text(std::int64_t first, std::int64_t second) {
 }  // namespace
 
 Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
-  const auto& [steps, border, fill, key, samples, other_leaf] = crop;
+  const auto& [steps, border, fill, key, samples, other_leaf, is_wanted] = crop;
   border_ = border_named(border);
   const auto channels = static_cast<std::size_t>(images.channels());
   fill_ = fill.size() == 1 ? std::vector<std::uint8_t>(channels, fill[0]) : fill;
@@ -95,6 +95,20 @@ void Windows::apply(std::vector<ImageSource>& sources) {
                                                         fill_.data()});
     }
   }
+}
+
+py::object Windows::write(const OutputRequest& request) const {
+  const Shape shape{static_cast<std::int64_t>(windows_.size()), 6};
+  const Output out = make_output(request, shape, kFloat64, images_.name());
+  auto* to = reinterpret_cast<double*>(out.data);
+  for (const Window& window : windows_) {
+    for (const std::int64_t number : {window.top, window.left, window.height, window.width}) {
+      *to++ = static_cast<double>(number);
+    }
+    *to++ = window.flipped_rows;
+    *to++ = window.flipped_columns;
+  }
+  return out.array;
 }
 
 void Windows::fail(std::size_t image, const std::string& text) const {

@@ -224,13 +224,15 @@ py::tuple pad_images(py::object images, py::object indices, const ImageFormat& f
   return py::make_tuple(batch, sizes_array, mask);
 }
 
-// Windows of images of any sizes, all of one size. Returns the batch, and the images' sizes.
+// Windows of images of any sizes, all of one size. Returns the batch, the images' sizes, and their
+// windows or None.
 py::tuple crop_images(py::object images, py::object indices, const ImageFormat& format,
                       const Crop& crop, py::object target, const std::string& name,
                       std::size_t threads) {
   const auto& [scale, bias, layout, out_layout, dtype] = format;
   Images checked(std::move(images), std::move(indices), layout, true, name);
   Windows windows(checked, crop);
+  const OutputRequest request(std::move(target), true);
   py::object batch = write_batch(checked, {.scale = scale,
                                            .bias = bias,
                                            .chw = out_layout == "CHW",
@@ -239,10 +241,11 @@ py::tuple crop_images(py::object images, py::object indices, const ImageFormat& 
                                            .width = windows.width(),
                                            .padding = nullptr,
                                            .windows = &windows,
-                                           .output = OutputRequest(std::move(target), true),
+                                           .output = request,
                                            .function = name,
                                            .threads = threads});
-  return py::make_tuple(batch, windows.sizes());
+  const bool is_wanted = std::get<6>(crop);
+  return py::make_tuple(batch, windows.sizes(), is_wanted ? windows.write(request) : py::none());
 }
 
 }  // namespace

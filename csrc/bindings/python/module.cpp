@@ -6,6 +6,7 @@ namespace pinfeed::bindings {
 PYBIND11_MODULE(_core, m) {
   register_arena(m);
   register_copies(m);
+  register_erase(m);
   register_file_array(m);
   register_images(m);
   register_indices(m);

@@ -6,6 +6,7 @@ namespace pinfeed::bindings {
 
 void register_arena(pybind11::module_& m);
 void register_copies(pybind11::module_& m);
+void register_erase(pybind11::module_& m);
 void register_file_array(pybind11::module_& m);
 void register_images(pybind11::module_& m);
 void register_indices(pybind11::module_& m);

@@ -1,9 +1,10 @@
-"""Random crops and flips in the pass that normalizes images, for `pinfeed.Image`.
+"""Random crops and flips in the pass that normalizes images, for `pinfeed.Image`; what goes with them.
 
 Names, arguments and defaults are those of ``torchvision.transforms.v2``.
 """
 
 from pinfeed.augment.chance import IndexedDataset
+from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import (
     CenterCrop,
     Compose,
@@ -12,6 +13,8 @@ from pinfeed.augment.geometry import (
     RandomHorizontalFlip,
     RandomVerticalFlip,
 )
+from pinfeed.augment.mixing import cutmix, mixup
+from pinfeed.augment.targets import boxes, points
 
 __all__ = [
     "CenterCrop",
@@ -19,6 +22,11 @@ __all__ = [
     "Geometry",
     "IndexedDataset",
     "RandomCrop",
+    "RandomErasing",
     "RandomHorizontalFlip",
     "RandomVerticalFlip",
+    "boxes",
+    "cutmix",
+    "mixup",
+    "points",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,11 @@ class Chance:
         self._key = key
         self.sizes: dict[Any, tuple[npt.NDArray[np.int64], str]] = {}
 
-    @property
-    def key(self) -> int:
-        """64 bits."""
+    def key(self, stream: int) -> int:
+        """64 bits, others for each stream."""
         if self._key is None:
             self._key = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
-        return self._key
+        return self._key if stream == 0 else _key(self._key, stream)
 
 
 class SeededChance:
@@ -48,10 +47,14 @@ class SeededChance:
 
     Args:
         seed: Not negative. None: each batch draws a number from torch's default generator.
+        leaf: Under which key samples have the integer that stands for their index, or None.
     """
 
-    def __init__(self, seed: int | None) -> None:
+    def __init__(self, seed: int | None, leaf: Any = None) -> None:
         self.seed = None if seed is None else checked_integer(seed, "Collate: seed", 0)
+        self.leaf = leaf
+        if seed is None and leaf is not None:
+            raise ValueError("Collate: key is for a seed; give seed too, or leave key out")
         self._epoch = (
             None if seed is None else SharedCells([0], "Collate")
         )  # which the workers share
@@ -75,12 +78,34 @@ class SeededChance:
         """
         if self.seed is None:
             return Chance(np.arange(len(samples)))
+        key = _key(self.seed, self.epoch, 2)  # samplers take others
+        if self.leaf is not None:
+            return Chance(_integers(samples, self.leaf), key)
         if isinstance(samples, Rows | IndexedList):
-            return Chance(samples.indices, _key(self.seed, self.epoch))
+            return Chance(samples.indices, key)
         raise ValueError(
             "Collate: with a seed, what is random follows from each sample's index, and this batch "
-            "doesn't know it; wrap the dataset in pinfeed.augment.IndexedDataset, or leave out seed"
+            "doesn't know it; wrap the dataset in pinfeed.augment.IndexedDataset, or say by key which "
+            "leaf names a sample, or leave out seed"
         )
+
+
+def _integers(samples: Sequence[Any], leaf: Any) -> npt.NDArray[np.int64]:
+    """That leaf of all samples."""
+    if isinstance(samples, Rows) and isinstance(samples.sources, Mapping):
+        sources = {key: samples.sources[key] for key in samples.sources if key == leaf}
+        samples = Rows(sources, samples.indices)  # without a view of each image
+    numbers = []
+    for position, sample in enumerate(samples):
+        if not isinstance(sample, Mapping) or leaf not in sample:
+            raise ValueError(
+                f"Collate: key={leaf!r} is the leaf that names each sample, and sample {position} has "
+                "none; add it to the samples, or leave out key and wrap the dataset in "
+                "pinfeed.augment.IndexedDataset"
+            )
+        name = f"Collate: leaf [{leaf!r}] of sample {position}, which key names,"
+        numbers.append(checked_integer(sample[leaf], name, -(2**63), 2**63 - 1))
+    return np.array(numbers, np.int64)
 
 
 class IndexedList(list[Any]):
@@ -125,7 +150,7 @@ class IndexedDataset(WrappedDataset):
 
 
 @functools.lru_cache(maxsize=16)
-def _key(seed: int, epoch: int) -> int:
-    """64 bits that follow from the seed and the epoch, as NumPy promises."""
-    sequence = np.random.SeedSequence(seed, spawn_key=(epoch, 2))  # samplers take others
+def _key(seed: int, *more: int) -> int:
+    """64 bits that follow from these numbers, as NumPy promises."""
+    sequence = np.random.SeedSequence(seed, spawn_key=more)
     return int(sequence.generate_state(1, np.uint64)[0])

@@ -42,9 +42,12 @@ class Collate:
             it. Memory that can't be pinned is ordinary memory, with one warning.
         seed: What is random in a batch (`Image`'s ``augment``) follows from it, the epoch and each
             sample's index in the dataset, and so not from workers, the batch size, ranks or a resume.
-            The dataset is an `ArrayDataset`, or wrapped in `pinfeed.augment.IndexedDataset`. A sample
-            that comes twice in an epoch is augmented the same way. None: each batch draws a number
-            from torch's default generator.
+            The dataset is an `ArrayDataset`, or wrapped in `pinfeed.augment.IndexedDataset`, or
+            ``key`` says what stands for the index. A sample that comes twice in an epoch is augmented
+            the same way. None: each batch draws a number from torch's default generator.
+        key: Under which key samples, which are dicts then, have an integer of their own. With
+            ``seed``; it suits streams, and datasets whose indices change. Samples of one integer are
+            augmented the same way.
 
     The batch has the structure of the samples, with the types that ``default_collate`` gives
     (tuples become lists), and without a spec the same contents. Samples that are `Rows` of an
@@ -59,7 +62,7 @@ class Collate:
     Raises:
         TypeError: The spec holds something that is no field; a leaf's kind or dtype does not fit.
         ValueError: The batch is empty; samples differ in shape or structure, or from the spec; there
-            is a seed, something is random, and the samples' indices are not known.
+            is a seed, something is random, and the samples' indices are not known, or lack ``key``.
         RuntimeError: With ``pin=True``, when a batch is made: there is no accelerator.
 
     Example:
@@ -70,12 +73,14 @@ class Collate:
         (torch.Size([4, 3, 2, 2]), tensor([0, 1, 2, 3]))
     """
 
-    def __init__(self, spec: Any = None, *, pin: Pin = "auto", seed: int | None = None) -> None:
+    def __init__(
+        self, spec: Any = None, *, pin: Pin = "auto", seed: int | None = None, key: Any = None
+    ) -> None:
         if not isinstance(pin, bool) and pin != "auto":
             raise ValueError(f"Collate: pin must be True, False or 'auto', got {pin!r}")
         self.spec = spec
         self.pin = pin
-        self._chance = SeededChance(seed)
+        self._chance = SeededChance(seed, key)
         self._augments = False
         self._fields = placed(spec, "Collate: spec", self._note_field)
         self._roots: dict[bool, _Place] = {}
@@ -104,7 +109,7 @@ class Collate:
         self._chance.set_epoch(epoch)
 
     def _note_field(self, field: Field, name: str) -> None:
-        self._augments |= isinstance(field, Image) and field.augment is not None
+        self._augments |= isinstance(field, Image) and field.is_random
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"_arena": offer_arena()}
@@ -166,7 +171,8 @@ class Collate:
         spec = [] if self.spec is None else [repr(self.spec)]
         pin = [] if self.pin == "auto" else [f"pin={self.pin}"]
         seed = [] if self.seed is None else [f"seed={self.seed}"]
-        return f"Collate({', '.join(spec + pin + seed)})"
+        key = [] if self._chance.leaf is None else [f"key={self._chance.leaf!r}"]
+        return f"Collate({', '.join(spec + pin + seed + key)})"
 
 
 class _Batch(NamedTuple):

@@ -13,9 +13,18 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import positive_integer, torch_dtype_name
+from pinfeed.arguments import checked_integer, positive_integer, torch_dtype_name
+from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry
-from pinfeed.fields.field import Field, Request, chance_of, check_request, padded_leaf, pin_of
+from pinfeed.fields.field import (
+    Beside,
+    Field,
+    Request,
+    chance_of,
+    check_request,
+    padded_leaf,
+    pin_of,
+)
 from pinfeed.functions.normalization import (
     DEFAULT_SCALE,
     Normalization,
@@ -72,6 +81,13 @@ class Image(Field):
             each sample, in the same pass. Images may differ in size where a crop makes them one.
             Leaves with the same geometry, such as an image and its mask, get the same window of the
             same sample; if they share the object, a sample's images must have the same size.
+        windows: What was seen of each image, in its own pixels: float64 (B, 6) of top, left, height,
+            width, and 1 or 0 for mirrored top to bottom and left to right. True gives a tuple of the
+            batch and them, a string puts them under this key of the dict that the leaf is in.
+            `pinfeed.augment.boxes` and `pinfeed.augment.points` move targets along.
+        erase: A rectangle of each image to write over, drawn anew for each sample.
+        stream: Fields with other numbers here draw other windows of the same sample, also with the
+            same geometry: two views of one image.
 
     Raises:
         TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
@@ -106,6 +122,9 @@ class Image(Field):
         sizes: Request = False,
         mask: Request = False,
         augment: Geometry | None = None,
+        windows: Request = False,
+        erase: RandomErasing | None = None,
+        stream: int = 0,
     ) -> None:
         if input not in ("HWC", "CHW", "HW"):
             raise ValueError(f"Image: input must be 'HWC', 'CHW' or 'HW', got {input!r}")
@@ -141,12 +160,29 @@ class Image(Field):
                 "Image: augment must be a crop or a flip of pinfeed.augment, or several in its "
                 f"Compose, got one of {type(augment).__module__}.{type(augment).__qualname__}"
             )
+        self.augment = augment
+        self.stream = checked_integer(stream, "Image: stream", 0)
         if augment is not None and pad_value is not None:
             raise ValueError(
                 "Image: pad_value keeps images of different sizes, and augment makes them one size; "
                 "leave one out"
             )
-        self.augment = augment
+        if augment is None and windows is not False:
+            raise ValueError("Image: windows are those of augment; give it, or leave windows out")
+        if erase is not None and not isinstance(erase, RandomErasing):
+            raise TypeError(
+                f"Image: erase must be a pinfeed.augment.RandomErasing, got {type(erase).__name__}"
+            )
+        if erase is not None and pad_value is not None:
+            raise ValueError(
+                "Image: erase is for images of one size, and pad_value for others; leave one out"
+            )
+        for value in [] if erase is None else erase.values:
+            _core.check_value(value, torch_dtype_name(dtype), "Image", "erase: value")
+        self.erase = erase
+        if not self.is_random and self.stream != 0:
+            raise ValueError("Image: stream is about augment and erase; give one, or leave it out")
+        self.windows = check_request(windows, "Image: windows")
         self.mean = mean
         self.std = std
         self.scale = scale
@@ -187,16 +223,21 @@ class Image(Field):
         selection = source.select(indices)
         return self._batch(selection.rows, selection.indices, name)
 
+    @property
+    def is_random(self) -> bool:
+        """Whether anything is drawn for each sample."""
+        return self.augment is not None or self.erase is not None
+
     @override
     def names(self) -> tuple[str, ...]:
-        return tuple(key for key in (self.sizes, self.mask) if isinstance(key, str))
+        return tuple(key for key in (self.sizes, self.mask, self.windows) if isinstance(key, str))
 
     @override
     def apply(self, leaf: Any, host: Any, name: str) -> Any:
-        if self.augment is not None:
+        if self.is_random:
             raise TypeError(
-                f"{name}: augment is for the samples of a Collate, and this is a batch already; "
-                "give Image(augment=...) to the DataLoader's collate_fn"
+                f"{name}: augment and erase are for the samples of a Collate, and this is a batch "
+                "already; give Image(augment=...) to the DataLoader's collate_fn"
             )
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(
@@ -213,24 +254,37 @@ class Image(Field):
 
     def _batch(self, images: Any, indices: Any, name: str) -> Any:
         target, threads = batch_allocator(pin_of(name)), get_num_threads()
-        if self.augment is not None:
-            chance = chance_of(name, len(images if indices is None else indices))
-            same = chance.sizes.get(self.augment)
-            crop = (*self.augment.native, chance.key, chance.samples, same)
-            batch, seen = _core.crop_images(
-                images, indices, self._format, crop, target, name, threads
-            )
-            chance.sizes.setdefault(self.augment, (seen, name.removeprefix("Collate: ")))
-            return self._axes_in_order(batch)
         if self._padding is None:
-            batch = _core.normalize_images(images, indices, self._format, target, name, threads)
-            return self._axes_in_order(batch)
+            return self._batch_of_one_size(images, indices, target, name)
         batch, sizes, mask = _core.pad_images(
             images, indices, self._format, self._padding, target, name, threads
         )
         return padded_leaf(
             self._axes_in_order(batch), sizes, self.sizes, mask, self.mask, self.output == "CHW"
         )
+
+    def _batch_of_one_size(self, images: Any, indices: Any, target: Any, name: str) -> Any:
+        chance = chance_of(name, len(images if indices is None else indices))
+        threads, windows = get_num_threads(), None
+        if self.augment is None:
+            batch = _core.normalize_images(images, indices, self._format, target, name, threads)
+        else:
+            same = chance.sizes.get(self.augment)
+            drawn_from = chance.key(self.stream), chance.samples
+            crop = (*self.augment.native, *drawn_from, same, self.windows is not False)
+            batch, seen, windows = _core.crop_images(
+                images, indices, self._format, crop, target, name, threads
+            )
+            chance.sizes.setdefault(self.augment, (seen, name.removeprefix("Collate: ")))
+        if self.erase is not None:
+            drawn_from = chance.key(self.stream), chance.samples
+            _core.erase_images(
+                batch, self._format[3], self.erase.native, *drawn_from, name, threads
+            )
+        batch = self._axes_in_order(batch)
+        if isinstance(self.windows, str):
+            return Beside(batch, {self.windows: windows})
+        return batch if windows is None else (batch, windows)
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
         return batch.permute(0, 3, 1, 2) if self.channels_last else batch
@@ -316,7 +370,10 @@ class Image(Field):
             f"Image({self.mean!r}, {self.std!r}, scale={self.scale!r}, input={self.input!r}, "
             f"output={self.output!r}, dtype={self.dtype}, channels_last={self.channels_last}"
             f"{'' if self.pad_value is None else padding}"
-            f"{'' if self.augment is None else f', augment={self.augment!r}'})"
+            f"{'' if self.augment is None else f', augment={self.augment!r}'}"
+            f"{'' if self.windows is False else f', windows={self.windows!r}'}"
+            f"{'' if self.erase is None else f', erase={self.erase!r}'}"
+            f"{'' if self.stream == 0 else f', stream={self.stream}'})"
         )
 
 

@@ -1,0 +1,80 @@
+"""Random rectangles of images written over, after they are normalized."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+
+class RandomErasing:
+    """A rectangle of an image that one value takes the place of, or none. For `pinfeed.Image`'s ``erase``.
+
+    Args:
+        p: How probable a rectangle is, 0 to 1.
+        scale: From and to which share of the image's area.
+        ratio: From and to which ratio of height to width.
+        value: What is written: a number in units of the batch, after normalization, or one for each
+            channel. torchvision's ``"random"`` is left out.
+
+    Raises:
+        TypeError: An argument is no number, or no pair of them.
+        ValueError: One is out of range, or a range is reversed.
+
+    Ten tries are made to find a rectangle that is smaller than the image in both directions, as
+    torchvision makes them.
+
+    Example:
+        >>> erasing = pinfeed.augment.RandomErasing(p=1, scale=(0.1, 0.1), ratio=(1, 1), value=9)
+        >>> image = pinfeed.Image(scale=1, erase=erasing)
+        >>> batch = pinfeed.Collate(image, seed=0)(
+        ...     pinfeed.ArrayDataset(np.zeros((5, 10, 10, 1), np.uint8)).__getitems__([0, 1])
+        ... )
+        >>> (batch == 9).sum((1, 2, 3))
+        tensor([9, 9])
+    """
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: Sequence[float] = (0.02, 0.33),
+        ratio: Sequence[float] = (0.3, 3.3),
+        value: float | Sequence[float] = 0.0,
+    ) -> None:
+        self.p = _numbers([p], "p")[0]
+        if not 0 <= self.p <= 1:
+            raise ValueError(f"RandomErasing: p must be from 0 to 1, got {p!r}")
+        self.scale = _range(scale, "scale", 0, 1)
+        self.ratio = _range(ratio, "ratio", math.ulp(0), math.inf)
+        self.value = value
+        #: One for all channels, or one for each.
+        self.values = _numbers(value if isinstance(value, Sequence) else [value], "value")
+
+    @property
+    def native(self) -> tuple[float, tuple[float, float], tuple[float, float], list[float]]:
+        """What native code takes."""
+        return self.p, self.scale, self.ratio, self.values
+
+    def __repr__(self) -> str:
+        return (
+            f"RandomErasing({self.p}, scale={self.scale}, ratio={self.ratio}, value={self.value!r})"
+        )
+
+
+def _range(given: Any, name: str, least: float, most: float) -> tuple[float, float]:
+    numbers = _numbers(given, name)
+    if len(numbers) != 2 or not least <= numbers[0] <= numbers[1] <= most:
+        expected = "0 to 1" if most == 1 else "more than 0"
+        raise ValueError(
+            f"RandomErasing: {name} must be a pair (from, to) of numbers, {expected}, got {given!r}"
+        )
+    return numbers[0], numbers[1]
+
+
+def _numbers(given: Any, name: str) -> list[float]:
+    numbers = given if isinstance(given, Sequence) and len(given) > 0 else [given]
+    if any(
+        isinstance(number, bool | str) or not hasattr(number, "__float__") for number in numbers
+    ):
+        raise TypeError(f"RandomErasing: {name} must be a number or numbers, got {given!r}")
+    return [float(number) for number in numbers]

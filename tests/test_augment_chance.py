@@ -1,0 +1,226 @@
+"""What is random: by which leaf, in which stream, how it is spread, and what was seen."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pinfeed
+from messages import check
+from pinfeed import augment
+
+VIEW = augment.Compose([augment.RandomCrop(8, padding=3), augment.RandomHorizontalFlip()])
+IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+NAMES = np.random.default_rng(1).permutation(2**40 + np.arange(40))
+
+
+# What was seen
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(1, 15)] * 2), min_size=1, max_size=4),
+    st.tuples(*[st.integers(1, 12)] * 2),
+    st.integers(0, 5),
+    st.integers(0, 2**40),
+)
+def test_windows_say_where_each_pixel_was(sizes, size, padding, seed):
+    view = augment.Compose(
+        [
+            augment.RandomVerticalFlip(),
+            augment.RandomCrop(size, padding=padding, pad_if_needed=True),
+            augment.RandomHorizontalFlip(),
+            augment.CenterCrop([-(-n // 2) for n in size]),
+        ]
+    )
+    images = [
+        1 + np.arange(height * width, dtype=np.uint8).reshape(height, width)
+        for height, width in sizes
+    ]
+    field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=view, windows=True)
+    samples = augment.IndexedDataset(images).__getitems__(range(len(images)))
+    batch, windows = pinfeed.Collate(field, seed=seed)(samples)
+    assert windows.dtype == torch.float64
+    for image, seen, window in zip(images, batch[:, 0], windows.tolist(), strict=True):
+        top, left, height, width, mirrored_rows, mirrored_columns = map(int, window)
+        assert (height, width) == seen.shape
+        if mirrored_rows:
+            seen = seen.flip(0)
+        if mirrored_columns:
+            seen = seen.flip(1)
+        around = np.pad(image, 40)[40 + top : 40 + top + height, 40 + left : 40 + left + width]
+        assert np.array_equal(seen, around)
+
+
+def test_windows_under_a_key():
+    image = pinfeed.Image(augment=VIEW, windows="window")
+    batch = pinfeed.Collate({"image": image})([{"image": IMAGES[0]}])
+    assert list(batch) == ["image", "window"]
+    assert batch["window"].shape == (1, 6)
+    assert repr(image).endswith("windows='window')")
+
+
+# By which leaf
+
+
+def named_samples():
+    return [
+        {"image": image, "id": name} for image, name in zip(IMAGES, NAMES.tolist(), strict=True)
+    ]
+
+
+def collate_by_name(seed=5):
+    image = pinfeed.Image(dtype=torch.uint8, augment=VIEW)
+    return pinfeed.Collate({"image": image}, seed=seed, key="id")
+
+
+def by_name(batches):
+    return {
+        int(name): image.tolist()
+        for batch in batches
+        for name, image in zip(batch["id"], batch["image"], strict=True)
+    }
+
+
+@pytest.fixture(scope="module")
+def seen_by_name():
+    """What becomes of each image where its index is its name."""
+    field = pinfeed.Image(dtype=torch.uint8, augment=VIEW)
+    samples = augment.IndexedDataset(IMAGES).__getitems__(range(40))
+    samples.indices = NAMES
+    batch = pinfeed.Collate(field, seed=5)(samples)
+    return dict(zip(NAMES.tolist(), batch.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_a_leaf_names_the_sample(seen_by_name, batch_size):
+    rows = pinfeed.ArrayDataset({"image": IMAGES, "id": NAMES})
+    collate = collate_by_name()
+    for dataset in (named_samples(), rows, augment.IndexedDataset(named_samples())):
+        loader = DataLoader(dataset, batch_size, shuffle=True, collate_fn=collate)
+        assert by_name(loader) == seen_by_name
+    stream = DataLoader(
+        pinfeed.StreamDataset(named_samples(), shuffle_buffer=9), batch_size, collate_fn=collate
+    )
+    assert by_name(stream) == seen_by_name
+
+
+def test_copies_know_the_leaf(seen_by_name):
+    collate = collate_by_name()
+    for copied in (pickle.loads(pickle.dumps(collate)), copy.deepcopy(collate)):
+        assert by_name([copied(named_samples())]) == seen_by_name
+    assert repr(pinfeed.Collate(seed=1, key="id")) == "Collate(seed=1, key='id')"
+
+
+def test_samples_of_one_name_look_alike():
+    batch = collate_by_name()([{"image": IMAGES[0], "id": -1}] * 3)
+    assert torch.equal(batch["image"][0], batch["image"][2])
+
+
+NAMELESS = [
+    ([{"image": IMAGES[0], "id": 1}, {"image": IMAGES[0]}], ValueError, "sample 1 has none", "add"),
+    ([IMAGES[0]], ValueError, "key='id'", "leave out key and wrap", "IndexedDataset"),
+    ([{"image": IMAGES[0], "id": "a"}], TypeError, "leaf ['id'] of sample 0", "integer, got 'a'"),
+    ([{"image": IMAGES[0], "id": 2**63}], ValueError, "at most 9223372036854775807"),
+]
+
+
+@pytest.mark.parametrize(("samples", "error", "words"), [(s, e, w) for s, e, *w in NAMELESS])
+def test_samples_without_a_name(samples, error, words):
+    check(lambda: collate_by_name()(samples), error, *words)
+
+
+ARGUMENTS = [
+    (lambda: pinfeed.Collate(key="id"), ValueError, "Collate: key is for a seed"),
+    (lambda: pinfeed.Image(windows=True), ValueError, "Image: windows are those of augment"),
+    (lambda: pinfeed.Image(stream=1), ValueError, "stream is about augment and erase"),
+    (lambda: pinfeed.Image(augment=VIEW, windows=1), TypeError, "Image: windows must be True"),
+    (lambda: pinfeed.Image(augment=VIEW, stream=-1), ValueError, "stream must be at least 0"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ARGUMENTS])
+def test_arguments(call, error, words):
+    check(call, error, *words)
+
+
+# How it is spread: the seeds decide all, so no run differs from another.
+
+COUNT = 100_000
+
+
+def windows_of(fields, shape, seed=3):
+    """The windows that fields with ``windows=True`` see of 100,000 images of a shape."""
+    images = np.broadcast_to(np.uint8(0), (COUNT, *shape))
+    rows = pinfeed.ArrayDataset(dict.fromkeys(fields, images)).__getitems__(np.arange(COUNT))
+    batch = pinfeed.Collate(fields, seed=seed)(rows)
+    return {name: windows.numpy() for name, (_, windows) in batch.items()}
+
+
+def kolmogorov_smirnov(samples, distribution):
+    """The largest difference between what was found and a distribution over integers, of which
+    1 seed in 1,000 is beyond 1.95 / sqrt(len(samples))."""
+    values, counts = np.unique(samples, return_counts=True)
+    return np.abs(counts.cumsum() / len(samples) - distribution(values)).max()
+
+
+LIMIT = 1.95 / COUNT**0.5
+
+
+def small(view, **options):
+    return pinfeed.Image(input="HW", dtype=torch.uint8, augment=view, windows=True, **options)
+
+
+def test_crops_and_flips_have_the_distribution_of_torchvisions():
+    view = augment.Compose(
+        [
+            augment.RandomVerticalFlip(0.3),
+            augment.RandomCrop(2, padding=(7, 9)),
+            augment.RandomHorizontalFlip(0.6),
+        ]
+    )
+    windows = windows_of({"image": small(view)}, (300, 200))["image"]
+    for axis, size, padding in ((0, 300, 9), (1, 200, 7)):
+        places = size + 2 * padding - 1  # torch.randint(0, places), before the padding
+        assert (
+            kolmogorov_smirnov(windows[:, axis] + padding, lambda x, n=places: (x + 1) / n) < LIMIT
+        )
+    assert np.all(windows[:, 2:4] == 2)
+    for column, p in ((4, 0.3), (5, 0.6)):
+        assert (
+            kolmogorov_smirnov(windows[:, column], lambda x, p=p: np.where(x < 1, 1 - p, 1)) < LIMIT
+        )
+    # No number says anything about another one, nor about the next sample's.
+    numbers = [windows[:, 0], windows[:, 1], windows[:, 4], windows[:, 5], *windows[:, :2].T]
+    numbers = [np.roll(x, k > 3) for k, x in enumerate(numbers)]
+    correlations = np.corrcoef(numbers)[~np.eye(6, dtype=bool)]
+    assert np.abs(correlations).max() < 4 / COUNT**0.5
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_streams_draw_apart(seed):
+    view = augment.RandomCrop(2)
+    torch.manual_seed(0)
+    fields = {"a": small(view), "b": small(view, stream=1), "c": small(view, stream=1)}
+    windows = windows_of(fields, (300, 200), seed)
+    assert np.array_equal(windows["b"], windows["c"])
+    numbers = [windows[name][:, axis] for name in "ab" for axis in (0, 1)]
+    assert np.abs(np.corrcoef(numbers)[~np.eye(4, dtype=bool)]).max() < 4 / COUNT**0.5
+    assert kolmogorov_smirnov(windows["b"][:, 0], lambda x: (x + 1) / 299) < LIMIT
+
+
+def test_two_views_of_one_image():
+    view = augment.RandomCrop(4)
+    fields = {
+        "a": pinfeed.Image(augment=view, windows="window").of("image"),
+        "b": pinfeed.Image(augment=view, stream=1, windows="other").of("image"),
+    }
+    rows = pinfeed.ArrayDataset({"image": IMAGES}).__getitems__(np.arange(40))
+    batch = pinfeed.Collate(fields, seed=0)(rows)
+    assert list(batch) == ["a", "window", "b", "other"]
+    assert (batch["window"] != batch["other"]).any(1).sum() > 30
+    assert repr(fields["b"]).endswith("windows='other', stream=1)")
