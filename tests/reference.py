@@ -205,6 +205,41 @@ def center_crop(image, size):
     return image[first[0] : first[0] + size[0], first[1] : first[1] + size[1]]
 
 
+def resized_size(height, width, size, max_size=None):
+    """The height and width that torchvision's Resize gives to an image."""
+    if isinstance(size, tuple):
+        return size
+    short, long = sorted((height, width))
+    new_short = max_size * short // long if size is None else size
+    new_long = max_size if size is None else size * long // short
+    if size is not None and max_size is not None and new_long > max_size:
+        new_short, new_long = max_size * new_short // new_long, max_size
+    return (new_long, new_short) if width <= height else (new_short, new_long)
+
+
+def random_window(height, width, draws, scale, ratio):
+    """torchvision's RandomResizedCrop: top, left, height and width; two pairs of draws for each try."""
+    for try_area, try_place in zip(draws[::2], draws[1::2], strict=True):
+        area = height * width * (scale[0] + try_area[0] * (scale[1] - scale[0]))
+        low, high = map(math.log, ratio)
+        aspect = math.exp(low + try_area[1] * (high - low))
+        columns, rows = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < columns <= width and 0 < rows <= height:
+            top, left = (
+                int(draw * (side - size + 1))
+                for draw, side, size in zip(
+                    try_place, (height, width), (rows, columns), strict=True
+                )
+            )
+            return top, left, rows, columns
+    rows, columns = height, width
+    if width / height < ratio[0]:
+        rows = max(round(width / ratio[0]), 1)
+    elif width / height > ratio[1]:
+        columns = max(round(height * ratio[1]), 1)
+    return (height - rows) // 2, (width - columns) // 2, rows, columns
+
+
 def padded_image(image, sides, fill=0, padding_mode="constant"):
     """An (H, W, C) image with pixels added before and after its rows and columns."""
     if padding_mode != "constant":

@@ -339,7 +339,7 @@ def test_reprs():
     crop = "RandomCrop((8, 8), padding=3, pad_if_needed=False, fill=0, padding_mode='constant')"
     assert repr(view) == f"Compose([{crop}, CenterCrop((4, 4)), RandomHorizontalFlip(0.5)])"
     assert repr(pinfeed.Image(augment=augment.CenterCrop(4))).endswith(
-        "augment=CenterCrop((4, 4)))"
+        "augment=CenterCrop((4, 4)), interpolation='bilinear')"
     )
     assert repr(pinfeed.Collate(seed=3)) == "Collate(seed=3)"
 
@@ -367,7 +367,7 @@ ARGUMENTS = [
     (lambda: flip("x"), TypeError, "RandomHorizontalFlip: p must be a number, got 'x'"),
     (lambda: augment.Compose([]), ValueError, "Compose: expected at least one transform"),
     (lambda: augment.Compose(crop(2)), TypeError, "a list of geometries, got RandomCrop"),
-    (lambda: augment.Compose([len]), TypeError, "crops and flips of pinfeed.augment", "builtin"),
+    (lambda: augment.Compose([len]), TypeError, "geometries of pinfeed.augment", "builtin"),
     (lambda: augment.Compose([crop(8), crop(9)]), ValueError, "is larger or pads", "come first"),
     (lambda: augment.Compose([crop(8), crop(7, 1)]), ValueError, "RandomCrop((7, 7), padding=1"),
     (lambda: augment.Compose([crop(8), augment.CenterCrop(9)]), ValueError, "CenterCrop((9, 9))"),

@@ -9,16 +9,16 @@ namespace {
 
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
-    {"avx512", cpu_has_avx512, kernels::normalize_images_avx512, &kernels::kPermuteAvx2,
-     &kernels::kCastAvx2},
-    {"avx2", cpu_has_avx2, kernels::normalize_images_avx2, &kernels::kPermuteAvx2,
-     &kernels::kCastAvx2},
+    {"avx512", cpu_has_avx512, kernels::normalize_images_avx512, &kernels::kResizeAvx512,
+     &kernels::kPermuteAvx2, &kernels::kCastAvx2},
+    {"avx2", cpu_has_avx2, kernels::normalize_images_avx2, &kernels::kResizeAvx2,
+     &kernels::kPermuteAvx2, &kernels::kCastAvx2},
 #elif defined(__aarch64__)
-    {"neon", cpu_has_neon, kernels::normalize_images_neon, &kernels::kPermuteScalar,
-     &kernels::kCastScalar},
+    {"neon", cpu_has_neon, kernels::normalize_images_neon, &kernels::kResizeNeon,
+     &kernels::kPermuteScalar, &kernels::kCastScalar},
 #endif
-    {"scalar", [] { return true; }, kernels::normalize_images_scalar, &kernels::kPermuteScalar,
-     &kernels::kCastScalar},
+    {"scalar", [] { return true; }, kernels::normalize_images_scalar, &kernels::kResizeScalar,
+     &kernels::kPermuteScalar, &kernels::kCastScalar},
 };
 
 const Isa* best_isa() {

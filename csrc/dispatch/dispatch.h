@@ -7,6 +7,7 @@
 #include "kernels/cast.h"
 #include "kernels/image.h"
 #include "kernels/permute_runs.h"
+#include "kernels/resize.h"
 
 namespace pinfeed::dispatch {
 
@@ -14,6 +15,7 @@ struct Isa {
   std::string_view name;
   bool (*supported)();
   kernels::NormalizeImages normalize_images;
+  const kernels::ResizeRuns* resize;
   const kernels::PermuteRuns* permute;
   const kernels::CastTable* casts;
 };

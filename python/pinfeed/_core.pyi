@@ -79,13 +79,17 @@ _Target: TypeAlias = ArenaOutputs | Callable[[tuple[int, ...], str], Any] | type
 _ImageFormat: TypeAlias = tuple[Any, Any, str, str, str]
 # pad_value, multiple_of, whether to return sizes, and a mask
 _ImagePadding: TypeAlias = tuple[complex, tuple[int, int], bool, bool]
-# steps, border, what a constant one is filled with, key, samples that random numbers follow from,
-# sizes of the images of a leaf that shares the windows, and its name, whether to return the windows
-_GeometryStep: TypeAlias = tuple[str, tuple[int, int], tuple[int, int, int, int], bool, float]
+# kind, height and width, and the numbers that the kind has
+_GeometryStep: TypeAlias = tuple[str, tuple[int, int], tuple[float, ...]]
+# its kind, and what a constant one is filled with
+_Border: TypeAlias = tuple[str, Sequence[int]]
+# steps, borders before and after a resize, interpolation, key, samples that random numbers follow
+# from, sizes of the images of a leaf that shares the windows, and its name, whether to return the
+# windows
 _Crop: TypeAlias = tuple[
     tuple[_GeometryStep, ...],
+    tuple[_Border, _Border],
     str,
-    Sequence[int],
     int,
     npt.NDArray[np.int64],
     tuple[npt.NDArray[np.int64], str] | None,

@@ -1,5 +1,6 @@
 #include "bindings/python/image_windows.h"
 
+#include <algorithm>
 #include <array>
 
 namespace py = pybind11;
@@ -9,24 +10,46 @@ namespace {
 
 using kernels::Border;
 using kernels::GeometryStep;
+using kernels::ImageResize;
+using kernels::ImageSize;
 using kernels::ImageSource;
 using kernels::ImageWindow;
+using kernels::Interpolation;
 using kernels::Misfit;
+using kernels::View;
 using kernels::Window;
 
-// A step: its kind, height and width, the padding above, left, below, right, whether it pads what
-// is too small, its probability.
+// A step: its kind, height and width, and numbers: of a random crop the padding above, left, below
+// and right, and whether it pads what is too small; of a random resized crop from and to which area
+// and which ratio; of a flip its probability.
 GeometryStep geometry_step(py::handle given) {
   using Kind = GeometryStep::Kind;
-  using Fields = std::tuple<std::string, std::array<std::int64_t, 2>, std::array<std::int64_t, 4>,
-                            bool, double>;
-  const auto [name, size, padding, pad_if_needed, probability] = given.cast<Fields>();
-  const Kind kind = name == "random_crop"   ? Kind::random_crop
-                    : name == "center_crop" ? Kind::center_crop
-                    : name == "flip_rows"   ? Kind::flip_rows
-                                            : Kind::flip_columns;
-  return {kind,       size[0],    size[1],       padding[0], padding[1],
-          padding[2], padding[3], pad_if_needed, probability};
+  const auto [name, size, numbers] =
+      given.cast<std::tuple<std::string, std::array<std::int64_t, 2>, std::vector<double>>>();
+  GeometryStep step{.kind = Kind::flip_columns, .height = size[0], .width = size[1]};
+  const auto whole = [&](std::size_t i) { return static_cast<std::int64_t>(numbers.at(i)); };
+  if (name == "random_crop") {
+    step.kind = Kind::random_crop;
+    step.above = whole(0);
+    step.left = whole(1);
+    step.below = whole(2);
+    step.right = whole(3);
+    step.pad_if_needed = whole(4) != 0;
+  } else if (name == "random_resized_crop") {
+    step.kind = Kind::random_resized_crop;
+    step.area = {numbers.at(0), numbers.at(1)};
+    step.ratio = {numbers.at(2), numbers.at(3)};
+  } else if (name == "center_crop") {
+    step.kind = Kind::center_crop;
+  } else if (name == "resize") {
+    step.kind = Kind::resize;
+  } else if (name == "resize_edges") {
+    step.kind = Kind::resize_edges;
+  } else {
+    if (name == "flip_rows") step.kind = Kind::flip_rows;
+    step.probability = numbers.at(0);
+  }
+  return step;
 }
 
 Border border_named(const std::string& name) {
@@ -34,6 +57,13 @@ Border border_named(const std::string& name) {
   if (name == "edge") return Border::edge;
   if (name == "reflect") return Border::reflect;
   throw py::value_error("unknown border " + name);
+}
+
+Interpolation interpolation_named(const std::string& name) {
+  if (name == "bilinear") return Interpolation::bilinear;
+  if (name == "bicubic") return Interpolation::bicubic;
+  if (name == "nearest") return Interpolation::nearest;
+  throw py::value_error("unknown interpolation " + name);
 }
 
 std::string pair_text(std::int64_t first, std::int64_t second) {
@@ -44,11 +74,14 @@ std::string pair_text(std::int64_t first, std::int64_t second) {
 }  // namespace
 
 Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
-  const auto& [steps, border, fill, key, samples, other_leaf, is_wanted] = crop;
-  border_ = border_named(border);
+  const auto& [steps, borders, interpolation, key, samples, other_leaf, is_wanted] = crop;
+  borders_ = {border_named(std::get<0>(borders[0])), border_named(std::get<0>(borders[1]))};
+  interpolation_ = interpolation_named(interpolation);
   const auto channels = static_cast<std::size_t>(images.channels());
-  fill_ = fill.size() == 1 ? std::vector<std::uint8_t>(channels, fill[0]) : fill;
-  if (fill_.size() != channels) {
+  for (std::size_t i = 0; i < borders.size(); ++i) {
+    const auto& fill = std::get<1>(borders[i]);
+    fills_[i] = fill.size() == 1 ? std::vector<std::uint8_t>(channels, fill[0]) : fill;
+    if (fills_[i].size() == channels) continue;
     throw py::value_error(images.name() + ": fill must be one number or one for each of " +
                           std::to_string(channels) + " channels, got " +
                           std::to_string(fill.size()));
@@ -64,10 +97,10 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
   if (other_leaf) require_sizes(std::get<0>(*other_leaf), std::get<1>(*other_leaf));
   std::vector<GeometryStep> geometry;
   for (const py::handle step : steps) geometry.push_back(geometry_step(step));
-  windows_.resize(images.count());
-  for (std::size_t i = 0; i < windows_.size(); ++i) {
-    require_fit(i, kernels::find_window(geometry, border_, images.height(i), images.width(i), key,
-                                        samples.data()[i], windows_[i]));
+  views_.resize(images.count());
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    require_fit(i, kernels::find_view(geometry, borders_, images.height(i), images.width(i), key,
+                                      samples.data()[i], views_[i]));
   }
 }
 
@@ -76,7 +109,7 @@ void Windows::apply(std::vector<ImageSource>& sources) {
   for (std::size_t i = 0; i < sources.size(); ++i) {
     ImageSource& source = sources[i];
     const std::int64_t rows = images_.height(i), columns = images_.width(i);
-    auto [top, left, height, width, flipped_rows, flipped_columns] = windows_[i];
+    auto [top, left, height, width, flipped_rows, flipped_columns] = views_[i].source;
     if (flipped_rows && rows > 0) {
       source.data += (rows - 1) * source.row_stride;
       source.row_stride = -source.row_stride;
@@ -90,25 +123,41 @@ void Windows::apply(std::vector<ImageSource>& sources) {
     if (top >= 0 && left >= 0 && top + height <= rows && left + width <= columns) {
       source.data += top * source.row_stride + left * source.column_stride;
     } else {
-      source.window = &beyond_.emplace_back(ImageWindow{top, left, static_cast<std::size_t>(rows),
-                                                        static_cast<std::size_t>(columns), border_,
-                                                        fill_.data()});
+      source.window = &beyond_.emplace_back(
+          ImageWindow{top, left, static_cast<std::size_t>(rows), static_cast<std::size_t>(columns),
+                      borders_.source, fills_[0].data()});
     }
   }
 }
 
 py::object Windows::write(const OutputRequest& request) const {
-  const Shape shape{static_cast<std::int64_t>(windows_.size()), 6};
+  const Shape shape{static_cast<std::int64_t>(views_.size()), 6};
   const Output out = make_output(request, shape, kFloat64, images_.name());
   auto* to = reinterpret_cast<double*>(out.data);
-  for (const Window& window : windows_) {
-    for (const std::int64_t number : {window.top, window.left, window.height, window.width}) {
-      *to++ = static_cast<double>(number);
-    }
-    *to++ = window.flipped_rows;
-    *to++ = window.flipped_columns;
-  }
+  for (const View& view : views_) to = std::ranges::copy(kernels::region(view), to).out;
   return out.array;
+}
+
+std::vector<std::optional<ImageResize>> Windows::resizes() const {
+  const auto is_resized = [](const View& view) { return view.resized; };
+  if (std::none_of(views_.begin(), views_.end(), is_resized)) return {};
+  std::vector<std::optional<ImageResize>> resizes(views_.size());
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    const View& view = views_[i];
+    if (!view.resized) continue;
+    const auto size = [](std::int64_t height, std::int64_t width) {
+      return ImageSize{static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
+    };
+    resizes[i] = {.source = size(view.source.height, view.source.width),
+                  .resized = size(view.height, view.width),
+                  .top = view.kept.top,
+                  .left = view.kept.left,
+                  .flipped_rows = view.kept.flipped_rows,
+                  .flipped_columns = view.kept.flipped_columns,
+                  .border = borders_.resized,
+                  .fill = fills_[1].data()};
+  }
+  return resizes;
 }
 
 void Windows::fail(std::size_t image, const std::string& text) const {
@@ -142,7 +191,11 @@ void Windows::require_fit(std::size_t image, Misfit misfit) const {
                     " has too few pixels for padding_mode=\"reflect\", which adds at most "
                     "one less than there are; take padding_mode=\"edge\"");
   }
-  const Window& window = windows_[image];
+  if (misfit == Misfit::empty) fail(image, subject + " has no pixels to resize");
+  if (misfit == Misfit::vanishes) {
+    fail(image, subject + " would get a side of 0 pixels; resize to a height and a width");
+  }
+  const Window& window = views_[image].seen();
   if (window.height != height() || window.width != width()) {
     fail(image, "expected images of one size, or a crop to one, got " +
                     pair_text(height(), width()) + " of sample 0 and " +

@@ -1,10 +1,11 @@
-// Crops and flips of the images of a batch.
+// Crops, flips and sizes of the images of a batch.
 #pragma once
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,15 +15,19 @@
 #include "bindings/python/image_samples.h"
 #include "kernels/geometry.h"
 #include "kernels/image.h"
+#include "kernels/resize.h"
 
 namespace pinfeed::bindings {
 
-// What is seen of each image, in this order: the crops and flips; what stands beyond the image's
-// edges; for a constant border a value for all channels or one for each; the key and the samples
-// that random numbers follow from; None, or the sizes of the images of another leaf, which must be
-// the same, and its name; and whether the windows are wanted.
 using Integers = pybind11::array_t<std::int64_t, pybind11::array::c_style>;
-using Crop = std::tuple<pybind11::tuple, std::string, std::vector<std::uint8_t>, std::uint64_t,
+// What stands beyond the edges, and for a constant border a value for all channels or one for each.
+using GivenBorder = std::tuple<std::string, std::vector<std::uint8_t>>;
+
+// What is seen of each image, in this order: the crops, flips and sizes; the borders of the image
+// and of what it is resized to; how it is interpolated; the key and the samples that random numbers
+// follow from; None, or the sizes of the images of another leaf, which must be the same, and its
+// name; and whether the windows are wanted.
+using Crop = std::tuple<pybind11::tuple, std::array<GivenBorder, 2>, std::string, std::uint64_t,
                         Integers, std::optional<std::tuple<Integers, std::string>>, bool>;
 
 // The windows of a batch's images, all of one size.
@@ -31,8 +36,8 @@ class Windows {
   // Throws ValueError; a message about one image says which.
   Windows(const Images& images, const Crop& crop);
 
-  std::int64_t height() const { return windows_[0].height; }
-  std::int64_t width() const { return windows_[0].width; }
+  std::int64_t height() const { return views_[0].seen().height; }
+  std::int64_t width() const { return views_[0].seen().width; }
   pybind11::object sizes() const { return sizes_; }
 
   // float64 of shape (B, 6): top, left, height and width of what is seen of each image, in its own
@@ -42,16 +47,21 @@ class Windows {
   // Makes windows of the images that lie there.
   void apply(std::vector<kernels::ImageSource>& sources);
 
+  // What becomes of these windows, one for each image; empty if none is resized.
+  std::vector<std::optional<kernels::ImageResize>> resizes() const;
+  kernels::Interpolation interpolation() const { return interpolation_; }
+
  private:
   [[noreturn]] void fail(std::size_t image, const std::string& text) const;
   void require_sizes(const Integers& others, const std::string& leaf) const;
   void require_fit(std::size_t image, kernels::Misfit misfit) const;
 
   const Images& images_;
-  kernels::Border border_;
-  std::vector<std::uint8_t> fill_;
+  kernels::Borders borders_;
+  std::array<std::vector<std::uint8_t>, 2> fills_;
+  kernels::Interpolation interpolation_;
   Integers sizes_;
-  std::vector<kernels::Window> windows_;
+  std::vector<kernels::View> views_;
   std::vector<kernels::ImageWindow> beyond_;
 };
 

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -17,6 +18,8 @@
 #include "bindings/python/parallel.h"
 #include "dispatch/dispatch.h"
 #include "kernels/image.h"
+#include "kernels/resize.h"
+#include "runtime/thread_pool.h"
 
 namespace py = pybind11;
 
@@ -25,9 +28,11 @@ namespace {
 
 using kernels::ImageLayout;
 using kernels::ImagePadding;
+using kernels::ImageResize;
 using kernels::ImageSize;
 using kernels::ImageSource;
 using kernels::PixelType;
+using kernels::ResizedBatch;
 using Constants = py::array_t<float, py::array::c_style>;
 
 PixelType pixel_type(const std::string& dtype) {
@@ -115,20 +120,33 @@ py::object write_batch(Images& images, const BatchRequest& request) {
       .streaming = worth_streaming(bytes),
       .padding = request.padding,
   };
+  std::vector<std::optional<ImageResize>> resizes;
+  if (request.windows != nullptr) resizes = request.windows->resizes();
   if (bytes > 0) {
-    const std::size_t rows = batch.count * batch.height, row_bytes = bytes / rows;
-    const auto write = [&](std::size_t begin, std::size_t end) {
-      dispatch::active_isa().normalize_images(batch, begin, end);
+    const dispatch::Isa& isa = dispatch::active_isa();
+    const auto write = [&](std::size_t first, std::size_t last) {
+      const std::size_t skipped = first * batch.height, rows = (last - first) * batch.height;
+      if (resizes.empty()) {
+        run_rows(rows, bytes / (batch.count * batch.height), request.threads,
+                 [&](std::size_t begin, std::size_t end) {
+                   isa.normalize_images(batch, skipped + begin, skipped + end);
+                 });
+        return;
+      }
+      const ResizedBatch resized{batch, resizes.data(), request.windows->interpolation()};
+      // Threads that share an image both read the rows where they meet: they get whole ones, unless
+      // there are fewer images than threads.
+      const std::size_t threads = std::max<std::size_t>(request.threads, 1);
+      const std::size_t chunk = std::min(batch.height, (rows + threads - 1) / threads);
+      const py::gil_scoped_release unlocked;
+      runtime::parallel_for(rows, chunk, threads, [&](std::size_t begin, std::size_t end) {
+        kernels::resize_images(*isa.resize, resized, skipped + begin, skipped + end);
+      });
     };
     if (FileReads* const reads = images.reads()) {
-      write_when_read(*reads, request.threads, [&](std::size_t first, std::size_t last) {
-        const std::size_t skipped = first * batch.height;
-        run_rows(
-            (last - first) * batch.height, row_bytes, request.threads,
-            [&](std::size_t begin, std::size_t end) { write(skipped + begin, skipped + end); });
-      });
+      write_when_read(*reads, request.threads, write);
     } else {
-      run_rows(rows, row_bytes, request.threads, write);
+      write(0, batch.count);
     }
   }
   return out.array;

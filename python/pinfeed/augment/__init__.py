@@ -1,4 +1,4 @@
-"""Random crops and flips in the pass that normalizes images, for `pinfeed.Image`; what goes with them.
+"""Random crops, flips and sizes in the pass that normalizes images, for `pinfeed.Image`; what goes with them.
 
 Names, arguments and defaults are those of ``torchvision.transforms.v2``.
 """
@@ -11,7 +11,9 @@ from pinfeed.augment.geometry import (
     Geometry,
     RandomCrop,
     RandomHorizontalFlip,
+    RandomResizedCrop,
     RandomVerticalFlip,
+    Resize,
 )
 from pinfeed.augment.mixing import cutmix, mixup
 from pinfeed.augment.targets import boxes, points
@@ -24,7 +26,9 @@ __all__ = [
     "RandomCrop",
     "RandomErasing",
     "RandomHorizontalFlip",
+    "RandomResizedCrop",
     "RandomVerticalFlip",
+    "Resize",
     "boxes",
     "cutmix",
     "mixup",

@@ -1,4 +1,4 @@
-"""Crops and flips: which window of an image is seen, and which way round."""
+"""Crops, flips and sizes: which window of an image is seen, how large, and which way round."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from pinfeed.arguments import as_integer, checked_integer
 PaddingMode = Literal["constant", "edge", "reflect"]
 _MODES = ("constant", "edge", "reflect")
 
-# A kernels::GeometryStep: its kind, height and width, the padding above, left, below and right, whether it
-# pads what is too small, its probability.
-_Native = tuple[str, tuple[int, int], tuple[int, int, int, int], bool, float]
+# A kernels::GeometryStep: its kind, height and width, and the numbers that its kind has.
+_Native = tuple[str, tuple[int, int], tuple[float, ...]]
+# What stands beyond an image's edges, and for "constant" a byte for all channels, or one for each.
+_Border = tuple[PaddingMode, Sequence[int]]
+_NO_BORDER: _Border = ("constant", (0,))
 
 
 class Geometry(ABC):
-    """What is seen of images: a crop, a flip, or several in a row. For `pinfeed.Image`'s ``augment``.
+    """What is seen of images: crops, flips and a size. For `pinfeed.Image`'s ``augment``.
 
     Geometries hold no random state: they pickle, and any number of fields may share one.
     """
@@ -34,15 +36,17 @@ class Geometry(ABC):
         """The single crops and flips, one after the other."""
 
     @functools.cached_property
-    def native(self) -> tuple[tuple[_Native, ...], PaddingMode, Sequence[int]]:
-        """The steps, what stands beyond the edges of an image, and what it is filled with."""
-        crops = [step for step in self.steps if isinstance(step, _Crop)]
-        border = (crops[0].padding_mode, crops[0].fills) if crops else ("constant", (0,))
-        return tuple(step.native_step for step in self.steps), *border
+    def native(self) -> tuple[tuple[_Native, ...], tuple[_Border, _Border]]:
+        """The steps, and what stands beyond the edges of an image before and after it is resized."""
+        before, after = (
+            next((step.border for step in steps if isinstance(step, _Crop)), _NO_BORDER)
+            for steps in _halves(self.steps)
+        )
+        return tuple(step.native_step for step in self.steps), (before, after)
 
 
 class _Step(Geometry):
-    """A single crop or flip."""
+    """A single crop, flip or resize."""
 
     @property
     @override
@@ -56,15 +60,15 @@ class _Step(Geometry):
 
 
 class Compose(Geometry):
-    """Crops and flips, one after the other; together they are still one window of each image.
+    """Crops, flips and a resize, one after the other; they still take one pass over each image.
 
     Args:
         transforms: What is done, in this order: geometries of `pinfeed.augment`.
 
     Raises:
         TypeError: One is none of these.
-        ValueError: There is none; or a crop comes after another one and is larger, or pads: padding
-            comes first.
+        ValueError: There is none; two of them resize; or a crop comes after another one and is
+            larger, or pads: padding comes first, or right after a resize.
 
     Example:
         >>> augment = pinfeed.augment
@@ -82,20 +86,26 @@ class Compose(Geometry):
         for transform in transforms:
             if not isinstance(transform, Geometry):
                 raise TypeError(
-                    "Compose: transforms must be crops and flips of pinfeed.augment, got one of "
+                    "Compose: transforms must be geometries of pinfeed.augment, got one of "
                     f"{type(transform).__module__}.{type(transform).__qualname__}"
                 )
         self.transforms = list(transforms)
         self._steps = tuple(step for transform in transforms for step in transform.steps)
         if not self._steps:
             raise ValueError("Compose: expected at least one transform, got none")
-        crops = [step for step in self._steps if isinstance(step, _Crop)]
-        for before, crop in pairwise(crops):
-            if crop.may_pad(before.size):
-                raise ValueError(
-                    f"Compose: {crop} comes after {before} and is larger or pads, which would hide "
-                    "pixels that the image has there; let the crop that pads come first"
-                )
+        resizes = [step for step in self._steps if isinstance(step, _Resizing)]
+        if len(resizes) > 1:
+            raise ValueError(
+                f"Compose: {resizes[1]} comes after {resizes[0]}, and an image is resized once; "
+                "leave one of them out"
+            )
+        for steps in _halves(self._steps):
+            for before, crop in pairwise(step for step in steps if isinstance(step, _Crop)):
+                if crop.may_pad(before.size):
+                    raise ValueError(
+                        f"Compose: {crop} comes after {before} and is larger or pads, which would "
+                        "hide pixels that the image has there; let the crop that pads come first"
+                    )
 
     @property
     @override
@@ -111,13 +121,11 @@ class _Crop(_Step):
 
     Attributes:
         size: Its height and width.
-        padding_mode: What stands beyond the edges of the image.
-        fills: With ``"constant"``: a byte for all channels, or one for each.
+        border: What stands beyond the edges of the image.
     """
 
     size: tuple[int, int]
-    padding_mode: PaddingMode = "constant"
-    fills: Sequence[int] = (0,)
+    border: _Border = _NO_BORDER
 
     @abstractmethod
     def may_pad(self, size: tuple[int, int]) -> bool:
@@ -169,7 +177,7 @@ class RandomCrop(_Crop):
                 f"RandomCrop: padding_mode must be one of {_MODES}, got {padding_mode!r}"
             )
         self.padding_mode = padding_mode
-        self.fills = _checked_fill(fill)
+        self.border = (padding_mode, _checked_fill(fill))
         self._sides = _checked_padding(padding)
 
     @override
@@ -180,7 +188,7 @@ class RandomCrop(_Crop):
     @property
     @override
     def native_step(self) -> _Native:
-        return "random_crop", self.size, self._sides, self.pad_if_needed, 0
+        return "random_crop", self.size, (*self._sides, self.pad_if_needed)
 
     def __repr__(self) -> str:
         return (
@@ -214,10 +222,106 @@ class CenterCrop(_Crop):
     @property
     @override
     def native_step(self) -> _Native:
-        return "center_crop", self.size, (0, 0, 0, 0), False, 0
+        return "center_crop", self.size, ()
 
     def __repr__(self) -> str:
         return f"CenterCrop({self.size})"
+
+
+class _Resizing(_Step):
+    """A step after which an image has another size."""
+
+
+class Resize(_Resizing):
+    """The image in another size, antialiased. `pinfeed.Image`'s ``interpolation`` says how.
+
+    Args:
+        size: Height and width; or one number, which the shorter edge gets, the other in proportion.
+            None: the longer edge gets ``max_size``.
+        max_size: With one number: the most that the longer edge gets; the shorter one gets less then.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit; an image, when it is collated, has no pixels.
+
+    Example:
+        >>> augment = pinfeed.augment
+        >>> view = augment.Compose([augment.Resize(256), augment.CenterCrop(224)])
+        >>> pinfeed.Collate(pinfeed.Image(augment=view))([np.zeros((300, 500, 3), np.uint8)]).shape
+        torch.Size([1, 3, 224, 224])
+    """
+
+    def __init__(self, size: int | Sequence[int] | None, *, max_size: int | None = None) -> None:
+        self.size = size
+        self.max_size = max_size
+        sizes = (0,) if size is None else _checked_sizes(size, "Resize")
+        longer = 0 if max_size is None else checked_integer(max_size, "Resize: max_size", 1, 2**31)
+        if size is None and max_size is None:
+            raise ValueError("Resize: size=None needs max_size, the length of the longer edge")
+        if len(sizes) == 2 and max_size is not None:
+            raise ValueError(
+                "Resize: max_size goes with one number for the shorter edge; "
+                f"leave it out of size={size!r}"
+            )
+        if max_size is not None and sizes[0] >= longer:
+            raise ValueError(
+                "Resize: max_size must be larger than size, which the shorter edge gets, "
+                f"got size={size!r}, max_size={max_size}"
+            )
+        self._native: _Native = (
+            ("resize", (sizes[0], sizes[1]), ())
+            if len(sizes) == 2
+            else ("resize_edges", (sizes[0], longer), ())
+        )
+
+    @property
+    @override
+    def native_step(self) -> _Native:
+        return self._native
+
+    def __repr__(self) -> str:
+        return f"Resize({self.size}, max_size={self.max_size})"
+
+
+class RandomResizedCrop(_Resizing):
+    """A window of random area and ratio, anywhere in the image, resized. As `Resize`, antialiased.
+
+    Ten windows are drawn until one fits into the image; else the largest one in the middle is taken
+    whose ratio is in range.
+
+    Args:
+        size: Height and width of the result, or one number for both.
+        scale: From and to which share of the image's area.
+        ratio: From and to which ratio of width to height; its logarithm is drawn evenly.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit; an image, when it is collated, has no pixels.
+
+    Example:
+        >>> augment = pinfeed.augment
+        >>> view = augment.Compose(
+        ...     [augment.RandomResizedCrop(224), augment.RandomHorizontalFlip()]
+        ... )
+        >>> pinfeed.Collate(pinfeed.Image(augment=view))([np.zeros((300, 500, 3), np.uint8)]).shape
+        torch.Size([1, 3, 224, 224])
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+    ) -> None:
+        self.size = _checked_size(size, "RandomResizedCrop")
+        self.scale = _checked_range(scale, "RandomResizedCrop: scale")
+        self.ratio = _checked_range(ratio, "RandomResizedCrop: ratio")
+
+    @property
+    @override
+    def native_step(self) -> _Native:
+        return "random_resized_crop", self.size, (*self.scale, *self.ratio)
+
+    def __repr__(self) -> str:
+        return f"RandomResizedCrop({self.size}, scale={self.scale}, ratio={self.ratio})"
 
 
 class _RandomFlip(_Step):
@@ -240,7 +344,7 @@ class _RandomFlip(_Step):
     @property
     @override
     def native_step(self) -> _Native:
-        return f"flip_{self._AXIS}", (0, 0), (0, 0, 0, 0), False, self.p
+        return f"flip_{self._AXIS}", (0, 0), (self.p,)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.p})"
@@ -281,17 +385,35 @@ class RandomVerticalFlip(_RandomFlip):
     _AXIS = "rows"
 
 
+def _halves(steps: Sequence[_Step]) -> tuple[Sequence[_Step], Sequence[_Step]]:
+    """The steps before an image is resized, and those after."""
+    last = max((i for i, step in enumerate(steps) if isinstance(step, _Resizing)), default=-1)
+    return (steps[:last], steps[last:]) if last >= 0 else (steps, ())
+
+
 def _checked_size(size: Any, function: str) -> tuple[int, int]:
+    numbers = _checked_sizes(size, function)
+    return numbers[0], numbers[-1]
+
+
+def _checked_sizes(size: Any, function: str) -> list[int]:
+    """One number or two."""
     numbers = list(size) if isinstance(size, Sequence) else [size]
     if len(numbers) not in (1, 2):
         raise ValueError(
             f"{function}: size must be a number or a pair (height, width), got {size!r}"
         )
-    height, width = (
-        checked_integer(number, f"{function}: size", 1, 2**31)
-        for number in (numbers[0], numbers[-1])
-    )
-    return height, width
+    return [checked_integer(number, f"{function}: size", 1, 2**31) for number in numbers]
+
+
+def _checked_range(given: Any, name: str) -> tuple[float, float]:
+    pair = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
+    if len(pair) != 2 or not all(isinstance(number, int | float | np.number) for number in pair):
+        raise TypeError(f"{name} must be a pair (from, to) of numbers, got {given!r}")
+    low, high = map(float, pair)
+    if not 0 < low <= high < math.inf:
+        raise ValueError(f"{name} must be positive numbers, the smaller first, got {given!r}")
+    return low, high
 
 
 def _checked_padding(padding: Any) -> tuple[int, int, int, int]:

@@ -38,6 +38,7 @@ from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Source
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
+_INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
 # PIL modes whose pixels are bytes of colour. Not "P": its bytes are numbers of palette entries.
 _PIL_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
@@ -77,10 +78,13 @@ class Image(Field):
             a leaf of its own under this key of the dict that the leaf is in.
         mask: The same for bool (B, H, W), True where an image is: the ``mask`` of a `Padded`, or a
             key.
-        augment: What is seen of each image, of `pinfeed.augment`: crops and flips, drawn anew for
-            each sample, in the same pass. Images may differ in size where a crop makes them one.
+        augment: What is seen of each image, of `pinfeed.augment`: crops, flips and a size, drawn anew
+            for each sample, in the same pass. Images may differ in size where it makes them one.
             Leaves with the same geometry, such as an image and its mask, get the same window of the
             same sample; if they share the object, a sample's images must have the same size.
+        interpolation: How ``augment`` resizes: ``"bilinear"`` or ``"bicubic"``, antialiased, or
+            ``"nearest"``, for masks. The values are those of ``torch.nn.functional.interpolate``
+            of uint8 on CPUs.
         windows: What was seen of each image, in its own pixels: float64 (B, 6) of top, left, height,
             width, and 1 or 0 for mirrored top to bottom and left to right. True gives a tuple of the
             batch and them, a string puts them under this key of the dict that the leaf is in.
@@ -122,6 +126,7 @@ class Image(Field):
         sizes: Request = False,
         mask: Request = False,
         augment: Geometry | None = None,
+        interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
         windows: Request = False,
         erase: RandomErasing | None = None,
         stream: int = 0,
@@ -157,7 +162,7 @@ class Image(Field):
             raise ValueError(f"Image: sizes and mask must have different keys, got {sizes!r}")
         if augment is not None and not isinstance(augment, Geometry):
             raise TypeError(
-                "Image: augment must be a crop or a flip of pinfeed.augment, or several in its "
+                "Image: augment must be a geometry of pinfeed.augment, or several in its "
                 f"Compose, got one of {type(augment).__module__}.{type(augment).__qualname__}"
             )
         self.augment = augment
@@ -183,6 +188,11 @@ class Image(Field):
         if not self.is_random and self.stream != 0:
             raise ValueError("Image: stream is about augment and erase; give one, or leave it out")
         self.windows = check_request(windows, "Image: windows")
+        if interpolation not in _INTERPOLATIONS:
+            raise ValueError(
+                f"Image: interpolation must be one of {_INTERPOLATIONS}, got {interpolation!r}"
+            )
+        self.interpolation = interpolation
         self.mean = mean
         self.std = std
         self.scale = scale
@@ -271,7 +281,8 @@ class Image(Field):
         else:
             same = chance.sizes.get(self.augment)
             drawn_from = chance.key(self.stream), chance.samples
-            crop = (*self.augment.native, *drawn_from, same, self.windows is not False)
+            options = (*drawn_from, same, self.windows is not False)
+            crop = (*self.augment.native, self.interpolation, *options)
             batch, seen, windows = _core.crop_images(
                 images, indices, self._format, crop, target, name, threads
             )
@@ -366,11 +377,12 @@ class Image(Field):
             f", pad_value={self.pad_value!r}, multiple_of={self.multiple_of!r}, "
             f"sizes={self.sizes!r}, mask={self.mask!r}"
         )
+        augmented = f", augment={self.augment!r}, interpolation={self.interpolation!r}"
         return (
             f"Image({self.mean!r}, {self.std!r}, scale={self.scale!r}, input={self.input!r}, "
             f"output={self.output!r}, dtype={self.dtype}, channels_last={self.channels_last}"
             f"{'' if self.pad_value is None else padding}"
-            f"{'' if self.augment is None else f', augment={self.augment!r}'}"
+            f"{'' if self.augment is None else augmented}"
             f"{'' if self.windows is False else f', windows={self.windows!r}'}"
             f"{'' if self.erase is None else f', erase={self.erase!r}'}"
             f"{'' if self.stream == 0 else f', stream={self.stream}'})"

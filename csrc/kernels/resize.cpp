@@ -1,0 +1,193 @@
+// Walks the rows of a batch of images that are resized.
+#include "kernels/resize.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace pinfeed::kernels {
+namespace {
+
+// Resized rows wait in the cache until a few of them are normalized together.
+constexpr std::size_t kStageBytes = std::size_t{48} << 10;
+
+// Writes one pixel `count` times.
+void repeat_pixel(const std::uint8_t* pixel, std::size_t channels, std::size_t count,
+                  std::uint8_t* to) {
+  for (std::size_t i = 0; i < count; ++i) to = std::copy_n(pixel, channels, to);
+}
+
+// Picks the pixels that outputs begin with.
+void pick(const Taps& columns, const std::uint8_t* row, std::size_t channels, std::uint8_t* out) {
+  const auto pick_pixels = [&](auto size) {
+    for (std::size_t x = 0; x < columns.outputs(); ++x) {
+      std::memcpy(out + x * size, row + columns.first(x) * size, size);
+    }
+  };
+  if (channels == 1) return pick_pixels(std::integral_constant<std::size_t, 1>{});
+  if (channels == 3) return pick_pixels(std::integral_constant<std::size_t, 3>{});
+  if (channels == 4) return pick_pixels(std::integral_constant<std::size_t, 4>{});
+  pick_pixels(channels);
+}
+
+// Resizes one image after the other. A source row is read once, resized along the row, and kept as
+// long as rows of the output are made of it.
+class Resizer {
+ public:
+  // Before write_row(): for all rows of the image's place.
+  void begin(const ResizeRuns& runs, const ImageBatch& images, const ImageSource& source,
+             const ImageResize& resize, Interpolation interpolation) {
+    runs_ = &runs;
+    source_ = &source;
+    resize_ = &resize;
+    channels_ = images.channels;
+    width_ = images.width;
+    is_nearest_ = interpolation == Interpolation::nearest;
+    rows_.find({resize.source.height, resize.resized.height, resize.top, images.height,
+                resize.flipped_rows, resize.border, interpolation});
+    columns_.find({resize.source.width, resize.resized.width, resize.left, images.width,
+                   resize.flipped_columns, resize.border, interpolation});
+    const std::size_t taps = is_nearest_ ? 1 : rows_.taps();
+    slot_bytes_ = columns_.outputs() * channels_ + kRunSlack;
+    resized_.resize(taps * slot_bytes_);
+    held_.assign(taps, kNone);
+    row_pointers_.resize(taps);
+    row_.resize((columns_.source_size() + columns_.stride()) * channels_ + kRunSlack);
+  }
+
+  // Row y of the place, to its pixels and up to kRunSlack bytes behind them.
+  void write_row(std::size_t y, std::uint8_t* to) {
+    const std::size_t skipped = columns_.skipped(), outputs = columns_.outputs();
+    if (y < rows_.skipped() || y >= rows_.skipped() + rows_.outputs()) {
+      return repeat_pixel(resize_->fill, channels_, width_, to);
+    }
+    if (skipped > 0) repeat_pixel(resize_->fill, channels_, skipped, to);
+    if (outputs > 0) write_outputs(y - rows_.skipped(), to + skipped * channels_);
+    const std::size_t end = skipped + outputs;
+    if (end < width_) repeat_pixel(resize_->fill, channels_, width_ - end, to + end * channels_);
+  }
+
+ private:
+  static constexpr std::size_t kNone = ~std::size_t{0};
+
+  void write_outputs(std::size_t output, std::uint8_t* to) {
+    const std::size_t bytes = columns_.outputs() * channels_, first = rows_.first(output);
+    if (is_nearest_) {
+      std::memcpy(to, resized_row(first), bytes);
+      return;
+    }
+    for (std::size_t t = 0; t < rows_.taps(); ++t) {
+      // Beyond the last row the weights are 0.
+      row_pointers_[t] = resized_row(std::min(first + t, rows_.source_size() - 1));
+    }
+    runs_->along_columns(row_pointers_.data(), rows_.weights(output), rows_.taps(),
+                         rows_.precision(), bytes, to);
+  }
+
+  // A row of the source, counted from the first that is used, resized.
+  const std::uint8_t* resized_row(std::size_t row) {
+    const std::size_t slot = row % held_.size();
+    std::uint8_t* const resized = &resized_[slot * slot_bytes_];
+    if (held_[slot] == row) return resized;
+    held_[slot] = row;
+    read_row(rows_.source_begin() + row);
+    if (is_nearest_) {
+      pick(columns_, row_.data(), channels_, resized);
+    } else {
+      runs_->along_row(columns_, row_.data(), channels_, resized);
+    }
+    return resized;
+  }
+
+  // Puts the pixels of a source row that are used next to each other.
+  void read_row(std::size_t row) {
+    ImageSource source = *source_;
+    const auto y = static_cast<std::ptrdiff_t>(row);
+    const auto x = static_cast<std::ptrdiff_t>(columns_.source_begin());
+    ImageWindow window;
+    if (source.window != nullptr) {
+      window = *source.window;
+      window.top += y;
+      window.left += x;
+      source.window = &window;
+    } else {
+      source.data += y * source.row_stride + x * source.column_stride;
+    }
+    runs_->normalize({.sources = &source,
+                      .count = 1,
+                      .height = 1,
+                      .width = columns_.source_size(),
+                      .channels = channels_,
+                      .scale = nullptr,
+                      .bias = nullptr,
+                      .out = row_.data(),
+                      .out_layout = ImageLayout::hwc,
+                      .out_type = PixelType::uint8,
+                      .streaming = false},
+                     0, 1);
+  }
+
+  const ResizeRuns* runs_ = nullptr;
+  const ImageSource* source_ = nullptr;
+  const ImageResize* resize_ = nullptr;
+  std::size_t channels_ = 0;
+  std::size_t width_ = 0;
+  bool is_nearest_ = false;
+  Taps rows_;
+  Taps columns_;
+  std::vector<std::uint8_t> row_;
+  std::size_t slot_bytes_ = 0;
+  std::vector<std::uint8_t> resized_;  // as many rows as an output has taps
+  std::vector<std::size_t> held_;      // which
+  std::vector<const std::uint8_t*> row_pointers_;
+};
+
+// Rows [begin, end) of one image.
+void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
+                   std::size_t begin, std::size_t end) {
+  thread_local Resizer resizer;
+  thread_local std::vector<std::uint8_t> stage;
+  const ImageBatch& images = batch.images;
+  resizer.begin(runs, images, images.sources[image], *batch.resizes[image], batch.interpolation);
+  const std::size_t row_bytes = images.width * images.channels;
+  const std::size_t rows = std::max<std::size_t>(kStageBytes / row_bytes, 1);
+  stage.resize(rows * row_bytes + kRunSlack);
+
+  const auto channels = static_cast<std::ptrdiff_t>(images.channels);
+  ImageSource staged{nullptr, static_cast<std::ptrdiff_t>(row_bytes), channels, 1};
+  ImageBatch one = images;
+  one.sources = &staged;
+  one.count = 1;
+  one.out = static_cast<std::byte*>(images.out) +
+            image * images.height * row_bytes * pixel_size(images.out_type);
+  for (std::size_t y = begin; y < end; y += rows) {
+    const std::size_t count = std::min(rows, end - y);
+    for (std::size_t row = 0; row < count; ++row) {
+      resizer.write_row(y + row, &stage[row * row_bytes]);
+    }
+    // The row y of the image is the first of the stage.
+    staged.data = reinterpret_cast<const std::uint8_t*>(
+        reinterpret_cast<std::uintptr_t>(stage.data()) - y * row_bytes);
+    runs.normalize(one, y, y + count);
+  }
+}
+
+}  // namespace
+
+void resize_images(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t row_begin,
+                   std::size_t row_end) {
+  const std::size_t height = batch.images.height;
+  if (batch.images.width == 0 || batch.images.channels == 0) return;
+  for (std::size_t row = row_begin; row < row_end;) {
+    const std::size_t image = row / height, y = row % height;
+    const std::size_t rows = std::min(height - y, row_end - row);
+    if (batch.resizes[image]) {
+      write_resized(runs, batch, image, y, y + rows);
+    } else {
+      runs.normalize(batch.images, row, row + rows);
+    }
+    row += rows;
+  }
+}
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,70 @@
+// Images resized: uint8 in, resized, and of that a window normalized and permuted, in one pass.
+//
+// A resized value is, bit for bit, that of torch.nn.functional.interpolate(uint8, antialias=True) on
+// a CPU: first along each row, then along each column, each time
+//
+//   out[i] = clamp((sum over t of in[first[i] + t] * weight[i][t] + 2^(precision - 1)) >> precision)
+//
+// to 0..255. `nearest` copies pixels, as mode="nearest" does. Every instruction set gives the same
+// bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/image.h"
+#include "kernels/resize_taps.h"
+
+namespace pinfeed::kernels {
+
+// What becomes of an image before it is normalized.
+struct ImageResize {
+  ImageSize source;   // what its ImageSource describes
+  ImageSize resized;  // neither has a side of 0
+  // The place of the image in the batch, as a window of the resized image, maybe seen from the
+  // bottom or from the right. It may leave the resized image as an ImageWindow does.
+  std::ptrdiff_t top;
+  std::ptrdiff_t left;
+  bool flipped_rows;
+  bool flipped_columns;
+  Border border;
+  const std::uint8_t* fill;
+};
+
+// A batch some of whose images are resized, one entry for each image.
+struct ResizedBatch {
+  const ImageBatch& images;
+  const std::optional<ImageResize>* resizes;
+  Interpolation interpolation;
+};
+
+// What one instruction set supplies.
+struct ResizeRuns {
+  NormalizeImages normalize;
+
+  // One row of pixels of `channels` adjacent bytes to taps.outputs() pixels. Reads kRunSlack bytes
+  // more than the taps say, and writes as many more than the pixels take.
+  void (*along_row)(const Taps& taps, const std::uint8_t* row, std::size_t channels,
+                    std::uint8_t* out);
+
+  // The weighted sum of `taps` rows, an even number, of `count` bytes each. Reads and writes up to
+  // kRunSlack bytes more.
+  void (*along_columns)(const std::uint8_t* const* rows, const std::int16_t* weights,
+                        std::size_t taps, unsigned precision, std::size_t count,
+                        std::uint8_t* out);
+};
+
+inline constexpr std::size_t kRunSlack = 64;
+
+extern const ResizeRuns kResizeScalar;
+extern const ResizeRuns kResizeAvx2;
+extern const ResizeRuns kResizeAvx512;
+extern const ResizeRuns kResizeNeon;
+
+// Writes rows [row_begin, row_end) of the batch, counted as in NormalizeImages. Disjoint ranges may
+// run at the same time; whole images take the least work.
+void resize_images(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t row_begin,
+                   std::size_t row_end);
+
+}  // namespace pinfeed::kernels

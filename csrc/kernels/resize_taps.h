@@ -1,0 +1,71 @@
+// Which pixels of one axis of an image make each pixel of the resized one, and by what weights.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/image.h"
+
+namespace pinfeed::kernels {
+
+enum class Interpolation : std::uint8_t { bilinear, bicubic, nearest };
+
+// One axis of an image that is resized, and the part of the result that is kept.
+struct ResizedAxis {
+  std::size_t in;
+  std::size_t out;
+  std::ptrdiff_t begin;  // the part, which may leave the resized axis
+  std::size_t size;
+  bool flipped;  // the part is seen from its end
+  Border border;
+  Interpolation interpolation;
+
+  bool operator==(const ResizedAxis&) const = default;
+};
+
+class Taps {
+ public:
+  // Outputs that wide code takes at a time: there are weights for a multiple of it.
+  static constexpr std::size_t kOutputs = 8;
+  // Weights of an output are a multiple of it; those after its taps are 0.
+  static constexpr std::size_t kWeights = 4;
+
+  // Finds them for an axis; what was found last is kept.
+  void find(const ResizedAxis& axis);
+
+  // The outputs inside the resized axis stand next to each other; the others are its fill.
+  std::size_t skipped() const { return skipped_; }
+  std::size_t outputs() const { return outputs_; }
+
+  // The source pixels that they are made of: first(i) counts from source_begin().
+  std::size_t source_begin() const { return source_begin_; }
+  std::size_t source_size() const { return source_size_; }
+  std::size_t first(std::size_t output) const { return firsts_[output]; }
+
+  // The most taps of any output, rounded up to an even number.
+  std::size_t taps() const { return taps_; }
+  // Of an output, as many as stride().
+  const std::int16_t* weights(std::size_t output) const { return &weights_[output * stride_]; }
+  std::size_t stride() const { return stride_; }
+  unsigned precision() const { return precision_; }
+
+ private:
+  void find_nearest();
+  void find_weighted();
+  void keep_sources(std::size_t taps);
+
+  ResizedAxis axis_ = {};
+  std::size_t skipped_ = 0;
+  std::size_t outputs_ = 0;
+  std::size_t source_begin_ = 0;
+  std::size_t source_size_ = 0;
+  std::size_t taps_ = 0;
+  std::size_t stride_ = 0;
+  unsigned precision_ = 0;
+  std::vector<std::size_t> positions_;  // of each output in the resized axis
+  std::vector<std::size_t> firsts_;
+  std::vector<std::int16_t> weights_;
+};
+
+}  // namespace pinfeed::kernels

@@ -1,0 +1,288 @@
+"""Images resized in a Collate: torch's own values on what is kept, to the bit."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+import reference
+from arrays import as_kind, assert_same_bits, views
+from messages import check
+from pinfeed import augment
+
+pytestmark = pytest.mark.kernels
+
+INTERPOLATIONS = ["bilinear", "bicubic", "nearest"]
+
+resize, crop = augment.Resize, augment.RandomResizedCrop
+
+side = st.one_of(st.integers(1, 12), st.integers(13, 70))
+pairs = st.tuples(side, side)
+flags = st.tuples(st.booleans(), st.booleans())
+
+
+def resized(image, size, interpolation):
+    """torch's own resize of an (H, W, C) image of bytes, as torchvision's v2 calls it."""
+    if image.shape[:2] == tuple(size):
+        return image
+    antialias = {} if interpolation == "nearest" else {"antialias": True}
+    planes = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
+    planes = torch.nn.functional.interpolate(planes[None], size, mode=interpolation, **antialias)
+    return planes[0].numpy().transpose(1, 2, 0)
+
+
+def flipped(image, flags):
+    return image[:: -1 if flags[0] else 1, :: -1 if flags[1] else 1]
+
+
+def flips(flags):
+    axes = zip(flags, (augment.RandomVerticalFlip, augment.RandomHorizontalFlip), strict=True)
+    return [flip(p=1) for flag, flip in axes if flag]
+
+
+@st.composite
+def cases(draw):
+    """Images, a crop and flips before a resize and after it, and the other arguments of Image."""
+    input = draw(st.sampled_from(["HWC", "CHW", "HW"]))
+    channels = draw(st.integers(1, 5)) if "C" in input else 1
+    images = []
+    for _ in range(draw(st.integers(1, 2))):
+        sizes = dict(zip("HWC", (*draw(pairs), channels), strict=True))
+        kind = draw(st.sampled_from(["ndarray", "tensor"]))
+        view = draw(views(tuple(sizes[letter] for letter in input), mirrored=kind != "tensor"))
+        images.append(as_kind(kind, view))
+    crops = [None if draw(st.booleans()) else draw(pairs) for _ in range(2)]
+    steps = crops[0], draw(flags), draw(pairs), crops[1], draw(flags)
+    arguments = {"input": input, "output": draw(st.sampled_from(["CHW", "HWC"]))}
+    arguments["interpolation"] = draw(st.sampled_from(INTERPOLATIONS))
+    dtype = draw(st.sampled_from(["float32", "bfloat16", "uint8"]))
+    return images, steps, arguments, dtype
+
+
+@given(cases())
+def test_any_resize(isa, case):
+    images, (before, mirrored, size, after, mirrored_after), arguments, dtype = case
+    transforms = [augment.CenterCrop(before)] if before else []
+    transforms += [*flips(mirrored), resize(size)]
+    transforms += [augment.CenterCrop(after)] if after else []
+    view = augment.Compose([*transforms, *flips(mirrored_after)])
+    constants = {} if dtype == "uint8" else {"mean": 0.4, "std": 0.25}
+    field = pinfeed.Image(**constants, **arguments, dtype=getattr(torch, dtype), augment=view)
+    expected = []
+    for image in images:
+        image = np.asarray(image)
+        input = arguments["input"]
+        image = image[..., None] if input == "HW" else reference.permute(image, input, "HWC")
+        image = flipped(reference.center_crop(image, before) if before else image, mirrored)
+        image = resized(image, size, arguments["interpolation"])
+        image = reference.center_crop(image, after) if after else image
+        expected.append(flipped(image, mirrored_after))
+    batch = reference.images(
+        np.stack(expected), output="N" + arguments["output"], dtype=dtype, **constants
+    )
+    assert_same_bits(pinfeed.Collate(field)(images), batch)
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+def test_every_pair_of_sizes(isa, interpolation):
+    # Any two sizes have weights of their own.
+    for before in range(1, 24):
+        image = np.random.default_rng(before).integers(0, 256, (before, 25, 3), dtype=np.uint8)
+        for after in range(1, 24):
+            field = pinfeed.Image(
+                output="HWC",
+                dtype=torch.uint8,
+                interpolation=interpolation,
+                augment=resize((after, 25 - after)),
+            )
+            expected = resized(image, (after, 25 - after), interpolation)
+            assert np.array_equal(pinfeed.Collate(field)([image])[0], expected)
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("size", [(500, 375), (31, 2000), (3, 1)], ids=str)
+def test_photographs(isa, interpolation, size):
+    # Rows longer than what is staged, and shrunk and enlarged by much.
+    image = np.random.default_rng(0).integers(0, 256, (300, 200, 3), dtype=np.uint8)
+    field = pinfeed.Image(
+        output="HWC",
+        dtype=torch.uint8,
+        interpolation=interpolation,
+        augment=resize(size),
+    )
+    batch = pinfeed.Collate(field)([image, image[:, ::-1]])
+    assert np.array_equal(batch[0], resized(image, size, interpolation))
+    assert np.array_equal(batch[1], resized(image[:, ::-1], size, interpolation))
+
+
+@pytest.mark.parametrize("padding_mode", ["constant", "edge", "reflect"])
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+def test_padding_before_and_after_a_resize(isa, interpolation, padding_mode):
+    image = np.random.default_rng(0).integers(0, 256, (9, 8, 3), dtype=np.uint8)
+    border = {"fill": [10, 20, 30]} if padding_mode == "constant" else {}
+    border["padding_mode"] = padding_mode
+    crops = [
+        augment.RandomCrop((13, 14), padding=(3, 2, 3, 2), **border),
+        augment.RandomCrop((16, 15), padding=(2, 3, 1, 4), **border),
+    ]
+    view = augment.Compose([crops[0], resize((9, 12)), crops[1], *flips((True, True))])
+    field = pinfeed.Image(
+        output="HWC", dtype=torch.uint8, interpolation=interpolation, augment=view
+    )
+    padded = reference.padded_image(image, ((2, 2), (3, 3)), **border)
+    small = resized(padded, (9, 12), interpolation)
+    expected = reference.padded_image(small, ((3, 4), (2, 1)), **border)
+    assert np.array_equal(pinfeed.Collate(field)([image])[0], flipped(expected, (True, True)))
+
+
+@given(
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.integers(0, 2**40),
+    st.sampled_from([((0.08, 1), (3 / 4, 4 / 3)), ((0.5, 3), (0.2, 0.3)), ((1e-6, 1e-6), (2, 9))]),
+    st.booleans(),
+)
+def test_random_resized_crops(image_size, seed, ranges, is_cropped_before):
+    image = np.random.default_rng(0).integers(0, 256, (*image_size, 3), dtype=np.uint8)
+    scale, ratio = ranges
+    steps = [crop((7, 9), scale=scale, ratio=ratio)]
+    if is_cropped_before:
+        steps.insert(0, augment.CenterCrop(image_size[0]))
+        image = reference.center_crop(image, (image_size[0],) * 2)
+    field = pinfeed.Image(
+        output="HWC", dtype=torch.uint8, augment=augment.Compose(steps), windows=True
+    )
+    rows = augment.IndexedDataset([image] * 4).__getitems__(range(4))
+    batch, windows = pinfeed.Collate(field, seed=seed)(rows)
+    for index in range(4):
+        number = len(steps) - 1
+        draws = [reference.uniform(seed, 0, index, draw << 16 | number) for draw in range(20)]
+        top, left, height, width = reference.random_window(*image.shape[:2], draws, scale, ratio)
+        window = image[top : top + height, left : left + width]
+        assert np.array_equal(batch[index], resized(window, (7, 9), "bilinear"))
+        assert windows[index].tolist() == [top, left, height, width, 0, 0]
+
+
+@pytest.mark.parametrize("before", [(False, False), (True, True)], ids=str)
+@pytest.mark.parametrize("after", [(False, True), (True, False)], ids=str)
+def test_what_is_seen_through_a_resize(before, after):
+    # 12 of 16 rows from row 2 on, 16 of 10 columns from column -3 on, of 2 pixels and of half a pixel.
+    steps = [*flips(before), resize((16, 10)), augment.CenterCrop((12, 16)), *flips(after)]
+    field = pinfeed.Image(augment=augment.Compose(steps), windows=True)
+    _, windows = pinfeed.Collate(field)([np.zeros((32, 5, 3), np.uint8)])
+    mirrored = [one != other for one, other in zip(before, after, strict=True)]
+    assert windows.tolist() == [[4, -1.5, 24, 8, *mirrored]]
+
+
+@given(pairs, st.one_of(st.none(), st.integers(1, 30), pairs), st.integers(1, 60))
+def test_sizes(image_size, size, max_size):
+    max_size = None if isinstance(size, tuple) or max_size <= (size or 0) else max_size
+    if size is None and max_size is None:
+        return
+    expected = reference.resized_size(*image_size, size, max_size)
+    field = pinfeed.Image(dtype=torch.uint8, augment=resize(size, max_size=max_size))
+    image = np.ones((*image_size, 1), np.uint8)
+    if 0 in expected:
+        check(lambda: pinfeed.Collate(field)([image]), ValueError, "a side of 0 pixels")
+    else:
+        assert pinfeed.Collate(field)([image]).shape[2:] == expected
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_threads_do_not_matter(num_threads, count):
+    images = [
+        np.random.default_rng(i).integers(0, 256, (90, 70 + i, 3), np.uint8) for i in range(5)
+    ]
+    collate = pinfeed.Collate(
+        pinfeed.Image(output="HWC", dtype=torch.uint8, augment=resize((64, 50)))
+    )
+    expected = [resized(image, (64, 50), "bilinear") for image in images[:count]]
+    assert np.array_equal(collate(images[:count]), np.stack(expected))
+
+
+def test_rows_of_files(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (6, 20, 30, 3), dtype=np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    collate = pinfeed.Collate(pinfeed.Image(augment=crop(16)), seed=0)
+    of_file, of_array = (
+        collate(pinfeed.ArrayDataset(source).__getitems__([5, 0, 3]))
+        for source in (str(tmp_path / "images.npy"), images)
+    )
+    assert torch.equal(of_file, of_array)
+
+
+def test_an_image_and_its_mask_are_cropped_alike():
+    mask = np.random.default_rng(0).integers(0, 2, (40, 50), dtype=np.uint8)
+    view = augment.Compose([crop(30), augment.RandomHorizontalFlip()])
+    options = {"dtype": torch.uint8, "augment": view, "interpolation": "nearest"}
+    fields = {
+        "image": pinfeed.Image(**options),
+        "mask": pinfeed.Image(input="HW", **options),
+    }
+    image = np.stack([mask] * 3, axis=-1)
+    batch = pinfeed.Collate(fields)([{"image": image, "mask": mask}] * 8)
+    assert torch.equal(batch["image"][:, 2:], batch["mask"])
+    assert len(batch["mask"].flatten(1).unique(dim=0)) == 8
+
+
+ARGUMENTS = [
+    (lambda: resize(0), ValueError, "Resize: size must be at least 1, got 0"),
+    (lambda: resize((1, 2, 3)), ValueError, "Resize: size", "pair (height, width)"),
+    (lambda: resize(None), ValueError, "size=None needs max_size"),
+    (lambda: resize((4, 5), max_size=6), ValueError, "leave it out of size=(4, 5)"),
+    (lambda: resize(6, max_size=6), ValueError, "larger than size", "got size=6, max_size=6"),
+    (lambda: crop((2, 0)), ValueError, "RandomResizedCrop: size must be at least 1, got 0"),
+    (lambda: crop(2, scale=(1, 0.5)), ValueError, "scale must be positive", "got (1, 0.5)"),
+    (lambda: crop(2, scale=(0, 1)), ValueError, "scale must be positive", "got (0, 1)"),
+    (lambda: crop(2, ratio=(2, 1)), ValueError, "ratio must be positive", "smaller first"),
+    (lambda: crop(2, ratio=(1, math.nan)), ValueError, "ratio must be positive"),
+    (lambda: crop(2, ratio=1), TypeError, "ratio must be a pair (from, to)", "got 1"),
+    (lambda: augment.Compose([crop(8), resize(4)]), ValueError, "resized once", "leave one"),
+    (
+        lambda: augment.Compose([resize(8), augment.CenterCrop(6), augment.RandomCrop(4, 1)]),
+        ValueError,
+        "RandomCrop((4, 4)",
+        "comes after CenterCrop((6, 6)) and is larger or pads",
+    ),
+    (lambda: pinfeed.Image(interpolation="area"), ValueError, "interpolation", "got 'area'"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ARGUMENTS])
+def test_arguments(call, error, words):
+    check(call, error, *words)
+
+
+SAMPLES = [
+    (resize(4), (6, 5), (0, 5), "sample 1: an image of (0, 5) has no pixels to resize"),
+    (crop(4), (6, 5), (5, 0), "sample 1: an image of (5, 0) has no pixels to resize"),
+    (
+        resize(None, max_size=3),
+        (3, 3),
+        (1, 9),
+        "(1, 9) would get a side of 0",
+        "height and a width",
+    ),
+    (resize(4), (6, 6), (6, 9), "sample 1: expected images of one size, or a crop", "(4, 6)"),
+]
+
+
+@pytest.mark.parametrize(("view", "sizes", "words"), [(v, (a, b), w) for v, a, b, *w in SAMPLES])
+def test_samples(view, sizes, words):
+    images = [np.zeros((*size, 3), np.uint8) for size in sizes]
+    check(lambda: pinfeed.Collate(pinfeed.Image(augment=view))(images), ValueError, *words)
+
+
+def test_more_than_there_is_memory():
+    collate = pinfeed.Collate(pinfeed.Image(augment=resize((2**20, 2**20))))
+    with pytest.raises(MemoryError):
+        collate([np.zeros((2, 2, 3), np.uint8)])
+
+
+def test_reprs():
+    view = augment.Compose([resize(8, max_size=9), augment.CenterCrop(8)])
+    assert repr(view) == "Compose([Resize(8, max_size=9), CenterCrop((8, 8))])"
+    assert repr(crop(8)).startswith("RandomResizedCrop((8, 8), scale=(0.08, 1.0), ratio=(0.75, 1.3")
