@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 # Each step copies this many bytes and mixes them while they are in the cache.
-_STEP_BYTES = 2**19
+_STEP_BYTES = 2**20
 
 
 def mixup(
