@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import pinfeed
+import reference
 from messages import check
 from pinfeed import augment
 
@@ -224,3 +225,19 @@ def test_two_views_of_one_image():
     assert list(batch) == ["a", "window", "b", "other"]
     assert (batch["window"] != batch["other"]).any(1).sum() > 30
     assert repr(fields["b"]).endswith("windows='other', stream=1)")
+
+
+def test_resized_crops_have_the_distribution_of_torchvisions():
+    fields = {"image": small(augment.RandomResizedCrop(1))}
+    found = windows_of(fields, (24, 32))["image"][:, :4].astype(int)
+    rng = np.random.default_rng(3)
+    expected = np.array(
+        [
+            reference.random_window(24, 32, draws, (0.08, 1.0), (3 / 4, 4 / 3))
+            for draws in rng.random((COUNT, 20, 2)).tolist()
+        ]
+    )
+    for ours, others in zip(found.T, expected.T, strict=True):
+        spread = np.bincount(others, minlength=33).cumsum() / COUNT
+        # Two samples of this size are as far apart as one of half of it is from its distribution.
+        assert kolmogorov_smirnov(ours, spread.__getitem__) < LIMIT * 2**0.5

@@ -146,6 +146,14 @@ def gather(
     name: str,
     threads: int,
 ) -> Any: ...
+def normalize_windows(
+    images: Any,
+    format: _ImageFormat,
+    view: tuple[npt.NDArray[np.float64], tuple[int, int], str],
+    target: _Target,
+    name: str,
+    threads: int,
+) -> Any: ...
 def erase_images(
     batch: Any,
     layout: str,

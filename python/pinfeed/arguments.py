@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,19 @@ def positive_integer(value: Any, name: str) -> int | None:
     if number >= 2**63:
         raise ValueError(f"{name} must be less than 2**63, got {value!r}")
     return number
+
+
+def checked_size(size: Any, function: str) -> tuple[int, int]:
+    """The height and width of a batch of images.
+
+    Raises:
+        TypeError: One is no integer.
+        ValueError: It is no pair, or one is not positive.
+    """
+    if not isinstance(size, Sequence) or len(size) != 2:
+        raise ValueError(f"{function}: size must be the batch's height and width, got {size!r}")
+    height, width = (checked_integer(number, f"{function}: size", 1, 2**31) for number in size)
+    return height, width
 
 
 def dtype_name(dtype: Any, function: str) -> str:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace py = pybind11;
 
@@ -66,6 +67,8 @@ Interpolation interpolation_named(const std::string& name) {
   throw py::value_error("unknown interpolation " + name);
 }
 
+std::string number_text(double number) { return py::str(py::float_(number)); }
+
 std::string pair_text(std::int64_t first, std::int64_t second) {
   const std::int64_t pair[] = {first, second};
   return shape_text(pair);
@@ -104,6 +107,37 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
   }
 }
 
+Windows::Windows(const Images& images, const GivenWindows& given) : images_(images) {
+  const auto& [windows, size, interpolation] = given;
+  borders_ = {Border::constant, Border::constant};  // which no window reaches
+  interpolation_ = interpolation_named(interpolation);
+  views_.resize(images.count());
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    const double* const numbers = windows.data() + 6 * i;
+    const auto whole = [](double number) { return number == std::floor(number); };
+    const double rows = numbers[0] + numbers[2], columns = numbers[1] + numbers[3];
+    if (!std::all_of(numbers, numbers + 6, whole) || std::min(numbers[0], numbers[1]) < 0 ||
+        std::min(numbers[2], numbers[3]) < 1 || rows > static_cast<double>(images.height(i)) ||
+        columns > static_cast<double>(images.width(i))) {
+      std::string text;
+      for (int k = 0; k < 4; ++k) text += (k == 0 ? "" : ", ") + number_text(numbers[k]);
+      fail(i, "expected a window of whole pixels within an image of " +
+                  pair_text(images.height(i), images.width(i)) + ", got top, left, height, width " +
+                  text + "; windows with fractions or padding take Image(augment=...)");
+    }
+    const auto number = [&](int k) { return static_cast<std::int64_t>(numbers[k]); };
+    View& view = views_[i];
+    view = {.source = {number(0), number(1), number(2), number(3)},
+            .height = size[0],
+            .width = size[1],
+            .kept = {.height = size[0], .width = size[1]}};
+    view.resized = view.source.height != size[0] || view.source.width != size[1];
+    Window& mirrored = view.resized ? view.kept : view.source;
+    mirrored.flipped_rows = numbers[4] != 0;
+    mirrored.flipped_columns = numbers[5] != 0;
+  }
+}
+
 void Windows::apply(std::vector<ImageSource>& sources) {
   beyond_.reserve(sources.size());
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -123,9 +157,9 @@ void Windows::apply(std::vector<ImageSource>& sources) {
     if (top >= 0 && left >= 0 && top + height <= rows && left + width <= columns) {
       source.data += top * source.row_stride + left * source.column_stride;
     } else {
-      source.window = &beyond_.emplace_back(
-          ImageWindow{top, left, static_cast<std::size_t>(rows), static_cast<std::size_t>(columns),
-                      borders_.source, fills_[0].data()});
+      source.window = &beyond_.emplace_back(ImageWindow{top, left, static_cast<std::size_t>(rows),
+                                                        static_cast<std::size_t>(columns),
+                                                        borders_.source, fills_[0].data()});
     }
   }
 }

@@ -30,11 +30,17 @@ using GivenBorder = std::tuple<std::string, std::vector<std::uint8_t>>;
 using Crop = std::tuple<pybind11::tuple, std::array<GivenBorder, 2>, std::string, std::uint64_t,
                         Integers, std::optional<std::tuple<Integers, std::string>>, bool>;
 
+// Windows that are given: float64 of shape (B, 6), as Windows::write tells them; the height and
+// width that they get; how they are interpolated for it.
+using GivenWindows = std::tuple<pybind11::array_t<double, pybind11::array::c_style>,
+                                std::array<std::int64_t, 2>, std::string>;
+
 // The windows of a batch's images, all of one size.
 class Windows {
  public:
   // Throws ValueError; a message about one image says which.
   Windows(const Images& images, const Crop& crop);
+  Windows(const Images& images, const GivenWindows& given);
 
   std::int64_t height() const { return views_[0].seen().height; }
   std::int64_t width() const { return views_[0].seen().width; }

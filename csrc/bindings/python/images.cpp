@@ -266,6 +266,27 @@ py::tuple crop_images(py::object images, py::object indices, const ImageFormat& 
   return py::make_tuple(batch, windows.sizes(), is_wanted ? windows.write(request) : py::none());
 }
 
+// Windows of images, which are given; resized where they have another size.
+py::object normalize_windows(py::object images, const ImageFormat& format,
+                             const GivenWindows& given, py::object target, const std::string& name,
+                             std::size_t threads) {
+  const auto& [scale, bias, layout, out_layout, dtype] = format;
+  const std::string function = function_of(name);
+  Images checked(std::move(images), py::none(), layout, false, name);
+  Windows windows(checked, given);
+  return write_batch(checked, {.scale = scale,
+                               .bias = bias,
+                               .chw = out_layout == "CHW",
+                               .type = pixel_type(dtype),
+                               .height = windows.height(),
+                               .width = windows.width(),
+                               .padding = nullptr,
+                               .windows = &windows,
+                               .output = OutputRequest(std::move(target), checked.is_tensor()),
+                               .function = function,
+                               .threads = threads});
+}
+
 }  // namespace
 
 void register_images(py::module_& m) {
@@ -275,6 +296,8 @@ void register_images(py::module_& m) {
         py::arg("padding"), py::arg("target"), py::arg("name"), py::arg("threads"));
   m.def("crop_images", &crop_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("crop"), py::arg("target"), py::arg("name"), py::arg("threads"));
+  m.def("normalize_windows", &normalize_windows, py::arg("images"), py::arg("format"),
+        py::arg("view"), py::arg("target"), py::arg("name"), py::arg("threads"));
 }
 
 }  // namespace pinfeed::bindings

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_size
 from pinfeed.functions.jagged import JaggedBatch
 
 
@@ -58,7 +58,7 @@ def boxes(
         >>> batch["labels"].filter(remains).values
         tensor([7])
     """
-    height, width = _checked_size(size, "boxes")
+    height, width = checked_size(size, "boxes")
     corners, is_mirrored = _moved(boxes, 4, windows, (height, width), "boxes")
     first, second = corners.unbind(-2)
     low = torch.where(is_mirrored, second, first)
@@ -101,18 +101,11 @@ def points(
         (array([[[0.5, 1.5],
                 [5. , 1. ]]]), array([[ True, False]]))
     """
-    height, width = _checked_size(size, "points")
+    height, width = checked_size(size, "points")
     moved, _ = _moved(points, 2, windows, (height, width), "points")
     moved = moved.squeeze(-2)
     x, y = moved.unbind(-1)
     return _like(points, moved, (x >= 0) & (x <= width) & (y >= 0) & (y <= height))
-
-
-def _checked_size(size: Any, function: str) -> tuple[int, int]:
-    if not isinstance(size, Sequence) or len(size) != 2:
-        raise ValueError(f"{function}: size must be the batch's height and width, got {size!r}")
-    height, width = (checked_integer(number, f"{function}: size", 1) for number in size)
-    return height, width
 
 
 def _moved(

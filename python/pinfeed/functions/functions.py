@@ -6,14 +6,14 @@ Tensors on CUDA devices, and those that torch.compile traces, go by way of ``tor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import dtype_name
+from pinfeed.arguments import checked_size, dtype_name
 from pinfeed.functions.jagged import JaggedBatch, pad_sequences
 from pinfeed.functions.normalization import (
     DEFAULT_SCALE,
@@ -40,6 +40,7 @@ Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 
 _NO_CONSTANT = np.float32(0)
 _IMAGE_DTYPES = ("float32", "float16", "bfloat16")
+_INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
 
 def normalize(
@@ -51,6 +52,9 @@ def normalize(
     input: str | None = None,
     output: str = "NCHW",
     dtype: Any = torch.float32,
+    windows: Any = None,
+    size: Sequence[int] | None = None,
+    interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
     out: Array | None = None,
 ) -> Array:
     """Converts, normalizes and permutes a batch of images in one pass.
@@ -69,6 +73,12 @@ def normalize(
             look like (N, C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels.
         output: ``"NCHW"`` or ``"NHWC"``.
         dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).
+        windows: What is seen of each image: (N, 6) of top, left, height, width, and 1 or 0 for
+            mirrored top to bottom and left to right, as ``Image(windows=)`` tells them. They are in
+            whole pixels and don't leave the image. CPU only.
+        size: With ``windows``: the height and width of the result, to which windows of other sizes
+            are resized, and then mirrored.
+        interpolation: How they are resized, as `Image` does it.
         out: Where to write: same kind as ``images``, of the result's shape and dtype, C-contiguous
             or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``.
 
@@ -88,6 +98,10 @@ def normalize(
     if input is None:
         require_channels_last(getattr(images, "shape", ()), "normalize: images", "N")
         input = "NHWC"
+    if (windows is None) != (size is None):
+        raise ValueError("normalize: windows and size go together; give both, or neither")
+    if windows is not None and (torch.compiler.is_compiling() or by_ops(images)):
+        raise TypeError("normalize: windows are for images on the CPU, outside of torch.compile")
     if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
         options = {"scale": scale, "input": input, "output": output, "dtype": dtype}
         return traced_normalize(images, mean, std, out, **options)
@@ -106,14 +120,14 @@ def normalize(
     if by_ops(images):
         given = {"output": output, "dtype": getattr(torch, name), "out": out}
         return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
-    batch = _core.normalize_images(
-        _array(images, "normalize: images"),
-        None,
-        (constants.scale, constants.bias, input[1:], output[1:], name),
-        out,
-        "normalize: images",
-        get_num_threads(),
-    )
+    array, subject = _array(images, "normalize: images"), "normalize: images"
+    format = (constants.scale, constants.bias, input[1:], output[1:], name)
+    if windows is None:
+        batch = _core.normalize_images(array, None, format, out, subject, get_num_threads())
+    else:
+        _check_layout("interpolation", interpolation, _INTERPOLATIONS, "normalize")
+        view = (_windows(windows, len(array)), checked_size(size, "normalize"), interpolation)
+        batch = _core.normalize_windows(array, format, view, out, subject, get_num_threads())
     return _written(batch, out)
 
 
@@ -407,6 +421,16 @@ def _array(array: Any, name: str) -> Any:
         )
     if isinstance(array, torch.Tensor) and array.requires_grad:
         raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
+    return array
+
+
+def _windows(windows: Any, count: int) -> npt.NDArray[np.float64]:
+    given = windows.cpu() if isinstance(windows, torch.Tensor) else windows
+    array = np.asarray(given, np.float64, order="C")
+    if array.shape != (count, 6):
+        raise ValueError(
+            f"normalize: windows must be of shape (N, 6), here ({count}, 6), got {array.shape}"
+        )
     return array
 
 
