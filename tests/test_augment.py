@@ -462,5 +462,21 @@ def test_batches_that_are_there_are_not_augmented():
         [torch.zeros(2, 8, 8, 3, dtype=torch.uint8)], "cpu", fields=pinfeed.Image(augment=crop(4))
     )
     check(
-        lambda: next(iter(loader)), TypeError, "augment and erase are for the samples of a Collate"
+        lambda: next(iter(loader)),
+        TypeError,
+        "augment and erase are for the samples of a Collate",
+        'Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate',
+        "the same Image without augment to fields",
     )
+
+
+def test_crops_on_the_host_and_floats_on_the_device_give_the_same_bits():
+    rows = pinfeed.ArrayDataset(IMAGES).__getitems__([3, 1, 2])
+    constants = {"mean": (0.4, 0.5, 0.6), "std": 0.25}
+
+    def collated(**options):
+        return pinfeed.Collate(pinfeed.Image(augment=VIEW, **options), seed=1)(rows)
+
+    batches = [collated(dtype=torch.uint8, output="HWC")]
+    (batch,) = pinfeed.DeviceLoader(batches, "cpu", fields=pinfeed.Image(**constants))
+    assert_same_bits(batch, collated(**constants))

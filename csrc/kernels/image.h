@@ -48,7 +48,7 @@ struct ImageWindow {
   std::size_t height;  // of the image, of which ImageSource describes the pixel (0, 0)
   std::size_t width;
   Border border;
-  const std::uint8_t* fill;  // one value per channel, for Border::constant
+  const std::uint8_t* fill;  // for Border::constant: a pixel, repeated for a row of the place
 };
 
 // Which row or column of an image of `size` stands for that of number `i`; -1: none, but the fill.

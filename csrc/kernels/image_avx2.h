@@ -64,10 +64,12 @@ PINFEED_AVX2_INLINE void store_shuffled(const __m128i (&in)[Step], std::uint8_t*
 }
 
 // Eight pixels in two halves of four; `part` says which. bfloat16 is packed from two vectors within
-// 128-bit lanes, so it takes pixels 0-3 | 8-11 and 4-7 | 12-15, the others 0-7 and 8-15.
-template <PixelType Type>
+// 128-bit lanes, so it takes pixels 0-3 | 8-11 and 4-7 | 12-15, the others 0-7 and 8-15. Backwards,
+// these are counted from the last.
+template <PixelType Type, bool Backwards>
 constexpr int half_of(int part, int half) {
-  return Type == PixelType::bfloat16 ? 2 * half + part : 2 * part + half;
+  const int quarter = Type == PixelType::bfloat16 ? 2 * half + part : 2 * part + half;
+  return Backwards ? 3 - quarter : quarter;
 }
 
 // Where pixels 4 * quarter .. 4 * quarter + 3 are loaded from: 16 bytes that hold them and do not
@@ -79,21 +81,29 @@ constexpr int load_offset(int quarter) {
 }
 
 // Picks channel `channel` of the four pixels in each lane, widened to 32 bits.
-template <PixelType Type, int Step>
+template <PixelType Type, int Step, bool Backwards>
 PINFEED_AVX2_INLINE __m256i widening_shuffle(int part, int channel) {
   alignas(32) std::int8_t index[32];
   for (int lane = 0; lane < 32; ++lane) {
-    const int quarter = half_of<Type>(part, lane / 16), pixel = lane % 16 / 4;
+    const int quarter = half_of<Type, Backwards>(part, lane / 16);
+    const int pixel = Backwards ? 3 - lane % 16 / 4 : lane % 16 / 4;
     const int byte = (quarter * 4 + pixel) * Step + channel - load_offset<Step>(quarter);
     index[lane] = static_cast<std::int8_t>(lane % 4 == 0 ? byte : -1);
   }
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(index));
 }
 
-template <PixelType Type, int Step>
+template <PixelType Type, int Step, bool Backwards>
 PINFEED_AVX2_INLINE __m256i load_pixels(const std::uint8_t* pixels, int part) {
-  return _mm256_set_m128i(load16(pixels + load_offset<Step>(half_of<Type>(part, 1))),
-                          load16(pixels + load_offset<Step>(half_of<Type>(part, 0))));
+  return _mm256_set_m128i(load16(pixels + load_offset<Step>(half_of<Type, Backwards>(part, 1))),
+                          load16(pixels + load_offset<Step>(half_of<Type, Backwards>(part, 0))));
+}
+
+template <bool Backwards>
+PINFEED_AVX2_INLINE __m128i load_plane(const std::uint8_t* pixels) {
+  const __m128i bytes = load16(pixels);
+  if constexpr (!Backwards) return bytes;
+  return _mm_shuffle_epi8(bytes, load16(kReverse<1>.table[0][0].data()));
 }
 
 PINFEED_AVX2_INLINE __m256 to_float(__m128i bytes) {
@@ -123,31 +133,31 @@ PINFEED_AVX2_INLINE void store_block(void* out, __m256 part0, __m256 part1) {
   }
 }
 
-// One plane: the bytes are in order already.
-template <PixelType Type, bool Streaming>
+// One plane.
+template <PixelType Type, bool Streaming, bool Backwards>
 PINFEED_AVX2 void plane_blocks_avx2(const std::uint8_t* pixels, std::size_t blocks, float scale,
                                     float bias, std::byte* out) {
   const __m256 scales = _mm256_set1_ps(scale), biases = _mm256_set1_ps(bias);
   for (std::size_t block = 0; block < blocks; ++block) {
-    __m128i bytes = load16(pixels);
+    __m128i bytes = load_plane<Backwards>(pixels);
     if constexpr (Type == PixelType::bfloat16) bytes = _mm_shuffle_epi32(bytes, 0xd8);
     store_block<Type, Streaming>(
         out, _mm256_fmadd_ps(to_float(bytes), scales, biases),
         _mm256_fmadd_ps(to_float(_mm_srli_si128(bytes, 8)), scales, biases));
-    pixels += kBlock;
+    pixels += kNext<1, Backwards>;
     out += kBlock * pixel_size(Type);
   }
 }
 
 struct Avx2 {
-  template <PixelType Type, int Step, bool Streaming>
+  template <PixelType Type, int Step, bool Streaming, bool Backwards>
   PINFEED_AVX2 static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks,
                                          const float* scale, const float* bias, std::byte* out,
                                          std::ptrdiff_t plane_stride) {
     if constexpr (Type == PixelType::uint8) {
-      permute_blocks<Step, Streaming>(pixels, blocks, out, plane_stride);
+      permute_blocks<Step, Streaming, Backwards>(pixels, blocks, out, plane_stride);
     } else if constexpr (Step == 1) {
-      plane_blocks_avx2<Type, Streaming>(pixels, blocks, *scale, *bias, out);
+      plane_blocks_avx2<Type, Streaming, Backwards>(pixels, blocks, *scale, *bias, out);
     } else {
       __m256i shuffle[2][Step];
       __m256 scales[Step], biases[Step];
@@ -155,12 +165,12 @@ struct Avx2 {
         scales[c] = _mm256_set1_ps(scale[c]);
         biases[c] = _mm256_set1_ps(bias[c]);
         for (int part = 0; part < 2; ++part) {
-          shuffle[part][c] = widening_shuffle<Type, Step>(part, c);
+          shuffle[part][c] = widening_shuffle<Type, Step, Backwards>(part, c);
         }
       }
       for (std::size_t block = 0; block < blocks; ++block) {
-        const __m256i part0 = load_pixels<Type, Step>(pixels, 0);
-        const __m256i part1 = load_pixels<Type, Step>(pixels, 1);
+        const __m256i part0 = load_pixels<Type, Step, Backwards>(pixels, 0);
+        const __m256i part1 = load_pixels<Type, Step, Backwards>(pixels, 1);
         for (int c = 0; c < Step; ++c) {
           const __m256 value0 = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(part0, shuffle[0][c]));
           const __m256 value1 = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(part1, shuffle[1][c]));
@@ -168,7 +178,7 @@ struct Avx2 {
                                        _mm256_fmadd_ps(value0, scales[c], biases[c]),
                                        _mm256_fmadd_ps(value1, scales[c], biases[c]));
         }
-        pixels += kBlock * Step;
+        pixels += kNext<Step, Backwards>;
         out += kBlock * pixel_size(Type);
       }
     }
@@ -229,16 +239,16 @@ struct Avx2 {
   }
 
  private:
-  template <int Step, bool Streaming>
+  template <int Step, bool Streaming, bool Backwards>
   PINFEED_AVX2 static void permute_blocks(const std::uint8_t* pixels, std::size_t blocks,
                                           std::byte* out, std::ptrdiff_t plane_stride) {
     for (std::size_t block = 0; block < blocks; ++block) {
       __m128i in[Step];
       for (int from = 0; from < Step; ++from) in[from] = load16(pixels + 16 * from);
-      store_shuffled<kDeinterleave<Step>, Streaming>(in, reinterpret_cast<std::uint8_t*>(out),
-                                                     plane_stride,
-                                                     std::make_integer_sequence<int, Step>{});
-      pixels += kBlock * Step;
+      store_shuffled<kDeinterleave<Step, Backwards>, Streaming>(
+          in, reinterpret_cast<std::uint8_t*>(out), plane_stride,
+          std::make_integer_sequence<int, Step>{});
+      pixels += kNext<Step, Backwards>;
       out += kBlock;
     }
   }

@@ -60,13 +60,16 @@ PINFEED_AVX512_INLINE void store_block(void* out, __m512 values) {
   }
 }
 
-// Four pixels in each 128-bit lane, in its lowest 4 * Step bytes.
-template <int Step>
+// Four pixels in each 128-bit lane, in its lowest 4 * Step bytes; Backwards, the last ones first.
+template <int Step, bool Backwards>
 PINFEED_AVX512_INLINE __m512i load_pixels(const std::uint8_t* pixels) {
   if constexpr (Step == 4) {
-    return _mm512_loadu_si512(pixels);
+    const __m512i lanes = _mm512_loadu_si512(pixels);
+    return Backwards ? _mm512_shuffle_i64x2(lanes, lanes, 0x1b) : lanes;
   } else {
-    const __m512i spread = _mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11);
+    const __m512i spread =
+        Backwards ? _mm512_setr_epi32(9, 10, 11, 11, 6, 7, 8, 8, 3, 4, 5, 5, 0, 1, 2, 2)
+                  : _mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11);
     // Two loads that end where the block ends; one masked load took three times as long here.
     const __m256i head = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(pixels));
     const __m256i tail = _mm256_castsi128_si256(load16(pixels + 32));
@@ -76,22 +79,23 @@ PINFEED_AVX512_INLINE __m512i load_pixels(const std::uint8_t* pixels) {
 }
 
 // Picks channel `channel` of the pixels in each lane, widened to 32 bits.
-template <int Step>
+template <int Step, bool Backwards>
 PINFEED_AVX512_INLINE __m512i widening_shuffle(int channel) {
   alignas(16) std::int8_t index[16];
   for (int lane = 0; lane < 16; ++lane) {
-    index[lane] = static_cast<std::int8_t>(lane % 4 == 0 ? lane / 4 * Step + channel : -1);
+    const int pixel = Backwards ? 3 - lane / 4 : lane / 4;
+    index[lane] = static_cast<std::int8_t>(lane % 4 == 0 ? pixel * Step + channel : -1);
   }
   return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(index)));
 }
 
 // The channels of 16 pixels as float32, scaled.
-template <int Step>
+template <int Step, bool Backwards>
 class Scaled {
  public:
   PINFEED_AVX512_INLINE Scaled(const float* scale, const float* bias) {
     for (int c = 0; c < Step; ++c) {
-      shuffle_[c] = widening_shuffle<Step>(c);
+      shuffle_[c] = widening_shuffle<Step, Backwards>(c);
       scale_[c] = _mm512_set1_ps(scale[c]);
       bias_[c] = _mm512_set1_ps(bias[c]);
     }
@@ -107,49 +111,53 @@ class Scaled {
   __m512 bias_[Step];
 };
 
+template <bool Backwards = false>
 PINFEED_AVX512_INLINE __m512 to_float512(const std::uint8_t* values) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load16(values)));
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_plane<Backwards>(values)));
 }
 
-// One plane: the bytes are in order already.
-template <PixelType Type, bool Streaming>
+// One plane.
+template <PixelType Type, bool Streaming, bool Backwards>
 PINFEED_AVX512 void plane_blocks_avx512(const std::uint8_t* values, std::size_t blocks, float scale,
                                         float bias, std::byte* out) {
   const __m512 scales = _mm512_set1_ps(scale), biases = _mm512_set1_ps(bias);
   for (; blocks >= 2; blocks -= 2) {
-    store_line<Type, Streaming>(out, _mm512_fmadd_ps(to_float512(values), scales, biases),
-                                _mm512_fmadd_ps(to_float512(values + kBlock), scales, biases));
-    values += 2 * kBlock;
+    const __m512 second = to_float512<Backwards>(values + kNext<1, Backwards>);
+    store_line<Type, Streaming>(out,
+                                _mm512_fmadd_ps(to_float512<Backwards>(values), scales, biases),
+                                _mm512_fmadd_ps(second, scales, biases));
+    values += 2 * kNext<1, Backwards>;
     out += 2 * kBlock * pixel_size(Type);
   }
   if (blocks > 0) {
-    store_block<Type>(out, _mm512_fmadd_ps(to_float512(values), scales, biases));
+    store_block<Type>(out, _mm512_fmadd_ps(to_float512<Backwards>(values), scales, biases));
   }
 }
 
 struct Avx512 : Avx2 {
-  template <PixelType Type, int Step, bool Streaming>
+  template <PixelType Type, int Step, bool Streaming, bool Backwards>
   PINFEED_AVX512 static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks,
                                            const float* scale, const float* bias, std::byte* out,
                                            std::ptrdiff_t plane_stride) {
     if constexpr (!kHalfWidth<Type>) {
-      Avx2::planes_blocks<Type, Step, Streaming>(pixels, blocks, scale, bias, out, plane_stride);
+      Avx2::planes_blocks<Type, Step, Streaming, Backwards>(pixels, blocks, scale, bias, out,
+                                                            plane_stride);
     } else if constexpr (Step == 1) {
-      plane_blocks_avx512<Type, Streaming>(pixels, blocks, *scale, *bias, out);
+      plane_blocks_avx512<Type, Streaming, Backwards>(pixels, blocks, *scale, *bias, out);
     } else {
-      const Scaled<Step> scaled(scale, bias);
+      const Scaled<Step, Backwards> scaled(scale, bias);
       for (; blocks >= 2; blocks -= 2) {
-        const __m512i first = load_pixels<Step>(pixels);
-        const __m512i second = load_pixels<Step>(pixels + kBlock * Step);
+        const __m512i first = load_pixels<Step, Backwards>(pixels);
+        const __m512i second = load_pixels<Step, Backwards>(pixels + kNext<Step, Backwards>);
         for (int c = 0; c < Step; ++c) {
           store_line<Type, Streaming>(out + c * plane_stride, scaled.channel(first, c),
                                       scaled.channel(second, c));
         }
-        pixels += 2 * kBlock * Step;
+        pixels += 2 * kNext<Step, Backwards>;
         out += 2 * kBlock * pixel_size(Type);
       }
       if (blocks > 0) {
-        const __m512i last = load_pixels<Step>(pixels);
+        const __m512i last = load_pixels<Step, Backwards>(pixels);
         for (int c = 0; c < Step; ++c) {
           store_block<Type>(out + c * plane_stride, scaled.channel(last, c));
         }

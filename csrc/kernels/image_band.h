@@ -5,13 +5,17 @@
 // must be interleaved) are first copied, a tile at a time, into the order that a primitive reads.
 // A tile fits in the L1 cache, so that this pass costs instructions but no memory traffic. A
 // source that is already in order is read where it lies. A window that leaves its image is put
-// together in the tile as well: pixels beyond an edge are a stretch with other strides.
+// together in the tile as well: pixels beyond an edge are some with other strides. A mirrored
+// source stands in the tile as it does in memory, its last row first, and planes are made of the
+// whole tile backwards.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "kernels/copy.h"
 #include "kernels/image.h"
@@ -26,17 +30,63 @@ std::byte* advance(void* out, std::size_t index, PixelType type) {
   return static_cast<std::byte*>(out) + index * pixel_size(type);
 }
 
-// Pixels of one row, as far apart from each other as from channel to channel the strides say.
-struct Stretch {
+constexpr std::size_t kColumn = 16;
+
+// Copies `rows` rows of `bytes` bytes. Short ones go in columns: a call for each would cost more.
+inline void copy_rows(const std::uint8_t* from, std::ptrdiff_t from_stride, std::size_t bytes,
+                      std::size_t rows, std::uint8_t* to, std::ptrdiff_t to_stride) {
+  const auto copy = [&](std::size_t first, auto size) {
+    const std::uint8_t* in = from + first;
+    std::uint8_t* out = to + first;
+    for (std::size_t y = 0; y < rows; ++y, in += from_stride, out += to_stride) {
+      std::memcpy(out, in, size);
+    }
+  };
+  constexpr std::size_t kShort = 256;
+  if (bytes < kColumn || bytes > kShort) return copy(0, bytes);
+  for (std::size_t x = 0; x < bytes; x += kColumn) {
+    copy(std::min(x, bytes - kColumn), std::integral_constant<std::size_t, kColumn>{});
+  }
+}
+
+// Pixels of some rows, as far apart as the strides say.
+struct Pixels {
   const std::uint8_t* data;
+  std::ptrdiff_t row_stride;
   std::ptrdiff_t column_stride;
   std::ptrdiff_t channel_stride;
+  std::size_t rows;
+  std::size_t columns;
 
-  // The same with the channels in reverse order.
-  Stretch reversed(std::size_t channels) const {
-    return {data + static_cast<std::ptrdiff_t>(channels - 1) * channel_stride, column_stride,
-            -channel_stride};
+  // One channel of them.
+  Pixels channel(std::size_t c) const {
+    Pixels one = *this;
+    one.data += static_cast<std::ptrdiff_t>(c) * channel_stride;
+    one.channel_stride = 1;
+    return one;
   }
+  // The same with the channels in reverse order.
+  Pixels reversed(std::size_t channels) const {
+    Pixels other = *this;
+    other.data += static_cast<std::ptrdiff_t>(channels - 1) * channel_stride;
+    other.channel_stride = -channel_stride;
+    return other;
+  }
+  // The same with the columns in reverse order.
+  Pixels mirrored() const {
+    Pixels other = *this;
+    other.data += static_cast<std::ptrdiff_t>(columns - 1) * column_stride;
+    other.column_stride = -column_stride;
+    return other;
+  }
+};
+
+// `count` pixels in a row, of adjacent channels. Backwards: the last one of the band comes first.
+struct Tile {
+  std::uint8_t* data;
+  std::size_t count;
+  std::size_t channels;
+  bool backwards;
 };
 
 // Rows [row, row + rows) of an image as wide as its place, or one row of a narrower one.
@@ -99,10 +149,7 @@ class Band {
     const std::size_t tile = std::max(kTileBytes / channels_ & ~std::size_t{63}, std::size_t{1});
     alignas(64) std::uint8_t buffer[kTileBytes];
     for_each_tile(tile, channels_, [&](std::size_t begin, std::size_t count) {
-      fill_pixels(count, false, buffer);
-      for_each_piece(begin, count, [&](std::size_t offset, const Stretch& from, std::size_t n) {
-        pack_pixels(from, n, buffer + offset * channels_);
-      });
+      fill({buffer, count, channels_, false}, begin, [](const Pixels& from) { return from; });
       write_packed(buffer, begin, count, constants);
     });
   }
@@ -149,10 +196,8 @@ class Band {
     if (one_run_ && source_.column_stride > 0) {
       pixels = at(begin) - (bgr ? channels_ - 1 : 0);
     } else {
-      fill_pixels(count, bgr, buffer);
-      for_each_piece(begin, count, [&](std::size_t offset, const Stretch& from, std::size_t n) {
-        pack_pixels(bgr ? from.reversed(channels_) : from, n, buffer + offset * channels_);
-      });
+      fill({buffer, count, channels_, backwards()}, begin,
+           [&](const Pixels& from) { return bgr ? from.reversed(channels_) : from; });
     }
     if (!bgr) {
       write_planes(step_, pixels, count, scale(0), bias(0), 0, begin, 1);
@@ -173,10 +218,8 @@ class Band {
       if (one_run_ && source_.column_stride == 1) {
         values = at(begin) + static_cast<std::ptrdiff_t>(c) * source_.channel_stride;
       } else {
-        if (is_filled()) std::memset(buffer, source_.window->fill[c], count);
-        for_each_piece(begin, count, [&](std::size_t offset, const Stretch& from, std::size_t n) {
-          pack_channel(from, c, n, buffer + offset);
-        });
+        fill({buffer, count, 1, backwards()}, begin,
+             [&](const Pixels& from) { return from.channel(c); });
       }
       write_planes(0, values, count, scale(c), bias(c), c, begin, 1);
     }
@@ -193,7 +236,7 @@ class Band {
     const auto stride = static_cast<std::ptrdiff_t>(plane * pixel_size(batch_.out_type));
     runs_.planes[static_cast<std::size_t>(batch_.out_type)][step](
         pixels, count, scale, bias, advance(batch_.out, index, batch_.out_type), direction * stride,
-        batch_.streaming);
+        batch_.streaming, backwards());
   }
 
   const float* scale(std::size_t channel) const {
@@ -208,74 +251,87 @@ class Band {
            static_cast<std::ptrdiff_t>(pixel) * source_.column_stride;
   }
 
-  // Calls piece(offset, from, n) for every stretch of a row in the pixels [begin, begin + count),
-  // but for those of a constant border.
+  // Whether planes are made of tiles that hold the pixels from the last to the first.
+  bool backwards() const { return source_.column_stride < 0; }
+
+  // Puts the band's pixels from `begin` on together: those that `of` makes of the image's.
+  template <class Of>
+  void fill(const Tile& tile, std::size_t begin, const Of& of) const {
+    const auto width = static_cast<std::ptrdiff_t>(batch_.width * tile.channels);
+    for_each_piece(tile, begin, [&](std::size_t offset, const Pixels& piece) {
+      if (tile.backwards) {
+        const std::size_t place = tile.count - offset - piece.columns;
+        pack(of(piece).mirrored(), tile.channels, tile.data + place * tile.channels, -width);
+      } else {
+        pack(of(piece), tile.channels, tile.data + offset * tile.channels, width);
+      }
+    });
+  }
+
+  // Calls piece(offset, pixels) for all that a tile is made of: the first one of each piece is the
+  // tile's pixel number `offset`. A piece may cover a part of an earlier one.
   template <class Piece>
-  void for_each_piece(std::size_t begin, std::size_t count, const Piece& piece) const {
-    if (one_run_) {
-      piece(0, stretch(at(begin)), count);
-      return;
-    }
-    std::size_t y = row_ + begin / batch_.width, x = begin % batch_.width;
-    if (source_.window != nullptr) return for_each_part(*source_.window, y, x, count, piece);
-    for (std::size_t done = 0; done < count; x = 0, ++y) {
-      const std::size_t n = std::min(batch_.width - x, count - done);
-      piece(done, stretch(pixel(y, x)), n);
-      done += n;
+  void for_each_piece(const Tile& tile, std::size_t begin, const Piece& piece) const {
+    if (one_run_) return piece(0, pixels(at(begin), 1, tile.count));
+    const std::size_t width = batch_.width;
+    std::size_t y = row_ + begin / width, x = begin % width, rows;
+    for (std::size_t done = 0, columns; done < tile.count;
+         done += rows * columns, x = 0, y += rows) {
+      columns = std::min(width - x, tile.count - done);
+      rows = columns < width ? 1 : (tile.count - done) / width;
+      if (source_.window == nullptr) {
+        piece(done, pixels(pixel(y, x), rows, columns));
+      } else {
+        for_each_part(*source_.window, tile, y, x, rows, columns,
+                      [&](std::size_t offset, const Pixels& part) { piece(done + offset, part); });
+      }
     }
   }
 
-  // The same for a window: stretches before the image, in it and after it.
-  template <class Piece>
-  void for_each_part(const ImageWindow& window, std::size_t y, std::size_t x, std::size_t count,
-                     const Piece& piece) const {
+  // The same for some rows and columns of a window: what is beyond the image, then what is in it.
+  template <class Part>
+  void for_each_part(const ImageWindow& window, const Tile& tile, std::size_t y, std::size_t x,
+                     std::size_t rows, std::size_t columns, const Part& part) const {
+    const auto height = static_cast<std::ptrdiff_t>(window.height);
     const auto width = static_cast<std::ptrdiff_t>(window.width);
-    for (std::size_t done = 0; done < count; x = 0, ++y) {
-      const std::size_t n = std::min(batch_.width - x, count - done);
-      const std::ptrdiff_t row =
-          within(window.top + static_cast<std::ptrdiff_t>(y), window.height, window.border);
-      if (row >= 0) {
-        const std::ptrdiff_t first = window.left + static_cast<std::ptrdiff_t>(x);
-        const std::ptrdiff_t end = first + static_cast<std::ptrdiff_t>(n);
-        const std::ptrdiff_t image_begin = std::clamp<std::ptrdiff_t>(0, first, end);
-        const std::ptrdiff_t image_end = std::clamp(width, image_begin, end);
-        const auto part = [&](std::ptrdiff_t from, std::ptrdiff_t to, const Stretch& pixels) {
-          piece(done + static_cast<std::size_t>(from - first), pixels,
-                static_cast<std::size_t>(to - from));
-        };
-        if (image_begin < image_end) {
-          part(image_begin, image_end, stretch(pixel(row, image_begin)));
-        }
-        if (window.border != Border::constant) {
-          if (first < image_begin) part(first, image_begin, beyond(window, row, first));
-          if (image_end < end) part(image_end, end, beyond(window, row, image_end));
+    const auto first = window.left + static_cast<std::ptrdiff_t>(x);
+    const auto end = first + static_cast<std::ptrdiff_t>(columns);
+    const bool filled = window.border == Border::constant;
+    for (std::size_t done = 0, taken; done < rows; done += taken) {
+      const std::ptrdiff_t place = window.top + static_cast<std::ptrdiff_t>(y + done);
+      const std::ptrdiff_t row = within(place, window.height, window.border);
+      taken = rows - done;
+      if (row >= 0 && row == place) {
+        taken = std::min(taken, static_cast<std::size_t>(height - row));
+      } else if (!filled) {
+        taken = 1;
+      } else if (place < 0) {
+        taken = std::min(taken, static_cast<std::size_t>(-place));
+      }
+      const std::ptrdiff_t image_begin = row < 0 ? end : std::clamp<std::ptrdiff_t>(0, first, end);
+      const std::ptrdiff_t image_end = std::clamp(width, image_begin, end);
+      const auto put = [&](std::ptrdiff_t column, const Pixels& found) {
+        part(done * batch_.width + static_cast<std::size_t>(column - first), found);
+      };
+      for (const auto& [from, to] : {std::pair{first, image_begin}, std::pair{image_end, end}}) {
+        if (from == to) continue;
+        auto n = static_cast<std::size_t>(to - from);
+        if (filled) {
+          n = std::min(columns, std::max(n, kColumn / tile.channels + 1));
+          const Pixels fill{window.fill, 0, static_cast<std::ptrdiff_t>(channels_), 1, taken, n};
+          put(from == first ? from : end - static_cast<std::ptrdiff_t>(n),
+              tile.backwards ? fill.mirrored() : fill);
+        } else {
+          Pixels beyond = pixels(pixel(row, within(from, window.width, window.border)), taken, n);
+          beyond.column_stride = window.border == Border::edge ? 0 : -source_.column_stride;
+          put(from, beyond);
         }
       }
-      done += n;
+      if (image_begin < image_end) {
+        put(image_begin, pixels(pixel(row, image_begin), taken,
+                                static_cast<std::size_t>(image_end - image_begin)));
+      }
     }
-  }
-
-  // The pixels from `column` on, which lies before the image or after it.
-  Stretch beyond(const ImageWindow& window, std::ptrdiff_t row, std::ptrdiff_t column) const {
-    Stretch found = stretch(pixel(row, within(column, window.width, window.border)));
-    found.column_stride = window.border == Border::edge ? 0 : -source_.column_stride;
-    return found;
-  }
-
-  bool is_filled() const {
-    return source_.window != nullptr && source_.window->border == Border::constant;
-  }
-
-  // Writes pixels of a constant border, if there is one.
-  void fill_pixels(std::size_t count, bool bgr, std::uint8_t* to) const {
-    if (!is_filled()) return;
-    const std::uint8_t* const fill = source_.window->fill;
-    if (std::all_of(fill, fill + channels_, [&](std::uint8_t value) { return value == *fill; })) {
-      std::memset(to, *fill, count * channels_);
-      return;
-    }
-    const Stretch pixel{fill, 0, 1};
-    pack_pixels(bgr ? pixel.reversed(channels_) : pixel, count, to);
   }
 
   template <class Index>
@@ -284,39 +340,33 @@ class Band {
            static_cast<std::ptrdiff_t>(x) * source_.column_stride;
   }
 
-  Stretch stretch(const std::uint8_t* first) const {
-    return {first, source_.column_stride, source_.channel_stride};
+  Pixels pixels(const std::uint8_t* first, std::size_t rows, std::size_t columns) const {
+    return {first,  source_.row_stride, source_.column_stride, source_.channel_stride, rows,
+            columns};
   }
 
-  void pack_channel(const Stretch& from, std::size_t channel, std::size_t n,
-                    std::uint8_t* to) const {
-    const std::uint8_t* values =
-        from.data + static_cast<std::ptrdiff_t>(channel) * from.channel_stride;
-    const std::ptrdiff_t step = from.column_stride;
-    if (step == 1) {
-      std::memcpy(to, values, n);
-    } else if (step == -1) {
-      runs_.reverse[0](values - (n - 1), n, to);
-    } else if (step == 0) {
-      std::memset(to, *values, n);
-    } else {
-      for (std::size_t i = 0; i < n; ++i, values += step) to[i] = *values;
+  void pack(const Pixels& from, std::size_t channels, std::uint8_t* to,
+            std::ptrdiff_t to_stride) const {
+    const auto size = static_cast<std::ptrdiff_t>(channels);
+    const int step = step_index(channels);
+    const bool adjacent = channels == 1 || from.channel_stride == 1;
+    if (adjacent && from.column_stride == size) {
+      return copy_rows(from.data, from.row_stride, from.columns * channels, from.rows, to,
+                       to_stride);
     }
-  }
-
-  void pack_pixels(const Stretch& from, std::size_t n, std::uint8_t* to) const {
-    const auto size = static_cast<std::ptrdiff_t>(channels_);
-    const std::uint8_t* pixel = from.data;
-    if (from.channel_stride == 1 && from.column_stride == size) {
-      std::memcpy(to, pixel, n * channels_);
-    } else if (from.channel_stride == 1 && from.column_stride == -size && step_ >= 0) {
-      runs_.reverse[step_](pixel - (n - 1) * channels_, n, to);
-    } else if (from.column_stride == 1 && step_ > 0) {
-      runs_.interleave[step_](pixel, from.channel_stride, n, to);
-    } else {
-      for (std::size_t i = 0; i < n; ++i, pixel += from.column_stride) {
-        const std::uint8_t* value = pixel;
-        for (std::size_t c = 0; c < channels_; ++c, value += from.channel_stride) *to++ = *value;
+    const std::uint8_t* row = from.data;
+    for (std::size_t y = 0; y < from.rows; ++y, row += from.row_stride, to += to_stride) {
+      if (adjacent && from.column_stride == -size && step >= 0) {
+        runs_.reverse[step](row - (from.columns - 1) * channels, from.columns, to);
+      } else if (from.column_stride == 1 && step > 0) {
+        runs_.interleave[step](row, from.channel_stride, from.columns, to);
+      } else {
+        const std::uint8_t* pixel = row;
+        std::uint8_t* out = to;
+        for (std::size_t x = 0; x < from.columns; ++x, pixel += from.column_stride) {
+          const std::uint8_t* value = pixel;
+          for (std::size_t c = 0; c < channels; ++c, value += from.channel_stride) *out++ = *value;
+        }
       }
     }
   }

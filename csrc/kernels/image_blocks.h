@@ -1,12 +1,14 @@
 // From blocks to runs: everything about a primitive of image_runs.h that does not depend on the
 // instruction set, which is head, tail and alignment. An instruction set `Isa` supplies
 //
-//   planes_blocks<Type, Step, Streaming>(pixels, blocks, scale, bias, out, plane_stride)
+//   planes_blocks<Type, Step, Streaming, Backwards>(pixels, blocks, scale, bias, out, plane_stride)
 //   packed_blocks<Type, Streaming>(values, blocks, constants, phase, out)
 //   reverse_blocks<Step>(pixels, blocks, out_end)         writes blocks backwards from out_end
 //   interleave_blocks<Step>(planes, plane_stride, blocks, out)
 //
-// each on whole blocks of kBlock values; streaming stores find `out` aligned to a cache line.
+// each on whole blocks of kBlock values, of which `pixels` is the one that is read first: the last
+// one in memory if Backwards, where pixels are counted from their end. Streaming stores find `out`
+// aligned to a cache line.
 #pragma once
 
 #include <algorithm>
@@ -49,10 +51,15 @@ void cover_run(std::size_t count, const void* out, bool streaming, const Blocks&
 
 template <class Isa, PixelType Type, int Step>
 void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scale,
-                const float* bias, void* out, std::ptrdiff_t plane_stride, bool streaming) {
+                const float* bias, void* out, std::ptrdiff_t plane_stride, bool streaming,
+                bool backwards) {
   constexpr std::size_t size = pixel_size(Type);
   const auto plane = [&](std::size_t c) {
     return static_cast<std::byte*>(out) + static_cast<std::ptrdiff_t>(c) * plane_stride;
+  };
+  // Where the pixels begin that become `values` of each plane from `first` on.
+  const auto source = [&](std::size_t first, std::size_t values) {
+    return pixels + (backwards ? count - first - values : first) * Step;
   };
   if (Step > 1 && streaming && plane_stride % static_cast<std::ptrdiff_t>(kLine) != 0) {
     // The planes disagree on where a cache line begins. So a stretch is converted in the L1 cache,
@@ -68,8 +75,8 @@ void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scal
     std::byte* const first = stage + lead(plane(0));
     for (std::size_t begin = 0; begin < count; begin += kStretch) {
       const std::size_t n = std::min(kStretch, count - begin);
-      planes_run<Isa, Type, Step>(pixels + begin * Step, n, scale, bias, first,
-                                  static_cast<std::ptrdiff_t>(stage_stride), false);
+      planes_run<Isa, Type, Step>(source(begin, n), n, scale, bias, first,
+                                  static_cast<std::ptrdiff_t>(stage_stride), false, backwards);
       for (std::size_t c = 0; c < Step; ++c) {
         std::byte *const from = first + c * stage_stride, *const to = plane(c) + begin * size;
         const std::size_t before = begin == 0 ? 0 : lead(to);
@@ -80,17 +87,27 @@ void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scal
     }
     return;
   }
+  const auto write = [&](auto stream, const std::uint8_t* from, std::size_t blocks, std::byte* to,
+                         std::ptrdiff_t stride) {
+    if (backwards) {
+      Isa::template planes_blocks<Type, Step, stream.value, true>(from, blocks, scale, bias, to,
+                                                                  stride);
+    } else {
+      Isa::template planes_blocks<Type, Step, stream.value, false>(from, blocks, scale, bias, to,
+                                                                   stride);
+    }
+  };
   cover_run<Type>(
       count, out, streaming,
       [&](auto stream, std::size_t first, std::size_t blocks) {
-        Isa::template planes_blocks<Type, Step, stream.value>(
-            pixels + first * Step, blocks, scale, bias, plane(0) + first * size, plane_stride);
+        write(stream, source(first, kBlock), blocks, plane(0) + first * size, plane_stride);
       },
       [&](std::size_t first, std::size_t values) {
         std::uint8_t from[kBlock * Step] = {};
         alignas(kLine) std::byte to[Step * kBlock * size];
-        std::memcpy(from, pixels + first * Step, values * Step);
-        Isa::template planes_blocks<Type, Step, false>(from, 1, scale, bias, to, kBlock * size);
+        std::memcpy(from + (backwards ? kBlock - values : 0) * Step, source(first, values),
+                    values * Step);
+        write(std::false_type{}, from, 1, to, kBlock * size);
         for (std::size_t c = 0; c < Step; ++c) {
           std::memcpy(plane(c) + first * size, to + c * kBlock * size, values * size);
         }

@@ -92,23 +92,24 @@ inline void store_block(std::byte* out, const Floats& values) {
 }
 
 struct Neon {
-  template <PixelType Type, int Step, bool Streaming>
+  template <PixelType Type, int Step, bool Streaming, bool Backwards>
   static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks, const float* scale,
                             const float* bias, std::byte* out, std::ptrdiff_t plane_stride) {
     for (std::size_t block = 0; block < blocks; ++block) {
       const Pixels<Step> in = load_pixels<Step>(pixels);
       for (int c = 0; c < Step; ++c) {
         std::byte* const plane = out + c * plane_stride;
+        const uint8x16_t values = Backwards ? reversed(in.channel[c]) : in.channel[c];
         if constexpr (Type == PixelType::uint8) {
-          vst1q_u8(reinterpret_cast<std::uint8_t*>(plane), in.channel[c]);
+          vst1q_u8(reinterpret_cast<std::uint8_t*>(plane), values);
         } else {
           const float32x4_t scales = vdupq_n_f32(scale[c]), biases = vdupq_n_f32(bias[c]);
-          Floats values = to_floats(in.channel[c]);
-          for (float32x4_t& part : values.part) part = vfmaq_f32(biases, part, scales);
-          store_block<Type>(plane, values);
+          Floats scaled = to_floats(values);
+          for (float32x4_t& part : scaled.part) part = vfmaq_f32(biases, part, scales);
+          store_block<Type>(plane, scaled);
         }
       }
-      pixels += kBlock * Step;
+      pixels += kNext<Step, Backwards>;
       out += kBlock * pixel_size(Type);
     }
   }

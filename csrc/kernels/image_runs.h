@@ -14,11 +14,16 @@ namespace pinfeed::kernels {
 // last, partial block goes through a copy.
 inline constexpr std::size_t kBlock = 16;
 
+// From one block of pixels to the next, in bytes.
+template <int Step, bool Backwards>
+inline constexpr std::ptrdiff_t kNext = (Backwards ? -Step : Step) * std::ptrdiff_t{kBlock};
+
 // `count` pixels of Step adjacent bytes, each channel converted into its own plane: channel c with
-// scale[c] and bias[c] into the plane that begins c * plane_stride bytes after `out`.
+// scale[c] and bias[c] into the plane that begins c * plane_stride bytes after `out`. `backwards`:
+// the last pixel first.
 using PlanesRun = void (*)(const std::uint8_t* pixels, std::size_t count, const float* scale,
                            const float* bias, void* out, std::ptrdiff_t plane_stride,
-                           bool streaming);
+                           bool streaming, bool backwards);
 
 // `count` consecutive values whose scale and bias repeat every `period` values, beginning at
 // `phase`. The tables hold `period` + kBlock entries, so that a block can be loaded at any phase.

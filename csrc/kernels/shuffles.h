@@ -38,10 +38,10 @@ constexpr Shuffles<Vectors> make_shuffles(Source source) {
   return shuffles;
 }
 
-// Interleaved pixels → planes, one vector each.
-template <int Step>
-inline constexpr auto kDeinterleave =
-    make_shuffles<Step>([](int byte) { return byte % 16 * Step + byte / 16; });
+// Interleaved pixels → planes, one vector each; of the last pixel first if Backwards.
+template <int Step, bool Backwards>
+inline constexpr auto kDeinterleave = make_shuffles<Step>(
+    [](int byte) { return (Backwards ? 15 - byte % 16 : byte % 16) * Step + byte / 16; });
 
 // Planes → interleaved pixels.
 template <int Step>

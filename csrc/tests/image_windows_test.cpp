@@ -40,6 +40,8 @@ void check_windows(const Isa& isa, Border border, ImageSize place, std::size_t c
   std::vector<std::uint8_t> fill(channels);
   for (std::uint8_t& value : fill) value = static_cast<std::uint8_t>(random());
   if (random() % 3 == 0) fill.assign(channels, fill[0]);
+  fill.resize(channels * place.width);
+  for (std::size_t i = channels; i < fill.size(); ++i) fill[i] = fill[i - channels];
   std::deque<ImageWindow> windows;
   ImageCase test{"windows", {}, place.height, place.width, channels, layout, type, random()};
   const std::size_t ways = all_strides(1, 1, channels).size();

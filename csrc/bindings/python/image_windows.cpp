@@ -93,9 +93,10 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
     throw py::value_error(images.name() + ": expected a number for each sample");
   }
   sizes_ = Integers(std::vector<py::ssize_t>{samples.size(), 2});
+  std::int64_t* size = sizes_.mutable_data();
   for (std::size_t i = 0; i < images.count(); ++i) {
-    sizes_.mutable_data()[2 * i] = images.height(i);
-    sizes_.mutable_data()[2 * i + 1] = images.width(i);
+    *size++ = images.height(i);
+    *size++ = images.width(i);
   }
   if (other_leaf) require_sizes(std::get<0>(*other_leaf), std::get<1>(*other_leaf));
   std::vector<GeometryStep> geometry;
@@ -140,6 +141,11 @@ Windows::Windows(const Images& images, const GivenWindows& given) : images_(imag
 
 void Windows::apply(std::vector<ImageSource>& sources) {
   beyond_.reserve(sources.size());
+  std::int64_t widest = 0;
+  for (const View& view : views_) widest = std::max(widest, view.source.width);
+  for (std::int64_t column = 0; column < widest; ++column) {
+    fill_row_.insert(fill_row_.end(), fills_[0].begin(), fills_[0].end());
+  }
   for (std::size_t i = 0; i < sources.size(); ++i) {
     ImageSource& source = sources[i];
     const std::int64_t rows = images_.height(i), columns = images_.width(i);
@@ -159,7 +165,7 @@ void Windows::apply(std::vector<ImageSource>& sources) {
     } else {
       source.window = &beyond_.emplace_back(ImageWindow{top, left, static_cast<std::size_t>(rows),
                                                         static_cast<std::size_t>(columns),
-                                                        borders_.source, fills_[0].data()});
+                                                        borders_.source, fill_row_.data()});
     }
   }
 }
@@ -212,6 +218,8 @@ void Windows::require_sizes(const Integers& others, const std::string& leaf) con
 }
 
 void Windows::require_fit(std::size_t image, Misfit misfit) const {
+  const Window& window = views_[image].seen();
+  if (misfit == Misfit::none && window.height == height() && window.width == width()) return;
   const std::string subject =
       "an image of " + pair_text(images_.height(image), images_.width(image));
   if (misfit == Misfit::too_small) {
@@ -229,12 +237,8 @@ void Windows::require_fit(std::size_t image, Misfit misfit) const {
   if (misfit == Misfit::vanishes) {
     fail(image, subject + " would get a side of 0 pixels; resize to a height and a width");
   }
-  const Window& window = views_[image].seen();
-  if (window.height != height() || window.width != width()) {
-    fail(image, "expected images of one size, or a crop to one, got " +
-                    pair_text(height(), width()) + " of sample 0 and " +
-                    pair_text(window.height, window.width));
-  }
+  fail(image, "expected images of one size, or a crop to one, got " + pair_text(height(), width()) +
+                  " of sample 0 and " + pair_text(window.height, window.width));
 }
 
 }  // namespace pinfeed::bindings

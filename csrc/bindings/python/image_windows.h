@@ -65,6 +65,7 @@ class Windows {
   const Images& images_;
   kernels::Borders borders_;
   std::array<std::vector<std::uint8_t>, 2> fills_;
+  std::vector<std::uint8_t> fill_row_;  // of the first, as ImageWindow takes it
   kernels::Interpolation interpolation_;
   Integers sizes_;
   std::vector<kernels::View> views_;

@@ -247,7 +247,8 @@ class Image(Field):
         if self.is_random:
             raise TypeError(
                 f"{name}: augment and erase are for the samples of a Collate, and this is a batch "
-                "already; give Image(augment=...) to the DataLoader's collate_fn"
+                'already; give Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate, and '
+                "the same Image without augment to fields, which normalizes on the device"
             )
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(
