@@ -94,7 +94,9 @@ void crop_some_area(const GeometryStep& step, const Draws& draw, Window& window)
   const auto between = [](const std::array<double, 2>& range, std::uint64_t bits) {
     return range[0] + uniform(bits) * (range[1] - range[0]);
   };
-  const auto whole = [](double number) { return static_cast<std::int64_t>(std::nearbyint(number)); };
+  const auto whole = [](double number) {
+    return static_cast<std::int64_t>(std::nearbyint(number));
+  };
   const auto columns = static_cast<double>(window.width), rows = static_cast<double>(window.height);
   const std::array<double, 2> logarithms{std::log(step.ratio[0]), std::log(step.ratio[1])};
   for (std::uint64_t number = 0; number < 10; ++number) {
@@ -111,8 +113,10 @@ void crop_some_area(const GeometryStep& step, const Draws& draw, Window& window)
                 whole(width));
   }
   std::int64_t height = window.height, width = window.width;
-  if (columns / rows < step.ratio[0]) height = std::max<std::int64_t>(whole(columns / step.ratio[0]), 1);
-  if (columns / rows > step.ratio[1]) width = std::max<std::int64_t>(whole(rows * step.ratio[1]), 1);
+  if (columns / rows < step.ratio[0])
+    height = std::max<std::int64_t>(whole(columns / step.ratio[0]), 1);
+  if (columns / rows > step.ratio[1])
+    width = std::max<std::int64_t>(whole(rows * step.ratio[1]), 1);
   crop(window, (window.height - height) / 2, (window.width - width) / 2, height, width);
 }
 
@@ -183,7 +187,9 @@ std::array<double, 6> region(const View& view) {
 
 Misfit find_view(std::span<const GeometryStep> steps, Borders borders, std::int64_t height,
                  std::int64_t width, std::uint64_t key, std::int64_t sample, View& view) {
-  view = {.source = {.height = height, .width = width}};
+  view = {};
+  view.source.height = height;
+  view.source.width = width;
   Window* window = &view.source;
   for (std::size_t number = 0; number < steps.size(); ++number) {
     const GeometryStep& step = steps[number];
@@ -201,7 +207,8 @@ Misfit find_view(std::span<const GeometryStep> steps, Borders borders, std::int6
              step.height, step.width);
         break;
       case Kind::random_crop:
-        misfit = crop_at_random(step, view.resized ? borders.resized : borders.source, draw, *window);
+        misfit =
+            crop_at_random(step, view.resized ? borders.resized : borders.source, draw, *window);
         break;
       case Kind::random_resized_crop:
       case Kind::resize:
@@ -213,7 +220,8 @@ Misfit find_view(std::span<const GeometryStep> steps, Borders borders, std::int6
         view.resized = true;
         view.height = rows;
         view.width = columns;
-        view.kept = {.height = rows, .width = columns};
+        view.kept.height = rows;
+        view.kept.width = columns;
         window = &view.kept;
         break;
     }

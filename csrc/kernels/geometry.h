@@ -17,8 +17,8 @@ struct GeometryStep {
     center_crop,
     random_resized_crop,  // a window of any size, resized to height x width
     resize,               // to height x width
-    resize_edges,         // to a shorter edge of `height`, as long as the other gets `width` at most;
-                          // 0 stands for none
+    resize_edges,  // to a shorter edge of `height`, as long as the other gets `width` at most;
+                   // 0 stands for none
     flip_rows,
     flip_columns
   };
@@ -33,7 +33,8 @@ struct GeometryStep {
   std::int64_t below = 0;
   std::int64_t right = 0;
   bool pad_if_needed = false;
-  // Of random resized crops: from and to which share of the area, and which ratio of width to height.
+  // Of random resized crops: from and to which share of the area, and which ratio of width to
+  // height.
   std::array<double, 2> area = {};
   std::array<double, 2> ratio = {};
   // Of flips.

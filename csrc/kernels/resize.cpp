@@ -5,6 +5,9 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/copy.h"
+#include "kernels/prefetch.h"
+
 namespace pinfeed::kernels {
 namespace {
 
@@ -47,12 +50,12 @@ class Resizer {
                 resize.flipped_rows, resize.border, interpolation});
     columns_.find({resize.source.width, resize.resized.width, resize.left, images.width,
                    resize.flipped_columns, resize.border, interpolation});
-    const std::size_t taps = is_nearest_ ? 1 : rows_.taps();
+    const std::size_t taps = is_nearest_ ? 1 : 2 * rows_.pairs();
     slot_bytes_ = columns_.outputs() * channels_ + kRunSlack;
     resized_.resize(taps * slot_bytes_);
     held_.assign(taps, kNone);
     row_pointers_.resize(taps);
-    row_.resize((columns_.source_size() + columns_.stride()) * channels_ + kRunSlack);
+    row_.resize((columns_.source_size() + 2 * columns_.pairs()) * channels_ + kRunSlack);
   }
 
   // Row y of the place, to its pixels and up to kRunSlack bytes behind them.
@@ -69,6 +72,13 @@ class Resizer {
 
  private:
   static constexpr std::size_t kNone = ~std::size_t{0};
+  // Rows of a window stand apart in memory, where the hardware doesn't foresee the next one.
+  static constexpr std::ptrdiff_t kRowsAhead = 4;
+
+  static void prefetch_bytes(const std::uint8_t* begin, std::size_t count) {
+    for (std::size_t i = 0; i < count; i += kLine) prefetch_line(begin + i);
+    prefetch_line(begin + count - 1);
+  }
 
   void write_outputs(std::size_t output, std::uint8_t* to) {
     const std::size_t bytes = columns_.outputs() * channels_, first = rows_.first(output);
@@ -76,12 +86,11 @@ class Resizer {
       std::memcpy(to, resized_row(first), bytes);
       return;
     }
-    for (std::size_t t = 0; t < rows_.taps(); ++t) {
+    for (std::size_t t = 0; t < row_pointers_.size(); ++t) {
       // Beyond the last row the weights are 0.
       row_pointers_[t] = resized_row(std::min(first + t, rows_.source_size() - 1));
     }
-    runs_->along_columns(row_pointers_.data(), rows_.weights(output), rows_.taps(),
-                         rows_.precision(), bytes, to);
+    runs_->along_columns(rows_, output, row_pointers_.data(), bytes, to);
   }
 
   // A row of the source, counted from the first that is used, resized.
@@ -104,6 +113,17 @@ class Resizer {
     ImageSource source = *source_;
     const auto y = static_cast<std::ptrdiff_t>(row);
     const auto x = static_cast<std::ptrdiff_t>(columns_.source_begin());
+    if (source.window == nullptr && source.channel_stride == 1 &&
+        source.column_stride == static_cast<std::ptrdiff_t>(channels_)) {
+      const std::uint8_t* const from =
+          source.data + y * source.row_stride + x * source.column_stride;
+      const std::size_t bytes = columns_.source_size() * channels_;
+      if (row + kRowsAhead < resize_->source.height) {
+        prefetch_bytes(from + kRowsAhead * source.row_stride, bytes);
+      }
+      std::memcpy(row_.data(), from, bytes);
+      return;
+    }
     ImageWindow window;
     if (source.window != nullptr) {
       window = *source.window;

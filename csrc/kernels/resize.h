@@ -1,9 +1,10 @@
 // Images resized: uint8 in, resized, and of that a window normalized and permuted, in one pass.
 //
-// A resized value is, bit for bit, that of torch.nn.functional.interpolate(uint8, antialias=True) on
-// a CPU: first along each row, then along each column, each time
+// A resized value is, bit for bit, that of torch.nn.functional.interpolate(uint8, antialias=True)
+// on a CPU: first along each row, then along each column, each time
 //
-//   out[i] = clamp((sum over t of in[first[i] + t] * weight[i][t] + 2^(precision - 1)) >> precision)
+//   out[i] = clamp((sum over t of in[first[i] + t] * weight[i][t] + 2^(precision - 1)) >>
+//   precision)
 //
 // to 0..255. `nearest` copies pixels, as mode="nearest" does. Every instruction set gives the same
 // bits.
@@ -48,11 +49,10 @@ struct ResizeRuns {
   void (*along_row)(const Taps& taps, const std::uint8_t* row, std::size_t channels,
                     std::uint8_t* out);
 
-  // The weighted sum of `taps` rows, an even number, of `count` bytes each. Reads and writes up to
-  // kRunSlack bytes more.
-  void (*along_columns)(const std::uint8_t* const* rows, const std::int16_t* weights,
-                        std::size_t taps, unsigned precision, std::size_t count,
-                        std::uint8_t* out);
+  // One output of columns: the weighted sum of 2 * taps.pairs() rows of `count` bytes each. Reads
+  // and writes up to kRunSlack bytes more.
+  void (*along_columns)(const Taps& taps, std::size_t output, const std::uint8_t* const* rows,
+                        std::size_t count, std::uint8_t* out);
 };
 
 inline constexpr std::size_t kRunSlack = 64;

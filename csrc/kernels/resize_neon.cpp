@@ -8,20 +8,18 @@
 namespace pinfeed::kernels {
 namespace {
 
-void along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels,
-               std::uint8_t* out) {
+void along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels, std::uint8_t* out) {
   if (channels > 4) return kResizeScalar.along_row(taps, row, channels, out);
   const int32x4_t half = vdupq_n_s32(1 << (taps.precision() - 1));
   const int32x4_t shift = vdupq_n_s32(-static_cast<int>(taps.precision()));
   for (std::size_t x = 0; x < taps.outputs(); ++x) {
     const std::uint8_t* pixel = row + taps.first(x) * channels;
-    const std::int16_t* const weights = taps.weights(x);
     int32x4_t sum = half;
-    for (std::size_t t = 0; t < taps.taps(); ++t, pixel += channels) {
+    for (std::size_t t = 0; t < 2 * taps.pairs(); ++t, pixel += channels) {
       std::uint32_t four;  // and of the pixels after it, where it has fewer channels
       std::memcpy(&four, pixel, sizeof(four));
       const uint16x8_t values = vmovl_u8(vcreate_u8(four));
-      sum = vmlal_n_s16(sum, vreinterpret_s16_u16(vget_low_u16(values)), weights[t]);
+      sum = vmlal_n_s16(sum, vreinterpret_s16_u16(vget_low_u16(values)), taps.weight(x, t));
     }
     const uint16x4_t words = vqmovun_s32(vshlq_s32(sum, shift));
     const uint8x8_t bytes = vqmovn_u16(vcombine_u16(words, words));
@@ -31,20 +29,21 @@ void along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels,
   }
 }
 
-void along_columns(const std::uint8_t* const* rows, const std::int16_t* weights, std::size_t taps,
-                   unsigned precision, std::size_t count, std::uint8_t* out) {
-  const int32x4_t half = vdupq_n_s32(1 << (precision - 1));
-  const int32x4_t shift = vdupq_n_s32(-static_cast<int>(precision));
+void along_columns(const Taps& taps, std::size_t output, const std::uint8_t* const* rows,
+                   std::size_t count, std::uint8_t* out) {
+  const int32x4_t half = vdupq_n_s32(1 << (taps.precision() - 1));
+  const int32x4_t shift = vdupq_n_s32(-static_cast<int>(taps.precision()));
   for (std::size_t i = 0; i < count; i += 16) {
     int32x4_t sums[4] = {half, half, half, half};
-    for (std::size_t t = 0; t < taps; ++t) {
+    for (std::size_t t = 0; t < 2 * taps.pairs(); ++t) {
+      const std::int16_t weight = taps.weight(output, t);
       const uint8x16_t bytes = vld1q_u8(rows[t] + i);
       const int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(bytes)));
       const int16x8_t high = vreinterpretq_s16_u16(vmovl_high_u8(bytes));
-      sums[0] = vmlal_n_s16(sums[0], vget_low_s16(low), weights[t]);
-      sums[1] = vmlal_n_s16(sums[1], vget_high_s16(low), weights[t]);
-      sums[2] = vmlal_n_s16(sums[2], vget_low_s16(high), weights[t]);
-      sums[3] = vmlal_n_s16(sums[3], vget_high_s16(high), weights[t]);
+      sums[0] = vmlal_n_s16(sums[0], vget_low_s16(low), weight);
+      sums[1] = vmlal_n_s16(sums[1], vget_high_s16(low), weight);
+      sums[2] = vmlal_n_s16(sums[2], vget_low_s16(high), weight);
+      sums[3] = vmlal_n_s16(sums[3], vget_high_s16(high), weight);
     }
     uint16x4_t words[4];
     for (int part = 0; part < 4; ++part) words[part] = vqmovun_s32(vshlq_s32(sums[part], shift));

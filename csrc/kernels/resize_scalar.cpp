@@ -10,26 +10,25 @@ std::uint8_t to_byte(std::int32_t sum, unsigned precision) {
   return static_cast<std::uint8_t>(std::clamp(sum >> precision, 0, 255));
 }
 
-void along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels,
-               std::uint8_t* out) {
+void along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels, std::uint8_t* out) {
   for (std::size_t x = 0; x < taps.outputs(); ++x) {
     const std::uint8_t* const first = row + taps.first(x) * channels;
     for (std::size_t c = 0; c < channels; ++c) {
       std::int32_t sum = 1 << (taps.precision() - 1);
-      for (std::size_t t = 0; t < taps.taps(); ++t) {
-        sum += first[t * channels + c] * taps.weights(x)[t];
+      for (std::size_t t = 0; t < 2 * taps.pairs(); ++t) {
+        sum += first[t * channels + c] * taps.weight(x, t);
       }
       *out++ = to_byte(sum, taps.precision());
     }
   }
 }
 
-void along_columns(const std::uint8_t* const* rows, const std::int16_t* weights, std::size_t taps,
-                   unsigned precision, std::size_t count, std::uint8_t* out) {
+void along_columns(const Taps& taps, std::size_t output, const std::uint8_t* const* rows,
+                   std::size_t count, std::uint8_t* out) {
   for (std::size_t i = 0; i < count; ++i) {
-    std::int32_t sum = 1 << (precision - 1);
-    for (std::size_t t = 0; t < taps; ++t) sum += rows[t][i] * weights[t];
-    out[i] = to_byte(sum, precision);
+    std::int32_t sum = 1 << (taps.precision() - 1);
+    for (std::size_t t = 0; t < 2 * taps.pairs(); ++t) sum += rows[t][i] * taps.weight(output, t);
+    out[i] = to_byte(sum, taps.precision());
   }
 }
 

@@ -128,20 +128,21 @@ void Taps::find_weighted() {
     largest = std::max(largest, *std::max_element(weights, weights + found[to].second));
   }
   precision_ = precision_for(largest);
-  taps_ = 0;
-  for (std::size_t i = 0; i < kept; ++i) taps_ = std::max(taps_, found[i].second);
-  stride_ = (taps_ + kWeights - 1) / kWeights * kWeights;
-  weights_.assign(firsts_.size() * stride_, 0);
+  std::size_t taps = 0;
+  for (std::size_t i = 0; i < kept; ++i) taps = std::max(taps, found[i].second);
+  pairs_ = (taps + 1) / 2;
+  weights_.assign(firsts_.size() * pairs_ * kPairSize, 0);
   for (std::size_t i = 0; i < outputs_; ++i) {
     const std::size_t from = positions_[i] - begin;
     const auto [first, count] = found[from];
     firsts_[i] = first;
     for (std::size_t t = 0; t < count; ++t) {
-      weights_[i * stride_ + t] = fixed_point(exact[from * most + t], precision_);
+      const std::int16_t weight = fixed_point(exact[from * most + t], precision_);
+      std::int16_t* const to = &weights_[place(i, t / 2) + t % 2];
+      for (std::size_t copy = 0; copy < kPairSize; copy += 2) to[copy] = weight;
     }
   }
-  keep_sources(taps_);
-  taps_ += taps_ % 2;
+  keep_sources(taps);
 }
 
 // Counts the pixels that outputs begin with from the first of them all.

@@ -28,8 +28,6 @@ class Taps {
  public:
   // Outputs that wide code takes at a time: there are weights for a multiple of it.
   static constexpr std::size_t kOutputs = 8;
-  // Weights of an output are a multiple of it; those after its taps are 0.
-  static constexpr std::size_t kWeights = 4;
 
   // Finds them for an axis; what was found last is kept.
   void find(const ResizedAxis& axis);
@@ -43,14 +41,24 @@ class Taps {
   std::size_t source_size() const { return source_size_; }
   std::size_t first(std::size_t output) const { return firsts_[output]; }
 
-  // The most taps of any output, rounded up to an even number.
-  std::size_t taps() const { return taps_; }
-  // Of an output, as many as stride().
-  const std::int16_t* weights(std::size_t output) const { return &weights_[output * stride_]; }
-  std::size_t stride() const { return stride_; }
+  // Half of the most taps of any output, rounded up; weights after the last tap are 0.
+  std::size_t pairs() const { return pairs_; }
   unsigned precision() const { return precision_; }
+  std::int16_t weight(std::size_t output, std::size_t tap) const {
+    return pair(output, tap / 2)[tap % 2];
+  }
+  // Two weights, four times, as wide code multiplies them by channels. The same pair of the next
+  // output follows if this one is even, then the next pair of this one.
+  const std::int16_t* pair(std::size_t output, std::size_t pair) const {
+    return &weights_[place(output, pair)];
+  }
 
  private:
+  static constexpr std::size_t kPairSize = 8;
+
+  std::size_t place(std::size_t output, std::size_t pair) const {
+    return (output / 2 * pairs_ * 2 + pair * 2 + output % 2) * kPairSize;
+  }
   void find_nearest();
   void find_weighted();
   void keep_sources(std::size_t taps);
@@ -60,8 +68,7 @@ class Taps {
   std::size_t outputs_ = 0;
   std::size_t source_begin_ = 0;
   std::size_t source_size_ = 0;
-  std::size_t taps_ = 0;
-  std::size_t stride_ = 0;
+  std::size_t pairs_ = 0;
   unsigned precision_ = 0;
   std::vector<std::size_t> positions_;  // of each output in the resized axis
   std::vector<std::size_t> firsts_;

@@ -1,6 +1,7 @@
 // The kernels, on every instruction set that this build has and this CPU can run.
 #include "tests/check.h"
 
+void resize_tests();
 void round_tests();
 void cast_tests();
 void copy_tests();
@@ -15,6 +16,7 @@ void row_plan_tests();
 void weighted_tests();
 
 int main() {
+  resize_tests();
   round_tests();
   cast_tests();
   copy_tests();

@@ -1,0 +1,173 @@
+// resize_images of every instruction set against the definition in kernels/resize.h, written down
+// once more over whole images. That the weights are torch's is tested in Python.
+#include "kernels/resize.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dispatch/dispatch.h"
+#include "tests/check.h"
+#include "tests/image_case.h"
+
+namespace {
+
+using namespace pinfeed::tests;
+using pinfeed::kernels::Border;
+using pinfeed::kernels::ImageResize;
+using pinfeed::kernels::Interpolation;
+using pinfeed::kernels::Taps;
+
+// An image, or what is made of it, without gaps.
+struct Pixels {
+  std::size_t height, width, channels;
+  std::vector<std::uint8_t> values;
+
+  Pixels(std::size_t h, std::size_t w, std::size_t c)
+      : height(h), width(w), channels(c), values(h * w * c) {}
+  std::uint8_t& at(std::size_t y, std::size_t x, std::size_t c) {
+    return values[(y * width + x) * channels + c];
+  }
+};
+
+// Calls store(i, value) for each output of an axis whose value at position p is read(p).
+template <class Read, class Store>
+void resize_axis(std::size_t in, std::size_t out, Interpolation interpolation, const Read& read,
+                 const Store& store) {
+  static Taps taps;
+  taps.find({in, out, 0, out, false, Border::constant, interpolation});
+  for (std::size_t i = 0; i < out; ++i) {
+    const std::size_t first = taps.source_begin() + taps.first(i);
+    if (interpolation == Interpolation::nearest) {
+      store(i, read(first));
+      continue;
+    }
+    std::int64_t sum = std::int64_t{1} << (taps.precision() - 1);
+    for (std::size_t t = 0; t < 2 * taps.pairs() && first + t < in; ++t) {
+      sum += read(first + t) * taps.weight(i, t);
+    }
+    sum >>= taps.precision();
+    store(i, static_cast<std::uint8_t>(std::clamp<std::int64_t>(sum, 0, 255)));
+  }
+}
+
+Pixels resized(const ImageSource& source, const ImageResize& resize, std::size_t channels,
+               Interpolation interpolation) {
+  const auto [height, width] = resize.source;
+  Pixels narrow(height, resize.resized.width, channels);
+  Pixels result(resize.resized.height, resize.resized.width, channels);
+  for (std::size_t c = 0; c < channels; ++c) {
+    for (std::size_t y = 0; y < height; ++y) {
+      resize_axis(
+          width, narrow.width, interpolation,
+          [&](std::size_t x) { return value_at(source, y, x, c); },
+          [&](std::size_t x, std::uint8_t value) { narrow.at(y, x, c) = value; });
+    }
+    for (std::size_t x = 0; x < narrow.width; ++x) {
+      resize_axis(
+          height, result.height, interpolation, [&](std::size_t y) { return narrow.at(y, x, c); },
+          [&](std::size_t y, std::uint8_t value) { result.at(y, x, c) = value; });
+    }
+  }
+  return result;
+}
+
+// A batch of images in all ways that they can lie in memory, each resized in its own way.
+void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
+                   std::size_t channels, std::size_t largest, Random& random) {
+  const std::vector<std::uint8_t> fill(channels, 77);
+  std::vector<ImageSource> sources;
+  std::vector<std::optional<ImageResize>> resizes;
+  std::vector<std::byte> expected;
+  const auto any = [&](std::size_t most) { return 1 + random() % most; };
+  for (std::size_t way = 0; way < all_strides(1, 1, channels).size(); ++way) {
+    const bool is_resized = way % 7 != 3;
+    const ImageSize size = is_resized ? ImageSize{any(largest), any(largest)} : place;
+    const ImageSource source =
+        place_source(size, channels, all_strides(size.height, size.width, channels)[way], random);
+    const auto move = [&] { return static_cast<std::ptrdiff_t>(random() % 9) - 4; };
+    const ImageResize resize{size,
+                             {any(2 * place.height), any(2 * place.width)},
+                             move(),
+                             move(),
+                             random() % 2 == 0,
+                             random() % 2 == 0,
+                             random() % 2 == 0 ? Border::constant : Border::edge,
+                             fill.data()};
+    sources.push_back(source);
+    resizes.push_back(is_resized ? std::optional(resize) : std::nullopt);
+    std::optional<Pixels> pixels;
+    if (is_resized) pixels = resized(source, resize, channels, interpolation);
+    for (std::size_t y = 0; y < place.height; ++y) {
+      for (std::size_t x = 0; x < place.width; ++x) {
+        for (std::size_t c = 0; c < channels; ++c) {
+          std::uint8_t value = 77;
+          if (!is_resized) {
+            value = value_at(source, y, x, c);
+          } else {
+            using pinfeed::kernels::within;
+            const std::size_t v = resize.flipped_rows ? place.height - 1 - y : y;
+            const std::size_t u = resize.flipped_columns ? place.width - 1 - x : x;
+            const std::ptrdiff_t row = within(resize.top + static_cast<std::ptrdiff_t>(v),
+                                              resize.resized.height, resize.border);
+            const std::ptrdiff_t column = within(resize.left + static_cast<std::ptrdiff_t>(u),
+                                                 resize.resized.width, resize.border);
+            if (row >= 0 && column >= 0) {
+              value =
+                  pixels->at(static_cast<std::size_t>(row), static_cast<std::size_t>(column), c);
+            }
+          }
+          expected.push_back(std::byte{value});
+        }
+      }
+    }
+  }
+  MarkedOutput out(expected.size(), random() % 64);
+  const ImageBatch batch{.sources = sources.data(),
+                         .count = sources.size(),
+                         .height = place.height,
+                         .width = place.width,
+                         .channels = channels,
+                         .scale = nullptr,
+                         .bias = nullptr,
+                         .out = out.data(),
+                         .out_layout = ImageLayout::hwc,
+                         .out_type = PixelType::uint8,
+                         .streaming = random() % 2 == 0};
+  const std::size_t rows = batch.count * batch.height, middle = random() % (rows + 1);
+  resize_images(*isa.resize, {batch, resizes.data(), interpolation}, middle, rows);
+  resize_images(*isa.resize, {batch, resizes.data(), interpolation}, 0, middle);
+  if (!out.equals(expected)) {
+    throw std::runtime_error(std::to_string(place.height) + " x " + std::to_string(place.width) +
+                             " x " + std::to_string(channels) + " of up to " +
+                             std::to_string(largest));
+  }
+}
+
+void test_resizes(const Isa& isa) {
+  Random random(1);
+  for (const Interpolation interpolation :
+       {Interpolation::bilinear, Interpolation::bicubic, Interpolation::nearest}) {
+    for (const std::size_t channels : kChannels) {
+      for (const ImageSize place : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{17, 31}}) {
+        for (const std::size_t largest : {5, 40}) {
+          check_resizes(isa, interpolation, place, channels, largest, random);
+        }
+      }
+      check_resizes(isa, interpolation, {3, 700}, channels, 20, random);
+    }
+  }
+}
+
+}  // namespace
+
+void resize_tests() {
+  for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
+    const std::string name = "resized images on " + std::string(isa.name);
+    run_if(isa.supported(), "this CPU does not have it", name.c_str(), [&] { test_resizes(isa); });
+  }
+}
