@@ -464,7 +464,7 @@ def test_batches_that_are_there_are_not_augmented():
     check(
         lambda: next(iter(loader)),
         TypeError,
-        "augment and erase are for the samples of a Collate",
+        "augment, color and erase are for the samples of a Collate",
         'Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate',
         "the same Image without augment to fields",
     )

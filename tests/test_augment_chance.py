@@ -138,7 +138,7 @@ def test_samples_without_a_name(samples, error, words):
 ARGUMENTS = [
     (lambda: pinfeed.Collate(key="id"), ValueError, "Collate: key is for a seed"),
     (lambda: pinfeed.Image(windows=True), ValueError, "Image: windows are those of augment"),
-    (lambda: pinfeed.Image(stream=1), ValueError, "stream is about augment and erase"),
+    (lambda: pinfeed.Image(stream=1), ValueError, "stream is about augment, color and erase"),
     (lambda: pinfeed.Image(augment=VIEW, windows=1), TypeError, "Image: windows must be True"),
     (lambda: pinfeed.Image(augment=VIEW, stream=-1), ValueError, "stream must be at least 0"),
 ]

@@ -162,13 +162,12 @@ class Resizer {
   std::vector<const std::uint8_t*> row_pointers_;
 };
 
-// Rows [begin, end) of one image.
-void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
-                   std::size_t begin, std::size_t end) {
-  thread_local Resizer resizer;
+// Rows [begin, end) of one image, which write_rows(y, count, to) puts on a stage first.
+template <class WriteRows>
+void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
+                  std::size_t begin, std::size_t end, const WriteRows& write_rows) {
   thread_local std::vector<std::uint8_t> stage;
   const ImageBatch& images = batch.images;
-  resizer.begin(runs, images, images.sources[image], *batch.resizes[image], batch.interpolation);
   const std::size_t row_bytes = images.width * images.channels;
   const std::size_t rows = std::max<std::size_t>(kStageBytes / row_bytes, 1);
   stage.resize(rows * row_bytes + kRunSlack);
@@ -182,14 +181,43 @@ void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
             image * images.height * row_bytes * pixel_size(images.out_type);
   for (std::size_t y = begin; y < end; y += rows) {
     const std::size_t count = std::min(rows, end - y);
-    for (std::size_t row = 0; row < count; ++row) {
-      resizer.write_row(y + row, &stage[row * row_bytes]);
-    }
+    write_rows(y, count, stage.data());
+    if (batch.tables != nullptr) recolor(batch.tables[image], stage.data(), count * row_bytes);
     // The row y of the image is the first of the stage.
     staged.data = reinterpret_cast<const std::uint8_t*>(
         reinterpret_cast<std::uintptr_t>(stage.data()) - y * row_bytes);
     runs.normalize(one, y, y + count);
   }
+}
+
+void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
+                   std::size_t begin, std::size_t end) {
+  thread_local Resizer resizer;
+  const ImageBatch& images = batch.images;
+  resizer.begin(runs, images, images.sources[image], *batch.resizes[image], batch.interpolation);
+  write_staged(runs, batch, image, begin, end,
+               [&](std::size_t y, std::size_t count, std::uint8_t* to) {
+                 for (std::size_t row = 0; row < count; ++row) {
+                   resizer.write_row(y + row, to + row * images.width * images.channels);
+                 }
+               });
+}
+
+void write_recolored(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
+                     std::size_t begin, std::size_t end) {
+  ImageBatch one = batch.images;
+  one.sources += image;
+  one.count = 1;
+  one.out_layout = ImageLayout::hwc;
+  one.out_type = PixelType::uint8;
+  one.streaming = false;
+  write_staged(runs, batch, image, begin, end,
+               [&](std::size_t y, std::size_t count, std::uint8_t* to) {
+                 // The row y of the image is the first of the stage.
+                 one.out = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(to) -
+                                                   y * one.width * one.channels);
+                 runs.normalize(one, y, y + count);
+               });
 }
 
 }  // namespace
@@ -201,8 +229,10 @@ void resize_images(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
   for (std::size_t row = row_begin; row < row_end;) {
     const std::size_t image = row / height, y = row % height;
     const std::size_t rows = std::min(height - y, row_end - row);
-    if (batch.resizes[image]) {
+    if (batch.resizes != nullptr && batch.resizes[image]) {
       write_resized(runs, batch, image, y, y + rows);
+    } else if (batch.tables != nullptr) {
+      write_recolored(runs, batch, image, y, y + rows);
     } else {
       runs.normalize(batch.images, row, row + rows);
     }

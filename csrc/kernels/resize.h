@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "kernels/color.h"
 #include "kernels/image.h"
 #include "kernels/resize_taps.h"
 
@@ -33,11 +34,13 @@ struct ImageResize {
   const std::uint8_t* fill;
 };
 
-// A batch some of whose images are resized, one entry for each image.
+// A batch some of whose images are resized, one entry for each image; then their values change, by
+// a table for each. Both may be null.
 struct ResizedBatch {
   const ImageBatch& images;
   const std::optional<ImageResize>* resizes;
   Interpolation interpolation;
+  const ColorTable* tables = nullptr;
 };
 
 // What one instruction set supplies.

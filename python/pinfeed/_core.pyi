@@ -94,6 +94,7 @@ _Crop: TypeAlias = tuple[
     npt.NDArray[np.int64],
     tuple[npt.NDArray[np.int64], str] | None,
     bool,
+    Sequence[tuple[str, float, float, float]],
 ]
 # probability, range of the area and of the ratio, a value for all channels or one for each
 _Erasing: TypeAlias = tuple[float, tuple[float, float], tuple[float, float], Sequence[float]]

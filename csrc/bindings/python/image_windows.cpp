@@ -10,6 +10,7 @@ namespace pinfeed::bindings {
 namespace {
 
 using kernels::Border;
+using kernels::ColorStep;
 using kernels::GeometryStep;
 using kernels::ImageResize;
 using kernels::ImageSize;
@@ -53,6 +54,16 @@ GeometryStep geometry_step(py::handle given) {
   return step;
 }
 
+ColorStep color_step(const GivenColor& given) {
+  using Kind = ColorStep::Kind;
+  const auto& [name, probability, low, high] = given;
+  const Kind kind = name == "brightness"  ? Kind::brightness
+                    : name == "posterize" ? Kind::posterize
+                    : name == "solarize"  ? Kind::solarize
+                                          : Kind::invert;
+  return {kind, probability, low, high};
+}
+
 Border border_named(const std::string& name) {
   if (name == "constant") return Border::constant;
   if (name == "edge") return Border::edge;
@@ -77,7 +88,8 @@ std::string pair_text(std::int64_t first, std::int64_t second) {
 }  // namespace
 
 Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
-  const auto& [steps, borders, interpolation, key, samples, other_leaf, is_wanted] = crop;
+  const auto& [steps, borders, interpolation, key, samples, other_leaf, is_wanted, given_colors] =
+      crop;
   borders_ = {border_named(std::get<0>(borders[0])), border_named(std::get<0>(borders[1]))};
   interpolation_ = interpolation_named(interpolation);
   const auto channels = static_cast<std::size_t>(images.channels());
@@ -105,6 +117,11 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
   for (std::size_t i = 0; i < views_.size(); ++i) {
     require_fit(i, kernels::find_view(geometry, borders_, images.height(i), images.width(i), key,
                                       samples.data()[i], views_[i]));
+  }
+  std::vector<ColorStep> colors;
+  for (const GivenColor& color : given_colors) colors.push_back(color_step(color));
+  for (std::size_t i = 0; i < views_.size() && !colors.empty(); ++i) {
+    tables_.push_back(kernels::draw_table(colors, key, samples.data()[i]));
   }
 }
 

@@ -23,12 +23,16 @@ using Integers = pybind11::array_t<std::int64_t, pybind11::array::c_style>;
 // What stands beyond the edges, and for a constant border a value for all channels or one for each.
 using GivenBorder = std::tuple<std::string, std::vector<std::uint8_t>>;
 
+// What is done to values: its kind, its probability, and two numbers.
+using GivenColor = std::tuple<std::string, double, double, double>;
+
 // What is seen of each image, in this order: the crops, flips and sizes; the borders of the image
 // and of what it is resized to; how it is interpolated; the key and the samples that random numbers
 // follow from; None, or the sizes of the images of another leaf, which must be the same, and its
-// name; and whether the windows are wanted.
-using Crop = std::tuple<pybind11::tuple, std::array<GivenBorder, 2>, std::string, std::uint64_t,
-                        Integers, std::optional<std::tuple<Integers, std::string>>, bool>;
+// name; whether the windows are wanted; and what is done to the values.
+using Crop =
+    std::tuple<pybind11::tuple, std::array<GivenBorder, 2>, std::string, std::uint64_t, Integers,
+               std::optional<std::tuple<Integers, std::string>>, bool, std::vector<GivenColor>>;
 
 // Windows that are given: float64 of shape (B, 6), as Windows::write tells them; the height and
 // width that they get; how they are interpolated for it.
@@ -50,6 +54,9 @@ class Windows {
   // pixels; 1 or 0 for mirrored top to bottom; the same for left to right.
   pybind11::object write(const OutputRequest& request) const;
 
+  // One for each image, or none.
+  const std::vector<kernels::ColorTable>& tables() const { return tables_; }
+
   // Makes windows of the images that lie there.
   void apply(std::vector<kernels::ImageSource>& sources);
 
@@ -70,6 +77,7 @@ class Windows {
   Integers sizes_;
   std::vector<kernels::View> views_;
   std::vector<kernels::ImageWindow> beyond_;
+  std::vector<kernels::ColorTable> tables_;
 };
 
 }  // namespace pinfeed::bindings

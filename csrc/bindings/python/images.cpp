@@ -121,19 +121,24 @@ py::object write_batch(Images& images, const BatchRequest& request) {
       .padding = request.padding,
   };
   std::vector<std::optional<ImageResize>> resizes;
-  if (request.windows != nullptr) resizes = request.windows->resizes();
+  const kernels::ColorTable* tables = nullptr;
+  if (request.windows != nullptr) {
+    resizes = request.windows->resizes();
+    if (!request.windows->tables().empty()) tables = request.windows->tables().data();
+  }
   if (bytes > 0) {
     const dispatch::Isa& isa = dispatch::active_isa();
     const auto write = [&](std::size_t first, std::size_t last) {
       const std::size_t skipped = first * batch.height, rows = (last - first) * batch.height;
-      if (resizes.empty()) {
+      if (resizes.empty() && tables == nullptr) {
         run_rows(rows, bytes / (batch.count * batch.height), request.threads,
                  [&](std::size_t begin, std::size_t end) {
                    isa.normalize_images(batch, skipped + begin, skipped + end);
                  });
         return;
       }
-      const ResizedBatch resized{batch, resizes.data(), request.windows->interpolation()};
+      const ResizedBatch resized{batch, resizes.empty() ? nullptr : resizes.data(),
+                                 request.windows->interpolation(), tables};
       // Threads that share an image both read the rows where they meet: they get whole ones, unless
       // there are fewer images than threads.
       const std::size_t threads = std::max<std::size_t>(request.threads, 1);

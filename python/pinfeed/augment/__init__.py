@@ -4,6 +4,13 @@ Names, arguments and defaults are those of ``torchvision.transforms.v2``.
 """
 
 from pinfeed.augment.chance import IndexedDataset
+from pinfeed.augment.color import (
+    Color,
+    ColorJitter,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import (
     CenterCrop,
@@ -20,13 +27,18 @@ from pinfeed.augment.targets import boxes, points
 
 __all__ = [
     "CenterCrop",
+    "Color",
+    "ColorJitter",
     "Compose",
     "Geometry",
     "IndexedDataset",
     "RandomCrop",
     "RandomErasing",
     "RandomHorizontalFlip",
+    "RandomInvert",
+    "RandomPosterize",
     "RandomResizedCrop",
+    "RandomSolarize",
     "RandomVerticalFlip",
     "Resize",
     "boxes",

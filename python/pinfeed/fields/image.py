@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, positive_integer, torch_dtype_name
+from pinfeed.augment.color import Color
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import (
@@ -38,6 +39,7 @@ from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Source
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
+_WHOLE = ((), (("constant", (0,)), ("constant", (0,))))  # a geometry without steps
 _INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
 # PIL modes whose pixels are bytes of colour. Not "P": its bytes are numbers of palette entries.
@@ -89,6 +91,8 @@ class Image(Field):
             width, and 1 or 0 for mirrored top to bottom and left to right. True gives a tuple of the
             batch and them, a string puts them under this key of the dict that the leaf is in.
             `pinfeed.augment.boxes` and `pinfeed.augment.points` move targets along.
+        color: What is done to the bytes of each image after ``augment``, drawn anew for each sample: a
+            ``ColorJitter``, ``RandomInvert``, ``RandomPosterize`` or ``RandomSolarize``, or a list.
         erase: A rectangle of each image to write over, drawn anew for each sample.
         stream: Fields with other numbers here draw other windows of the same sample, also with the
             same geometry: two views of one image.
@@ -128,6 +132,7 @@ class Image(Field):
         augment: Geometry | None = None,
         interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
         windows: Request = False,
+        color: Color | Sequence[Color] | None = None,
         erase: RandomErasing | None = None,
         stream: int = 0,
     ) -> None:
@@ -167,26 +172,33 @@ class Image(Field):
             )
         self.augment = augment
         self.stream = checked_integer(stream, "Image: stream", 0)
-        if augment is not None and pad_value is not None:
-            raise ValueError(
-                "Image: pad_value keeps images of different sizes, and augment makes them one size; "
-                "leave one out"
-            )
         if augment is None and windows is not False:
             raise ValueError("Image: windows are those of augment; give it, or leave windows out")
         if erase is not None and not isinstance(erase, RandomErasing):
             raise TypeError(
                 f"Image: erase must be a pinfeed.augment.RandomErasing, got {type(erase).__name__}"
             )
-        if erase is not None and pad_value is not None:
-            raise ValueError(
-                "Image: erase is for images of one size, and pad_value for others; leave one out"
-            )
         for value in [] if erase is None else erase.values:
             _core.check_value(value, torch_dtype_name(dtype), "Image", "erase: value")
         self.erase = erase
+        self.color = color
+        self._colors = [*color] if isinstance(color, Sequence) else [color] if color else []
+        for one in self._colors:
+            if not isinstance(one, Color):
+                raise TypeError(
+                    "Image: color must be a ColorJitter, RandomInvert, RandomPosterize or "
+                    "RandomSolarize of pinfeed.augment, or several in a list, got one of "
+                    f"{type(one).__module__}.{type(one).__qualname__}"
+                )
         if not self.is_random and self.stream != 0:
-            raise ValueError("Image: stream is about augment and erase; give one, or leave it out")
+            raise ValueError(
+                "Image: stream is about augment, color and erase; give one, or leave it out"
+            )
+        if self.is_random and pad_value is not None:
+            raise ValueError(
+                "Image: pad_value keeps images of different sizes, and augment, color and erase are "
+                "for those of one size; leave one out"
+            )
         self.windows = check_request(windows, "Image: windows")
         if interpolation not in _INTERPOLATIONS:
             raise ValueError(
@@ -236,7 +248,7 @@ class Image(Field):
     @property
     def is_random(self) -> bool:
         """Whether anything is drawn for each sample."""
-        return self.augment is not None or self.erase is not None
+        return self.augment is not None or self.erase is not None or bool(self._colors)
 
     @override
     def names(self) -> tuple[str, ...]:
@@ -246,7 +258,7 @@ class Image(Field):
     def apply(self, leaf: Any, host: Any, name: str) -> Any:
         if self.is_random:
             raise TypeError(
-                f"{name}: augment and erase are for the samples of a Collate, and this is a batch "
+                f"{name}: augment, color and erase are for the samples of a Collate, and this is a batch "
                 'already; give Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate, and '
                 "the same Image without augment to fields, which normalizes on the device"
             )
@@ -277,17 +289,20 @@ class Image(Field):
     def _batch_of_one_size(self, images: Any, indices: Any, target: Any, name: str) -> Any:
         chance = chance_of(name, len(images if indices is None else indices))
         threads, windows = get_num_threads(), None
-        if self.augment is None:
+        if self.augment is None and not self._colors:
             batch = _core.normalize_images(images, indices, self._format, target, name, threads)
         else:
-            same = chance.sizes.get(self.augment)
+            same = None if self.augment is None else chance.sizes.get(self.augment)
+            geometry = _WHOLE if self.augment is None else self.augment.native
             drawn_from = chance.key(self.stream), chance.samples
-            options = (*drawn_from, same, self.windows is not False)
-            crop = (*self.augment.native, self.interpolation, *options)
+            colors = [color.native for color in self._colors]
+            options = (*drawn_from, same, self.windows is not False, colors)
+            crop = (*geometry, self.interpolation, *options)
             batch, seen, windows = _core.crop_images(
                 images, indices, self._format, crop, target, name, threads
             )
-            chance.sizes.setdefault(self.augment, (seen, name.removeprefix("Collate: ")))
+            if self.augment is not None:
+                chance.sizes.setdefault(self.augment, (seen, name.removeprefix("Collate: ")))
         if self.erase is not None:
             drawn_from = chance.key(self.stream), chance.samples
             _core.erase_images(
@@ -385,6 +400,7 @@ class Image(Field):
             f"{'' if self.pad_value is None else padding}"
             f"{'' if self.augment is None else augmented}"
             f"{'' if self.windows is False else f', windows={self.windows!r}'}"
+            f"{'' if not self._colors else f', color={self.color!r}'}"
             f"{'' if self.erase is None else f', erase={self.erase!r}'}"
             f"{'' if self.stream == 0 else f', stream={self.stream}'})"
         )

@@ -1,0 +1,156 @@
+"""Values of images changed at random, one by one, before they are normalized."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from pinfeed.arguments import checked_integer
+
+# A kernels::ColorStep: its kind, probability, and two numbers.
+_Native = tuple[str, float, float, float]
+
+
+class Color(ABC):
+    """What is done to the values of uint8 images. For `pinfeed.Image`'s ``color``.
+
+    They hold no random state: they pickle, and any number of fields may share one.
+    """
+
+    @property
+    @abstractmethod
+    def native(self) -> _Native:
+        """What native code takes."""
+
+
+class ColorJitter(Color):
+    """The brightness times a random factor.
+
+    torchvision's contrast, saturation and hue are left out: they are no tables of values.
+
+    Args:
+        brightness: From and to which factor, not negative; a single number b stands for
+            max(0, 1 - b) to 1 + b.
+
+    Raises:
+        TypeError: ``brightness`` is no number and no pair of them.
+        ValueError: A number is negative, or the pair is reversed.
+
+    Example:
+        >>> image = pinfeed.Image(dtype=torch.uint8, color=pinfeed.augment.ColorJitter((2, 2)))
+        >>> pinfeed.Collate(image)([np.array([[[100], [200]]], np.uint8)]).tolist()
+        [[[[200, 255]]]]
+    """
+
+    def __init__(self, brightness: float | Sequence[float] = 0) -> None:
+        is_pair = isinstance(brightness, Sequence) and not isinstance(brightness, str)
+        given: Any = brightness if is_pair else [brightness]
+        numbers = [_number(number, "ColorJitter: brightness") for number in given]
+        if not is_pair and numbers[0] >= 0:
+            numbers = [max(0.0, 1 - numbers[0]), 1 + numbers[0]]
+        if len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] < math.inf:
+            raise ValueError(
+                "ColorJitter: brightness must be a number or a pair (from, to), not negative, got "
+                f"{brightness!r}"
+            )
+        self.brightness = (numbers[0], numbers[1])
+
+    @property
+    @override
+    def native(self) -> _Native:
+        return "brightness", 1, *self.brightness
+
+    def __repr__(self) -> str:
+        return f"ColorJitter(brightness={self.brightness})"
+
+
+class RandomInvert(Color):
+    """The image inverted, or as it is.
+
+    Args:
+        p: How probable that is, 0 to 1.
+
+    Raises:
+        TypeError: ``p`` is no number.
+        ValueError: ``p`` is out of range.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = _probability(p, "RandomInvert")
+
+    @property
+    @override
+    def native(self) -> _Native:
+        return "invert", self.p, 0, 0
+
+    def __repr__(self) -> str:
+        return f"RandomInvert({self.p})"
+
+
+class RandomPosterize(Color):
+    """The lower bits of all values 0, or the image as it is.
+
+    Args:
+        bits: How many bits of each value stay, 0 to 8.
+        p: How probable that is, 0 to 1.
+
+    Raises:
+        TypeError: ``bits`` is no integer, or ``p`` no number.
+        ValueError: One is out of range.
+    """
+
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        self.bits = checked_integer(bits, "RandomPosterize: bits", 0, 8)
+        self.p = _probability(p, "RandomPosterize")
+
+    @property
+    @override
+    def native(self) -> _Native:
+        return "posterize", self.p, self.bits, 0
+
+    def __repr__(self) -> str:
+        return f"RandomPosterize({self.bits}, p={self.p})"
+
+
+class RandomSolarize(Color):
+    """Values from a threshold on inverted, or the image as it is.
+
+    Args:
+        threshold: 0 to 255.
+        p: How probable that is, 0 to 1.
+
+    Raises:
+        TypeError: An argument is no number.
+        ValueError: One is out of range.
+    """
+
+    def __init__(self, threshold: float, p: float = 0.5) -> None:
+        self.threshold = _number(threshold, "RandomSolarize: threshold")
+        if not 0 <= self.threshold <= 255:
+            raise ValueError(f"RandomSolarize: threshold must be from 0 to 255, got {threshold!r}")
+        self.p = _probability(p, "RandomSolarize")
+
+    @property
+    @override
+    def native(self) -> _Native:
+        return "solarize", self.p, self.threshold, 0
+
+    def __repr__(self) -> str:
+        return f"RandomSolarize({self.threshold}, p={self.p})"
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def _probability(p: Any, name: str) -> float:
+    number = _number(p, f"{name}: p")
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name}: p must be from 0 to 1, got {p!r}")
+    return number

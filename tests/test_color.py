@@ -1,0 +1,150 @@
+"""Colours: torchvision's formulas for uint8, after the geometry and before the normalization."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+import reference
+from arrays import assert_same_bits
+from messages import check
+from pinfeed import augment
+
+EVERY_BYTE = torch.arange(256, dtype=torch.uint8)
+p = st.sampled_from([0, 0.5, 1])
+
+steps = st.one_of(
+    st.builds(augment.RandomInvert, p),
+    st.builds(augment.RandomPosterize, st.integers(0, 8), p),
+    st.builds(augment.RandomSolarize, st.integers(0, 510).map(lambda n: n / 2), p),
+    st.builds(augment.ColorJitter, st.floats(0, 3)),
+    st.builds(augment.ColorJitter, st.tuples(*[st.floats(0, 300)] * 2).map(sorted)),
+)
+
+
+def changed(values, step, draws):
+    """The values after one step, as torchvision's functions for uint8 change them."""
+    if isinstance(step, augment.ColorJitter):
+        low, high = step.brightness
+        factor = low + draws[1] * (high - low)
+        return values.mul(factor).clamp_(0, 255).to(torch.uint8)
+    if draws[0] >= step.p:
+        return values
+    if isinstance(step, augment.RandomPosterize):
+        return values & (((1 << step.bits) - 1) << (8 - step.bits))
+    inverted = values.bitwise_not()
+    if isinstance(step, augment.RandomInvert):
+        return inverted
+    return torch.where(values >= step.threshold, inverted, values)
+
+
+@given(st.lists(steps, min_size=1, max_size=3), st.integers(0, 2**40))
+def test_every_byte(steps, seed):
+    rows = pinfeed.ArrayDataset(EVERY_BYTE.expand(4, 1, 256)).__getitems__(range(4))
+    field = pinfeed.Image(input="HW", dtype=torch.uint8, color=steps)
+    batch = pinfeed.Collate(field, seed=seed)(rows)
+    for index, found in enumerate(batch):
+        expected = EVERY_BYTE
+        for number, step in enumerate(steps):
+            draws = reference.uniform(seed, 0, index, 2**62 + number)
+            expected = changed(expected, step, draws)
+        assert torch.equal(found[0, 0], expected)
+
+
+@st.composite
+def geometries(draw):
+    size = draw(st.tuples(*[st.integers(1, 40)] * 2))
+    crop = augment.RandomCrop(size, padding=draw(st.integers(0, 9)), pad_if_needed=True)
+    resized = augment.RandomResizedCrop(size)
+    view = [draw(st.sampled_from([crop, resized])), augment.RandomHorizontalFlip()]
+    return draw(st.sampled_from([None, augment.Compose(view)]))
+
+
+@given(
+    st.tuples(*[st.integers(1, 3)] * 2, *[st.integers(1, 60)] * 2, st.integers(1, 4)),
+    geometries(),
+    st.sampled_from(["CHW", "HWC"]),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.uint8]),
+    st.integers(0, 2**40),
+)
+def test_colors_come_between_geometry_and_normalization(isa, shape, view, output, dtype, seed):
+    images = np.random.default_rng(seed).integers(0, 256, shape[1:], dtype=np.uint8)
+    rows = pinfeed.ArrayDataset(images).__getitems__(range(len(images)))
+    color = [augment.ColorJitter(0.4), augment.RandomSolarize(128)]
+    options = {"input": "HWC", "output": output}
+    constants = {} if dtype == torch.uint8 else {"mean": 0.4, "std": 0.25}
+    seen = pinfeed.Image(**options, dtype=torch.uint8, augment=view)
+    pixels = pinfeed.Collate(seen, seed=seed)(rows)
+    for index, image in enumerate(pixels):
+        for number, step in enumerate(color):
+            image[:] = changed(image, step, reference.uniform(seed, 0, index, 2**62 + number))
+    expected = pinfeed.Image(**constants, input=output, output=output, dtype=dtype)
+    field = pinfeed.Image(**constants, **options, dtype=dtype, augment=view, color=color)
+    batch = pinfeed.Collate(field, seed=seed)(rows)
+    assert torch.equal(batch, pinfeed.Collate(expected)(list(pixels)))
+
+
+def test_threads_and_files_do_not_matter(num_threads, tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (9, 150, 170, 3), dtype=np.uint8)
+    np.save(tmp_path / "images.npy", images)
+    field = pinfeed.Image(color=augment.RandomInvert())
+    batches = [
+        pinfeed.Collate(field, seed=1)(pinfeed.ArrayDataset(arrays).__getitems__(range(9)))
+        for arrays in (images, str(tmp_path / "images.npy"))
+    ]
+    flat = torch.from_numpy(images).permute(0, 3, 1, 2)
+    is_inverted = [reference.uniform(1, 0, i, 2**62)[0] < 0.5 for i in range(9)]
+    assert len(set(is_inverted)) == 2
+    pixels = torch.stack([~x if k else x for x, k in zip(flat, is_inverted, strict=True)])
+    for batch in batches:
+        assert_same_bits(batch, pinfeed.normalize(pixels, input="NCHW").numpy())
+
+
+def test_an_image_and_its_mask_share_the_window_but_not_the_color():
+    view = augment.RandomCrop(4)
+    fields = {
+        "image": pinfeed.Image(dtype=torch.uint8, augment=view, color=augment.RandomInvert(1)),
+        "mask": pinfeed.Image(input="HW", dtype=torch.uint8, augment=view),
+    }
+    image = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    batch = pinfeed.Collate(fields)([{"image": image, "mask": image[..., 0]}])
+    assert torch.equal(~batch["image"][:, :1], batch["mask"])
+
+
+ERRORS = [
+    (lambda: augment.ColorJitter(-1), ValueError, "not negative, got -1"),
+    (lambda: augment.ColorJitter((2, 1)), ValueError, "pair (from, to)"),
+    (lambda: augment.ColorJitter("x"), TypeError, "brightness must be a number"),
+    (lambda: augment.RandomInvert(2), ValueError, "RandomInvert: p must be from 0 to 1, got 2"),
+    (lambda: augment.RandomPosterize(9), ValueError, "RandomPosterize: bits must be at most 8"),
+    (lambda: augment.RandomSolarize(256), ValueError, "threshold must be from 0 to 255, got 256"),
+    (lambda: augment.RandomSolarize(None), TypeError, "threshold must be a number, got None"),
+    (lambda: pinfeed.Image(color=[len]), TypeError, "color must be a ColorJitter", "builtin"),
+    (
+        lambda: pinfeed.Image(color=augment.RandomInvert(), pad_value=0),
+        ValueError,
+        "pad_value",
+        "leave one out",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])
+def test_errors(call, error, words):
+    check(call, error, *words)
+
+
+def test_reprs():
+    color = [
+        augment.ColorJitter(0.5),
+        augment.RandomInvert(),
+        augment.RandomPosterize(3),
+        augment.RandomSolarize(9),
+    ]
+    text = (
+        "[ColorJitter(brightness=(0.5, 1.5)), RandomInvert(0.5), RandomPosterize(3, p=0.5), "
+        "RandomSolarize(9.0, p=0.5)]"
+    )
+    assert repr(pinfeed.Image(color=color)).endswith(f"color={text})")
