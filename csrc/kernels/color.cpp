@@ -1,6 +1,7 @@
 #include "kernels/color.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "kernels/philox.h"
@@ -13,19 +14,31 @@ using Kind = ColorStep::Kind;
 // Geometries count their steps from 0 on; these are others.
 constexpr std::uint64_t kFirstStep = std::uint64_t{1} << 62;
 
-std::uint8_t changed(const ColorStep& step, float factor, std::uint8_t value) {
+template <class Change>
+void change(ColorTable& table, const Change& to) {
+  for (std::uint8_t& value : table) value = static_cast<std::uint8_t>(to(value));
+}
+
+void take(const ColorStep& step, double draw, ColorTable& table) {
+  const auto inverted = [](unsigned value) { return 255 - value; };
   switch (step.kind) {
-    case Kind::brightness:
-      return static_cast<std::uint8_t>(std::min(static_cast<float>(value) * factor, 255.0f));
-    case Kind::posterize:
-      return static_cast<std::uint8_t>(value & 0xFF00u >> static_cast<unsigned>(step.low));
-    case Kind::solarize:
-      if (value < step.low) return value;
-      break;
+    case Kind::brightness: {
+      const auto factor = static_cast<float>(step.low + draw * (step.high - step.low));
+      return change(table, [=](std::uint8_t value) {
+        return static_cast<int>(std::min(static_cast<float>(value) * factor, 255.0f));
+      });
+    }
     case Kind::invert:
-      break;
+      return change(table, inverted);
+    case Kind::posterize: {
+      const unsigned kept = 0xFF00u >> static_cast<unsigned>(step.low);
+      return change(table, [=](unsigned value) { return value & kept; });
+    }
+    case Kind::solarize: {
+      const auto first = static_cast<unsigned>(std::ceil(step.low));
+      return change(table, [=](unsigned value) { return value < first ? value : inverted(value); });
+    }
   }
-  return static_cast<std::uint8_t>(~value);
 }
 
 }  // namespace
@@ -38,8 +51,7 @@ ColorTable draw_table(std::span<const ColorStep> steps, std::uint64_t key, std::
     const ColorStep& step = steps[number];
     const auto [first, second] = random(static_cast<std::uint64_t>(sample), kFirstStep | number);
     if (uniform(first) >= step.probability) continue;
-    const auto factor = static_cast<float>(step.low + uniform(second) * (step.high - step.low));
-    for (std::uint8_t& value : table) value = changed(step, factor, value);
+    take(step, uniform(second), table);
   }
   return table;
 }

@@ -182,7 +182,7 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   for (std::size_t y = begin; y < end; y += rows) {
     const std::size_t count = std::min(rows, end - y);
     write_rows(y, count, stage.data());
-    if (batch.tables != nullptr) recolor(batch.tables[image], stage.data(), count * row_bytes);
+    if (batch.tables != nullptr) runs.recolor(batch.tables[image], stage.data(), count * row_bytes);
     // The row y of the image is the first of the stage.
     staged.data = reinterpret_cast<const std::uint8_t*>(
         reinterpret_cast<std::uintptr_t>(stage.data()) - y * row_bytes);

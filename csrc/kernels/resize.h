@@ -56,6 +56,9 @@ struct ResizeRuns {
   // and writes up to kRunSlack bytes more.
   void (*along_columns)(const Taps& taps, std::size_t output, const std::uint8_t* const* rows,
                         std::size_t count, std::uint8_t* out);
+
+  // Each of `count` bytes by what the table has for it, and up to kRunSlack more.
+  void (*recolor)(const ColorTable& table, std::uint8_t* values, std::size_t count);
 };
 
 inline constexpr std::size_t kRunSlack = 64;

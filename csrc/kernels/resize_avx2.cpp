@@ -122,9 +122,31 @@ PINFEED_AVX2 void along_columns(const Taps& taps, std::size_t output,
   }
 }
 
+// The low half of a byte picks from each sixteenth of the table, and the bits of its high half from
+// those.
+PINFEED_AVX2 void recolor_avx2(const ColorTable& table, std::uint8_t* values, std::size_t count) {
+  __m256i parts[16];
+  for (std::size_t k = 0; k < 16; ++k) {
+    parts[k] = _mm256_broadcastsi128_si256(load16(&table[16 * k]));
+  }
+  for (std::size_t i = 0; i < count; i += 32) {
+    const __m256i bytes = load32(values + i);
+    const __m256i low = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+    __m256i found[16];
+    for (std::size_t k = 0; k < 16; ++k) found[k] = _mm256_shuffle_epi8(parts[k], low);
+    for (int bit = 0; bit < 4; ++bit) {
+      const __m256i upper = _mm256_slli_epi16(bytes, 3 - bit);
+      for (int k = 0; k < 8 >> bit; ++k) {
+        found[k] = _mm256_blendv_epi8(found[2 * k], found[2 * k + 1], upper);
+      }
+    }
+    store32<false>(values + i, found[0]);
+  }
+}
+
 }  // namespace
 
-const ResizeRuns kResizeAvx2{normalize_images_avx2, along_row, along_columns};
-const ResizeRuns kResizeAvx512{normalize_images_avx512, along_row, along_columns};
+const ResizeRuns kResizeAvx2{normalize_images_avx2, along_row, along_columns, recolor_avx2};
+const ResizeRuns kResizeAvx512{normalize_images_avx512, along_row, along_columns, recolor_avx2};
 
 }  // namespace pinfeed::kernels

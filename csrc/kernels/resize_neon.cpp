@@ -54,6 +54,6 @@ void along_columns(const Taps& taps, std::size_t output, const std::uint8_t* con
 
 }  // namespace
 
-const ResizeRuns kResizeNeon{normalize_images_neon, along_row, along_columns};
+const ResizeRuns kResizeNeon{normalize_images_neon, along_row, along_columns, recolor};
 
 }  // namespace pinfeed::kernels

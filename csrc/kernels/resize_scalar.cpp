@@ -34,6 +34,6 @@ void along_columns(const Taps& taps, std::size_t output, const std::uint8_t* con
 
 }  // namespace
 
-const ResizeRuns kResizeScalar{normalize_images_scalar, along_row, along_columns};
+const ResizeRuns kResizeScalar{normalize_images_scalar, along_row, along_columns, recolor};
 
 }  // namespace pinfeed::kernels
