@@ -256,6 +256,21 @@ TARGETS = [
     Target("epoch: torchvision per sample", "≥", 60, faster_than("epoch", "torchvision")),
     Target("epoch beyond DataLoader to writing it", "≤", 3, _beyond_overhead),
     Target("epoch with crops and flips to without", "≤", 1.25, to_limit("epoch-augmented")),
+    Target(
+        "random resized crops: torchvision v2", "≥", 5, faster_than("images-resized", "torchvision")
+    ),
+    Target(
+        "random resized crops to bfloat16: to float32",
+        "≤",
+        1,
+        _ratio("images-resized", ("bfloat16",), ("**pinfeed**",)),
+    ),
+    Target(
+        "random resized crops, one thread to two",
+        "≥",
+        1.9,
+        _ratio("threads-resized", ("1 thread",), ("2 threads",)),
+    ),
     Target("large images flipped to not", "≤", 1.05, to_limit("images-flipped", "half")),
     *(Target(f"{size}: fastest peer", "≥", 1, fastest_peer(f"size-{size}")) for size in SIZES),
     Target("224x224-256: fastest peer", "≥", 1, fastest_peer("images")),

@@ -157,10 +157,12 @@ void simplify(View& view) {
 std::array<double, 2> region_of_axis(std::int64_t source_begin, std::int64_t source_size,
                                      bool flipped, std::int64_t resized, std::int64_t begin,
                                      std::int64_t size) {
-  const double scale = static_cast<double>(source_size) / static_cast<double>(resized);
   const std::int64_t first = flipped ? resized - begin - size : begin;
-  return {static_cast<double>(source_begin) + static_cast<double>(first) * scale,
-          static_cast<double>(size) * scale};
+  // Rounded once: a whole image has whole numbers.
+  const auto pixels = [&](std::int64_t of_resized) {
+    return static_cast<double>(of_resized * source_size) / static_cast<double>(resized);
+  };
+  return {static_cast<double>(source_begin) + pixels(first), pixels(size)};
 }
 
 }  // namespace
