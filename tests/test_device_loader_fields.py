@@ -344,7 +344,7 @@ def test_fields_that_do_not_mirror_the_batch() -> None:
 IMAGE = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
 JAGGED = JaggedBatch(torch.arange(3), torch.tensor([0, 2, 3]))
 MISFITS: dict[str, tuple[Any, Any, Any, str]] = {
-    "float images": (Image(), IMAGE.float(), TypeError, "uint8"),
+    "double images": (Image(), IMAGE.double(), TypeError, "uint8"),
     "images without channels": (Image(), IMAGE[0], ValueError, "shape"),
     "channels of another number": (Image(MEAN), IMAGE[..., :2], ValueError, "mean"),
     "uncastable": (
@@ -380,7 +380,7 @@ def test_leaves_that_a_field_can_not_take(kind: str, way: str) -> None:
 
 
 def test_leaves_of_other_kinds() -> None:
-    with pytest.raises(TypeError, match=r"leaf \['x'\] of the batch: Image\(\) takes a uint8 ten"):
+    with pytest.raises(TypeError, match=r"leaf \['x'\] of the batch: Image\(\) takes a tensor"):
         applied({"x": Image()}, {"x": IMAGE.numpy()})
     for leaf in (IMAGE, JaggedBatch(JAGGED.values.numpy(), JAGGED.offsets.numpy())):
         with pytest.raises(TypeError, match=r"leaf \['x'\] of the batch: Pad\(\) takes a Jagged"):

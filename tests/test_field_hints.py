@@ -20,7 +20,6 @@ PHOTOS = RNG.integers(0, 256, (3, 8, 6, 3), np.uint8)
 PLANES = np.ascontiguousarray(PHOTOS.transpose(0, 3, 1, 2))
 TALL = np.ascontiguousarray(RNG.integers(0, 256, (3, 3, 64, 64), np.uint8))  # (C, H, W)
 FLOATS = [torch.from_numpy(planes / np.float32(255)) for planes in PLANES]
-DEEP = [photo.astype(np.uint16) * 257 for photo in PHOTOS]
 GREY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
 COLOUR = PIL.Image.fromarray(PHOTOS[1])
 EXPECTED = Collate(Image(input="CHW"))(list(TALL))
@@ -28,39 +27,39 @@ EXPECTED = Collate(Image(input="CHW"))(list(TALL))
 # What is done, the error, a part of its hint, and the hint done: what it makes, and what it should.
 HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any], Any]] = {
     "floats": (
-        lambda: Collate(Image(input="CHW"))(FLOATS),
+        lambda: Collate(Image(input="CHW"))([planes.double() for planes in FLOATS]),
         TypeError,
-        r"got float32 \(3, 8, 6\); leave out ToTensor\(\)",
-        lambda: Collate(Image())(list(PHOTOS)),
+        r"got float64 \(3, 8, 6\); convert with .astype\(np.float32\) or .to\(torch.float32\)",
+        lambda: Collate(Image(input="CHW"))([p.double().to(torch.float32) for p in FLOATS]),
         torch.stack(FLOATS),
     ),
-    "floats that are ready": (
-        lambda: Collate(Image(input="CHW"))(FLOATS),
+    "integers in a PIL image": (
+        lambda: Collate(Image(input="HW"))([GREY.convert("I")]),
         TypeError,
-        r"or take Stack\(\)",
-        lambda: Collate(Stack())(FLOATS),
-        torch.stack(FLOATS),
-    ),
-    "16 bits": (
-        lambda: Collate(Image())(DEEP),
-        TypeError,
-        r"got uint16 .*Stack\(torch.float32\)",
-        lambda: Collate(Stack(torch.float32))(DEEP),
-        torch.from_numpy(np.stack(DEEP).astype(np.float32)),
-    ),
-    "16 bits in a PIL image": (
-        lambda: Collate(Image())([PIL.Image.fromarray(DEEP[0][..., 0])]),
-        TypeError,
-        r"got 'I;16'; Stack\(torch.float32\) takes np.asarray\(image\)",
-        lambda: Collate(Stack(torch.float32))([np.asarray(PIL.Image.fromarray(DEEP[0][..., 0]))]),
-        torch.from_numpy(DEEP[0][..., 0].astype(np.float32))[None],
+        r"got 'I'; np.asarray\(image\).astype\(np.float32\) has its values",
+        lambda: Collate(Image(input="HW"))([np.asarray(GREY.convert("I")).astype(np.float32)]),
+        torch.from_numpy(np.asarray(GREY).astype(np.float32))[None, None],
     ),
     "a palette": (
         lambda: Collate(Image())([COLOUR.convert("P")]),
         TypeError,
-        r"got 'P'; convert it with \.convert\('RGB'\)",
+        r"got 'P'; a mask takes dtype=torch.int64, an image \.convert\('RGB'\)",
         lambda: Collate(Image())([COLOUR.convert("P").convert("RGB")]),
         Collate(Image())([np.asarray(COLOUR.convert("P").convert("RGB"))]),
+    ),
+    "a mask with a palette": (
+        lambda: Collate(Image(input="HW", output="HW"))([COLOUR.convert("P")]),
+        TypeError,
+        r"a mask takes dtype=torch.int64",
+        lambda: Collate(Image(input="HW", output="HW", dtype=torch.int64))([COLOUR.convert("P")]),
+        torch.from_numpy(np.asarray(COLOUR.convert("P")).astype(np.int64))[None],
+    ),
+    "classes as an image": (
+        lambda: Collate(Image())(list(PHOTOS.astype(np.int64))),
+        TypeError,
+        r"convert with .astype\(np.uint8\) .*; masks take dtype=torch.int64",
+        lambda: Collate(Image(dtype=torch.int64))(list(PHOTOS.astype(np.int64))),
+        torch.from_numpy(PLANES).long(),
     ),
     "multiples without axes": (
         lambda: Collate(Pad(multiple_of=(4, 8), lengths=False))([np.ones((3, 5))]),
@@ -72,9 +71,9 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
     "signed bytes": (
         lambda: Collate(Image(dtype=torch.uint8))(list(PHOTOS.astype(np.int64))),
         TypeError,
-        r"convert with .astype\(np.uint8\)",
-        lambda: Collate(Image(dtype=torch.uint8))(list(PHOTOS.astype(np.int64).astype(np.uint8))),
-        torch.from_numpy(PLANES),
+        r"must be integers that uint8 can hold.*; dtype=torch.int64 holds all of them",
+        lambda: Collate(Image(dtype=torch.int64))(list(PHOTOS.astype(np.int64))),
+        torch.from_numpy(PLANES).long(),
     ),
     "masks of bools": (
         lambda: Collate(Image(input="HW", scale=1))([PHOTOS[0, ..., 0] > 99]),

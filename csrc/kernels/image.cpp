@@ -18,14 +18,26 @@ namespace {
 
 constexpr std::size_t kStageBytes = std::size_t{32} << 10;
 
+// How an image lies in the output: the planes it has there, and the items of a pixel in one.
+struct Planes {
+  const ImageBatch& batch;
+  bool hwc;
+
+  std::size_t count() const { return hwc ? 1 : batch.channels; }
+  std::size_t column() const { return hwc ? batch.channels : 1; }
+  std::size_t index(std::size_t image, std::size_t plane) const {
+    return hwc ? image : plane_index(batch, image, plane);
+  }
+};
+
 // Fills columns [x, width) of the rows [row, row + rows) of an image's place; of several rows, all.
 void pad_rows(const ImageBatch& batch, bool hwc, std::size_t image, std::size_t row,
               std::size_t rows, std::size_t x) {
-  const std::size_t channels = batch.channels, planes = hwc ? 1 : channels;
-  const std::size_t column = hwc ? channels : 1;  // items of a pixel in a plane
-  const std::size_t items = (rows * batch.width - x) * column;
-  for (std::size_t plane = image * planes; plane < (image + 1) * planes; ++plane) {
-    const std::size_t index = ((plane * batch.height + row) * batch.width + x) * column;
+  const Planes planes{batch, hwc};
+  const std::size_t column = planes.column(), items = (rows * batch.width - x) * column;
+  for (std::size_t plane = 0; plane < planes.count(); ++plane) {
+    const std::size_t first_row = planes.index(image, plane) * batch.height + row;
+    const std::size_t index = (first_row * batch.width + x) * column;
     batch.padding->fill.write(advance(batch.out, index, batch.out_type), items, batch.streaming);
   }
 }
@@ -37,11 +49,18 @@ void prefetch_shared(const std::byte* border) {
 
 // Asks for the lines that the planes of an image share with their neighbours.
 void prefetch_borders(const ImageBatch& batch, bool hwc, std::size_t image) {
-  const std::size_t planes = hwc ? 1 : batch.channels;
-  const std::size_t items = batch.height * batch.width * batch.channels / planes;
-  for (std::size_t plane = image * planes; plane <= (image + 1) * planes; ++plane) {
-    prefetch_shared(advance(batch.out, plane * items, batch.out_type));
+  const Planes planes{batch, hwc};
+  const std::size_t items = batch.height * batch.width * planes.column();
+  for (std::size_t plane = 0; plane < planes.count(); ++plane) {
+    const std::size_t index = planes.index(image, plane);
+    prefetch_shared(advance(batch.out, index * items, batch.out_type));
+    prefetch_shared(advance(batch.out, (index + 1) * items, batch.out_type));
   }
+}
+
+// Of a pixel of the images.
+std::size_t pixel_bytes(const ImageBatch& batch) {
+  return batch.channels * scalar_size(batch.in_type);
 }
 
 // Where an image's pixels are, if they lie as they usually do, flipped or not.
@@ -56,12 +75,12 @@ std::span<const std::byte> memory_of(const ImageBatch& batch, std::size_t image)
   if (source.row_stride < 0) lowest += static_cast<std::ptrdiff_t>(height - 1) * source.row_stride;
   if (source.column_stride < 0)
     lowest += static_cast<std::ptrdiff_t>(width - 1) * source.column_stride;
-  return std::as_bytes(std::span(lowest, height * width * batch.channels));
+  return std::as_bytes(std::span(lowest, height * width * pixel_bytes(batch)));
 }
 
 // Images beginning at `image` whose bytes follow each other in memory.
 std::size_t adjacent_images(const ImageBatch& batch, std::size_t image, std::size_t limit) {
-  const auto bytes = static_cast<std::ptrdiff_t>(batch.height * batch.width * batch.channels);
+  const auto bytes = static_cast<std::ptrdiff_t>(batch.height * batch.width * pixel_bytes(batch));
   const ImageSource& first = batch.sources[image];
   std::size_t count = 1;
   while (count < limit) {
@@ -77,13 +96,14 @@ std::size_t adjacent_images(const ImageBatch& batch, std::size_t image, std::siz
 }
 
 // Rows [begin, end) of an image `width` wide, and the padding beside them.
+template <class Value>
 void write_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
                 const PackedConstants& constants, std::size_t image, std::size_t width,
                 std::size_t begin, std::size_t end) {
   const bool narrow = width < batch.width;
   const std::size_t step = narrow ? 1 : end - begin;
   for (std::size_t row = begin; row < end; row += step) {
-    Band(runs, batch, image, row, step, width).write(hwc, constants);
+    Band<Value>(runs, batch, image, row, step, width).write(hwc, constants);
     if (narrow) pad_rows(batch, hwc, image, row, 1, width);
   }
 }
@@ -104,20 +124,21 @@ std::size_t staged_rows(const ImageBatch& batch, bool hwc) {
 }
 
 // What write_rows does, `rows` rows at a time.
+template <class Value>
 void stream_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
                  const PackedConstants& constants, std::size_t image, std::size_t width,
                  std::size_t begin, std::size_t end, std::size_t rows) {
-  const std::size_t planes = hwc ? 1 : batch.channels;
-  const std::size_t items = batch.width * batch.channels / planes;  // of a row in one plane
+  const Planes planes{batch, hwc};
+  const std::size_t items = batch.width * planes.column();  // of a row in one plane
   alignas(kLine) std::byte stage[kStageBytes];
   for (std::size_t row = begin; row < end; row += rows) {
     rows = std::min(rows, end - row);
     const std::size_t bytes = rows * items * pixel_size(batch.out_type);
     const auto out = [&](std::size_t plane) {
-      return advance(batch.out, ((image * planes + plane) * batch.height + row) * items,
+      return advance(batch.out, (planes.index(image, plane) * batch.height + row) * items,
                      batch.out_type);
     };
-    for (std::size_t plane = 0; plane < planes; ++plane) {
+    for (std::size_t plane = 0; plane < planes.count(); ++plane) {
       prefetch_shared(out(plane));
       prefetch_shared(out(plane) + bytes);
     }
@@ -125,17 +146,19 @@ void stream_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
     source.data += static_cast<std::ptrdiff_t>(row) * source.row_stride;
     ImageBatch staged = batch;
     staged.sources = &source;
+    staged.frames = 1;
     staged.height = rows;
     staged.out = stage;
     staged.streaming = false;
-    write_rows(runs, staged, hwc, constants, 0, width, 0, rows);
-    for (std::size_t plane = 0; plane < planes; ++plane) {
+    write_rows<Value>(runs, staged, hwc, constants, 0, width, 0, rows);
+    for (std::size_t plane = 0; plane < planes.count(); ++plane) {
       copy_bytes(out(plane), stage + plane * bytes, bytes, true);
     }
   }
 }
 
 // Rows [begin, end) of the place of an image that may be smaller.
+template <class Value>
 void write_padded(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
                   const PackedConstants& constants, std::size_t image, std::size_t begin,
                   std::size_t end) {
@@ -144,23 +167,23 @@ void write_padded(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
   const std::size_t image_end = width == 0 ? begin : std::clamp(height, begin, end);
   const std::size_t rows = batch.streaming && width < batch.width ? staged_rows(batch, hwc) : 0;
   if (rows > 0) {
-    stream_rows(runs, batch, hwc, constants, image, width, begin, image_end, rows);
+    stream_rows<Value>(runs, batch, hwc, constants, image, width, begin, image_end, rows);
   } else {
-    write_rows(runs, batch, hwc, constants, image, width, begin, image_end);
+    write_rows<Value>(runs, batch, hwc, constants, image, width, begin, image_end);
   }
   if (image_end < end) pad_rows(batch, hwc, image, image_end, end - image_end, 0);
 }
 
-}  // namespace
-
-void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row_begin,
-                 std::size_t row_end) {
+template <class Value>
+void walk(const ImageRuns& runs, const ImageBatch& batch, std::size_t row_begin,
+          std::size_t row_end) {
   const std::size_t height = batch.height, channels = batch.channels;
   if (batch.width == 0 || channels == 0 || row_begin >= row_end) return;
   // One channel, or one pixel: both layouts are the same bytes.
-  const bool hwc =
-      batch.out_layout == ImageLayout::hwc || channels == 1 || height * batch.width == 1;
-  if (hwc && channels > kTileBytes) {  // wider than a tile: nothing here would be faster
+  const bool hwc = batch.out_layout == ImageLayout::hwc || channels == 1 ||
+                   (height * batch.width == 1 && batch.frames == 1);
+  constexpr std::size_t kTile = kTileValues<Value>;
+  if (hwc && channels > kTile) {  // wider than a tile: nothing here would be faster
     ImageBatch same = batch;
     same.out_layout = ImageLayout::hwc;
     normalize_images_scalar(batch.out_layout == ImageLayout::hwc ? batch : same, row_begin,
@@ -168,9 +191,9 @@ void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row
     return;
   }
 
-  float scale[kTileBytes + kBlock], bias[kTileBytes + kBlock];
+  float scale[kTile + kBlock], bias[kTile + kBlock];
   const PackedConstants constants{scale, bias, channels};
-  if (hwc && batch.out_type != PixelType::uint8) {
+  if (hwc && batch.out_type < PixelType::uint8) {
     for (std::size_t i = 0; i < channels + kBlock; ++i) {
       scale[i] = batch.scale[i % channels];
       bias[i] = batch.bias[i % channels];
@@ -178,16 +201,16 @@ void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row
   }
 
   const std::size_t first_image = row_begin / height, last_image = (row_end - 1) / height;
-  Lookahead ahead(first_image, last_image + 1, height * batch.width * channels);
+  Lookahead ahead(first_image, last_image + 1, height * batch.width * pixel_bytes(batch));
   for (std::size_t row = row_begin; row < row_end;) {
     const std::size_t image = row / height, y = row % height;
     std::size_t rows = std::min(height - y, row_end - row);
     ahead.before(image, [&](std::size_t i) { return memory_of(batch, i); });
     if (batch.streaming && image < last_image) prefetch_borders(batch, hwc, image + 1);
     if (batch.padding != nullptr) {
-      write_padded(runs, batch, hwc, constants, image, y, y + rows);
+      write_padded<Value>(runs, batch, hwc, constants, image, y, y + rows);
     } else {
-      Band band(runs, batch, image, y, rows, batch.width);
+      Band<Value> band(runs, batch, image, y, rows, batch.width);
       if (hwc && rows == height && band.linear_hwc()) {
         // Small images cost more in calls than in bytes: take neighbours along.
         const std::size_t images = adjacent_images(batch, image, (row_end - row) / height);
@@ -199,6 +222,27 @@ void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row
     row += rows;
   }
   if (batch.streaming) stores_done();
+}
+
+}  // namespace
+
+void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row_begin,
+                 std::size_t row_end) {
+  switch (batch.out_type) {
+    case PixelType::float32:
+    case PixelType::float16:
+    case PixelType::bfloat16:
+      if (batch.in_type != ScalarType::uint8) return walk<float>(runs, batch, row_begin, row_end);
+      [[fallthrough]];
+    case PixelType::uint8:
+      return walk<std::uint8_t>(runs, batch, row_begin, row_end);
+    case PixelType::int16:
+      return walk<std::int16_t>(runs, batch, row_begin, row_end);
+    case PixelType::int32:
+      return walk<std::int32_t>(runs, batch, row_begin, row_end);
+    case PixelType::int64:
+      return walk<std::int64_t>(runs, batch, row_begin, row_end);
+  }
 }
 
 void mask_images(const ImageSize* sizes, std::size_t height, std::size_t width, void* out,

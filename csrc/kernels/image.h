@@ -1,35 +1,55 @@
-// Images: uint8 in, normalized and permuted out, in one pass.
+// Images: normalized and permuted in one pass.
 //
 //   out[i, y, x, c] = round_to_type(fma(float(in[i, y, x, c]), scale[c], bias[c]))
 //
 // The float32 result of the fused multiply-add is exact to one rounding; 16-bit outputs round that
-// float32 to nearest, ties to even. uint8 output copies the byte and ignores scale and bias. Every
-// instruction set gives the same bits. An image may be smaller than its place in the batch: then it
-// stands at the top left, and one value fills the rest. Or its place is a window that leaves the
-// image: then pixels stand for those beyond its edges, and are normalized as any others.
+// float32 to nearest, ties to even; a NaN stays one. Output of integers has the values of the input
+// and ignores scale and bias. Every instruction set gives the same bits. An image may be smaller
+// than its place in the batch: then it stands at the top left, and one value fills the rest. Or its
+// place is a window that leaves the image: then pixels stand for those beyond its edges, and are
+// normalized as any others.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cast.h"
 #include "kernels/fill.h"
 
 namespace pinfeed::kernels {
 
-enum class PixelType : std::uint8_t { float32, float16, bfloat16, uint8 };
-inline constexpr std::size_t kPixelTypes = 4;
+// What images become. Integers are signed or not: their values fit.
+enum class PixelType : std::uint8_t { float32, float16, bfloat16, uint8, int16, int32, int64 };
+inline constexpr std::size_t kPixelTypes = 4;  // that bytes become
 
 constexpr std::size_t pixel_size(PixelType type) {
   switch (type) {
+    case PixelType::int64:
+      return 8;
     case PixelType::float32:
+    case PixelType::int32:
       return 4;
     case PixelType::float16:
     case PixelType::bfloat16:
+    case PixelType::int16:
       return 2;
     case PixelType::uint8:
       return 1;
   }
   return 0;
+}
+
+// Items of a size that stay as they are, whatever they mean: what they are taken for.
+struct Copied {
+  ScalarType in;
+  PixelType out;
+};
+
+constexpr Copied copied_as(std::size_t item_size) {
+  if (item_size == 8) return {ScalarType::int64, PixelType::int64};
+  if (item_size == 4) return {ScalarType::int32, PixelType::int32};
+  if (item_size == 2) return {ScalarType::int16, PixelType::int16};
+  return {ScalarType::uint8, PixelType::uint8};
 }
 
 // Where channels stand in memory: HWC interleaves them pixel by pixel, CHW gives each a plane.
@@ -61,7 +81,7 @@ constexpr std::ptrdiff_t within(std::ptrdiff_t i, std::size_t size, Border borde
 }
 
 // One source image. Strides are in bytes and may be negative (mirrored views), zero (broadcasts)
-// or anything else; the value of channel c at row y, column x is
+// or anything else; the item of channel c at row y, column x begins at
 // data[y * row_stride + x * column_stride + c * channel_stride].
 struct ImageSource {
   const std::uint8_t* data;
@@ -84,7 +104,8 @@ struct ImagePadding {
 };
 
 // A batch of `count` images, each with a place of height x width. `out` holds them one after the
-// other, contiguous in `out_layout`, and must not overlap any source.
+// other, contiguous in `out_layout`, and must not overlap any source. Images may be the frames of
+// clips: with planes, those of all frames of a clip's channel stand together.
 struct ImageBatch {
   const ImageSource* sources;
   std::size_t count;
@@ -98,7 +119,18 @@ struct ImageBatch {
   PixelType out_type;
   bool streaming;  // write around the cache: the core won't read the output again
   const ImagePadding* padding = nullptr;  // null: every image fills its place
+  std::size_t frames = 1;                 // of each clip; a divisor of `count`
+  // Images that become floats: integers of up to 16 bits, or floats of up to 32; that become
+  // integers: what their type can hold.
+  ScalarType in_type = ScalarType::uint8;
 };
+
+// Which plane of `out` is that of an image's channel.
+constexpr std::size_t plane_index(const ImageBatch& batch, std::size_t image, std::size_t channel) {
+  if (batch.frames == 1) return image * batch.channels + channel;
+  const std::size_t clip = image / batch.frames, frame = image % batch.frames;
+  return (clip * batch.channels + channel) * batch.frames + frame;
+}
 
 // Writes rows [row_begin, row_end) of the batch, padding included; row r is row r % height of image
 // r / height. Disjoint ranges may run at the same time.

@@ -7,6 +7,7 @@
 
 #include <immintrin.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "kernels/image_runs.h"
@@ -106,20 +107,88 @@ PINFEED_AVX2_INLINE __m128i load_plane(const std::uint8_t* pixels) {
   return _mm_shuffle_epi8(bytes, load16(kReverse<1>.table[0][0].data()));
 }
 
+// Sixteen values in order.
+struct Floats {
+  __m256 low;
+  __m256 high;
+};
+
 PINFEED_AVX2_INLINE __m256 to_float(__m128i bytes) {
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
 }
 
-// to_bfloat16_bits in 32-bit lanes, for numbers and infinities (finite constants never give a NaN).
+PINFEED_AVX2_INLINE Floats load_floats(const std::uint8_t* values) {
+  const __m128i bytes = load16(values);
+  return {to_float(bytes), to_float(_mm_srli_si128(bytes, 8))};
+}
+
+PINFEED_AVX2_INLINE Floats load_floats(const float* values) {
+  return {_mm256_loadu_ps(values), _mm256_loadu_ps(values + 8)};
+}
+
+// Of eight pixels of three values: in which lanes a vector of them has a channel.
+constexpr int channel_lanes(int vector, int channel) {
+  int lanes = 0;
+  for (int lane = 0; lane < 8; ++lane) lanes |= (8 * vector + lane) % 3 == channel ? 1 << lane : 0;
+  return lanes;
+}
+
+// Channel `Channel` of eight pixels of float32. Backwards: the last one first.
+template <int Step, int Channel, bool Backwards>
+PINFEED_AVX2_INLINE __m256 load_eight(const float* pixels) {
+  const auto ordered = [](__m256 values, auto place_of) PINFEED_AVX2 {
+    alignas(32) std::int32_t places[8];
+    for (int pixel = 0; pixel < 8; ++pixel) {
+      places[Backwards ? 7 - pixel : pixel] = place_of(pixel);
+    }
+    return _mm256_permutevar8x32_ps(values,
+                                    _mm256_load_si256(reinterpret_cast<const __m256i*>(places)));
+  };
+  const __m256 first = _mm256_loadu_ps(pixels);
+  if constexpr (Step == 1) {
+    return Backwards ? ordered(first, [](int pixel) { return pixel; }) : first;
+  } else if constexpr (Step == 3) {
+    // No two pixels have it in the same lane.
+    constexpr int in_second = channel_lanes(1, Channel), in_third = channel_lanes(2, Channel);
+    const __m256 mixed =
+        _mm256_blend_ps(_mm256_blend_ps(first, _mm256_loadu_ps(pixels + 8), in_second),
+                        _mm256_loadu_ps(pixels + 16), in_third);
+    return ordered(mixed, [](int pixel) { return (3 * pixel + Channel) % 8; });
+  } else {
+    // Pixels 0, 2, 4, 6 come together in the lower lane, the others in the upper one.
+    const __m256 second = _mm256_loadu_ps(pixels + 8), third = _mm256_loadu_ps(pixels + 16);
+    const __m256 fourth = _mm256_loadu_ps(pixels + 24);
+    const __m256 low =
+        Channel < 2 ? _mm256_unpacklo_ps(first, second) : _mm256_unpackhi_ps(first, second);
+    const __m256 high =
+        Channel < 2 ? _mm256_unpacklo_ps(third, fourth) : _mm256_unpackhi_ps(third, fourth);
+    const __m256 mixed = _mm256_shuffle_ps(low, high, Channel % 2 == 0 ? 0x44 : 0xee);
+    return ordered(mixed, [](int pixel) { return pixel / 2 + pixel % 2 * 4; });
+  }
+}
+
+template <int Step, int Channel, bool Backwards>
+PINFEED_AVX2_INLINE Floats load_channel(const float* pixels) {
+  const __m256 first = load_eight<Step, Channel, Backwards>(pixels);
+  const __m256 second = load_eight<Step, Channel, Backwards>(pixels + 8 * Step);
+  return Backwards ? Floats{second, first} : Floats{first, second};
+}
+
+// to_bfloat16_bits in 32-bit lanes, for numbers and infinities: finite constants make no NaN of a
+// byte. Floats may be one, quiet after the multiply-add: its upper half stays.
+template <class Value>
 PINFEED_AVX2_INLINE __m256i round_bfloat16(__m256 value) {
   const __m256i bits = _mm256_castps_si256(value);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  return _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd),
-                           16);
+  __m256i half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd);
+  if constexpr (std::is_same_v<Value, float>) {
+    half = _mm256_and_si256(half, _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_ORD_Q)));
+  }
+  return _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
 }
 
 // Sixteen float32 values, ordered as half_of says, stored as Type.
-template <PixelType Type, bool Streaming>
+template <PixelType Type, bool Streaming, class Value = std::uint8_t>
 PINFEED_AVX2_INLINE void store_block(void* out, __m256 part0, __m256 part1) {
   if constexpr (Type == PixelType::float32) {
     store32<Streaming>(out, _mm256_castps_si256(part0));
@@ -129,7 +198,8 @@ PINFEED_AVX2_INLINE void store_block(void* out, __m256 part0, __m256 part1) {
     store32<Streaming>(out, _mm256_set_m128i(_mm256_cvtps_ph(part1, kNearestEven),
                                              _mm256_cvtps_ph(part0, kNearestEven)));
   } else {
-    store32<Streaming>(out, _mm256_packus_epi32(round_bfloat16(part0), round_bfloat16(part1)));
+    store32<Streaming>(
+        out, _mm256_packus_epi32(round_bfloat16<Value>(part0), round_bfloat16<Value>(part1)));
   }
 }
 
@@ -149,7 +219,45 @@ PINFEED_AVX2 void plane_blocks_avx2(const std::uint8_t* pixels, std::size_t bloc
   }
 }
 
+// The same, of values in order.
+template <PixelType Type, bool Streaming, class Value>
+PINFEED_AVX2_INLINE void store_in_order(void* out, Floats values) {
+  if constexpr (Type == PixelType::bfloat16) {
+    const __m256i packed =
+        _mm256_packus_epi32(round_bfloat16<Value>(values.low), round_bfloat16<Value>(values.high));
+    store32<Streaming>(out, _mm256_permute4x64_epi64(packed, 0xd8));
+  } else {
+    store_block<Type, Streaming>(out, values.low, values.high);
+  }
+}
+
 struct Avx2 {
+  static constexpr const CastTable* casts = &kCastAvx2;
+  static constexpr const PermuteRuns* permute = &kPermuteAvx2;
+
+  // Of float32: one channel after the other.
+  template <PixelType Type, int Step, bool Streaming, bool Backwards>
+  PINFEED_AVX2 static void planes_blocks(const float* pixels, std::size_t blocks,
+                                         const float* scale, const float* bias, std::byte* out,
+                                         std::ptrdiff_t plane_stride) {
+    const auto store = [&](int c, Floats values) PINFEED_AVX2 {
+      const __m256 scales = _mm256_set1_ps(scale[c]), biases = _mm256_set1_ps(bias[c]);
+      store_in_order<Type, Streaming, float>(out + c * plane_stride,
+                                             {_mm256_fmadd_ps(values.low, scales, biases),
+                                              _mm256_fmadd_ps(values.high, scales, biases)});
+    };
+    for (std::size_t block = 0; block < blocks; ++block) {
+      store(0, load_channel<Step, 0, Backwards>(pixels));
+      if constexpr (Step > 1) {
+        store(1, load_channel<Step, 1, Backwards>(pixels));
+        store(2, load_channel<Step, 2, Backwards>(pixels));
+      }
+      if constexpr (Step == 4) store(3, load_channel<Step, 3, Backwards>(pixels));
+      pixels += kNext<Step, Backwards>;
+      out += kBlock * pixel_size(Type);
+    }
+  }
+
   template <PixelType Type, int Step, bool Streaming, bool Backwards>
   PINFEED_AVX2 static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks,
                                          const float* scale, const float* bias, std::byte* out,
@@ -184,26 +292,18 @@ struct Avx2 {
     }
   }
 
-  template <PixelType Type, bool Streaming>
-  PINFEED_AVX2 static void packed_blocks(const std::uint8_t* values, std::size_t blocks,
+  template <PixelType Type, bool Streaming, class Value>
+  PINFEED_AVX2 static void packed_blocks(const Value* values, std::size_t blocks,
                                          const PackedConstants& constants, std::size_t phase,
                                          std::byte* out) {
     const std::size_t period = constants.period, advance = kBlock % period;
     for (std::size_t block = 0; block < blocks; ++block) {
       const float* scale = constants.scale + phase;
       const float* bias = constants.bias + phase;
-      const __m128i bytes = load16(values);
-      const __m256 low =
-          _mm256_fmadd_ps(to_float(bytes), _mm256_loadu_ps(scale), _mm256_loadu_ps(bias));
-      const __m256 high = _mm256_fmadd_ps(to_float(_mm_srli_si128(bytes, 8)),
-                                          _mm256_loadu_ps(scale + 8), _mm256_loadu_ps(bias + 8));
-      if constexpr (Type == PixelType::bfloat16) {
-        // The constants are in order, so the order of the lanes is mended after the pack.
-        const __m256i packed = _mm256_packus_epi32(round_bfloat16(low), round_bfloat16(high));
-        store32<Streaming>(out, _mm256_permute4x64_epi64(packed, 0xd8));
-      } else {
-        store_block<Type, Streaming>(out, low, high);
-      }
+      const auto [low, high] = load_floats(values);
+      store_in_order<Type, Streaming, Value>(
+          out, {_mm256_fmadd_ps(low, _mm256_loadu_ps(scale), _mm256_loadu_ps(bias)),
+                _mm256_fmadd_ps(high, _mm256_loadu_ps(scale + 8), _mm256_loadu_ps(bias + 8))});
       phase += advance;
       if (phase >= period) phase -= period;
       values += kBlock;

@@ -1,6 +1,6 @@
-// Image primitives for AVX-512 (F, BW): those with 16-bit outputs, which are bound by instructions
-// on narrower vectors. float32 outputs are bound by memory with AVX2 already, so the rest is
-// AVX2's.
+// Image primitives for AVX-512 (F, BW): those that make 16-bit floats of bytes, which are bound by
+// instructions on narrower vectors. float32 outputs are bound by memory with AVX2 already, so the
+// rest is AVX2's.
 #include "kernels/image_avx2.h"
 #include "kernels/image_blocks.h"
 
@@ -135,6 +135,9 @@ PINFEED_AVX512 void plane_blocks_avx512(const std::uint8_t* values, std::size_t 
 }
 
 struct Avx512 : Avx2 {
+  using Avx2::packed_blocks;
+  using Avx2::planes_blocks;
+
   template <PixelType Type, int Step, bool Streaming, bool Backwards>
   PINFEED_AVX512 static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks,
                                            const float* scale, const float* bias, std::byte* out,

@@ -7,7 +7,8 @@
 // source that is already in order is read where it lies. A window that leaves its image is put
 // together in the tile as well: pixels beyond an edge are some with other strides. A mirrored
 // source stands in the tile as it does in memory, its last row first, and planes are made of the
-// whole tile backwards.
+// whole tile backwards. Images of other types than bytes become float32 in the tile, or integers as
+// large as the output's, so that no type needs primitives of its own.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +21,13 @@
 #include "kernels/copy.h"
 #include "kernels/image.h"
 #include "kernels/image_runs.h"
+#include "kernels/strided_copy.h"
 
 namespace pinfeed::kernels {
 namespace {
 
-constexpr std::size_t kTileBytes = 4096;
+template <class Value>
+constexpr std::size_t kTileValues = sizeof(Value) == 1 ? 4096 : 2048;
 
 std::byte* advance(void* out, std::size_t index, PixelType type) {
   return static_cast<std::byte*>(out) + index * pixel_size(type);
@@ -60,7 +63,6 @@ struct Pixels {
   Pixels channel(std::size_t c) const {
     Pixels one = *this;
     one.data += static_cast<std::ptrdiff_t>(c) * channel_stride;
-    one.channel_stride = 1;
     return one;
   }
   // The same with the channels in reverse order.
@@ -80,14 +82,17 @@ struct Pixels {
 };
 
 // `count` pixels in a row, of adjacent channels. Backwards: the last one of the band comes first.
+template <class Value>
 struct Tile {
-  std::uint8_t* data;
+  Value* data;
   std::size_t count;
   std::size_t channels;
   bool backwards;
 };
 
-// Rows [row, row + rows) of an image as wide as its place, or one row of a narrower one.
+// Rows [row, row + rows) of an image as wide as its place, or one row of a narrower one. `Value` is
+// what a tile holds: bytes; float32; or larger integers, which are only copied.
+template <class Value>
 class Band {
  public:
   Band(const ImageRuns& runs, const ImageBatch& batch, std::size_t image, std::size_t row,
@@ -99,7 +104,9 @@ class Band {
         row_(row),
         pixels_(rows * width),
         channels_(batch.channels),
-        step_(step_index(batch.channels)) {
+        step_(kCopied ? -1 : step_index(batch.channels)),
+        item_(kBytes ? 1 : static_cast<std::ptrdiff_t>(scalar_size(batch.in_type))),
+        in_place_(kBytes || batch.in_type == kTileType) {
     one_run_ = source_.window == nullptr &&
                (rows <= 1 ||
                 source_.row_stride == static_cast<std::ptrdiff_t>(width) * source_.column_stride);
@@ -109,8 +116,8 @@ class Band {
   void write(bool hwc, const PackedConstants& constants) const {
     if (!hwc) {
       write_chw();
-    } else if (linear_hwc()) {
-      write_packed(at(0), 0, pixels_, constants);
+    } else if (linear_hwc() && in_place_) {
+      write_packed(values_at(at(0)), 0, pixels_, constants);
     } else {
       write_hwc(constants);
     }
@@ -118,14 +125,19 @@ class Band {
 
   // Whether the source's bytes follow each other in memory as those of an HWC output do.
   bool linear_hwc() const {
-    return one_run_ && source_.column_stride == static_cast<std::ptrdiff_t>(channels_) &&
-           (source_.channel_stride == 1 || channels_ == 1);
+    return one_run_ && source_.column_stride == pixel_stride() &&
+           (source_.channel_stride == item_ || channels_ == 1);
   }
 
   // Takes along the images after this one: `images` in all, whose bytes follow each other.
   void extend(std::size_t images) { pixels_ *= images; }
 
  private:
+  static constexpr bool kBytes = sizeof(Value) == 1;
+  static constexpr bool kCopied = std::is_integral_v<Value> && !kBytes;
+  static constexpr ScalarType kTileType =
+      kCopied ? copied_as(sizeof(Value)).in : ScalarType::float32;
+  static constexpr std::size_t kTile = kTileValues<Value>;
   static constexpr float kNone[4] = {};  // scale and bias of a plain permutation, which has none
 
   void write_chw() const {
@@ -137,15 +149,15 @@ class Band {
         write_planes_one_by_one(begin, count);
       }
     };
-    const auto step = packed ? static_cast<std::ptrdiff_t>(channels_) : 1;
-    if (one_run_ && source_.column_stride == step) return write(0, pixels_);
-    const std::size_t tile = std::clamp(kTileBytes / channels_, std::size_t{64}, kTileBytes) & ~63u;
+    const std::ptrdiff_t step = packed ? pixel_stride() : item_;
+    if (one_run_ && in_place_ && source_.column_stride == step) return write(0, pixels_);
+    const std::size_t tile = std::clamp(kTile / channels_, std::size_t{64}, kTile) & ~63u;
     for_each_tile(tile, 1, write);
   }
 
   void write_hwc(const PackedConstants& constants) const {
-    const std::size_t tile = std::max(kTileBytes / channels_ & ~std::size_t{63}, std::size_t{1});
-    alignas(64) std::uint8_t buffer[kTileBytes];
+    const std::size_t tile = std::max(kTile / channels_ & ~std::size_t{63}, std::size_t{1});
+    alignas(64) Value buffer[kTile];
     for_each_tile(tile, channels_, [&](std::size_t begin, std::size_t count) {
       fill({buffer, count, channels_, false}, begin, [](const Pixels& from) { return from; });
       write_packed(buffer, begin, count, constants);
@@ -172,27 +184,31 @@ class Band {
   }
 
   // Pixels [begin, begin + count) of the band.
-  void write_packed(const std::uint8_t* values, std::size_t begin, std::size_t count,
+  void write_packed(const Value* values, std::size_t begin, std::size_t count,
                     const PackedConstants& constants) const {
     const std::size_t index = ((image_ * batch_.height + row_) * batch_.width + begin) * channels_;
-    runs_.packed[static_cast<std::size_t>(batch_.out_type)](
-        values, count * channels_, constants, 0, advance(batch_.out, index, batch_.out_type),
-        batch_.streaming);
+    std::byte* const out = advance(batch_.out, index, batch_.out_type);
+    if constexpr (kCopied) {
+      copy_bytes(out, values, count * channels_ * sizeof(Value), batch_.streaming);
+    } else {
+      runs().packed[static_cast<std::size_t>(batch_.out_type)](values, count * channels_, constants,
+                                                               0, out, batch_.streaming);
+    }
   }
 
-  // Pixels of 3 or 4 adjacent bytes, in either channel order (RGB or BGR).
+  // Pixels of 3 or 4 adjacent values, in either channel order (RGB or BGR).
   bool packed_either_way() const {
-    const auto size = static_cast<std::ptrdiff_t>(channels_);
+    const std::ptrdiff_t size = pixel_stride();
     return step_ > 0 && (source_.column_stride == size || source_.column_stride == -size) &&
-           (source_.channel_stride == 1 || source_.channel_stride == -1);
+           (source_.channel_stride == item_ || source_.channel_stride == -item_);
   }
 
   void write_planes_from_pixels(std::size_t begin, std::size_t count) const {
     const bool bgr = source_.channel_stride < 0;
-    alignas(64) std::uint8_t buffer[kTileBytes];
-    const std::uint8_t* pixels = buffer;
-    if (one_run_ && source_.column_stride > 0) {
-      pixels = at(begin) - (bgr ? channels_ - 1 : 0);
+    alignas(64) Value buffer[kTile];
+    const Value* pixels = buffer;
+    if (one_run_ && in_place_ && source_.column_stride > 0) {
+      pixels = values_at(at(begin)) - (bgr ? channels_ - 1 : 0);
     } else {
       fill({buffer, count, channels_, backwards()}, begin,
            [&](const Pixels& from) { return bgr ? from.reversed(channels_) : from; });
@@ -210,11 +226,11 @@ class Band {
   }
 
   void write_planes_one_by_one(std::size_t begin, std::size_t count) const {
-    alignas(64) std::uint8_t buffer[kTileBytes];
+    alignas(64) Value buffer[kTile];
     for (std::size_t c = 0; c < channels_; ++c) {
-      const std::uint8_t* values = buffer;
-      if (one_run_ && source_.column_stride == 1) {
-        values = at(begin) + static_cast<std::ptrdiff_t>(c) * source_.channel_stride;
+      const Value* values = buffer;
+      if (one_run_ && in_place_ && source_.column_stride == item_) {
+        values = values_at(at(begin) + static_cast<std::ptrdiff_t>(c) * source_.channel_stride);
       } else {
         fill({buffer, count, 1, backwards()}, begin,
              [&](const Pixels& from) { return from.channel(c); });
@@ -225,23 +241,44 @@ class Band {
 
   // Pixels [begin, begin + count) of the band; their channel 0 goes to plane `first_plane`, the
   // others to the planes after it (direction 1) or before it (-1).
-  void write_planes(int step, const std::uint8_t* pixels, std::size_t count, const float* scale,
+  void write_planes(int step, const Value* pixels, std::size_t count, const float* scale,
                     const float* bias, std::size_t first_plane, std::size_t begin,
                     std::ptrdiff_t direction) const {
     const std::size_t plane = batch_.height * batch_.width;
     const std::size_t index =
-        (image_ * channels_ + first_plane) * plane + row_ * batch_.width + begin;
-    const auto stride = static_cast<std::ptrdiff_t>(plane * pixel_size(batch_.out_type));
-    runs_.planes[static_cast<std::size_t>(batch_.out_type)][step](
-        pixels, count, scale, bias, advance(batch_.out, index, batch_.out_type), direction * stride,
-        batch_.streaming, backwards());
+        plane_index(batch_, image_, first_plane) * plane + row_ * batch_.width + begin;
+    std::byte* const out = advance(batch_.out, index, batch_.out_type);
+    if constexpr (kCopied) {
+      copy_bytes(out, pixels, count * sizeof(Value), batch_.streaming);
+    } else {
+      const std::size_t stride = batch_.frames * plane * pixel_size(batch_.out_type);
+      runs().planes[static_cast<std::size_t>(batch_.out_type)][step](
+          pixels, count, scale, bias, out, direction * static_cast<std::ptrdiff_t>(stride),
+          batch_.streaming, backwards());
+    }
+  }
+
+  const auto& runs() const {
+    if constexpr (kBytes) {
+      return runs_.bytes;
+    } else {
+      return runs_.floats;
+    }
   }
 
   const float* scale(std::size_t channel) const {
     return scaled() ? batch_.scale + channel : kNone;
   }
   const float* bias(std::size_t channel) const { return scaled() ? batch_.bias + channel : kNone; }
-  bool scaled() const { return batch_.out_type != PixelType::uint8; }
+  bool scaled() const { return batch_.out_type < PixelType::uint8; }
+
+  // Bytes of a pixel whose values are adjacent.
+  std::ptrdiff_t pixel_stride() const { return static_cast<std::ptrdiff_t>(channels_) * item_; }
+
+  // Of a source whose items are what the primitives read.
+  static const Value* values_at(const std::uint8_t* items) {
+    return reinterpret_cast<const Value*>(items);
+  }
 
   // Address of channel 0 of the band's pixel number `pixel`, for a band that is one run.
   const std::uint8_t* at(std::size_t pixel) const {
@@ -250,11 +287,11 @@ class Band {
   }
 
   // Whether planes are made of tiles that hold the pixels from the last to the first.
-  bool backwards() const { return source_.column_stride < 0; }
+  bool backwards() const { return !kCopied && source_.column_stride < 0; }
 
   // Puts the band's pixels from `begin` on together: those that `of` makes of the image's.
   template <class Of>
-  void fill(const Tile& tile, std::size_t begin, const Of& of) const {
+  void fill(const Tile<Value>& tile, std::size_t begin, const Of& of) const {
     const auto width = static_cast<std::ptrdiff_t>(batch_.width * tile.channels);
     for_each_piece(tile, begin, [&](std::size_t offset, const Pixels& piece) {
       if (tile.backwards) {
@@ -269,7 +306,7 @@ class Band {
   // Calls piece(offset, pixels) for all that a tile is made of: the first one of each piece is the
   // tile's pixel number `offset`. A piece may cover a part of an earlier one.
   template <class Piece>
-  void for_each_piece(const Tile& tile, std::size_t begin, const Piece& piece) const {
+  void for_each_piece(const Tile<Value>& tile, std::size_t begin, const Piece& piece) const {
     if (one_run_) return piece(0, pixels(at(begin), 1, tile.count));
     const std::size_t width = batch_.width;
     std::size_t y = row_ + begin / width, x = begin % width, rows;
@@ -288,8 +325,8 @@ class Band {
 
   // The same for some rows and columns of a window: what is beyond the image, then what is in it.
   template <class Part>
-  void for_each_part(const ImageWindow& window, const Tile& tile, std::size_t y, std::size_t x,
-                     std::size_t rows, std::size_t columns, const Part& part) const {
+  void for_each_part(const ImageWindow& window, const Tile<Value>& tile, std::size_t y,
+                     std::size_t x, std::size_t rows, std::size_t columns, const Part& part) const {
     const auto height = static_cast<std::ptrdiff_t>(window.height);
     const auto width = static_cast<std::ptrdiff_t>(window.width);
     const auto first = window.left + static_cast<std::ptrdiff_t>(x);
@@ -316,7 +353,7 @@ class Band {
         auto n = static_cast<std::size_t>(to - from);
         if (filled) {
           n = std::min(columns, std::max(n, kColumn / tile.channels + 1));
-          const Pixels fill{window.fill, 0, static_cast<std::ptrdiff_t>(channels_), 1, taken, n};
+          const Pixels fill{window.fill, 0, pixel_stride(), item_, taken, n};
           put(from == first ? from : end - static_cast<std::ptrdiff_t>(n),
               tile.backwards ? fill.mirrored() : fill);
         } else {
@@ -343,8 +380,40 @@ class Band {
             columns};
   }
 
-  void pack(const Pixels& from, std::size_t channels, std::uint8_t* to,
-            std::ptrdiff_t to_stride) const {
+  void pack(const Pixels& from, std::size_t channels, Value* to, std::ptrdiff_t to_stride) const {
+    if constexpr (kBytes) {
+      pack_bytes(from, channels, to, to_stride);
+    } else {
+      const Axis columns{from.columns, from.column_stride}, pixel{channels, from.channel_stride};
+      const std::uint8_t* row = from.data;
+      for (std::size_t y = 0; y < from.rows; ++y, row += from.row_stride, to += to_stride) {
+        pack_items(row, columns, pixel, to);
+      }
+    }
+  }
+
+  // Items of any type, with any strides.
+  void pack_items(const std::uint8_t* items, Axis slow, Axis fast, Value* to) const {
+    const std::size_t count = slow.size * fast.size;
+    const auto* from = reinterpret_cast<const std::byte*>(items);
+    const bool adjacent =
+        (fast.size == 1 || fast.stride == item_) &&
+        (slow.size == 1 || slow.stride == static_cast<std::ptrdiff_t>(fast.size) * item_);
+    alignas(64) std::byte gathered[kTile * sizeof(std::int64_t)];
+    if (!adjacent) {
+      std::byte* const near = in_place_ ? reinterpret_cast<std::byte*>(to) : gathered;
+      copy_items(*runs_.permute, from, slow, fast, static_cast<std::size_t>(item_), near, false);
+      from = near;
+    }
+    if (!in_place_) {
+      runs_.casts->find(batch_.in_type, kTileType)(from, count, to);
+    } else if (adjacent) {
+      std::memcpy(to, from, count * sizeof(Value));
+    }
+  }
+
+  void pack_bytes(const Pixels& from, std::size_t channels, std::uint8_t* to,
+                  std::ptrdiff_t to_stride) const {
     const auto size = static_cast<std::ptrdiff_t>(channels);
     const int step = step_index(channels);
     const bool adjacent = channels == 1 || from.channel_stride == 1;
@@ -378,7 +447,9 @@ class Band {
   std::size_t pixels_;
   std::size_t channels_;
   int step_;
-  bool one_run_;  // consecutive pixels are column_stride apart, across rows too
+  std::ptrdiff_t item_;  // bytes of one of the source
+  bool in_place_;        // a primitive may read the source where it lies
+  bool one_run_;         // consecutive pixels are column_stride apart, across rows too
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // From blocks to runs: everything about a primitive of image_runs.h that does not depend on the
-// instruction set, which is head, tail and alignment. An instruction set `Isa` supplies
+// instruction set, which is head, tail and alignment. An instruction set `Isa` has the tables
+// `casts` and `permute`, and supplies, the first two for values that are bytes or float32,
 //
 //   planes_blocks<Type, Step, Streaming, Backwards>(pixels, blocks, scale, bias, out, plane_stride)
 //   packed_blocks<Type, Streaming>(values, blocks, constants, phase, out)
@@ -49,10 +50,9 @@ void cover_run(std::size_t count, const void* out, bool streaming, const Blocks&
   ordinary(end, count - end);
 }
 
-template <class Isa, PixelType Type, int Step>
-void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scale,
-                const float* bias, void* out, std::ptrdiff_t plane_stride, bool streaming,
-                bool backwards) {
+template <class Isa, PixelType Type, int Step, class Value>
+void planes_run(const Value* pixels, std::size_t count, const float* scale, const float* bias,
+                void* out, std::ptrdiff_t plane_stride, bool streaming, bool backwards) {
   constexpr std::size_t size = pixel_size(Type);
   const auto plane = [&](std::size_t c) {
     return static_cast<std::byte*>(out) + static_cast<std::ptrdiff_t>(c) * plane_stride;
@@ -75,8 +75,9 @@ void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scal
     std::byte* const first = stage + lead(plane(0));
     for (std::size_t begin = 0; begin < count; begin += kStretch) {
       const std::size_t n = std::min(kStretch, count - begin);
-      planes_run<Isa, Type, Step>(source(begin, n), n, scale, bias, first,
-                                  static_cast<std::ptrdiff_t>(stage_stride), false, backwards);
+      planes_run<Isa, Type, Step, Value>(source(begin, n), n, scale, bias, first,
+                                         static_cast<std::ptrdiff_t>(stage_stride), false,
+                                         backwards);
       for (std::size_t c = 0; c < Step; ++c) {
         std::byte *const from = first + c * stage_stride, *const to = plane(c) + begin * size;
         const std::size_t before = begin == 0 ? 0 : lead(to);
@@ -87,7 +88,7 @@ void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scal
     }
     return;
   }
-  const auto write = [&](auto stream, const std::uint8_t* from, std::size_t blocks, std::byte* to,
+  const auto write = [&](auto stream, const Value* from, std::size_t blocks, std::byte* to,
                          std::ptrdiff_t stride) {
     if (backwards) {
       Isa::template planes_blocks<Type, Step, stream.value, true>(from, blocks, scale, bias, to,
@@ -103,10 +104,10 @@ void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scal
         write(stream, source(first, kBlock), blocks, plane(0) + first * size, plane_stride);
       },
       [&](std::size_t first, std::size_t values) {
-        std::uint8_t from[kBlock * Step] = {};
+        Value from[kBlock * Step] = {};
         alignas(kLine) std::byte to[Step * kBlock * size];
         std::memcpy(from + (backwards ? kBlock - values : 0) * Step, source(first, values),
-                    values * Step);
+                    values * Step * sizeof(Value));
         write(std::false_type{}, from, 1, to, kBlock * size);
         for (std::size_t c = 0; c < Step; ++c) {
           std::memcpy(plane(c) + first * size, to + c * kBlock * size, values * size);
@@ -114,8 +115,8 @@ void planes_run(const std::uint8_t* pixels, std::size_t count, const float* scal
       });
 }
 
-template <class Isa, PixelType Type>
-void packed_run(const std::uint8_t* values, std::size_t count, const PackedConstants& constants,
+template <class Isa, PixelType Type, class Value>
+void packed_run(const Value* values, std::size_t count, const PackedConstants& constants,
                 std::size_t phase, void* out, bool streaming) {
   constexpr std::size_t size = pixel_size(Type);
   const auto at = [&](std::size_t value) { return static_cast<std::byte*>(out) + value * size; };
@@ -126,9 +127,9 @@ void packed_run(const std::uint8_t* values, std::size_t count, const PackedConst
             values + first, blocks, constants, (phase + first) % constants.period, at(first));
       },
       [&](std::size_t first, std::size_t n) {
-        std::uint8_t from[kBlock] = {};
+        Value from[kBlock] = {};
         alignas(kLine) std::byte to[kBlock * size];
-        std::memcpy(from, values + first, n);
+        std::memcpy(from, values + first, n * sizeof(Value));
         Isa::template packed_blocks<Type, false>(from, 1, constants,
                                                  (phase + first) % constants.period, to);
         std::memcpy(at(first), to, n * size);
@@ -173,22 +174,38 @@ void interleave_run(const std::uint8_t* planes, std::ptrdiff_t plane_stride, std
   }
 }
 
+template <class Isa, PixelType Type, class Value>
+constexpr void add_runs(ValueRuns<Value>& runs) {
+  constexpr auto type = static_cast<std::size_t>(Type);
+  runs.planes[type][0] = planes_run<Isa, Type, 1, Value>;
+  runs.planes[type][1] = planes_run<Isa, Type, 3, Value>;
+  runs.planes[type][2] = planes_run<Isa, Type, 4, Value>;
+  if constexpr (Type == PixelType::uint8) {
+    runs.packed[type] = packed_run_uint8;
+  } else {
+    runs.packed[type] = packed_run<Isa, Type, Value>;
+  }
+}
+
 template <class Isa>
 constexpr ImageRuns make_image_runs() {
-  using enum PixelType;
-  return ImageRuns{
-      .planes = {{planes_run<Isa, float32, 1>, planes_run<Isa, float32, 3>,
-                  planes_run<Isa, float32, 4>},
-                 {planes_run<Isa, float16, 1>, planes_run<Isa, float16, 3>,
-                  planes_run<Isa, float16, 4>},
-                 {planes_run<Isa, bfloat16, 1>, planes_run<Isa, bfloat16, 3>,
-                  planes_run<Isa, bfloat16, 4>},
-                 {planes_run<Isa, uint8, 1>, planes_run<Isa, uint8, 3>, planes_run<Isa, uint8, 4>}},
-      .packed = {packed_run<Isa, float32>, packed_run<Isa, float16>, packed_run<Isa, bfloat16>,
-                 packed_run_uint8},
+  ImageRuns runs{
+      .bytes = {},
+      .floats = {},
       .reverse = {reverse_run<Isa, 1>, reverse_run<Isa, 3>, reverse_run<Isa, 4>},
       .interleave = {nullptr, interleave_run<Isa, 3>, interleave_run<Isa, 4>},
+      .casts = Isa::casts,
+      .permute = Isa::permute,
   };
+  const auto add = [](auto& values) {
+    add_runs<Isa, PixelType::float32>(values);
+    add_runs<Isa, PixelType::float16>(values);
+    add_runs<Isa, PixelType::bfloat16>(values);
+  };
+  add(runs.bytes);
+  add(runs.floats);
+  add_runs<Isa, PixelType::uint8>(runs.bytes);
+  return runs;
 }
 
 }  // namespace pinfeed::kernels

@@ -58,23 +58,42 @@ inline Floats to_floats(uint8x16_t bytes) {
            vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))), vcvtq_f32_u32(vmovl_high_u16(high))}};
 }
 
+inline Floats load_floats(const std::uint8_t* from) { return to_floats(vld1q_u8(from)); }
+
+inline Floats load_floats(const float* from) {
+  return {vld1q_f32(from), vld1q_f32(from + 4), vld1q_f32(from + 8), vld1q_f32(from + 12)};
+}
+
+// The channels of sixteen pixels, each in order.
+template <int Step>
+inline void load_channels(const float* from, Floats (&channels)[Step]) {
+  if constexpr (Step == 1) channels[0] = load_floats(from);
+  for (int part = 0; Step > 1 && part < 4; ++part, from += 4 * Step) {
+    if constexpr (Step == 3) {
+      const float32x4x3_t in = vld3q_f32(from);
+      for (int c = 0; c < 3; ++c) channels[c].part[part] = in.val[c];
+    } else if constexpr (Step == 4) {
+      const float32x4x4_t in = vld4q_f32(from);
+      for (int c = 0; c < 4; ++c) channels[c].part[part] = in.val[c];
+    }
+  }
+}
+
 inline uint16x8_t to_float16(float32x4_t low, float32x4_t high) {
   return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high));
 }
 
-// What to_bfloat16_bits adds before it keeps the upper half, for numbers and infinities (finite
-// constants never give a NaN).
-inline uint32x4_t bfloat16_rounding(uint32x4_t bits) {
-  const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-  return vaddq_u32(odd, vdupq_n_u32(0x7fff));
+// What to_bfloat16_bits adds before it keeps the upper half; nothing to a NaN, which is quiet after
+// the multiply-add.
+inline uint32x4_t bfloat16_rounding(float32x4_t value) {
+  const uint32x4_t odd = vandq_u32(vshrq_n_u32(vreinterpretq_u32_f32(value), 16), vdupq_n_u32(1));
+  return vandq_u32(vaddq_u32(odd, vdupq_n_u32(0x7fff)), vceqq_f32(value, value));
 }
 
 inline uint16x8_t to_bfloat16(float32x4_t low, float32x4_t high) {
-  const uint32x4_t low_bits = vreinterpretq_u32_f32(low);
-  const uint32x4_t high_bits = vreinterpretq_u32_f32(high);
   // vaddhn: the upper halves of the sums.
-  return vaddhn_high_u32(vaddhn_u32(low_bits, bfloat16_rounding(low_bits)), high_bits,
-                         bfloat16_rounding(high_bits));
+  return vaddhn_high_u32(vaddhn_u32(vreinterpretq_u32_f32(low), bfloat16_rounding(low)),
+                         vreinterpretq_u32_f32(high), bfloat16_rounding(high));
 }
 
 template <PixelType Type>
@@ -91,7 +110,41 @@ inline void store_block(std::byte* out, const Floats& values) {
   }
 }
 
+inline Floats reversed(const Floats& values) {
+  Floats result;
+  for (int i = 0; i < 4; ++i) {
+    const float32x4_t pairs = vrev64q_f32(values.part[3 - i]);
+    result.part[i] = vextq_f32(pairs, pairs, 2);
+  }
+  return result;
+}
+
+inline Floats scaled(Floats values, float scale, float bias) {
+  for (float32x4_t& part : values.part) {
+    part = vfmaq_f32(vdupq_n_f32(bias), part, vdupq_n_f32(scale));
+  }
+  return values;
+}
+
 struct Neon {
+  static constexpr const CastTable* casts = &kCastScalar;
+  static constexpr const PermuteRuns* permute = &kPermuteScalar;
+
+  template <PixelType Type, int Step, bool Streaming, bool Backwards>
+  static void planes_blocks(const float* pixels, std::size_t blocks, const float* scale,
+                            const float* bias, std::byte* out, std::ptrdiff_t plane_stride) {
+    for (std::size_t block = 0; block < blocks; ++block) {
+      Floats channels[Step];
+      load_channels(pixels, channels);
+      for (int c = 0; c < Step; ++c) {
+        const Floats values = Backwards ? reversed(channels[c]) : channels[c];
+        store_block<Type>(out + c * plane_stride, scaled(values, scale[c], bias[c]));
+      }
+      pixels += kNext<Step, Backwards>;
+      out += kBlock * pixel_size(Type);
+    }
+  }
+
   template <PixelType Type, int Step, bool Streaming, bool Backwards>
   static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks, const float* scale,
                             const float* bias, std::byte* out, std::ptrdiff_t plane_stride) {
@@ -103,10 +156,7 @@ struct Neon {
         if constexpr (Type == PixelType::uint8) {
           vst1q_u8(reinterpret_cast<std::uint8_t*>(plane), values);
         } else {
-          const float32x4_t scales = vdupq_n_f32(scale[c]), biases = vdupq_n_f32(bias[c]);
-          Floats scaled = to_floats(values);
-          for (float32x4_t& part : scaled.part) part = vfmaq_f32(biases, part, scales);
-          store_block<Type>(plane, scaled);
+          store_block<Type>(plane, scaled(to_floats(values), scale[c], bias[c]));
         }
       }
       pixels += kNext<Step, Backwards>;
@@ -114,19 +164,19 @@ struct Neon {
     }
   }
 
-  template <PixelType Type, bool Streaming>
-  static void packed_blocks(const std::uint8_t* values, std::size_t blocks,
+  template <PixelType Type, bool Streaming, class Value>
+  static void packed_blocks(const Value* values, std::size_t blocks,
                             const PackedConstants& constants, std::size_t phase, std::byte* out) {
     const std::size_t period = constants.period, advance = kBlock % period;
     for (std::size_t block = 0; block < blocks; ++block) {
       const float* const scale = constants.scale + phase;
       const float* const bias = constants.bias + phase;
-      Floats scaled = to_floats(vld1q_u8(values));
+      Floats block_values = load_floats(values);
       for (int i = 0; i < 4; ++i) {
-        scaled.part[i] =
-            vfmaq_f32(vld1q_f32(bias + 4 * i), scaled.part[i], vld1q_f32(scale + 4 * i));
+        float32x4_t& part = block_values.part[i];
+        part = vfmaq_f32(vld1q_f32(bias + 4 * i), part, vld1q_f32(scale + 4 * i));
       }
-      store_block<Type>(out, scaled);
+      store_block<Type>(out, block_values);
       phase += advance;
       if (phase >= period) phase -= period;
       values += kBlock;

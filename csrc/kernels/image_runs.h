@@ -1,12 +1,14 @@
-// What one instruction set supplies for images: primitives over runs of bytes that stand next to
-// each other. `walk_images` cuts a batch into such runs, so that strides, sizes and layouts are
-// handled in one place and the wide code stays small.
+// What one instruction set supplies for images: primitives over runs of values that stand next to
+// each other, bytes or float32. `walk_images` cuts a batch into such runs, so that strides, sizes
+// and layouts are handled in one place and the wide code stays small.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cast.h"
 #include "kernels/image.h"
+#include "kernels/permute_runs.h"
 
 namespace pinfeed::kernels {
 
@@ -14,14 +16,15 @@ namespace pinfeed::kernels {
 // last, partial block goes through a copy.
 inline constexpr std::size_t kBlock = 16;
 
-// From one block of pixels to the next, in bytes.
+// From one block of pixels to the next, in values.
 template <int Step, bool Backwards>
 inline constexpr std::ptrdiff_t kNext = (Backwards ? -Step : Step) * std::ptrdiff_t{kBlock};
 
-// `count` pixels of Step adjacent bytes, each channel converted into its own plane: channel c with
+// `count` pixels of Step adjacent values, each channel converted into its own plane: channel c with
 // scale[c] and bias[c] into the plane that begins c * plane_stride bytes after `out`. `backwards`:
 // the last pixel first.
-using PlanesRun = void (*)(const std::uint8_t* pixels, std::size_t count, const float* scale,
+template <class Value>
+using PlanesRun = void (*)(const Value* pixels, std::size_t count, const float* scale,
                            const float* bias, void* out, std::ptrdiff_t plane_stride,
                            bool streaming, bool backwards);
 
@@ -32,9 +35,9 @@ struct PackedConstants {
   const float* bias;
   std::size_t period;
 };
-using PackedRun = void (*)(const std::uint8_t* values, std::size_t count,
-                           const PackedConstants& constants, std::size_t phase, void* out,
-                           bool streaming);
+template <class Value>
+using PackedRun = void (*)(const Value* values, std::size_t count, const PackedConstants& constants,
+                           std::size_t phase, void* out, bool streaming);
 
 // `count` adjacent pixels in reverse order. Reads forwards and writes backwards: the source comes
 // from memory, whose prefetcher likes it that way, the output stays in the cache.
@@ -44,12 +47,20 @@ using ReversePixels = void (*)(const std::uint8_t* pixels, std::size_t count, st
 using InterleavePlanes = void (*)(const std::uint8_t* planes, std::ptrdiff_t plane_stride,
                                   std::size_t count, std::uint8_t* out);
 
-// Indexed by PixelType, and for pixels of 1, 3 and 4 bytes by step_index().
+// Indexed by PixelType, and for pixels of 1, 3 and 4 values by step_index().
+template <class Value>
+struct ValueRuns {
+  PlanesRun<Value> planes[kPixelTypes][3];
+  PackedRun<Value> packed[kPixelTypes];
+};
+
 struct ImageRuns {
-  PlanesRun planes[kPixelTypes][3];
-  PackedRun packed[kPixelTypes];
+  ValueRuns<std::uint8_t> bytes;
+  ValueRuns<float> floats;  // none to uint8
   ReversePixels reverse[3];
   InterleavePlanes interleave[3];  // [0] unused: one plane is interleaved already
+  const CastTable* casts;
+  const PermuteRuns* permute;
 };
 
 // Position of a pixel size in those tables, or -1 if it has no fast path.

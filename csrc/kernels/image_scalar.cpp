@@ -14,13 +14,30 @@ void put(const ImageBatch& batch, std::size_t index, Item item) {
   std::memcpy(static_cast<std::byte*>(batch.out) + index * sizeof(Item), &item, sizeof(Item));
 }
 
-void store(const ImageBatch& batch, std::size_t index, std::uint8_t value, std::size_t channel) {
-  if (batch.out_type == PixelType::uint8) {
-    put(batch, index, value);
-    return;
+template <class Item>
+void copy(const ImageBatch& batch, std::size_t index, const std::uint8_t* from, ScalarType to) {
+  Item item;
+  kCastScalar.find(batch.in_type, to)(from, 1, &item);
+  put(batch, index, item);
+}
+
+void store(const ImageBatch& batch, std::size_t index, const std::uint8_t* from,
+           std::size_t channel) {
+  switch (batch.out_type) {
+    case PixelType::uint8:
+      return copy<std::uint8_t>(batch, index, from, ScalarType::uint8);
+    case PixelType::int16:
+      return copy<std::int16_t>(batch, index, from, ScalarType::int16);
+    case PixelType::int32:
+      return copy<std::int32_t>(batch, index, from, ScalarType::int32);
+    case PixelType::int64:
+      return copy<std::int64_t>(batch, index, from, ScalarType::int64);
+    default:
+      break;
   }
-  const float result =
-      std::fma(static_cast<float>(value), batch.scale[channel], batch.bias[channel]);
+  float value;
+  kCastScalar.find(batch.in_type, ScalarType::float32)(from, 1, &value);
+  const float result = std::fma(value, batch.scale[channel], batch.bias[channel]);
   if (batch.out_type == PixelType::float32) {
     put(batch, index, result);
   } else {
@@ -29,15 +46,18 @@ void store(const ImageBatch& batch, std::size_t index, std::uint8_t value, std::
   }
 }
 
-std::uint8_t value_at(const ImageSource& source, std::size_t y, std::size_t x, std::size_t c) {
+// Where the item is that is seen there.
+const std::uint8_t* item_at(const ImageBatch& batch, std::size_t image, std::size_t y,
+                            std::size_t x, std::size_t c) {
+  const ImageSource& source = batch.sources[image];
   auto row = static_cast<std::ptrdiff_t>(y), column = static_cast<std::ptrdiff_t>(x);
   if (const ImageWindow* const window = source.window) {
     row = within(window->top + row, window->height, window->border);
     column = within(window->left + column, window->width, window->border);
-    if (row < 0 || column < 0) return window->fill[c];
+    if (row < 0 || column < 0) return window->fill + c * scalar_size(batch.in_type);
   }
-  return source.data[row * source.row_stride + column * source.column_stride +
-                     static_cast<std::ptrdiff_t>(c) * source.channel_stride];
+  return source.data + row * source.row_stride + column * source.column_stride +
+         static_cast<std::ptrdiff_t>(c) * source.channel_stride;
 }
 
 void pad(const ImageBatch& batch, std::size_t index) {
@@ -51,19 +71,18 @@ void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std
   const std::size_t height = batch.height, width = batch.width, channels = batch.channels;
   for (std::size_t row = row_begin; row < row_end; ++row) {
     const std::size_t image = row / height, y = row % height;
-    const ImageSource& source = batch.sources[image];
     const ImageSize size =
         batch.padding == nullptr ? ImageSize{height, width} : batch.padding->sizes[image];
     for (std::size_t x = 0; x < width; ++x) {
       for (std::size_t c = 0; c < channels; ++c) {
         const std::size_t index = batch.out_layout == ImageLayout::hwc
                                       ? ((image * height + y) * width + x) * channels + c
-                                      : ((image * channels + c) * height + y) * width + x;
+                                      : (plane_index(batch, image, c) * height + y) * width + x;
         if (y >= size.height || x >= size.width) {
           pad(batch, index);
           continue;
         }
-        store(batch, index, value_at(source, y, x, c), c);
+        store(batch, index, item_at(batch, image, y, x, c), c);
       }
     }
   }

@@ -14,23 +14,24 @@ namespace {
 // Resized rows wait in the cache until a few of them are normalized together.
 constexpr std::size_t kStageBytes = std::size_t{48} << 10;
 
-// Writes one pixel `count` times.
-void repeat_pixel(const std::uint8_t* pixel, std::size_t channels, std::size_t count,
+// Writes one pixel of `bytes` bytes `count` times.
+void repeat_pixel(const std::uint8_t* pixel, std::size_t bytes, std::size_t count,
                   std::uint8_t* to) {
-  for (std::size_t i = 0; i < count; ++i) to = std::copy_n(pixel, channels, to);
+  for (std::size_t i = 0; i < count; ++i) to = std::copy_n(pixel, bytes, to);
 }
 
 // Picks the pixels that outputs begin with.
-void pick(const Taps& columns, const std::uint8_t* row, std::size_t channels, std::uint8_t* out) {
+void pick(const Taps& columns, const std::uint8_t* row, std::size_t bytes, std::uint8_t* out) {
   const auto pick_pixels = [&](auto size) {
     for (std::size_t x = 0; x < columns.outputs(); ++x) {
       std::memcpy(out + x * size, row + columns.first(x) * size, size);
     }
   };
-  if (channels == 1) return pick_pixels(std::integral_constant<std::size_t, 1>{});
-  if (channels == 3) return pick_pixels(std::integral_constant<std::size_t, 3>{});
-  if (channels == 4) return pick_pixels(std::integral_constant<std::size_t, 4>{});
-  pick_pixels(channels);
+  if (bytes == 1) return pick_pixels(std::integral_constant<std::size_t, 1>{});
+  if (bytes == 3) return pick_pixels(std::integral_constant<std::size_t, 3>{});
+  if (bytes == 4) return pick_pixels(std::integral_constant<std::size_t, 4>{});
+  if (bytes == 8) return pick_pixels(std::integral_constant<std::size_t, 8>{});
+  pick_pixels(bytes);
 }
 
 // Resizes one image after the other. A source row is read once, resized along the row, and kept as
@@ -43,7 +44,9 @@ class Resizer {
     runs_ = &runs;
     source_ = &source;
     resize_ = &resize;
+    item_ = scalar_size(images.in_type);
     channels_ = images.channels;
+    pixel_ = channels_ * item_;
     width_ = images.width;
     is_nearest_ = interpolation == Interpolation::nearest;
     rows_.find({resize.source.height, resize.resized.height, resize.top, images.height,
@@ -51,23 +54,23 @@ class Resizer {
     columns_.find({resize.source.width, resize.resized.width, resize.left, images.width,
                    resize.flipped_columns, resize.border, interpolation});
     const std::size_t taps = is_nearest_ ? 1 : 2 * rows_.pairs();
-    slot_bytes_ = columns_.outputs() * channels_ + kRunSlack;
+    slot_bytes_ = columns_.outputs() * pixel_ + kRunSlack;
     resized_.resize(taps * slot_bytes_);
     held_.assign(taps, kNone);
     row_pointers_.resize(taps);
-    row_.resize((columns_.source_size() + 2 * columns_.pairs()) * channels_ + kRunSlack);
+    row_.resize((columns_.source_size() + 2 * columns_.pairs()) * pixel_ + kRunSlack);
   }
 
   // Row y of the place, to its pixels and up to kRunSlack bytes behind them.
   void write_row(std::size_t y, std::uint8_t* to) {
     const std::size_t skipped = columns_.skipped(), outputs = columns_.outputs();
     if (y < rows_.skipped() || y >= rows_.skipped() + rows_.outputs()) {
-      return repeat_pixel(resize_->fill, channels_, width_, to);
+      return repeat_pixel(resize_->fill, pixel_, width_, to);
     }
-    if (skipped > 0) repeat_pixel(resize_->fill, channels_, skipped, to);
-    if (outputs > 0) write_outputs(y - rows_.skipped(), to + skipped * channels_);
+    if (skipped > 0) repeat_pixel(resize_->fill, pixel_, skipped, to);
+    if (outputs > 0) write_outputs(y - rows_.skipped(), to + skipped * pixel_);
     const std::size_t end = skipped + outputs;
-    if (end < width_) repeat_pixel(resize_->fill, channels_, width_ - end, to + end * channels_);
+    if (end < width_) repeat_pixel(resize_->fill, pixel_, width_ - end, to + end * pixel_);
   }
 
  private:
@@ -81,7 +84,7 @@ class Resizer {
   }
 
   void write_outputs(std::size_t output, std::uint8_t* to) {
-    const std::size_t bytes = columns_.outputs() * channels_, first = rows_.first(output);
+    const std::size_t bytes = columns_.outputs() * pixel_, first = rows_.first(output);
     if (is_nearest_) {
       std::memcpy(to, resized_row(first), bytes);
       return;
@@ -101,7 +104,7 @@ class Resizer {
     held_[slot] = row;
     read_row(rows_.source_begin() + row);
     if (is_nearest_) {
-      pick(columns_, row_.data(), channels_, resized);
+      pick(columns_, row_.data(), pixel_, resized);
     } else {
       runs_->along_row(columns_, row_.data(), channels_, resized);
     }
@@ -113,11 +116,12 @@ class Resizer {
     ImageSource source = *source_;
     const auto y = static_cast<std::ptrdiff_t>(row);
     const auto x = static_cast<std::ptrdiff_t>(columns_.source_begin());
-    if (source.window == nullptr && source.channel_stride == 1 &&
-        source.column_stride == static_cast<std::ptrdiff_t>(channels_)) {
+    if (source.window == nullptr &&
+        (channels_ == 1 || source.channel_stride == static_cast<std::ptrdiff_t>(item_)) &&
+        source.column_stride == static_cast<std::ptrdiff_t>(pixel_)) {
       const std::uint8_t* const from =
           source.data + y * source.row_stride + x * source.column_stride;
-      const std::size_t bytes = columns_.source_size() * channels_;
+      const std::size_t bytes = columns_.source_size() * pixel_;
       if (row + kRowsAhead < resize_->source.height) {
         prefetch_bytes(from + kRowsAhead * source.row_stride, bytes);
       }
@@ -142,15 +146,18 @@ class Resizer {
                       .bias = nullptr,
                       .out = row_.data(),
                       .out_layout = ImageLayout::hwc,
-                      .out_type = PixelType::uint8,
-                      .streaming = false},
+                      .out_type = copied_as(item_).out,
+                      .streaming = false,
+                      .in_type = copied_as(item_).in},
                      0, 1);
   }
 
   const ResizeRuns* runs_ = nullptr;
   const ImageSource* source_ = nullptr;
   const ImageResize* resize_ = nullptr;
+  std::size_t item_ = 0;  // bytes; of more than one, all is nearest
   std::size_t channels_ = 0;
+  std::size_t pixel_ = 0;  // bytes
   std::size_t width_ = 0;
   bool is_nearest_ = false;
   Taps rows_;
@@ -168,17 +175,18 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
                   std::size_t begin, std::size_t end, const WriteRows& write_rows) {
   thread_local std::vector<std::uint8_t> stage;
   const ImageBatch& images = batch.images;
-  const std::size_t row_bytes = images.width * images.channels;
+  const std::size_t pixel = images.channels * scalar_size(images.in_type);
+  const std::size_t row_bytes = images.width * pixel;
   const std::size_t rows = std::max<std::size_t>(kStageBytes / row_bytes, 1);
   stage.resize(rows * row_bytes + kRunSlack);
 
-  const auto channels = static_cast<std::ptrdiff_t>(images.channels);
-  ImageSource staged{nullptr, static_cast<std::ptrdiff_t>(row_bytes), channels, 1};
+  ImageSource staged{nullptr, static_cast<std::ptrdiff_t>(row_bytes),
+                     static_cast<std::ptrdiff_t>(pixel),
+                     static_cast<std::ptrdiff_t>(scalar_size(images.in_type))};
   ImageBatch one = images;
-  one.sources = &staged;
-  one.count = 1;
-  one.out = static_cast<std::byte*>(images.out) +
-            image * images.height * row_bytes * pixel_size(images.out_type);
+  // The staged image is that of the same number, for its planes may lie among others.
+  one.sources = reinterpret_cast<const ImageSource*>(reinterpret_cast<std::uintptr_t>(&staged) -
+                                                     image * sizeof(ImageSource));
   for (std::size_t y = begin; y < end; y += rows) {
     const std::size_t count = std::min(rows, end - y);
     write_rows(y, count, stage.data());
@@ -186,7 +194,7 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
     // The row y of the image is the first of the stage.
     staged.data = reinterpret_cast<const std::uint8_t*>(
         reinterpret_cast<std::uintptr_t>(stage.data()) - y * row_bytes);
-    runs.normalize(one, y, y + count);
+    runs.normalize(one, image * images.height + y, image * images.height + y + count);
   }
 }
 
@@ -195,10 +203,11 @@ void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
   thread_local Resizer resizer;
   const ImageBatch& images = batch.images;
   resizer.begin(runs, images, images.sources[image], *batch.resizes[image], batch.interpolation);
+  const std::size_t row_bytes = images.width * images.channels * scalar_size(images.in_type);
   write_staged(runs, batch, image, begin, end,
                [&](std::size_t y, std::size_t count, std::uint8_t* to) {
-                 for (std::size_t row = 0; row < count; ++row) {
-                   resizer.write_row(y + row, to + row * images.width * images.channels);
+                 for (std::size_t row = 0; row < count; ++row, to += row_bytes) {
+                   resizer.write_row(y + row, to);
                  }
                });
 }

@@ -6,7 +6,7 @@
 //   out[i] = clamp((sum over t of in[first[i] + t] * weight[i][t] + 2^(precision - 1)) >>
 //   precision)
 //
-// to 0..255. `nearest` copies pixels, as mode="nearest" does. Every instruction set gives the same
+// to 0..255. `nearest` copies pixels, of any type, as mode="nearest" does. Every instruction set gives the same
 // bits.
 #pragma once
 

@@ -75,14 +75,15 @@ class ArenaOutputs:
 
 # Where outputs go: an array, an allocator, or the pool: as tensors, ndarrays, or what samples are.
 _Target: TypeAlias = ArenaOutputs | Callable[[tuple[int, ...], str], Any] | type | Any | None
-# scale and bias of Normalization, layout ("HWC?" if nobody asked for it), layout of the output, dtype
-_ImageFormat: TypeAlias = tuple[Any, Any, str, str, str]
+# mean, std and scale of Normalization, a letter for each axis ("HWC?" if nobody asked for it) and for
+# each of the output, dtype
+_ImageFormat: TypeAlias = tuple[Any, Any, float | None, str, str, str]
 # pad_value, multiple_of, whether to return sizes, and a mask
 _ImagePadding: TypeAlias = tuple[complex, tuple[int, int], bool, bool]
 # kind, height and width, and the numbers that the kind has
 _GeometryStep: TypeAlias = tuple[str, tuple[int, int], tuple[float, ...]]
 # its kind, and what a constant one is filled with
-_Border: TypeAlias = tuple[str, Sequence[int]]
+_Border: TypeAlias = tuple[str, Sequence[float]]
 # steps, borders before and after a resize, interpolation, key, samples that random numbers follow
 # from, sizes of the images of a leaf that shares the windows, and its name, whether to return the
 # windows

@@ -10,49 +10,77 @@ namespace {
 using kernels::ImageSize;
 using kernels::ImageSource;
 
-ImageAxes source_axes(const std::string& layout) {
-  if (layout == "HWC" || layout == "HWC?") return {"(H, W, C)", "(N, H, W, C)", 0, 1, 2};
-  if (layout == "CHW") return {"(C, H, W)", "(N, C, H, W)", 1, 2, 0};
-  if (layout == "HW") return {"(H, W)", "(N, H, W)", 0, 1, -1};
-  throw py::value_error("unknown image layout " + layout);
-}
 constexpr const char* kAlike = "; PIL's .convert(\"RGB\") gives all images the same channels";
 
-// Values that a cast to bytes would destroy need another way out.
-std::string hint_for(DType dtype) {
-  if (dtype.code == dlpack::TypeCode::floating || dtype.code == dlpack::TypeCode::bfloat) {
-    return "; leave out ToTensor() or ToDtype(scale=True), which make floats of bytes, or take "
-           "Stack() for values that are ready";
+bool is_integer(DType dtype) {
+  return dtype.code == dlpack::TypeCode::unsigned_int || dtype.code == dlpack::TypeCode::signed_int;
+}
+
+// float32 has all values of these.
+bool becomes_float(DType dtype) {
+  if (dtype.code == dlpack::TypeCode::bfloat) return true;
+  if (dtype.code == dlpack::TypeCode::floating) return dtype.bits <= 32;
+  return dtype == kUint8 || (is_integer(dtype) && dtype.bits == 16);
+}
+
+bool becomes(DType from, DType to) {
+  if (!is_integer(to)) return becomes_float(from);
+  return from == kBool || (is_integer(from) && !may_not_fit(from, to));
+}
+
+std::string hint_for(DType from, DType to) {
+  if (is_integer(to)) {
+    if (!is_integer(from)) return "; floats become a floating dtype";
+    return becomes(from, kInt64) ? "; dtype=torch.int64 holds all of them" : "";
   }
-  if (dtype.code == dlpack::TypeCode::unsigned_int) {
-    return "; Stack(torch.float32) takes images of more than 8 bits";
+  if (from == kBool) return "; convert with .astype(np.uint8) * 255 or .to(torch.uint8) * 255";
+  if (is_integer(from)) {
+    return "; where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8); "
+           "masks take dtype=torch.int64";
   }
-  if (dtype == kBool) return "; convert with .astype(np.uint8) * 255 or .to(torch.uint8) * 255";
-  return "; where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8)";
+  return "; convert with .astype(np.float32) or .to(torch.float32)";
 }
 
 }  // namespace
 
-Images::Images(py::object images, py::object indices, const std::string& layout, bool any_size,
-               const std::string& name)
+ImageAxes::ImageAxes(const std::string& layout) : letters(layout.substr(0, layout.find('?'))) {
+  const auto axis = [&](char letter) {
+    const std::size_t found = letters.find(letter);
+    return found == std::string::npos ? -1 : static_cast<int>(found);
+  };
+  frame = axis('T');
+  height = axis('H');
+  width = axis('W');
+  channel = axis('C');
+}
+
+Images::Images(py::object images, py::object indices, const std::string& layout, DType out,
+               bool any_size, const std::string& name)
     : name_(name),
-      axes_(source_axes(layout)),
+      out_(out),
+      axes_(layout),
       samples_(std::move(images), py::none(), std::move(indices), name, Common::rank) {
+  require_dtype();
   require_layout();
   if (layout == "HWC?") require_channels_last();
   require_common(any_size);
 }
 
 std::vector<ImageSource> Images::sources() const {
-  std::vector<ImageSource> sources(count());
-  for (std::size_t i = 0; i < sources.size(); ++i) {
+  std::vector<ImageSource> sources;
+  const std::int64_t frames = this->frames();
+  sources.reserve(count() * static_cast<std::size_t>(frames));
+  for (std::size_t i = 0; i < count(); ++i) {
     const std::int64_t* const strides = samples_.strides(i);
-    sources[i] = {
-        .data = static_cast<const std::uint8_t*>(samples_.data()[i]),
-        .row_stride = strides[axes_.height],
-        .column_stride = strides[axes_.width],
-        .channel_stride = axes_.channel < 0 ? 1 : strides[axes_.channel],
-    };
+    const auto* const data = static_cast<const std::uint8_t*>(samples_.data()[i]);
+    for (std::int64_t frame = 0; frame < frames; ++frame) {
+      sources.push_back({
+          .data = data + (frame == 0 ? 0 : frame * strides[axes_.frame]),
+          .row_stride = strides[axes_.height],
+          .column_stride = strides[axes_.width],
+          .channel_stride = axes_.channel < 0 ? 1 : strides[axes_.channel],
+      });
+    }
   }
   return sources;
 }
@@ -65,16 +93,37 @@ std::vector<ImageSize> Images::sizes() const {
   return sizes;
 }
 
-void Images::require_layout() const {
-  const std::string wanted = std::string("uint8 with shape ") +
-                             (samples_.are_all_rows() ? axes_.batch_text : axes_.text) + ", got " +
-                             samples_.dtype().name() + " " + shape_text(samples_.given_shape());
-  // Separate samples agree with the first, so what does not fit is the first one.
-  const std::string subject = Subject{name_, samples_.are_separate() ? 0 : -1}.text();
-  if (samples_.dtype() != kUint8) {
-    throw py::type_error(subject + " must be " + wanted + hint_for(samples_.dtype()));
+// Separate samples agree with the first, so what does not fit is the first one.
+std::string Images::subject() const {
+  return Subject{name_, samples_.are_separate() ? 0 : -1}.text();
+}
+
+// "of shape (H, W, C), got float64 (8, 6, 3)"
+std::string Images::expected() const {
+  std::string axes = samples_.are_all_rows() ? "N" : "";
+  std::string shape;
+  for (const char letter : axes + axes_.letters) {
+    shape += shape.empty() ? "" : ", ";
+    shape += letter;
   }
-  const std::size_t axis_count = axes_.channel < 0 ? 2 : 3;
+  return "of shape (" + shape + "), got " + dtype().name() + " " +
+         shape_text(samples_.given_shape());
+}
+
+bool Images::are_only_moved() const {
+  return dtype() != kUint8 || (is_integer(out_) && out_ != kUint8);
+}
+
+void Images::require_dtype() const {
+  if (becomes(dtype(), out_)) return;
+  const std::string kinds = is_integer(out_)
+                                ? "integers that " + out_.name() + " can hold, "
+                                : "uint8, uint16, int16, float16, bfloat16 or float32 ";
+  throw py::type_error(subject() + " must be " + kinds + expected() + hint_for(dtype(), out_));
+}
+
+void Images::require_layout() const {
+  const std::size_t axis_count = axes_.letters.size();
   if (samples_.shape().size() != axis_count) {
     std::string hint;
     if (axis_count == 3 && samples_.shape().size() == 2) {
@@ -83,7 +132,7 @@ void Images::require_layout() const {
                  : "; for grey images say input=\"HW\"; among others, PIL's .convert(\"RGB\") "
                    "makes them alike";
     }
-    throw py::value_error(subject + " must be " + wanted + hint);
+    throw py::value_error(subject() + " must be " + expected() + hint);
   }
   if (count() == 0) throw py::value_error(name_ + ": expected at least one image, got none");
 }
@@ -92,8 +141,7 @@ void Images::require_layout() const {
 void Images::require_channels_last() const {
   const std::int64_t first = height(0);
   if (channels() <= 4 || width(0) <= 4 || (first != 1 && first != 3 && first != 4)) return;
-  throw py::value_error(Subject{name_, samples_.are_separate() ? 0 : -1}.text() +
-                        ": expected images of shape (H, W, C), got " +
+  throw py::value_error(subject() + ": expected images of shape (H, W, C), got " +
                         shape_text(samples_.shape()) +
                         ", as (C, H, W) has it; say input=\"CHW\", or input=\"HWC\" if there are " +
                         std::to_string(channels()) + " channels");
@@ -102,14 +150,18 @@ void Images::require_channels_last() const {
 void Images::require_common(bool any_size) const {
   if (!samples_.are_separate()) return;
   for (std::size_t i = 1; i < count(); ++i) {
-    const bool same_channels = size(i, axes_.channel) == channels();
+    const bool same_channels =
+        size(i, axes_.channel) == channels() && size(i, axes_.frame) == frames();
     const bool same_size = height(i) == height(0) && width(i) == width(0);
     if (same_channels && (same_size || any_size)) continue;
     const std::string subject = Subject{name_, static_cast<std::int64_t>(i)}.text();
     const std::string shape = shape_text(samples_.shape(i));
     if (any_size) {
-      throw py::value_error(subject + ": expected " + std::to_string(channels()) +
-                            " channels as in sample 0, got shape " + shape + kAlike);
+      const std::string frames =
+          axes_.frame < 0 ? "" : " and " + std::to_string(this->frames()) + " frames";
+      throw py::value_error(subject + ": expected " + std::to_string(channels()) + " channels" +
+                            frames + " as in sample 0, got shape " + shape +
+                            (frames.empty() ? kAlike : ""));
     }
     throw py::value_error(subject + ": expected shape " + shape_text(samples_.shape()) +
                           " as in sample 0, got " + shape +

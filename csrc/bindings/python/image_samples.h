@@ -14,26 +14,31 @@
 
 namespace pinfeed::bindings {
 
-// Which axes of a sample are what; a grey image has no channel axis.
+// Which axes of a sample are what, or -1: a grey image has no channels, and only a clip has frames.
 struct ImageAxes {
-  const char* text;
-  const char* batch_text;
-  int height, width, channel;
+  explicit ImageAxes(const std::string& layout);
+
+  std::string letters;  // of the axes in order
+  int frame, height, width, channel;
 };
 
-// uint8, with the layout's axes, one number of channels and, unless they may be of any size, one
-// size.
+// Images or clips with the layout's axes, one number of channels and of frames and, unless they may
+// be of any size, one size.
 class Images {
  public:
-  // `layout`: "HWC", "CHW", "HW"; or "HWC?", of which nobody said so.
+  // `layout`: a letter for each axis; or "HWC?", of which nobody said so. `out`: what the images
+  // become.
   //
   // Throws TypeError and ValueError; a message about one image says which.
-  Images(pybind11::object images, pybind11::object indices, const std::string& layout,
+  Images(pybind11::object images, pybind11::object indices, const std::string& layout, DType out,
          bool any_size, const std::string& name);
 
   const std::string& name() const { return name_; }
   std::size_t count() const { return samples_.count(); }
+  DType dtype() const { return samples_.dtype(); }
+  bool are_only_moved() const;  // to where integers stay what they are, unlike bytes of colour
   std::int64_t channels() const { return size(0, axes_.channel); }
+  std::int64_t frames() const { return size(0, axes_.frame); }
   std::int64_t height(std::size_t image) const { return size(image, axes_.height); }
   std::int64_t width(std::size_t image) const { return size(image, axes_.width); }
   bool is_tensor() const { return samples_.is_tensor(); }
@@ -45,18 +50,22 @@ class Images {
   // Before sources() are asked for.
   void plan_reads(std::size_t threads) { samples_.plan_reads(false, threads); }
 
-  std::vector<kernels::ImageSource> sources() const;
+  std::vector<kernels::ImageSource> sources() const;  // every frame is one
   std::vector<kernels::ImageSize> sizes() const;
 
  private:
   std::int64_t size(std::size_t image, int axis) const {
     return axis < 0 ? 1 : samples_.shape(image)[static_cast<std::size_t>(axis)];
   }
+  void require_dtype() const;
   void require_layout() const;
+  std::string subject() const;
+  std::string expected() const;
   void require_channels_last() const;
   void require_common(bool any_size) const;
 
   const std::string& name_;
+  DType out_;
   ImageAxes axes_;
   Samples samples_;
 };

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "bindings/python/fill_value.h"
+
 namespace py = pybind11;
 
 namespace pinfeed::bindings {
@@ -93,10 +95,16 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
   borders_ = {border_named(std::get<0>(borders[0])), border_named(std::get<0>(borders[1]))};
   interpolation_ = interpolation_named(interpolation);
   const auto channels = static_cast<std::size_t>(images.channels());
+  const std::size_t item = images.dtype().item_size();
   for (std::size_t i = 0; i < borders.size(); ++i) {
-    const auto& fill = std::get<1>(borders[i]);
-    fills_[i] = fill.size() == 1 ? std::vector<std::uint8_t>(channels, fill[0]) : fill;
-    if (fills_[i].size() == channels) continue;
+    const py::sequence& fill = std::get<1>(borders[i]);
+    fills_[i].resize(channels * item);
+    for (std::size_t c = 0; c < channels && (fill.size() == 1 || fill.size() == channels); ++c) {
+      const py::object value = fill[fill.size() == 1 ? 0 : c];
+      fill_value(value, images.dtype(), images.name() + ": fill")
+          .write(&fills_[i][c * item], 1, false);
+    }
+    if (fill.size() == 1 || fill.size() == channels) continue;
     throw py::value_error(images.name() + ": fill must be one number or one for each of " +
                           std::to_string(channels) + " channels, got " +
                           std::to_string(fill.size()));
@@ -120,9 +128,11 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
   }
   std::vector<ColorStep> colors;
   for (const GivenColor& color : given_colors) colors.push_back(color_step(color));
+  const auto frames = static_cast<std::size_t>(images.frames());
   for (std::size_t i = 0; i < views_.size() && !colors.empty(); ++i) {
-    tables_.push_back(kernels::draw_table(colors, key, samples.data()[i]));
+    tables_.insert(tables_.end(), frames, kernels::draw_table(colors, key, samples.data()[i]));
   }
+  require_bytes();
 }
 
 Windows::Windows(const Images& images, const GivenWindows& given) : images_(images) {
@@ -154,6 +164,7 @@ Windows::Windows(const Images& images, const GivenWindows& given) : images_(imag
     mirrored.flipped_rows = numbers[4] != 0;
     mirrored.flipped_columns = numbers[5] != 0;
   }
+  require_bytes();
 }
 
 void Windows::apply(std::vector<ImageSource>& sources) {
@@ -165,8 +176,9 @@ void Windows::apply(std::vector<ImageSource>& sources) {
   }
   for (std::size_t i = 0; i < sources.size(); ++i) {
     ImageSource& source = sources[i];
-    const std::int64_t rows = images_.height(i), columns = images_.width(i);
-    auto [top, left, height, width, flipped_rows, flipped_columns] = views_[i].source;
+    const std::size_t image = i / static_cast<std::size_t>(images_.frames());
+    const std::int64_t rows = images_.height(image), columns = images_.width(image);
+    auto [top, left, height, width, flipped_rows, flipped_columns] = views_[image].source;
     if (flipped_rows && rows > 0) {
       source.data += (rows - 1) * source.row_stride;
       source.row_stride = -source.row_stride;
@@ -198,9 +210,10 @@ py::object Windows::write(const OutputRequest& request) const {
 std::vector<std::optional<ImageResize>> Windows::resizes() const {
   const auto is_resized = [](const View& view) { return view.resized; };
   if (std::none_of(views_.begin(), views_.end(), is_resized)) return {};
-  std::vector<std::optional<ImageResize>> resizes(views_.size());
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    const View& view = views_[i];
+  const auto frames = static_cast<std::size_t>(images_.frames());
+  std::vector<std::optional<ImageResize>> resizes(views_.size() * frames);
+  for (std::size_t i = 0; i < resizes.size(); ++i) {
+    const View& view = views_[i / frames];
     if (!view.resized) continue;
     const auto size = [](std::int64_t height, std::int64_t width) {
       return ImageSize{static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
@@ -256,6 +269,22 @@ void Windows::require_fit(std::size_t image, Misfit misfit) const {
   }
   fail(image, "expected images of one size, or a crop to one, got " + pair_text(height(), width()) +
                   " of sample 0 and " + pair_text(window.height, window.width));
+}
+
+// Between other values than bytes of colour nothing is interpolated.
+void Windows::require_bytes() const {
+  const auto is_resized = [](const View& view) { return view.resized; };
+  if (!images_.are_only_moved()) return;
+  if (!tables_.empty()) {
+    throw py::type_error(images_.name() +
+                         ": color is for images of uint8, and a dtype of colours, " + "got " +
+                         images_.dtype().name() + "; leave it out");
+  }
+  if (interpolation_ == kernels::Interpolation::nearest) return;
+  if (std::none_of(views_.begin(), views_.end(), is_resized)) return;
+  throw py::type_error(images_.name() + ": expected images of uint8 to resize, and a dtype of " +
+                       "colours, got " + images_.dtype().name() +
+                       "; masks and others take interpolation=\"nearest\"");
 }
 
 }  // namespace pinfeed::bindings

@@ -21,7 +21,7 @@ namespace pinfeed::bindings {
 
 using Integers = pybind11::array_t<std::int64_t, pybind11::array::c_style>;
 // What stands beyond the edges, and for a constant border a value for all channels or one for each.
-using GivenBorder = std::tuple<std::string, std::vector<std::uint8_t>>;
+using GivenBorder = std::tuple<std::string, pybind11::sequence>;
 
 // What is done to values: its kind, its probability, and two numbers.
 using GivenColor = std::tuple<std::string, double, double, double>;
@@ -68,11 +68,12 @@ class Windows {
   [[noreturn]] void fail(std::size_t image, const std::string& text) const;
   void require_sizes(const Integers& others, const std::string& leaf) const;
   void require_fit(std::size_t image, kernels::Misfit misfit) const;
+  void require_bytes() const;
 
   const Images& images_;
   kernels::Borders borders_;
-  std::array<std::vector<std::uint8_t>, 2> fills_;
-  std::vector<std::uint8_t> fill_row_;  // of the first, as ImageWindow takes it
+  std::array<std::vector<std::uint8_t>, 2> fills_;  // an item of the images for each channel
+  std::vector<std::uint8_t> fill_row_;              // of the first, as ImageWindow takes it
   kernels::Interpolation interpolation_;
   Integers sizes_;
   std::vector<kernels::View> views_;

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -16,6 +17,7 @@
 #include "bindings/python/module.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
+#include "bindings/python/scalar_types.h"
 #include "dispatch/dispatch.h"
 #include "kernels/image.h"
 #include "kernels/resize.h"
@@ -33,48 +35,66 @@ using kernels::ImageSize;
 using kernels::ImageSource;
 using kernels::PixelType;
 using kernels::ResizedBatch;
-using Constants = py::array_t<float, py::array::c_style>;
+using kernels::ScalarType;
+using Constants = py::array_t<double, py::array::c_style>;
 
-PixelType pixel_type(const std::string& dtype) {
-  if (dtype == "float32") return PixelType::float32;
-  if (dtype == "float16") return PixelType::float16;
-  if (dtype == "bfloat16") return PixelType::bfloat16;
-  if (dtype == "uint8") return PixelType::uint8;
-  throw py::value_error("unknown image dtype " + dtype);
+// What becomes of images, in this order: mean and std, one for all channels or one for each; the
+// scale, or None for that of the images' dtype; a letter for each axis of an image, and of what it
+// becomes; the dtype of that.
+using ImageFormat =
+    std::tuple<Constants, Constants, std::optional<double>, std::string, std::string, std::string>;
+
+DType out_dtype(const ImageFormat& format) { return dtype_named(std::get<5>(format), "images"); }
+
+bool is_floating(DType dtype) {
+  return dtype.code == dlpack::TypeCode::floating || dtype.code == dlpack::TypeCode::bfloat;
 }
 
-DType dtype_of(PixelType type) {
-  switch (type) {
-    case PixelType::float32:
-      return kFloat32;
-    case PixelType::float16:
-      return kFloat16;
-    case PixelType::bfloat16:
-      return kBfloat16;
-    case PixelType::uint8:
-      break;
+PixelType pixel_type(DType dtype) {
+  if (dtype == kBfloat16) return PixelType::bfloat16;
+  if (is_floating(dtype)) return dtype.bits == 32 ? PixelType::float32 : PixelType::float16;
+  return kernels::copied_as(dtype.item_size()).out;
+}
+
+// As kernels see the items of images. Those that become integers of the same size stay as they are.
+ScalarType item_type(DType from, DType to, const std::string& name) {
+  if (!is_floating(to) && from.bits == to.bits) return kernels::copied_as(to.item_size()).in;
+  return find_types(from, from.name(), name).from.type;
+}
+
+// One over the largest value of an integer dtype.
+double default_scale(DType dtype) {
+  if (is_floating(dtype)) return 1;
+  const int digits = dtype.bits - (dtype.code == dlpack::TypeCode::signed_int ? 1 : 0);
+  return 1 / (std::ldexp(1.0, digits) - 1);
+}
+
+// The kernels' constants: computed as double, rounded once.
+struct Scaling {
+  std::vector<float> scales, biases;
+
+  Scaling(const ImageFormat& format, DType dtype, std::int64_t channels, const std::string& name) {
+    const Constants &means = std::get<0>(format), &stds = std::get<1>(format);
+    const double scale = std::get<2>(format).value_or(default_scale(dtype));
+    for (const Constants* given : {&means, &stds}) {
+      if (given->ndim() == 0 || given->size() == channels) continue;
+      throw py::value_error(name + " must have a channel for each value of mean and std, got " +
+                            std::to_string(channels) + " channels and " +
+                            std::to_string(given->size()) +
+                            " values; a single number serves all channels");
+    }
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const double mean = means.data()[means.ndim() == 0 ? 0 : c];
+      const double std = stds.data()[stds.ndim() == 0 ? 0 : c];
+      scales.push_back(static_cast<float>(scale / std));
+      biases.push_back(static_cast<float>(-mean / std));
+    }
   }
-  return kUint8;
-}
-
-std::vector<float> per_channel(const Constants& constants, std::int64_t channels,
-                               const std::string& name) {
-  if (constants.ndim() == 0) return std::vector<float>(channels, *constants.data());
-  if (constants.size() != channels) {
-    throw py::value_error(name + " must have a channel for each value of mean and std, got " +
-                          std::to_string(channels) + " channels and " +
-                          std::to_string(constants.size()) +
-                          " values; a single number serves all channels");
-  }
-  return {constants.data(), constants.data() + channels};
-}
+};
 
 // What becomes of images: a batch in which each has a place of height x width.
 struct BatchRequest {
-  const Constants& scale;
-  const Constants& bias;
-  bool chw;
-  PixelType type;
+  const ImageFormat& format;
   std::int64_t height;
   std::int64_t width;
   const ImagePadding* padding;
@@ -86,13 +106,17 @@ struct BatchRequest {
 
 py::object write_batch(Images& images, const BatchRequest& request) {
   const std::int64_t height = request.height, width = request.width, channels = images.channels();
-  const auto count = static_cast<std::int64_t>(images.count());
-  const Shape shape =
-      request.chw ? Shape{count, channels, height, width} : Shape{count, height, width, channels};
-  const DType dtype = dtype_of(request.type);
+  const std::string& axes = std::get<4>(request.format);
+  Shape shape{static_cast<std::int64_t>(images.count())};
+  for (const char axis : axes) {
+    shape.push_back(axis == 'T'   ? images.frames()
+                    : axis == 'C' ? channels
+                    : axis == 'H' ? height
+                                  : width);
+  }
+  const DType dtype = out_dtype(request.format);
   const std::size_t bytes = checked_bytes(shape, dtype, request.function);
-  const std::vector<float> scales = per_channel(request.scale, channels, images.name());
-  const std::vector<float> biases = per_channel(request.bias, channels, images.name());
+  const Scaling scaling(request.format, images.dtype(), channels, images.name());
 
   // A channels_last tensor: (N, C, H, W) that lies in memory as (N, H, W, C).
   const auto item = static_cast<std::int64_t>(dtype.item_size());
@@ -100,7 +124,7 @@ py::object write_batch(Images& images, const BatchRequest& request) {
                             channels * item};
   bool use_channels_last = false;
   const Output out = make_output(request.output, shape, dtype, request.function,
-                                 request.chw ? &channels_last : nullptr, &use_channels_last);
+                                 axes == "CHW" ? &channels_last : nullptr, &use_channels_last);
   if (request.output.is_given()) images.require_apart(out, bytes, request.function);
 
   if (bytes > 0) images.plan_reads(request.threads);
@@ -112,13 +136,15 @@ py::object write_batch(Images& images, const BatchRequest& request) {
       .height = static_cast<std::size_t>(height),
       .width = static_cast<std::size_t>(width),
       .channels = static_cast<std::size_t>(channels),
-      .scale = scales.data(),
-      .bias = biases.data(),
+      .scale = scaling.scales.data(),
+      .bias = scaling.biases.data(),
       .out = out.data,
-      .out_layout = request.chw && !use_channels_last ? ImageLayout::chw : ImageLayout::hwc,
-      .out_type = request.type,
+      .out_layout = axes.back() == 'C' || use_channels_last ? ImageLayout::hwc : ImageLayout::chw,
+      .out_type = pixel_type(dtype),
       .streaming = worth_streaming(bytes),
       .padding = request.padding,
+      .frames = axes.starts_with("CT") ? static_cast<std::size_t>(images.frames()) : 1,
+      .in_type = item_type(images.dtype(), dtype, images.name()),
   };
   std::vector<std::optional<ImageResize>> resizes;
   const kernels::ColorTable* tables = nullptr;
@@ -128,8 +154,9 @@ py::object write_batch(Images& images, const BatchRequest& request) {
   }
   if (bytes > 0) {
     const dispatch::Isa& isa = dispatch::active_isa();
+    const std::size_t sample_rows = batch.count / images.count() * batch.height;
     const auto write = [&](std::size_t first, std::size_t last) {
-      const std::size_t skipped = first * batch.height, rows = (last - first) * batch.height;
+      const std::size_t skipped = first * sample_rows, rows = (last - first) * sample_rows;
       if (resizes.empty() && tables == nullptr) {
         run_rows(rows, bytes / (batch.count * batch.height), request.threads,
                  [&](std::size_t begin, std::size_t end) {
@@ -151,25 +178,18 @@ py::object write_batch(Images& images, const BatchRequest& request) {
     if (FileReads* const reads = images.reads()) {
       write_when_read(*reads, request.threads, write);
     } else {
-      write(0, batch.count);
+      write(0, images.count());
     }
   }
   return out.array;
 }
 
-// What becomes of images, in this order: scale, bias, layout, layout of the
-// output, dtype.
-using ImageFormat = std::tuple<Constants, Constants, std::string, std::string, std::string>;
-
 py::object normalize_images(py::object images, py::object indices, const ImageFormat& format,
                             py::object target, const std::string& name, std::size_t threads) {
-  const auto& [scale, bias, layout, out_layout, dtype] = format;
   const std::string function = function_of(name);
-  Images checked(std::move(images), std::move(indices), layout, false, name);
-  return write_batch(checked, {.scale = scale,
-                               .bias = bias,
-                               .chw = out_layout == "CHW",
-                               .type = pixel_type(dtype),
+  Images checked(std::move(images), std::move(indices), std::get<3>(format), out_dtype(format),
+                 false, name);
+  return write_batch(checked, {.format = format,
                                .height = checked.height(0),
                                .width = checked.width(0),
                                .padding = nullptr,
@@ -214,9 +234,9 @@ using PaddingFormat = std::tuple<py::object, std::pair<std::int64_t, std::int64_
 py::tuple pad_images(py::object images, py::object indices, const ImageFormat& format,
                      const PaddingFormat& padded, py::object target, const std::string& name,
                      std::size_t threads) {
-  const auto& [scale, bias, layout, out_layout, dtype] = format;
   const auto& [pad_value, multiple_of, with_sizes, with_mask] = padded;
-  Images checked(std::move(images), std::move(indices), layout, true, name);
+  const DType dtype = out_dtype(format);
+  Images checked(std::move(images), std::move(indices), std::get<3>(format), dtype, true, name);
   std::int64_t height = 0, width = 0;
   for (std::size_t i = 0; i < checked.count(); ++i) {
     height = std::max(height, checked.height(i));
@@ -225,15 +245,10 @@ py::tuple pad_images(py::object images, py::object indices, const ImageFormat& f
   height = rounded_up(height, multiple_of.first, name);
   width = rounded_up(width, multiple_of.second, name);
 
-  const PixelType type = pixel_type(dtype);
   const std::vector<ImageSize> sizes = checked.sizes();
-  const ImagePadding padding{sizes.data(),
-                             fill_value(pad_value, dtype_of(type), name + ": pad_value")};
+  const ImagePadding padding{sizes.data(), fill_value(pad_value, dtype, name + ": pad_value")};
   const OutputRequest request(std::move(target), true);
-  py::object batch = write_batch(checked, {.scale = scale,
-                                           .bias = bias,
-                                           .chw = out_layout == "CHW",
-                                           .type = type,
+  py::object batch = write_batch(checked, {.format = format,
                                            .height = height,
                                            .width = width,
                                            .padding = &padding,
@@ -252,14 +267,11 @@ py::tuple pad_images(py::object images, py::object indices, const ImageFormat& f
 py::tuple crop_images(py::object images, py::object indices, const ImageFormat& format,
                       const Crop& crop, py::object target, const std::string& name,
                       std::size_t threads) {
-  const auto& [scale, bias, layout, out_layout, dtype] = format;
-  Images checked(std::move(images), std::move(indices), layout, true, name);
+  Images checked(std::move(images), std::move(indices), std::get<3>(format), out_dtype(format),
+                 true, name);
   Windows windows(checked, crop);
   const OutputRequest request(std::move(target), true);
-  py::object batch = write_batch(checked, {.scale = scale,
-                                           .bias = bias,
-                                           .chw = out_layout == "CHW",
-                                           .type = pixel_type(dtype),
+  py::object batch = write_batch(checked, {.format = format,
                                            .height = windows.height(),
                                            .width = windows.width(),
                                            .padding = nullptr,
@@ -275,14 +287,11 @@ py::tuple crop_images(py::object images, py::object indices, const ImageFormat& 
 py::object normalize_windows(py::object images, const ImageFormat& format,
                              const GivenWindows& given, py::object target, const std::string& name,
                              std::size_t threads) {
-  const auto& [scale, bias, layout, out_layout, dtype] = format;
   const std::string function = function_of(name);
-  Images checked(std::move(images), py::none(), layout, false, name);
+  Images checked(std::move(images), py::none(), std::get<3>(format), out_dtype(format), false,
+                 name);
   Windows windows(checked, given);
-  return write_batch(checked, {.scale = scale,
-                               .bias = bias,
-                               .chw = out_layout == "CHW",
-                               .type = pixel_type(dtype),
+  return write_batch(checked, {.format = format,
                                .height = windows.height(),
                                .width = windows.width(),
                                .padding = nullptr,

@@ -27,7 +27,7 @@ from pinfeed.fields.field import (
     pin_of,
 )
 from pinfeed.functions.normalization import (
-    DEFAULT_SCALE,
+    BYTE_SCALE,
     Normalization,
     PerChannel,
     require_channels_last,
@@ -38,12 +38,17 @@ from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Source
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 _WHOLE = ((), (("constant", (0,)), ("constant", (0,))))  # a geometry without steps
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_INTEGERS = (torch.uint8, torch.uint16, torch.int16, torch.int32, torch.int64)
 _INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
-# PIL modes whose pixels are bytes of colour. Not "P": its bytes are numbers of palette entries.
-_PIL_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+_INPUTS = ("HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW")
+_OUTPUTS = ("CHW", "HWC", "HW", "CTHW", "TCHW", "THWC", "THW")
+
+# PIL modes whose pixels are colours, and those whose pixels may be classes: entries of a palette.
+_PIL_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I;16", "F")
+_PIL_MASKS = ("L", "P", "1", "I;16", "I")
 
 
 class _Guessed(str):
@@ -54,7 +59,7 @@ _GUESSED_HWC: Any = _Guessed("HWC")
 
 
 class Image(Field):
-    """uint8 images: converted, normalized, permuted, padded and stacked in one native pass.
+    """Images, masks and clips: converted, normalized, permuted, padded and stacked in one native pass.
 
     Every value becomes ``(x * scale - mean) / std``; see `pinfeed.normalize` for the exact
     arithmetic. With ``pad_value`` the images of a batch may differ in size.
@@ -62,15 +67,22 @@ class Image(Field):
     Args:
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: The same. None is 1.
-        scale: Factor applied first; 1/255 maps bytes to 0..1.
-        input: How samples lie in memory: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grey). Samples are
-            ndarrays, tensors or PIL images; any strides, so crops and mirrored views cost nothing.
+        scale: Factor applied first. None: one over the largest value of an integer dtype, so that
+            bytes become 0..1; 1 for floats.
+        input: How samples lie in memory: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grey); with a T for the
+            frames of clips: ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. Samples are
+            ndarrays, tensors or PIL images of uint8, uint16, int16, float16, bfloat16 or float32;
+            any strides, so crops and mirrored views cost nothing.
             Images that look like (C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels,
             are taken for (H, W, C) only if this says so.
-        output: ``"CHW"`` or ``"HWC"``: the batch is (B, C, H, W) or (B, H, W, C).
-        dtype: ``torch.float32``, ``float16``, ``bfloat16``, or ``uint8``, which only permutes and
-            takes no mean, std or scale.
-        channels_last: With ``output="CHW"``, lay the batch out in torch.channels_last memory.
+        output: ``"CHW"`` or ``"HWC"``: the batch is (B, C, H, W) or (B, H, W, C). Of clips
+            ``"CTHW"``, ``"TCHW"`` or ``"THWC"``. Without the C, what has no channels gets none:
+            ``"HW"`` makes (B, H, W) of masks.
+        dtype: ``torch.float32``, ``float16`` or ``bfloat16``; or an integer dtype that holds all values
+            of the samples' own, ``torch.int64`` of masks: values stay as they are, and there is no
+            mean, std or scale.
+        channels_last: With ``output="CHW"``, lay the batch out in torch.channels_last memory;
+            ``"CTHW"`` in channels_last_3d.
         pad_value: What stands below and to the right of images smaller than the batch's largest
             height and width: a number in units of the batch, after normalization, that ``dtype``
             can hold. None: all images must have one size.
@@ -113,6 +125,13 @@ class Image(Field):
         >>> batch, sizes = pinfeed.Collate(image)(photos)
         >>> batch.shape, sizes.tolist()
         (torch.Size([2, 3, 16, 16]), [[8, 6], [5, 9]])
+
+        Masks of classes, as a loss takes them:
+
+        >>> mask = pinfeed.Image(input="HW", output="HW", dtype=torch.int64)
+        >>> batch = pinfeed.Collate(mask)([np.zeros((8, 6), np.uint8)])
+        >>> batch.shape, batch.dtype
+        (torch.Size([1, 8, 6]), torch.int64)
     """
 
     def __init__(
@@ -120,9 +139,9 @@ class Image(Field):
         mean: PerChannel = None,
         std: PerChannel = None,
         *,
-        scale: float = DEFAULT_SCALE,
-        input: Literal["HWC", "CHW", "HW"] = _GUESSED_HWC,
-        output: Literal["CHW", "HWC"] = "CHW",
+        scale: float | None = None,
+        input: Literal["HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW"] = _GUESSED_HWC,
+        output: Literal["CHW", "HWC", "HW", "CTHW", "TCHW", "THWC", "THW"] = "CHW",
         dtype: torch.dtype = torch.float32,
         channels_last: bool = False,
         pad_value: float | None = None,
@@ -136,23 +155,35 @@ class Image(Field):
         erase: RandomErasing | None = None,
         stream: int = 0,
     ) -> None:
-        if input not in ("HWC", "CHW", "HW"):
-            raise ValueError(f"Image: input must be 'HWC', 'CHW' or 'HW', got {input!r}")
-        if output not in ("CHW", "HWC"):
-            raise ValueError(f"Image: output must be 'CHW' or 'HWC', got {output!r}")
-        if dtype not in _DTYPES:
-            raise TypeError(f"Image: dtype must be one of {_DTYPES}, got {dtype!r}")
-        if channels_last and output != "CHW":
+        if input not in _INPUTS:
+            raise ValueError(f"Image: input must be one of {_INPUTS}, got {input!r}")
+        fitting = [
+            letters
+            for letters in _OUTPUTS
+            if ("T" in letters) == ("T" in input) and ("C" in letters or "C" not in input)
+        ]
+        if output not in fitting:
             raise ValueError(
-                "Image: channels_last is a memory layout of output='CHW'; "
-                f"got output={output!r}, which has its channels last already"
+                f"Image: output must be one of {fitting} with input={str(input)!r}, got {output!r}"
             )
-        if dtype == torch.uint8 and not (
-            mean is None and std is None and scale in (1, DEFAULT_SCALE)
+        if dtype not in (*_FLOATS, *_INTEGERS):
+            raise TypeError(f"Image: dtype must be one of {(*_FLOATS, *_INTEGERS)}, got {dtype!r}")
+        if channels_last and "CH" not in output and "CT" not in output:
+            raise ValueError(
+                "Image: channels_last is a memory layout of output='CHW', or 'CTHW' and 'TCHW'; "
+                f"got output={output!r}"
+            )
+        if dtype in _INTEGERS and not (
+            mean is None and std is None and scale in (None, 1, BYTE_SCALE)
         ):
             raise ValueError(
-                "Image: dtype=torch.uint8 only permutes; leave out mean, std and scale, "
+                f"Image: dtype={dtype} keeps values as they are; leave out mean, std and scale, "
                 "or ask for a floating dtype"
+            )
+        if pad_value is not None and "T" in input:
+            raise ValueError(
+                "Image: pad_value is for images, and these are clips; "
+                "augment=CenterCrop(size) gives clips of different sizes one"
             )
         if pad_value is None and not (multiple_of is None and sizes is mask is False):
             raise ValueError(
@@ -177,6 +208,10 @@ class Image(Field):
         if erase is not None and not isinstance(erase, RandomErasing):
             raise TypeError(
                 f"Image: erase must be a pinfeed.augment.RandomErasing, got {type(erase).__name__}"
+            )
+        if erase is not None and output not in ("CHW", "HWC"):
+            raise ValueError(
+                f"Image: erase is for images, output='CHW' or 'HWC', got output={output!r}"
             )
         for value in [] if erase is None else erase.values:
             _core.check_value(value, torch_dtype_name(dtype), "Image", "erase: value")
@@ -222,10 +257,9 @@ class Image(Field):
         self._constants = Normalization(mean, std, scale, "Image")
         self._multiples = _multiples(multiple_of)
         self._format = (
-            self._constants.scale,
-            self._constants.bias,
+            *self._constants.native,
             self._layout,
-            "HWC" if channels_last else output,
+            output.replace("C", "") + "C" if channels_last else output,
             torch_dtype_name(dtype),
         )
         self._padding = (
@@ -236,7 +270,9 @@ class Image(Field):
 
     @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
-        return self._batch([_as_array(s, name, i) for i, s in enumerate(samples)], None, name)
+        is_mask = self.dtype in _INTEGERS[1:]
+        images = [_as_array(s, is_mask, name, i) for i, s in enumerate(samples)]
+        return self._batch(images, None, name)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
@@ -263,17 +299,14 @@ class Image(Field):
                 "the same Image without augment to fields, which normalizes on the device"
             )
         if not isinstance(leaf, torch.Tensor):
-            raise TypeError(
-                f"{name}: Image() takes a uint8 tensor of images, got {type(leaf).__name__}"
-            )
+            raise TypeError(f"{name}: Image() takes a tensor of images, got {type(leaf).__name__}")
         if self._layout == "HWC?":
             require_channels_last(leaf.shape, name)
-        if has_kernels(leaf):
-            return self._apply_with_ops(leaf, name)
         # The native side takes samples, at least one: their sizes are those of the batch.
         if leaf.is_cpu and leaf.shape[:1] != (0,):
             return self.gather(ArraySource(leaf, name), np.arange(len(leaf)), name)
-        return self._apply_with_torch(leaf, name)
+        apply = self._apply_with_ops if has_kernels(leaf) else self._apply_with_torch
+        return apply(leaf, name)
 
     def _batch(self, images: Any, indices: Any, name: str) -> Any:
         target, threads = batch_allocator(pin_of(name)), get_num_threads()
@@ -306,7 +339,7 @@ class Image(Field):
         if self.erase is not None:
             drawn_from = chance.key(self.stream), chance.samples
             _core.erase_images(
-                batch, self._format[3], self.erase.native, *drawn_from, name, threads
+                batch, self._format[4], self.erase.native, *drawn_from, name, threads
             )
         batch = self._axes_in_order(batch)
         if isinstance(self.windows, str):
@@ -314,10 +347,21 @@ class Image(Field):
         return batch if windows is None else (batch, windows)
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
-        return batch.permute(0, 3, 1, 2) if self.channels_last else batch
+        return batch.movedim(-1, 1 + self.output.index("C")) if self.channels_last else batch
+
+    def _require_bytes(self, images: torch.Tensor, name: str) -> None:
+        """Raises TypeError for what devices can't do: all but floats or uint8 of uint8 images."""
+        is_integer = self.dtype in _INTEGERS[1:]
+        if images.dtype != torch.uint8 or is_integer or self.output not in ("CHW", "HWC"):
+            raise TypeError(
+                f"{name}: on a device Image() makes float or uint8 images of uint8 ones, got "
+                f"{torch_dtype_name(images.dtype)} {tuple(images.shape)} for {self!r}; "
+                "give this Image to the DataLoader's collate_fn"
+            )
 
     def _apply_with_ops(self, images: torch.Tensor, name: str) -> Any:
         """The batch of images on a device that has pinfeed's kernels."""
+        self._require_bytes(images, name)
         options: dict[str, Any] = {}
         is_padded = self.pad_value is not None and images.ndim == len(self.input) + 1
         if is_padded:
@@ -343,8 +387,7 @@ class Image(Field):
         torch has no fused multiply-add, so a table of all 256 bytes, computed natively, stands for
         the arithmetic.
         """
-        if images.dtype != torch.uint8:
-            raise TypeError(f"{name}: Image() takes uint8, got {images.dtype}")
+        self._require_bytes(images, name)
         if images.ndim != len(self.input) + 1:
             raise ValueError(
                 f"{name}: expected images of shape (N, {', '.join(self.input)}), "
@@ -417,18 +460,19 @@ def _multiples(multiple_of: Any) -> tuple[int, int]:
     return height or 1, width or 1
 
 
-def _as_array(sample: Any, name: str, position: int) -> Any:
+def _as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
     if isinstance(sample, np.ndarray | torch.Tensor):
         return sample
     pil = sys.modules.get("PIL.Image")  # nobody has a PIL image without having imported it
     if pil is None or not isinstance(sample, pil.Image):
         return sample  # the native side says what it is and what was expected
-    if sample.mode not in _PIL_MODES:
-        way_out = "convert it with .convert('RGB')"
-        if sample.mode[0] in "IF":  # which cuts off what is above 255
-            way_out = "Stack(torch.float32) takes np.asarray(image), of more than 8 bits"
+    modes = _PIL_MASKS if is_mask else _PIL_MODES
+    if sample.mode not in modes:
+        way_out = "a mask takes dtype=torch.int64, an image .convert('RGB')"
+        if sample.mode == "I":  # .convert would cut off what is above 255
+            way_out = "np.asarray(image).astype(np.float32) has its values"
         raise TypeError(
-            f"{name} of sample {position}: expected a PIL image of one of the modes {_PIL_MODES}, "
+            f"{name} of sample {position}: expected a PIL image of one of the modes {modes}, "
             f"got {sample.mode!r}; {way_out}"
         )
     return np.asarray(sample)

@@ -16,7 +16,7 @@ from pinfeed import _core
 from pinfeed.arguments import checked_size, dtype_name
 from pinfeed.functions.jagged import JaggedBatch, pad_sequences
 from pinfeed.functions.normalization import (
-    DEFAULT_SCALE,
+    Normalization,
     PerChannel,
     normalization,
     require_channels_last,
@@ -38,7 +38,7 @@ from pinfeed.structure import children, is_dataclass, rebuild
 
 Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 
-_NO_CONSTANT = np.float32(0)
+_NO_CONSTANTS = (np.float64(0), np.float64(1), None)
 _IMAGE_DTYPES = ("float32", "float16", "bfloat16")
 _INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
@@ -48,7 +48,7 @@ def normalize(
     mean: PerChannel = None,
     std: PerChannel = None,
     *,
-    scale: float = DEFAULT_SCALE,
+    scale: float | None = None,
     input: str | None = None,
     output: str = "NCHW",
     dtype: Any = torch.float32,
@@ -64,11 +64,13 @@ def normalize(
     results round that float32 to nearest even. The bits are the same on every machine.
 
     Args:
-        images: uint8, of the shape that ``input`` names; any strides, read-only too. A CUDA tensor is
-            normalized there, on the current stream.
+        images: uint8, uint16, int16, float16, bfloat16 or float32, of the shape that ``input`` names;
+            any strides, read-only too. A CUDA tensor of uint8 is normalized there, on the current
+            stream.
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: The same. None is 1.
-        scale: Factor applied first; 1/255 maps bytes to 0..1.
+        scale: Factor applied first. None: one over the largest value of an integer dtype, so that
+            bytes become 0..1; 1 for floats.
         input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but refuses images that
             look like (N, C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels.
         output: ``"NCHW"`` or ``"NHWC"``.
@@ -86,7 +88,7 @@ def normalize(
         ``out``, or a new array of shape (N, C, H, W) or (N, H, W, C) in a pooled buffer.
 
     Raises:
-        TypeError: ``images`` is no uint8 array on the CPU or on CUDA, or a dtype does not fit.
+        TypeError: ``images`` is no such array on the CPU or on CUDA, or a dtype does not fit.
         ValueError: A shape, a length, a layout or a constant does not fit.
 
     Example:
@@ -116,12 +118,12 @@ def normalize(
     _check_layout("input", input, ("NHWC", "NCHW", "NHW"), "normalize")
     _check_layout("output", output, ("NCHW", "NHWC"), "normalize")
     _check_kind(out, images, "normalize")
-    constants = normalization(mean, std, scale, "normalize")
+    constants: Normalization = normalization(mean, std, scale, "normalize")
     if by_ops(images):
         given = {"output": output, "dtype": getattr(torch, name), "out": out}
         return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
     array, subject = _array(images, "normalize: images"), "normalize: images"
-    format = (constants.scale, constants.bias, input[1:], output[1:], name)
+    format = (*constants.native, input[1:], output[1:], name)
     if windows is None:
         batch = _core.normalize_images(array, None, format, out, subject, get_num_threads())
     else:
@@ -175,7 +177,7 @@ def permute(
         planes = _core.normalize_images(  # the image kernels shuffle bytes with vectors
             array,
             None,
-            (_NO_CONSTANT, _NO_CONSTANT, input[1:], output[1:], "uint8"),
+            (*_NO_CONSTANTS, input[1:], output[1:], "uint8"),
             out,
             "permute: images",
             threads,

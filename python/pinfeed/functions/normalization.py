@@ -12,20 +12,20 @@ import torch
 
 PerChannel = float | Sequence[float] | npt.NDArray[Any] | Any  # Any: tensors, and 0-d anything
 
-DEFAULT_SCALE = 1 / 255
+BYTE_SCALE = 1 / 255
 
 
 class Normalization:
     """``(x * scale - mean) / std`` as one fused multiply-add per value.
 
     ``fma(float(x), scale / std, -mean / std)``: both constants are computed in float64 and rounded
-    to float32 once. They have one value per channel, or none (0-d) if mean and std are single
-    numbers.
+    to float32 once, natively, because the default scale is that of the images' dtype.
 
     Args:
         mean: Number or one per channel; None is 0.
         std: Number or one per channel; None is 1.
-        scale: What a byte is multiplied with first.
+        scale: What a value is multiplied with first. None: one over the largest value of an integer
+            dtype, 1 for floats.
         function: Who asks, for messages.
 
     Raises:
@@ -35,18 +35,21 @@ class Normalization:
             too large for float32.
     """
 
-    def __init__(self, mean: PerChannel, std: PerChannel, scale: float, function: str) -> None:
+    def __init__(
+        self, mean: PerChannel, std: PerChannel, scale: float | None, function: str
+    ) -> None:
         means = _values(mean, 0.0, "mean", function)
         stds = _values(std, 1.0, "std", function)
-        factor = _values(scale, DEFAULT_SCALE, "scale", function)
+        factor = _values(scale, 1.0, "scale", function)
         if factor.ndim != 0:
             raise ValueError(f"{function}: scale must be a single number, got {scale!r}")
         if not (stds != 0).all():
             raise ValueError(f"{function}: std must not be 0, got {std!r}")
-        if float(factor) == DEFAULT_SCALE and (abs(means).max() > 1.5 or abs(stds).max() > 1.5):
+        is_fraction = scale is None or float(factor) == BYTE_SCALE
+        if is_fraction and (abs(means).max() > 1.5 or abs(stds).max() > 1.5):
             raise ValueError(
                 f"{function}: mean {mean!r} and std {std!r} are not those of images whose values are "
-                "0..1; constants in units of bytes take scale=1"
+                "0..1; constants in units of the images' own values, such as bytes, take scale=1"
             )
         if means.ndim == stds.ndim == 1 and means.size != stds.size:
             raise ValueError(
@@ -56,12 +59,13 @@ class Normalization:
         #: The same numbers as the ops take them: one for all channels or one for each.
         self.means: list[float] = means.reshape(-1).tolist()
         self.stds: list[float] = stds.reshape(-1).tolist()
-        self.factor = float(factor)
+        self.factor = BYTE_SCALE if scale is None else float(factor)
+        #: What native code takes: mean, std and scale.
+        self.native: tuple[npt.NDArray[Any], npt.NDArray[Any], float | None]
+        self.native = (means, stds, None if scale is None else self.factor)
         with np.errstate(over="ignore"):  # an overflow is told below
-            scales, biases = np.broadcast_arrays(factor / stds, -means / stds)
-            self.scale = scales.astype(np.float32)
-            self.bias = biases.astype(np.float32)
-        if not (np.isfinite(self.scale).all() and np.isfinite(self.bias).all()):
+            constants = [(factor / stds).astype(np.float32), (-means / stds).astype(np.float32)]
+        if not all(np.isfinite(values).all() for values in constants):
             raise ValueError(
                 f"{function}: scale / std and mean / std must fit in float32, "
                 f"got scale {scale!r}, mean {mean!r}, std {std!r}"
@@ -69,11 +73,12 @@ class Normalization:
 
     def check_channels(self, channels: int, name: str) -> None:
         """Raises ValueError if there are constants for another number of channels."""
-        if self.scale.ndim == 1 and self.scale.size != channels:
-            raise ValueError(
-                f"{name} must have a channel for each value of mean and std, got {channels} "
-                f"channels and {self.scale.size} values; a single number serves all channels"
-            )
+        for values in self.native[:2]:
+            if values.ndim == 1 and values.size != channels:
+                raise ValueError(
+                    f"{name} must have a channel for each value of mean and std, got {channels} "
+                    f"channels and {values.size} values; a single number serves all channels"
+                )
 
 
 def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> None:
@@ -91,7 +96,9 @@ def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> N
         )
 
 
-def normalization(mean: PerChannel, std: PerChannel, scale: float, function: str) -> Normalization:
+def normalization(
+    mean: PerChannel, std: PerChannel, scale: float | None, function: str
+) -> Normalization:
     """A `Normalization`, kept for the next call where all its arguments are plain numbers."""
     try:
         key = (_key(mean), _key(std), _key(scale))

@@ -54,7 +54,7 @@ def normalize_tensor(
     wanted = f"uint8 with shape ({', '.join(input)})"
     got = f"{torch_dtype_name(images.dtype)} {tuple(images.shape)}"
     if images.dtype != torch.uint8:
-        raise TypeError(f"{name} must be {wanted}, got {got}; convert with .to(torch.uint8)")
+        raise TypeError(f"{name} must be {wanted}, got {got}; other dtypes are taken on the CPU")
     if images.ndim != len(input):
         raise ValueError(f"{name} must be {wanted}, got {got}")
     if constants is not None:
@@ -248,6 +248,7 @@ def traced_normalize(
     mean and std become lists, part of the graph.
     """
     op = torch.ops.pinfeed.normalize_images
+    options = {key: value for key, value in options.items() if value is not None}
     options["dtype"] = _torch_dtype(dtype)
     if out is None:
         return op(images, _listed(mean), _listed(std), **options)
