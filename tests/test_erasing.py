@@ -69,6 +69,34 @@ def test_rectangles(shape, dtype, layout, p, scale, ratio, is_cropped, seed):
     assert torch.equal(batch, expected)
 
 
+CLIPS = [("CTHW", False), ("CTHW", True), ("TCHW", False), ("TCHW", True), ("THWC", False)]
+
+
+@pytest.mark.parametrize(("output", "channels_last"), CLIPS)
+def test_all_frames_of_a_clip_lose_the_same_rectangle(output, channels_last):
+    clips = np.random.default_rng(0).integers(0, 256, (6, 4, 9, 11, 3), dtype=np.uint8)
+    options = {"scale": 1, "input": "THWC", "output": output, "channels_last": channels_last}
+    rows = pinfeed.ArrayDataset(clips).__getitems__(range(6))
+    expected = pinfeed.Collate(pinfeed.Image(**options), seed=2)(rows)
+    for i, clip in enumerate(expected.permute(0, *(1 + output.index(x) for x in "TCHW"))):
+        draws = (reference.uniform(2, 0, i, 2**63 + number) for number in range(21))
+        top, left, h, w = rectangle(draws, 9, 11, 1, (0.02, 0.33), (0.3, 3.3))
+        for channel in range(3):
+            clip[:, channel, top : top + h, left : left + w] = 300 + channel
+    field = pinfeed.Image(**options, erase=augment.RandomErasing(1, value=(300, 301, 302)))
+    batch = pinfeed.Collate(field, seed=2)(rows)
+    assert batch.stride() == expected.stride()
+    assert torch.equal(batch, expected)
+
+
+def test_masks_without_channels():
+    mask = {"input": "HW", "dtype": torch.int64, "erase": augment.RandomErasing(value=255)}
+    rows = pinfeed.ArrayDataset(np.zeros((9, 16, 16), np.uint8)).__getitems__(range(9))
+    batch = pinfeed.Collate(pinfeed.Image(**mask, output="HW"), seed=0)(rows)
+    assert torch.equal(batch, pinfeed.Collate(pinfeed.Image(**mask), seed=0)(rows)[:, 0])
+    assert (batch == 255).any()
+
+
 def test_the_number_of_threads_does_not_matter(num_threads):
     images = np.random.default_rng(0).integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
     rows = pinfeed.ArrayDataset(images).__getitems__(range(40))

@@ -209,10 +209,6 @@ class Image(Field):
             raise TypeError(
                 f"Image: erase must be a pinfeed.augment.RandomErasing, got {type(erase).__name__}"
             )
-        if erase is not None and output not in ("CHW", "HWC"):
-            raise ValueError(
-                f"Image: erase is for images, output='CHW' or 'HWC', got output={output!r}"
-            )
         for value in [] if erase is None else erase.values:
             _core.check_value(value, torch_dtype_name(dtype), "Image", "erase: value")
         self.erase = erase
@@ -310,8 +306,11 @@ class Image(Field):
 
     def _batch(self, images: Any, indices: Any, name: str) -> Any:
         target, threads = batch_allocator(pin_of(name)), get_num_threads()
+        if self.is_random:
+            return self._drawn_batch(images, indices, target, name)
         if self._padding is None:
-            return self._batch_of_one_size(images, indices, target, name)
+            batch = _core.normalize_images(images, indices, self._format, target, name, threads)
+            return self._axes_in_order(batch)
         batch, sizes, mask = _core.pad_images(
             images, indices, self._format, self._padding, target, name, threads
         )
@@ -319,15 +318,16 @@ class Image(Field):
             self._axes_in_order(batch), sizes, self.sizes, mask, self.mask, self.output == "CHW"
         )
 
-    def _batch_of_one_size(self, images: Any, indices: Any, target: Any, name: str) -> Any:
+    def _drawn_batch(self, images: Any, indices: Any, target: Any, name: str) -> Any:
+        """The batch where something is drawn for each sample."""
         chance = chance_of(name, len(images if indices is None else indices))
+        drawn_from = chance.key(self.stream), chance.samples
         threads, windows = get_num_threads(), None
         if self.augment is None and not self._colors:
             batch = _core.normalize_images(images, indices, self._format, target, name, threads)
         else:
             same = None if self.augment is None else chance.sizes.get(self.augment)
             geometry = _WHOLE if self.augment is None else self.augment.native
-            drawn_from = chance.key(self.stream), chance.samples
             colors = [color.native for color in self._colors]
             options = (*drawn_from, same, self.windows is not False, colors)
             crop = (*geometry, self.interpolation, *options)
@@ -337,10 +337,8 @@ class Image(Field):
             if self.augment is not None:
                 chance.sizes.setdefault(self.augment, (seen, name.removeprefix("Collate: ")))
         if self.erase is not None:
-            drawn_from = chance.key(self.stream), chance.samples
-            _core.erase_images(
-                batch, self._format[4], self.erase.native, *drawn_from, name, threads
-            )
+            layout, erasing = self._format[4], self.erase.native
+            _core.erase_images(batch, layout, erasing, *drawn_from, name, threads)
         batch = self._axes_in_order(batch)
         if isinstance(self.windows, str):
             return Beside(batch, {self.windows: windows})
