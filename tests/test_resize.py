@@ -30,9 +30,10 @@ def resized(image, size, interpolation):
     if image.shape[:2] == tuple(size):
         return image
     antialias = {} if interpolation == "nearest" else {"antialias": True}
-    planes = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
-    planes = torch.nn.functional.interpolate(planes[None], size, mode=interpolation, **antialias)
-    return planes[0].numpy().transpose(1, 2, 0)
+    # One channel at a time: of 5 channels and one column torch 2.13 makes nonsense.
+    planes = torch.from_numpy(image.transpose(2, 0, 1).copy())[:, None]
+    planes = torch.nn.functional.interpolate(planes, size, mode=interpolation, **antialias)
+    return planes[:, 0].numpy().transpose(1, 2, 0)
 
 
 def flipped(image, flags):
