@@ -23,6 +23,9 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from bench.fresh import probe_json
+from bench.peers.torchvision import transforms
+from bench.resized import VIEW
+from pinfeed import augment
 from pinfeed.bench.images import MEAN, STD
 
 WORKERS = 2
@@ -76,10 +79,13 @@ class Photographs:
     def __len__(self) -> int:
         return 16 * 32
 
-    def __getitem__(self, index: int) -> np.ndarray:
+    def decoded(self, index: int) -> Any:
         from PIL import Image
 
-        photograph = Image.open(self.files[index % len(self.files)]).convert("RGB")
+        return Image.open(self.files[index % len(self.files)]).convert("RGB")
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        photograph = self.decoded(index)
         place = random.Random(index)
         left = place.randrange(photograph.width - SIZE)
         top = place.randrange(photograph.height - SIZE)
@@ -93,6 +99,39 @@ class Normalized(Photographs):
         pixels = torch.from_numpy(super().__getitem__(index).copy()).permute(2, 0, 1).contiguous()
         mean, std = (torch.tensor(values).reshape(3, 1, 1) for values in (MEAN, STD))
         return pixels.float().div_(255).sub_(mean).div_(std)
+
+
+class Whole(Photographs):
+    """The same, not cropped."""
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return np.asarray(self.decoded(index))
+
+
+class Resized(Photographs):
+    """The same, with the windows that pinfeed draws, by torchvision v2: uint8 until the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        v2 = self.v2 = transforms()
+        sizes = [np.broadcast_to(np.uint8(0), (*self.decoded(i).size[::-1], 3)) for i in (0, 1)]
+        images = augment.IndexedDataset(sizes * (len(self) // 2)).__getitems__(range(len(self)))
+        collate = pinfeed.Collate(pinfeed.Image(augment=VIEW, windows=True), seed=0)
+        self.windows = collate(images)[1].long().tolist()
+        self.finish = v2.Compose(
+            [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD, inplace=True)]
+        )
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        pixels = torch.from_numpy(np.array(self.decoded(index))).permute(2, 0, 1)
+        *window, _, flipped = self.windows[index]
+        view = self.v2.functional.resized_crop(pixels, *window, [SIZE, SIZE], antialias=True)
+        return self.finish(self.v2.functional.horizontal_flip(view) if flipped else view)
+
+
+def nothing(samples: list[Any]) -> torch.Tensor:
+    """What is left of a batch where only the dataset's time counts."""
+    return torch.empty(0)
 
 
 @dataclass(frozen=True)
@@ -130,6 +169,21 @@ JOBS = {
             "**pinfeed** `Collate(Image())`, 0 workers": lambda: (
                 Photographs(), pinfeed.Collate(pinfeed.Image(MEAN, STD)), 0,
             ),
+        },
+        tolerance=1e-5,
+    ),
+    "workers-jpeg-resized": Job(
+        "32 JPEGs, decoded with Pillow, random crops resized to 224x224, flipped, normalized",
+        32,
+        7,
+        {
+            "**pinfeed** `Collate(Image(augment=))`": lambda: (
+                augment.IndexedDataset(Whole()),
+                pinfeed.Collate(pinfeed.Image(MEAN, STD, augment=VIEW), seed=0),
+                WORKERS,
+            ),
+            "decoding alone": lambda: (Whole(), nothing, WORKERS),
+            "DataLoader, torchvision v2 per sample": lambda: (Resized(), None, WORKERS),
         },
         tolerance=1e-5,
     ),
@@ -195,7 +249,7 @@ def measure(job: Job) -> dict[str, Any]:
         loader = Loader(*make(), job.batch)
         result = loader.last_batch()
         reference = result if reference is None else reference
-        if not torch.allclose(result, reference, rtol=0, atol=job.tolerance):
+        if len(result) > 0 and not torch.allclose(result, reference, rtol=0, atol=job.tolerance):
             raise RuntimeError(f"{name}: another result than {next(iter(job.ways))}")
         loaders[name] = loader
     order = random.Random(0)
