@@ -150,7 +150,7 @@ ERRORS = [
     (lambda: erasing(scale=(0, 2)), ValueError, "got (0, 2)"),
     (lambda: erasing(ratio=(0, 1)), ValueError, "ratio must be a pair", "more than 0"),
     (lambda: erasing(ratio=3), ValueError, "ratio must be a pair", "got 3"),
-    (lambda: erasing(value="random"), TypeError, "value must be a number or numbers"),
+    (lambda: erasing(value="random"), TypeError, "value must be a number, got 'r'"),
     (lambda: pinfeed.Image(erase=0.5), TypeError, "erase must be a", "RandomErasing, got float"),
     (lambda: pinfeed.Image(erase=erasing(), pad_value=0), ValueError, "leave one out"),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -55,6 +56,22 @@ def positive_integer(value: Any, name: str) -> int | None:
     if number >= 2**63:
         raise ValueError(f"{name} must be less than 2**63, got {value!r}")
     return number
+
+
+def checked_number(
+    value: Any, name: str, least: float = -math.inf, most: float = math.inf
+) -> float:
+    """The value as a float from ``least`` to ``most``.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is less, or more.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not least <= value <= most:
+        raise ValueError(f"{name} must be from {least} to {most}, got {value!r}")
+    return float(value)
 
 
 def checked_size(size: Any, function: str) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, checked_number
 
 # A kernels::ColorStep: its kind, probability, and two numbers.
 _Native = tuple[str, float, float, float]
@@ -49,7 +49,7 @@ class ColorJitter(Color):
     def __init__(self, brightness: float | Sequence[float] = 0) -> None:
         is_pair = isinstance(brightness, Sequence) and not isinstance(brightness, str)
         given: Any = brightness if is_pair else [brightness]
-        numbers = [_number(number, "ColorJitter: brightness") for number in given]
+        numbers = [checked_number(number, "ColorJitter: brightness") for number in given]
         if not is_pair and numbers[0] >= 0:
             numbers = [max(0.0, 1 - numbers[0]), 1 + numbers[0]]
         if len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] < math.inf:
@@ -80,7 +80,7 @@ class RandomInvert(Color):
     """
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = _probability(p, "RandomInvert")
+        self.p = checked_number(p, "RandomInvert: p", 0, 1)
 
     @property
     @override
@@ -105,7 +105,7 @@ class RandomPosterize(Color):
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
         self.bits = checked_integer(bits, "RandomPosterize: bits", 0, 8)
-        self.p = _probability(p, "RandomPosterize")
+        self.p = checked_number(p, "RandomPosterize: p", 0, 1)
 
     @property
     @override
@@ -129,10 +129,8 @@ class RandomSolarize(Color):
     """
 
     def __init__(self, threshold: float, p: float = 0.5) -> None:
-        self.threshold = _number(threshold, "RandomSolarize: threshold")
-        if not 0 <= self.threshold <= 255:
-            raise ValueError(f"RandomSolarize: threshold must be from 0 to 255, got {threshold!r}")
-        self.p = _probability(p, "RandomSolarize")
+        self.threshold = checked_number(threshold, "RandomSolarize: threshold", 0, 255)
+        self.p = checked_number(p, "RandomSolarize: p", 0, 1)
 
     @property
     @override
@@ -141,16 +139,3 @@ class RandomSolarize(Color):
 
     def __repr__(self) -> str:
         return f"RandomSolarize({self.threshold}, p={self.p})"
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    return float(value)
-
-
-def _probability(p: Any, name: str) -> float:
-    number = _number(p, f"{name}: p")
-    if not 0 <= number <= 1:
-        raise ValueError(f"{name}: p must be from 0 to 1, got {p!r}")
-    return number

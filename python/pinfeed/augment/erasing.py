@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from pinfeed.arguments import checked_number
+
 
 class RandomErasing:
     """A rectangle of an image that one value takes the place of, or none. For `pinfeed.Image`'s ``erase``.
@@ -41,14 +43,13 @@ class RandomErasing:
         ratio: Sequence[float] = (0.3, 3.3),
         value: float | Sequence[float] = 0.0,
     ) -> None:
-        self.p = _numbers([p], "p")[0]
-        if not 0 <= self.p <= 1:
-            raise ValueError(f"RandomErasing: p must be from 0 to 1, got {p!r}")
+        self.p = checked_number(p, "RandomErasing: p", 0, 1)
         self.scale = _range(scale, "scale", 0, 1)
         self.ratio = _range(ratio, "ratio", math.ulp(0), math.inf)
         self.value = value
+        numbers: Any = value if isinstance(value, Sequence) and len(value) > 0 else [value]
         #: One for all channels, or one for each.
-        self.values = _numbers(value if isinstance(value, Sequence) else [value], "value")
+        self.values = [checked_number(number, "RandomErasing: value") for number in numbers]
 
     @property
     def native(self) -> tuple[float, tuple[float, float], tuple[float, float], list[float]]:
@@ -62,19 +63,11 @@ class RandomErasing:
 
 
 def _range(given: Any, name: str, least: float, most: float) -> tuple[float, float]:
-    numbers = _numbers(given, name)
+    pair = given if isinstance(given, Sequence) else [given]
+    numbers = [checked_number(number, f"RandomErasing: {name}") for number in pair]
     if len(numbers) != 2 or not least <= numbers[0] <= numbers[1] <= most:
         expected = "0 to 1" if most == 1 else "more than 0"
         raise ValueError(
             f"RandomErasing: {name} must be a pair (from, to) of numbers, {expected}, got {given!r}"
         )
     return numbers[0], numbers[1]
-
-
-def _numbers(given: Any, name: str) -> list[float]:
-    numbers = given if isinstance(given, Sequence) and len(given) > 0 else [given]
-    if any(
-        isinstance(number, bool | str) or not hasattr(number, "__float__") for number in numbers
-    ):
-        raise TypeError(f"RandomErasing: {name} must be a number or numbers, got {given!r}")
-    return [float(number) for number in numbers]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
-from pinfeed.arguments import as_integer, checked_integer
+from pinfeed.arguments import as_integer, checked_integer, checked_number
 
 PaddingMode = Literal["constant", "edge", "reflect"]
 _MODES = ("constant", "edge", "reflect")
@@ -334,12 +334,7 @@ class _RandomFlip(_Step):
     _AXIS: str
 
     def __init__(self, p: float = 0.5) -> None:
-        name = type(self).__name__
-        if isinstance(p, bool) or not isinstance(p, int | float | np.number):
-            raise TypeError(f"{name}: p must be a number, got {p!r}")
-        if not 0 <= p <= 1:
-            raise ValueError(f"{name}: p must be from 0 to 1, got {p!r}")
-        self.p = float(p)
+        self.p = checked_number(p, f"{type(self).__name__}: p", 0, 1)
 
     @property
     @override
