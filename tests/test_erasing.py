@@ -97,6 +97,13 @@ def test_masks_without_channels():
     assert (batch == 255).any()
 
 
+@pytest.mark.parametrize("output", ["CHW", "HWC"])
+def test_rectangles_that_no_image_holds(output):
+    ratio = (1e300, math.inf)
+    image = pinfeed.Image(output=output, erase=augment.RandomErasing(1, ratio=ratio, value=1))
+    assert not pinfeed.Collate(image)([np.zeros((9, 9, 3), np.uint8)]).any()
+
+
 def test_the_number_of_threads_does_not_matter(num_threads):
     images = np.random.default_rng(0).integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
     rows = pinfeed.ArrayDataset(images).__getitems__(range(40))

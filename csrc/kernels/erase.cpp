@@ -36,9 +36,14 @@ Rectangle draw_rectangle(const Erasing& erasing, std::int64_t height, std::int64
     const double area = pixels * between(erasing.area[0], erasing.area[1], area_bits);
     const double ratio = std::exp(between(low, high, ratio_bits));
     // The mode of rounding is to nearest even, as Python's round.
-    const auto rows = static_cast<std::int64_t>(std::nearbyint(std::sqrt(area * ratio)));
-    const auto columns = static_cast<std::int64_t>(std::nearbyint(std::sqrt(area / ratio)));
-    if (rows >= height || columns >= width) continue;
+    const double longest = std::nearbyint(std::sqrt(area * ratio));
+    const double widest = std::nearbyint(std::sqrt(area / ratio));
+    // Not the other way round: they may be infinite, or no numbers.
+    const bool is_smaller =
+        longest < static_cast<double>(height) && widest < static_cast<double>(width);
+    if (!is_smaller) continue;
+    const auto rows = static_cast<std::int64_t>(longest);
+    const auto columns = static_cast<std::int64_t>(widest);
     const auto [top_bits, left_bits] = draw(number + 1);
     return {below(height - rows + 1, top_bits), below(width - columns + 1, left_bits), rows,
             columns};
