@@ -13,6 +13,7 @@ import reference
 from arrays import as_kind, assert_same_bits, views
 from messages import check
 from pinfeed import augment
+from programs import run_python
 
 pytestmark = pytest.mark.kernels
 
@@ -281,6 +282,30 @@ def test_more_than_there_is_memory():
     collate = pinfeed.Collate(pinfeed.Image(augment=resize((2**20, 2**20))))
     with pytest.raises(MemoryError):
         collate([np.zeros((2, 2, 3), np.uint8)])
+
+
+def test_more_than_there_is_memory_for_weights():
+    printed = run_python("""
+import resource
+import numpy as np, torch, pinfeed
+
+image = np.random.default_rng(0).integers(0, 256, (1, 4_000_000, 1), dtype=np.uint8)
+view = pinfeed.augment.Resize((1, 1_900_000))
+collate = pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, augment=view))
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (used + 60 * 2**20, hard))
+for _ in range(2):
+    try:
+        collate([image])
+    except MemoryError as error:
+        print(error)
+resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+planes = torch.from_numpy(image).permute(2, 0, 1)[None]
+options = {"mode": "bilinear", "antialias": True}
+assert torch.equal(collate([image]), torch.nn.functional.interpolate(planes, (1, 1_900_000), **options))
+""")
+    assert printed == "Collate: the leaf: no memory for what is kept beside the batch\n" * 2
 
 
 def test_reprs():

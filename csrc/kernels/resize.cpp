@@ -202,7 +202,12 @@ void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
                    std::size_t begin, std::size_t end) {
   thread_local Resizer resizer;
   const ImageBatch& images = batch.images;
-  resizer.begin(runs, images, images.sources[image], *batch.resizes[image], batch.interpolation);
+  try {
+    resizer.begin(runs, images, images.sources[image], *batch.resizes[image], batch.interpolation);
+  } catch (...) {
+    resizer = {};  // of what it has begun, nothing serves the next image
+    throw;
+  }
   const std::size_t row_bytes = images.width * images.channels * scalar_size(images.in_type);
   write_staged(runs, batch, image, begin, end,
                [&](std::size_t y, std::size_t count, std::uint8_t* to) {

@@ -69,7 +69,7 @@ extern const ResizeRuns kResizeAvx512;
 extern const ResizeRuns kResizeNeon;
 
 // Writes rows [row_begin, row_end) of the batch, counted as in NormalizeImages. Disjoint ranges may
-// run at the same time; whole images take the least work.
+// run at the same time; whole images take the least work. Throws std::bad_alloc.
 void resize_images(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t row_begin,
                    std::size_t row_end);
 

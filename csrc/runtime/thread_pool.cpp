@@ -219,6 +219,19 @@ void parallel_for(std::size_t total, std::size_t chunk, std::size_t threads,
   run(workers, total, chunk, threads, body);
 }
 
+void parallel_for_allocating(std::size_t total, std::size_t chunk, std::size_t threads,
+                             RangeBody body) {
+  std::atomic<bool> lacks_memory = false;
+  parallel_for(total, chunk, threads, [&](std::size_t begin, std::size_t end) {
+    try {
+      body(begin, end);
+    } catch (const std::bad_alloc&) {
+      lacks_memory = true;
+    }
+  });
+  if (lacks_memory) throw std::bad_alloc();
+}
+
 void wait_for(std::size_t total, std::size_t chunk, std::size_t threads, RangeBody body) noexcept {
   run(readers, total, chunk, threads, body);
 }

@@ -47,7 +47,11 @@ class RangeBody {
 void parallel_for(std::size_t total, std::size_t chunk, std::size_t threads,
                   RangeBody body) noexcept;
 
-// The same for bodies that mostly wait, for a disk say: on threads of their own, so that no CPU
+// The same for bodies that may throw std::bad_alloc, which this throws when all of them are done.
+void parallel_for_allocating(std::size_t total, std::size_t chunk, std::size_t threads,
+                             RangeBody body);
+
+// parallel_for for bodies that mostly wait, for a disk say: on threads of their own, so that no CPU
 // stands idle meanwhile, and as many at a time as `threads` says. They start when they are needed,
 // and end when nobody needed them for 10 s.
 void wait_for(std::size_t total, std::size_t chunk, std::size_t threads, RangeBody body) noexcept;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -171,14 +172,22 @@ py::object write_batch(Images& images, const BatchRequest& request) {
       const std::size_t threads = std::max<std::size_t>(request.threads, 1);
       const std::size_t chunk = std::min(batch.height, (rows + threads - 1) / threads);
       const py::gil_scoped_release unlocked;
-      runtime::parallel_for(rows, chunk, threads, [&](std::size_t begin, std::size_t end) {
-        kernels::resize_images(*isa.resize, resized, skipped + begin, skipped + end);
-      });
+      runtime::parallel_for_allocating(
+          rows, chunk, threads, [&](std::size_t begin, std::size_t end) {
+            kernels::resize_images(*isa.resize, resized, skipped + begin, skipped + end);
+          });
     };
-    if (FileReads* const reads = images.reads()) {
-      write_when_read(*reads, request.threads, write);
-    } else {
-      write(0, images.count());
+    try {
+      if (FileReads* const reads = images.reads()) {
+        write_when_read(*reads, request.threads, write);
+      } else {
+        write(0, images.count());
+      }
+    } catch (const std::bad_alloc&) {
+      const std::string message =
+          request.function + ": no memory for what is kept beside the batch";
+      PyErr_SetString(PyExc_MemoryError, message.c_str());
+      throw py::error_already_set();
     }
   }
   return out.array;
