@@ -51,6 +51,49 @@ def fused_multiply_add(scale, bias):
     )
 
 
+def normalized(batch, mean, std, scale, source, dtype, input, output):
+    """The batch that `pinfeed.Image` makes of images of other dtypes than uint8."""
+    if scale is None:
+        scale = {"uint16": 1 / 65535, "int16": 1 / 32767}.get(source, 1)
+    if input == "NHW":
+        batch, input = batch[..., np.newaxis], "NHWC"
+    pixels = permute(widened(batch, source), input, "NHWC")
+    pairs = zip(*constants(mean, std, scale, pixels.shape[-1]), strict=True)
+    planes = [multiply_add(pixels[..., c], *pair) for c, pair in enumerate(pairs)]
+    return permute(rounded(np.stack(planes, axis=-1), dtype), "NHWC", output)
+
+
+def widened(array, dtype):
+    """float32 values of any dtype that has no more bits."""
+    if dtype == "bfloat16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)
+
+
+def multiply_add(values, scale, bias):
+    """``values * scale + bias`` of float32, rounded once to float32.
+
+    A product of two float32 is exact in float64. Their sum is rounded to odd, which a second rounding
+    to fewer bits does not see.
+    """
+    with np.errstate(all="ignore"):
+        product, bias = values.astype(np.float64) * scale, np.float64(bias)
+        total = product + bias
+        shadow = total - product
+        error = (product - (total - shadow)) + (bias - shadow)
+        bits = total.view(np.int64)
+        too_large = (error < 0) == (total > 0)
+        odd = np.where(too_large, bits - 1, bits) | 1
+        is_inexact = np.isfinite(total) & (error != 0)
+        return np.where(is_inexact, odd, bits).view(np.float64).astype(np.float32)
+
+
+def exact_multiply_add(value, scale, bias):
+    """The same of one number, by fractions."""
+    exact = Fraction(value) * Fraction(scale) + Fraction(bias)
+    return _to_float32(exact, sign_of_zero=value * scale + bias)
+
+
 def _to_float32(exact, sign_of_zero):
     if exact == 0:
         return sign_of_zero  # a Fraction has no -0
@@ -66,7 +109,8 @@ def rounded(values, dtype):
     """float32 values in another dtype, to nearest, ties to even."""
     if dtype == "bfloat16":
         bits = values.view(np.uint32)
-        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+        upper = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+        return np.where(np.isnan(values), np.uint16(0x7FC0), upper)
     with np.errstate(over="ignore", under="ignore"):
         return values.astype(dtype)
 

@@ -355,8 +355,8 @@ ARGUMENTS = [
     (lambda: crop(2, padding=(1, 2, 3)), ValueError, "(left, top, right, bottom), got (1, 2, 3)"),
     (lambda: crop(2, pad_if_needed=1), TypeError, "pad_if_needed must be True or False, got 1"),
     (lambda: crop(2, padding_mode="symmetric"), ValueError, "padding_mode", "'symmetric'"),
-    (lambda: crop(2, fill=256), ValueError, "RandomCrop: fill must be a whole number", "got 256"),
-    (lambda: crop(2, fill=0.5), ValueError, "units of the image's bytes", "got 0.5"),
+    (lambda: crop(2, fill="7"), ValueError, "RandomCrop: fill must be a number", "got '7'"),
+    (lambda: crop(2, fill=float("nan")), ValueError, "units of the image's values", "got nan"),
     (lambda: crop(2, fill=[]), ValueError, "one for each channel, got []"),
     (lambda: flip(1.5), ValueError, "RandomHorizontalFlip: p must be from 0 to 1, got 1.5"),
     (

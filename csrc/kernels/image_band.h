@@ -27,7 +27,7 @@ namespace pinfeed::kernels {
 namespace {
 
 template <class Value>
-constexpr std::size_t kTileValues = sizeof(Value) == 1 ? 4096 : 2048;
+constexpr std::size_t kTileValues = (std::is_floating_point_v<Value> ? 8192 : 4096) / sizeof(Value);
 
 std::byte* advance(void* out, std::size_t index, PixelType type) {
   return static_cast<std::byte*>(out) + index * pixel_size(type);
@@ -392,23 +392,33 @@ class Band {
     }
   }
 
-  // Items of any type, with any strides.
-  void pack_items(const std::uint8_t* items, Axis slow, Axis fast, Value* to) const {
-    const std::size_t count = slow.size * fast.size;
-    const auto* from = reinterpret_cast<const std::byte*>(items);
-    const bool adjacent =
-        (fast.size == 1 || fast.stride == item_) &&
-        (slow.size == 1 || slow.stride == static_cast<std::ptrdiff_t>(fast.size) * item_);
+  // Items of any type. Mirrored ones are read forwards, as memory likes it, and turned in the
+  // cache.
+  void pack_items(const std::uint8_t* items, Axis pixels, Axis channels, Value* to) const {
+    const std::size_t count = pixels.size * channels.size;
+    const auto size = static_cast<std::ptrdiff_t>(channels.size) * item_;
+    const bool one_by_one = channels.size == 1 || channels.stride == item_;
+    const bool mirrored = one_by_one && pixels.stride == -size;
+    const bool adjacent = mirrored || (one_by_one && (pixels.size == 1 || pixels.stride == size));
     alignas(64) std::byte gathered[kTile * sizeof(std::int64_t)];
+    const auto* from = reinterpret_cast<const std::byte*>(items);
+    if (mirrored) from += static_cast<std::ptrdiff_t>(pixels.size - 1) * pixels.stride;
     if (!adjacent) {
       std::byte* const near = in_place_ ? reinterpret_cast<std::byte*>(to) : gathered;
-      copy_items(*runs_.permute, from, slow, fast, static_cast<std::size_t>(item_), near, false);
+      if (channels.size == 1) std::swap(pixels, channels);
+      copy_items(*runs_.permute, from, pixels, channels, static_cast<std::size_t>(item_), near,
+                 false);
       from = near;
     }
     if (!in_place_) {
       runs_.casts->find(batch_.in_type, kTileType)(from, count, to);
     } else if (adjacent) {
       std::memcpy(to, from, count * sizeof(Value));
+    }
+    if (!mirrored) return;
+    std::reverse(to, to + count);
+    for (Value* pixel = to; channels.size > 1 && pixel < to + count; pixel += channels.size) {
+      std::reverse(pixel, pixel + channels.size);
     }
   }
 
@@ -418,8 +428,7 @@ class Band {
     const int step = step_index(channels);
     const bool adjacent = channels == 1 || from.channel_stride == 1;
     if (adjacent && from.column_stride == size) {
-      copy_rows(from.data, from.row_stride, from.columns * channels, from.rows, to,
-                       to_stride);
+      copy_rows(from.data, from.row_stride, from.columns * channels, from.rows, to, to_stride);
       return;
     }
     const std::uint8_t* row = from.data;

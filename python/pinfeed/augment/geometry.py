@@ -20,7 +20,7 @@ _MODES = ("constant", "edge", "reflect")
 # A kernels::GeometryStep: its kind, height and width, and the numbers that its kind has.
 _Native = tuple[str, tuple[int, int], tuple[float, ...]]
 # What stands beyond an image's edges, and for "constant" a byte for all channels, or one for each.
-_Border = tuple[PaddingMode, Sequence[int]]
+_Border = tuple[PaddingMode, Sequence[float]]
 _NO_BORDER: _Border = ("constant", (0,))
 
 
@@ -140,8 +140,8 @@ class RandomCrop(_Crop):
         padding: How many pixels to add on the left, top, right and bottom; or two numbers, for left
             and right, and for top and bottom; or one for all sides.
         pad_if_needed: Whether to add to both sides what smaller images lack.
-        fill: With ``padding_mode="constant"``: the added pixels, 0 to 255, as one number or one for
-            each channel. They are normalized as any others.
+        fill: With ``padding_mode="constant"``: the added pixels, in units of the image's own values, as
+            one number or one for each channel. They are normalized as any others.
         padding_mode: ``"constant"``; ``"edge"``, which repeats the nearest pixel; or ``"reflect"``,
             which mirrors the image about its outermost pixels.
 
@@ -426,17 +426,15 @@ def _checked_padding(padding: Any) -> tuple[int, int, int, int]:
     return top, left, bottom, right
 
 
-def _checked_fill(fill: Any) -> list[int]:
+def _checked_fill(fill: Any) -> list[float]:
     numbers = list(fill) if isinstance(fill, Sequence) and not isinstance(fill, str) else [fill]
     values = [
-        int(number)
-        if isinstance(number, float) and math.isfinite(number) and number % 1 == 0
-        else as_integer(number)
+        number if isinstance(number, float) and math.isfinite(number) else as_integer(number)
         for number in numbers
     ]
-    if not values or any(value is None or not 0 <= value <= 255 for value in values):
+    if not values or None in values:
         raise ValueError(
-            "RandomCrop: fill must be a whole number from 0 to 255, in units of the image's bytes, "
-            f"or one for each channel, got {fill!r}"
+            "RandomCrop: fill must be a number in units of the image's values, or one for each "
+            f"channel, got {fill!r}"
         )
     return [value for value in values if value is not None]
