@@ -20,6 +20,7 @@ steps = st.one_of(
     st.builds(augment.RandomPosterize, st.integers(0, 8), p),
     st.builds(augment.RandomSolarize, st.integers(0, 510).map(lambda n: n / 2), p),
     st.builds(augment.ColorJitter, st.floats(0, 3)),
+    st.builds(augment.ColorJitter, st.tuples(*[st.floats(0, 1e30)] * 2).map(sorted)),
     st.builds(augment.ColorJitter, st.tuples(*[st.floats(0, 300)] * 2).map(sorted)),
 )
 
@@ -111,6 +112,14 @@ def test_an_image_and_its_mask_share_the_window_but_not_the_color():
     image = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     batch = pinfeed.Collate(fields)([{"image": image, "mask": image[..., 0]}])
     assert torch.equal(~batch["image"][:, :1], batch["mask"])
+
+
+def test_a_huge_brightness_leaves_black():
+    color = augment.ColorJitter((1e308, 1e308))
+    image = pinfeed.Image(input="HW", dtype=torch.uint8, color=color)
+    assert pinfeed.Collate(image)([np.array([[0, 1, 255]], np.uint8)]).tolist() == [
+        [[[0, 255, 255]]]
+    ]
 
 
 ERRORS = [

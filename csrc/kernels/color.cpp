@@ -23,7 +23,9 @@ void take(const ColorStep& step, double draw, ColorTable& table) {
   const auto inverted = [](unsigned value) { return 255 - value; };
   switch (step.kind) {
     case Kind::brightness: {
-      const auto factor = static_cast<float>(step.low + draw * (step.high - step.low));
+      // 255 and more do the same to every byte.
+      const auto factor =
+          static_cast<float>(std::min(step.low + draw * (step.high - step.low), 255.0));
       return change(table, [=](std::uint8_t value) {
         return static_cast<int>(std::min(static_cast<float>(value) * factor, 255.0f));
       });
