@@ -255,6 +255,9 @@ TARGETS = [
     Target("epoch: DataLoader(TensorDataset)", "≥", 10, faster_than("epoch", "TensorDataset")),
     Target("epoch: torchvision per sample", "≥", 60, faster_than("epoch", "torchvision")),
     Target("epoch beyond DataLoader to writing it", "≤", 3, _beyond_overhead),
+    Target("uint16 images to reading and filling", "≤", 1.2, to_limit("images-uint16")),
+    Target("float32 images to reading and filling", "≤", 1.2, to_limit("images-float32")),
+    Target("clips to the same pixels as images", "≤", 1.05, to_limit("clips")),
     Target("epoch with crops and flips to without", "≤", 1.25, to_limit("epoch-augmented")),
     Target(
         "random resized crops: torchvision v2", "≥", 5, faster_than("images-resized", "torchvision")
