@@ -185,17 +185,17 @@ BAD = {
     "classes between classes": (
         pinfeed.Image(input="HW", output="HW", dtype=torch.int64, augment=augment.Resize((2, 2))),
         np.zeros((2, 4, 5), np.uint8),
-        'masks and others take interpolation="nearest"',
+        'interpolation="nearest" resizes masks and other images',
     ),
     "floats between floats": (
         pinfeed.Image(augment=augment.Resize((2, 2))),
         np.zeros((2, 4, 5, 3), np.float32),
-        'got float32; masks and others take interpolation="nearest"',
+        'got images of float32; interpolation="nearest" resizes masks and other images',
     ),
     "colours of floats": (
         pinfeed.Image(color=augment.RandomInvert()),
         np.zeros((2, 4, 5, 3), np.float32),
-        "color is for images of uint8",
+        "color is for uint8 images with dtype=torch.uint8 or a floating one, got images of float32",
     ),
 }
 

@@ -275,16 +275,15 @@ void Windows::require_fit(std::size_t image, Misfit misfit) const {
 void Windows::require_bytes() const {
   const auto is_resized = [](const View& view) { return view.resized; };
   if (!images_.are_only_moved()) return;
+  const std::string bytes = "uint8 images with dtype=torch.uint8 or a floating one";
+  const std::string got = ", got images of " + images_.dtype().name();
   if (!tables_.empty()) {
-    throw py::type_error(images_.name() +
-                         ": color is for images of uint8, and a dtype of colours, " + "got " +
-                         images_.dtype().name() + "; leave it out");
+    throw py::type_error(images_.name() + ": color is for " + bytes + got + "; leave it out");
   }
   if (interpolation_ == kernels::Interpolation::nearest) return;
   if (std::none_of(views_.begin(), views_.end(), is_resized)) return;
-  throw py::type_error(images_.name() + ": expected images of uint8 to resize, and a dtype of " +
-                       "colours, got " + images_.dtype().name() +
-                       "; masks and others take interpolation=\"nearest\"");
+  throw py::type_error(images_.name() + ": only " + bytes + " are interpolated" + got +
+                       "; interpolation=\"nearest\" resizes masks and other images");
 }
 
 }  // namespace pinfeed::bindings
