@@ -23,6 +23,7 @@ from pinfeed.demo.training import (
     make_loader,
     peak_resident_bytes,
     progress,
+    set_epoch,
 )
 
 SHAPE = (427, 640, 3)
@@ -90,6 +91,23 @@ def test_feeds_give_the_same_batches_and_one_wrong_value_is_seen(
     batches, difference = largest_difference(tmp_path)
     assert batches == 3
     assert verdicts(batches, difference, run_with(), run_with())[1] == (spoiled is None)
+
+
+def test_stock_feed_crops_and_flips_anew_in_each_epoch(photos, tmp_path):
+    positions = draw_positions(SHAPE, 300, np.random.default_rng(0), held_out=False)
+    cut_patches(photos, positions, tmp_path)
+    loader = make_loader("stock", tmp_path)
+    plain = next(iter(loader))["image"]
+    epochs = []
+    for epoch in (0, 1):
+        set_epoch(loader, epoch)
+        epochs.append(next(iter(loader))["image"])
+    assert not torch.equal(epochs[0], epochs[1])
+    windows = loader.dataset.windows[:256]
+    assert set(windows[:, 5]) == {0, 1}
+    still = torch.from_numpy((windows == [0, 0, PATCH_SIZE, PATCH_SIZE, 0, 0]).all(axis=1))
+    assert torch.equal(epochs[1][still], plain[still])
+    assert not torch.equal(epochs[1][~still], plain[~still])
 
 
 def test_table_takes_medians_over_epochs():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pinfeed.demo.training import COLUMNS, HELD_OUT_ROWS, PATCH_SIZE, Run
+from pinfeed.demo.training import COLUMNS, HELD_OUT_ROWS, PATCH_SIZE, Run, seen
 from pinfeed.optional import import_extra
 
 #: The feeds round differently (one fused multiply-add against three operations): 2 units in the last
@@ -78,14 +78,16 @@ def draw(
     positions: NDArray[np.int64],
     runs: Sequence[Run],
 ) -> None:
-    """Draws the photographs with some of their patches, the time per epoch and the losses."""
+    """Draws the photographs, some of their patches as epochs show them, the times and the losses."""
     # The figure is made without pyplot: no window system is asked for, no global state is left.
     figure_of = import_extra("matplotlib.figure", extra="demo").Figure
-    figure = figure_of(figsize=(12, 8.6), layout="constrained")
-    axes = figure.subplots(2, 2)
+    figure = figure_of(figsize=(12, 11), layout="constrained")
+    grid = figure.add_gridspec(3, 2, height_ratios=(4, 2.4, 4))
+    axes = [[figure.add_subplot(grid[row, side]) for side in (0, 1)] for row in (0, 2)]
     figure.suptitle("The task: which photograph and which column is a 64×64 patch from?")
     for number, (photo, above) in enumerate(zip(photos, axes[0], strict=True)):
         _draw_photo(above, photo, number, positions[positions[:, 0] == number])
+    _draw_views(figure.add_subplot(grid[1, :]), photos, positions)
     epochs = np.arange(1, len(runs[0].losses) + 1)
     # The losses lie on one another: the first curve is wide and pale, the last thin and dashed.
     styles: list[dict[str, Any]] = [{"linewidth": 6, "alpha": 0.45}, {"linestyle": "--"}]
@@ -93,13 +95,13 @@ def draw(
         color = _COLORS[run.feed]
         data, compute = run.data_seconds, run.compute_seconds
         label = f"{run.feed}: waiting for data ({waiting_share(run):.0%} of the step)"
-        axes[1, 0].bar(epochs + shift, data, 0.38, color=color, label=label)
-        axes[1, 0].bar(epochs + shift, compute, 0.38, bottom=data, color="#c9ced3")
+        axes[1][0].bar(epochs + shift, data, 0.38, color=color, label=label)
+        axes[1][0].bar(epochs + shift, compute, 0.38, bottom=data, color="#c9ced3")
         accuracy = (
             f"{run.training_accuracy:.1%} on training, {run.held_out_accuracy:.1%} on held-out"
         )
         label = f"{run.feed}: accuracy {accuracy} patches"
-        axes[1, 1].plot(epochs, run.losses, color=color, label=label, **style)
+        axes[1][1].plot(epochs, run.losses, color=color, label=label, **style)
     titles = ("Time per epoch; grey: computing", "seconds"), ("Training loss", "cross-entropy")
     for below, (title, unit) in zip(axes[1], titles, strict=True):
         top = below.get_ylim()[1] * 1.3  # room for the legend
@@ -125,3 +127,21 @@ def _draw_photo(
         right, bottom = left + PATCH_SIZE, top + PATCH_SIZE
         axes.plot([left, right, right, left, left], [top, top, bottom, bottom, top], "yellow")
     axes.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
+
+
+def _draw_views(
+    axes: Any, photos: Sequence[NDArray[np.uint8]], positions: NDArray[np.int64]
+) -> None:
+    """Shows three patches, each as it is and as the first epochs crop and flip it."""
+    size, epochs = PATCH_SIZE, 13
+    chosen = positions[[len(positions) * tenths // 10 for tenths in (1, 3, 6)]]
+    patches = np.stack([photos[i][top : top + size, left : left + size] for i, top, left in chosen])
+    views = [next(iter(seen(patches, epoch)))[0].numpy() for epoch in range(1, epochs + 1)]
+    tiles = np.pad(
+        np.stack([patches, *views], axis=1),  # (3, epochs + 1, H, W, C)
+        [(0, 0), (0, 0), (0, 4), (0, 4), (0, 0)],
+        constant_values=255,
+    )
+    axes.imshow(np.vstack([np.hstack(row) for row in tiles]))
+    axes.set_title("Three patches, and what 13 epochs show of them: random crop, random flip")
+    axes.axis("off")

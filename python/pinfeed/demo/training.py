@@ -19,11 +19,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import pinfeed
+from pinfeed import augment
 from pinfeed.optional import import_extra
 
 SEED = 0
 BATCH_SIZE = 256
 PATCH_SIZE = 64
+PADDING = 4
 COLUMNS = 4
 CLASSES = 2 * COLUMNS
 #: Patches overlap, so a split at random would test on pixels that were trained on. Instead no
@@ -33,6 +35,10 @@ HELD_OUT_ROWS = range(180, 256)
 LEARNING_RATE = 0.01
 # The constants that torchvision's documentation gives for ImageNet.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+#: What is seen of each training patch, drawn anew in every epoch.
+VIEW = augment.Compose(
+    [augment.RandomCrop(PATCH_SIZE, padding=PADDING), augment.RandomHorizontalFlip()]
+)
 
 
 def draw_positions(
@@ -65,11 +71,14 @@ def cut_patches(
 
 
 class TorchvisionPatches(Dataset[dict[str, Any]]):
-    """Patches as a torchvision user reads them: ``ToTensor`` and ``Normalize``, sample by sample.
+    """Patches as a torchvision user reads them: crop, flip, ``ToTensor``, ``Normalize``, one by one.
 
     The arithmetic is torchvision's, so that the demo doesn't need torchvision. The constants are
     made once and the last two operations work in place, which is kinder than torchvision itself.
+    The windows are drawn before the epoch, in no measured time, so that both feeds see the same.
     """
+
+    windows: NDArray[np.int64] | None = None  # (N, 6), as `pinfeed.Image` returns them
 
     def __init__(self, folder: Path) -> None:
         self.images = np.load(folder / "patches.npy", mmap_mode="r")
@@ -80,30 +89,59 @@ class TorchvisionPatches(Dataset[dict[str, Any]]):
         return len(self.images)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        pixels = np.ascontiguousarray(self.images[index].transpose(2, 0, 1))
-        image = torch.from_numpy(pixels).float().div_(255).sub_(self.mean).div_(self.std)
+        pixels = torch.from_numpy(np.ascontiguousarray(self.images[index].transpose(2, 0, 1)))
+        if self.windows is not None:
+            top, left, height, width, _, is_mirrored = self.windows[index].tolist()
+            padded = nn.functional.pad(pixels, [PADDING] * 4)
+            pixels = padded[:, top + PADDING :, left + PADDING :][:, :height, :width]
+            pixels = pixels.flip(-1) if is_mirrored else pixels
+        image = pixels.float().div_(255).sub_(self.mean).div_(self.std)
         return {"image": image, "label": int(self.labels[index])}
 
 
-def make_loader(feed: str, folder: Path, **options: Any) -> DataLoader[dict[str, Tensor]]:
+def make_loader(
+    feed: str, folder: Path, view: augment.Geometry | None = None, **options: Any
+) -> DataLoader[dict[str, Tensor]]:
     """Makes the loader of one feed, without workers; this is all that differs between the runs."""
     if feed == "stock":
         return DataLoader(TorchvisionPatches(folder), BATCH_SIZE, **options)
     arrays = {"image": folder / "patches.npy", "label": folder / "labels.npy"}
     dataset = pinfeed.ArrayDataset(arrays)
-    collate = pinfeed.Collate({"image": pinfeed.Image(MEAN, STD)})
+    collate = pinfeed.Collate({"image": pinfeed.Image(MEAN, STD, augment=view)}, seed=SEED)
     return DataLoader(dataset, BATCH_SIZE, collate_fn=collate, **options)
 
 
 def training_loader(feed: str, folder: Path) -> DataLoader[dict[str, Tensor]]:
-    """Makes a shuffling loader; the seed alone decides the order, whatever the feed."""
+    """Makes a shuffling loader; the seed alone decides order and windows, whatever the feed."""
     generator = torch.Generator().manual_seed(SEED)
-    return make_loader(feed, folder, shuffle=True, generator=generator)
+    return make_loader(feed, folder, view=VIEW, shuffle=True, generator=generator)
+
+
+def set_epoch(loader: DataLoader[dict[str, Tensor]], epoch: int) -> None:
+    """Makes a training loader draw the windows of an epoch."""
+    dataset: Any = loader.dataset
+    if isinstance(dataset, TorchvisionPatches):
+        blank = np.broadcast_to(np.uint8(0), (len(dataset), PATCH_SIZE, PATCH_SIZE, 1))
+        windows = [drawn.numpy() for _, drawn in seen(blank, epoch)]
+        dataset.windows = np.concatenate(windows).astype(np.int64)
+    else:
+        collate: Any = loader.collate_fn
+        collate.set_epoch(epoch)
+
+
+def seen(patches: NDArray[np.uint8], epoch: int) -> DataLoader[tuple[Tensor, Tensor]]:
+    """What an epoch shows of patches (N, H, W, C): batches of pixels and of windows."""
+    image = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=VIEW, windows=True)
+    collate = pinfeed.Collate(image, seed=SEED)
+    collate.set_epoch(epoch)
+    return DataLoader(pinfeed.ArrayDataset(patches), BATCH_SIZE, collate_fn=collate)
 
 
 def largest_difference(folder: Path) -> tuple[int, float]:
     """Compares an epoch of both feeds: the number of batches, the largest difference in any."""
     feeds = [training_loader(feed, folder) for feed in ("stock", "pinfeed")]
+    for feed in feeds:
+        set_epoch(feed, 0)
     worst = torch.zeros(())
     with progress("comparing batches", len(feeds[0])) as bar:
         for stock, pinfeed in zip(*feeds, strict=True):
@@ -160,6 +198,7 @@ def train(feed: str, out: Path, epochs: int, threads: int) -> Run:
     run = Run(feed, images=len(loader.dataset))  # type: ignore[arg-type]
     order = hashlib.sha256()
     for epoch in range(1, epochs + 1):
+        set_epoch(loader, epoch)
         model.train()
         data_seconds = compute_seconds = loss_sum = 0.0
         with progress(f"{feed:>7}  epoch {epoch:>2}/{epochs}", len(loader)) as bar:
