@@ -12,6 +12,8 @@ from arrays import assert_same_bits
 from messages import check
 from pinfeed import augment
 
+pytestmark = pytest.mark.kernels
+
 EVERY_BYTE = torch.arange(256, dtype=torch.uint8)
 p = st.sampled_from([0, 0.5, 1])
 

@@ -14,6 +14,8 @@ import reference
 from messages import check
 from pinfeed import augment
 
+pytestmark = pytest.mark.kernels
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.uint8]
 
 

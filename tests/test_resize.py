@@ -284,6 +284,7 @@ def test_more_than_there_is_memory():
         collate([np.zeros((2, 2, 3), np.uint8)])
 
 
+@pytest.mark.processes
 def test_more_than_there_is_memory_for_weights():
     printed = run_python("""
 import resource

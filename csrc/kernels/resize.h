@@ -6,8 +6,8 @@
 //   out[i] = clamp((sum over t of in[first[i] + t] * weight[i][t] + 2^(precision - 1)) >>
 //   precision)
 //
-// to 0..255. `nearest` copies pixels, of any type, as mode="nearest" does. Every instruction set gives the same
-// bits.
+// to 0..255. `nearest` copies pixels, of any type, as mode="nearest" does. Every instruction set
+// gives the same bits.
 #pragma once
 
 #include <cstddef>
