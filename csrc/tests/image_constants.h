@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <random>
@@ -51,6 +52,8 @@ class Constants {
       case kernels::PixelType::uint8:
         *to = std::byte{byte};
         break;
+      default:
+        std::abort();  // bytes become nothing else here
     }
   }
 
