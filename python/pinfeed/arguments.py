@@ -27,7 +27,7 @@ def checked_integer(value: Any, name: str, least: int, most: int | None = None) 
 
     Raises:
         TypeError: It is no integer.
-        ValueError: It is less, or more.
+        ValueError: It is less, or more, or NaN.
     """
     number = as_integer(value)
     if number is None:
@@ -70,8 +70,31 @@ def checked_number(
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not least <= value <= most:
-        raise ValueError(f"{name} must be from {least} to {most}, got {value!r}")
+        is_bounded = math.isfinite(least) or math.isfinite(most)
+        expected = f"from {least} to {most}" if is_bounded else "a number"
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
     return float(value)
+
+
+def checked_range(given: Any, name: str, most: float = math.inf) -> tuple[float, float]:
+    """The pair (from, to) of positive numbers; of numbers from 0 to ``most``, if that is given.
+
+    Raises:
+        TypeError: It is no pair of numbers.
+        ValueError: A number is out of range, or the larger comes first.
+    """
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise TypeError(f"{name} must be a pair (from, to) of numbers, got {given!r}")
+    low, high = (checked_number(number, name) for number in given)
+    if most == math.inf:
+        fits, expected = 0 < low <= high < most, "positive numbers"
+    else:
+        fits, expected = 0 <= low <= high <= most, f"numbers from 0 to {most:g}"
+    if not fits:
+        raise ValueError(
+            f"{name} must be a pair (from, to) of {expected}, the smaller first, got {given!r}"
+        )
+    return low, high
 
 
 def checked_size(size: Any, function: str) -> tuple[int, int]:

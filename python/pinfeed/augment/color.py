@@ -30,7 +30,8 @@ class Color(ABC):
 class ColorJitter(Color):
     """The brightness times a random factor.
 
-    torchvision's contrast, saturation and hue are left out: they are no tables of values.
+    torchvision's contrast is left out, because it needs the mean of the image first; saturation and
+    hue are too, because they mix channels.
 
     Args:
         brightness: From and to which factor, not negative; a single number b stands for

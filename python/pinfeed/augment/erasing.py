@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from pinfeed.arguments import checked_number
+from pinfeed.arguments import checked_number, checked_range
 
 
 class RandomErasing:
@@ -44,8 +43,8 @@ class RandomErasing:
         value: float | Sequence[float] = 0.0,
     ) -> None:
         self.p = checked_number(p, "RandomErasing: p", 0, 1)
-        self.scale = _range(scale, "scale", 0, 1)
-        self.ratio = _range(ratio, "ratio", math.ulp(0), math.inf)
+        self.scale = checked_range(scale, "RandomErasing: scale", 1)
+        self.ratio = checked_range(ratio, "RandomErasing: ratio")
         self.value = value
         numbers: Any = value if isinstance(value, Sequence) and len(value) > 0 else [value]
         #: One for all channels, or one for each.
@@ -60,14 +59,3 @@ class RandomErasing:
         return (
             f"RandomErasing({self.p}, scale={self.scale}, ratio={self.ratio}, value={self.value!r})"
         )
-
-
-def _range(given: Any, name: str, least: float, most: float) -> tuple[float, float]:
-    pair = given if isinstance(given, Sequence) else [given]
-    numbers = [checked_number(number, f"RandomErasing: {name}") for number in pair]
-    if len(numbers) != 2 or not least <= numbers[0] <= numbers[1] <= most:
-        expected = "0 to 1" if most == 1 else "more than 0"
-        raise ValueError(
-            f"RandomErasing: {name} must be a pair (from, to) of numbers, {expected}, got {given!r}"
-        )
-    return numbers[0], numbers[1]

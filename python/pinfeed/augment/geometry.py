@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-import numpy as np
 from typing_extensions import override
 
-from pinfeed.arguments import as_integer, checked_integer, checked_number
+from pinfeed.arguments import as_integer, checked_integer, checked_number, checked_range
 
 PaddingMode = Literal["constant", "edge", "reflect"]
 _MODES = ("constant", "edge", "reflect")
@@ -312,8 +311,8 @@ class RandomResizedCrop(_Resizing):
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
     ) -> None:
         self.size = _checked_size(size, "RandomResizedCrop")
-        self.scale = _checked_range(scale, "RandomResizedCrop: scale")
-        self.ratio = _checked_range(ratio, "RandomResizedCrop: ratio")
+        self.scale = checked_range(scale, "RandomResizedCrop: scale")
+        self.ratio = checked_range(ratio, "RandomResizedCrop: ratio")
 
     @property
     @override
@@ -399,16 +398,6 @@ def _checked_sizes(size: Any, function: str) -> list[int]:
             f"{function}: size must be a number or a pair (height, width), got {size!r}"
         )
     return [checked_integer(number, f"{function}: size", 1, 2**31) for number in numbers]
-
-
-def _checked_range(given: Any, name: str) -> tuple[float, float]:
-    pair = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
-    if len(pair) != 2 or not all(isinstance(number, int | float | np.number) for number in pair):
-        raise TypeError(f"{name} must be a pair (from, to) of numbers, got {given!r}")
-    low, high = map(float, pair)
-    if not 0 < low <= high < math.inf:
-        raise ValueError(f"{name} must be positive numbers, the smaller first, got {given!r}")
-    return low, high
 
 
 def _checked_padding(padding: Any) -> tuple[int, int, int, int]:
