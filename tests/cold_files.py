@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,12 @@ FIELDS = {
     "Jagged": pinfeed.Jagged(),
     "Keep": pinfeed.Keep(),
 }
+
+
+def open_files() -> list[str]:
+    """Paths of the files that this process holds open."""
+    paths = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # another thread closed it
+            paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return paths

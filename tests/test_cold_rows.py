@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import pinfeed
 from arrays import NUMPY_DTYPES, assert_same_bits, random_array
-from cold_files import FIELDS, HOT, bring_to, drop, every_temperature, saved
+from cold_files import FIELDS, HOT, bring_to, drop, every_temperature, open_files, saved
 from programs import run_python
 from samples import assert_same
 
@@ -196,11 +196,6 @@ def test_file_names_that_are_no_text(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="was cut short: it has 200 bytes, row 19 ") as raised:
         pinfeed.Collate()(dataset.__getitems__([19]))
     assert str(raised.value).startswith(str(path))
-
-
-def open_files() -> list[str]:
-    descriptors = Path("/proc/self/fd").iterdir()
-    return [os.readlink(one) for one in descriptors if one.is_symlink()]
 
 
 @every_temperature
