@@ -160,7 +160,12 @@ ERRORS = [
     (lambda: erasing(ratio=(0, 1)), ValueError, "ratio must be a pair", "positive"),
     (lambda: erasing(ratio=3), TypeError, "ratio must be a pair", "got 3"),
     (lambda: erasing(value="random"), TypeError, "value must be a number, got 'r'"),
-    (lambda: pinfeed.Image(erase=0.5), TypeError, "erase must be a", "RandomErasing, got float"),
+    (
+        lambda: pinfeed.Image(erase=0.5),
+        TypeError,
+        "erase must be a",
+        "RandomErasing, got one of builtins.float",
+    ),
     (lambda: pinfeed.Image(erase=erasing(), pad_value=0), ValueError, "leave one out"),
     (
         lambda: pinfeed.Image(dtype=torch.uint8, erase=erasing(value=256)),

@@ -110,6 +110,13 @@ def checked_size(size: Any, function: str) -> tuple[int, int]:
     return height, width
 
 
+def require_instance(value: Any, kind: type, expected: str) -> None:
+    """Raises TypeError unless the value is of this class; the text says what must be of which kind."""
+    if not isinstance(value, kind):
+        given = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise TypeError(f"{expected}, got one of {given}")
+
+
 def dtype_name(dtype: Any, function: str) -> str:
     """``"float32"`` for ``torch.float32``, ``np.float32``, ``np.dtype("f4")`` or ``"float32"``.
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
-
-from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, checked_number
 
@@ -15,16 +12,14 @@ from pinfeed.arguments import checked_integer, checked_number
 _Native = tuple[str, float, float, float]
 
 
-class Color(ABC):
+class Color:
     """What is done to the values of uint8 images. For `pinfeed.Image`'s ``color``.
 
     They hold no random state: they pickle, and any number of fields may share one.
     """
 
-    @property
-    @abstractmethod
-    def native(self) -> _Native:
-        """What native code takes."""
+    #: What native code takes.
+    native: _Native
 
 
 class ColorJitter(Color):
@@ -59,11 +54,7 @@ class ColorJitter(Color):
                 f"{brightness!r}"
             )
         self.brightness = (numbers[0], numbers[1])
-
-    @property
-    @override
-    def native(self) -> _Native:
-        return "brightness", 1, *self.brightness
+        self.native = "brightness", 1, *self.brightness
 
     def __repr__(self) -> str:
         return f"ColorJitter(brightness={self.brightness})"
@@ -82,11 +73,7 @@ class RandomInvert(Color):
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = checked_number(p, "RandomInvert: p", 0, 1)
-
-    @property
-    @override
-    def native(self) -> _Native:
-        return "invert", self.p, 0, 0
+        self.native = "invert", self.p, 0, 0
 
     def __repr__(self) -> str:
         return f"RandomInvert({self.p})"
@@ -107,11 +94,7 @@ class RandomPosterize(Color):
     def __init__(self, bits: int, p: float = 0.5) -> None:
         self.bits = checked_integer(bits, "RandomPosterize: bits", 0, 8)
         self.p = checked_number(p, "RandomPosterize: p", 0, 1)
-
-    @property
-    @override
-    def native(self) -> _Native:
-        return "posterize", self.p, self.bits, 0
+        self.native = "posterize", self.p, self.bits, 0
 
     def __repr__(self) -> str:
         return f"RandomPosterize({self.bits}, p={self.p})"
@@ -132,11 +115,7 @@ class RandomSolarize(Color):
     def __init__(self, threshold: float, p: float = 0.5) -> None:
         self.threshold = checked_number(threshold, "RandomSolarize: threshold", 0, 255)
         self.p = checked_number(p, "RandomSolarize: p", 0, 1)
-
-    @property
-    @override
-    def native(self) -> _Native:
-        return "solarize", self.p, self.threshold, 0
+        self.native = "solarize", self.p, self.threshold, 0
 
     def __repr__(self) -> str:
         return f"RandomSolarize({self.threshold}, p={self.p})"

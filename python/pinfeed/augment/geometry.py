@@ -11,7 +11,13 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from pinfeed.arguments import as_integer, checked_integer, checked_number, checked_range
+from pinfeed.arguments import (
+    as_integer,
+    checked_integer,
+    checked_number,
+    checked_range,
+    require_instance,
+)
 
 PaddingMode = Literal["constant", "edge", "reflect"]
 _MODES = ("constant", "edge", "reflect")
@@ -21,6 +27,8 @@ _Native = tuple[str, tuple[int, int], tuple[float, ...]]
 # What stands beyond an image's edges, and for "constant" a byte for all channels, or one for each.
 _Border = tuple[PaddingMode, Sequence[float]]
 _NO_BORDER: _Border = ("constant", (0,))
+#: `Geometry.native` of none at all: an image as it is.
+WHOLE: tuple[tuple[_Native, ...], tuple[_Border, _Border]] = ((), (_NO_BORDER, _NO_BORDER))
 
 
 class Geometry(ABC):
@@ -83,11 +91,9 @@ class Compose(Geometry):
                 f"Compose: transforms must be a list of geometries, got {type(transforms).__name__}"
             )
         for transform in transforms:
-            if not isinstance(transform, Geometry):
-                raise TypeError(
-                    "Compose: transforms must be geometries of pinfeed.augment, got one of "
-                    f"{type(transform).__module__}.{type(transform).__qualname__}"
-                )
+            require_instance(
+                transform, Geometry, "Compose: transforms must be geometries of pinfeed.augment"
+            )
         self.transforms = list(transforms)
         self._steps = tuple(step for transform in transforms for step in transform.steps)
         if not self._steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -13,7 +14,8 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, positive_integer, torch_dtype_name
+from pinfeed.arguments import positive_integer, torch_dtype_name
+from pinfeed.augment.augmentation import Augmentation
 from pinfeed.augment.color import Color
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry
@@ -38,10 +40,8 @@ from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Source
 
-_WHOLE = ((), (("constant", (0,)), ("constant", (0,))))  # a geometry without steps
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _INTEGERS = (torch.uint8, torch.uint16, torch.int16, torch.int32, torch.int64)
-_INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
 _INPUTS = ("HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW")
 _OUTPUTS = ("CHW", "HWC", "HW", "CTHW", "TCHW", "THWC", "THW")
@@ -155,94 +155,12 @@ class Image(Field):
         erase: RandomErasing | None = None,
         stream: int = 0,
     ) -> None:
-        if input not in _INPUTS:
-            raise ValueError(f"Image: input must be one of {_INPUTS}, got {input!r}")
-        fitting = [
-            letters
-            for letters in _OUTPUTS
-            if ("T" in letters) == ("T" in input) and ("C" in letters or "C" not in input)
-        ]
-        if output not in fitting:
-            raise ValueError(
-                f"Image: output must be one of {fitting} with input={str(input)!r}, got {output!r}"
-            )
-        if dtype not in (*_FLOATS, *_INTEGERS):
-            raise TypeError(f"Image: dtype must be one of {(*_FLOATS, *_INTEGERS)}, got {dtype!r}")
-        if channels_last and "CH" not in output and "CT" not in output:
-            raise ValueError(
-                "Image: channels_last is a memory layout of output='CHW', or 'CTHW' and 'TCHW'; "
-                f"got output={output!r}"
-            )
-        if dtype in _INTEGERS and not (
-            mean is None and std is None and scale in (None, 1, BYTE_SCALE)
-        ):
-            raise ValueError(
-                f"Image: dtype={dtype} keeps values as they are; leave out mean, std and scale, "
-                "or ask for a floating dtype"
-            )
-        if pad_value is not None and "T" in input:
-            raise ValueError(
-                "Image: pad_value is for images, and these are clips; "
-                "augment=CenterCrop(size) gives clips of different sizes one"
-            )
-        if pad_value is None and not (multiple_of is None and sizes is mask is False):
-            raise ValueError(
-                "Image: multiple_of, sizes and mask are about padding; give pad_value, "
-                "or leave them out"
-            )
         if isinstance(pad_value, np.generic | torch.Tensor) and pad_value.ndim == 0:
             pad_value = pad_value.item()
-        if pad_value is not None:
-            _core.check_value(pad_value, torch_dtype_name(dtype), "Image", "pad_value")
-        if isinstance(sizes, str) and sizes == mask:
-            raise ValueError(f"Image: sizes and mask must have different keys, got {sizes!r}")
-        if augment is not None and not isinstance(augment, Geometry):
-            raise TypeError(
-                "Image: augment must be a geometry of pinfeed.augment, or several in its "
-                f"Compose, got one of {type(augment).__module__}.{type(augment).__qualname__}"
-            )
-        self.augment = augment
-        self.stream = checked_integer(stream, "Image: stream", 0)
-        if augment is None and windows is not False:
-            raise ValueError("Image: windows are those of augment; give it, or leave windows out")
-        if erase is not None and not isinstance(erase, RandomErasing):
-            raise TypeError(
-                f"Image: erase must be a pinfeed.augment.RandomErasing, got {type(erase).__name__}"
-            )
-        for value in [] if erase is None else erase.values:
-            _core.check_value(value, torch_dtype_name(dtype), "Image", "erase: value")
-        self.erase = erase
-        self.color = color
-        self._colors = [*color] if isinstance(color, Sequence) else [color] if color else []
-        for one in self._colors:
-            if not isinstance(one, Color):
-                raise TypeError(
-                    "Image: color must be a ColorJitter, RandomInvert, RandomPosterize or "
-                    "RandomSolarize of pinfeed.augment, or several in a list, got one of "
-                    f"{type(one).__module__}.{type(one).__qualname__}"
-                )
-        if not self.is_random and self.stream != 0:
-            raise ValueError(
-                "Image: stream is about augment, color and erase; give one, or leave it out"
-            )
-        if self.is_random and pad_value is not None:
-            raise ValueError(
-                "Image: pad_value keeps images of different sizes, and augment, color and erase are "
-                "for those of one size; leave one out"
-            )
-        self.windows = check_request(windows, "Image: windows")
-        if interpolation not in _INTERPOLATIONS:
-            raise ValueError(
-                f"Image: interpolation must be one of {_INTERPOLATIONS}, got {interpolation!r}"
-            )
-        self.interpolation = interpolation
         self.mean = mean
         self.std = std
         self.scale = scale
         self.input = str(input)
-        self._layout = (
-            "HWC?" if input is _GUESSED_HWC else self.input
-        )  # as the native side reads it
         self.output = output
         self.dtype = dtype
         self.channels_last = channels_last
@@ -250,19 +168,75 @@ class Image(Field):
         self.multiple_of = multiple_of
         self.sizes = check_request(sizes, "Image: sizes")
         self.mask = check_request(mask, "Image: mask")
+        self.augment = augment
+        self.interpolation = interpolation
+        self.windows = check_request(windows, "Image: windows")
+        self.color = color
+        self.erase = erase
+        self.stream = stream
+        self._check_layout()
+        self._augmentation = Augmentation(augment, interpolation, color, erase, stream, dtype)
+        self._check_padding()
+        if augment is None and windows is not False:
+            raise ValueError("Image: windows are those of augment; give it, or leave windows out")
         self._constants = Normalization(mean, std, scale, "Image")
         self._multiples = _multiples(multiple_of)
-        self._format = (
-            *self._constants.native,
-            self._layout,
-            output.replace("C", "") + "C" if channels_last else output,
-            torch_dtype_name(dtype),
-        )
-        self._padding = (
-            None
-            if pad_value is None
-            else (pad_value, self._multiples, sizes is not False, mask is not False)
-        )
+        # As the native side reads them.
+        self._layout = "HWC?" if input is _GUESSED_HWC else self.input
+        order = output.replace("C", "") + "C" if channels_last else output
+        self._format = (*self._constants.native, self._layout, order, torch_dtype_name(dtype))
+        self._padding: Any = (pad_value, self._multiples, sizes is not False, mask is not False)
+
+    def _check_layout(self) -> None:
+        if self.input not in _INPUTS:
+            raise ValueError(f"Image: input must be one of {_INPUTS}, got {self.input!r}")
+        fitting = [
+            letters
+            for letters in _OUTPUTS
+            if ("T" in letters) == ("T" in self.input) and ("C" in letters or "C" not in self.input)
+        ]
+        if self.output not in fitting:
+            raise ValueError(
+                f"Image: output must be one of {fitting} with input={self.input!r}, "
+                f"got {self.output!r}"
+            )
+        if self.dtype not in (*_FLOATS, *_INTEGERS):
+            raise TypeError(
+                f"Image: dtype must be one of {(*_FLOATS, *_INTEGERS)}, got {self.dtype!r}"
+            )
+        if self.channels_last and "CH" not in self.output and "CT" not in self.output:
+            raise ValueError(
+                "Image: channels_last is a memory layout of output='CHW', or 'CTHW' and 'TCHW'; "
+                f"got output={self.output!r}"
+            )
+        is_plain = self.mean is self.std is None and self.scale in (None, 1, BYTE_SCALE)
+        if self.dtype in _INTEGERS and not is_plain:
+            raise ValueError(
+                f"Image: dtype={self.dtype} keeps values as they are; leave out mean, std and scale, "
+                "or ask for a floating dtype"
+            )
+
+    def _check_padding(self) -> None:
+        if self.pad_value is None:
+            if not (self.multiple_of is None and self.sizes is self.mask is False):
+                raise ValueError(
+                    "Image: multiple_of, sizes and mask are about padding; give pad_value, "
+                    "or leave them out"
+                )
+            return
+        _core.check_value(self.pad_value, torch_dtype_name(self.dtype), "Image", "pad_value")
+        if isinstance(self.sizes, str) and self.sizes == self.mask:
+            raise ValueError(f"Image: sizes and mask must have different keys, got {self.sizes!r}")
+        if "T" in self.input:
+            raise ValueError(
+                "Image: pad_value is for images, and these are clips; "
+                "augment=CenterCrop(size) gives clips of different sizes one"
+            )
+        if self.is_random:
+            raise ValueError(
+                "Image: pad_value keeps images of different sizes, and augment, color and erase are "
+                "for those of one size; leave one out"
+            )
 
     @override
     def collate(self, samples: Sequence[Any], name: str) -> Any:
@@ -280,7 +254,7 @@ class Image(Field):
     @property
     def is_random(self) -> bool:
         """Whether anything is drawn for each sample."""
-        return self.augment is not None or self.erase is not None or bool(self._colors)
+        return bool(self._augmentation.parts)
 
     @override
     def names(self) -> tuple[str, ...]:
@@ -288,12 +262,7 @@ class Image(Field):
 
     @override
     def apply(self, leaf: Any, host: Any, name: str) -> Any:
-        if self.is_random:
-            raise TypeError(
-                f"{name}: augment, color and erase are for the samples of a Collate, and this is a batch "
-                'already; give Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate, and '
-                "the same Image without augment to fields, which normalizes on the device"
-            )
+        self._augmentation.refuse_batch(name)
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(f"{name}: Image() takes a tensor of images, got {type(leaf).__name__}")
         if self._layout == "HWC?":
@@ -307,8 +276,15 @@ class Image(Field):
     def _batch(self, images: Any, indices: Any, name: str) -> Any:
         target, threads = batch_allocator(pin_of(name)), get_num_threads()
         if self.is_random:
-            return self._drawn_batch(images, indices, target, name)
-        if self._padding is None:
+            chance = chance_of(name, len(images if indices is None else indices))
+            batch, windows = self._augmentation.batch(
+                images, indices, self._format, chance, self.windows is not False, target, name
+            )
+            batch = self._axes_in_order(batch)
+            if isinstance(self.windows, str):
+                return Beside(batch, {self.windows: windows})
+            return batch if windows is None else (batch, windows)
+        if self.pad_value is None:
             batch = _core.normalize_images(images, indices, self._format, target, name, threads)
             return self._axes_in_order(batch)
         batch, sizes, mask = _core.pad_images(
@@ -317,32 +293,6 @@ class Image(Field):
         return padded_leaf(
             self._axes_in_order(batch), sizes, self.sizes, mask, self.mask, self.output == "CHW"
         )
-
-    def _drawn_batch(self, images: Any, indices: Any, target: Any, name: str) -> Any:
-        """The batch where something is drawn for each sample."""
-        chance = chance_of(name, len(images if indices is None else indices))
-        drawn_from = chance.key(self.stream), chance.samples
-        threads, windows = get_num_threads(), None
-        if self.augment is None and not self._colors:
-            batch = _core.normalize_images(images, indices, self._format, target, name, threads)
-        else:
-            same = None if self.augment is None else chance.sizes.get(self.augment)
-            geometry = _WHOLE if self.augment is None else self.augment.native
-            colors = [color.native for color in self._colors]
-            options = (*drawn_from, same, self.windows is not False, colors)
-            crop = (*geometry, self.interpolation, *options)
-            batch, seen, windows = _core.crop_images(
-                images, indices, self._format, crop, target, name, threads
-            )
-            if self.augment is not None:
-                chance.sizes.setdefault(self.augment, (seen, name.removeprefix("Collate: ")))
-        if self.erase is not None:
-            layout, erasing = self._format[4], self.erase.native
-            _core.erase_images(batch, layout, erasing, *drawn_from, name, threads)
-        batch = self._axes_in_order(batch)
-        if isinstance(self.windows, str):
-            return Beside(batch, {self.windows: windows})
-        return batch if windows is None else (batch, windows)
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
         return batch.movedim(-1, 1 + self.output.index("C")) if self.channels_last else batch
@@ -430,21 +380,13 @@ class Image(Field):
         return padded_leaf(batch, sizes, self.sizes, mask, self.mask, self.output == "CHW")
 
     def __repr__(self) -> str:
-        padding = (
-            f", pad_value={self.pad_value!r}, multiple_of={self.multiple_of!r}, "
-            f"sizes={self.sizes!r}, mask={self.mask!r}"
-        )
-        augmented = f", augment={self.augment!r}, interpolation={self.interpolation!r}"
-        return (
-            f"Image({self.mean!r}, {self.std!r}, scale={self.scale!r}, input={self.input!r}, "
-            f"output={self.output!r}, dtype={self.dtype}, channels_last={self.channels_last}"
-            f"{'' if self.pad_value is None else padding}"
-            f"{'' if self.augment is None else augmented}"
-            f"{'' if self.windows is False else f', windows={self.windows!r}'}"
-            f"{'' if not self._colors else f', color={self.color!r}'}"
-            f"{'' if self.erase is None else f', erase={self.erase!r}'}"
-            f"{'' if self.stream == 0 else f', stream={self.stream}'})"
-        )
+        arguments = list(inspect.signature(Image).parameters.values())
+        asked_for = [
+            f", {argument.name}={value!r}"
+            for argument in arguments[2:]
+            if (value := getattr(self, argument.name)) != argument.default
+        ]
+        return f"Image({self.mean!r}, {self.std!r}{''.join(asked_for)})"
 
 
 def _multiples(multiple_of: Any) -> tuple[int, int]:

@@ -1,0 +1,114 @@
+"""What is drawn for each sample of a `pinfeed.Image`, and done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pinfeed import _core
+from pinfeed.arguments import checked_integer, require_instance, torch_dtype_name
+from pinfeed.augment.chance import Chance
+from pinfeed.augment.color import Color
+from pinfeed.augment.erasing import RandomErasing
+from pinfeed.augment.geometry import WHOLE, Geometry
+from pinfeed.runtime import get_num_threads
+
+_INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
+
+
+class Augmentation:
+    """A geometry, colours and erasing, with the stream that their random numbers come from.
+
+    `pinfeed.Image` explains the arguments; messages carry its name.
+
+    Attributes:
+        parts: The names of the arguments that draw something. Without any, nothing is random.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit, or the value to erase with the dtype.
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry | None,
+        interpolation: str,
+        color: Color | Sequence[Color] | None,
+        erase: RandomErasing | None,
+        stream: int,
+        dtype: torch.dtype,
+    ) -> None:
+        self._geometry = geometry
+        self._interpolation = interpolation
+        self._colors = [] if color is None else color if isinstance(color, Sequence) else [color]
+        self._erase = erase
+        self._stream = checked_integer(stream, "Image: stream", 0)
+        parts = {"augment": geometry, "color": color, "erase": erase}
+        self.parts = [name for name, part in parts.items() if part]
+        of = "of pinfeed.augment, or several in"
+        if geometry is not None:
+            require_instance(
+                geometry, Geometry, f"Image: augment must be a geometry {of} its Compose"
+            )
+        if interpolation not in _INTERPOLATIONS:
+            raise ValueError(
+                f"Image: interpolation must be one of {_INTERPOLATIONS}, got {interpolation!r}"
+            )
+        steps = "ColorJitter, RandomInvert, RandomPosterize or RandomSolarize"
+        for one in self._colors:
+            require_instance(one, Color, f"Image: color must be a {steps} {of} a list")
+        if erase is not None:
+            require_instance(
+                erase, RandomErasing, "Image: erase must be a pinfeed.augment.RandomErasing"
+            )
+            for value in erase.values:
+                _core.check_value(value, torch_dtype_name(dtype), "Image", "erase: value")
+        if not self.parts and stream != 0:
+            raise ValueError(
+                "Image: stream is about augment, color and erase; give one, or leave it out"
+            )
+
+    def batch(
+        self,
+        images: Any,
+        indices: Any,
+        format: tuple[Any, Any, float | None, str, str, str],
+        chance: Chance,
+        with_windows: bool,
+        target: Any,
+        name: str,
+    ) -> tuple[Any, Any]:
+        """The batch of these images, as ``_core.crop_images`` takes them, and their windows or None."""
+        key, threads = chance.key(self._stream), get_num_threads()
+        colors = [color.native for color in self._colors]
+        others = chance.sizes.get(self._geometry)
+        drawn = (key, chance.samples, others, with_windows, colors)
+        geometry = WHOLE if self._geometry is None else self._geometry.native
+        crop = (*geometry, self._interpolation, *drawn)
+        batch, sizes, windows = _core.crop_images(
+            images, indices, format, crop, target, name, threads
+        )
+        if self._geometry is not None:
+            chance.sizes.setdefault(self._geometry, (sizes, name.removeprefix("Collate: ")))
+        if self._erase is not None:
+            erasing = self._erase.native
+            _core.erase_images(batch, format[4], erasing, key, chance.samples, name, threads)
+        return batch, windows
+
+    def refuse_batch(self, name: str) -> None:
+        """Raises TypeError where something is drawn: a batch that is there has no samples.
+
+        Args:
+            name: What messages call the batch.
+        """
+        if not self.parts:
+            return
+        given = ", ".join(f"{part}=..." for part in self.parts)
+        unit = "; the value that erase writes is a byte then" if self._erase else ""
+        raise TypeError(
+            f"{name}: augment, color and erase are for the samples of a Collate, and this is a batch "
+            f'already; give Image({given}, dtype=torch.uint8, output="HWC") to the Collate, and the '
+            f"same Image without {' and '.join(self.parts)} to fields, which normalizes on the "
+            f"device{unit}"
+        )
