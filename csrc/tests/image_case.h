@@ -2,6 +2,8 @@
 // written down once more, which every instruction set is held against bit for bit.
 #pragma once
 
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,9 +13,11 @@
 #include <vector>
 
 #include "dispatch/dispatch.h"
+#include "kernels/cast.h"
 #include "kernels/image.h"
 #include "tests/guarded_memory.h"
 #include "tests/image_constants.h"
+#include "tests/rounding.h"
 
 namespace pinfeed::tests {
 
@@ -27,6 +31,8 @@ using kernels::ImageSource;
 using kernels::ImageWindow;
 using kernels::pixel_size;
 using kernels::PixelType;
+using kernels::scalar_size;
+using kernels::ScalarType;
 using Random = std::mt19937_64;
 
 inline constexpr PixelType kTypes[] = {PixelType::float32, PixelType::float16, PixelType::bfloat16,
@@ -46,12 +52,15 @@ struct ImageCase {
   std::size_t first_pair = 0;
   std::vector<ImageSize> sizes = {};  // of each image; none if all fill their places
   std::uint32_t padding = 0;          // the padding's bits, as many as the type has
+  ScalarType in_type = ScalarType::uint8;
+  std::size_t frames = 1;  // of each clip
 
   std::size_t rows() const { return sources.size() * height; }
   std::size_t bytes() const { return rows() * width * channels * pixel_size(type); }
 
   std::string describe(const char* run) const {
-    return what + " -> " + (layout == ImageLayout::hwc ? "hwc" : "chw") + ", type " +
+    return what + " of type " + std::to_string(static_cast<int>(in_type)) + " -> " +
+           (layout == ImageLayout::hwc ? "hwc" : "chw") + ", type " +
            std::to_string(static_cast<int>(type)) + ", " + std::to_string(sources.size()) + " x " +
            std::to_string(height) + " x " + std::to_string(width) + " x " +
            std::to_string(channels) + (sizes.empty() ? ", " : ", padded, ") + run;
@@ -66,9 +75,9 @@ inline std::ptrdiff_t walked_inside(std::ptrdiff_t i, std::size_t size, kernels:
   return i < 0 ? nearest + beyond : nearest - beyond;
 }
 
-// What is seen at row y, column x of an image's place.
-inline std::uint8_t value_at(const ImageSource& source, std::size_t y, std::size_t x,
-                             std::size_t channel) {
+// The item that is seen at row y, column x of an image's place.
+inline const std::uint8_t* item_at(const ImageSource& source, std::size_t y, std::size_t x,
+                                   std::size_t channel, std::size_t item_size = 1) {
   auto row = static_cast<std::ptrdiff_t>(y), column = static_cast<std::ptrdiff_t>(x);
   if (const ImageWindow* const window = source.window) {
     row += window->top;
@@ -77,21 +86,65 @@ inline std::uint8_t value_at(const ImageSource& source, std::size_t y, std::size
     const bool column_is_inside =
         column >= 0 && column < static_cast<std::ptrdiff_t>(window->width);
     if (window->border == kernels::Border::constant && !(row_is_inside && column_is_inside)) {
-      return window->fill[channel];
+      return window->fill + channel * item_size;
     }
     if (!row_is_inside) row = walked_inside(row, window->height, window->border);
     if (!column_is_inside) column = walked_inside(column, window->width, window->border);
   }
-  return source.data[row * source.row_stride + column * source.column_stride +
-                     static_cast<std::ptrdiff_t>(channel) * source.channel_stride];
+  return source.data + row * source.row_stride + column * source.column_stride +
+         static_cast<std::ptrdiff_t>(channel) * source.channel_stride;
+}
+
+// Whether values are computed with, by constants, or only moved.
+inline bool is_floating(PixelType type) { return type < PixelType::uint8; }
+
+inline constexpr std::uint32_t kNaN = 0x7fc00000;
+
+// Writes what an item becomes. Numbers come by the casts, which have tests of their own.
+inline void store_item(const ImageCase& test, std::size_t channel, const std::uint8_t* item,
+                       std::byte* to) {
+  const std::size_t pair = test.first_pair + channel;
+  if (test.in_type == ScalarType::uint8 && test.type <= PixelType::uint8) {
+    return constants().store(test.type, pair, *item, to);
+  }
+  if (!is_floating(test.type)) {
+    const ScalarType as_integer = kernels::copied_as(pixel_size(test.type)).in;
+    kernels::kCastScalar.find(test.in_type, as_integer)(item, 1, to);
+    return;
+  }
+  float value;
+  kernels::kCastScalar.find(test.in_type, ScalarType::float32)(item, 1, &value);
+  value = std::fma(value, constants().scale(pair), constants().bias(pair));
+  if (std::isnan(value)) value = std::bit_cast<float>(kNaN);
+  const std::uint32_t bits = test.type == PixelType::float32   ? std::bit_cast<std::uint32_t>(value)
+                             : test.type == PixelType::float16 ? float16_bits(value)
+                                                               : bfloat16_bits(value);
+  std::memcpy(to, &bits, pixel_size(test.type));  // of a little-endian number
+}
+
+// Makes all NaNs one, as store_item() does: their payload follows no rule.
+inline void level_nans(PixelType type, std::byte* out, std::size_t bytes) {
+  const std::size_t size = pixel_size(type);
+  const unsigned shift = type == PixelType::float32 ? 0 : 16;
+  const std::uint32_t infinity = type == PixelType::float16 ? 0x7c000000 : 0x7f800000;
+  for (std::size_t i = 0; i < bytes; i += size) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, out + i, size);
+    if ((bits << shift & 0x7fffffff) > infinity) {
+      bits = type == PixelType::float16 ? 0x7e00 : kNaN >> shift;
+      std::memcpy(out + i, &bits, size);
+    }
+  }
 }
 
 // The definition: writes rows [begin, end).
 inline void define(const ImageCase& test, std::size_t begin, std::size_t end, std::byte* out) {
-  const std::size_t size = pixel_size(test.type);
+  const std::size_t size = pixel_size(test.type), item = scalar_size(test.in_type);
   const auto channels = static_cast<std::ptrdiff_t>(test.channels);
   for (std::size_t row = begin; row < end; ++row) {
     const std::size_t image = row / test.height, y = row % test.height;
+    const std::size_t frame = image % test.frames;
+    const std::size_t first_plane = (image - frame) * test.channels + frame;
     const ImageSource& source = test.sources[image];
     const ImageSize own =
         test.sizes.empty() ? ImageSize{test.height, test.width} : test.sizes[image];
@@ -102,10 +155,9 @@ inline void define(const ImageCase& test, std::size_t begin, std::size_t end, st
         const std::size_t index =
             test.layout == ImageLayout::hwc
                 ? (row * test.width + x) * test.channels + channel
-                : ((image * test.channels + channel) * test.height + y) * test.width + x;
+                : ((first_plane + channel * test.frames) * test.height + y) * test.width + x;
         if (covered) {
-          constants().store(test.type, test.first_pair + channel, value_at(source, y, x, channel),
-                            out + index * size);
+          store_item(test, channel, item_at(source, y, x, channel, item), out + index * size);
         } else {
           std::memcpy(out + index * size, &test.padding, size);
         }
@@ -125,19 +177,27 @@ inline void check_case(const Isa& isa, const ImageCase& test, Random& random) {
   ImageBatch batch{test.sources.data(), test.sources.size(), test.height, test.width,
                    test.channels,       scale.data(),        bias.data(), nullptr,
                    test.layout,         test.type,           false};
-  if (test.type == PixelType::uint8) batch.scale = batch.bias = nullptr;
+  if (!is_floating(test.type)) batch.scale = batch.bias = nullptr;
+  batch.frames = test.frames;
+  batch.in_type = test.in_type;
   const std::size_t size = pixel_size(test.type), rows = test.rows();
   const ImagePadding padding{test.sizes.data(), Fill(&test.padding, size)};
   if (!test.sizes.empty()) batch.padding = &padding;
+  const auto write = [&](MarkedOutput& out, std::size_t begin, std::size_t end) {
+    batch.out = out.data();
+    isa.normalize_images(batch, begin, end);
+    if (is_floating(test.type) && test.in_type != ScalarType::uint8) {
+      level_nans(test.type, out.data(), test.bytes());
+    }
+  };
 
   std::vector<std::byte> all(test.bytes(), MarkedOutput::kMark);
   define(test, 0, rows, all.data());
   for (const bool streaming : {false, true}) {
     const std::size_t misalignment = random() % 3 == 0 ? 0 : random() % (64 / size) * size;
     MarkedOutput out(test.bytes(), misalignment);
-    batch.out = out.data();
     batch.streaming = streaming;
-    isa.normalize_images(batch, 0, rows);
+    write(out, 0, rows);
     if (!out.equals(all)) {
       throw std::runtime_error(test.describe(streaming ? "streaming" : "not streaming"));
     }
@@ -147,12 +207,11 @@ inline void check_case(const Isa& isa, const ImageCase& test, Random& random) {
   std::vector<std::byte> part(test.bytes(), MarkedOutput::kMark);
   define(test, begin, end, part.data());
   MarkedOutput out(test.bytes(), random() % (64 / size) * size);
-  batch.out = out.data();
   batch.streaming = random() % 2 == 0;
-  isa.normalize_images(batch, begin, end);
+  write(out, begin, end);
   if (!out.equals(part)) throw std::runtime_error(test.describe("a range of rows"));
-  isa.normalize_images(batch, end, rows);
-  isa.normalize_images(batch, 0, begin);
+  write(out, end, rows);
+  write(out, 0, begin);
   if (!out.equals(all)) throw std::runtime_error(test.describe("the rows around a range"));
 }
 
@@ -164,6 +223,7 @@ struct Strides {
   std::ptrdiff_t channel;
 };
 
+// In items, as place_source() takes them.
 inline std::vector<Strides> all_strides(std::size_t height, std::size_t width,
                                         std::size_t channels) {
   const auto h = static_cast<std::ptrdiff_t>(height), w = static_cast<std::ptrdiff_t>(width);
@@ -205,17 +265,18 @@ inline const GuardedBytes& source_memory() {
 }
 
 inline ImageSource place_source(ImageSize size, std::size_t channels, const Strides& strides,
-                                Random& random) {
-  std::ptrdiff_t lowest = 0, highest = 0;
+                                Random& random, ScalarType type = ScalarType::uint8) {
+  const auto item = static_cast<std::ptrdiff_t>(scalar_size(type));
+  std::ptrdiff_t lowest = 0, highest = item - 1;
   const auto extend = [&](std::size_t items, std::ptrdiff_t stride) {
-    const std::ptrdiff_t last = (static_cast<std::ptrdiff_t>(items) - 1) * stride;
+    const std::ptrdiff_t last = (static_cast<std::ptrdiff_t>(items) - 1) * stride * item;
     (last < 0 ? lowest : highest) += last;
   };
   extend(size.height, strides.row);
   extend(size.width, strides.column);
   extend(channels, strides.channel);
-  return {source_memory().place(lowest, highest, random), strides.row, strides.column,
-          strides.channel};
+  return {source_memory().place(lowest, highest, random), strides.row * item, strides.column * item,
+          strides.channel * item};
 }
 
 inline ImageSource place_source(const ImageCase& test, const Strides& strides, Random& random) {

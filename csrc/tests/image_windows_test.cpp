@@ -16,6 +16,8 @@ namespace {
 using namespace pinfeed::tests;
 using pinfeed::kernels::Border;
 
+constexpr Border kBorders[] = {Border::constant, Border::edge, Border::reflect};
+
 // Any first row (or column) that a window of `place` rows may have in an image of `size`.
 std::ptrdiff_t any_first(std::size_t size, std::size_t place, Border border, Random& random) {
   const auto image = static_cast<std::ptrdiff_t>(size), window = static_cast<std::ptrdiff_t>(place);
@@ -34,28 +36,36 @@ std::size_t any_size(std::size_t place, Border border, Random& random) {
   return (border == Border::edge ? 1 : 0) + random() % (place + 5);
 }
 
-// Images in every way that they can lie in memory and as many windows, all in one batch.
+// Images in every way that they can lie in memory and as many windows, all in one batch. One in
+// `covering` covers its place.
 void check_windows(const Isa& isa, Border border, ImageSize place, std::size_t channels,
-                   ImageLayout layout, PixelType type, Random& random) {
-  std::vector<std::uint8_t> fill(channels);
+                   ImageLayout layout, PixelType type, Random& random,
+                   ScalarType in_type = ScalarType::uint8, std::size_t frames = 1,
+                   unsigned covering = 8) {
+  const std::size_t item = scalar_size(in_type), pixel = channels * item;
+  std::vector<std::uint8_t> fill(pixel);
   for (std::uint8_t& value : fill) value = static_cast<std::uint8_t>(random());
-  if (random() % 3 == 0) fill.assign(channels, fill[0]);
-  fill.resize(channels * place.width);
-  for (std::size_t i = channels; i < fill.size(); ++i) fill[i] = fill[i - channels];
+  if (random() % 3 == 0) {
+    for (std::size_t i = item; i < pixel; ++i) fill[i] = fill[i - item];
+  }
+  fill.resize(pixel * place.width);
+  for (std::size_t i = pixel; i < fill.size(); ++i) fill[i] = fill[i - pixel];
   std::deque<ImageWindow> windows;
   ImageCase test{"windows", {}, place.height, place.width, channels, layout, type, random()};
+  test.in_type = in_type;
+  test.frames = frames;
   const std::size_t ways = all_strides(1, 1, channels).size();
   for (std::size_t way = 0; way < ways; ++way) {
     const ImageSize size{any_size(place.height, border, random),
                          any_size(place.width, border, random)};
     ImageSource source{source_memory().end(), 1, 1, 1};
     if (size.height * size.width > 0) {
-      source =
-          place_source(size, channels, all_strides(size.height, size.width, channels)[way], random);
+      source = place_source(size, channels, all_strides(size.height, size.width, channels)[way],
+                            random, in_type);
     }
-    if (random() % 8 == 0) {  // one that covers its place, among the others
+    if (random() % covering == 0) {
       source = place_source(place, channels, all_strides(place.height, place.width, channels)[way],
-                            random);
+                            random, in_type);
     } else {
       source.window =
           &windows.emplace_back(ImageWindow{any_first(size.height, place.height, border, random),
@@ -69,7 +79,7 @@ void check_windows(const Isa& isa, Border border, ImageSize place, std::size_t c
 
 void test_borders(const Isa& isa) {
   Random random(1);
-  for (const Border border : {Border::constant, Border::edge, Border::reflect}) {
+  for (const Border border : kBorders) {
     for (const ImageSize place : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{17, 31},
                                   ImageSize{32, 32}, ImageSize{5, 90}}) {
       for (const std::size_t channels : kChannels) {
@@ -83,10 +93,42 @@ void test_borders(const Isa& isa) {
   }
 }
 
+// All that is no byte of colour: other numbers, and masks of integers, which become larger ones or
+// stay as they are; images, and clips of four frames.
+void test_other_types(const Isa& isa) {
+  struct Types {
+    ScalarType in;
+    PixelType out;
+  };
+  std::vector<Types> all = {
+      {ScalarType::uint8, PixelType::int16},  {ScalarType::uint8, PixelType::int64},
+      {ScalarType::uint16, PixelType::int32}, {ScalarType::int16, PixelType::int16},
+      {ScalarType::int32, PixelType::int32},  {ScalarType::int32, PixelType::int64},
+      {ScalarType::int64, PixelType::int64}};
+  for (const ScalarType in : {ScalarType::uint16, ScalarType::int16, ScalarType::float16,
+                              ScalarType::bfloat16, ScalarType::float32}) {
+    for (const PixelType out : {PixelType::float32, PixelType::float16, PixelType::bfloat16}) {
+      all.push_back({in, out});
+    }
+  }
+  Random random(3);
+  for (const auto [in, out] : all) {
+    for (const ImageLayout layout : kLayouts) {
+      const auto check = [&](ImageSize place, std::size_t channels) {
+        const Border border = kBorders[random() % 3];
+        const std::size_t frames = random() % 2 == 0 ? 1 : 4;
+        check_windows(isa, border, place, channels, layout, out, random, in, frames, 2);
+      };
+      for (const std::size_t channels : {1, 3, 4, 5}) check({7, 21}, channels);
+      check({1, 700}, 3);  // more than fits a tile
+    }
+  }
+}
+
 // Rows and pixels that don't fit a tile.
 void test_long_rows(const Isa& isa) {
   Random random(2);
-  for (const Border border : {Border::constant, Border::edge, Border::reflect}) {
+  for (const Border border : kBorders) {
     for (const PixelType type : kTypes) {
       for (const ImageLayout layout : kLayouts) {
         check_windows(isa, border, {3, 2051}, 3, layout, type, random);
@@ -105,6 +147,7 @@ void image_windows_tests() {
       run_if(isa.supported(), "this CPU does not have it", full.c_str(), [&] { test(isa); });
     };
     run_isa("borders", test_borders);
+    run_isa("other types and clips", test_other_types);
     run_isa("long rows", test_long_rows);
   }
 }

@@ -64,7 +64,7 @@ Pixels resized(const ImageSource& source, const ImageResize& resize, std::size_t
     for (std::size_t y = 0; y < height; ++y) {
       resize_axis(
           width, narrow.width, interpolation,
-          [&](std::size_t x) { return value_at(source, y, x, c); },
+          [&](std::size_t x) { return *item_at(source, y, x, c); },
           [&](std::size_t x, std::uint8_t value) { narrow.at(y, x, c) = value; });
     }
     for (std::size_t x = 0; x < narrow.width; ++x) {
@@ -107,7 +107,7 @@ void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
         for (std::size_t c = 0; c < channels; ++c) {
           std::uint8_t value = 77;
           if (!is_resized) {
-            value = value_at(source, y, x, c);
+            value = *item_at(source, y, x, c);
           } else {
             using pinfeed::kernels::within;
             const std::size_t v = resize.flipped_rows ? place.height - 1 - y : y;
