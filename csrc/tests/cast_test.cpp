@@ -231,6 +231,9 @@ Bytes interesting_items(ScalarType type) {
 
 void check_values(const Isa& isa, float scale) {
   for_each_cast([&](ScalarType from, ScalarType to) {
+    const bool is_scaled = rank(from) == 1 && rank(to) == 2 && to != ScalarType::float64;
+    CHECK(takes_scale(from, to) == is_scaled);
+    if (scale != 1 && !is_scaled) return;
     const Bytes items = interesting_items(from);
     const std::size_t in_size = scalar_size(from), out_size = scalar_size(to);
     const std::size_t count = items.size() / in_size;
@@ -239,8 +242,6 @@ void check_values(const Isa& isa, float scale) {
       in.insert(in.end(), items.begin(), items.end());
       MarkedOutput out(count * out_size, misalignment);
       isa.casts->find(from, to, scale)(in.data() + misalignment, count, out.data());
-      const bool is_scaled = rank(from) == 1 && rank(to) == 2 && to != ScalarType::float64;
-      CHECK(takes_scale(from, to) == is_scaled);
       Bytes expected;
       std::size_t different = 0;
       for (std::size_t i = 0; i < count; ++i) {

@@ -58,11 +58,11 @@ void test_sizes_and_strides(const Isa& isa) {
   for (const auto [height, width] : {Size{1, 1}, Size{7, 5}, Size{3, 16}, Size{17, 31},
                                      Size{33, 64}, Size{40, 41}, Size{65, 97}}) {
     for (const std::size_t channels : kChannels) {
-      const bool large = height * width * channels > 5000;
+      const bool large = height * width * channels > 2000;
       for (const Strides& strides : all_strides(height, width, channels)) {
         for (const PixelType type : kTypes) {
           for (const ImageLayout layout : kLayouts) {
-            if (large && random() % 4 != 0) continue;  // a part of the slow ones is enough
+            if (large && random() % 8 != 0) continue;  // a part of the slow ones is enough
             ImageCase test{strides.name, {}, height, width, channels, layout, type, random()};
             const std::size_t count = 1 + random() % 3;
             for (std::size_t i = 0; i < count; ++i) {
@@ -139,7 +139,7 @@ void test_many_channels(const Isa& isa) {
       const auto h = static_cast<std::size_t>(height), w = static_cast<std::size_t>(width);
       for (const Strides& strides : all_strides(h, w, channels)) {
         for (const ImageLayout layout : kLayouts) {
-          if (channels > 200 && random() % 4 != 0) continue;
+          if (channels > 200 && random() % 8 != 0) continue;
           ImageCase test{strides.name, {}, h, w, channels, layout, kTypes[random() % 4], random()};
           test.sources.push_back(place_source(test, strides, random));
           test.sources.push_back(place_source(test, strides, random));

@@ -83,8 +83,10 @@ void test_borders(const Isa& isa) {
     for (const ImageSize place : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{17, 31},
                                   ImageSize{32, 32}, ImageSize{5, 90}}) {
       for (const std::size_t channels : kChannels) {
+        const bool large = place.height * place.width * channels > 1000;
         for (const PixelType type : kTypes) {
           for (const ImageLayout layout : kLayouts) {
+            if (large && random() % 4 != 0) continue;  // a part of the slow ones is enough
             check_windows(isa, border, place, channels, layout, type, random);
           }
         }
@@ -129,11 +131,9 @@ void test_other_types(const Isa& isa) {
 void test_long_rows(const Isa& isa) {
   Random random(2);
   for (const Border border : kBorders) {
-    for (const PixelType type : kTypes) {
-      for (const ImageLayout layout : kLayouts) {
-        check_windows(isa, border, {3, 2051}, 3, layout, type, random);
-        check_windows(isa, border, {2, 3}, 4097, layout, type, random);
-      }
+    for (const ImageLayout layout : kLayouts) {
+      check_windows(isa, border, {2, 2051}, 3, layout, kTypes[random() % 4], random);
+      check_windows(isa, border, {1, 3}, 4097, layout, kTypes[random() % 4], random);
     }
   }
 }
