@@ -1,12 +1,15 @@
 """Random crops and flips in the pass that normalizes, beside the same pass without them."""
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import TensorDataset, default_collate
 
 import pinfeed
+from bench.peers import ffcv
 from bench.peers.torchvision import transforms
 from pinfeed import augment
 from pinfeed.bench.epoch import Epoch, exhaust
@@ -48,54 +51,82 @@ def _pinfeed(epoch: Epoch, view: Any) -> Callable[[], Any]:
     return lambda: iter(loader)
 
 
-class ByHand(torch.utils.data.Dataset[Any]):
-    """Crops and flips of one sample after the other, by NumPy."""
+def _per_sample(
+    epoch: Epoch, transform: Callable[[Any], Any], collate: Callable[[Any], Any]
+) -> Callable[[], Any]:
+    """A loader whose collate function transforms one image after the other."""
+    samples = list(zip(epoch.images, epoch.labels, strict=True))
+    loader = epoch.loader(samples, lambda batch: collate([(transform(x), y) for x, y in batch]))
+    return lambda: iter(loader)
 
-    def __init__(self, epoch: Epoch) -> None:
-        self._epoch = epoch
-        self._random = np.random.default_rng(0)
 
-    def __len__(self) -> int:
-        return self._epoch.count
+def _with_numpy(epoch: Epoch) -> Callable[[], Any]:
+    random, size = np.random.default_rng(0), epoch.images.shape[1]
 
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        image = self._epoch.images[index]
-        size = len(image)
+    def transform(image: Any) -> Any:
         padded = np.pad(image, ((PADDING, PADDING), (PADDING, PADDING), (0, 0)))
-        top, left, flipped = self._random.integers((2 * PADDING + 1, 2 * PADDING + 1, 2))
+        top, left, flipped = random.integers((2 * PADDING + 1, 2 * PADDING + 1, 2))
         crop = padded[top : top + size, left : left + size]
-        return crop[:, ::-1] if flipped else crop, index
+        return crop[:, ::-1] if flipped else crop
+
+    return _per_sample(epoch, transform, pinfeed.Collate((pinfeed.Image(MEAN, STD), None)))
+
+
+def _with_torch(epoch: Epoch) -> Callable[[], Any]:
+    """The windows of a batch as indices."""
+    places = torch.arange(epoch.images.shape[1])
+
+    def cropped(images: torch.Tensor) -> torch.Tensor:
+        padded = torch.nn.functional.pad(images, (0, 0, PADDING, PADDING, PADDING, PADDING))
+        top, left = torch.randint(0, 2 * PADDING + 1, (2, len(images), 1))
+        columns = torch.where(torch.rand(len(images), 1) < 0.5, places, places.flip(0)) + left
+        rows, samples = places + top, torch.arange(len(images))
+        return padded[samples[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+    loader = epoch.loader(TensorDataset(*epoch.tensors))
+    return lambda: ((epoch.normalize(cropped(images)), labels) for images, labels in loader)
+
+
+def _with_torchvision(epoch: Epoch) -> Callable[[], Any]:
+    v2 = transforms()
+    steps = [
+        v2.ToImage(),
+        v2.RandomCrop(epoch.images.shape[1], padding=PADDING),
+        v2.RandomHorizontalFlip(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(MEAN, STD),
+    ]
+    return _per_sample(epoch, v2.Compose(steps), default_collate)
+
+
+def _with_albumentations(epoch: Epoch) -> Callable[[], Any]:
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # or importing it asks the network
+    import albumentations as A
+    import cv2
+
+    cv2.setNumThreads(torch.get_num_threads())
+    size = epoch.images.shape[1]
+    transform = A.Compose(
+        [A.Pad(PADDING), A.RandomCrop(size, size), A.HorizontalFlip(), A.Normalize(MEAN, STD)]
+    )
+
+    def planes(image: Any) -> torch.Tensor:
+        return torch.from_numpy(transform(image=image)["image"].transpose(2, 0, 1))
+
+    return _per_sample(epoch, planes, default_collate)
 
 
 def _peers(epoch: Epoch) -> list[Way]:
-    def by_hand() -> Callable[[], Any]:
-        loader = epoch.loader(ByHand(epoch), pinfeed.Collate((pinfeed.Image(MEAN, STD), None)))
-        return lambda: iter(loader)
-
-    def torchvision() -> Callable[[], Any]:
-        v2 = transforms()
-        size = epoch.images.shape[1]
-        transform = v2.Compose(
-            [
-                v2.ToImage(),
-                v2.RandomCrop(size, padding=PADDING),
-                v2.RandomHorizontalFlip(),
-                v2.ToDtype(torch.float32, scale=True),
-                v2.Normalize(MEAN, STD),
-            ]
-        )
-        samples = [(image, label) for label, image in enumerate(epoch.images)]
-
-        def collate(batch: list[Any]) -> Any:
-            images = [transform(image) for image, _ in batch]
-            return torch.stack(images), torch.tensor([label for _, label in batch])
-
-        loader = epoch.loader(samples, collate)
-        return lambda: iter(loader)
-
     return [
-        Way("NumPy per sample, `Collate(Image)`", by_hand),
-        Way("DataLoader, torchvision v2 per sample", torchvision, tolerance=2e-6),
+        Way("torch on the batch, by indices", lambda: _with_torch(epoch), tolerance=2e-6),
+        Way("FFCV's technique (numba, NHWC out)", lambda: ffcv.cropped_epoch(epoch, PADDING)),
+        Way("NumPy per sample, `Collate(Image)`", lambda: _with_numpy(epoch)),
+        Way("albumentations per sample", lambda: _with_albumentations(epoch), tolerance=4e-6),
+        Way(
+            "DataLoader, torchvision v2 per sample",
+            lambda: _with_torchvision(epoch),
+            tolerance=2e-6,
+        ),
     ]
 
 
