@@ -21,6 +21,7 @@ pytestmark = pytest.mark.kernels
 MODES = ["constant", "edge", "reflect"]
 DTYPES = ["float32", "float16", "bfloat16", "uint8"]
 VIEW = augment.Compose([augment.RandomCrop(8, padding=3), augment.RandomHorizontalFlip()])
+RESIZED = augment.Compose([augment.RandomResizedCrop(8), augment.RandomHorizontalFlip()])
 
 small = st.integers(1, 9)
 pairs = st.tuples(small, small)
@@ -227,18 +228,29 @@ def assert_same_images(found, expected):
 
 
 @pytest.fixture(scope="module")
-def epochs():
+def view(request):
+    return getattr(request, "param", VIEW)
+
+
+both_views = pytest.mark.parametrize("view", [VIEW, RESIZED], ids=["crop", "resize"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def epochs(view):
     """What becomes of each image in two epochs."""
-    found = [by_index([collated(epoch=epoch)(ARRAYS.__getitems__(range(40)))]) for epoch in (0, 1)]
+    rows = ARRAYS.__getitems__(range(40))
+    found = [by_index([collated(epoch=epoch, view=view)(rows)]) for epoch in (0, 1)]
     different = [i for i in range(40) if not torch.equal(found[0][i], found[1][i])]
     assert len(different) > 30
     return found
 
 
+@both_views
 @pytest.mark.parametrize("dataset", DATASETS)
 @pytest.mark.parametrize("batch_size", [1, 7, 40])
-def test_batches_do_not_matter(epochs, dataset, batch_size):
-    loader = DataLoader(DATASETS[dataset], batch_size, shuffle=True, collate_fn=collated())
+def test_batches_do_not_matter(epochs, view, dataset, batch_size):
+    collate = collated(view=view)
+    loader = DataLoader(DATASETS[dataset], batch_size, shuffle=True, collate_fn=collate)
     assert_same_images(by_index(loader), epochs[0])
 
 
@@ -247,24 +259,28 @@ def test_a_subset_keeps_the_indices_of_its_rows(epochs):
     assert_same_images(by_index(loader), {i: epochs[0][i] for i in (30, 4, 17)})
 
 
-def test_ranks_and_a_resume_do_not_matter(epochs):
-    images = {}
+@both_views
+def test_ranks_and_a_resume_do_not_matter(epochs, view):
+    images, collate = {}, collated(view=view)
     for rank in range(2):
         sampler = pinfeed.ShuffleSampler(40, 4, seed=1, rank=rank, world_size=2)
-        loader = DataLoader(ARRAYS, batch_sampler=sampler, collate_fn=collated())
+        loader = DataLoader(ARRAYS, batch_sampler=sampler, collate_fn=collate)
         iterator = iter(loader)
         images |= by_index([next(iterator), next(iterator)])
         resumed = pinfeed.ShuffleSampler(40, 4, seed=1, rank=rank, world_size=2)
         resumed.load_state_dict(sampler.state_dict())
-        images |= by_index(DataLoader(ARRAYS, batch_sampler=resumed, collate_fn=collated()))
+        images |= by_index(DataLoader(ARRAYS, batch_sampler=resumed, collate_fn=collate))
     assert_same_images(images, epochs[0])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-@pytest.mark.parametrize("dataset", DATASETS)
-def test_persistent_workers_follow_set_epoch(epochs, dataset, context):
-    collate = collated()
+@pytest.mark.parametrize(
+    ("dataset", "context", "view"),
+    [("rows", "fork", RESIZED), ("indexed", "spawn", VIEW)],
+    indirect=["view"],
+)
+def test_persistent_workers_follow_set_epoch(epochs, view, dataset, context):
+    collate = collated(view=view)
     loader = DataLoader(
         DATASETS[dataset],
         7,

@@ -15,7 +15,7 @@ import reference
 from messages import check
 from pinfeed import augment
 
-VIEW = augment.Compose([augment.RandomCrop(8, padding=3), augment.RandomHorizontalFlip()])
+VIEW = augment.Compose([augment.RandomResizedCrop(8), augment.RandomHorizontalFlip()])
 IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
 NAMES = np.random.default_rng(1).permutation(2**40 + np.arange(40))
 
@@ -97,17 +97,34 @@ def seen_by_name():
     return dict(zip(NAMES.tolist(), batch.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("batch_size", [1, 7])
+batch_sizes = pytest.mark.parametrize("batch_size", [1, 7])
+
+
+@batch_sizes
 def test_a_leaf_names_the_sample(seen_by_name, batch_size):
     rows = pinfeed.ArrayDataset({"image": IMAGES, "id": NAMES})
     collate = collate_by_name()
     for dataset in (named_samples(), rows, augment.IndexedDataset(named_samples())):
         loader = DataLoader(dataset, batch_size, shuffle=True, collate_fn=collate)
         assert by_name(loader) == seen_by_name
-    stream = DataLoader(
-        pinfeed.StreamDataset(named_samples(), shuffle_buffer=9), batch_size, collate_fn=collate
-    )
-    assert by_name(stream) == seen_by_name
+
+
+@batch_sizes
+def test_ranks_and_a_resume_of_a_stream_do_not_matter(seen_by_name, batch_size):
+    found, collate = {}, collate_by_name()
+    for rank in range(2):
+        streams = [
+            pinfeed.StreamDataset(named_samples(), shuffle_buffer=9, rank=rank, world_size=2)
+            for _ in range(2)
+        ]
+        begun, resumed = (DataLoader(stream, batch_size, collate_fn=collate) for stream in streams)
+        iterator = iter(begun)
+        found |= by_name([next(iterator), next(iterator)])
+        streams[1].load_state_dict(streams[0].state_dict())
+        rest = by_name(resumed)
+        assert len(rest) == 20 - 2 * batch_size
+        found |= rest
+    assert found == seen_by_name
 
 
 def test_copies_know_the_leaf(seen_by_name):
