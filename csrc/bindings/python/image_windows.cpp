@@ -80,6 +80,24 @@ Interpolation interpolation_named(const std::string& name) {
   throw py::value_error("unknown interpolation " + name);
 }
 
+// An item of the dtype for each channel: of one number for all, or of one for each.
+std::vector<std::uint8_t> fill_pixel(const py::sequence& fill, DType dtype, std::int64_t channels,
+                                     const std::string& name) {
+  const auto count = static_cast<std::size_t>(channels);
+  if (fill.size() != 1 && fill.size() != count) {
+    throw py::value_error(name + ": fill must be one number or one for each of " +
+                          std::to_string(channels) + " channels, got " +
+                          std::to_string(fill.size()));
+  }
+  const std::size_t item = dtype.item_size();
+  std::vector<std::uint8_t> pixel(count * item);
+  for (std::size_t c = 0; c < count; ++c) {
+    const py::object value = fill[fill.size() == 1 ? 0 : c];
+    fill_value(value, dtype, name + ": fill").write(&pixel[c * item], 1, false);
+  }
+  return pixel;
+}
+
 std::string number_text(double number) { return py::str(py::float_(number)); }
 
 std::string pair_text(std::int64_t first, std::int64_t second) {
@@ -94,20 +112,9 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
       crop;
   borders_ = {border_named(std::get<0>(borders[0])), border_named(std::get<0>(borders[1]))};
   interpolation_ = interpolation_named(interpolation);
-  const auto channels = static_cast<std::size_t>(images.channels());
-  const std::size_t item = images.dtype().item_size();
   for (std::size_t i = 0; i < borders.size(); ++i) {
     const py::sequence& fill = std::get<1>(borders[i]);
-    fills_[i].resize(channels * item);
-    for (std::size_t c = 0; c < channels && (fill.size() == 1 || fill.size() == channels); ++c) {
-      const py::object value = fill[fill.size() == 1 ? 0 : c];
-      fill_value(value, images.dtype(), images.name() + ": fill")
-          .write(&fills_[i][c * item], 1, false);
-    }
-    if (fill.size() == 1 || fill.size() == channels) continue;
-    throw py::value_error(images.name() + ": fill must be one number or one for each of " +
-                          std::to_string(channels) + " channels, got " +
-                          std::to_string(fill.size()));
+    fills_[i] = fill_pixel(fill, images.dtype(), images.channels(), images.name());
   }
   if (static_cast<std::size_t>(samples.size()) != images.count()) {
     throw py::value_error(images.name() + ": expected a number for each sample");
@@ -169,11 +176,7 @@ Windows::Windows(const Images& images, const GivenWindows& given) : images_(imag
 
 void Windows::apply(std::vector<ImageSource>& sources) {
   beyond_.reserve(sources.size());
-  std::int64_t widest = 0;
-  for (const View& view : views_) widest = std::max(widest, view.source.width);
-  for (std::int64_t column = 0; column < widest; ++column) {
-    fill_row_.insert(fill_row_.end(), fills_[0].begin(), fills_[0].end());
-  }
+  std::int64_t widest = 0;  // of those that leave their images
   for (std::size_t i = 0; i < sources.size(); ++i) {
     ImageSource& source = sources[i];
     const std::size_t image = i / static_cast<std::size_t>(images_.frames());
@@ -194,9 +197,14 @@ void Windows::apply(std::vector<ImageSource>& sources) {
     } else {
       source.window = &beyond_.emplace_back(ImageWindow{top, left, static_cast<std::size_t>(rows),
                                                         static_cast<std::size_t>(columns),
-                                                        borders_.source, fill_row_.data()});
+                                                        borders_.source, nullptr});
+      widest = std::max(widest, width);
     }
   }
+  for (std::int64_t column = 0; column < widest; ++column) {
+    fill_row_.insert(fill_row_.end(), fills_[0].begin(), fills_[0].end());
+  }
+  for (ImageWindow& window : beyond_) window.fill = fill_row_.data();
 }
 
 py::object Windows::write(const OutputRequest& request) const {
