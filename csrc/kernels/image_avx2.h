@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/image_blocks.h"
 #include "kernels/image_runs.h"
 #include "kernels/shuffles.h"
 
@@ -308,6 +309,21 @@ struct Avx2 {
       if (phase >= period) phase -= period;
       values += kBlock;
       out += kBlock * pixel_size(Type);
+    }
+  }
+
+  PINFEED_AVX2 static void copy_rows(const std::uint8_t* from, std::ptrdiff_t from_stride,
+                                     std::size_t bytes, std::size_t rows, std::uint8_t* to,
+                                     std::ptrdiff_t to_stride) {
+    constexpr std::size_t kVector = 32;
+    if (bytes < kVector) return copy_by<16>(from, from_stride, bytes, rows, to, to_stride);
+    const std::size_t last = bytes - kVector;
+    const auto copy = [&](std::size_t x) PINFEED_AVX2 {
+      store32<false>(to + x, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + x)));
+    };
+    for (std::size_t y = 0; y < rows; ++y, from += from_stride, to += to_stride) {
+      for (std::size_t x = 0; x < last; x += kVector) copy(x);
+      copy(last);
     }
   }
 

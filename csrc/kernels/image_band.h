@@ -33,23 +33,6 @@ std::byte* advance(void* out, std::size_t index, PixelType type) {
   return static_cast<std::byte*>(out) + index * pixel_size(type);
 }
 
-constexpr std::size_t kColumn = 16;
-
-// Copies `rows` rows of `bytes` bytes. Not by memcpy, a call of which costs more than a short copy;
-// long ones from memory took it longer, too.
-inline void copy_rows(const std::uint8_t* from, std::ptrdiff_t from_stride, std::size_t bytes,
-                      std::size_t rows, std::uint8_t* to, std::ptrdiff_t to_stride) {
-  for (std::size_t y = 0; y < rows; ++y, from += from_stride, to += to_stride) {
-    if (bytes < kColumn) {
-      std::memcpy(to, from, bytes);
-      continue;
-    }
-    const std::size_t last = bytes - kColumn;
-    for (std::size_t x = 0; x < last; x += kColumn) std::memcpy(to + x, from + x, kColumn);
-    std::memcpy(to + last, from + last, kColumn);
-  }
-}
-
 // Pixels of some rows, as far apart as the strides say.
 struct Pixels {
   const std::uint8_t* data;
@@ -304,7 +287,7 @@ class Band {
   }
 
   // Calls piece(offset, pixels) for all that a tile is made of: the first one of each piece is the
-  // tile's pixel number `offset`. A piece may cover a part of an earlier one.
+  // tile's pixel number `offset`.
   template <class Piece>
   void for_each_piece(const Tile<Value>& tile, std::size_t begin, const Piece& piece) const {
     if (one_run_) return piece(0, pixels(at(begin), 1, tile.count));
@@ -350,12 +333,10 @@ class Band {
       };
       for (const auto& [from, to] : {std::pair{first, image_begin}, std::pair{image_end, end}}) {
         if (from == to) continue;
-        auto n = static_cast<std::size_t>(to - from);
+        const auto n = static_cast<std::size_t>(to - from);
         if (filled) {
-          n = std::min(columns, std::max(n, kColumn / tile.channels + 1));
           const Pixels fill{window.fill, 0, pixel_stride(), item_, taken, n};
-          put(from == first ? from : end - static_cast<std::ptrdiff_t>(n),
-              tile.backwards ? fill.mirrored() : fill);
+          put(from, tile.backwards ? fill.mirrored() : fill);
         } else {
           Pixels beyond = pixels(pixel(row, within(from, window.width, window.border)), taken, n);
           beyond.column_stride = window.border == Border::edge ? 0 : -source_.column_stride;
@@ -428,7 +409,8 @@ class Band {
     const int step = step_index(channels);
     const bool adjacent = channels == 1 || from.channel_stride == 1;
     if (adjacent && from.column_stride == size) {
-      copy_rows(from.data, from.row_stride, from.columns * channels, from.rows, to, to_stride);
+      runs_.copy_rows(from.data, from.row_stride, from.columns * channels, from.rows, to,
+                      to_stride);
       return;
     }
     const std::uint8_t* row = from.data;

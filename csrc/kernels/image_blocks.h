@@ -6,10 +6,11 @@
 //   packed_blocks<Type, Streaming>(values, blocks, constants, phase, out)
 //   reverse_blocks<Step>(pixels, blocks, out_end)         writes blocks backwards from out_end
 //   interleave_blocks<Step>(planes, plane_stride, blocks, out)
+//   copy_rows(from, from_stride, bytes, rows, to, to_stride)       which is copy_by its vectors
 //
-// each on whole blocks of kBlock values, of which `pixels` is the one that is read first: the last
-// one in memory if Backwards, where pixels are counted from their end. Streaming stores find `out`
-// aligned to a cache line.
+// all but the last on whole blocks of kBlock values, of which `pixels` is the one that is read
+// first: the last one in memory if Backwards, where pixels are counted from their end. Streaming
+// stores find `out` aligned to a cache line.
 #pragma once
 
 #include <algorithm>
@@ -174,6 +175,23 @@ void interleave_run(const std::uint8_t* planes, std::ptrdiff_t plane_stride, std
   }
 }
 
+// CopyRows by vectors of `Bytes`. Not by memcpy, a call of which costs more than a short copy; long
+// ones from memory took it longer, too.
+template <std::size_t Bytes>
+__attribute__((always_inline)) inline void copy_by(const std::uint8_t* from,
+                                                   std::ptrdiff_t from_stride, std::size_t bytes,
+                                                   std::size_t rows, std::uint8_t* to,
+                                                   std::ptrdiff_t to_stride) {
+  if constexpr (Bytes > 1) {
+    if (bytes < Bytes) return copy_by<Bytes / 2>(from, from_stride, bytes, rows, to, to_stride);
+  }
+  const std::size_t last = bytes - Bytes;
+  for (std::size_t y = 0; y < rows; ++y, from += from_stride, to += to_stride) {
+    for (std::size_t x = 0; x < last; x += Bytes) std::memcpy(to + x, from + x, Bytes);
+    std::memcpy(to + last, from + last, Bytes);
+  }
+}
+
 template <class Isa, PixelType Type, class Value>
 constexpr void add_runs(ValueRuns<Value>& runs) {
   constexpr auto type = static_cast<std::size_t>(Type);
@@ -194,6 +212,7 @@ constexpr ImageRuns make_image_runs() {
       .floats = {},
       .reverse = {reverse_run<Isa, 1>, reverse_run<Isa, 3>, reverse_run<Isa, 4>},
       .interleave = {nullptr, interleave_run<Isa, 3>, interleave_run<Isa, 4>},
+      .copy_rows = Isa::copy_rows,
       .casts = Isa::casts,
       .permute = Isa::permute,
   };

@@ -129,6 +129,7 @@ inline Floats scaled(Floats values, float scale, float bias) {
 struct Neon {
   static constexpr const CastTable* casts = &kCastScalar;
   static constexpr const PermuteRuns* permute = &kPermuteScalar;
+  static constexpr CopyRows copy_rows = copy_by<16>;
 
   template <PixelType Type, int Step, bool Streaming, bool Backwards>
   static void planes_blocks(const float* pixels, std::size_t blocks, const float* scale,

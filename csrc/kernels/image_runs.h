@@ -47,6 +47,10 @@ using ReversePixels = void (*)(const std::uint8_t* pixels, std::size_t count, st
 using InterleavePlanes = void (*)(const std::uint8_t* planes, std::ptrdiff_t plane_stride,
                                   std::size_t count, std::uint8_t* out);
 
+// Copies `rows` rows of `bytes` bytes, of which there is at least one.
+using CopyRows = void (*)(const std::uint8_t* from, std::ptrdiff_t from_stride, std::size_t bytes,
+                          std::size_t rows, std::uint8_t* to, std::ptrdiff_t to_stride);
+
 // Indexed by PixelType, and for pixels of 1, 3 and 4 values by step_index().
 template <class Value>
 struct ValueRuns {
@@ -59,6 +63,7 @@ struct ImageRuns {
   ValueRuns<float> floats;  // none to uint8
   ReversePixels reverse[3];
   InterleavePlanes interleave[3];  // [0] unused: one plane is interleaved already
+  CopyRows copy_rows;
   const CastTable* casts;
   const PermuteRuns* permute;
 };
