@@ -205,7 +205,12 @@ def padded_images(
 
 
 def uniform(seed, epoch, index, step):
-    """The two numbers from 0 to below 1 that a step of a geometry draws for a sample.
+    """The two numbers from 0 to below 1 that a step of a geometry draws for a sample."""
+    return tuple((number >> 11) / 2**53 for number in random_bits(seed, epoch, index, step))
+
+
+def random_bits(seed, epoch, index, step):
+    """The two integers of 64 bits that they are made of.
 
     Philox4x32-10, as Random123 and cuRAND define it; the key follows from seed and epoch.
     """
@@ -217,7 +222,7 @@ def uniform(seed, epoch, index, step):
         first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
         c = [(second >> 32) ^ c[1] ^ k[0], second & low, (first >> 32) ^ c[3] ^ k[1], first & low]
         k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
-    return ((c[1] << 32 | c[0]) >> 11) / 2**53, ((c[3] << 32 | c[2]) >> 11) / 2**53
+    return c[1] << 32 | c[0], c[3] << 32 | c[2]
 
 
 def random_crop(image, draws, size, padding=(0, 0, 0, 0), pad_if_needed=False, **border):

@@ -495,7 +495,7 @@ def test_what_is_drawn_on_the_host_is_normalized_on_the_device(part):
         "augment, color and erase are for the samples of a Collate",
         f'Image({part}=..., dtype=torch.uint8, output="HWC") to the Collate',
         f"the same Image without {part} to fields",
-        "the value that erase writes is a byte" if part == "erase" else "",
+        "what erase writes is a number of bytes" if part == "erase" else "",
     )
     batch = loaded(**constants)
     if part == "erase":  # what was a byte of 0

@@ -35,6 +35,19 @@ def rectangle(draws, height, width, p, scale, ratio):
     return 0, 0, 0, 0
 
 
+def written(value, shape, dtype, seed, sample):
+    """The (C, h, w) values that take the place of others: numbers, or normal ones by 16 bits each."""
+    if value != "random":
+        numbers = torch.tensor(value, dtype=torch.float64).view(-1, 1, 1)
+        return numbers.to(dtype).expand(shape)
+    channels, height, width = shape
+    draws = -(-channels * width // 8)  # for each row
+    bits = [reference.random_bits(seed, 0, sample, 3 << 62 | k) for k in range(height * draws)]
+    shares = (np.array(bits, np.uint64).reshape(height, 2 * draws).view("<u2") + 0.5) / 2**16
+    normal = torch.special.ndtri(torch.from_numpy(shares)).to(dtype)[:, : channels * width]
+    return normal.reshape(height, channels, width).transpose(0, 1)
+
+
 @st.composite
 def ranges(draw, low, high):
     return tuple(sorted(draw(st.tuples(*[st.floats(low, high)] * 2))))
@@ -48,13 +61,16 @@ def ranges(draw, low, high):
     ranges(0, 1),
     ranges(0.1, 10),
     st.booleans(),
+    st.sampled_from(["number", "numbers", "random"]),
     st.integers(0, 2**40),
 )
-def test_rectangles(shape, dtype, layout, p, scale, ratio, is_cropped, seed):
+def test_rectangles(shape, dtype, layout, p, scale, ratio, is_cropped, kind, seed):
     count, channels, height, width = shape
     images = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-    value = [1.0 + c for c in range(channels)]
-    erasing = augment.RandomErasing(p, scale, ratio, value if channels > 1 else 1)
+    value = {"number": 7, "numbers": list(range(1, channels + 1)), "random": "random"}[kind]
+    if dtype == torch.uint8 and value == "random":
+        value = 7
+    erasing = augment.RandomErasing(p, scale, ratio, value)
     options = layout | {"input": "CHW", "dtype": dtype}
     if is_cropped:
         options["augment"] = augment.RandomHorizontalFlip()
@@ -64,8 +80,7 @@ def test_rectangles(shape, dtype, layout, p, scale, ratio, is_cropped, seed):
     for i, image in enumerate(planes):
         draws = (reference.uniform(seed, 0, i, 2**63 + number) for number in range(21))
         top, left, h, w = rectangle(draws, height, width, p, scale, ratio)
-        for plane, number in zip(image, value, strict=True):
-            plane[top : top + h, left : left + w] = number
+        image[:, top : top + h, left : left + w] = written(value, (channels, h, w), dtype, seed, i)
     batch = pinfeed.Collate(pinfeed.Image(**options, erase=erasing), seed=seed)(rows)
     assert batch.stride() == expected.stride()
     assert torch.equal(batch, expected)
@@ -75,7 +90,8 @@ CLIPS = [("CTHW", False), ("CTHW", True), ("TCHW", False), ("TCHW", True), ("THW
 
 
 @pytest.mark.parametrize(("output", "channels_last"), CLIPS)
-def test_all_frames_of_a_clip_lose_the_same_rectangle(output, channels_last):
+@pytest.mark.parametrize("value", [[300, 301, 302], "random"])
+def test_all_frames_of_a_clip_lose_the_same_rectangle(output, channels_last, value):
     clips = np.random.default_rng(0).integers(0, 256, (6, 4, 9, 11, 3), dtype=np.uint8)
     options = {"scale": 1, "input": "THWC", "output": output, "channels_last": channels_last}
     rows = pinfeed.ArrayDataset(clips).__getitems__(range(6))
@@ -83,9 +99,9 @@ def test_all_frames_of_a_clip_lose_the_same_rectangle(output, channels_last):
     for i, clip in enumerate(expected.permute(0, *(1 + output.index(x) for x in "TCHW"))):
         draws = (reference.uniform(2, 0, i, 2**63 + number) for number in range(21))
         top, left, h, w = rectangle(draws, 9, 11, 1, (0.02, 0.33), (0.3, 3.3))
-        for channel in range(3):
-            clip[:, channel, top : top + h, left : left + w] = 300 + channel
-    field = pinfeed.Image(**options, erase=augment.RandomErasing(1, value=(300, 301, 302)))
+        values = written(value, (3, h, w), torch.float32, 2, i)
+        clip[:, :, top : top + h, left : left + w] = values
+    field = pinfeed.Image(**options, erase=augment.RandomErasing(1, value=value))
     batch = pinfeed.Collate(field, seed=2)(rows)
     assert batch.stride() == expected.stride()
     assert torch.equal(batch, expected)
@@ -137,6 +153,19 @@ def test_rectangles_have_the_distribution_of_torchvisions():
         assert np.abs(counts[0] - counts[1]).max() < 1.95 * (2 / count) ** 0.5
 
 
+def test_random_values_are_normal():
+    image = pinfeed.Image(erase=augment.RandomErasing(1, (0.9, 0.9), (1, 1), "random"))
+    rows = pinfeed.ArrayDataset(np.zeros((2, 400, 400, 3), np.uint8)).__getitems__([0, 1])
+    batch = pinfeed.Collate(image, seed=0)(rows)
+    values = batch[batch != 0].double().numpy()
+    count = len(values)
+    assert count == 2 * 3 * round(0.9**0.5 * 400) ** 2
+    shares = torch.special.ndtr(torch.from_numpy(np.sort(values))).numpy()
+    # Kolmogorov-Smirnov: 1 seed in 1,000 is beyond this.
+    assert np.abs(shares - np.arange(count) / count).max() < 1.95 / count**0.5
+    assert abs(np.corrcoef(values[1:], values[:-1])[0, 1]) < 4 / count**0.5
+
+
 def test_streams_erase_apart():
     images = np.zeros((40, 16, 16), np.uint8)
     rows = pinfeed.ArrayDataset({"x": images}).__getitems__(range(40))
@@ -159,7 +188,13 @@ ERRORS = [
     (lambda: erasing(scale=(0, 2)), ValueError, "got (0, 2)"),
     (lambda: erasing(ratio=(0, 1)), ValueError, "ratio must be a pair", "positive"),
     (lambda: erasing(ratio=3), TypeError, "ratio must be a pair", "got 3"),
-    (lambda: erasing(value="random"), TypeError, "value must be a number, got 'r'"),
+    (lambda: erasing(value="normal"), TypeError, "value must be a number, got 'n'"),
+    (
+        lambda: pinfeed.Image(dtype=torch.uint8, erase=erasing(value="random")),
+        ValueError,
+        "value='random' writes normal numbers",
+        "got torch.uint8; take a number",
+    ),
     (
         lambda: pinfeed.Image(erase=0.5),
         TypeError,

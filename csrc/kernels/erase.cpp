@@ -9,8 +9,10 @@
 namespace pinfeed::kernels {
 namespace {
 
-// Geometries count their steps from 0 on; this is none of them.
+// Geometries count their steps from 0 on; these are none of them: one draw for the rectangle after
+// the other, and one for each 8 values of a row in it.
 constexpr std::uint64_t kFirstDraw = std::uint64_t{1} << 63;
+constexpr std::uint64_t kFirstValues = kFirstDraw | std::uint64_t{1} << 62;
 
 double between(double low, double high, std::uint64_t bits) {
   return low + uniform(bits) * (high - low);
@@ -18,6 +20,41 @@ double between(double low, double high, std::uint64_t bits) {
 
 std::int64_t below(std::int64_t size, std::uint64_t bits) {
   return static_cast<std::int64_t>(uniform(bits) * static_cast<double>(size));
+}
+
+template <class Item>
+void write(const ImagePlaces& image, const ErasingValues& values, const Rectangle& rectangle,
+           std::uint64_t key, std::int64_t sample) {
+  const auto rows = static_cast<std::size_t>(rectangle.height);
+  const auto columns = static_cast<std::size_t>(rectangle.width);
+  const auto* const items = static_cast<const Item*>(values.items);
+  const Philox random(key);
+  std::uint64_t draw = kFirstValues;
+  std::vector<Item> drawn(image.channels * columns + 7);
+  // A row of the rectangle as it lies in memory: pixels, or a run for each channel.
+  const bool is_packed = image.column_stride != sizeof(Item);
+  std::vector<Item> row(image.channels * columns);
+  const std::size_t run = is_packed ? row.size() : columns;
+  for (std::size_t y = 0; y < rows && columns > 0; ++y) {
+    for (std::size_t i = 0; i < row.size() && values.are_drawn; i += 8) {
+      const auto bits = random(static_cast<std::uint64_t>(sample), draw++);
+      for (std::size_t k = 0; k < 8; ++k) drawn[i + k] = items[bits[k / 4] >> k % 4 * 16 & 0xFFFF];
+    }
+    for (std::size_t c = 0; c < image.channels && (y == 0 || values.are_drawn); ++c) {
+      for (std::size_t x = 0; x < columns; ++x) {
+        const Item item = values.are_drawn ? drawn[c * columns + x] : items[c];
+        row[is_packed ? x * image.channels + c : c * columns + x] = item;
+      }
+    }
+    const std::size_t first = (static_cast<std::size_t>(rectangle.top) + y) * image.row_stride +
+                              static_cast<std::size_t>(rectangle.left) * image.column_stride;
+    for (std::size_t frame = 0; frame < image.frames; ++frame) {
+      std::byte* out = image.data + frame * image.frame_stride + first;
+      for (std::size_t begin = 0; begin < row.size(); begin += run, out += image.channel_stride) {
+        std::memcpy(out, &row[begin], run * sizeof(Item));
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -51,31 +88,17 @@ Rectangle draw_rectangle(const Erasing& erasing, std::int64_t height, std::int64
   return {};
 }
 
-void erase(void* image, ImageLayout layout, std::size_t height, std::size_t width,
-           std::span<const Fill> values, const Rectangle& rectangle) {
-  const auto top = static_cast<std::size_t>(rectangle.top);
-  const auto left = static_cast<std::size_t>(rectangle.left);
-  const auto rows = static_cast<std::size_t>(rectangle.height);
-  const auto columns = static_cast<std::size_t>(rectangle.width);
-  const std::size_t item = values[0].item_size();
-  auto* const out = static_cast<std::byte*>(image);
-  if (layout == ImageLayout::chw) {
-    for (std::size_t c = 0; c < values.size(); ++c) {
-      for (std::size_t y = 0; y < rows; ++y) {
-        const std::size_t first = (c * height + top + y) * width + left;
-        values[c].write(out + first * item, columns, false);
-      }
-    }
-    return;
-  }
-  const std::size_t pixel = values.size() * item;
-  std::vector<std::byte> row(columns * pixel);
-  for (std::size_t place = 0; place < row.size(); place += pixel) {
-    for (std::size_t c = 0; c < values.size(); ++c)
-      values[c].write(&row[place + c * item], 1, false);
-  }
-  for (std::size_t y = 0; y < rows && columns > 0; ++y) {
-    std::memcpy(out + ((top + y) * width + left) * pixel, row.data(), row.size());
+void erase(const ImagePlaces& image, const ErasingValues& values, const Rectangle& rectangle,
+           std::uint64_t key, std::int64_t sample) {
+  switch (image.item_size) {
+    case 1:
+      return write<std::uint8_t>(image, values, rectangle, key, sample);
+    case 2:
+      return write<std::uint16_t>(image, values, rectangle, key, sample);
+    case 4:
+      return write<std::uint32_t>(image, values, rectangle, key, sample);
+    default:
+      return write<std::uint64_t>(image, values, rectangle, key, sample);
   }
 }
 

@@ -4,10 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-
-#include "kernels/fill.h"
-#include "kernels/image.h"
 
 namespace pinfeed::kernels {
 
@@ -31,8 +27,27 @@ struct Rectangle {
 Rectangle draw_rectangle(const Erasing& erasing, std::int64_t height, std::int64_t width,
                          std::uint64_t key, std::int64_t sample);
 
-// Writes the rectangle of an image of height x width, contiguous in `layout`; a value per channel.
-void erase(void* image, ImageLayout layout, std::size_t height, std::size_t width,
-           std::span<const Fill> values, const Rectangle& rectangle);
+// Where the values of an image lie: how many there are, and the bytes from one to the next.
+struct ImagePlaces {
+  std::byte* data;
+  std::size_t item_size;  // 1, 2, 4 or 8 bytes
+  std::size_t frames;
+  std::size_t channels;
+  std::size_t frame_stride;
+  std::size_t channel_stride;
+  std::size_t row_stride;
+  std::size_t column_stride;  // of one item; or of a pixel, whose channels lie side by side
+};
+
+// What is written: an item for each channel; or for each value of a frame one of 2^16, at random.
+struct ErasingValues {
+  const void* items;
+  bool are_drawn;
+};
+
+// Writes the rectangle, the same in all frames. What is drawn follows from the key, the sample and
+// the place in the rectangle alone, not from the layout.
+void erase(const ImagePlaces& image, const ErasingValues& values, const Rectangle& rectangle,
+           std::uint64_t key, std::int64_t sample);
 
 }  // namespace pinfeed::kernels

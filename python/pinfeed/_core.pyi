@@ -97,8 +97,9 @@ _Crop: TypeAlias = tuple[
     bool,
     Sequence[tuple[str, float, float, float]],
 ]
-# probability, range of the area and of the ratio, a value for all channels or one for each
-_Erasing: TypeAlias = tuple[float, tuple[float, float], tuple[float, float], Sequence[float]]
+# probability, range of the area and of the ratio; a list of one value for all channels or one for each,
+# or a tensor of 2**16 to choose from
+_Erasing: TypeAlias = tuple[float, tuple[float, float], tuple[float, float], Any]
 # value, axes, whether lengths have no axis of their own, side, max_length, multiple_of, dtype, scale,
 # time_major
 _PadOptions: TypeAlias = tuple[

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, require_instance, torch_dtype_name
+from pinfeed.arguments import checked_integer, require_instance
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Color
 from pinfeed.augment.erasing import RandomErasing
@@ -62,8 +62,7 @@ class Augmentation:
             require_instance(
                 erase, RandomErasing, "Image: erase must be a pinfeed.augment.RandomErasing"
             )
-            for value in erase.values:
-                _core.check_value(value, torch_dtype_name(dtype), "Image", "erase: value")
+            erase.check_dtype(dtype)
         if not self.parts and stream != 0:
             raise ValueError(
                 "Image: stream is about augment, color and erase; give one, or leave it out"
@@ -92,7 +91,7 @@ class Augmentation:
         if self._geometry is not None:
             chance.sizes.setdefault(self._geometry, (sizes, name.removeprefix("Collate: ")))
         if self._erase is not None:
-            erasing = self._erase.native
+            erasing = self._erase.native(batch.dtype)
             _core.erase_images(batch, format[4], erasing, key, chance.samples, name, threads)
         return batch, windows
 
@@ -105,7 +104,7 @@ class Augmentation:
         if not self.parts:
             return
         given = ", ".join(f"{part}=..." for part in self.parts)
-        unit = "; the value that erase writes is a byte then" if self._erase else ""
+        unit = "; what erase writes is a number of bytes then" if self._erase else ""
         raise TypeError(
             f"{name}: augment, color and erase are for the samples of a Collate, and this is a batch "
             f'already; give Image({given}, dtype=torch.uint8, output="HWC") to the Collate, and the '

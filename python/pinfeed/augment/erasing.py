@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
-from pinfeed.arguments import checked_number, checked_range
+import torch
+
+from pinfeed import _core
+from pinfeed.arguments import checked_number, checked_range, torch_dtype_name
 
 
 class RandomErasing:
@@ -16,7 +20,7 @@ class RandomErasing:
         scale: From and to which share of the image's area.
         ratio: From and to which ratio of height to width.
         value: What is written: a number in units of the batch, after normalization, or one for each
-            channel. torchvision's ``"random"`` is left out.
+            channel; or ``"random"``: another normal number for each value, in batches of floats.
 
     Raises:
         TypeError: An argument is no number, or no pair of them.
@@ -40,22 +44,42 @@ class RandomErasing:
         p: float = 0.5,
         scale: Sequence[float] = (0.02, 0.33),
         ratio: Sequence[float] = (0.3, 3.3),
-        value: float | Sequence[float] = 0.0,
+        value: float | Sequence[float] | Literal["random"] = 0.0,
     ) -> None:
         self.p = checked_number(p, "RandomErasing: p", 0, 1)
         self.scale = checked_range(scale, "RandomErasing: scale", 1)
         self.ratio = checked_range(ratio, "RandomErasing: ratio")
         self.value = value
-        numbers: Any = value if isinstance(value, Sequence) and len(value) > 0 else [value]
-        #: One for all channels, or one for each.
-        self.values = [checked_number(number, "RandomErasing: value") for number in numbers]
+        self._values: list[float] | None = None
+        if not isinstance(value, str) or value != "random":
+            numbers: Any = value if isinstance(value, Sequence) and len(value) > 0 else [value]
+            self._values = [checked_number(number, "RandomErasing: value") for number in numbers]
 
-    @property
-    def native(self) -> tuple[float, tuple[float, float], tuple[float, float], list[float]]:
-        """What native code takes."""
-        return self.p, self.scale, self.ratio, self.values
+    def check_dtype(self, dtype: torch.dtype) -> None:
+        """Raises ValueError if an `Image` can't write the value, because its dtype doesn't hold it."""
+        for value in self._values or ():
+            _core.check_value(value, torch_dtype_name(dtype), "Image", "erase: value")
+        if self._values is None and not dtype.is_floating_point:
+            raise ValueError(
+                "Image: erase: value='random' writes normal numbers, which need a floating dtype, got "
+                f"{dtype}; take a number"
+            )
+
+    def native(
+        self, dtype: torch.dtype
+    ) -> tuple[float, tuple[float, float], tuple[float, float], Any]:
+        """What native code takes for a batch of this dtype."""
+        values = _quantiles(dtype) if self._values is None else self._values
+        return self.p, self.scale, self.ratio, values
 
     def __repr__(self) -> str:
         return (
             f"RandomErasing({self.p}, scale={self.scale}, ratio={self.ratio}, value={self.value!r})"
         )
+
+
+@functools.cache
+def _quantiles(dtype: torch.dtype) -> torch.Tensor:
+    """Normal numbers, 2**16 of equal probability."""
+    shares = torch.arange(0.5, 2**16, dtype=torch.float64, device="cpu") / 2**16
+    return torch.special.ndtri(shares).to(dtype)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-# Each step copies this many bytes and mixes them while they are in the cache.
-_STEP_BYTES = 2**20
+# Each step copies this many bytes, and mixes both copies while they are in the cache of a core.
+_STEP_BYTES = 2**19
 
 
 def mixup(
