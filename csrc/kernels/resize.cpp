@@ -20,18 +20,25 @@ void repeat_pixel(const std::uint8_t* pixel, std::size_t bytes, std::size_t coun
   for (std::size_t i = 0; i < count; ++i) to = std::copy_n(pixel, bytes, to);
 }
 
-// Picks the pixels that outputs begin with.
+// Picks the pixels that outputs begin with. More bytes than a pixel has are copied in one go: both
+// sides have kRunSlack, and the next pixel covers what is too much.
 void pick(const Taps& columns, const std::uint8_t* row, std::size_t bytes, std::uint8_t* out) {
-  const auto pick_pixels = [&](auto size) {
-    for (std::size_t x = 0; x < columns.outputs(); ++x) {
-      std::memcpy(out + x * size, row + columns.first(x) * size, size);
+  // Variables, or they would be read anew for each pixel: `out` might be where they lie.
+  const std::size_t outputs = columns.outputs();
+  const std::size_t* const firsts = columns.firsts();
+  const auto pick_pixels = [&](auto size, auto copied) {
+    for (std::size_t x = 0; x < outputs; ++x) {
+      std::memcpy(out + x * size, row + firsts[x] * size, copied);
     }
   };
-  if (bytes == 1) return pick_pixels(std::integral_constant<std::size_t, 1>{});
-  if (bytes == 3) return pick_pixels(std::integral_constant<std::size_t, 3>{});
-  if (bytes == 4) return pick_pixels(std::integral_constant<std::size_t, 4>{});
-  if (bytes == 8) return pick_pixels(std::integral_constant<std::size_t, 8>{});
-  pick_pixels(bytes);
+  constexpr std::integral_constant<std::size_t, 1> one;
+  constexpr std::integral_constant<std::size_t, 3> three;
+  constexpr std::integral_constant<std::size_t, 4> four;
+  constexpr std::integral_constant<std::size_t, 16> sixteen;
+  if (bytes == one) return pick_pixels(one, one);
+  if (bytes == three) return pick_pixels(three, four);
+  if (bytes <= sixteen) return pick_pixels(bytes, sixteen);
+  pick_pixels(bytes, bytes);
 }
 
 // Resizes one image after the other. A source row is read once, resized along the row, and kept as

@@ -40,6 +40,7 @@ class Taps {
   std::size_t source_begin() const { return source_begin_; }
   std::size_t source_size() const { return source_size_; }
   std::size_t first(std::size_t output) const { return firsts_[output]; }
+  const std::size_t* firsts() const { return firsts_.data(); }
 
   // Half of the most taps of any output, rounded up; weights after the last tap are 0.
   std::size_t pairs() const { return pairs_; }
