@@ -231,7 +231,7 @@ BAD = [
     ),
     ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
     ({"rank": 2}, ValueError, "expected both rank and world_size"),
-    ({"even": "none"}, ValueError, "even must be 'repeat', 'drop' or None, got 'none'"),
+    ({"even": "none"}, ValueError, r"even must be one of \('repeat', 'drop', None\), got 'none'"),
     ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
     ({"shuffle": 1}, TypeError, "shuffle must be True or False, got 1"),
 ]

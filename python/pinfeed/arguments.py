@@ -1,11 +1,11 @@
-"""Checks of arguments: integers of Python, NumPy or torch (but no bools), and dtypes by name."""
+"""Checks of arguments: integers of Python, NumPy or torch (but no bools), dtypes by name, states."""
 
 from __future__ import annotations
 
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,6 +115,64 @@ def require_instance(value: Any, kind: type, expected: str) -> None:
     if not isinstance(value, kind):
         given = f"{type(value).__module__}.{type(value).__qualname__}"
         raise TypeError(f"{expected}, got one of {given}")
+
+
+def require_choice(value: Any, choices: Sequence[Any], name: str) -> None:
+    """Raises ValueError unless the value is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}")
+
+
+def require_flags(function: str, **flags: Any) -> None:
+    """Raises TypeError unless all of these arguments are True or False."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"{function}: {name} must be True or False, got {flag!r}")
+
+
+def require_state(
+    state: Any, needed: Iterable[str], identity: Mapping[str, Any], name: str, kind: str
+) -> None:
+    """Raises unless this is what ``state_dict`` returned where the same follows from it.
+
+    Args:
+        state: What was given.
+        needed: The keys that it must have, beside those of the identity.
+        identity: What must be the same in it.
+        name: Whose state it is, for messages, such as ``"PackSampler"``.
+        kind: What that is: ``"sampler"``, ``"stream"``.
+
+    Raises:
+        TypeError: ``state`` is no dict, or has an array in the place of a value.
+        ValueError: A key is missing, or a value of the identity differs.
+    """
+    if not isinstance(state, dict):
+        raise TypeError(f"{name}: state must be a dict, got {type(state).__name__}")
+    if missing := [key for key in (*needed, *identity) if key not in state]:
+        raise ValueError(
+            f"{name}: state must be what state_dict() returned, but has no {', '.join(missing)}"
+        )
+    others = [
+        f"{key} is {state[key]!r} there and {value!r} here"
+        for key, value in identity.items()
+        if truth(state[key] != value, f"{name}: {key}")
+    ]
+    if others:
+        raise ValueError(
+            f"{name}: the state is of another {kind}: {', '.join(others)}; make this one as that one "
+            "was, or begin an epoch anew with set_epoch"
+        )
+
+
+def truth(value: Any, name: str) -> bool:
+    """Whether a value of a state is true; raises TypeError if it is several."""
+    try:
+        return bool(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"{name} of the state must be one value, as state_dict() has it, "
+            f"got {type(value).__name__}: {error}"
+        ) from error
 
 
 def dtype_name(dtype: Any, function: str) -> str:

@@ -8,14 +8,12 @@ from typing import Any
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, require_instance
+from pinfeed.arguments import checked_integer, require_choice, require_instance
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Color
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import WHOLE, Geometry
 from pinfeed.runtime import get_num_threads
-
-_INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
 
 class Augmentation:
@@ -51,10 +49,7 @@ class Augmentation:
             require_instance(
                 geometry, Geometry, f"Image: augment must be a geometry {of} its Compose"
             )
-        if interpolation not in _INTERPOLATIONS:
-            raise ValueError(
-                f"Image: interpolation must be one of {_INTERPOLATIONS}, got {interpolation!r}"
-            )
+        require_choice(interpolation, ("bilinear", "bicubic", "nearest"), "Image: interpolation")
         steps = "ColorJitter, RandomInvert, RandomPosterize or RandomSolarize"
         for one in self._colors:
             require_instance(one, Color, f"Image: color must be a {steps} {of} a list")

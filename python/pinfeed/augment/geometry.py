@@ -16,11 +16,12 @@ from pinfeed.arguments import (
     checked_integer,
     checked_number,
     checked_range,
+    require_choice,
+    require_flags,
     require_instance,
 )
 
 PaddingMode = Literal["constant", "edge", "reflect"]
-_MODES = ("constant", "edge", "reflect")
 
 # A kernels::GeometryStep: its kind, height and width, and the numbers that its kind has.
 _Native = tuple[str, tuple[int, int], tuple[float, ...]]
@@ -171,16 +172,10 @@ class RandomCrop(_Crop):
     ) -> None:
         self.size = _checked_size(size, "RandomCrop")
         self.padding = padding
-        if not isinstance(pad_if_needed, bool):
-            raise TypeError(
-                f"RandomCrop: pad_if_needed must be True or False, got {pad_if_needed!r}"
-            )
+        require_flags("RandomCrop", pad_if_needed=pad_if_needed)
         self.pad_if_needed = pad_if_needed
         self.fill = fill
-        if padding_mode not in _MODES:
-            raise ValueError(
-                f"RandomCrop: padding_mode must be one of {_MODES}, got {padding_mode!r}"
-            )
+        require_choice(padding_mode, ("constant", "edge", "reflect"), "RandomCrop: padding_mode")
         self.padding_mode = padding_mode
         self.border = (padding_mode, _checked_fill(fill))
         self._sides = _checked_padding(padding)

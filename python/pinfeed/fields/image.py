@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import positive_integer, torch_dtype_name
+from pinfeed.arguments import positive_integer, require_choice, torch_dtype_name
 from pinfeed.augment.augmentation import Augmentation
 from pinfeed.augment.color import Color
 from pinfeed.augment.erasing import RandomErasing
@@ -188,8 +188,7 @@ class Image(Field):
         self._padding: Any = (pad_value, self._multiples, sizes is not False, mask is not False)
 
     def _check_layout(self) -> None:
-        if self.input not in _INPUTS:
-            raise ValueError(f"Image: input must be one of {_INPUTS}, got {self.input!r}")
+        require_choice(self.input, _INPUTS, "Image: input")
         fitting = [
             letters
             for letters in _OUTPUTS

@@ -12,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, dtype_name, torch_dtype_name
+from pinfeed.arguments import checked_integer, dtype_name, require_flags, torch_dtype_name
 from pinfeed.fields.field import Beside, Field, pin_of
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.packed_rows import PackedPlaces, Segments
@@ -129,9 +129,7 @@ class Pack(Field):
         for keyword, value in (("fill", fill), ("first", 0 if first is None else first)):
             # Of no dtype in particular: complex128 holds whatever is a number.
             _core.check_value(value, self.dtype or "complex128", "Pack", keyword)
-        for keyword, flag in (("flat", flat), ("jagged", jagged)):
-            if not isinstance(flag, bool):
-                raise TypeError(f"Pack: {keyword} must be True or False, got {flag!r}")
+        require_flags("Pack", flat=flat, jagged=jagged)
         self.flat = flat
         self.jagged = jagged
         self.position_start = checked_integer(

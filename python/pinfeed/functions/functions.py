@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_size, dtype_name
+from pinfeed.arguments import checked_size, dtype_name, require_choice
 from pinfeed.functions.jagged import JaggedBatch, pad_sequences
 from pinfeed.functions.normalization import (
     Normalization,
@@ -115,8 +115,8 @@ def normalize(
             "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
             "or ask for float16 or float32"
         )
-    _check_layout("input", input, ("NHWC", "NCHW", "NHW"), "normalize")
-    _check_layout("output", output, ("NCHW", "NHWC"), "normalize")
+    require_choice(input, ("NHWC", "NCHW", "NHW"), "normalize: input")
+    require_choice(output, ("NCHW", "NHWC"), "normalize: output")
     _check_kind(out, images, "normalize")
     constants: Normalization = normalization(mean, std, scale, "normalize")
     if by_ops(images):
@@ -127,7 +127,7 @@ def normalize(
     if windows is None:
         batch = _core.normalize_images(array, None, format, out, subject, get_num_threads())
     else:
-        _check_layout("interpolation", interpolation, _INTERPOLATIONS, "normalize")
+        require_choice(interpolation, _INTERPOLATIONS, "normalize: interpolation")
         view = (_windows(windows, len(array)), checked_size(size, "normalize"), interpolation)
         batch = _core.normalize_windows(array, format, view, out, subject, get_num_threads())
     return _written(batch, out)
@@ -441,11 +441,6 @@ def _written(result: Any, out: Any) -> Any:
         # As torch's own out=: autograd has to notice if it saved this tensor for a backward pass.
         torch.autograd.graph.increment_version(out)
     return result
-
-
-def _check_layout(keyword: str, layout: str, allowed: tuple[str, ...], function: str) -> None:
-    if layout not in allowed:
-        raise ValueError(f"{function}: {keyword} must be one of {allowed}, got {layout!r}")
 
 
 def _check_kind(out: Any, array: Any, function: str) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, require_flags
 from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.ranks import checked_ranks, ranks_now
@@ -110,9 +110,7 @@ def from_numpy(
     for option in dataloader_options:
         if option in _TAKEN:
             raise TypeError(f"from_numpy: {option} is not an option here; {_TAKEN[option]}")
-    for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
-        if not isinstance(flag, bool):
-            raise TypeError(f"from_numpy: {name} must be True or False, got {flag!r}")
+    require_flags("from_numpy", shuffle=shuffle, drop_last=drop_last)
     ranks = checked_ranks(rank, world_size, "from_numpy")
     if shuffle and generator is not None:
         _require_no_other_order(seed, (ranks or ranks_now("from_numpy"))[1])

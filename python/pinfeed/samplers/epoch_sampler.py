@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Sampler
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, require_flags, require_state, truth
 from pinfeed.files.mapped import require_whole_file
 from pinfeed.ranks import checked_ranks, group_ranks
 
@@ -42,9 +42,7 @@ class EpochSampler(Sampler[Any]):
     SHOWN: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, seed: Any, rank: Any, world_size: Any, /, **flags: Any) -> None:
-        for name, flag in flags.items():
-            if not isinstance(flag, bool):
-                raise TypeError(f"{self._name}: {name} must be True or False, got {flag!r}")
+        require_flags(self._name, **flags)
         self.seed = checked_integer(seed, f"{self._name}: seed", 0)
         self._given_ranks = checked_ranks(rank, world_size, self._name)
         self._kept_plan: tuple[tuple[int, int], Any] | None = None
@@ -158,25 +156,8 @@ class EpochSampler(Sampler[Any]):
             ValueError: The state is of a sampler with other settings or other data, or it isn't
                 complete.
         """
-        if not isinstance(state, dict):
-            raise TypeError(f"{self._name}: state must be a dict, got {type(state).__name__}")
-        identity = self._identity()
-        missing = [key for key in ("epoch", "yielded", "finished", *identity) if key not in state]
-        if missing:
-            raise ValueError(
-                f"{self._name}: state must be what state_dict() returned, but has no "
-                f"{', '.join(missing)}"
-            )
-        others = [
-            f"{key} is {state[key]!r} there and {value!r} here"
-            for key, value in identity.items()
-            if self._truth(state[key] != value, key)
-        ]
-        if others:
-            raise ValueError(
-                f"{self._name}: the state is of another sampler: {', '.join(others)}; make this one "
-                "as that one was, or begin an epoch anew with set_epoch"
-            )
+        needed = ("epoch", "yielded", "finished")
+        require_state(state, needed, self._identity(), self._name, "sampler")
         epoch = checked_integer(state["epoch"], f"{self._name}: epoch of the state", 0)
         yielded = checked_integer(state["yielded"], f"{self._name}: yielded of the state", 0)
         batches = self.batches(epoch)
@@ -185,7 +166,7 @@ class EpochSampler(Sampler[Any]):
                 f"{self._name}: yielded of the state must be at most {batches}, the number of "
                 f"batches in epoch {epoch}, got {yielded}"
             )
-        finished = self._truth(state["finished"], "finished") and yielded == 0
+        finished = truth(state["finished"], f"{self._name}: finished") and yielded == 0
         if (finished or yielded == batches) and self._epoch_is_new and self._epoch > epoch:
             return
         self._epoch = epoch
@@ -218,15 +199,6 @@ class EpochSampler(Sampler[Any]):
 
     def _ranks(self) -> tuple[int, int]:
         return self._given_ranks or group_ranks() or (0, 1)
-
-    def _truth(self, value: Any, key: str) -> bool:
-        try:
-            return bool(value)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise TypeError(
-                f"{self._name}: {key} of the state must be one value, as state_dict() has it, "
-                f"got {type(value).__name__}: {error}"
-            ) from error
 
 
 @dataclass

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, require_choice
 from pinfeed.samplers.epoch_sampler import EpochSampler
 
 Even = Literal["repeat", "drop"] | None
@@ -58,8 +58,7 @@ class OrderSampler(EpochSampler):
         self._count = count
         self.batch_size = checked_integer(batch_size, f"{self._name}: batch_size", 1)
         self.drop_last = drop_last
-        if even not in ("repeat", "drop", None):
-            raise ValueError(f"{self._name}: even must be 'repeat', 'drop' or None, got {even!r}")
+        require_choice(even, ("repeat", "drop", None), f"{self._name}: even")
         self.even = even
         self.batches(0)  # raises if there are none
 

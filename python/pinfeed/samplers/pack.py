@@ -12,7 +12,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, positive_integer
+from pinfeed.arguments import checked_integer, positive_integer, require_choice
 from pinfeed.packing import PackedList, Packing
 from pinfeed.samplers.epoch_sampler import EpochSampler
 from pinfeed.samplers.length_buckets import checked_lengths
@@ -141,13 +141,9 @@ class PackSampler(EpochSampler):
                 f"{name}: rows × seq_length must be less than 2**31, for cu_seqlens are int32, got "
                 f"{self.rows} × {self.seq_length}; take fewer rows"
             )
-        for argument, value, choices in (
-            ("strategy", strategy, ("best_fit", "first_fit", "wrapped")),
-            ("overflow", overflow, ("error", "truncate", "drop")),
-            ("balance", balance, ("count", "tokens", "attention")),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name}: {argument} must be one of {choices}, got {value!r}")
+        require_choice(strategy, ("best_fit", "first_fit", "wrapped"), f"{name}: strategy")
+        require_choice(overflow, ("error", "truncate", "drop"), f"{name}: overflow")
+        require_choice(balance, ("count", "tokens", "attention"), f"{name}: balance")
         self.strategy, self.overflow, self.balance = strategy, overflow, balance
         self.max_documents = positive_integer(max_documents, f"{name}: max_documents")
         self.documents_multiple_of = checked_integer(

@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, require_state
 from pinfeed.packing import PackedList
 from pinfeed.samplers.pack import PackSampler, Strategy
 
@@ -137,24 +137,8 @@ class PackedStream(IterableDataset[Any]):
             TypeError: ``state`` is no dict, or a value is of the wrong kind.
             ValueError: The state is of a stream with other settings, or it isn't complete.
         """
-        if not isinstance(state, dict):
-            raise TypeError(f"PackedStream: state must be a dict, got {type(state).__name__}")
-        identity = self._identity()
-        if missing := [k for k in ("stream", "windows", "yielded", *identity) if k not in state]:
-            raise ValueError(
-                "PackedStream: state must be what state_dict() returned, but has no "
-                f"{', '.join(missing)}"
-            )
-        others = [
-            f"{key} is {state[key]!r} there and {value!r} here"
-            for key, value in identity.items()
-            if state[key] != value
-        ]
-        if others:
-            raise ValueError(
-                f"PackedStream: the state is of another stream: {', '.join(others)}; make this one as "
-                "that one was"
-            )
+        needed = ("stream", "windows", "yielded")
+        require_state(state, needed, self._identity(), "PackedStream", "stream")
         windows, yielded = (
             checked_integer(state[key], f"PackedStream: {key} of the state", 0)
             for key in ("windows", "yielded")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, require_state
 from pinfeed.streams.shards import Counter, ShardReader, Start
 from pinfeed.streams.share import Share
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer
@@ -169,14 +169,7 @@ class StreamState(NamedTuple):
             TypeError: ``state`` is no dict, or a number is none.
             ValueError: The identity differs, or a value is out of range or missing.
         """
-        if not isinstance(state, dict):
-            raise TypeError(f"StreamDataset: state must be a dict, got {type(state).__name__}")
-        if missing := [key for key in (*cls._fields, *identity) if key not in state]:
-            raise ValueError(
-                "StreamDataset: state must be what state_dict() returned, but has no "
-                f"{', '.join(missing)}"
-            )
-        _require_same(identity, state)
+        require_state(state, cls._fields, identity, "StreamDataset", "stream")
         name = "StreamDataset: {} of the state".format
         most = _MOST_SAMPLES if most is None else most
         yielded = checked_integer(state["yielded"], name("yielded"), 0, most)
@@ -189,18 +182,6 @@ class StreamState(NamedTuple):
             arrived,
             _checked_starts(state["starts"], shards),
         )
-
-
-def _require_same(identity: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    others = [
-        f"{key} is {state[key]!r} there and {value!r} here"
-        for key, value in identity.items()
-        if state[key] != value
-        # Lists of other lengths have other names.
-        and not (key == "shard_names" and state.get("shards") != identity["shards"])
-    ]
-    if others:
-        raise ValueError(f"StreamDataset: the state is of another stream: {', '.join(others)}")
 
 
 def _checked_starts(starts: Any, shards: int) -> list[Start]:
