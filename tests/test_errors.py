@@ -39,7 +39,7 @@ BAD_IMAGES = {
     "object": (IMAGES.astype(object), TypeError, "dtype", "object"),
     "byte-swapped": (IMAGES.astype(">u2"), TypeError, "byte order", ">u2"),
     "one image": (IMAGES[0], ValueError, "(N, H, W, C)", "(4, 5, 3)"),
-    "a batch too deep": (IMAGES[None], ValueError, "(N, H, W, C)", "(1, 2, 4, 5, 3)"),
+    "clips": (IMAGES[None], ValueError, "got uint8 (1, 2, 4, 5, 3)", 'clips take input="NTHWC"'),
     "0-d": (np.uint8(1)[...], ValueError, "0-d"),
     "none": (IMAGES[:0], ValueError, "at least one", "none"),
     "list": ([IMAGES[0]], TypeError, "NumPy array or a torch tensor", "list"),
@@ -89,7 +89,8 @@ BAD_ARGUMENTS = {
     "dtype unknown": ({"dtype": "nope"}, TypeError, "dtype", "nope"),
     "dtype bfloat16": ({"dtype": torch.bfloat16}, TypeError, "bfloat16", "tensor"),
     "input": ({"input": "HWC"}, ValueError, "input", "NHWC", "'HWC'"),
-    "output": ({"output": "NHW"}, ValueError, "output", "NCHW", "'NHW'"),
+    "output": ({"output": "NHW"}, ValueError, "output", "NCHW", "'NHWC', got 'NHW'"),
+    "clips": ({"input": "NTHWC"}, ValueError, "output", "['NCTHW', 'NTCHW', 'NTHWC']", "'NCHW'"),
     "no text": ({"input": 3}, ValueError, "input", "NHWC", "3"),
 }
 

@@ -140,6 +140,8 @@ def test_clips(isa, input, output, dtype):
     options = {"input": input, "output": output, "scale": 1}
     collate = pinfeed.Collate(pinfeed.Image(**options))
     assert_same_bits(collate(list(clips)), expected)
+    batch = pinfeed.normalize(clips, input="N" + input, output="N" + output, scale=1)
+    assert_same_bits(batch, expected)
     assert_same_bits(collate(pinfeed.ArrayDataset(clips).__getitems__([0, 1, 2, 3])), expected)
     if output in ("CTHW", "TCHW"):
         last = pinfeed.Collate(pinfeed.Image(**options, channels_last=True))(list(clips))
@@ -222,6 +224,8 @@ def test_bad_arguments():
     clips = [np.zeros((2, 4, 5, 3), np.uint8), np.zeros((3, 4, 5, 3), np.uint8)]
     collate = pinfeed.Collate(pinfeed.Image(input="THWC", output="TCHW", augment=VIEW))
     check(lambda: collate(clips), ValueError, "3 channels and 2 frames as in sample 0")
+    collate = pinfeed.Collate(pinfeed.Image())
+    check(lambda: collate(clips), ValueError, "sample 0", 'clips take input="THWC", output="CTHW"')
 
 
 def test_a_fill_that_the_images_can_not_hold():

@@ -28,24 +28,25 @@ def geometries(draw, height, width):
 @st.composite
 def cases(draw):
     count, height, width, channels = draw(st.tuples(*[st.integers(1, 12)] * 3, st.integers(1, 4)))
-    input = draw(st.sampled_from(["HWC", "CHW", "HW"]))
-    lengths = {"H": height, "W": width, "C": channels}
+    input = draw(st.sampled_from(["HWC", "CHW", "HW", "THWC", "CTHW", "THW"]))
+    outputs = ["CTHW", "TCHW", "THWC"] if "T" in input else ["CHW", "HWC"]
+    lengths = {"H": height, "W": width, "C": channels, "T": 2}
     kind = draw(st.sampled_from(["ndarray", "tensor"]))
     shape = (count, *(lengths[letter] for letter in input))
     images = as_kind(kind, draw(views(shape, mirrored=kind != "tensor")))
-    return images, input, *draw(geometries(height, width))
+    layouts = input, draw(st.sampled_from(outputs))
+    return images, *layouts, *draw(geometries(height, width))
 
 
 @given(
     cases(),
     st.sampled_from(["bilinear", "bicubic", "nearest"]),
-    st.sampled_from(["CHW", "HWC"]),
     st.sampled_from(["float32", "float16"]),
     st.booleans(),
     st.integers(0, 2**40),
 )
-def test_the_bits_of_the_field(case, interpolation, output, dtype, is_given, seed):
-    images, input, steps, size = case
+def test_the_bits_of_the_field(case, interpolation, dtype, is_given, seed):
+    images, input, output, steps, size = case
     field = pinfeed.Image(
         0.4,
         0.25,

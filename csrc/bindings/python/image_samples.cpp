@@ -132,6 +132,10 @@ void Images::require_layout() const {
                  : "; for grey images say input=\"HW\"; among others, PIL's .convert(\"RGB\") "
                    "makes them alike";
     }
+    if (axis_count == 3 && samples_.shape().size() == 4) {
+      hint = samples_.are_all_rows() ? "; clips take input=\"NTHWC\", output=\"NCTHW\""
+                                     : "; clips take input=\"THWC\", output=\"CTHW\"";
+    }
     throw py::value_error(subject() + " must be " + expected() + hint);
   }
   if (count() == 0) throw py::value_error(name_ + ": expected at least one image, got none");

@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import positive_integer, require_choice, torch_dtype_name
+from pinfeed.arguments import positive_integer, torch_dtype_name
 from pinfeed.augment.augmentation import Augmentation
 from pinfeed.augment.color import Color
 from pinfeed.augment.erasing import RandomErasing
@@ -32,6 +32,7 @@ from pinfeed.functions.normalization import (
     BYTE_SCALE,
     Normalization,
     PerChannel,
+    check_layouts,
     require_channels_last,
 )
 from pinfeed.functions.torch_ops import has_kernels
@@ -42,9 +43,6 @@ from pinfeed.sources.source import ArraySource, Source
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _INTEGERS = (torch.uint8, torch.uint16, torch.int16, torch.int32, torch.int64)
-
-_INPUTS = ("HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW")
-_OUTPUTS = ("CHW", "HWC", "HW", "CTHW", "TCHW", "THWC", "THW")
 
 # PIL modes whose pixels are colours, and those whose pixels may be classes: entries of a palette.
 _PIL_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I;16", "F")
@@ -188,17 +186,7 @@ class Image(Field):
         self._padding: Any = (pad_value, self._multiples, sizes is not False, mask is not False)
 
     def _check_layout(self) -> None:
-        require_choice(self.input, _INPUTS, "Image: input")
-        fitting = [
-            letters
-            for letters in _OUTPUTS
-            if ("T" in letters) == ("T" in self.input) and ("C" in letters or "C" not in self.input)
-        ]
-        if self.output not in fitting:
-            raise ValueError(
-                f"Image: output must be one of {fitting} with input={self.input!r}, "
-                f"got {self.output!r}"
-            )
+        check_layouts(self.input, self.output, "Image")
         if self.dtype not in (*_FLOATS, *_INTEGERS):
             raise TypeError(
                 f"Image: dtype must be one of {(*_FLOATS, *_INTEGERS)}, got {self.dtype!r}"

@@ -18,6 +18,7 @@ from pinfeed.functions.jagged import JaggedBatch, pad_sequences
 from pinfeed.functions.normalization import (
     Normalization,
     PerChannel,
+    check_layouts,
     normalization,
     require_channels_last,
 )
@@ -57,7 +58,7 @@ def normalize(
     interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
     out: Array | None = None,
 ) -> Array:
-    """Converts, normalizes and permutes a batch of images in one pass.
+    """Converts, normalizes and permutes a batch of images or clips in one pass.
 
     Every value becomes ``(x * scale - mean) / std``, computed as
     ``fma(float(x), scale / std, -mean / std)`` with constants rounded to float32 once; 16-bit
@@ -72,10 +73,12 @@ def normalize(
         scale: Factor applied first. None: one over the largest value of an integer dtype, so that
             bytes become 0..1; 1 for floats.
         input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but refuses images that
-            look like (N, C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels.
-        output: ``"NCHW"`` or ``"NHWC"``.
+            look like (N, C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels. On the CPU
+            also clips, with a T for their frames: ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``.
+        output: ``"NCHW"`` or ``"NHWC"``. Of clips ``"NCTHW"``, ``"NTCHW"`` or ``"NTHWC"``. Without the
+            C, what has no channels gets none: ``"NHW"``, ``"NTHW"``.
         dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).
-        windows: What is seen of each image: (N, 6) of top, left, height, width, and 1 or 0 for
+        windows: What is seen of each image or clip: (N, 6) of top, left, height, width, and 1 or 0 for
             mirrored top to bottom and left to right, as ``Image(windows=)`` tells them. They are in
             whole pixels and don't leave the image. CPU only.
         size: With ``windows``: the height and width of the result, to which windows of other sizes
@@ -85,7 +88,7 @@ def normalize(
             or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``.
 
     Returns:
-        ``out``, or a new array of shape (N, C, H, W) or (N, H, W, C) in a pooled buffer.
+        ``out``, or a new array of the shape that ``output`` names, in a pooled buffer.
 
     Raises:
         TypeError: ``images`` is no such array on the CPU or on CUDA, or a dtype does not fit.
@@ -115,8 +118,7 @@ def normalize(
             "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
             "or ask for float16 or float32"
         )
-    require_choice(input, ("NHWC", "NCHW", "NHW"), "normalize: input")
-    require_choice(output, ("NCHW", "NHWC"), "normalize: output")
+    check_layouts(input, output, "normalize", "N")
     _check_kind(out, images, "normalize")
     constants: Normalization = normalization(mean, std, scale, "normalize")
     if by_ops(images):

@@ -10,9 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pinfeed.arguments import require_choice
+
 PerChannel = float | Sequence[float] | npt.NDArray[Any] | Any  # Any: tensors, and 0-d anything
 
 BYTE_SCALE = 1 / 255
+
+_INPUTS = ("HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW")
+_OUTPUTS = ("CHW", "HWC", "HW", "CTHW", "TCHW", "THWC", "THW")
 
 
 class Normalization:
@@ -79,6 +84,27 @@ class Normalization:
                     f"{name} must have a channel for each value of mean and std, got {channels} "
                     f"channels and {values.size} values; a single number serves all channels"
                 )
+
+
+def check_layouts(input: Any, output: Any, function: str, batch: str = "") -> None:
+    """Raises ValueError for letters that are no layout of images or clips, or of none such.
+
+    Args:
+        input: A letter for each axis of what there is.
+        output: The same for what it becomes.
+        function: Who asks, for messages.
+        batch: The letter of the batch axis, where layouts have one.
+    """
+    require_choice(input, [batch + letters for letters in _INPUTS], f"{function}: input")
+    fitting = [
+        batch + letters
+        for letters in _OUTPUTS
+        if ("T" in letters) == ("T" in input) and ("C" in letters or "C" not in input)
+    ]
+    if output not in fitting:
+        raise ValueError(
+            f"{function}: output must be one of {fitting} with input={input!r}, got {output!r}"
+        )
 
 
 def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> None:
