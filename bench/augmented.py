@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import TensorDataset, default_collate
 
 import pinfeed
-from bench.peers import ffcv
+from bench.peers import dali, ffcv
 from bench.peers.torchvision import transforms
 from pinfeed import augment
 from pinfeed.bench.epoch import Epoch, exhaust
@@ -120,6 +120,14 @@ def _peers(epoch: Epoch) -> list[Way]:
     return [
         Way("torch on the batch, by indices", lambda: _with_torch(epoch), tolerance=2e-6),
         Way("FFCV's technique (numba, NHWC out)", lambda: ffcv.cropped_epoch(epoch, PADDING)),
+        Way(
+            "NVIDIA DALI CPU",
+            lambda: dali.cropped_epoch(epoch, PADDING),
+            tolerance=2e-6,
+            error=lambda batches: epoch.error(
+                (torch.from_numpy(images), torch.from_numpy(indices)) for images, indices in batches
+            ),
+        ),
         Way("NumPy per sample, `Collate(Image)`", lambda: _with_numpy(epoch)),
         Way("albumentations per sample", lambda: _with_albumentations(epoch), tolerance=4e-6),
         Way(

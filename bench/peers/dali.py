@@ -11,10 +11,12 @@ import sys
 import tempfile
 import venv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from pinfeed.bench.epoch import Epoch
 from pinfeed.bench.harness import Way
 from pinfeed.bench.images import MEAN, STD, ImageBatch
 
@@ -39,11 +41,13 @@ def install() -> None:
 class Worker:
     """DALI's side of the benchmark: a process that answers one line with one line."""
 
-    def __init__(self, batch: ImageBatch) -> None:
+    def __init__(self, images: np.ndarray, **job: Any) -> None:
+        if not _interpreter().exists():
+            raise ImportError("DALI needs an environment of its own: make bench ARGS=--dali")
         self._folder = tempfile.TemporaryDirectory()
-        images = Path(self._folder.name, "images.npy")
-        self._result = Path(self._folder.name, "result.npy")
-        np.save(images, batch.images)
+        path = Path(self._folder.name, "images.npy")
+        self._result = Path(self._folder.name, "result.npz")
+        np.save(path, images)
         self._process = subprocess.Popen(
             [_interpreter(), WORKER],
             stdin=subprocess.PIPE,
@@ -53,11 +57,11 @@ class Worker:
         )
         self._ask(
             {
-                "images": str(images),
+                "images": str(path),
                 "mean": [255 * value for value in MEAN],
                 "std": [255 * value for value in STD],
-                "output": batch.output[1:],
                 "threads": torch.get_num_threads(),
+                **job,
             }
         )
 
@@ -70,13 +74,15 @@ class Worker:
             raise RuntimeError(f"DALI's worker: {lines[-1]}")
         return json.loads(answer)
 
-    def __call__(self) -> np.ndarray:
-        """Do one batch and return it, by way of a file."""
+    def __call__(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Do the job once and return its batches and their indices, by way of a file."""
         self._ask({"save": str(self._result)})
-        return np.load(self._result)
+        with np.load(self._result) as arrays:
+            batches = list(arrays.values())
+        return list(zip(batches[::2], batches[1::2], strict=True))
 
     def seconds(self, calls: int) -> float:
-        """Do the batch `calls` times and return the worker's own measurement."""
+        """Do the job `calls` times and return the worker's own measurement."""
         return self._ask({"calls": calls})
 
 
@@ -84,8 +90,14 @@ def ways(batch: ImageBatch) -> list[Way]:
     """NHWC to float32 NCHW or NHWC, in buffers that DALI reuses."""
 
     def build():
-        if not _interpreter().exists():
-            raise ImportError("DALI needs an environment of its own: make bench ARGS=--dali")
-        return Worker(batch)
+        return Worker(batch.images, output=batch.output[1:])
 
-    return [Way("NVIDIA DALI CPU `crop_mirror_normalize`", build, tolerance=2e-6)]
+    def error(batches):
+        return batch.error(batches[0][0])
+
+    return [Way("NVIDIA DALI CPU `crop_mirror_normalize`", build, tolerance=2e-6, error=error)]
+
+
+def cropped_epoch(epoch: Epoch, padding: int) -> Worker:
+    """Shuffled epochs of images that are padded, cropped and mirrored at random."""
+    return Worker(epoch.images, output="CHW", batch_size=epoch.batch_size, padding=padding)
