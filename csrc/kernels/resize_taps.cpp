@@ -122,6 +122,9 @@ void Taps::find_weighted() {
   std::vector<std::pair<std::size_t, std::size_t>> found(kept + 1);
   double largest = 0.0;  // of the whole axis
   for (std::size_t i = 0; i < axis_.out; ++i) {
+    // No weight reaches 2: once one reaches 1, none changes the precision any more.
+    if (largest >= 1.0) i = std::max(i, begin);
+    if (largest >= 1.0 && i >= begin + kept) break;
     const std::size_t to = std::min(i - begin, kept);  // an i before `begin` becomes large
     double* const weights = &exact[to * most];
     found[to] = filter.taps(i, weights);
