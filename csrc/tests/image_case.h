@@ -40,6 +40,21 @@ inline constexpr PixelType kTypes[] = {PixelType::float32, PixelType::float16, P
 inline constexpr ImageLayout kLayouts[] = {ImageLayout::chw, ImageLayout::hwc};
 inline constexpr std::size_t kChannels[] = {1, 2, 3, 4, 5, 17};
 
+// All that is no byte of colour: other numbers, and masks of integers, which become larger ones or
+// stay as they are.
+struct Types {
+  ScalarType in;
+  PixelType out;
+};
+inline constexpr Types kOtherTypes[] = {
+    {ScalarType::uint16, PixelType::float16},   {ScalarType::int16, PixelType::bfloat16},
+    {ScalarType::float16, PixelType::float32},  {ScalarType::bfloat16, PixelType::float32},
+    {ScalarType::float32, PixelType::float32},  {ScalarType::float32, PixelType::float16},
+    {ScalarType::float32, PixelType::bfloat16}, {ScalarType::uint8, PixelType::int16},
+    {ScalarType::uint8, PixelType::int64},      {ScalarType::uint16, PixelType::int32},
+    {ScalarType::int16, PixelType::int16},      {ScalarType::int32, PixelType::int32},
+    {ScalarType::int32, PixelType::int64},      {ScalarType::int64, PixelType::int64}};
+
 // A batch, and the first of the pairs of constants that its channels use.
 struct ImageCase {
   std::string what;
@@ -51,7 +66,7 @@ struct ImageCase {
   PixelType type;
   std::size_t first_pair = 0;
   std::vector<ImageSize> sizes = {};  // of each image; none if all fill their places
-  std::uint32_t padding = 0;          // the padding's bits, as many as the type has
+  std::uint64_t padding = 0;          // the padding's bits, as many as the type has
   ScalarType in_type = ScalarType::uint8;
   std::size_t frames = 1;  // of each clip
 

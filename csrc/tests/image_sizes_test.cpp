@@ -19,8 +19,7 @@ using namespace pinfeed::tests;
 // A case without images, whose padding is any bits at all, a NaN too, or 0.
 ImageCase empty_case(const char* what, ImageSize place, std::size_t channels, ImageLayout layout,
                      PixelType type, Random& random) {
-  const auto any = static_cast<std::uint32_t>(random());
-  const std::uint32_t padding = random() % 4 == 0 ? 0 : any;
+  const std::uint64_t any = random(), padding = random() % 4 == 0 ? 0 : any;
   return {what, {}, place.height, place.width, channels, layout, type, random(), {}, padding};
 }
 
@@ -32,7 +31,8 @@ void add_image(ImageCase& test, ImageSize size, std::size_t strides, Random& ran
     return;
   }
   const std::vector<Strides> all = all_strides(size.height, size.width, test.channels);
-  test.sources.push_back(place_source(size, test.channels, all[strides % all.size()], random));
+  test.sources.push_back(
+      place_source(size, test.channels, all[strides % all.size()], random, test.in_type));
 }
 
 // Its place, a size that leaves only some of it, or nothing.
@@ -40,25 +40,44 @@ std::size_t some_of(std::size_t size, Random& random) {
   return random() % 4 == 0 ? size : random() % (size + 1);
 }
 
-// Images in every way that they can lie in memory, all in one batch.
+// Checks a batch of images in every way that they can lie in memory.
+void check_all_strides(const Isa& isa, ImageCase& test, Random& random) {
+  const std::size_t ways = all_strides(1, 1, test.channels).size();
+  for (std::size_t strides = 0; strides < ways; ++strides) {
+    add_image(test, {some_of(test.height, random), some_of(test.width, random)}, strides, random);
+  }
+  check_case(isa, test, random);
+}
+
 void test_sizes_and_strides(const Isa& isa) {
   Random random(1);
   for (const ImageSize place : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{3, 16},
                                 ImageSize{17, 31}, ImageSize{8, 64}, ImageSize{21, 90}}) {
     for (const std::size_t channels : kChannels) {
       const bool large = place.height * place.width * channels > 2000;
-      const std::size_t ways = all_strides(1, 1, channels).size();
       for (const PixelType type : kTypes) {
         for (const ImageLayout layout : kLayouts) {
           if (large && random() % 3 != 0) continue;  // a part of the slow ones is enough
           ImageCase test = empty_case("sizes and strides", place, channels, layout, type, random);
-          for (std::size_t strides = 0; strides < ways; ++strides) {
-            add_image(test, {some_of(place.height, random), some_of(place.width, random)}, strides,
-                      random);
-          }
-          check_case(isa, test, random);
+          check_all_strides(isa, test, random);
         }
       }
+    }
+  }
+}
+
+void test_other_types(const Isa& isa) {
+  Random random(7);
+  for (const auto [in, out] : kOtherTypes) {
+    for (const ImageLayout layout : kLayouts) {
+      const auto check = [&](ImageSize place, std::size_t channels) {
+        ImageCase test = empty_case("other types", place, channels, layout, out, random);
+        test.in_type = in;
+        test.padding &= 0x3f3f'3f3f'3f3f'3f3f;  // no NaN, which would become another one
+        check_all_strides(isa, test, random);
+      };
+      for (const std::size_t channels : {1, 3, 5}) check({7, 21}, channels);
+      check({1, 700}, 1);
     }
   }
 }
@@ -176,6 +195,7 @@ void image_sizes_tests() {
       run_if(isa.supported(), "this CPU does not have it", full.c_str(), [&] { test(isa); });
     };
     run_isa("sizes and strides", test_sizes_and_strides);
+    run_isa("other types", test_other_types);
     run_isa("every width", test_every_width);
     run_isa("long rows", test_long_rows);
     run_isa("many channels", test_many_channels);
