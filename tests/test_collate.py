@@ -246,7 +246,7 @@ def test_collate_pickles(images: np.ndarray) -> None:
 def test_repr_can_be_read() -> None:
     assert repr(Collate()) == "Collate()"
     assert repr(Collate({"x": Stack(), "y": Keep()})) == "Collate({'x': Stack(), 'y': Keep()})"
-    assert repr(Stack(torch.float16)) == "Stack(torch.float16)"
+    assert repr(Stack(torch.float16)) == "Stack(dtype=torch.float16)"
 
 
 def test_a_field_of_ones_own() -> None:

@@ -155,7 +155,7 @@ def test_reprs():
         augment.RandomSolarize(9),
     ]
     text = (
-        "[ColorJitter(brightness=(0.5, 1.5)), RandomInvert(0.5), RandomPosterize(3, p=0.5), "
-        "RandomSolarize(9.0, p=0.5)]"
+        "[ColorJitter(brightness=(0.5, 1.5)), RandomInvert(), RandomPosterize(3), "
+        "RandomSolarize(9.0)]"
     )
     assert repr(pinfeed.Image(color=color)).endswith(f"color={text})")

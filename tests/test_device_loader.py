@@ -330,7 +330,7 @@ def test_copies_of_a_subclass(copied: Any) -> None:
 
 def test_repr() -> None:
     text = repr(DeviceLoader([1], fields=pinfeed.Pad(), depth=4))
-    assert text.startswith("DeviceLoader([1], device=None, fields=Pad(0, ")
+    assert text.startswith("DeviceLoader([1], device=None, fields=Pad(), ")
     assert text.endswith("depth=4)")
 
 

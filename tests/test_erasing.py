@@ -224,6 +224,4 @@ def test_errors(call, error, words):
 
 def test_repr():
     image = pinfeed.Image(erase=erasing(0.25))
-    assert repr(image).endswith(
-        "erase=RandomErasing(0.25, scale=(0.02, 0.33), ratio=(0.3, 3.3), value=0.0))"
-    )
+    assert repr(image) == "Image(erase=RandomErasing(p=0.25))"

@@ -122,7 +122,9 @@ def test_offsets_beside_the_leaf():
     assert_same_batch(parts, reference.jagged(BOXES))
     cut = pinfeed.Jagged(max_length=3, side="left")
     assert repr(cut) == "Jagged(max_length=3, side='left')"
-    assert repr(pinfeed.Jagged("int32", offsets="first")) == "Jagged('int32', offsets='first')"
+    assert (
+        repr(pinfeed.Jagged("int32", offsets="first")) == "Jagged(dtype='int32', offsets='first')"
+    )
 
 
 def test_offsets_need_a_dict_and_a_free_key():

@@ -312,4 +312,4 @@ assert torch.equal(collate([image]), torch.nn.functional.interpolate(planes, (1,
 def test_reprs():
     view = augment.Compose([resize(8, max_size=9), augment.CenterCrop(8)])
     assert repr(view) == "Compose([Resize(8, max_size=9), CenterCrop((8, 8))])"
-    assert repr(crop(8)).startswith("RandomResizedCrop((8, 8), scale=(0.08, 1.0), ratio=(0.75, 1.3")
+    assert repr(crop(8, (0.5, 1))).startswith("RandomResizedCrop((8, 8), scale=(0.5, 1.0)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -173,6 +174,22 @@ def truth(value: Any, name: str) -> bool:
             f"{name} of the state must be one value, as state_dict() has it, "
             f"got {type(value).__name__}: {error}"
         ) from error
+
+
+def described(instance: Any, **more: Any) -> str:
+    """How an object was made: the arguments that are not the default, as its attributes have them.
+
+    Args:
+        instance: The object.
+        more: Values of arguments that are no attributes.
+    """
+    values, texts = vars(instance) | more, []
+    for name, argument in inspect.signature(type(instance)).parameters.items():
+        value = values.get(name, argument.default)
+        if repr(value) != repr(argument.default):
+            is_needed = argument.default is argument.empty
+            texts.append(repr(value) if is_needed else f"{name}={value!r}")
+    return f"{type(instance).__name__}({', '.join(texts)})"
 
 
 def dtype_name(dtype: Any, function: str) -> str:

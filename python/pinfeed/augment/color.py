@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pinfeed.arguments import checked_integer, checked_number
+from pinfeed.arguments import checked_integer, checked_number, described
 
 # A kernels::ColorStep: its kind, probability, and two numbers.
 _Native = tuple[str, float, float, float]
@@ -20,6 +20,9 @@ class Color:
 
     #: What native code takes.
     native: _Native
+
+    def __repr__(self) -> str:
+        return described(self)
 
 
 class ColorJitter(Color):
@@ -56,9 +59,6 @@ class ColorJitter(Color):
         self.brightness = (numbers[0], numbers[1])
         self.native = "brightness", 1, *self.brightness
 
-    def __repr__(self) -> str:
-        return f"ColorJitter(brightness={self.brightness})"
-
 
 class RandomInvert(Color):
     """The image inverted, or as it is.
@@ -74,9 +74,6 @@ class RandomInvert(Color):
     def __init__(self, p: float = 0.5) -> None:
         self.p = checked_number(p, "RandomInvert: p", 0, 1)
         self.native = "invert", self.p, 0, 0
-
-    def __repr__(self) -> str:
-        return f"RandomInvert({self.p})"
 
 
 class RandomPosterize(Color):
@@ -96,9 +93,6 @@ class RandomPosterize(Color):
         self.p = checked_number(p, "RandomPosterize: p", 0, 1)
         self.native = "posterize", self.p, self.bits, 0
 
-    def __repr__(self) -> str:
-        return f"RandomPosterize({self.bits}, p={self.p})"
-
 
 class RandomSolarize(Color):
     """Values from a threshold on inverted, or the image as it is.
@@ -116,6 +110,3 @@ class RandomSolarize(Color):
         self.threshold = checked_number(threshold, "RandomSolarize: threshold", 0, 255)
         self.p = checked_number(p, "RandomSolarize: p", 0, 1)
         self.native = "solarize", self.p, self.threshold, 0
-
-    def __repr__(self) -> str:
-        return f"RandomSolarize({self.threshold}, p={self.p})"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_number, checked_range, torch_dtype_name
+from pinfeed.arguments import checked_number, checked_range, described, torch_dtype_name
 
 
 class RandomErasing:
@@ -73,9 +73,7 @@ class RandomErasing:
         return self.p, self.scale, self.ratio, values
 
     def __repr__(self) -> str:
-        return (
-            f"RandomErasing({self.p}, scale={self.scale}, ratio={self.ratio}, value={self.value!r})"
-        )
+        return described(self)
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from pinfeed.arguments import (
     checked_integer,
     checked_number,
     checked_range,
+    described,
     require_choice,
     require_flags,
     require_instance,
@@ -37,6 +38,9 @@ class Geometry(ABC):
 
     Geometries hold no random state: they pickle, and any number of fields may share one.
     """
+
+    def __repr__(self) -> str:
+        return described(self)
 
     @property
     @abstractmethod
@@ -118,9 +122,6 @@ class Compose(Geometry):
     def steps(self) -> tuple[_Step, ...]:
         return self._steps
 
-    def __repr__(self) -> str:
-        return f"Compose({self.transforms!r})"
-
 
 class _Crop(_Step):
     """A window of a fixed size.
@@ -190,12 +191,6 @@ class RandomCrop(_Crop):
     def native_step(self) -> _Native:
         return "random_crop", self.size, (*self._sides, self.pad_if_needed)
 
-    def __repr__(self) -> str:
-        return (
-            f"RandomCrop({self.size}, padding={self.padding}, pad_if_needed={self.pad_if_needed}, "
-            f"fill={self.fill}, padding_mode={self.padding_mode!r})"
-        )
-
 
 class CenterCrop(_Crop):
     """A window of a fixed size in the middle of the image; zeros around images that are smaller.
@@ -223,9 +218,6 @@ class CenterCrop(_Crop):
     @override
     def native_step(self) -> _Native:
         return "center_crop", self.size, ()
-
-    def __repr__(self) -> str:
-        return f"CenterCrop({self.size})"
 
 
 class _Resizing(_Step):
@@ -278,9 +270,6 @@ class Resize(_Resizing):
     def native_step(self) -> _Native:
         return self._native
 
-    def __repr__(self) -> str:
-        return f"Resize({self.size}, max_size={self.max_size})"
-
 
 class RandomResizedCrop(_Resizing):
     """A window of random area and ratio, anywhere in the image, resized. As `Resize`, antialiased.
@@ -320,9 +309,6 @@ class RandomResizedCrop(_Resizing):
     def native_step(self) -> _Native:
         return "random_resized_crop", self.size, (*self.scale, *self.ratio)
 
-    def __repr__(self) -> str:
-        return f"RandomResizedCrop({self.size}, scale={self.scale}, ratio={self.ratio})"
-
 
 class _RandomFlip(_Step):
     """A flip about an axis, or none.
@@ -340,9 +326,6 @@ class _RandomFlip(_Step):
     @override
     def native_step(self) -> _Native:
         return f"flip_{self._AXIS}", (0, 0), (self.p,)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.p})"
 
 
 class RandomHorizontalFlip(_RandomFlip):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.arguments import described
 from pinfeed.augment.chance import Chance
 from pinfeed.functions.padded import padded_batch
 from pinfeed.functions.padding import Side
@@ -150,6 +151,9 @@ class Field(ABC):
     def names(self) -> tuple[str, ...]:
         """The keys of a dict that the field fills beside its own."""
         return ()
+
+    def __repr__(self) -> str:
+        return described(self)
 
 
 def sequences_of(samples: Sequence[Any], name: str) -> tuple[Any, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -365,15 +364,6 @@ class Image(Field):
         mask = torch.zeros((count, *place), dtype=torch.bool, device=batch.device)
         mask[:, :height, :width] = True
         return padded_leaf(batch, sizes, self.sizes, mask, self.mask, self.output == "CHW")
-
-    def __repr__(self) -> str:
-        arguments = list(inspect.signature(Image).parameters.values())
-        asked_for = [
-            f", {argument.name}={value!r}"
-            for argument in arguments[2:]
-            if (value := getattr(self, argument.name)) != argument.default
-        ]
-        return f"Image({self.mean!r}, {self.std!r}{''.join(asked_for)})"
 
 
 def _multiples(multiple_of: Any) -> tuple[int, int]:

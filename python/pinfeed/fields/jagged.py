@@ -89,11 +89,3 @@ class Jagged(Field):
         if self.offsets is not None:
             return Beside(values, {self.offsets: starts})
         return JaggedBatch(values, starts)
-
-    def __repr__(self) -> str:
-        arguments = [repr(self.dtype)] if self.dtype is not None else []
-        if self.max_length is not None:
-            arguments += [f"max_length={self.max_length}", f"side={self.side!r}"]
-        if self.offsets is not None:
-            arguments.append(f"offsets={self.offsets!r}")
-        return f"Jagged({', '.join(arguments)})"

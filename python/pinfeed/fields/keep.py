@@ -23,6 +23,3 @@ class Keep(Field):
     @override
     def collate(self, samples: Sequence[Any], name: str) -> list[Any]:
         return list(samples)
-
-    def __repr__(self) -> str:
-        return "Keep()"

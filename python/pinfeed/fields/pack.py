@@ -12,7 +12,13 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, dtype_name, require_flags, torch_dtype_name
+from pinfeed.arguments import (
+    checked_integer,
+    described,
+    dtype_name,
+    require_flags,
+    torch_dtype_name,
+)
 from pinfeed.fields.field import Beside, Field, pin_of
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.packed_rows import PackedPlaces, Segments
@@ -264,21 +270,9 @@ class Pack(Field):
         }
         return Beside(rows, siblings)
 
+    @override
     def __repr__(self) -> str:
-        arguments = [repr(self.seq_length), f"fill={self.fill!r}"]
-        arguments += [
-            f"{name}={value!r}"
-            for name, value, default in (
-                ("first", self.first, None),
-                ("dtype", self.dtype, None),
-                ("flat", self.flat, False),
-                ("jagged", self.jagged, False),
-                ("position_start", self.position_start, 0),
-            )
-            if value != default
-        ]
-        arguments += [f"{mark}={keys!r}" for mark, keys in self._keys.items() if keys]
-        return f"Pack({', '.join(arguments)})"
+        return described(self, **{mark: keys for mark, keys in self._keys.items() if keys})
 
 
 def _checked_keys(keys: Any, name: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
+from pinfeed.arguments import described
 from pinfeed.fields.field import (
     Field,
     Request,
@@ -239,14 +240,9 @@ class Pad(Field):
         counts = pad_counts(padding, kept.view(-1))
         return self._leaf((padded, counts, is_data), name)
 
+    @override
     def __repr__(self) -> str:
-        padding = self._padding
-        return (
-            f"Pad({padding.value!r}, side={padding.side!r}, axes={padding.axes}, "
-            f"max_length={padding.max_length}, multiple_of={padding.multiple_of}, "
-            f"dtype={padding.dtype}, scale={padding.scale}, lengths={self.lengths!r}, mask={self.mask!r}, "
-            f"mask_dtype={self.mask_dtype}, time_major={padding.time_major})"
-        )
+        return described(self, **vars(self._padding))
 
 
 def _checked_mask_dtype(dtype: Any, mask: Request) -> torch.dtype | None:

@@ -191,12 +191,6 @@ class Stack(Field):
             self._stack(batch.as_subclass(torch.Tensor), None, name)  # raises what doesn't fit
         return scaled(batch, self.scale, self.dtype or batch.dtype, name)
 
-    def __repr__(self) -> str:
-        arguments = [] if self.dtype is None else [str(self.dtype)]
-        if self.scale is not None:
-            arguments.append(f"scale={self.scale}")
-        return f"Stack({', '.join(arguments)})"
-
 
 def _as_arrays(samples: Sequence[Any], name: str) -> list[Any]:
     """Lists of numbers as arrays."""
