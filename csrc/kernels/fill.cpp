@@ -13,8 +13,9 @@ constexpr std::size_t kWorthIt = 4 * kLine;  // fewer bytes are cheaper through 
 
 Fill::Fill(const void* item, std::size_t item_size) : item_size_(item_size) {
   const auto* bytes = static_cast<const std::byte*>(item);
-  for (std::size_t i = 0; i < line_.size(); i += item_size)
-    std::memcpy(&line_[i], bytes, item_size);
+  std::memcpy(line_.data(), bytes, item_size);
+  for (std::size_t done = item_size; done < line_.size(); done *= 2)
+    std::memcpy(&line_[done], line_.data(), done);
   one_byte_ = std::all_of(bytes, bytes + item_size, [&](std::byte b) { return b == bytes[0]; });
 }
 

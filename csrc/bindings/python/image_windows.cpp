@@ -91,9 +91,10 @@ std::vector<std::uint8_t> fill_pixel(const py::sequence& fill, DType dtype, std:
   }
   const std::size_t item = dtype.item_size();
   std::vector<std::uint8_t> pixel(count * item);
-  for (std::size_t c = 0; c < count; ++c) {
-    const py::object value = fill[fill.size() == 1 ? 0 : c];
-    fill_value(value, dtype, name + ": fill").write(&pixel[c * item], 1, false);
+  const std::size_t repeats = fill.size() == 1 ? count : 1;
+  for (std::size_t c = 0; c < fill.size(); ++c) {
+    const py::object value = fill[c];
+    fill_value(value, dtype, name + ": fill").write(pixel.data() + c * item, repeats, false);
   }
   return pixel;
 }

@@ -62,7 +62,7 @@ class SeededChance:
     @property
     def epoch(self) -> int:
         """The epoch of the batches that are made from now on."""
-        return 0 if self._epoch is None else int(self._epoch.values[0])
+        return 0 if self._epoch is None else int(self._epoch.values)
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to another epoch, here and in all workers."""
