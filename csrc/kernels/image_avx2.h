@@ -340,6 +340,24 @@ struct Avx2 {
     }
   }
 
+  // A core has room for few stores that wait for memory, so they are wide.
+  PINFEED_AVX2 static void reverse_items(const std::byte* items, std::size_t count,
+                                         std::size_t item_size, std::byte* out) {
+    constexpr std::size_t kVector = 32;
+    const std::size_t bytes = count * item_size;
+    if (bytes < kVector) return reverse_one_by_one(items, count, item_size, out);
+    alignas(16) std::int8_t index[16];
+    for (std::size_t i = 0; i < 16; ++i) index[i] = static_cast<std::int8_t>(i ^ (16 - item_size));
+    const __m256i shuffle = _mm256_broadcastsi128_si256(load16(index));
+    const auto reverse = [&](std::size_t first) PINFEED_AVX2 {
+      const __m256i vector = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(items + first));
+      store32<false>(out + bytes - first - kVector,
+                     _mm256_permute4x64_epi64(_mm256_shuffle_epi8(vector, shuffle), 0x4e));
+    };
+    for (std::size_t first = 0; first < bytes - kVector; first += kVector) reverse(first);
+    reverse(bytes - kVector);
+  }
+
   template <int Step>
   PINFEED_AVX2 static void interleave_blocks(const std::uint8_t* planes,
                                              std::ptrdiff_t plane_stride, std::size_t blocks,

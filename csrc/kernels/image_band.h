@@ -393,8 +393,11 @@ class Band {
     }
     if (!in_place_) {
       runs_.casts->find(batch_.in_type, kTileType)(from, count, to);
+    } else if (mirrored && channels.size == 1) {
+      return runs_.reverse_items(from, count, sizeof(Value), reinterpret_cast<std::byte*>(to));
     } else if (adjacent) {
-      std::memcpy(to, from, count * sizeof(Value));
+      runs_.copy_rows(reinterpret_cast<const std::uint8_t*>(from), 0, count * sizeof(Value), 1,
+                      reinterpret_cast<std::uint8_t*>(to), 0);
     }
     if (!mirrored) return;
     std::reverse(to, to + count);

@@ -7,8 +7,9 @@
 //   reverse_blocks<Step>(pixels, blocks, out_end)         writes blocks backwards from out_end
 //   interleave_blocks<Step>(planes, plane_stride, blocks, out)
 //   copy_rows(from, from_stride, bytes, rows, to, to_stride)       which is copy_by its vectors
+//   reverse_items(items, count, item_size, out)
 //
-// all but the last on whole blocks of kBlock values, of which `pixels` is the one that is read
+// all but the last two on whole blocks of kBlock values, of which `pixels` is the one that is read
 // first: the last one in memory if Backwards, where pixels are counted from their end. Streaming
 // stores find `out` aligned to a cache line.
 #pragma once
@@ -157,6 +158,13 @@ void reverse_run(const std::uint8_t* pixels, std::size_t count, std::uint8_t* ou
   }
 }
 
+inline void reverse_one_by_one(const std::byte* items, std::size_t count, std::size_t item_size,
+                               std::byte* out) {
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(out + (count - 1 - i) * item_size, items + i * item_size, item_size);
+  }
+}
+
 template <class Isa, int Step>
 void interleave_run(const std::uint8_t* planes, std::ptrdiff_t plane_stride, std::size_t count,
                     std::uint8_t* out) {
@@ -211,6 +219,7 @@ constexpr ImageRuns make_image_runs() {
       .bytes = {},
       .floats = {},
       .reverse = {reverse_run<Isa, 1>, reverse_run<Isa, 3>, reverse_run<Isa, 4>},
+      .reverse_items = Isa::reverse_items,
       .interleave = {nullptr, interleave_run<Isa, 3>, interleave_run<Isa, 4>},
       .copy_rows = Isa::copy_rows,
       .casts = Isa::casts,

@@ -130,6 +130,7 @@ struct Neon {
   static constexpr const CastTable* casts = &kCastScalar;
   static constexpr const PermuteRuns* permute = &kPermuteScalar;
   static constexpr CopyRows copy_rows = copy_by<16>;
+  static constexpr ReverseItems reverse_items = reverse_one_by_one;
 
   template <PixelType Type, int Step, bool Streaming, bool Backwards>
   static void planes_blocks(const float* pixels, std::size_t blocks, const float* scale,

@@ -43,6 +43,10 @@ using PackedRun = void (*)(const Value* values, std::size_t count, const PackedC
 // from memory, whose prefetcher likes it that way, the output stays in the cache.
 using ReversePixels = void (*)(const std::uint8_t* pixels, std::size_t count, std::uint8_t* out);
 
+// The same of items of 1, 2, 4, 8 or 16 bytes.
+using ReverseItems = void (*)(const std::byte* items, std::size_t count, std::size_t item_size,
+                              std::byte* out);
+
 // Planes that are `plane_stride` bytes apart, interleaved.
 using InterleavePlanes = void (*)(const std::uint8_t* planes, std::ptrdiff_t plane_stride,
                                   std::size_t count, std::uint8_t* out);
@@ -62,6 +66,7 @@ struct ImageRuns {
   ValueRuns<std::uint8_t> bytes;
   ValueRuns<float> floats;  // none to uint8
   ReversePixels reverse[3];
+  ReverseItems reverse_items;
   InterleavePlanes interleave[3];  // [0] unused: one plane is interleaved already
   CopyRows copy_rows;
   const CastTable* casts;
