@@ -53,10 +53,30 @@ class Crops:
         """The largest difference from what torch's interpolation gives."""
         return largest_difference(result.float(), self.expected())
 
-    def pinfeed(self, dtype: torch.dtype = torch.float32) -> Callable[[], Any]:
+    def pinfeed(self, dtype: torch.dtype = torch.float32, **options: Any) -> Callable[[], Any]:
         """In one pass."""
-        collate = pinfeed.Collate(pinfeed.Image(MEAN, STD, dtype=dtype, augment=VIEW), seed=0)
+        image = pinfeed.Image(MEAN, STD, dtype=dtype, augment=VIEW, **options)
+        collate = pinfeed.Collate(image, seed=0)
         return lambda: collate(self.rows)
+
+    def floats(self, *, by_torch: bool) -> Callable[[], Any]:
+        """Of images that are float32."""
+        images = self.images.astype(np.float32) / 255
+        if not by_torch:
+            rows = pinfeed.ArrayDataset(images).__getitems__(np.arange(len(images)))
+            collate = pinfeed.Collate(pinfeed.Image(MEAN, STD, augment=VIEW), seed=0)
+            return lambda: collate(rows)
+        mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
+        planes = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+
+        def crop(
+            image: Any, top: int, left: int, height: int, width: int, _: int, flipped: int
+        ) -> Any:
+            window = image[None, :, top : top + height, left : left + width]
+            view = torch.nn.functional.interpolate(window, SIZE, mode="bilinear", antialias=True)
+            return (view.flip(3) if flipped else view).sub_(mean).div_(std)
+
+        return lambda: self.each(crop, torch.cat, planes)
 
     def each(
         self, crop: Callable[..., Any], finish: Callable[[list[Any]], Any], images: Any = None
@@ -124,6 +144,23 @@ def images_resized(name: str) -> Workload:
             lambda: crops.pinfeed(torch.bfloat16),
             Role.PINFEED,
             tolerance=ROUNDING[torch.bfloat16],
+        ),
+        Way(
+            "**pinfeed**, not rounded to bytes",
+            lambda: crops.pinfeed(resize_dtype=torch.float32),
+            Role.PINFEED,
+            tolerance=1.1 * ONE,
+        ),
+        Way(
+            "**pinfeed**, float32 photographs",
+            lambda: crops.floats(by_torch=False),
+            Role.PINFEED,
+            tolerance=1.1 * ONE,
+        ),
+        Way(
+            "float32 photographs: `interpolate`, `sub_`, `div_`",
+            lambda: crops.floats(by_torch=True),
+            tolerance=1.1 * ONE,
         ),
         Way("torchvision v2, channels_last", crops.torchvision, tolerance=rounding),
         Way("`cv2.resize`, not antialiased, + **pinfeed**", crops.opencv, tolerance=40 * ONE),

@@ -266,6 +266,41 @@ def resized_size(height, width, size, max_size=None):
     return (new_long, new_short) if width <= height else (new_short, new_long)
 
 
+def resized(image, size, interpolation):
+    """An (H, W, C) image of float32 in another size: its rows first, every operation rounded once."""
+    for axis in (1, 0):
+        pixels = np.moveaxis(image, axis, 0)
+        outputs = []
+        for i in range(size[axis]):
+            total = np.zeros(pixels.shape[1:], np.float32)
+            for number, weight in _weights(len(pixels), size[axis], i, interpolation):
+                if weight != 0:
+                    with np.errstate(all="ignore"):
+                        total = total + pixels[number] * weight
+            outputs.append(total)
+        image = np.moveaxis(np.stack(outputs), 0, axis)
+    return image
+
+
+def _weights(before, after, i, interpolation):
+    """The pixels of an axis that its output number i is made of, and their weights, antialiased."""
+    scale = before / after
+    wide, radius = max(scale, 1.0), 2 if interpolation == "bicubic" else 1
+    center, support = scale * (i + 0.5), radius * wide
+    numbers = range(max(int(center - support + 0.5), 0), min(int(center + support + 0.5), before))
+    curve = _cubic if interpolation == "bicubic" else lambda x: max(1 - x, 0.0)
+    weights = [curve(abs((number - center + 0.5) * (1 / wide))) for number in numbers]
+    total = sum(weights)
+    return [(n, np.float32(weight / total)) for n, weight in zip(numbers, weights, strict=True)]
+
+
+def _cubic(x):
+    """That of Keys, with a = -1/2."""
+    if x < 1:
+        return (1.5 * x - 2.5) * x * x + 1
+    return ((-0.5 * x + 2.5) * x - 4) * x + 2 if x < 2 else 0.0
+
+
 def random_window(height, width, draws, scale, ratio):
     """torchvision's RandomResizedCrop: top, left, height and width; two pairs of draws for each try."""
     for try_area, try_place in zip(draws[::2], draws[1::2], strict=True):

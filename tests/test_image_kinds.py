@@ -187,12 +187,7 @@ BAD = {
     "classes between classes": (
         pinfeed.Image(input="HW", output="HW", dtype=torch.int64, augment=augment.Resize((2, 2))),
         np.zeros((2, 4, 5), np.uint8),
-        'interpolation="nearest" resizes masks and other images',
-    ),
-    "floats between floats": (
-        pinfeed.Image(augment=augment.Resize((2, 2))),
-        np.zeros((2, 4, 5, 3), np.float32),
-        'got images of float32; interpolation="nearest" resizes masks and other images',
+        'interpolation="nearest" resizes masks, dtype=torch.float32 images',
     ),
     "colours of floats": (
         pinfeed.Image(color=augment.RandomInvert()),

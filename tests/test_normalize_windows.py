@@ -43,9 +43,10 @@ def cases(draw):
     st.sampled_from(["bilinear", "bicubic", "nearest"]),
     st.sampled_from(["float32", "float16"]),
     st.booleans(),
+    st.sampled_from([None, torch.float32]),
     st.integers(0, 2**40),
 )
-def test_the_bits_of_the_field(case, interpolation, dtype, is_given, seed):
+def test_the_bits_of_the_field(case, interpolation, dtype, is_given, resize_dtype, seed):
     images, input, output, steps, size = case
     field = pinfeed.Image(
         0.4,
@@ -55,6 +56,7 @@ def test_the_bits_of_the_field(case, interpolation, dtype, is_given, seed):
         dtype=getattr(torch, dtype),
         augment=augment.Compose(steps),
         interpolation=interpolation,
+        resize_dtype=resize_dtype,
         windows=True,
     )
     rows = pinfeed.ArrayDataset(images).__getitems__(range(len(images)))
@@ -73,6 +75,7 @@ def test_the_bits_of_the_field(case, interpolation, dtype, is_given, seed):
         windows=windows,
         size=size,
         interpolation=interpolation,
+        resize_dtype=resize_dtype,
         out=out,
     )
     assert out is None or batch is out

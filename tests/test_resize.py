@@ -46,47 +46,106 @@ def flips(flags):
     return [flip(p=1) for flag, flip in axes if flag]
 
 
+SCALES = {"uint8": 1 / 255, "uint16": 1 / 65535, "int16": 1 / 32767}
+
+
 @st.composite
 def cases(draw):
     """Images, a crop and flips before a resize and after it, and the other arguments of Image."""
+    source = draw(st.sampled_from(["uint8", "uint16", "int16", "float16", "bfloat16", "float32"]))
+    stored = "uint16" if source == "bfloat16" else source
     input = draw(st.sampled_from(["HWC", "CHW", "HW"]))
     channels = draw(st.integers(1, 5)) if "C" in input else 1
     images = []
     for _ in range(draw(st.integers(1, 2))):
         sizes = dict(zip("HWC", (*draw(pairs), channels), strict=True))
-        kind = draw(st.sampled_from(["ndarray", "tensor"]))
-        view = draw(views(tuple(sizes[letter] for letter in input), mirrored=kind != "tensor"))
-        images.append(as_kind(kind, view))
+        kind = "tensor" if source == "bfloat16" else draw(st.sampled_from(["ndarray", "tensor"]))
+        shape = tuple(sizes[letter] for letter in input)
+        images.append((draw(views(shape, stored, mirrored=kind != "tensor")), kind))
     crops = [None if draw(st.booleans()) else draw(pairs) for _ in range(2)]
     steps = crops[0], draw(flags), draw(pairs), crops[1], draw(flags)
     arguments = {"input": input, "output": draw(st.sampled_from(["CHW", "HWC"]))}
     arguments["interpolation"] = draw(st.sampled_from(INTERPOLATIONS))
-    dtype = draw(st.sampled_from(["float32", "bfloat16", "uint8"]))
-    return images, steps, arguments, dtype
+    dtype = draw(st.sampled_from(["float32", "bfloat16", *["uint8"] * (source == "uint8")]))
+    if dtype != "uint8":
+        arguments["resize_dtype"] = draw(st.sampled_from([None, torch.float32]))
+    return images, source, steps, arguments, dtype
 
 
 @given(cases())
 def test_any_resize(isa, case):
-    images, (before, mirrored, size, after, mirrored_after), arguments, dtype = case
+    images, source, (before, mirrored, size, after, mirrored_after), arguments, dtype = case
     transforms = [augment.CenterCrop(before)] if before else []
     transforms += [*flips(mirrored), resize(size)]
     transforms += [augment.CenterCrop(after)] if after else []
     view = augment.Compose([*transforms, *flips(mirrored_after)])
     constants = {} if dtype == "uint8" else {"mean": 0.4, "std": 0.25}
     field = pinfeed.Image(**constants, **arguments, dtype=getattr(torch, dtype), augment=view)
+    in_floats = source != "uint8" or arguments.get("resize_dtype") is not None
+    in_floats &= arguments["interpolation"] != "nearest"
     expected = []
-    for image in images:
-        image = np.asarray(image)
+    for image, _ in images:
         input = arguments["input"]
+        image = reference.widened(image, source) if source != "uint8" or in_floats else image
         image = image[..., None] if input == "HW" else reference.permute(image, input, "HWC")
         image = flipped(reference.center_crop(image, before) if before else image, mirrored)
-        image = resized(image, size, arguments["interpolation"])
+        resize_image = reference.resized if in_floats else resized
+        image = resize_image(image, size, arguments["interpolation"])
         image = reference.center_crop(image, after) if after else image
         expected.append(flipped(image, mirrored_after))
-    batch = reference.images(
-        np.stack(expected), output="N" + arguments["output"], dtype=dtype, **constants
-    )
-    assert_same_bits(pinfeed.Collate(field)(images), batch)
+    output, batch = "N" + arguments["output"], np.stack(expected)
+    if dtype == "uint8":
+        batch = reference.permute(batch, "NHWC", output)
+    else:
+        layout = {"dtype": dtype, "input": "NHWC", "output": output}
+        scale = SCALES.get(source, 1)
+        batch = reference.normalized(batch, **constants, scale=scale, source="float32", **layout)
+    samples = [as_kind(kind, image) for image, kind in images]
+    if source == "bfloat16":
+        samples = [sample.view(torch.bfloat16) for sample in samples]
+    assert_same_numbers(pinfeed.Collate(field)(samples), batch, dtype)
+
+
+def assert_same_numbers(batch, expected, dtype):
+    """The same bits, but for a NaN's, whose payload follows no rule."""
+    nans = np.isnan(reference.widened(expected, dtype))
+    assert_same_bits(batch.masked_fill(torch.from_numpy(nans), 0), np.where(nans, 0, expected))
+    assert np.array_equal(torch.isnan(batch).numpy(), nans)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(224, 224), (31, 2000), (3, 2), (500, 375)], ids=str)
+def test_floats_are_those_of_torch(interpolation, size):
+    image = np.random.default_rng(0).random((300, 200, 3), np.float32)
+    field = pinfeed.Image(output="HWC", interpolation=interpolation, augment=resize(size))
+    batch = pinfeed.Collate(field)([image])[0]
+    # In float32, torch rounds its weights several times.
+    for dtype, most in ((np.float64, 8 * 2**-24), (np.float32, 2**-14)):
+        of_torch = torch.from_numpy(resized(image.astype(dtype), size, interpolation))
+        assert (batch - of_torch).abs().max() < most
+
+
+def test_bytes_that_are_not_rounded_are_near_those_that_are():
+    image = np.random.default_rng(0).integers(0, 256, (60, 50, 3), dtype=np.uint8)
+    batches = [
+        pinfeed.Collate(pinfeed.Image(scale=1, augment=resize((37, 71)), resize_dtype=dtype))(
+            [image]
+        )
+        for dtype in (None, torch.float32)
+    ]
+    difference = (batches[0] - batches[1]).abs()
+    assert 0.5 < difference.max() < 1.02
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(9, 9), (27, 5), (3, 9)], ids=str)
+def test_a_nan_reaches_what_is_made_of_it(isa, interpolation, size):
+    image = np.zeros((9, 9, 3), np.float32)
+    image[4, 5, 1] = 1
+    weights = resized(image.astype(np.float64), size, interpolation)
+    image[4, 5, 1] = np.nan
+    field = pinfeed.Image(output="HWC", interpolation=interpolation, augment=resize(size))
+    assert np.array_equal(torch.isnan(pinfeed.Collate(field)([image])[0]).numpy(), weights != 0)
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
@@ -250,6 +309,21 @@ ARGUMENTS = [
         "comes after CenterCrop((6, 6)) and is larger or pads",
     ),
     (lambda: pinfeed.Image(interpolation="area"), ValueError, "interpolation", "got 'area'"),
+    (
+        lambda: pinfeed.Image(resize_dtype=torch.float16),
+        TypeError,
+        "resize_dtype must be float32, or None, got torch.float16",
+    ),
+    (
+        lambda: pinfeed.Image(resize_dtype=torch.float32, dtype=torch.uint8),
+        ValueError,
+        "for images that become floats, got dtype=torch.uint8; leave one",
+    ),
+    (
+        lambda: pinfeed.Image(resize_dtype=torch.float32, color=augment.RandomInvert()),
+        ValueError,
+        "color is for bytes, and resize_dtype=torch.float32 makes floats",
+    ),
 ]
 
 

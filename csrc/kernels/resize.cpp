@@ -46,20 +46,26 @@ void pick(const Taps& columns, const std::uint8_t* row, std::size_t bytes, std::
 class Resizer {
  public:
   // Before write_row(): for all rows of the image's place.
-  void begin(const ResizeRuns& runs, const ImageBatch& images, const ImageSource& source,
-             const ImageResize& resize, Interpolation interpolation) {
+  void begin(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image) {
+    const ImageBatch& images = batch.images;
+    const ImageResize& resize = *batch.resizes[image];
     runs_ = &runs;
-    source_ = &source;
+    sums_ = batch.in_floats ? runs.floats : runs.bytes;
+    source_ = &images.sources[image];
     resize_ = &resize;
     item_ = scalar_size(images.in_type);
+    types_ = copied_as(item_);
+    if (batch.in_floats) types_ = {images.in_type, PixelType::float32};
     channels_ = images.channels;
-    pixel_ = channels_ * item_;
+    pixel_ = channels_ * pixel_size(types_.out);
     width_ = images.width;
-    is_nearest_ = interpolation == Interpolation::nearest;
+    scale_.assign(channels_, 1.0F);
+    bias_.assign(channels_, -0.0F);
+    is_nearest_ = batch.interpolation == Interpolation::nearest;
     rows_.find({resize.source.height, resize.resized.height, resize.top, images.height,
-                resize.flipped_rows, resize.border, interpolation});
+                resize.flipped_rows, resize.border, batch.interpolation, batch.in_floats});
     columns_.find({resize.source.width, resize.resized.width, resize.left, images.width,
-                   resize.flipped_columns, resize.border, interpolation});
+                   resize.flipped_columns, resize.border, batch.interpolation, batch.in_floats});
     const std::size_t taps = is_nearest_ ? 1 : 2 * rows_.pairs();
     slot_bytes_ = columns_.outputs() * pixel_ + kRunSlack;
     resized_.resize(taps * slot_bytes_);
@@ -100,7 +106,7 @@ class Resizer {
       // Beyond the last row the weights are 0.
       row_pointers_[t] = resized_row(std::min(first + t, rows_.source_size() - 1));
     }
-    runs_->along_columns(rows_, output, row_pointers_.data(), bytes, to);
+    sums_->along_columns(rows_, output, row_pointers_.data(), bytes, to);
   }
 
   // A row of the source, counted from the first that is used, resized.
@@ -113,26 +119,31 @@ class Resizer {
     if (is_nearest_) {
       pick(columns_, row_.data(), pixel_, resized);
     } else {
-      runs_->along_row(columns_, row_.data(), channels_, resized);
+      sums_->along_row(columns_, row_.data(), channels_, resized);
     }
     return resized;
   }
 
-  // Puts the pixels of a source row that are used next to each other.
+  // Puts the pixels of a source row that are used next to each other, in the type that is resized.
   void read_row(std::size_t row) {
     ImageSource source = *source_;
     const auto y = static_cast<std::ptrdiff_t>(row);
     const auto x = static_cast<std::ptrdiff_t>(columns_.source_begin());
+    const std::size_t source_pixel = channels_ * item_;
     if (source.window == nullptr &&
         (channels_ == 1 || source.channel_stride == static_cast<std::ptrdiff_t>(item_)) &&
-        source.column_stride == static_cast<std::ptrdiff_t>(pixel_)) {
+        source.column_stride == static_cast<std::ptrdiff_t>(source_pixel)) {
       const std::uint8_t* const from =
           source.data + y * source.row_stride + x * source.column_stride;
-      const std::size_t bytes = columns_.source_size() * pixel_;
+      const std::size_t bytes = columns_.source_size() * source_pixel;
       if (row + kRowsAhead < resize_->source.height) {
         prefetch_bytes(from + kRowsAhead * source.row_stride, bytes);
       }
-      std::memcpy(row_.data(), from, bytes);
+      if (types_.out == PixelType::float32) {
+        runs_->casts->find(types_.in, ScalarType::float32)(from, bytes / item_, row_.data());
+      } else {
+        std::memcpy(row_.data(), from, bytes);
+      }
       return;
     }
     ImageWindow window;
@@ -149,22 +160,26 @@ class Resizer {
                       .height = 1,
                       .width = columns_.source_size(),
                       .channels = channels_,
-                      .scale = nullptr,
-                      .bias = nullptr,
+                      .scale = scale_.data(),
+                      .bias = bias_.data(),
                       .out = row_.data(),
                       .out_layout = ImageLayout::hwc,
-                      .out_type = copied_as(item_).out,
+                      .out_type = types_.out,
                       .streaming = false,
-                      .in_type = copied_as(item_).in},
+                      .in_type = types_.in},
                      0, 1);
   }
 
   const ResizeRuns* runs_ = nullptr;
+  const ResizeSums* sums_ = nullptr;
   const ImageSource* source_ = nullptr;
   const ImageResize* resize_ = nullptr;
-  std::size_t item_ = 0;  // bytes; of more than one, all is nearest
+  std::size_t item_ = 0;  // bytes
+  Copied types_ = {};     // of the source, and what is resized
   std::size_t channels_ = 0;
-  std::size_t pixel_ = 0;  // bytes
+  std::size_t pixel_ = 0;     // bytes of what is resized
+  std::vector<float> scale_;  // constants that
+  std::vector<float> bias_;   // keep every value: a bias of 0 would not keep -0
   std::size_t width_ = 0;
   bool is_nearest_ = false;
   Taps rows_;
@@ -182,15 +197,15 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
                   std::size_t begin, std::size_t end, const WriteRows& write_rows) {
   thread_local std::vector<std::uint8_t> stage;
   const ImageBatch& images = batch.images;
-  const std::size_t pixel = images.channels * scalar_size(images.in_type);
+  const std::size_t item = scalar_size(batch.resized_type()), pixel = images.channels * item;
   const std::size_t row_bytes = images.width * pixel;
   const std::size_t rows = std::max<std::size_t>(kStageBytes / row_bytes, 1);
   stage.resize(rows * row_bytes + kRunSlack);
 
   ImageSource staged{nullptr, static_cast<std::ptrdiff_t>(row_bytes),
-                     static_cast<std::ptrdiff_t>(pixel),
-                     static_cast<std::ptrdiff_t>(scalar_size(images.in_type))};
+                     static_cast<std::ptrdiff_t>(pixel), static_cast<std::ptrdiff_t>(item)};
   ImageBatch one = images;
+  one.in_type = batch.resized_type();
   // The staged image is that of the same number, for its planes may lie among others.
   one.sources = reinterpret_cast<const ImageSource*>(reinterpret_cast<std::uintptr_t>(&staged) -
                                                      image * sizeof(ImageSource));
@@ -210,12 +225,12 @@ void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
   thread_local Resizer resizer;
   const ImageBatch& images = batch.images;
   try {
-    resizer.begin(runs, images, images.sources[image], *batch.resizes[image], batch.interpolation);
+    resizer.begin(runs, batch, image);
   } catch (...) {
     resizer = {};  // of what it has begun, nothing serves the next image
     throw;
   }
-  const std::size_t row_bytes = images.width * images.channels * scalar_size(images.in_type);
+  const std::size_t row_bytes = images.width * images.channels * scalar_size(batch.resized_type());
   write_staged(runs, batch, image, begin, end,
                [&](std::size_t y, std::size_t count, std::uint8_t* to) {
                  for (std::size_t row = 0; row < count; ++row, to += row_bytes) {

@@ -1,13 +1,18 @@
-// Images resized: uint8 in, resized, and of that a window normalized and permuted, in one pass.
+// Images resized, and of that a window normalized and permuted, in one pass.
 //
-// A resized value is, bit for bit, that of torch.nn.functional.interpolate(uint8, antialias=True)
+// A resized byte is, bit for bit, that of torch.nn.functional.interpolate(uint8, antialias=True)
 // on a CPU: first along each row, then along each column, each time
 //
 //   out[i] = clamp((sum over t of in[first[i] + t] * weight[i][t] + 2^(precision - 1)) >>
 //   precision)
 //
-// to 0..255. `nearest` copies pixels, of any type, as mode="nearest" does. Every instruction set
-// gives the same bits.
+// to 0..255. In float32, in the same order,
+//
+//   out[i] = 0 + in[first[i]] * weight[i][0] + in[first[i] + 1] * weight[i][1] + ...
+//
+// from left to right, without weights that are 0, each product and each sum rounded once, and not
+// fused. `nearest` copies pixels, of any type, as mode="nearest" does. Every instruction set gives
+// the same bits.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +36,7 @@ struct ImageResize {
   bool flipped_rows;
   bool flipped_columns;
   Border border;
-  const std::uint8_t* fill;
+  const std::uint8_t* fill;  // a pixel of what is resized
 };
 
 // A batch some of whose images are resized, one entry for each image; then their values change, by
@@ -41,28 +46,39 @@ struct ResizedBatch {
   const std::optional<ImageResize>* resizes;
   Interpolation interpolation;
   const ColorTable* tables = nullptr;
+  bool in_floats = false;  // bytes that are interpolated may be, other types have to be
+
+  // Of the values that are interpolated, and what these become.
+  ScalarType resized_type() const { return in_floats ? ScalarType::float32 : images.in_type; }
+};
+
+// The sums of one type of values.
+struct ResizeSums {
+  // One row of pixels of `channels` adjacent values to taps.outputs() pixels. Reads kRunSlack bytes
+  // more than the taps say, and writes as many more than the pixels take.
+  void (*along_row)(const Taps& taps, const std::uint8_t* row, std::size_t channels,
+                    std::uint8_t* out);
+
+  // One output of columns: the weighted sum of 2 * taps.pairs() rows of `bytes` bytes each. Reads
+  // and writes up to kRunSlack bytes more.
+  void (*along_columns)(const Taps& taps, std::size_t output, const std::uint8_t* const* rows,
+                        std::size_t bytes, std::uint8_t* out);
 };
 
 // What one instruction set supplies.
 struct ResizeRuns {
   NormalizeImages normalize;
-
-  // One row of pixels of `channels` adjacent bytes to taps.outputs() pixels. Reads kRunSlack bytes
-  // more than the taps say, and writes as many more than the pixels take.
-  void (*along_row)(const Taps& taps, const std::uint8_t* row, std::size_t channels,
-                    std::uint8_t* out);
-
-  // One output of columns: the weighted sum of 2 * taps.pairs() rows of `count` bytes each. Reads
-  // and writes up to kRunSlack bytes more.
-  void (*along_columns)(const Taps& taps, std::size_t output, const std::uint8_t* const* rows,
-                        std::size_t count, std::uint8_t* out);
+  const CastTable* casts;
+  const ResizeSums* bytes;
+  const ResizeSums* floats;
 
   // Each of `count` bytes by what the table has for it, and up to kRunSlack more.
   void (*recolor)(const ColorTable& table, std::uint8_t* values, std::size_t count);
 };
 
-inline constexpr std::size_t kRunSlack = 64;
+inline constexpr std::size_t kRunSlack = 128;
 
+extern const ResizeSums kByteSums, kFloatSums;  // plain loops
 extern const ResizeRuns kResizeScalar;
 extern const ResizeRuns kResizeAvx2;
 extern const ResizeRuns kResizeAvx512;

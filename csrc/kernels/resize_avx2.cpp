@@ -1,4 +1,5 @@
-// Rows of pixels resized with AVX2: sums of products of 16-bit numbers, two taps at a time.
+// Rows of pixels resized with AVX2: of bytes, sums of products of 16-bit numbers, two taps at a
+// time.
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -82,7 +83,7 @@ PINFEED_AVX2 void along_row_of(const Taps& taps, Pairs pairs, const std::uint8_t
 
 PINFEED_AVX2 void along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels,
                             std::uint8_t* out) {
-  if (channels > 4) return kResizeScalar.along_row(taps, row, channels, out);
+  if (channels > 4) return kByteSums.along_row(taps, row, channels, out);
   switch (taps.pairs()) {
     case 1:
       return along_row_of(taps, std::integral_constant<std::size_t, 1>{}, row, channels, out);
@@ -122,6 +123,49 @@ PINFEED_AVX2 void along_columns(const Taps& taps, std::size_t output,
   }
 }
 
+// Two outputs at a time, one in each lane. A pixel whose weight is 0 adds 0, even if it is a NaN.
+PINFEED_AVX2 void floats_along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels,
+                                   std::uint8_t* out) {
+  if (channels > 4) return kFloatSums.along_row(taps, row, channels, out);
+  const auto* const from = reinterpret_cast<const float*>(row);
+  auto* to = reinterpret_cast<float*>(out);
+  const __m256 zero = _mm256_setzero_ps();
+  for (std::size_t x = 0; x < taps.outputs(); x += 2, to += 2 * channels) {
+    const float* low = from + taps.first(x) * channels;
+    const float* high = from + taps.first(x + 1) * channels;
+    const float* weights = taps.floats(x, 0);
+    __m256 sum = zero;
+    for (std::size_t t = 0; t < taps.most(); ++t, low += channels, high += channels, weights += 8) {
+      const __m256 weight = _mm256_loadu_ps(weights);
+      const __m256 product = _mm256_mul_ps(_mm256_loadu2_m128(high, low), weight);
+      const __m256 is_used = _mm256_cmp_ps(weight, zero, _CMP_NEQ_OQ);
+      sum = _mm256_add_ps(sum, _mm256_and_ps(product, is_used));
+    }
+    _mm256_storeu2_m128(to + channels, to, sum);
+  }
+}
+
+PINFEED_AVX2 void floats_along_columns(const Taps& taps, std::size_t output,
+                                       const std::uint8_t* const* rows, std::size_t bytes,
+                                       std::uint8_t* out) {
+  const std::size_t count = taps.most();
+  for (std::size_t i = 0; i < bytes; i += 128) {
+    const float* weights = taps.floats(output, 0);
+    __m256 sums[4] = {};
+    for (std::size_t t = 0; t < count; ++t, weights += 8) {
+      if (*weights == 0) continue;
+      const auto* const from = reinterpret_cast<const float*>(rows[t] + i);
+      const __m256 weight = _mm256_broadcast_ss(weights);
+      for (std::size_t k = 0; k < 4; ++k) {
+        const __m256 product = _mm256_mul_ps(_mm256_loadu_ps(from + 8 * k), weight);
+        sums[k] = _mm256_add_ps(sums[k], product);
+      }
+    }
+    auto* const to = reinterpret_cast<float*>(out + i);
+    for (std::size_t k = 0; k < 4; ++k) _mm256_storeu_ps(to + 8 * k, sums[k]);
+  }
+}
+
 // The low half of a byte picks from each sixteenth of the table, and the bits of its high half from
 // those.
 PINFEED_AVX2 void recolor_avx2(const ColorTable& table, std::uint8_t* values, std::size_t count) {
@@ -144,9 +188,14 @@ PINFEED_AVX2 void recolor_avx2(const ColorTable& table, std::uint8_t* values, st
   }
 }
 
+const ResizeSums kByteSumsAvx2{along_row, along_columns};
+const ResizeSums kFloatSumsAvx2{floats_along_row, floats_along_columns};
+
 }  // namespace
 
-const ResizeRuns kResizeAvx2{normalize_images_avx2, along_row, along_columns, recolor_avx2};
-const ResizeRuns kResizeAvx512{normalize_images_avx512, along_row, along_columns, recolor_avx2};
+const ResizeRuns kResizeAvx2{normalize_images_avx2, &kCastAvx2, &kByteSumsAvx2, &kFloatSumsAvx2,
+                             recolor_avx2};
+const ResizeRuns kResizeAvx512{normalize_images_avx512, &kCastAvx2, &kByteSumsAvx2, &kFloatSumsAvx2,
+                               recolor_avx2};
 
 }  // namespace pinfeed::kernels

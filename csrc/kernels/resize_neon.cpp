@@ -9,7 +9,7 @@ namespace pinfeed::kernels {
 namespace {
 
 void along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels, std::uint8_t* out) {
-  if (channels > 4) return kResizeScalar.along_row(taps, row, channels, out);
+  if (channels > 4) return kByteSums.along_row(taps, row, channels, out);
   const int32x4_t half = vdupq_n_s32(1 << (taps.precision() - 1));
   const int32x4_t shift = vdupq_n_s32(-static_cast<int>(taps.precision()));
   for (std::size_t x = 0; x < taps.outputs(); ++x) {
@@ -52,8 +52,11 @@ void along_columns(const Taps& taps, std::size_t output, const std::uint8_t* con
   }
 }
 
+const ResizeSums kByteSumsNeon{along_row, along_columns};
+
 }  // namespace
 
-const ResizeRuns kResizeNeon{normalize_images_neon, along_row, along_columns, recolor};
+const ResizeRuns kResizeNeon{normalize_images_neon, &kCastScalar, &kByteSumsNeon, &kFloatSums,
+                             recolor};
 
 }  // namespace pinfeed::kernels

@@ -32,8 +32,43 @@ void along_columns(const Taps& taps, std::size_t output, const std::uint8_t* con
   }
 }
 
+// Four channels at a time, of which the compiler makes a vector. What that writes beyond the last
+// channel, the next pixel overwrites.
+void floats_along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels,
+                      std::uint8_t* out) {
+  const auto* const from = reinterpret_cast<const float*>(row);
+  auto* __restrict to = reinterpret_cast<float*>(out);
+  for (std::size_t x = 0; x < taps.outputs(); ++x, to += channels) {
+    for (std::size_t begin = 0; begin < channels; begin += 4) {
+      const float* pixel = from + taps.first(x) * channels + begin;
+      float sums[4] = {};
+      for (std::size_t t = 0; t < taps.most(); ++t, pixel += channels) {
+        const float* const weights = taps.floats(x, t);
+        if (*weights == 0) continue;
+        for (std::size_t c = 0; c < 4; ++c) sums[c] += pixel[c] * weights[c];
+      }
+      std::copy_n(sums, 4, to + begin);
+    }
+  }
+}
+
+void floats_along_columns(const Taps& taps, std::size_t output, const std::uint8_t* const* rows,
+                          std::size_t bytes, std::uint8_t* out) {
+  auto* __restrict to = reinterpret_cast<float*>(out);
+  std::fill_n(to, bytes / sizeof(float), 0.0F);
+  for (std::size_t t = 0; t < taps.most(); ++t) {
+    const auto* const row = reinterpret_cast<const float*>(rows[t]);
+    const float weight = *taps.floats(output, t);
+    if (weight == 0) continue;
+    for (std::size_t i = 0; i < bytes / sizeof(float); ++i) to[i] += row[i] * weight;
+  }
+}
+
 }  // namespace
 
-const ResizeRuns kResizeScalar{normalize_images_scalar, along_row, along_columns, recolor};
+const ResizeSums kByteSums{along_row, along_columns};
+const ResizeSums kFloatSums{floats_along_row, floats_along_columns};
+const ResizeRuns kResizeScalar{normalize_images_scalar, &kCastScalar, &kByteSums, &kFloatSums,
+                               recolor};
 
 }  // namespace pinfeed::kernels

@@ -111,7 +111,8 @@ void Taps::find_nearest() {
     const float first = std::floor(static_cast<float>(positions_[i]) * scale);
     firsts_[i] = std::min(static_cast<std::size_t>(first), axis_.in - 1);
   }
-  keep_sources(1);
+  most_ = 1;
+  keep_sources();
 }
 
 void Taps::find_weighted() {
@@ -131,28 +132,34 @@ void Taps::find_weighted() {
     largest = std::max(largest, *std::max_element(weights, weights + found[to].second));
   }
   precision_ = precision_for(largest);
-  std::size_t taps = 0;
-  for (std::size_t i = 0; i < kept; ++i) taps = std::max(taps, found[i].second);
-  pairs_ = (taps + 1) / 2;
-  weights_.assign(firsts_.size() * pairs_ * kPairSize, 0);
+  most_ = 0;
+  for (std::size_t i = 0; i < kept; ++i) most_ = std::max(most_, found[i].second);
+  floats_.assign(axis_.in_floats ? firsts_.size() * most_ * kFloats : 0, 0.0F);
+  weights_.assign(axis_.in_floats ? 0 : firsts_.size() * pairs() * kPairSize, 0);
   for (std::size_t i = 0; i < outputs_; ++i) {
     const std::size_t from = positions_[i] - begin;
     const auto [first, count] = found[from];
     firsts_[i] = first;
     for (std::size_t t = 0; t < count; ++t) {
-      const std::int16_t weight = fixed_point(exact[from * most + t], precision_);
-      std::int16_t* const to = &weights_[place(i, t / 2) + t % 2];
+      const double exact_weight = exact[from * most + t];
+      if (axis_.in_floats) {
+        std::fill_n(&floats_[place(i, t, most_, kFloats)], kFloats,
+                    static_cast<float>(exact_weight));
+        continue;
+      }
+      const std::int16_t weight = fixed_point(exact_weight, precision_);
+      std::int16_t* const to = &weights_[place(i, t / 2, pairs(), kPairSize) + t % 2];
       for (std::size_t copy = 0; copy < kPairSize; copy += 2) to[copy] = weight;
     }
   }
-  keep_sources(taps);
+  keep_sources();
 }
 
 // Counts the pixels that outputs begin with from the first of them all.
-void Taps::keep_sources(std::size_t taps) {
+void Taps::keep_sources() {
   const auto [lowest, highest] = std::minmax_element(firsts_.begin(), firsts_.begin() + outputs_);
   source_begin_ = *lowest;
-  source_size_ = std::min(*highest + taps, axis_.in) - *lowest;
+  source_size_ = std::min(*highest + most_, axis_.in) - *lowest;
   for (std::size_t i = 0; i < outputs_; ++i) firsts_[i] -= source_begin_;
 }
 

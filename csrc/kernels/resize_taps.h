@@ -20,6 +20,7 @@ struct ResizedAxis {
   bool flipped;  // the part is seen from its end
   Border border;
   Interpolation interpolation;
+  bool in_floats;  // by weights that are float32, not integers
 
   bool operator==(const ResizedAxis&) const = default;
 };
@@ -42,37 +43,49 @@ class Taps {
   std::size_t first(std::size_t output) const { return firsts_[output]; }
   const std::size_t* firsts() const { return firsts_.data(); }
 
-  // Half of the most taps of any output, rounded up; weights after the last tap are 0.
-  std::size_t pairs() const { return pairs_; }
+  // The most taps of any output; weights after the last tap are 0.
+  std::size_t most() const { return most_; }
+
+  // In floats: a weight, four times, as wide code multiplies it by channels. The same tap of the
+  // next output follows if this one is even, then the next tap of this one.
+  const float* floats(std::size_t output, std::size_t tap) const {
+    return &floats_[place(output, tap, most_, kFloats)];
+  }
+
+  // In integers.
+  std::size_t pairs() const { return (most_ + 1) / 2; }
   unsigned precision() const { return precision_; }
   std::int16_t weight(std::size_t output, std::size_t tap) const {
     return pair(output, tap / 2)[tap % 2];
   }
-  // Two weights, four times, as wide code multiplies them by channels. The same pair of the next
-  // output follows if this one is even, then the next pair of this one.
+  // Two weights, four times, in the order of the floats.
   const std::int16_t* pair(std::size_t output, std::size_t pair) const {
-    return &weights_[place(output, pair)];
+    return &weights_[place(output, pair, pairs(), kPairSize)];
   }
 
  private:
   static constexpr std::size_t kPairSize = 8;
+  static constexpr std::size_t kFloats = 4;
 
-  std::size_t place(std::size_t output, std::size_t pair) const {
-    return (output / 2 * pairs_ * 2 + pair * 2 + output % 2) * kPairSize;
+  // Of one of `count` entries of an output.
+  static std::size_t place(std::size_t output, std::size_t entry, std::size_t count,
+                           std::size_t size) {
+    return (output / 2 * count * 2 + entry * 2 + output % 2) * size;
   }
   void find_nearest();
   void find_weighted();
-  void keep_sources(std::size_t taps);
+  void keep_sources();
 
   ResizedAxis axis_ = {};
   std::size_t skipped_ = 0;
   std::size_t outputs_ = 0;
   std::size_t source_begin_ = 0;
   std::size_t source_size_ = 0;
-  std::size_t pairs_ = 0;
+  std::size_t most_ = 0;
   unsigned precision_ = 0;
   std::vector<std::size_t> positions_;  // of each output in the resized axis
   std::vector<std::size_t> firsts_;
+  std::vector<float> floats_;
   std::vector<std::int16_t> weights_;
 };
 

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "dispatch/dispatch.h"
@@ -23,63 +25,76 @@ using pinfeed::kernels::Interpolation;
 using pinfeed::kernels::Taps;
 
 // An image, or what is made of it, without gaps.
+template <class Value>
 struct Pixels {
   std::size_t height, width, channels;
-  std::vector<std::uint8_t> values;
+  std::vector<Value> values;
 
   Pixels(std::size_t h, std::size_t w, std::size_t c)
       : height(h), width(w), channels(c), values(h * w * c) {}
-  std::uint8_t& at(std::size_t y, std::size_t x, std::size_t c) {
+  Value& at(std::size_t y, std::size_t x, std::size_t c) {
     return values[(y * width + x) * channels + c];
   }
 };
 
 // Calls store(i, value) for each output of an axis whose value at position p is read(p).
-template <class Read, class Store>
+template <class Value, class Read, class Store>
 void resize_axis(std::size_t in, std::size_t out, Interpolation interpolation, const Read& read,
                  const Store& store) {
+  constexpr bool kFloats = std::is_same_v<Value, float>;
   static Taps taps;
-  taps.find({in, out, 0, out, false, Border::constant, interpolation});
+  taps.find({in, out, 0, out, false, Border::constant, interpolation, kFloats});
   for (std::size_t i = 0; i < out; ++i) {
     const std::size_t first = taps.source_begin() + taps.first(i);
     if (interpolation == Interpolation::nearest) {
       store(i, read(first));
       continue;
     }
+    if constexpr (kFloats) {
+      float sum = 0;
+      for (std::size_t t = 0; t < taps.most() && first + t < in; ++t) {
+        const float weight = *taps.floats(i, t);
+        if (weight != 0) sum += read(first + t) * weight;
+      }
+      store(i, sum);
+      continue;
+    }
     std::int64_t sum = std::int64_t{1} << (taps.precision() - 1);
     for (std::size_t t = 0; t < 2 * taps.pairs() && first + t < in; ++t) {
-      sum += read(first + t) * taps.weight(i, t);
+      sum += static_cast<std::int64_t>(read(first + t)) * taps.weight(i, t);
     }
     sum >>= taps.precision();
-    store(i, static_cast<std::uint8_t>(std::clamp<std::int64_t>(sum, 0, 255)));
+    store(i, static_cast<Value>(std::clamp<std::int64_t>(sum, 0, 255)));
   }
 }
 
-Pixels resized(const ImageSource& source, const ImageResize& resize, std::size_t channels,
-               Interpolation interpolation) {
+template <class Value>
+Pixels<Value> resized(const ImageSource& source, const ImageResize& resize, std::size_t channels,
+                      Interpolation interpolation) {
   const auto [height, width] = resize.source;
-  Pixels narrow(height, resize.resized.width, channels);
-  Pixels result(resize.resized.height, resize.resized.width, channels);
+  Pixels<Value> narrow(height, resize.resized.width, channels);
+  Pixels<Value> result(resize.resized.height, resize.resized.width, channels);
   for (std::size_t c = 0; c < channels; ++c) {
     for (std::size_t y = 0; y < height; ++y) {
-      resize_axis(
+      resize_axis<Value>(
           width, narrow.width, interpolation,
-          [&](std::size_t x) { return *item_at(source, y, x, c); },
-          [&](std::size_t x, std::uint8_t value) { narrow.at(y, x, c) = value; });
+          [&](std::size_t x) { return static_cast<Value>(*item_at(source, y, x, c)); },
+          [&](std::size_t x, Value value) { narrow.at(y, x, c) = value; });
     }
     for (std::size_t x = 0; x < narrow.width; ++x) {
-      resize_axis(
+      resize_axis<Value>(
           height, result.height, interpolation, [&](std::size_t y) { return narrow.at(y, x, c); },
-          [&](std::size_t y, std::uint8_t value) { result.at(y, x, c) = value; });
+          [&](std::size_t y, Value value) { result.at(y, x, c) = value; });
     }
   }
   return result;
 }
 
-// A batch of images in all ways that they can lie in memory, each resized in its own way.
+// A batch of images of bytes in all ways that they can lie in memory, each resized in its own way.
+template <class Value>
 void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
                    std::size_t channels, std::size_t largest, Random& random) {
-  const std::vector<std::uint8_t> fill(channels, 77);
+  const std::vector<Value> fill(channels, 77);
   std::vector<ImageSource> sources;
   std::vector<std::optional<ImageResize>> resizes;
   std::vector<std::byte> expected;
@@ -97,15 +112,15 @@ void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
                              random() % 2 == 0,
                              random() % 2 == 0,
                              random() % 2 == 0 ? Border::constant : Border::edge,
-                             fill.data()};
+                             reinterpret_cast<const std::uint8_t*>(fill.data())};
     sources.push_back(source);
     resizes.push_back(is_resized ? std::optional(resize) : std::nullopt);
-    std::optional<Pixels> pixels;
-    if (is_resized) pixels = resized(source, resize, channels, interpolation);
+    std::optional<Pixels<Value>> pixels;
+    if (is_resized) pixels = resized<Value>(source, resize, channels, interpolation);
     for (std::size_t y = 0; y < place.height; ++y) {
       for (std::size_t x = 0; x < place.width; ++x) {
         for (std::size_t c = 0; c < channels; ++c) {
-          std::uint8_t value = 77;
+          Value value = 77;
           if (!is_resized) {
             value = *item_at(source, y, x, c);
           } else {
@@ -121,26 +136,31 @@ void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
                   pixels->at(static_cast<std::size_t>(row), static_cast<std::size_t>(column), c);
             }
           }
-          expected.push_back(std::byte{value});
+          const std::span bytes = std::as_bytes(std::span(&value, 1));
+          expected.insert(expected.end(), bytes.begin(), bytes.end());
         }
       }
     }
   }
+  const std::vector<float> ones(channels, 1.0F), zeros(channels, 0.0F);
+  constexpr bool kFloats = std::is_same_v<Value, float>;
   MarkedOutput out(expected.size(), random() % 64);
   const ImageBatch batch{.sources = sources.data(),
                          .count = sources.size(),
                          .height = place.height,
                          .width = place.width,
                          .channels = channels,
-                         .scale = nullptr,
-                         .bias = nullptr,
+                         .scale = ones.data(),
+                         .bias = zeros.data(),
                          .out = out.data(),
                          .out_layout = ImageLayout::hwc,
-                         .out_type = PixelType::uint8,
+                         .out_type = kFloats ? PixelType::float32 : PixelType::uint8,
                          .streaming = random() % 2 == 0};
   const std::size_t rows = batch.count * batch.height, middle = random() % (rows + 1);
-  resize_images(*isa.resize, {batch, resizes.data(), interpolation}, middle, rows);
-  resize_images(*isa.resize, {batch, resizes.data(), interpolation}, 0, middle);
+  const pinfeed::kernels::ResizedBatch resized_batch{batch, resizes.data(), interpolation, nullptr,
+                                                     kFloats};
+  resize_images(*isa.resize, resized_batch, middle, rows);
+  resize_images(*isa.resize, resized_batch, 0, middle);
   if (!out.equals(expected)) {
     throw std::runtime_error(std::to_string(place.height) + " x " + std::to_string(place.width) +
                              " x " + std::to_string(channels) + " of up to " +
@@ -155,10 +175,12 @@ void test_resizes(const Isa& isa) {
     for (const std::size_t channels : kChannels) {
       for (const ImageSize place : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{17, 31}}) {
         for (const std::size_t largest : {5, 40}) {
-          check_resizes(isa, interpolation, place, channels, largest, random);
+          check_resizes<std::uint8_t>(isa, interpolation, place, channels, largest, random);
         }
       }
-      check_resizes(isa, interpolation, {3, 700}, channels, 20, random);
+      check_resizes<std::uint8_t>(isa, interpolation, {3, 700}, channels, 20, random);
+      if (interpolation == Interpolation::nearest) continue;
+      check_resizes<float>(isa, interpolation, {17, 31}, channels, 40, random);
     }
   }
 }

@@ -84,13 +84,15 @@ _ImagePadding: TypeAlias = tuple[complex, tuple[int, int], bool, bool]
 _GeometryStep: TypeAlias = tuple[str, tuple[int, int], tuple[float, ...]]
 # its kind, and what a constant one is filled with
 _Border: TypeAlias = tuple[str, Sequence[float]]
+# how images are interpolated, and whether bytes are without being rounded
+_Interpolation: TypeAlias = tuple[str, bool]
 # steps, borders before and after a resize, interpolation, key, samples that random numbers follow
 # from, sizes of the images of a leaf that shares the windows, and its name, whether to return the
 # windows
 _Crop: TypeAlias = tuple[
     tuple[_GeometryStep, ...],
     tuple[_Border, _Border],
-    str,
+    _Interpolation,
     int,
     npt.NDArray[np.int64],
     tuple[npt.NDArray[np.int64], str] | None,
@@ -152,7 +154,7 @@ def gather(
 def normalize_windows(
     images: Any,
     format: _ImageFormat,
-    view: tuple[npt.NDArray[np.float64], tuple[int, int], str],
+    view: tuple[npt.NDArray[np.float64], tuple[int, int], _Interpolation],
     target: _Target,
     name: str,
     threads: int,

@@ -111,6 +111,24 @@ def checked_size(size: Any, function: str) -> tuple[int, int]:
     return height, width
 
 
+def checked_interpolation(
+    interpolation: Any, resize_dtype: Any, dtype: str, function: str
+) -> tuple[str, bool]:
+    """How images that become a dtype are interpolated, and whether bytes are without being rounded."""
+    kinds = ("bilinear", "bicubic", "nearest")
+    require_choice(interpolation, kinds, f"{function}: interpolation")
+    if resize_dtype is None:
+        return interpolation, False
+    if dtype_name(resize_dtype, function) != "float32":
+        raise TypeError(f"{function}: resize_dtype must be float32, or None, got {resize_dtype!r}")
+    if "int" in dtype:
+        raise ValueError(
+            f"{function}: resize_dtype=torch.float32 is for images that become floats, "
+            f"got dtype=torch.{dtype}; leave one of them out"
+        )
+    return interpolation, True
+
+
 def require_instance(value: Any, kind: type, expected: str) -> None:
     """Raises TypeError unless the value is of this class; the text says what must be of which kind."""
     if not isinstance(value, kind):

@@ -110,9 +110,9 @@ std::string Images::expected() const {
          shape_text(samples_.given_shape());
 }
 
-bool Images::are_only_moved() const {
-  return dtype() != kUint8 || (is_integer(out_) && out_ != kUint8);
-}
+bool Images::are_colors() const { return dtype() == kUint8 && (out_ == kUint8 || become_floats()); }
+
+bool Images::become_floats() const { return !is_integer(out_); }
 
 void Images::require_dtype() const {
   if (becomes(dtype(), out_)) return;

@@ -112,10 +112,11 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
   const auto& [steps, borders, interpolation, key, samples, other_leaf, is_wanted, given_colors] =
       crop;
   borders_ = {border_named(std::get<0>(borders[0])), border_named(std::get<0>(borders[1]))};
-  interpolation_ = interpolation_named(interpolation);
+  interpolate(interpolation);
   for (std::size_t i = 0; i < borders.size(); ++i) {
     const py::sequence& fill = std::get<1>(borders[i]);
-    fills_[i] = fill_pixel(fill, images.dtype(), images.channels(), images.name());
+    const DType dtype = i == 1 && in_floats_ ? kFloat32 : images.dtype();
+    fills_[i] = fill_pixel(fill, dtype, images.channels(), images.name());
   }
   if (static_cast<std::size_t>(samples.size()) != images.count()) {
     throw py::value_error(images.name() + ": expected a number for each sample");
@@ -140,13 +141,13 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
   for (std::size_t i = 0; i < views_.size() && !colors.empty(); ++i) {
     tables_.insert(tables_.end(), frames, kernels::draw_table(colors, key, samples.data()[i]));
   }
-  require_bytes();
+  require_values();
 }
 
 Windows::Windows(const Images& images, const GivenWindows& given) : images_(images) {
   const auto& [windows, size, interpolation] = given;
   borders_ = {Border::constant, Border::constant};  // which no window reaches
-  interpolation_ = interpolation_named(interpolation);
+  interpolate(interpolation);
   views_.resize(images.count());
   for (std::size_t i = 0; i < views_.size(); ++i) {
     const double* const numbers = windows.data() + 6 * i;
@@ -172,7 +173,7 @@ Windows::Windows(const Images& images, const GivenWindows& given) : images_(imag
     mirrored.flipped_rows = numbers[4] != 0;
     mirrored.flipped_columns = numbers[5] != 0;
   }
-  require_bytes();
+  require_values();
 }
 
 void Windows::apply(std::vector<ImageSource>& sources) {
@@ -280,19 +281,27 @@ void Windows::require_fit(std::size_t image, Misfit misfit) const {
                   " of sample 0 and " + pair_text(window.height, window.width));
 }
 
-// Between other values than bytes of colour nothing is interpolated.
-void Windows::require_bytes() const {
-  const auto is_resized = [](const View& view) { return view.resized; };
-  if (!images_.are_only_moved()) return;
-  const std::string bytes = "uint8 images with dtype=torch.uint8 or a floating one";
+void Windows::interpolate(const GivenInterpolation& given) {
+  interpolation_ = interpolation_named(std::get<0>(given));
+  in_floats_ = interpolation_ != Interpolation::nearest && images_.become_floats() &&
+               (images_.dtype() != kUint8 || std::get<1>(given));
+}
+
+// Only bytes of colour have tables, and between other integers that stay what they are is nothing.
+void Windows::require_values() const {
   const std::string got = ", got images of " + images_.dtype().name();
-  if (!tables_.empty()) {
-    throw py::type_error(images_.name() + ": color is for " + bytes + got + "; leave it out");
+  if (!tables_.empty() && !images_.are_colors()) {
+    throw py::type_error(images_.name() +
+                         ": color is for uint8 images with dtype=torch.uint8 or a floating one" +
+                         got + "; leave it out");
   }
-  if (interpolation_ == kernels::Interpolation::nearest) return;
-  if (std::none_of(views_.begin(), views_.end(), is_resized)) return;
-  throw py::type_error(images_.name() + ": only " + bytes + " are interpolated" + got +
-                       "; interpolation=\"nearest\" resizes masks and other images");
+  const auto is_resized = [](const View& view) { return view.resized; };
+  if (interpolation_ == Interpolation::nearest || in_floats_ || images_.are_colors() ||
+      std::none_of(views_.begin(), views_.end(), is_resized))
+    return;
+  throw py::type_error(images_.name() + ": integers that stay what they are can't be interpolated" +
+                       got +
+                       "; interpolation=\"nearest\" resizes masks, dtype=torch.float32 images");
 }
 
 }  // namespace pinfeed::bindings

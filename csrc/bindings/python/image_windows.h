@@ -26,18 +26,21 @@ using GivenBorder = std::tuple<std::string, pybind11::sequence>;
 // What is done to values: its kind, its probability, and two numbers.
 using GivenColor = std::tuple<std::string, double, double, double>;
 
+// How images are interpolated, and whether bytes are without being rounded.
+using GivenInterpolation = std::tuple<std::string, bool>;
+
 // What is seen of each image, in this order: the crops, flips and sizes; the borders of the image
 // and of what it is resized to; how it is interpolated; the key and the samples that random numbers
 // follow from; None, or the sizes of the images of another leaf, which must be the same, and its
 // name; whether the windows are wanted; and what is done to the values.
-using Crop =
-    std::tuple<pybind11::tuple, std::array<GivenBorder, 2>, std::string, std::uint64_t, Integers,
-               std::optional<std::tuple<Integers, std::string>>, bool, std::vector<GivenColor>>;
+using Crop = std::tuple<pybind11::tuple, std::array<GivenBorder, 2>, GivenInterpolation,
+                        std::uint64_t, Integers, std::optional<std::tuple<Integers, std::string>>,
+                        bool, std::vector<GivenColor>>;
 
 // Windows that are given: float64 of shape (B, 6), as Windows::write tells them; the height and
 // width that they get; how they are interpolated for it.
 using GivenWindows = std::tuple<pybind11::array_t<double, pybind11::array::c_style>,
-                                std::array<std::int64_t, 2>, std::string>;
+                                std::array<std::int64_t, 2>, GivenInterpolation>;
 
 // The windows of a batch's images, all of one size.
 class Windows {
@@ -63,18 +66,21 @@ class Windows {
   // What becomes of these windows, one for each image; empty if none is resized.
   std::vector<std::optional<kernels::ImageResize>> resizes() const;
   kernels::Interpolation interpolation() const { return interpolation_; }
+  bool in_floats() const { return in_floats_; }
 
  private:
   [[noreturn]] void fail(std::size_t image, const std::string& text) const;
   void require_sizes(const Integers& others, const std::string& leaf) const;
   void require_fit(std::size_t image, kernels::Misfit misfit) const;
-  void require_bytes() const;
+  void interpolate(const GivenInterpolation& given);
+  void require_values() const;
 
   const Images& images_;
   kernels::Borders borders_;
-  std::array<std::vector<std::uint8_t>, 2> fills_;  // an item of the images for each channel
+  std::array<std::vector<std::uint8_t>, 2> fills_;  // a pixel beyond each border
   std::vector<std::uint8_t> fill_row_;              // of the first, as ImageWindow takes it
   kernels::Interpolation interpolation_;
+  bool in_floats_;
   Integers sizes_;
   std::vector<kernels::View> views_;
   std::vector<kernels::ImageWindow> beyond_;

@@ -166,7 +166,8 @@ py::object write_batch(Images& images, const BatchRequest& request) {
         return;
       }
       const ResizedBatch resized{batch, resizes.empty() ? nullptr : resizes.data(),
-                                 request.windows->interpolation(), tables};
+                                 request.windows->interpolation(), tables,
+                                 request.windows->in_floats()};
       // Threads that share an image both read the rows where they meet: they get whole ones, unless
       // there are fewer images than threads.
       const std::size_t threads = std::max<std::size_t>(request.threads, 1);

@@ -8,7 +8,12 @@ from typing import Any
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, require_choice, require_instance
+from pinfeed.arguments import (
+    checked_integer,
+    checked_interpolation,
+    require_instance,
+    torch_dtype_name,
+)
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Color
 from pinfeed.augment.erasing import RandomErasing
@@ -32,13 +37,13 @@ class Augmentation:
         self,
         geometry: Geometry | None,
         interpolation: str,
+        resize_dtype: torch.dtype | None,
         color: Color | Sequence[Color] | None,
         erase: RandomErasing | None,
         stream: int,
         dtype: torch.dtype,
     ) -> None:
         self._geometry = geometry
-        self._interpolation = interpolation
         self._colors = [] if color is None else color if isinstance(color, Sequence) else [color]
         self._erase = erase
         self._stream = checked_integer(stream, "Image: stream", 0)
@@ -49,7 +54,14 @@ class Augmentation:
             require_instance(
                 geometry, Geometry, f"Image: augment must be a geometry {of} its Compose"
             )
-        require_choice(interpolation, ("bilinear", "bicubic", "nearest"), "Image: interpolation")
+        self._interpolation = checked_interpolation(
+            interpolation, resize_dtype, torch_dtype_name(dtype), "Image"
+        )
+        if self._colors and resize_dtype is not None:
+            raise ValueError(
+                "Image: color is for bytes, and resize_dtype=torch.float32 makes floats of them; "
+                "leave one of them out"
+            )
         steps = "ColorJitter, RandomInvert, RandomPosterize or RandomSolarize"
         for one in self._colors:
             require_instance(one, Color, f"Image: color must be a {steps} {of} a list")

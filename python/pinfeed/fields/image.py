@@ -94,8 +94,10 @@ class Image(Field):
             Leaves with the same geometry, such as an image and its mask, get the same window of the
             same sample; if they share the object, a sample's images must have the same size.
         interpolation: How ``augment`` resizes: ``"bilinear"`` or ``"bicubic"``, antialiased, or
-            ``"nearest"``, for masks. The values are those of ``torch.nn.functional.interpolate``
-            of uint8 on CPUs.
+            ``"nearest"``, for masks.
+        resize_dtype: None: bytes are resized to bytes, whose values are those of
+            ``torch.nn.functional.interpolate`` on CPUs, and images of other dtypes in float32.
+            ``torch.float32``: bytes too, so that nothing is rounded before it is normalized.
         windows: What was seen of each image, in its own pixels: float64 (B, 6) of top, left, height,
             width, and 1 or 0 for mirrored top to bottom and left to right. True gives a tuple of the
             batch and them, a string puts them under this key of the dict that the leaf is in.
@@ -147,6 +149,7 @@ class Image(Field):
         mask: Request = False,
         augment: Geometry | None = None,
         interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
+        resize_dtype: torch.dtype | None = None,
         windows: Request = False,
         color: Color | Sequence[Color] | None = None,
         erase: RandomErasing | None = None,
@@ -167,12 +170,15 @@ class Image(Field):
         self.mask = check_request(mask, "Image: mask")
         self.augment = augment
         self.interpolation = interpolation
+        self.resize_dtype = resize_dtype
         self.windows = check_request(windows, "Image: windows")
         self.color = color
         self.erase = erase
         self.stream = stream
         self._check_layout()
-        self._augmentation = Augmentation(augment, interpolation, color, erase, stream, dtype)
+        self._augmentation = Augmentation(
+            augment, interpolation, resize_dtype, color, erase, stream, dtype
+        )
         self._check_padding()
         if augment is None and windows is not False:
             raise ValueError("Image: windows are those of augment; give it, or leave windows out")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_size, dtype_name, require_choice
+from pinfeed.arguments import checked_interpolation, checked_size, dtype_name
 from pinfeed.functions.jagged import JaggedBatch, pad_sequences
 from pinfeed.functions.normalization import (
     Normalization,
@@ -41,7 +41,6 @@ Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 
 _NO_CONSTANTS = (np.float64(0), np.float64(1), None)
 _IMAGE_DTYPES = ("float32", "float16", "bfloat16")
-_INTERPOLATIONS = ("bilinear", "bicubic", "nearest")
 
 
 def normalize(
@@ -56,6 +55,7 @@ def normalize(
     windows: Any = None,
     size: Sequence[int] | None = None,
     interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
+    resize_dtype: Any = None,
     out: Array | None = None,
 ) -> Array:
     """Converts, normalizes and permutes a batch of images or clips in one pass.
@@ -84,6 +84,7 @@ def normalize(
         size: With ``windows``: the height and width of the result, to which windows of other sizes
             are resized, and then mirrored.
         interpolation: How they are resized, as `Image` does it.
+        resize_dtype: float32: bytes are resized without being rounded, as by `Image`.
         out: Where to write: same kind as ``images``, of the result's shape and dtype, C-contiguous
             or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``.
 
@@ -129,8 +130,8 @@ def normalize(
     if windows is None:
         batch = _core.normalize_images(array, None, format, out, subject, get_num_threads())
     else:
-        require_choice(interpolation, _INTERPOLATIONS, "normalize: interpolation")
-        view = (_windows(windows, len(array)), checked_size(size, "normalize"), interpolation)
+        resized = checked_interpolation(interpolation, resize_dtype, name, "normalize")
+        view = (_windows(windows, len(array)), checked_size(size, "normalize"), resized)
         batch = _core.normalize_windows(array, format, view, out, subject, get_num_threads())
     return _written(batch, out)
 
