@@ -58,17 +58,18 @@ class Geometry(ABC):
 
 
 class _Step(Geometry):
-    """A single crop, flip or resize."""
+    """A single crop, flip or resize.
+
+    Attributes:
+        native_step: What native code takes.
+    """
+
+    native_step: _Native
 
     @property
     @override
     def steps(self) -> tuple[_Step, ...]:
         return (self,)
-
-    @property
-    @abstractmethod
-    def native_step(self) -> _Native:
-        """What native code takes."""
 
 
 class Compose(Geometry):
@@ -180,16 +181,12 @@ class RandomCrop(_Crop):
         self.padding_mode = padding_mode
         self.border = (padding_mode, _checked_fill(fill))
         self._sides = _checked_padding(padding)
+        self.native_step = "random_crop", self.size, (*self._sides, self.pad_if_needed)
 
     @override
     def may_pad(self, size: tuple[int, int]) -> bool:
         is_larger = self.size[0] > size[0] or self.size[1] > size[1]
         return self.pad_if_needed or any(self._sides) or is_larger
-
-    @property
-    @override
-    def native_step(self) -> _Native:
-        return "random_crop", self.size, (*self._sides, self.pad_if_needed)
 
 
 class CenterCrop(_Crop):
@@ -209,15 +206,11 @@ class CenterCrop(_Crop):
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = _checked_size(size, "CenterCrop")
+        self.native_step = "center_crop", self.size, ()
 
     @override
     def may_pad(self, size: tuple[int, int]) -> bool:
         return self.size[0] > size[0] or self.size[1] > size[1]
-
-    @property
-    @override
-    def native_step(self) -> _Native:
-        return "center_crop", self.size, ()
 
 
 class _Resizing(_Step):
@@ -259,16 +252,11 @@ class Resize(_Resizing):
                 "Resize: max_size must be larger than size, which the shorter edge gets, "
                 f"got size={size!r}, max_size={max_size}"
             )
-        self._native: _Native = (
+        self.native_step = (
             ("resize", (sizes[0], sizes[1]), ())
             if len(sizes) == 2
             else ("resize_edges", (sizes[0], longer), ())
         )
-
-    @property
-    @override
-    def native_step(self) -> _Native:
-        return self._native
 
 
 class RandomResizedCrop(_Resizing):
@@ -303,11 +291,7 @@ class RandomResizedCrop(_Resizing):
         self.size = _checked_size(size, "RandomResizedCrop")
         self.scale = checked_range(scale, "RandomResizedCrop: scale")
         self.ratio = checked_range(ratio, "RandomResizedCrop: ratio")
-
-    @property
-    @override
-    def native_step(self) -> _Native:
-        return "random_resized_crop", self.size, (*self.scale, *self.ratio)
+        self.native_step = "random_resized_crop", self.size, (*self.scale, *self.ratio)
 
 
 class _RandomFlip(_Step):
@@ -321,11 +305,7 @@ class _RandomFlip(_Step):
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = checked_number(p, f"{type(self).__name__}: p", 0, 1)
-
-    @property
-    @override
-    def native_step(self) -> _Native:
-        return f"flip_{self._AXIS}", (0, 0), (self.p,)
+        self.native_step = f"flip_{self._AXIS}", (0, 0), (self.p,)
 
 
 class RandomHorizontalFlip(_RandomFlip):
