@@ -130,7 +130,6 @@ struct Neon {
   static constexpr const CastTable* casts = &kCastScalar;
   static constexpr const PermuteRuns* permute = &kPermuteScalar;
   static constexpr CopyRows copy_rows = copy_by<16>;
-  static constexpr ReverseItems reverse_items = reverse_one_by_one;
 
   template <PixelType Type, int Step, bool Streaming, bool Backwards>
   static void planes_blocks(const float* pixels, std::size_t blocks, const float* scale,
@@ -184,6 +183,25 @@ struct Neon {
       values += kBlock;
       out += kBlock * pixel_size(Type);
     }
+  }
+
+  static void reverse_items(const std::byte* items, std::size_t count, std::size_t item_size,
+                            std::byte* out) {
+    constexpr std::size_t kVector = 16;
+    const std::size_t bytes = count * item_size;
+    if (bytes < kVector) return reverse_one_by_one(items, count, item_size, out);
+    std::uint8_t index[kVector];
+    for (std::size_t i = 0; i < kVector; ++i) {
+      index[i] = static_cast<std::uint8_t>(i ^ (kVector - item_size));
+    }
+    const uint8x16_t shuffle = vld1q_u8(index);
+    const auto reverse = [&](std::size_t first) {
+      const uint8x16_t vector = vld1q_u8(reinterpret_cast<const std::uint8_t*>(items + first));
+      vst1q_u8(reinterpret_cast<std::uint8_t*>(out + bytes - first - kVector),
+               vqtbl1q_u8(vector, shuffle));
+    };
+    for (std::size_t first = 0; first < bytes - kVector; first += kVector) reverse(first);
+    reverse(bytes - kVector);
   }
 
   template <int Step>
