@@ -200,6 +200,15 @@ def test_padding_before_and_after_a_resize(isa, interpolation, padding_mode):
     assert np.array_equal(pinfeed.Collate(field)([image])[0], flipped(expected, (True, True)))
 
 
+def test_a_fill_after_a_resize_in_floats_is_a_float():
+    fill = [7.5, 300, -1]
+    view = augment.Compose([resize((4, 4)), augment.RandomCrop((6, 4), padding=(0, 1), fill=fill)])
+    field = pinfeed.Image(scale=1, output="HWC", augment=view, resize_dtype=torch.float32)
+    batch = pinfeed.Collate(field)([np.zeros((8, 8, 3), np.uint8)])[0]
+    assert (batch[[0, 5]] == torch.tensor(fill)).all()
+    assert not batch[1:5].any()
+
+
 @given(
     st.tuples(st.integers(1, 300), st.integers(1, 300)),
     st.integers(0, 2**40),
