@@ -121,7 +121,7 @@ void Taps::find_weighted() {
   const std::size_t begin = *lowest, kept = *highest + 1 - begin, most = filter.most();
   std::vector<double> exact((kept + 1) * most);  // the last for outputs that are not kept
   std::vector<std::pair<std::size_t, std::size_t>> found(kept + 1);
-  double largest = 0.0;  // of the whole axis
+  double largest = axis_.in_floats ? 1.0 : 0.0;  // of the whole axis; floats have no precision
   for (std::size_t i = 0; i < axis_.out; ++i) {
     // No weight reaches 2: once one reaches 1, none changes the precision any more.
     if (largest >= 1.0) i = std::max(i, begin);

@@ -218,8 +218,7 @@ py::object Windows::write(const OutputRequest& request) const {
 }
 
 std::vector<std::optional<ImageResize>> Windows::resizes() const {
-  const auto is_resized = [](const View& view) { return view.resized; };
-  if (std::none_of(views_.begin(), views_.end(), is_resized)) return {};
+  if (!any_is_resized()) return {};
   const auto frames = static_cast<std::size_t>(images_.frames());
   std::vector<std::optional<ImageResize>> resizes(views_.size() * frames);
   for (std::size_t i = 0; i < resizes.size(); ++i) {
@@ -238,6 +237,10 @@ std::vector<std::optional<ImageResize>> Windows::resizes() const {
                   .fill = fills_[1].data()};
   }
   return resizes;
+}
+
+bool Windows::any_is_resized() const {
+  return std::ranges::any_of(views_, [](const View& view) { return view.resized; });
 }
 
 void Windows::fail(std::size_t image, const std::string& text) const {
@@ -295,10 +298,8 @@ void Windows::require_values() const {
                          ": color is for uint8 images with dtype=torch.uint8 or a floating one" +
                          got + "; leave it out");
   }
-  const auto is_resized = [](const View& view) { return view.resized; };
-  if (interpolation_ == Interpolation::nearest || in_floats_ || images_.are_colors() ||
-      std::none_of(views_.begin(), views_.end(), is_resized))
-    return;
+  if (interpolation_ == Interpolation::nearest || in_floats_ || images_.are_colors()) return;
+  if (!any_is_resized()) return;
   throw py::type_error(images_.name() + ": integers that stay what they are can't be interpolated" +
                        got +
                        "; interpolation=\"nearest\" resizes masks, dtype=torch.float32 images");

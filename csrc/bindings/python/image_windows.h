@@ -69,6 +69,7 @@ class Windows {
   bool in_floats() const { return in_floats_; }
 
  private:
+  bool any_is_resized() const;
   [[noreturn]] void fail(std::size_t image, const std::string& text) const;
   void require_sizes(const Integers& others, const std::string& leaf) const;
   void require_fit(std::size_t image, kernels::Misfit misfit) const;
