@@ -315,8 +315,10 @@ struct Avx2 {
   PINFEED_AVX2 static void copy_rows(const std::uint8_t* from, std::ptrdiff_t from_stride,
                                      std::size_t bytes, std::size_t rows, std::uint8_t* to,
                                      std::ptrdiff_t to_stride) {
-    constexpr std::size_t kVector = 32;
-    if (bytes < kVector) return copy_by<16>(from, from_stride, bytes, rows, to, to_stride);
+    // Long rows come from memory, where 32 bytes at a time, half of them in two lines, took longer.
+    constexpr std::size_t kVector = 32, kLong = 256;
+    if (bytes < kVector || bytes > kLong)
+      return copy_by<16>(from, from_stride, bytes, rows, to, to_stride);
     const std::size_t last = bytes - kVector;
     const auto copy = [&](std::size_t x) PINFEED_AVX2 {
       store32<false>(to + x, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + x)));
@@ -340,7 +342,6 @@ struct Avx2 {
     }
   }
 
-  // A core has room for few stores that wait for memory, so they are wide.
   PINFEED_AVX2 static void reverse_items(const std::byte* items, std::size_t count,
                                          std::size_t item_size, std::byte* out) {
     constexpr std::size_t kVector = 32;
