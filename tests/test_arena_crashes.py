@@ -154,7 +154,8 @@ def test_ranks_that_start_workers(method: str, tmp_path: Path) -> None:
 KILLED = """
 loader = DataLoader(np.ones((64, 500)), 1, num_workers=2, collate_fn=pinfeed.Collate())
 iterator = iter(loader)
-next(iterator)
+for _ in range(2):  # one of each worker: before its first one, torch doesn't notice that a trainer died
+    next(iterator)
 print(*[worker.pid for worker in iterator._workers], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
