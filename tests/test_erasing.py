@@ -13,6 +13,7 @@ import pinfeed
 import reference
 from messages import check
 from pinfeed import augment
+from programs import run_python
 
 pytestmark = pytest.mark.kernels
 
@@ -188,7 +189,7 @@ ERRORS = [
     (lambda: erasing(scale=(0, 2)), ValueError, "got (0, 2)"),
     (lambda: erasing(ratio=(0, 1)), ValueError, "ratio must be a pair", "positive"),
     (lambda: erasing(ratio=3), TypeError, "ratio must be a pair", "got 3"),
-    (lambda: erasing(value="normal"), TypeError, "value must be a number, got 'n'"),
+    (lambda: erasing(value="normal"), TypeError, "value must be a number, got 'normal'"),
     (
         lambda: pinfeed.Image(dtype=torch.uint8, erase=erasing(value="random")),
         ValueError,
@@ -220,6 +221,31 @@ ERRORS = [
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])
 def test_errors(call, error, words):
     check(call, error, *words)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "options", ["erase=erasing(value=1), dtype=torch.uint8", "erase=erasing(value='random')"]
+)
+def test_more_than_there_is_memory(options):
+    printed = run_python(f"""
+import functools, resource
+import numpy as np, torch, pinfeed
+
+erasing = functools.partial(
+    pinfeed.augment.RandomErasing, 1, scale=(0.2, 0.2), ratio=(1e-8, 1.1e-7)
+)
+collate = pinfeed.Collate(pinfeed.Image({options}))
+image = np.zeros((4, 30_000_000, 1), np.uint8)
+collate([image])  # its memory serves the batches after it
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 8 * 2**20, -1))
+try:
+    collate([image])
+except MemoryError:
+    print("an error")
+""")
+    assert printed == "an error\n"
 
 
 def test_repr():

@@ -30,7 +30,7 @@ void write(const ImagePlaces& image, const ErasingValues& values, const Rectangl
   const auto* const items = static_cast<const Item*>(values.items);
   const Philox random(key);
   std::uint64_t draw = kFirstValues;
-  std::vector<Item> drawn(image.channels * columns + 7);
+  std::vector<Item> drawn(values.are_drawn ? image.channels * columns + 7 : 0);
   // A row of the rectangle as it lies in memory: pixels, or a run for each channel.
   const bool is_packed = image.column_stride != sizeof(Item);
   std::vector<Item> row(image.channels * columns);

@@ -46,7 +46,7 @@ struct ErasingValues {
 };
 
 // Writes the rectangle, the same in all frames. What is drawn follows from the key, the sample and
-// the place in the rectangle alone, not from the layout.
+// the place in the rectangle alone, not from the layout. Throws std::bad_alloc.
 void erase(const ImagePlaces& image, const ErasingValues& values, const Rectangle& rectangle,
            std::uint64_t key, std::int64_t sample);
 

@@ -75,14 +75,15 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
                                    .row_stride = stride('H'),
                                    .column_stride = stride('W')};
   const std::int64_t* const sample = samples.data();
-  run_rows(count, bytes, threads, [&](std::size_t begin, std::size_t end) {
+  const auto erase = [&](std::size_t begin, std::size_t end) {
     kernels::ImagePlaces image = first;
     for (std::size_t i = begin; i < end; ++i) {
       image.data = view.data + i * bytes;
       kernels::erase(image, values, kernels::draw_rectangle(erasing, height, width, key, sample[i]),
                      key, sample[i]);
     }
-  });
+  };
+  run_rows(count, bytes, threads, erase, &runtime::parallel_for_allocating);
 }
 
 }  // namespace

@@ -11,9 +11,12 @@
 namespace pinfeed::bindings {
 
 // Calls body(begin, end) over [0, rows), each row `row_bytes` of output. Releasing the GIL is safe
-// because the body sees raw pointers only, whose owners the calling function holds.
+// because the body sees raw pointers only, whose owners the calling function holds. A body that
+// allocates needs runtime::parallel_for_allocating.
 template <class Body>
-void run_rows(std::size_t rows, std::size_t row_bytes, std::size_t threads, const Body& body) {
+void run_rows(std::size_t rows, std::size_t row_bytes, std::size_t threads, const Body& body,
+              void (*spread)(std::size_t, std::size_t, std::size_t,
+                             runtime::RangeBody) = &runtime::parallel_for) {
   // A job of one chunk stays on the calling thread: waking another takes as long as writing a
   // megabyte. Small enough that the last chunks even out.
   constexpr std::size_t kChunkBytes = std::size_t{512} << 10;
@@ -26,7 +29,7 @@ void run_rows(std::size_t rows, std::size_t row_bytes, std::size_t threads, cons
     return;
   }
   const pybind11::gil_scoped_release unlocked;
-  runtime::parallel_for(rows, chunk, threads, body);
+  spread(rows, chunk, threads, body);
 }
 
 }  // namespace pinfeed::bindings

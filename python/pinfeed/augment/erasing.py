@@ -52,7 +52,8 @@ class RandomErasing:
         self.value = value
         self._values: list[float] | None = None
         if not isinstance(value, str) or value != "random":
-            numbers: Any = value if isinstance(value, Sequence) and len(value) > 0 else [value]
+            is_list = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
+            numbers: Any = value if is_list else [value]
             self._values = [checked_number(number, "RandomErasing: value") for number in numbers]
 
     def check_dtype(self, dtype: torch.dtype) -> None:
