@@ -145,6 +145,22 @@ def test_orders_without_a_seed_follow_from_the_default_generator():
     assert batches(loader) == batches_of_ranks(40, 4, 1, 6, shuffle=True, seed=0)[5][0]
 
 
+def test_crops_without_a_seed_do_not_depend_on_what_the_loop_draws():
+    fields = pinfeed.Image(augment=pinfeed.augment.RandomCrop(2))
+
+    def pixels(draws):
+        torch.manual_seed(3)
+        batches = []
+        for batch in pinfeed.from_numpy(IMAGES, 4, shuffle=True, fields=fields, device="cpu"):
+            torch.rand(draws)
+            batches.append(batch)
+        return torch.cat(batches)
+
+    expected = pixels(0)
+    for draws in range(1, 9):
+        assert torch.equal(pixels(draws), expected)
+
+
 @pytest.mark.parametrize("seed", [None, 5])
 @pytest.mark.parametrize("taken", [1, 3, 10])
 def test_a_loop_goes_on_where_a_state_was_taken(seed, taken):

@@ -68,7 +68,9 @@ def from_numpy(
         seed: The order of an epoch follows from it and the number of the epoch, and so does what is
             random in fields (`Image`'s ``augment``). None: a single
             process draws each order anew, from torch's default generator, so that
-            ``torch.manual_seed`` makes runs alike; several processes have the seed 0.
+            ``torch.manual_seed`` makes runs alike; several processes have the seed 0. In order and
+            without a seed, what is random is drawn from that generator batch by batch, ahead of
+            the loop.
         fields: What becomes of each array, as `Collate` takes it. None: stacked as it is.
         device: Where batches go. None: the accelerator if there is one, else the CPU.
         prefetch_rows: Whether the system is asked for the rows of the batch after the one in the
@@ -117,7 +119,10 @@ def from_numpy(
     dataset = _dataset_of(arrays)
     if seed is not None:
         seed = checked_integer(seed, "from_numpy: seed", 0)
-    collate = Collate(fields, seed=seed)
+    # Batches are made ahead of the loop, which may draw numbers meanwhile: an epoch that is drawn
+    # when it begins says what is random in it.
+    epochs_are_drawn = shuffle and generator is None and seed is None
+    collate = Collate(fields, seed=0 if epochs_are_drawn else seed)
     # Workers are ahead of each other anyway.
     reads_ahead = (
         prefetch_rows and dataset.reads_files and not dataloader_options.get("num_workers")
