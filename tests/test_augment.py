@@ -157,7 +157,7 @@ def test_padding_of_all_sides(padding):
 
 
 def test_two_paddings_are_of_columns_and_rows():
-    crop = augment.RandomCrop((3, 7), padding=(3, 1), fill=9.0)
+    crop = augment.RandomCrop((3, 7), padding=(3, 1), fill=np.float32(9))
     field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=crop)
     batch = pinfeed.Collate(field)([np.ones((1, 1), np.uint8)])
     assert (batch[0, 0] == 1).nonzero().tolist() == [[1, 3]]

@@ -140,6 +140,7 @@ def test_samples_of_one_name_look_alike():
 
 
 NAMELESS = [
+    (pinfeed.ArrayDataset({"image": IMAGES}).__getitems__([1]), ValueError, "sample 0 has none"),
     ([{"image": IMAGES[0], "id": 1}, {"image": IMAGES[0]}], ValueError, "sample 1 has none", "add"),
     ([IMAGES[0]], ValueError, "key='id'", "leave out key and wrap", "IndexedDataset"),
     ([{"image": IMAGES[0], "id": "a"}], TypeError, "leaf ['id'] of sample 0", "integer, got 'a'"),

@@ -321,7 +321,12 @@ ARGUMENTS = [
     (
         lambda: pinfeed.Image(resize_dtype=torch.float16),
         TypeError,
-        "resize_dtype must be float32, or None, got torch.float16",
+        "resize_dtype must be torch.float32 or None, got torch.float16",
+    ),
+    (
+        lambda: pinfeed.Image(resize_dtype="float"),
+        TypeError,
+        "resize_dtype must be torch.float32 or None, got 'float'",
     ),
     (
         lambda: pinfeed.Image(resize_dtype=torch.float32, dtype=torch.uint8),

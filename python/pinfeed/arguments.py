@@ -119,8 +119,10 @@ def checked_interpolation(
     require_choice(interpolation, kinds, f"{function}: interpolation")
     if resize_dtype is None:
         return interpolation, False
-    if dtype_name(resize_dtype, function) != "float32":
-        raise TypeError(f"{function}: resize_dtype must be float32, or None, got {resize_dtype!r}")
+    if resize_dtype not in (torch.float32, np.float32):
+        raise TypeError(
+            f"{function}: resize_dtype must be torch.float32 or None, got {resize_dtype!r}"
+        )
     if "int" in dtype:
         raise ValueError(
             f"{function}: resize_dtype=torch.float32 is for images that become floats, "

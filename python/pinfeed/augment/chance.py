@@ -94,7 +94,7 @@ def _integers(samples: Sequence[Any], leaf: Any) -> npt.NDArray[np.int64]:
     """That leaf of all samples."""
     if isinstance(samples, Rows) and isinstance(samples.sources, Mapping):
         sources = {key: samples.sources[key] for key in samples.sources if key == leaf}
-        samples = Rows(sources, samples.indices)  # without a view of each image
+        samples = Rows(sources, samples.indices) if sources else [{}]  # no view of each image
     numbers = []
     for position, sample in enumerate(samples):
         if not isinstance(sample, Mapping) or leaf not in sample:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
+import numpy as np
 from typing_extensions import override
 
 from pinfeed.arguments import (
@@ -382,7 +383,9 @@ def _checked_padding(padding: Any) -> tuple[int, int, int, int]:
 def _checked_fill(fill: Any) -> list[float]:
     numbers = list(fill) if isinstance(fill, Sequence) and not isinstance(fill, str) else [fill]
     values = [
-        number if isinstance(number, float) and math.isfinite(number) else as_integer(number)
+        float(number)
+        if isinstance(number, float | np.floating) and math.isfinite(number)
+        else as_integer(number)
         for number in numbers
     ]
     if not values or None in values:
