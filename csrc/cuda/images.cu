@@ -26,8 +26,9 @@ cudaError_t normalize_images(const ImageBatch& batch, cudaStream_t stream) {
       return launch_images<PixelType::bfloat16>(batch, stream);
     case PixelType::uint8:
       return launch_images<PixelType::uint8>(batch, stream);
+    default:  // masks are made on the host
+      return cudaErrorInvalidValue;
   }
-  return cudaErrorInvalidValue;
 }
 
 }  // namespace pinfeed::cuda

@@ -16,7 +16,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-using Lengths = py::array_t<std::int32_t, py::array::c_style>;
+using DocumentLengths = py::array_t<std::int32_t, py::array::c_style>;
 using Order = py::array_t<std::int64_t, py::array::c_style>;
 
 // The vector as an array that owns it.
@@ -31,7 +31,7 @@ py::array_t<Item> as_array(std::vector<Item>&& items) {
 }
 
 template <class Plan>
-py::tuple planned(const Lengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
+py::tuple planned(const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
                   const Plan& plan) {
   const kernels::Documents documents{.lengths = lengths.data(),
                                      .count = static_cast<std::size_t>(lengths.size()),
@@ -51,7 +51,7 @@ py::tuple planned(const Lengths& lengths, std::int32_t row_length, std::uint32_t
 void register_row_plan(py::module_& m) {
   m.def(
       "best_fit",
-      [](const Lengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
+      [](const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
          std::optional<std::uint64_t> key) {
         return planned(lengths, row_length, most_in_row, [&](const kernels::Documents& documents) {
           return kernels::best_fit(documents, key ? &*key : nullptr);
@@ -61,7 +61,7 @@ void register_row_plan(py::module_& m) {
       py::arg("key"));
   m.def(
       "first_fit",
-      [](const Lengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
+      [](const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
          const std::optional<Order>& order) {
         const std::int64_t* const numbers = order ? order->data() : nullptr;
         return planned(lengths, row_length, most_in_row, [&](const kernels::Documents& documents) {

@@ -14,7 +14,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-constexpr std::size_t kAhead = 8;  // strings whose first bytes are on their way
+constexpr std::size_t kStringsAhead = 8;  // strings whose first bytes are on their way
 
 void require_bytes(const Samples& samples, const std::string& name) {
   bool is_joined = samples.axes() == 1 && samples.dtype(0) == kUint8;
@@ -46,7 +46,7 @@ py::list strings(py::object source, py::object offsets, py::object indices, bool
   py::list result(count);
   const auto make = [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      if (i + kAhead < end) kernels::prefetch_line(samples.data(i + kAhead));
+      if (i + kStringsAhead < end) kernels::prefetch_line(samples.data(i + kStringsAhead));
       PyObject* const string = as_string(samples.data(i), samples.shape(i)[0], is_text);
       if (string == nullptr) refuse(Subject{name, static_cast<std::int64_t>(i)}.text());
       PyList_SET_ITEM(result.ptr(), static_cast<py::ssize_t>(i), string);
