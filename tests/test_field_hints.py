@@ -54,6 +54,13 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         lambda: Collate(Image(input="HW", output="HW", dtype=torch.int64))([COLOUR.convert("P")]),
         torch.from_numpy(np.asarray(COLOUR.convert("P")).astype(np.int64))[None],
     ),
+    "colours as a mask": (
+        lambda: Collate(Image(dtype=torch.int64))([COLOUR]),
+        TypeError,
+        r"got 'RGB'; colours take another dtype, such as torch.uint8",
+        lambda: Collate(Image(dtype=torch.uint8))([COLOUR]),
+        torch.from_numpy(np.array(COLOUR)).permute(2, 0, 1)[None],
+    ),
     "classes as an image": (
         lambda: Collate(Image())(list(PHOTOS.astype(np.int64))),
         TypeError,

@@ -47,8 +47,6 @@ class Augmentation:
         self._colors = [] if color is None else color if isinstance(color, Sequence) else [color]
         self._erase = erase
         self._stream = checked_integer(stream, "Image: stream", 0)
-        parts = {"augment": geometry, "color": color, "erase": erase}
-        self.parts = [name for name, part in parts.items() if part]
         of = "of pinfeed.augment, or several in"
         if geometry is not None:
             require_instance(
@@ -70,6 +68,8 @@ class Augmentation:
                 erase, RandomErasing, "Image: erase must be a pinfeed.augment.RandomErasing"
             )
             erase.check_dtype(dtype)
+        parts = {"augment": geometry, "color": self._colors, "erase": erase}
+        self.parts = [name for name, part in parts.items() if part]
         if not self.parts and stream != 0:
             raise ValueError(
                 "Image: stream is about augment, color and erase; give one, or leave it out"

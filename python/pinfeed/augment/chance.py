@@ -85,8 +85,8 @@ class SeededChance:
             return Chance(samples.indices, key)
         raise ValueError(
             "Collate: with a seed, what is random follows from each sample's index, and this batch "
-            "doesn't know it; wrap the dataset in pinfeed.augment.IndexedDataset, or say by key which "
-            "leaf names a sample, or leave out seed"
+            "doesn't know it; wrap the dataset in pinfeed.augment.IndexedDataset and hand on the lists "
+            "that it gives, or say by key which leaf names a sample, or leave out seed"
         )
 
 

@@ -392,6 +392,8 @@ def _as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
     modes = _PIL_MASKS if is_mask else _PIL_MODES
     if sample.mode not in modes:
         way_out = "a mask takes dtype=torch.int64, an image .convert('RGB')"
+        if is_mask:
+            way_out = "colours take another dtype, such as torch.uint8"
         if sample.mode == "I":  # .convert would cut off what is above 255
             way_out = "np.asarray(image).astype(np.float32) has its values"
         raise TypeError(

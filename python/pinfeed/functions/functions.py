@@ -67,14 +67,14 @@ def normalize(
     Args:
         images: uint8, uint16, int16, float16, bfloat16 or float32, of the shape that ``input`` names;
             any strides, read-only too. A CUDA tensor of uint8 is normalized there, on the current
-            stream.
+            stream. Other dtypes, and clips: on the CPU, and not while torch.compile traces.
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: The same. None is 1.
         scale: Factor applied first. None: one over the largest value of an integer dtype, so that
             bytes become 0..1; 1 for floats.
         input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but refuses images that
-            look like (N, C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels. On the CPU
-            also clips, with a T for their frames: ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``.
+            look like (N, C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels. Clips have
+            a T for their frames: ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``.
         output: ``"NCHW"`` or ``"NHWC"``. Of clips ``"NCTHW"``, ``"NTCHW"`` or ``"NTHWC"``. Without the
             C, what has no channels gets none: ``"NHW"``, ``"NTHW"``.
         dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).
