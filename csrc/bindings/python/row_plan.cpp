@@ -31,8 +31,8 @@ py::array_t<Item> as_array(std::vector<Item>&& items) {
 }
 
 template <class Plan>
-py::tuple planned(const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
-                  const Plan& plan) {
+py::tuple planned(const DocumentLengths& lengths, std::int32_t row_length,
+                  std::uint32_t most_in_row, const Plan& plan) {
   const kernels::Documents documents{.lengths = lengths.data(),
                                      .count = static_cast<std::size_t>(lengths.size()),
                                      .row_length = row_length,
