@@ -34,9 +34,13 @@ def test_files_in_memory_are_mapped() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         path = saved(Path(folder), array)
         dataset, collate = pinfeed.ArrayDataset(path), pinfeed.Collate()
-        for _ in range(3):
+        # Such a file system doesn't tell whether a read waited. A thread that did, for whatever
+        # reason, makes a batch count as cold.
+        for _ in range(100):
             batch = collate(dataset.__getitems__(np.arange(HOT)))
             assert_same_bits(batch.numpy(), array[:HOT])
+            if mappings(path) == 2:
+                break
         assert mappings(path) == 2
 
 
