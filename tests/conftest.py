@@ -28,6 +28,7 @@ _SETTINGS = {
     ],
 }
 hypothesis.settings.register_profile("quick", derandomize=True, max_examples=25, **_SETTINGS)
+hypothesis.settings.register_profile("few", derandomize=True, max_examples=8, **_SETTINGS)
 hypothesis.settings.register_profile("thorough", max_examples=150, **_SETTINGS)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

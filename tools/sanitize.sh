@@ -34,7 +34,7 @@ done
 # More memory than there is must be an error here too, not the end.
 asan_options=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1
 sanitized() {
-  LD_PRELOAD=$preload ASAN_OPTIONS=$asan_options PYTHONPATH=$out/site "$@"
+  HYPOTHESIS_PROFILE=few LD_PRELOAD=$preload ASAN_OPTIONS=$asan_options PYTHONPATH=$out/site "$@"
 }
 echo "== Python tests of the kernels under address, undefined"
 sanitized python -c "import pinfeed._core as m; assert m.__file__.startswith('$out'), m.__file__"

@@ -287,7 +287,7 @@ bool is_mapped(const std::string& name) {
 
 void test_slots_of_threads_that_claim_at_once_fit_the_limit() {
   constexpr std::size_t kSlots = 400;
-  for (int round = 0; round < 100; ++round) {
+  for (int round = 0; round < 40; ++round) {
     Arena& arena = new_arena(kSlots * 4 * kKiB);
     while (arena.stats().slots < kSlots - 1) arena.claim(4 * kKiB);
     std::atomic<int> missing = 2;

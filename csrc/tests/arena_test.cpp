@@ -25,7 +25,6 @@
 #include "tests/concurrency.h"
 
 void arena_memory_tests();
-void slot_model_tests();
 
 namespace pinfeed::tests {
 namespace {
@@ -312,7 +311,6 @@ void test_kills_at_any_instruction() {
 
 int main() {
   using namespace pinfeed::tests;
-  slot_model_tests();
 #if defined(__linux__)
   run_if(!PINFEED_UNDER_ASAN && !PINFEED_UNDER_TSAN, "sanitizers need all addresses",
          "arena: addresses may be limited", test_addresses_may_be_limited);

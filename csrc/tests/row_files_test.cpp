@@ -118,7 +118,7 @@ void test_threads_that_map_one_file() {
   folder.add(size_of(1000));
   Batch all;
   for (std::int64_t row = 0; row < 1000; ++row) all.add(0, row);
-  for (int trial = 0; trial < 200; ++trial) {
+  for (int trial = 0; trial < 50; ++trial) {
     RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), size_of(1000) * 3 / 2);
     CHECK(reads_right(files, all));
     std::atomic<int> ready{0};

@@ -320,11 +320,12 @@ void test_the_explorer_finds_mistakes() {
 }  // namespace
 }  // namespace pinfeed::tests
 
-void slot_model_tests() {
+int main() {
   using namespace pinfeed::tests;
   run("slot: a word holds all of it", test_packing);
   run("slot: limits of messages and tensors", test_limits);
   run("slot: every interleaving of two workers, a trainer, a reaper and kills",
       test_every_interleaving);
   run("slot: mistakes in the protocol would be found", test_the_explorer_finds_mistakes);
+  return summary();
 }
