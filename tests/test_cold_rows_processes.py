@@ -26,9 +26,8 @@ def test_in_workers(kind: str, method: str, temperature: str, tmp_path: Path) ->
     path = saved(tmp_path, array)
     dataset = pinfeed.ArrayDataset(path if kind == "path" else np.load(path, mmap_mode="r"))
     bring_to(temperature, dataset, path)
-    loader = DataLoader(
-        dataset, 50, collate_fn=pinfeed.Collate(), num_workers=2, multiprocessing_context=method
-    )
+    options = {"num_workers": 2, "multiprocessing_context": method, "persistent_workers": True}
+    loader = DataLoader(dataset, 50, collate_fn=pinfeed.Collate(), **options)
     for _ in range(2):
         assert_same_bits(torch.cat(list(loader)).numpy(), array)
 

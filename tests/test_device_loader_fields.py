@@ -19,8 +19,6 @@ from pinfeed.functions.torch_ops import library
 from pinfeed.loaders.device_loader import DeviceLoader
 from samples import FrozenRecord, Point, assert_same
 
-pytestmark = pytest.mark.kernels
-
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

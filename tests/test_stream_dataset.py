@@ -262,8 +262,7 @@ def wait_by_number(worker: int) -> None:
     time.sleep(0.3 * worker)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("named", [None, 2])
+@pytest.mark.parametrize(("named", "method"), [(None, "fork"), (2, "fork"), (2, "spawn")])
 def test_set_epoch_while_workers_start(named: int | None, method: str) -> None:
     dataset = StreamDataset(range(8), 8)
     loader = DataLoader(

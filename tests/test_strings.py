@@ -30,6 +30,7 @@ SOME_BYTES = [b"\xff", b"", b"x\0y\0", b"abc", b"a"]
 
 
 def saved(strings: Any, folder: Path) -> Any:
+    folder.mkdir(exist_ok=True)
     from_strings(strings).save(folder / "strings", overwrite=True)
     return RaggedArray.open(folder / "strings")
 
@@ -109,20 +110,30 @@ def test_their_bytes_as_numbers(kind: str, strings: Any, data: Any, tmp_path: Pa
         assert joined.offsets.tolist() == offsets.tolist()
 
 
-@pytest.mark.parametrize("strings", [SOME, SOME_BYTES])
 @pytest.mark.parametrize("method", [None, "fork", "spawn"])
-def test_in_a_loader(strings: Any, method: str | None, tmp_path: Path) -> None:
-    arrays = {"memory": from_strings(strings), "files": saved(strings, tmp_path)}
+def test_in_a_loader(method: str | None, tmp_path: Path) -> None:
+    strings = {
+        "text": SOME,
+        "bytes": SOME_BYTES,
+        "text in files": SOME,
+        "bytes in files": SOME_BYTES,
+    }
+    arrays = {
+        name: saved(some, tmp_path / name) if "files" in name else from_strings(some)
+        for name, some in strings.items()
+    }
     loader = DataLoader(
         ArrayDataset(arrays),
         batch_size=2,
         collate_fn=Collate(),
         num_workers=0 if method is None else 2,
         multiprocessing_context=method,
+        persistent_workers=method is not None,
     )
-    parts = [strings[:2], strings[2:4], strings[4:]]
-    assert list(loader) == [{"memory": part, "files": part} for part in parts]
-    assert pinfeed.to_numpy(loader) == {"memory": strings, "files": strings}
+    assert list(loader) == [
+        {name: some[begin : begin + 2] for name, some in strings.items()} for begin in (0, 2, 4)
+    ]
+    assert pinfeed.to_numpy(loader) == strings
 
 
 def test_from_numpy() -> None:
