@@ -21,6 +21,7 @@ every_temperature = pytest.mark.parametrize("temperature", ["cold", "hot"])
 
 def drop(path: Path) -> None:
     """Has the system forget a file, so that it is read from the disk, where there is one."""
+    path.read_bytes()  # pages that are just being read would stay
     descriptor = os.open(path, os.O_RDONLY)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -65,9 +65,13 @@ class Folder {
 
   const std::string& path(std::size_t number) const { return paths_[number]; }
 
-  // Makes the system forget what it has of a file in memory.
+  // Makes the system forget what it has of a file in memory. Pages that it is just reading stay, so
+  // all are read first.
   void cool(std::size_t number) const {
     const int fd = open(paths_[number].c_str(), O_RDONLY);
+    std::vector<std::byte> bytes(std::size_t{1} << 20);
+    while (::read(fd, bytes.data(), bytes.size()) > 0) {
+    }
     fsync(fd);
 #if !defined(__APPLE__)
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
