@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,51 @@ def images_flipped(name: str) -> Workload:
     return Workload(name, title, ways, error=error(0.5), images=len(images))
 
 
+def images_mixed(name: str, size: int) -> Workload:
+    """Batches that are normalized already, mixed in place, again and again."""
+    torch.manual_seed(0)
+    images, labels = torch.rand(256, len(MEAN), size, size), torch.randint(10, (256,))
+
+    def build(mix: Callable[[Any, Any], Any]) -> Callable[[], Any]:
+        batch = images.clone()
+        return lambda: mix(batch, labels)
+
+    def seed() -> None:
+        torch.manual_seed(1)
+
+    def reference(kind: str) -> Callable[[Any], float]:
+        def difference(result: Any) -> float:
+            seed()
+            expected = getattr(transforms(), kind)(num_classes=10)(images, labels)
+            return max(map(largest_difference, result, expected))
+
+        return difference
+
+    def ours(mix: Callable[..., Any]) -> Callable[[], Any]:
+        return lambda: build(lambda batch, labels: mix(batch, labels, num_classes=10))
+
+    def torchvisions(kind: str) -> Callable[[], Any]:
+        return lambda: build(getattr(transforms(), kind)(num_classes=10))
+
+    mixup, cutmix = reference("MixUp"), reference("CutMix")
+    ways = [
+        Way(
+            "physical limit: `mul_` in place", lambda: partial(images.clone().mul_, 0.5), Role.LIMIT
+        ),
+        Way("**pinfeed** `mixup`", ours(augment.mixup), Role.PINFEED),
+        Way("**pinfeed** `cutmix`", ours(augment.cutmix), Role.PINFEED, error=cutmix),
+        Way("torchvision v2 `MixUp`", torchvisions("MixUp")),
+        Way("torchvision v2 `CutMix`", torchvisions("CutMix"), error=cutmix),
+    ]
+    title = f"256 float32 images of {size}x{size} mixed, {torch.get_num_threads()} thread(s)"
+    return Workload(name, title, ways, error=mixup, prepare=seed, images=len(images))
+
+
 def workloads() -> dict[str, tuple[int, Callable[[str], Workload]]]:
     """Return the workloads here by name: their number of threads and what makes them."""
-    return {"epoch-augmented": (1, epoch_augmented), "images-flipped": (1, images_flipped)}
+    return {
+        "epoch-augmented": (1, epoch_augmented),
+        "images-flipped": (1, images_flipped),
+        "mixed-32x32": (1, partial(images_mixed, size=32)),
+        "mixed-224x224": (1, partial(images_mixed, size=224)),
+    }

@@ -55,6 +55,20 @@ def test_mixup(batch, alpha, seed):
     assert torch.equal(mixed_labels, expected[1])
 
 
+def test_mixup_of_large_images_and_of_views(num_threads):
+    for images in (
+        torch.randn(3, 1, 601, 500),  # of more than a megabyte
+        torch.randn(3, 2, 8, 8)[..., ::2],
+        torch.randn(2, 3, 8, 8).transpose(0, 1),
+        torch.randn(3, 2, 8, 8).double(),
+    ):
+        torch.manual_seed(0)
+        expected = mixed(images, drawn_share(1.0))
+        torch.manual_seed(0)
+        augment.mixup(images, torch.arange(3), num_classes=3)
+        assert torch.equal(images, expected)
+
+
 @given(batches([torch.float32, torch.bfloat16, torch.uint8], 5), alphas, seeds)
 def test_cutmix(batch, alpha, seed):
     images, labels = batch

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-# Each step copies this many bytes, and mixes both copies while they are in the cache of a core.
+from pinfeed import _core
+from pinfeed.runtime import get_num_threads
+
+# So many bytes of a batch are copied at a time, and mixed while they are in the cache of a core.
 _STEP_BYTES = 2**19
 
 
@@ -49,17 +53,12 @@ def mixup(
         raise TypeError(f"mixup: images must be floats, got {images.dtype}; normalize them first")
     share = _share(alpha, "mixup")
     mixed_labels = _mixed_labels(labels, share, num_classes)
-    count = len(images)
-    image_bytes = max(images[0].numel() * images.itemsize, 1)
-    step = max(_STEP_BYTES // image_bytes, 1) if images.is_cpu else count
-    last = images[-1:].clone()
-    for end in range(count, 0, -step):
-        begin = max(end - step, 0)
-        if begin > 0:
-            before = images[begin - 1 : end - 1].clone()
-        else:
-            before = torch.cat([last, images[: end - 1]])
-        images[begin:end].mul_(share).add_(before.mul_(1.0 - share))
+    in_order = _in_order(images)
+    if in_order is None:
+        for some, before in _with_those_before(images):
+            some.mul_(share).add_(before.mul_(1.0 - share))
+    else:
+        _core.mix_images(in_order, share, "mixup: images", get_num_threads())
     return images, mixed_labels
 
 
@@ -99,8 +98,8 @@ def cutmix(
     top, bottom = max(y - down, 0), min(y + down, height)
     share = 1.0 - (right - left) * (bottom - top) / (width * height)
     mixed_labels = _mixed_labels(labels, share, num_classes)
-    patch = images[..., top:bottom, left:right]
-    patch.copy_(patch.roll(1, 0))
+    for some, before in _with_those_before(images[..., top:bottom, left:right]):
+        some.copy_(before)
     return images, mixed_labels
 
 
@@ -122,11 +121,34 @@ def _check(images: Any, labels: Any, num_classes: Any, function: str) -> None:
         raise ValueError(f"{function}: integer labels need num_classes, got None")
 
 
+def _in_order(images: torch.Tensor) -> torch.Tensor | None:
+    """The images as native code takes them: float32 on the CPU, without gaps, in any order of axes."""
+    if images.dtype != torch.float32 or not images.is_cpu or images.requires_grad:
+        return None
+    axes = sorted(range(1, images.ndim), key=images.stride, reverse=True)
+    in_order = images.permute(0, *axes)
+    return in_order if in_order.is_contiguous() else None
+
+
+def _with_those_before(images: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Some images at a time, the last ones first, and copies of those before them."""
+    count, last = len(images), images[-1:].clone()
+    image_bytes = max(images[0].numel() * images.itemsize, 1)
+    step = max(_STEP_BYTES // image_bytes, 1) if images.is_cpu else count
+    for end in range(count, 0, -step):
+        begin = max(end - step, 0)
+        if begin > 0:
+            before = images[begin - 1 : end - 1].clone()
+        else:
+            before = torch.cat([last, images[: end - 1]])
+        yield images[begin:end], before
+
+
 def _share(alpha: Any, function: str) -> float:
     if not isinstance(alpha, int | float) or not 0 < alpha < math.inf:
         raise ValueError(f"{function}: alpha must be a positive number, got {alpha!r}")
     parameter = torch.tensor([float(alpha)], dtype=torch.float32, device="cpu")
-    return float(torch.distributions.Beta(parameter, parameter).sample())
+    return float(torch.distributions.Beta(parameter, parameter, validate_args=False).sample())
 
 
 def _mixed_labels(labels: torch.Tensor, share: float, num_classes: int | None) -> torch.Tensor:
