@@ -42,7 +42,7 @@ BAD = {
         TypeError,
         "sample 2",
         "int64 as in sample 0, got float64",
-        "dtype for the batch",
+        "pass a dtype to mix them",
     ),
     "dtypes of lists": ([[1], [], [1.5]], {}, TypeError, "sample 2", "int64", "float32"),
     "bools and ints": ([[True], [1]], {}, TypeError, "sample 1", "bool", "int64"),

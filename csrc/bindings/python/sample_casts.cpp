@@ -47,7 +47,7 @@ DType Samples::common_dtype(DType if_all_are_empty_lists) const {
     if (got != expected) {
       throw py::type_error(subject(i) + ": expected dtype " + expected.name() + " as in sample " +
                            std::to_string(*first) + ", got " + got.name() +
-                           "; a dtype for the batch would let them differ");
+                           "; pass a dtype to mix them");
     }
   }
   if (!first) first = empty_array;
@@ -83,7 +83,7 @@ void Samples::begin_casts(DType dtype, Scale scale) {
     if (given.largest_real >= limit) {
       throw py::value_error(subject(i) + ": expected numbers that " + wanted + " can hold, got " +
                             std::string(py::repr(py::float_(given.largest_real))) +
-                            "; a dtype for the batch may be wider");
+                            "; pass a wider dtype");
     }
     casts_[i] = cast;
   }

@@ -55,7 +55,7 @@ Types find_types(DType from, const std::string& to, const std::string& subject, 
     }
     const Types types{*source, *target, scale.value_or(1)};
     if (types.cast()) return types;
-    hint = "; cast in the dataset if what is lost is not wanted";
+    hint = "; cast in the dataset if what gets lost doesn't matter";
   }
   throw py::type_error(subject + ": can't cast " + given + " to " + to + hint);
 }
@@ -104,7 +104,7 @@ void require_integers_fit(const std::byte* data, std::span<const std::int64_t> s
   const std::string value =
       is_signed ? std::to_string(static_cast<std::int64_t>(bits)) : std::to_string(bits);
   throw py::value_error(subject.text() + ": expected integers that " + types.to.dtype.name() +
-                        " can hold, got " + value + "; a dtype for the batch may be wider");
+                        " can hold, got " + value + "; pass a wider dtype");
 }
 
 }  // namespace pinfeed::bindings

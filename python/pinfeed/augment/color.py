@@ -77,7 +77,7 @@ class RandomInvert(Color):
 
 
 class RandomPosterize(Color):
-    """The lower bits of all values 0, or the image as it is.
+    """Lower bits of all values zeroed, or the image as it is.
 
     Args:
         bits: How many bits of each value stay, 0 to 8.
@@ -95,7 +95,7 @@ class RandomPosterize(Color):
 
 
 class RandomSolarize(Color):
-    """Values from a threshold on inverted, or the image as it is.
+    """Values at or above a threshold inverted, or the image as it is.
 
     Args:
         threshold: 0 to 255.

@@ -13,7 +13,7 @@ from pinfeed.arguments import checked_number, checked_range, described, torch_dt
 
 
 class RandomErasing:
-    """A rectangle of an image that one value takes the place of, or none. For `pinfeed.Image`'s ``erase``.
+    """A rectangle overwritten with a value, or none. For `pinfeed.Image`'s ``erase``.
 
     Args:
         p: How probable a rectangle is, 0 to 1.

@@ -263,8 +263,8 @@ class Resize(_Resizing):
 class RandomResizedCrop(_Resizing):
     """A window of random area and ratio, anywhere in the image, resized. As `Resize`, antialiased.
 
-    Ten windows are drawn until one fits into the image; else the largest one in the middle is taken
-    whose ratio is in range.
+    Up to ten windows are drawn until one fits the image; else the largest centred one with a ratio
+    in range is taken.
 
     Args:
         size: Height and width of the result, or one number for both.

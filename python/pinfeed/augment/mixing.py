@@ -22,7 +22,7 @@ def mixup(
     alpha: float = 1.0,
     num_classes: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mixes each image of a batch with the one before it, in place, as ``torchvision.transforms.v2.MixUp``.
+    """Mixes each image with the previous one, in place, as ``torchvision.transforms.v2.MixUp``.
 
     One share is drawn for the batch, from torch's default generator: after ``torch.manual_seed``
     the results are those of torchvision, bit for bit.
@@ -30,7 +30,7 @@ def mixup(
     Args:
         images: (B, ...) floats on any device.
         labels: (B,) integers; or (B, num_classes) floats, such as those that this returns.
-        alpha: The share is drawn from the beta distribution with both parameters this.
+        alpha: The share is drawn from Beta(alpha, alpha).
         num_classes: How many classes there are, for labels that are integers.
 
     Returns:
@@ -69,17 +69,16 @@ def cutmix(
     alpha: float = 1.0,
     num_classes: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pastes a rectangle of the image before into each one, in place, as ``torchvision.transforms.v2.CutMix``.
+    """Pastes a rectangle of the previous image into each, in place.
 
-    One rectangle is drawn for the batch, from torch's default generator: after
+    As ``torchvision.transforms.v2.CutMix``: one rectangle is drawn for the batch, from torch's default generator: after
     ``torch.manual_seed`` the results are those of torchvision, bit for bit. Labels are mixed by the
     areas.
 
     Args:
         images: (B, ..., H, W) on any device.
         labels: (B,) integers; or (B, num_classes) floats, such as those that this returns.
-        alpha: The share of the rectangle is drawn from the beta distribution with both parameters
-            this.
+        alpha: The share of the rectangle is drawn from Beta(alpha, alpha).
         num_classes: How many classes there are, for labels that are integers.
 
     Returns:

@@ -45,9 +45,9 @@ class Collate:
             The dataset is an `ArrayDataset`, or wrapped in `pinfeed.augment.IndexedDataset`, or
             ``key`` says what stands for the index. A sample that comes twice in an epoch is augmented
             the same way. None: each batch draws a number from torch's default generator.
-        key: Under which key samples, which are dicts then, have an integer of their own. With
-            ``seed``; it suits streams, and datasets whose indices change. Samples of one integer are
-            augmented the same way.
+        key: The key of the (dict) samples that holds each one's own integer. With ``seed``; it suits
+            streams, and datasets whose indices change. Samples with the same integer are augmented
+            the same way.
 
     The batch has the structure of the samples, with the types that ``default_collate`` gives
     (tuples become lists), and without a spec the same contents. Samples that are `Rows` of an
@@ -88,7 +88,7 @@ class Collate:
 
     @property
     def seed(self) -> int | None:
-        """From which follows what is random."""
+        """The seed of what is random."""
         return self._chance.seed
 
     @property
@@ -97,10 +97,9 @@ class Collate:
         return self._chance.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to another epoch, in which other things happen by chance: here and in all workers.
+        """Goes to another epoch, with other random draws: here and in all workers.
 
-        Call it before each epoch, also with persistent workers. Without a seed nothing follows from
-        it.
+        Call it before each epoch, also with persistent workers. Without a seed it has no effect.
 
         Raises:
             TypeError: ``epoch`` is no integer.

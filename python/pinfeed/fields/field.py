@@ -128,11 +128,12 @@ class Field(ABC):
         return self.collate(source.samples(indices, name), name)
 
     def apply(self, leaf: Any, host: Any, name: str) -> Any:
-        """The batch, made of a leaf that is one already: what `DeviceLoader` does with a field.
+        """Makes the batch of a leaf that is already batched, as `DeviceLoader` does.
 
         The result has the bits that `collate` would give, wherever the leaf is. `Image` takes uint8
         tensors of shape (N, H, W, C), or as its ``input`` says; `Pad` takes a `JaggedBatch` of
-        tensors, and `Pack` that of ``Pack(seq_length, jagged=True)``; `Stack` casts a tensor, on devices as ``Tensor.to``: integers that don't fit wrap.
+        tensors, and `Pack` that of ``Pack(seq_length, jagged=True)``; `Stack` casts a tensor, on
+        devices as ``Tensor.to``: integers that don't fit wrap.
 
         Args:
             leaf: The leaf, on any device.

@@ -26,7 +26,7 @@ def placed(spec: Any, name: str, check: Callable[[Field, str], None] | None = No
 
     Raises:
         TypeError: The spec holds something that is no field.
-        ValueError: A field fills keys of a dict and stands in none, or two fill the same key.
+        ValueError: A field names keys and is in no dict, or two fill the same key.
     """
     return _placed(spec, name, check, in_dict=False)
 
@@ -40,8 +40,8 @@ def _placed(spec: Any, name: str, check: Callable[[Field, str], None] | None, in
         field = spec.placed(in_dict)
         if field.names() and not in_dict:
             raise ValueError(
-                f"{name} names {list(field.names())}, keys of a dict, but stands in none; "
-                "say True instead of a name to have it in the leaf"
+                f"{name} names keys {list(field.names())}, but is in no dict; "
+                "make the samples dicts, or leave the keys out (Pad, Image: say True)"
             )
         if (field.source is not None or field.is_optional) and not in_dict:
             raise ValueError(

@@ -182,8 +182,7 @@ def rebuild_storage(
     memory = arena.receive(slot, generation, offset, size)
     if memory is None:
         raise RuntimeError(
-            "pinfeed: a batch was lost, for its DataLoader worker is gone and what it had not "
-            "handed over was taken back"
+            "pinfeed: a batch was lost: its DataLoader worker ended before handing it over"
         )
     return memory.untyped_storage()
 

@@ -31,9 +31,9 @@ class PackedStream(IterableDataset[Any]):
         rows: Rows in a batch. The last batch of a window may have empty rows, at its end.
         window: How many documents are planned together. More leave less room: the last batch of a
             window is half empty on average.
-        key: Under which key a sample has its tokens. None: the sample is its tokens.
-        strategy: As in `PackSampler`, and so are the others. ``"wrapped"`` cuts documents that are
-            longer than a row; for the others they are an error.
+        key: The key of a sample's tokens. None: the sample is its tokens.
+        strategy: As in `PackSampler`, like the arguments below. ``"wrapped"`` cuts documents that are
+            longer than a row; for other strategies they are an error.
         max_documents: The most documents in a row.
         documents_multiple_of: The room of a document is a multiple of this.
         shuffle: False keeps documents of equal length, and rows, in order.

@@ -78,9 +78,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
         Numbers become arrays; fixed-size lists, nested ones too, and fixed-shape tensors become
         arrays of more axes; lists and strings become a `RaggedArray`; dictionary columns, and lists
-        of such, become their codes, whose meaning is in `categories`. Columns of several chunks become a `ConcatArray`, which is
-        as fast as one array. Only bools are copied, of which Arrow has eight in a byte, and list
-        views. Table and dataset may be let go; the memory lives as long as the dataset.
+        of such, become their codes, whose meaning is in `categories`. Columns of several chunks
+        become a `ConcatArray`, which is as fast as one array. Only bools, which Arrow packs eight to
+        a byte, and list views are copied. You may drop the table; its memory lives as long as the
+        dataset.
 
         Args:
             table: ``pyarrow.Table``, ``pyarrow.RecordBatch``, or ``datasets.Dataset`` of Hugging
