@@ -51,6 +51,23 @@ def fused_multiply_add(scale, bias):
     )
 
 
+def with_contrast(image, factor):
+    """uint8 of shape (C, H, W) with another contrast, as torchvision changes it."""
+    values = image.astype(np.float64)
+    if len(image) == 3:
+        # Products and sums of so few bits are exact in float64, so each is rounded once.
+        weights = np.float32([0.2989, 0.587, 0.114]).astype(np.float64)
+        gray = np.float32(0)
+        for plane, weight in zip(values, weights, strict=True):
+            gray = np.float32(plane * weight + gray)
+        values = np.floor(gray)
+    mean = np.float32(values.sum(dtype=np.float64)) / np.float32(values.size)
+    away = Fraction(float(mean)) * Fraction(float(np.float32(1 - factor)))
+    products = np.arange(256, dtype=np.float32) * np.float32(factor)
+    sums = [_to_float32(away + Fraction(float(product)), 0.0) for product in products]
+    return np.clip(sums, 0, 255).astype(np.uint8)[image]
+
+
 def normalized(batch, mean, std, scale, source, dtype, input, output):
     """The batch that `pinfeed.Image` makes of images of other dtypes than uint8."""
     if scale is None:

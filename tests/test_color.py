@@ -21,18 +21,36 @@ steps = st.one_of(
     st.builds(augment.RandomInvert, p),
     st.builds(augment.RandomPosterize, st.integers(0, 8), p),
     st.builds(augment.RandomSolarize, st.integers(0, 510).map(lambda n: n / 2), p),
-    st.builds(augment.ColorJitter, st.floats(0, 3)),
+    st.builds(augment.ColorJitter, st.floats(0, 3), st.floats(0, 3)),
+    st.builds(augment.ColorJitter, contrast=st.tuples(*[st.floats(0, 1e4)] * 2).map(sorted)),
     st.builds(augment.ColorJitter, st.tuples(*[st.floats(0, 1e30)] * 2).map(sorted)),
     st.builds(augment.ColorJitter, st.tuples(*[st.floats(0, 300)] * 2).map(sorted)),
 )
 
 
-def changed(values, step, draws):
-    """The values after one step, as torchvision's functions for uint8 change them."""
+def changed(values, steps, seed, index):
+    """(C, H, W) after all steps, as torchvision's functions for uint8 change it."""
+    for number, step in enumerate(steps):
+        where = seed, 0, index, 2**62 + number
+        draws, bits = reference.uniform(*where), reference.random_bits(*where)
+        values = changed_once(values, step, draws, is_brightness_last=bits[0] % 2 == 1)
+    return values
+
+
+def changed_once(values, step, draws, is_brightness_last):
     if isinstance(step, augment.ColorJitter):
-        low, high = step.brightness
-        factor = low + draws[1] * (high - low)
-        return values.mul(factor).clamp_(0, 255).to(torch.uint8)
+        brightness, contrast = (
+            low + draw * (high - low)
+            for (low, high), draw in zip((step.brightness, step.contrast), draws[::-1], strict=True)
+        )
+        changes = [lambda image: image.mul(brightness).clamp_(0, 255).to(torch.uint8)]
+        if step.contrast != (1, 1):
+            changes.append(
+                lambda image: torch.from_numpy(reference.with_contrast(image.numpy(), contrast))
+            )
+        for change in reversed(changes) if is_brightness_last else changes:
+            values = change(values)
+        return values
     if draws[0] >= step.p:
         return values
     if isinstance(step, augment.RandomPosterize):
@@ -49,11 +67,7 @@ def test_every_byte(steps, seed):
     field = pinfeed.Image(input="HW", dtype=torch.uint8, color=steps)
     batch = pinfeed.Collate(field, seed=seed)(rows)
     for index, found in enumerate(batch):
-        expected = EVERY_BYTE
-        for number, step in enumerate(steps):
-            draws = reference.uniform(seed, 0, index, 2**62 + number)
-            expected = changed(expected, step, draws)
-        assert torch.equal(found[0, 0], expected)
+        assert torch.equal(found, changed(EVERY_BYTE.view(1, 1, 256), steps, seed, index))
 
 
 @st.composite
@@ -70,19 +84,22 @@ def geometries(draw):
     geometries(),
     st.sampled_from(["CHW", "HWC"]),
     st.sampled_from([torch.float32, torch.bfloat16, torch.uint8]),
+    st.sampled_from([0, 0.5]),
     st.integers(0, 2**40),
 )
-def test_colors_come_between_geometry_and_normalization(isa, shape, view, output, dtype, seed):
+def test_colors_come_between_geometry_and_normalization(
+    isa, shape, view, output, dtype, contrast, seed
+):
     images = np.random.default_rng(seed).integers(0, 256, shape[1:], dtype=np.uint8)
     rows = pinfeed.ArrayDataset(images).__getitems__(range(len(images)))
-    color = [augment.ColorJitter(0.4), augment.RandomSolarize(128)]
+    color = [augment.RandomSolarize(128), augment.ColorJitter(0.4, contrast)]
     options = {"input": "HWC", "output": output}
     constants = {} if dtype == torch.uint8 else {"mean": 0.4, "std": 0.25}
     seen = pinfeed.Image(**options, dtype=torch.uint8, augment=view)
     pixels = pinfeed.Collate(seen, seed=seed)(rows)
     for index, image in enumerate(pixels):
-        for number, step in enumerate(color):
-            image[:] = changed(image, step, reference.uniform(seed, 0, index, 2**62 + number))
+        planes = image if output == "CHW" else image.permute(2, 0, 1)
+        planes[:] = changed(planes.contiguous(), color, seed, index)
     expected = pinfeed.Image(**constants, input=output, output=output, dtype=dtype)
     field = pinfeed.Image(**constants, **options, dtype=dtype, augment=view, color=color)
     batch = pinfeed.Collate(field, seed=seed)(rows)
@@ -92,7 +109,8 @@ def test_colors_come_between_geometry_and_normalization(isa, shape, view, output
 def test_threads_and_files_do_not_matter(num_threads, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (9, 150, 170, 3), dtype=np.uint8)
     np.save(tmp_path / "images.npy", images)
-    field = pinfeed.Image(color=augment.RandomInvert())
+    contrast = augment.ColorJitter(contrast=(0.5, 0.5))
+    field = pinfeed.Image(color=[augment.RandomInvert(), contrast])
     batches = [
         pinfeed.Collate(field, seed=1)(pinfeed.ArrayDataset(arrays).__getitems__(range(9)))
         for arrays in (images, str(tmp_path / "images.npy"))
@@ -100,7 +118,8 @@ def test_threads_and_files_do_not_matter(num_threads, tmp_path):
     flat = torch.from_numpy(images).permute(0, 3, 1, 2)
     is_inverted = [reference.uniform(1, 0, i, 2**62)[0] < 0.5 for i in range(9)]
     assert len(set(is_inverted)) == 2
-    pixels = torch.stack([~x if k else x for x, k in zip(flat, is_inverted, strict=True)])
+    pixels = [~x if k else x for x, k in zip(flat, is_inverted, strict=True)]
+    pixels = torch.from_numpy(np.stack([reference.with_contrast(x.numpy(), 0.5) for x in pixels]))
     for batch in batches:
         assert_same_bits(batch, pinfeed.normalize(pixels, input="NCHW").numpy())
 
@@ -128,6 +147,7 @@ ERRORS = [
     (lambda: augment.ColorJitter(-1), ValueError, "not negative, got -1"),
     (lambda: augment.ColorJitter((2, 1)), ValueError, "pair (from, to)"),
     (lambda: augment.ColorJitter("x"), TypeError, "brightness must be a number"),
+    (lambda: augment.ColorJitter(0, (1, 2, 3)), ValueError, "contrast must be a number or a pair"),
     (lambda: augment.RandomInvert(2), ValueError, "RandomInvert: p must be from 0 to 1, got 2"),
     (lambda: augment.RandomPosterize(9), ValueError, "RandomPosterize: bits must be at most 8"),
     (lambda: augment.RandomSolarize(256), ValueError, "threshold must be from 0 to 255, got 256"),
@@ -155,7 +175,7 @@ def test_reprs():
         augment.RandomSolarize(9),
     ]
     text = (
-        "[ColorJitter(brightness=(0.5, 1.5)), RandomInvert(), RandomPosterize(3), "
+        "[ColorJitter(brightness=(0.5, 1.5), contrast=(1.0, 1.0)), RandomInvert(), RandomPosterize(3), "
         "RandomSolarize(9.0)]"
     )
     assert repr(pinfeed.Image(color=color)).endswith(f"color={text})")

@@ -19,25 +19,52 @@ void change(ColorTable& table, const Change& to) {
   for (std::uint8_t& value : table) value = static_cast<std::uint8_t>(to(value));
 }
 
-void take(const ColorStep& step, double draw, ColorTable& table) {
+double between(const std::array<double, 2>& range, std::uint64_t bits) {
+  return range[0] + uniform(bits) * (range[1] - range[0]);
+}
+
+// 255 and more do the same to every byte.
+void brighten(double drawn, ColorTable& table) {
+  const auto factor = static_cast<float>(std::min(drawn, 255.0));
+  change(table, [=](std::uint8_t value) {
+    return static_cast<int>(std::min(static_cast<float>(value) * factor, 255.0f));
+  });
+}
+
+void stretch(double drawn, float mean, ColorTable& table) {
+  const double finite = std::min(drawn, 1e30);  // times a byte, too
+  const auto factor = static_cast<float>(finite), rest = static_cast<float>(1 - finite);
+  change(table, [=](std::uint8_t value) {
+    const float sum = std::fma(mean, rest, static_cast<float>(value) * factor);
+    return static_cast<int>(std::clamp(sum, 0.0f, 255.0f));
+  });
+}
+
+using Mean = std::function<float(const ColorTable&)>;
+
+void take(const ColorStep& step, const std::array<std::uint64_t, 2>& drawn, const Mean& mean,
+          ColorTable& table) {
   const auto inverted = [](unsigned value) { return 255 - value; };
   switch (step.kind) {
-    case Kind::brightness: {
-      // 255 and more do the same to every byte.
-      const auto factor =
-          static_cast<float>(std::min(step.low + draw * (step.high - step.low), 255.0));
-      return change(table, [=](std::uint8_t value) {
-        return static_cast<int>(std::min(static_cast<float>(value) * factor, 255.0f));
-      });
+    case Kind::jitter: {
+      const bool is_last = (drawn[0] & 1) != 0;  // of the bits that no factor is made of
+      if (!is_last) brighten(between(step.brightness, drawn[1]), table);
+      if (step.changes_contrast()) {
+        const float before = mean(table);
+        std::iota(table.begin(), table.end(), std::uint8_t{0});
+        stretch(between(step.contrast, drawn[0]), before, table);
+      }
+      if (is_last) brighten(between(step.brightness, drawn[1]), table);
+      return;
     }
     case Kind::invert:
       return change(table, inverted);
     case Kind::posterize: {
-      const unsigned kept = 0xFF00u >> static_cast<unsigned>(step.low);
+      const unsigned kept = 0xFF00u >> static_cast<unsigned>(step.number);
       return change(table, [=](unsigned value) { return value & kept; });
     }
     case Kind::solarize: {
-      const auto first = static_cast<unsigned>(std::ceil(step.low));
+      const auto first = static_cast<unsigned>(std::ceil(step.number));
       return change(table, [=](unsigned value) { return value < first ? value : inverted(value); });
     }
   }
@@ -45,21 +72,35 @@ void take(const ColorStep& step, double draw, ColorTable& table) {
 
 }  // namespace
 
-ColorTable draw_table(std::span<const ColorStep> steps, std::uint64_t key, std::int64_t sample) {
+bool Colors::need_mean() const { return std::ranges::any_of(steps, &ColorStep::changes_contrast); }
+
+ColorTable draw_table(const Colors& colors, std::size_t image, const Mean& mean) {
+  const auto& [steps, key, samples, frames] = colors;
+  const auto sample = static_cast<std::uint64_t>(samples[image / frames]);
   const Philox random(key);
   ColorTable table;
   std::iota(table.begin(), table.end(), std::uint8_t{0});
   for (std::size_t number = 0; number < steps.size(); ++number) {
     const ColorStep& step = steps[number];
-    const auto [first, second] = random(static_cast<std::uint64_t>(sample), kFirstStep | number);
-    if (uniform(first) >= step.probability) continue;
-    take(step, uniform(second), table);
+    const auto drawn = random(sample, kFirstStep | number);
+    if (uniform(drawn[0]) < step.probability) take(step, drawn, mean, table);
   }
   return table;
 }
 
 void recolor(const ColorTable& table, std::uint8_t* values, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) values[i] = table[values[i]];
+}
+
+std::uint64_t gray_sum(const std::uint8_t* pixels, std::size_t count) {
+  std::uint64_t sum = 0;
+  for (const std::uint8_t* pixel = pixels; pixel != pixels + 3 * count; pixel += 3) {
+    // Products and sums of so few bits are exact in double, so each is rounded once, as fma does.
+    const float red = static_cast<float>(pixel[0]) * 0.2989f;
+    const auto yellow = static_cast<float>(pixel[1] * double{0.587f} + double{red});
+    sum += static_cast<unsigned>(static_cast<float>(pixel[2] * double{0.114f} + double{yellow}));
+  }
+  return sum;
 }
 
 }  // namespace pinfeed::kernels

@@ -4,32 +4,52 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 namespace pinfeed::kernels {
 
 // One of the steps that are done to a value, each to what the one before left, as torchvision does
-// it to uint8.
+// it to uint8. The contrast needs the image's mean:
+//
+//   jitter      brightness: value * factor; contrast: fma(mean, 1 - factor, value * factor); both
+//               clamped to 0..255 and cut off, in an order that is drawn, or the former alone
+//   invert      255 - value
+//   posterize   but for the `number` highest bits, 0
+//   solarize    from `number` on inverted
 struct ColorStep {
-  enum class Kind : std::uint8_t {
-    brightness,  // times a factor from `low` to `high`, clamped and cut off
-    invert,
-    posterize,  // but for the `low` highest bits, 0
-    solarize    // from `low` on inverted
-  };
+  enum class Kind : std::uint8_t { jitter, invert, posterize, solarize };
 
   Kind kind;
   double probability;
-  double low;
-  double high;
+  double number = 0;
+  std::array<double, 2> brightness{1, 1};  // from and to which factor
+  std::array<double, 2> contrast{1, 1};
+
+  bool changes_contrast() const { return contrast != std::array<double, 2>{1, 1}; }
+};
+
+// What is done to the images of a batch: what is drawn follows from the key, the sample's number
+// and that of the step alone.
+struct Colors {
+  std::span<const ColorStep> steps;
+  std::uint64_t key;
+  const std::int64_t* samples;
+  std::size_t frames;  // images of each sample
+
+  bool need_mean() const;
 };
 
 using ColorTable = std::array<std::uint8_t, 256>;
 
-// The table of all steps. The random numbers follow from the key, the number of the sample and that
-// of the step alone.
-ColorTable draw_table(std::span<const ColorStep> steps, std::uint64_t key, std::int64_t sample);
+// The table of all steps for one image. `mean(table)` is called where the mean of its values so far
+// is needed: it changes them by the table, which then begins anew.
+ColorTable draw_table(const Colors& colors, std::size_t image,
+                      const std::function<float(const ColorTable&)>& mean);
 
 void recolor(const ColorTable& table, std::uint8_t* values, std::size_t count);
+
+// The sum of floor(fma(blue, 0.114, fma(green, 0.587, red * 0.2989))) over pixels of three bytes.
+std::uint64_t gray_sum(const std::uint8_t* pixels, std::size_t count);
 
 }  // namespace pinfeed::kernels

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <optional>
 #include <vector>
 
 #include "kernels/copy.h"
@@ -191,6 +193,17 @@ class Resizer {
   std::vector<const std::uint8_t*> row_pointers_;
 };
 
+// Of gray pixels if there are three channels, else of all values; divided by their number in
+// float32, as torchvision does it. That the sum is exact, torch's is up to 2^24.
+float mean_of(const ResizeRuns& runs, const std::uint8_t* values, std::size_t pixels,
+              std::size_t channels) {
+  const std::size_t count = channels == 3 ? pixels : pixels * channels;
+  const std::uint64_t sum = channels == 3
+                                ? runs.gray_sum(values, pixels)
+                                : std::accumulate(values, values + count, std::uint64_t{0});
+  return static_cast<float>(sum) / static_cast<float>(count);
+}
+
 // Rows [begin, end) of one image, which write_rows(y, count, to) puts on a stage first.
 template <class WriteRows>
 void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
@@ -199,7 +212,9 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   const ImageBatch& images = batch.images;
   const std::size_t item = scalar_size(batch.resized_type()), pixel = images.channels * item;
   const std::size_t row_bytes = images.width * pixel;
-  const std::size_t rows = std::max<std::size_t>(kStageBytes / row_bytes, 1);
+  const bool need_mean = batch.colors != nullptr && batch.colors->need_mean();
+  const std::size_t rows =
+      need_mean ? images.height : std::max<std::size_t>(kStageBytes / row_bytes, 1);
   stage.resize(rows * row_bytes + kRunSlack);
 
   ImageSource staged{nullptr, static_cast<std::ptrdiff_t>(row_bytes),
@@ -209,14 +224,23 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   // The staged image is that of the same number, for its planes may lie among others.
   one.sources = reinterpret_cast<const ImageSource*>(reinterpret_cast<std::uintptr_t>(&staged) -
                                                      image * sizeof(ImageSource));
-  for (std::size_t y = begin; y < end; y += rows) {
-    const std::size_t count = std::min(rows, end - y);
+  // All rows are needed for a mean, also those that another thread writes.
+  const auto mean = [&](const ColorTable& table) {
+    runs.recolor(table, stage.data(), rows * row_bytes);
+    return mean_of(runs, stage.data(), rows * images.width, images.channels);
+  };
+  std::optional<ColorTable> table;
+  if (batch.colors != nullptr && !need_mean) table = draw_table(*batch.colors, image, mean);
+  for (std::size_t y = need_mean ? 0 : begin; y < end; y += rows) {
+    const std::size_t count = need_mean ? rows : std::min(rows, end - y);
     write_rows(y, count, stage.data());
-    if (batch.tables != nullptr) runs.recolor(batch.tables[image], stage.data(), count * row_bytes);
+    if (need_mean) table = draw_table(*batch.colors, image, mean);
+    if (table) runs.recolor(*table, stage.data(), count * row_bytes);
     // The row y of the image is the first of the stage.
     staged.data = reinterpret_cast<const std::uint8_t*>(
         reinterpret_cast<std::uintptr_t>(stage.data()) - y * row_bytes);
-    runs.normalize(one, image * images.height + y, image * images.height + y + count);
+    const std::size_t first_row = image * images.height;
+    runs.normalize(one, first_row + std::max(y, begin), first_row + std::min(y + count, end));
   }
 }
 
@@ -267,7 +291,7 @@ void resize_images(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
     const std::size_t rows = std::min(height - y, row_end - row);
     if (batch.resizes != nullptr && batch.resizes[image]) {
       write_resized(runs, batch, image, y, y + rows);
-    } else if (batch.tables != nullptr) {
+    } else if (batch.colors != nullptr) {
       write_recolored(runs, batch, image, y, y + rows);
     } else {
       runs.normalize(batch.images, row, row + rows);

@@ -39,13 +39,13 @@ struct ImageResize {
   const std::uint8_t* fill;  // a pixel of what is resized
 };
 
-// A batch some of whose images are resized, one entry for each image; then their values change, by
-// a table for each. Both may be null.
+// A batch some of whose images are resized, one entry for each image; then their values change.
+// Both may be null.
 struct ResizedBatch {
   const ImageBatch& images;
   const std::optional<ImageResize>* resizes;
   Interpolation interpolation;
-  const ColorTable* tables = nullptr;
+  const Colors* colors = nullptr;
   bool in_floats = false;  // bytes that are interpolated may be, other types have to be
 
   // Of the values that are interpolated, and what these become.
@@ -74,6 +74,8 @@ struct ResizeRuns {
 
   // Each of `count` bytes by what the table has for it, and up to kRunSlack more.
   void (*recolor)(const ColorTable& table, std::uint8_t* values, std::size_t count);
+
+  std::uint64_t (*gray_sum)(const std::uint8_t* pixels, std::size_t count);
 };
 
 inline constexpr std::size_t kRunSlack = 128;

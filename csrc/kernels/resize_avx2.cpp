@@ -1,5 +1,6 @@
 // Rows of pixels resized with AVX2: of bytes, sums of products of 16-bit numbers, two taps at a
 // time.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -188,14 +189,32 @@ PINFEED_AVX2 void recolor_avx2(const ColorTable& table, std::uint8_t* values, st
   }
 }
 
+// The compiler makes vectors of it, with sums of 32 bits.
+PINFEED_AVX2 std::uint64_t gray_sum_avx2(const std::uint8_t* pixels, std::size_t count) {
+  constexpr std::size_t kMost = std::size_t{1} << 23;  // pixels whose sum has less than 32 bits
+  std::uint64_t sum = 0;
+  for (std::size_t begin = 0; begin < count; begin += kMost) {
+    const std::uint8_t* const first = pixels + 3 * begin;
+    std::int32_t part = 0;
+    for (std::size_t i = 0; i < std::min(kMost, count - begin); ++i) {
+      const float red = static_cast<float>(first[3 * i]) * 0.2989f;
+      const float yellow = __builtin_fmaf(static_cast<float>(first[3 * i + 1]), 0.587f, red);
+      part += static_cast<std::int32_t>(
+          __builtin_fmaf(static_cast<float>(first[3 * i + 2]), 0.114f, yellow));
+    }
+    sum += static_cast<std::uint64_t>(part);
+  }
+  return sum;
+}
+
 const ResizeSums kByteSumsAvx2{along_row, along_columns};
 const ResizeSums kFloatSumsAvx2{floats_along_row, floats_along_columns};
 
 }  // namespace
 
-const ResizeRuns kResizeAvx2{normalize_images_avx2, &kCastAvx2, &kByteSumsAvx2, &kFloatSumsAvx2,
-                             recolor_avx2};
-const ResizeRuns kResizeAvx512{normalize_images_avx512, &kCastAvx2, &kByteSumsAvx2, &kFloatSumsAvx2,
-                               recolor_avx2};
+const ResizeRuns kResizeAvx2{normalize_images_avx2, &kCastAvx2,   &kByteSumsAvx2,
+                             &kFloatSumsAvx2,       recolor_avx2, gray_sum_avx2};
+const ResizeRuns kResizeAvx512{normalize_images_avx512, &kCastAvx2,   &kByteSumsAvx2,
+                               &kFloatSumsAvx2,         recolor_avx2, gray_sum_avx2};
 
 }  // namespace pinfeed::kernels

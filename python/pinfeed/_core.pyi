@@ -97,7 +97,7 @@ _Crop: TypeAlias = tuple[
     npt.NDArray[np.int64],
     tuple[npt.NDArray[np.int64], str] | None,
     bool,
-    Sequence[tuple[str, float, float, float]],
+    Sequence[tuple[str, float, Sequence[float]]],
 ]
 # probability, range of the area and of the ratio; a list of one value for all channels or one for each,
 # or a tensor of 2**16 to choose from

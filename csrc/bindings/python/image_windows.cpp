@@ -58,12 +58,15 @@ GeometryStep geometry_step(py::handle given) {
 
 ColorStep color_step(const GivenColor& given) {
   using Kind = ColorStep::Kind;
-  const auto& [name, probability, low, high] = given;
-  const Kind kind = name == "brightness"  ? Kind::brightness
-                    : name == "posterize" ? Kind::posterize
-                    : name == "solarize"  ? Kind::solarize
-                                          : Kind::invert;
-  return {kind, probability, low, high};
+  const auto& [name, probability, numbers] = given;
+  if (name == "jitter") {
+    return {.kind = Kind::jitter,
+            .probability = probability,
+            .brightness = {numbers.at(0), numbers.at(1)},
+            .contrast = {numbers.at(2), numbers.at(3)}};
+  }
+  if (name == "invert") return {Kind::invert, probability};
+  return {name == "posterize" ? Kind::posterize : Kind::solarize, probability, numbers.at(0)};
 }
 
 Border border_named(const std::string& name) {
@@ -135,12 +138,8 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
     require_fit(i, kernels::find_view(geometry, borders_, images.height(i), images.width(i), key,
                                       samples.data()[i], views_[i]));
   }
-  std::vector<ColorStep> colors;
-  for (const GivenColor& color : given_colors) colors.push_back(color_step(color));
-  const auto frames = static_cast<std::size_t>(images.frames());
-  for (std::size_t i = 0; i < views_.size() && !colors.empty(); ++i) {
-    tables_.insert(tables_.end(), frames, kernels::draw_table(colors, key, samples.data()[i]));
-  }
+  for (const GivenColor& color : given_colors) color_steps_.push_back(color_step(color));
+  colors_ = {color_steps_, key, samples.data(), static_cast<std::size_t>(images.frames())};
   require_values();
 }
 
@@ -293,7 +292,7 @@ void Windows::interpolate(const GivenInterpolation& given) {
 // Only bytes of colour have tables, and between other integers that stay what they are is nothing.
 void Windows::require_values() const {
   const std::string got = ", got images of " + images_.dtype().name();
-  if (!tables_.empty() && !images_.are_colors()) {
+  if (colors() != nullptr && !images_.are_colors()) {
     throw py::type_error(images_.name() +
                          ": color is for uint8 images with dtype=torch.uint8 or a floating one" +
                          got + "; leave it out");

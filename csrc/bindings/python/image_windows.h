@@ -24,7 +24,7 @@ using Integers = pybind11::array_t<std::int64_t, pybind11::array::c_style>;
 using GivenBorder = std::tuple<std::string, pybind11::sequence>;
 
 // What is done to values: its kind, its probability, and two numbers.
-using GivenColor = std::tuple<std::string, double, double, double>;
+using GivenColor = std::tuple<std::string, double, std::vector<double>>;
 
 // How images are interpolated, and whether bytes are without being rounded.
 using GivenInterpolation = std::tuple<std::string, bool>;
@@ -57,8 +57,8 @@ class Windows {
   // pixels; 1 or 0 for mirrored top to bottom; the same for left to right.
   pybind11::object write(const OutputRequest& request) const;
 
-  // One for each image, or none.
-  const std::vector<kernels::ColorTable>& tables() const { return tables_; }
+  // What is done to their values; null: nothing.
+  const kernels::Colors* colors() const { return color_steps_.empty() ? nullptr : &colors_; }
 
   // Makes windows of the images that lie there.
   void apply(std::vector<kernels::ImageSource>& sources);
@@ -85,7 +85,8 @@ class Windows {
   Integers sizes_;
   std::vector<kernels::View> views_;
   std::vector<kernels::ImageWindow> beyond_;
-  std::vector<kernels::ColorTable> tables_;
+  std::vector<kernels::ColorStep> color_steps_;
+  kernels::Colors colors_{};
 };
 
 }  // namespace pinfeed::bindings

@@ -148,17 +148,17 @@ py::object write_batch(Images& images, const BatchRequest& request) {
       .in_type = item_type(images.dtype(), dtype, images.name()),
   };
   std::vector<std::optional<ImageResize>> resizes;
-  const kernels::ColorTable* tables = nullptr;
+  const kernels::Colors* colors = nullptr;
   if (request.windows != nullptr) {
     resizes = request.windows->resizes();
-    if (!request.windows->tables().empty()) tables = request.windows->tables().data();
+    colors = request.windows->colors();
   }
   if (bytes > 0) {
     const dispatch::Isa& isa = dispatch::active_isa();
     const std::size_t sample_rows = batch.count / images.count() * batch.height;
     const auto write = [&](std::size_t first, std::size_t last) {
       const std::size_t skipped = first * sample_rows, rows = (last - first) * sample_rows;
-      if (resizes.empty() && tables == nullptr) {
+      if (resizes.empty() && colors == nullptr) {
         run_rows(rows, bytes / (batch.count * batch.height), request.threads,
                  [&](std::size_t begin, std::size_t end) {
                    isa.normalize_images(batch, skipped + begin, skipped + end);
@@ -166,7 +166,7 @@ py::object write_batch(Images& images, const BatchRequest& request) {
         return;
       }
       const ResizedBatch resized{batch, resizes.empty() ? nullptr : resizes.data(),
-                                 request.windows->interpolation(), tables,
+                                 request.windows->interpolation(), colors,
                                  request.windows->in_floats()};
       // Threads that share an image both read the rows where they meet: they get whole ones, unless
       // there are fewer images than threads.

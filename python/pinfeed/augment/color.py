@@ -8,8 +8,8 @@ from typing import Any
 
 from pinfeed.arguments import checked_integer, checked_number, described
 
-# A kernels::ColorStep: its kind, probability, and two numbers.
-_Native = tuple[str, float, float, float]
+# A kernels::ColorStep: its kind, probability, and numbers.
+_Native = tuple[str, float, tuple[float, ...]]
 
 
 class Color:
@@ -26,18 +26,22 @@ class Color:
 
 
 class ColorJitter(Color):
-    """The brightness times a random factor.
+    """The brightness and the contrast times random factors, in random order.
 
-    torchvision's contrast is left out, because it needs the mean of the image first; saturation and
-    hue are too, because they mix channels.
+    torchvision's saturation and hue are left out, because they mix channels.
 
     Args:
         brightness: From and to which factor, not negative; a single number b stands for
             max(0, 1 - b) to 1 + b.
+        contrast: The same. Values move away from the image's mean, or towards it: of its gray if it
+            has three channels.
 
     Raises:
-        TypeError: ``brightness`` is no number and no pair of them.
+        TypeError: An argument is no number and no pair of them.
         ValueError: A number is negative, or the pair is reversed.
+
+    The mean is that of what is seen of the image, which is kept for it: contrast takes
+    some 10 times the time of brightness.
 
     Example:
         >>> image = pinfeed.Image(dtype=torch.uint8, color=pinfeed.augment.ColorJitter((2, 2)))
@@ -45,19 +49,26 @@ class ColorJitter(Color):
         [[[[200, 255]]]]
     """
 
-    def __init__(self, brightness: float | Sequence[float] = 0) -> None:
-        is_pair = isinstance(brightness, Sequence) and not isinstance(brightness, str)
-        given: Any = brightness if is_pair else [brightness]
-        numbers = [checked_number(number, "ColorJitter: brightness") for number in given]
-        if not is_pair and numbers[0] >= 0:
-            numbers = [max(0.0, 1 - numbers[0]), 1 + numbers[0]]
-        if len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] < math.inf:
-            raise ValueError(
-                "ColorJitter: brightness must be a number or a pair (from, to), not negative, got "
-                f"{brightness!r}"
-            )
-        self.brightness = (numbers[0], numbers[1])
-        self.native = "brightness", 1, *self.brightness
+    def __init__(
+        self, brightness: float | Sequence[float] = 0, contrast: float | Sequence[float] = 0
+    ) -> None:
+        self.brightness = _factors(brightness, "ColorJitter: brightness")
+        self.contrast = _factors(contrast, "ColorJitter: contrast")
+        self.native = "jitter", 1, (*self.brightness, *self.contrast)
+
+
+def _factors(given: float | Sequence[float], name: str) -> tuple[float, float]:
+    """From and to which factor."""
+    is_pair = isinstance(given, Sequence) and not isinstance(given, str)
+    parts: Any = given if is_pair else [given]
+    numbers = [checked_number(number, name) for number in parts]
+    if not is_pair and numbers[0] >= 0:
+        numbers = [max(0.0, 1 - numbers[0]), 1 + numbers[0]]
+    if len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] < math.inf:
+        raise ValueError(
+            f"{name} must be a number or a pair (from, to), not negative, got {given!r}"
+        )
+    return numbers[0], numbers[1]
 
 
 class RandomInvert(Color):
@@ -73,7 +84,7 @@ class RandomInvert(Color):
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = checked_number(p, "RandomInvert: p", 0, 1)
-        self.native = "invert", self.p, 0, 0
+        self.native = "invert", self.p, ()
 
 
 class RandomPosterize(Color):
@@ -91,7 +102,7 @@ class RandomPosterize(Color):
     def __init__(self, bits: int, p: float = 0.5) -> None:
         self.bits = checked_integer(bits, "RandomPosterize: bits", 0, 8)
         self.p = checked_number(p, "RandomPosterize: p", 0, 1)
-        self.native = "posterize", self.p, self.bits, 0
+        self.native = "posterize", self.p, (self.bits,)
 
 
 class RandomSolarize(Color):
@@ -109,4 +120,4 @@ class RandomSolarize(Color):
     def __init__(self, threshold: float, p: float = 0.5) -> None:
         self.threshold = checked_number(threshold, "RandomSolarize: threshold", 0, 255)
         self.p = checked_number(p, "RandomSolarize: p", 0, 1)
-        self.native = "solarize", self.p, self.threshold, 0
+        self.native = "solarize", self.p, (self.threshold,)
