@@ -40,8 +40,8 @@ class ColorJitter(Color):
         TypeError: An argument is no number and no pair of them.
         ValueError: A number is negative, or the pair is reversed.
 
-    The mean is that of what is seen of the image, which is kept for it: contrast takes
-    some 10 times the time of brightness.
+    The mean is that of what is seen of the image, so contrast takes about twice the time of
+    brightness.
 
     Example:
         >>> image = pinfeed.Image(dtype=torch.uint8, color=pinfeed.augment.ColorJitter((2, 2)))
