@@ -119,10 +119,10 @@ class IndexedList(list[Any]):
 
 
 class IndexedDataset(WrappedDataset):
-    """A dataset whose batches know the indices of their samples, from which random crops follow.
+    """A dataset whose batches know the indices of their samples, which random crops depend on.
 
-    An `ArrayDataset`, and a ``Subset`` of one, needs none. Others hand samples to the collate function
-    without a word about where they came from.
+    An `ArrayDataset`, and a ``Subset`` of one, needs none. Others don't tell the collate function
+    where samples came from.
 
     Args:
         dataset: Any map-style dataset. It is asked for a whole batch where it has ``__getitems__``.

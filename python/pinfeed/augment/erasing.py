@@ -26,8 +26,8 @@ class RandomErasing:
         TypeError: An argument is no number, or no pair of them.
         ValueError: One is out of range, or a range is reversed.
 
-    Ten tries are made to find a rectangle that is smaller than the image in both directions, as
-    torchvision makes them.
+    Up to ten rectangles are drawn until one is smaller than the image in both directions, as in
+    torchvision.
 
     Example:
         >>> erasing = pinfeed.augment.RandomErasing(p=1, scale=(0.1, 0.1), ratio=(1, 1), value=9)

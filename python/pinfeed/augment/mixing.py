@@ -71,9 +71,9 @@ def cutmix(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Pastes a rectangle of the previous image into each, in place.
 
-    As ``torchvision.transforms.v2.CutMix``: one rectangle is drawn for the batch, from torch's default generator: after
-    ``torch.manual_seed`` the results are those of torchvision, bit for bit. Labels are mixed by the
-    areas.
+    As ``torchvision.transforms.v2.CutMix``: one rectangle is drawn for the batch, from torch's
+    default generator, so after ``torch.manual_seed`` the results are those of torchvision, bit for
+    bit. Labels are mixed by the areas.
 
     Args:
         images: (B, ..., H, W) on any device.

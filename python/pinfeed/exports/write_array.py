@@ -71,8 +71,8 @@ def write_array(
             batch is a list of arrays: both may mean two things.
         ValueError: A shape or the keys differ from the first ones; there is no sample; a number does
             not fit in ``dtype``.
-        FileExistsError: There is something at the path, and ``overwrite`` is False or it can't be
-            from here.
+        FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
+            call can have written it.
         OSError: The disk is full, for instance.
 
     A process that is killed leaves the file as it was, and beside it a hidden directory

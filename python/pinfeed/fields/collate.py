@@ -40,11 +40,11 @@ class Collate:
             themselves: a DataLoader's ``pin_memory=True`` has nothing to do then. ``"auto"``: if the
             process uses CUDA or XPU by the time that the batch is made; no device is initialized for
             it. Memory that can't be pinned is ordinary memory, with one warning.
-        seed: What is random in a batch (`Image`'s ``augment``) follows from it, the epoch and each
-            sample's index in the dataset, and so not from workers, the batch size, ranks or a resume.
-            The dataset is an `ArrayDataset`, or wrapped in `pinfeed.augment.IndexedDataset`, or
-            ``key`` says what stands for the index. A sample that comes twice in an epoch is augmented
-            the same way. None: each batch draws a number from torch's default generator.
+        seed: With the epoch and each sample's index in the dataset, it determines what is random in
+            a batch (`Image`'s ``augment``), whatever the workers, ranks, batch size or resumes. The
+            dataset is an `ArrayDataset`, or wrapped in `pinfeed.augment.IndexedDataset`, or ``key``
+            says what stands for the index. A sample that comes twice in an epoch is augmented the
+            same way. None: each batch draws a number from torch's default generator.
         key: The key of the (dict) samples that holds each one's own integer. With ``seed``; it suits
             streams, and datasets whose indices change. Samples with the same integer are augmented
             the same way.

@@ -73,7 +73,7 @@ class Image(Field):
             Images that look like (C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels,
             are taken for (H, W, C) only if this says so.
         output: ``"CHW"`` or ``"HWC"``: the batch is (B, C, H, W) or (B, H, W, C). Of clips
-            ``"CTHW"``, ``"TCHW"`` or ``"THWC"``. Without the C, what has no channels gets none:
+            ``"CTHW"``, ``"TCHW"`` or ``"THWC"``. Leave out the C for what has no channels:
             ``"HW"`` makes (B, H, W) of masks.
         dtype: ``torch.float32``, ``float16`` or ``bfloat16``; or an integer dtype that holds all values
             of the samples' own, ``torch.int64`` of masks: values stay as they are, and there is no

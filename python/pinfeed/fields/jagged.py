@@ -28,12 +28,13 @@ class Jagged(Field):
     Args:
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.
         max_length: Longer samples are cut.
-        side: Where: ``"right"`` cuts the end off, ``"left"`` the beginning.
+        side: Where they are cut: ``"right"`` cuts the end off, ``"left"`` the beginning.
         offsets: The key of a dict batch that the offsets go to, beside the leaf, which then is the
             values alone. None: the leaf is a `JaggedBatch`.
 
     Raises:
-        TypeError: ``dtype`` is none, ``offsets`` no key, ``max_length`` no integer. When samples are collated: dtypes differ.
+        TypeError: ``dtype`` is none, ``offsets`` no key, ``max_length`` no integer. When samples
+            are collated: dtypes differ.
         ValueError: When samples are collated: shapes differ beyond axis 0.
 
     Example:

@@ -62,8 +62,8 @@ class Pack(Field):
     Args:
         seq_length: The same as the PackSampler's, or None.
         fill: What tails are made of.
-        first: What overwrites the first token of each document. In labels: what the loss ignores,
-            for no document's first token follows from the one before it.
+        first: What overwrites the first token of each document. In labels, what the loss ignores:
+            the end of one document doesn't predict the start of the next.
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.
         flat: Make it (1, rows × seq_length).
         jagged: Leave filling rows to the Pack of a DeviceLoader: the leaf is the planned documents

@@ -55,8 +55,8 @@ class Pad(Field):
             `Padded`, a string is the key of a dict batch that they go to, beside the leaf. None is
             True for a bare leaf or one in a tuple, False in a dict, whose leaf stays a tensor.
         mask: The same for a bool mask of shape (B, L).
-        mask_dtype: The mask's dtype instead of bool: torch.int64 is what models with arithmetic on
-            masks take, and what tokenizers give.
+        mask_dtype: The mask's dtype instead of bool, such as torch.int64, which tokenizers give and
+            models that calculate with the mask take.
 
     Raises:
         TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are

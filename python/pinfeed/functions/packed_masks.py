@@ -9,7 +9,7 @@ import torch
 
 
 def packed_attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
-    """The mask with which a token sees the tokens before it in its document, and no other.
+    """A mask: each token sees itself and those before it in its document, and no other.
 
     Args:
         document_ids: (rows, seq_length) integers, as `Pack` makes them, on any device. Equal numbers
@@ -37,7 +37,7 @@ def packed_attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
 
 
 def packed_mask_mod(document_ids: torch.Tensor) -> Callable[[Any, Any, Any, Any], Any]:
-    """The same as a ``mask_mod`` of FlexAttention, which skips blocks that no token may see.
+    """`packed_attention_mask` as a ``mask_mod`` of FlexAttention, which skips blocks nobody may see.
 
     Args:
         document_ids: As for `packed_attention_mask`, on the device that attention runs on.

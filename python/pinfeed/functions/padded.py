@@ -10,7 +10,7 @@ from pinfeed.functions.padding import Axes, Side, unpadded
 class Padded:
     """Padded samples, and what says where the data is: ``values, lengths, mask``.
 
-    A NamedTuple that has no field for what was not asked for, so that ``tokens, lengths = batch``
+    A NamedTuple with fields only for what was asked for, so that ``tokens, lengths = batch``
     and ``for tokens, lengths in loader`` work.
 
     Attributes:

@@ -385,7 +385,7 @@ class DataCollatorForLanguageModeling(_Padding):
 class DataCollatorWithFlattening(_Collator):
     """Takes the place of transformers' ``DataCollatorWithFlattening``: (1, tokens), no padding.
 
-    Leaves but ``input_ids`` and ``labels`` are not read. See `pinfeed.Pack` for what models take.
+    Only ``input_ids`` and ``labels`` are read. See `pinfeed.Pack` for what models take.
 
     Args:
         return_tensors: ``"pt"``.

@@ -55,8 +55,8 @@ class DeviceLoader:
       Tensors move; objects with a ``.to`` (a PackedSequence, a graph) are asked to; all else stays.
     - An error in the loader is raised as it is, with a note that says for which batch. ``next`` then
       goes on behind it, if the loader does.
-    - A loop that is left in whatever way ends the thread, and drops what was fetched ahead; of a
-      generator these batches are gone.
+    - Leaving a loop in any way ends the thread and drops what was fetched ahead: a generator has
+      lost these batches.
     - ``len()`` and all attributes that you read are the loader's: ``.sampler``, ``.dataset``,
       ``.set_epoch``. Set attributes on ``.loader``.
     - A loader with a ``state_dict`` has one here too. It returns the loader's own state as it was
@@ -70,10 +70,10 @@ class DeviceLoader:
     - An interrupt ends the loop: Ctrl-C, or whatever a signal handler raises.
 
     The loader runs in another thread, but for its ``iter`` and the first batch. It must not write
-    into a batch again that it has handed out. Random numbers that it draws from a global generator
-    (those of a dataset, without workers) come in no certain order with yours; what a sampler draws
-    at the start does. It sees your context variables, grad and inference mode, autocast and torch's
-    default device, as they are when you ask for the first batch.
+    again into a batch that it has handed out. Random numbers that it draws from a global generator
+    (those of a dataset, without workers) mix with yours in no certain order; what a sampler draws
+    at the start is in order. It sees your context variables, grad and inference mode, autocast and
+    torch's default device, as they are when you ask for the first batch.
 
     No GPU has run this yet: the way to a device was tested against simulated ones, whose copies are
     as late as they may be. A device of type "mps", which has one stream, is served by plain ``.to``

@@ -53,10 +53,10 @@ def from_numpy(
     collate_fn=Collate(fields)), device)``, with what suits arrays:
 
     - No worker processes: a batch of rows is one native gather, which costs less than handing it
-      from one process to another. ``num_workers=`` is for what takes time in Python, and there is
-      none of it here.
-    - A background thread that has two batches ready: gathering lets go of the interpreter, so it
-      goes on while the model works.
+      from one process to another. ``num_workers=`` pays where a sample takes time in Python;
+      here none does.
+    - A background thread that has two batches ready: gathering releases the GIL, so it goes on
+      while the model works.
     - Each loop is an epoch with an order of its own, without `ShuffleSampler.set_epoch`.
 
     Args:
@@ -65,23 +65,22 @@ def from_numpy(
             `ArrayDataset.from_arrow` takes it, or the path of a Parquet file.
         batch_size: Samples in a batch; the last one may be smaller.
         shuffle: Whether each epoch has another order, a `ShuffleSampler`'s.
-        seed: The order of an epoch follows from it and the number of the epoch, and so does what is
-            random in fields (`Image`'s ``augment``). None: a single
-            process draws each order anew, from torch's default generator, so that
-            ``torch.manual_seed`` makes runs alike; several processes have the seed 0. In order and
-            without a seed, what is random is drawn from that generator batch by batch, ahead of
-            the loop.
+        seed: With the number of the epoch, it determines the order, and what is random in fields
+            (`Image`'s ``augment``). None: a single process draws each order anew, from torch's
+            default generator, so that ``torch.manual_seed`` makes runs alike; several processes have
+            the seed 0. With neither ``shuffle`` nor a seed, what is random is drawn from that
+            generator batch by batch, ahead of the loop.
         fields: What becomes of each array, as `Collate` takes it. None: stacked as it is.
         device: Where batches go. None: the accelerator if there is one, else the CPU.
-        prefetch_rows: Whether the system is asked for the rows of the batch after the one in the
-            making, where they lie in files and not in memory. With ``num_workers`` or a shuffling
-            ``generator`` it isn't.
-        rank: Which of the processes this is, that share the rows. None: asked of
+        prefetch_rows: Whether to have the system read the rows of the next batch while one is made,
+            where they lie in files and not in memory. With ``num_workers`` or a shuffling
+            ``generator`` it never does.
+        rank: Which of the processes that share the rows this is. None: asked of
             ``torch.distributed`` when a loop begins, else of the environment that torchrun sets.
         world_size: How many processes there are; likewise, else 1. Give both or neither.
         drop_last: Whether to leave out a last batch that isn't full, of all ranks.
-        generator: Draws the seeds of workers, and with ``shuffle`` the order: that of torch's own
-            sampler then, which knows nothing of ranks.
+        generator: Draws the seeds of workers, and with ``shuffle`` the order, with torch's own
+            sampler, which knows nothing of ranks.
         **dataloader_options: For the DataLoader: ``num_workers``, ``pin_memory``, ...
 
     Several processes share the rows: ``batch_size`` is that of each, and each gets the same number

@@ -66,7 +66,8 @@ class PackSampler(EpochSampler):
             in the next row, which doesn't see the beginning.
         overflow: What becomes of documents longer than a row, unless they are wrapped: ``"error"``,
             ``"truncate"`` takes their first ``seq_length`` tokens, ``"drop"`` leaves them out.
-            `dropped` counts the tokens lost by either. `RaggedArray.split` makes several documents of them instead.
+            `dropped` counts the tokens lost by either. Use `RaggedArray.split` to cut them into
+            several documents instead.
         max_documents: The most documents in a row. Also makes the length of ``cu_seqlens`` fixed.
         documents_multiple_of: The room of a document is a multiple of this, as context parallelism
             needs; what it doesn't use is fill.

@@ -19,9 +19,9 @@ _ROUNDS = 6  # kernels/permutation.h
 class ShuffleSampler(OrderSampler):
     """Batches of samples in random order, computed a batch at a time; a ``batch_sampler``.
 
-    The order of an epoch is a permutation that follows from the seed and the epoch: where a position
-    leads is computed, so nothing is stored, the first batch of a billion samples is there at once,
-    and to resume anywhere takes no longer. Without `set_epoch` each pass has the same order.
+    The order of an epoch is a permutation that the seed and the epoch determine. It is computed, not
+    stored: the first batch of a billion samples is there at once, and resuming anywhere takes no
+    longer. Without `set_epoch` each pass has the same order.
 
     Batches are int64 ndarrays whose items, when a dataset iterates over them, are Python integers.
     With several ranks, the samples of one step lie next to each other in the order, and each rank

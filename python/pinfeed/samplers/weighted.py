@@ -25,8 +25,9 @@ class WeightedSampler(OrderSampler):
     whose items, when a dataset iterates over them, are Python integers.
 
     With replacement a table of 16 bytes a weight is built once (Walker's alias method), and a draw
-    takes the same short time whatever the number of weights. Without, each epoch goes through all
-    weights once and keeps the ``num_samples`` that are drawn (Efraimidis and Spirakis' keys).
+    takes the same short time whatever the number of weights. Without replacement, each epoch goes
+    through all weights once and keeps the ``num_samples`` that are drawn (Efraimidis and Spirakis'
+    keys).
 
     Args:
         weights: 1-D, of numbers that are finite, not negative and not all 0; an ndarray, a memmap, a

@@ -38,8 +38,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     Attributes:
         categories: After `from_arrow`: what the codes of dictionary columns stand for, by column.
 
-    Samples are views: of an ndarray or a file NumPy views, read-only where the array is; of a
-    tensor tensor views (NumPy has no bfloat16); of a 1-D array NumPy scalars. The dataset pickles
+    Samples are views: NumPy's of an ndarray or a file, read-only where the array is; torch's of a
+    tensor (NumPy has no bfloat16). Those of a 1-D array are NumPy scalars. The dataset pickles
     small where it can: an array that lies in a file travels as the file's path. A file that is cut
     short while it is in use is an OSError at the next batch; only a tensor made from a memmap hides
     its file, so pass the memmap itself.
@@ -141,7 +141,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         return Rows(self._sources, indices, packing)
 
     def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
-        """Asks the system for samples that will be read soon, those that lie in files and not in memory.
+        """Asks the system to read samples ahead, those that lie in files and not in memory.
 
         It opens files and looks at the offsets of a `RaggedArray`, but does not wait for the samples.
         They go to the system's page cache, so they take no memory of this process. `from_numpy` calls

@@ -62,8 +62,8 @@ class StreamDataset(IterableDataset[Any]):
     - With ``even`` all ranks read the same shards, and take samples in turn; the workers of a rank
       get whole shards. If a worker's last samples are too few for all ranks, they are left out or
       repeated: at most ``world_size - 1`` for each worker. All ranks need equally many workers.
-    - With ``lengths`` each worker reads a stretch of the stream of its own, as long as that of the
-      same worker of any other rank. It skips the samples before the stretch in its first shard. At
+    - With ``lengths`` each worker reads its own stretch of the stream, as long as that of the same
+      worker of any other rank. It skips the samples before the stretch in its first shard. At
       most ``world_size - 1`` samples in all are left out or repeated.
 
     Call `set_epoch` before each epoch, also with persistent workers. The order depends on the numbers

@@ -79,8 +79,8 @@ def to_numpy(
         ValueError: The loader yields nothing; a leaf doesn't fit the batches before; ``out`` is too
             small.
         MemoryError: The result doesn't fit.
-        FileExistsError: There is something at the path, and ``overwrite`` is False or it can't be
-            from here.
+        FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
+            call can have written it.
         OSError: The disk is full, for instance; no file is left behind.
 
     Every error, an error of the loader and Ctrl-C included, has an attribute ``partial``: all samples
