@@ -194,6 +194,20 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         lambda: Collate(Jagged())([np.arange(2), np.arange(3)]).values,
         torch.tensor([0, 1, 0, 1, 2]),
     ),
+    "keys without a dict": (
+        lambda: Collate(Pad(lengths="n")),
+        ValueError,
+        r"names keys \['n'\], but is in no dict; .* \(Pad, Image: say True\)",
+        lambda: Collate(Pad(lengths=True))([[1, 2], [3]]).lengths,
+        torch.tensor([2, 1]),
+    ),
+    "a number too large": (
+        lambda: Collate(Stack(torch.uint8))([np.array([300])]),
+        ValueError,
+        "got 300; pass a wider dtype",
+        lambda: Collate(Stack(torch.int64))([np.array([300])]),
+        torch.tensor([[300]]),
+    ),
     "text": (
         lambda: Collate(Stack(torch.float32))(["a", "b"]),
         TypeError,
