@@ -227,7 +227,11 @@ Misfit find_view(std::span<const GeometryStep> steps, Borders borders, std::int6
         window = &view.kept;
         break;
     }
-    if (misfit != Misfit::none) return misfit;
+    if (misfit != Misfit::none) {
+      window->height = step.height;
+      window->width = step.width;
+      return misfit;
+    }
   }
   simplify(view);
   return Misfit::none;

@@ -79,7 +79,8 @@ struct Borders {
 enum class Misfit : std::uint8_t { none, too_small, no_pixels, too_few_to_mirror, empty, vanishes };
 
 // The view of an image of height x width after all steps, of which at most one resizes. The random
-// numbers follow from the key, the number of the sample and that of the step alone.
+// numbers follow from the key, the number of the sample and that of the step alone. Of a crop that
+// does not fit, the view has the size.
 Misfit find_view(std::span<const GeometryStep> steps, Borders borders, std::int64_t height,
                  std::int64_t width, std::uint64_t key, std::int64_t sample, View& view);
 

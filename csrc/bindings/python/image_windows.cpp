@@ -265,7 +265,8 @@ void Windows::require_fit(std::size_t image, Misfit misfit) const {
   const std::string subject =
       "an image of " + pair_text(images_.height(image), images_.width(image));
   if (misfit == Misfit::too_small) {
-    fail(image, subject + " is too small for RandomCrop; pass pad_if_needed=True, or more padding");
+    fail(image, subject + " is too small for RandomCrop(" + pair_text(window.height, window.width) +
+                    "); pass pad_if_needed=True, or more padding");
   }
   if (misfit == Misfit::no_pixels) {
     fail(image, subject + " has no pixel that could be repeated; take padding_mode=\"constant\"");
