@@ -366,6 +366,8 @@ ARGUMENTS = [
     (lambda: crop(0), ValueError, "RandomCrop: size must be at least 1, got 0"),
     (lambda: crop((2, 0)), ValueError, "RandomCrop: size must be at least 1, got 0"),
     (lambda: crop(2.5), TypeError, "RandomCrop: size must be an integer, got 2.5"),
+    (lambda: crop("32"), TypeError, "RandomCrop: size must be an integer, got '32'"),
+    (lambda: crop(2, padding="12"), TypeError, "padding must be an integer, got '12'"),
     (lambda: augment.CenterCrop((1, 2, 3)), ValueError, "CenterCrop: size", "pair (height, width)"),
     (lambda: crop(2, padding=-1), ValueError, "RandomCrop: padding must be at least 0, got -1"),
     (lambda: crop(2, padding=(1, 2, 3)), ValueError, "(left, top, right, bottom), got (1, 2, 3)"),
@@ -384,6 +386,8 @@ ARGUMENTS = [
     (lambda: augment.Compose([]), ValueError, "Compose: expected at least one transform"),
     (lambda: augment.Compose(crop(2)), TypeError, "a list of geometries, got RandomCrop"),
     (lambda: augment.Compose([len]), TypeError, "geometries of pinfeed.augment", "builtin"),
+    (lambda: augment.Compose([augment.ColorJitter(0.4)]), TypeError, "for Image(color=...)"),
+    (lambda: augment.Compose([augment.RandomErasing()]), TypeError, "for Image(erase=...)"),
     (lambda: augment.Compose([crop(8), crop(9)]), ValueError, "is larger or pads", "come first"),
     (lambda: augment.Compose([crop(8), crop(7, 1)]), ValueError, "RandomCrop((7, 7), padding=1"),
     (lambda: augment.Compose([crop(8), augment.CenterCrop(9)]), ValueError, "CenterCrop((9, 9))"),
@@ -406,7 +410,7 @@ def of(view, *shapes):
 SAMPLES = [
     (
         *of(crop(5), (5, 5, 3), (4, 6, 3)),
-        "leaf of sample 1: an image of (4, 6)",
+        "leaf of sample 1: an image of (4, 6) is too small for RandomCrop((5, 5))",
         "pad_if_needed=True",
     ),
     (
@@ -445,6 +449,30 @@ def test_a_seed_needs_the_index():
         "pinfeed.augment.IndexedDataset",
     )
     assert pinfeed.Collate(seed=1)([1, 2]).tolist() == [1, 2]  # nothing is random
+
+
+CERTAIN = {
+    "augment": augment.Compose([augment.Resize(6), augment.CenterCrop(4), flip(1)]),
+    "color": [augment.RandomInvert(1), augment.RandomSolarize(9, 0), augment.ColorJitter()],
+    "erase": augment.RandomErasing(0),
+}
+RANDOM = {
+    "augment": [crop(2), augment.RandomResizedCrop(2), flip(0.1)],
+    "color": [augment.RandomInvert(), augment.ColorJitter(0.1), augment.ColorJitter(0, (0, 2))],
+    "erase": [augment.RandomErasing(0.1)],
+}
+
+
+def test_what_is_not_random_needs_no_index():
+    before = torch.get_rng_state()
+    field = pinfeed.Image(**CERTAIN)
+    one, other = (pinfeed.Collate(field, seed=seed)([*IMAGES]) for seed in (1, None))
+    assert_same_bits(one, other)
+    assert torch.equal(torch.get_rng_state(), before)
+    for part, randoms in RANDOM.items():
+        for random in randoms:
+            collate = pinfeed.Collate(pinfeed.Image(**{part: random}), seed=1)
+            check(lambda collate=collate: collate([*IMAGES]), ValueError, "each sample's index")
 
 
 def test_leaves_that_share_a_geometry_have_images_of_one_size():

@@ -160,6 +160,11 @@ def test_a_spec_that_holds_no_field(spec: Any) -> None:
 def test_a_field_without_parentheses() -> None:
     with pytest.raises(TypeError, match=r"spec\['a'\].*create it with parentheses"):
         Collate({"a": Image})
+    samples = {"collate_fn": Collate, "batch_size": 2}
+    for dataset in (pinfeed.ArrayDataset(np.zeros((2, 3))), [{"x": np.zeros(3)}] * 2):
+        loader = torch.utils.data.DataLoader(dataset, **samples)
+        with pytest.raises(TypeError, match=r"got ndarray; .* with parentheses: collate_fn=Coll"):
+            next(iter(loader))
 
 
 @pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])

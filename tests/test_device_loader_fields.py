@@ -31,6 +31,7 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
         way = f"_apply_with_{request.param}"
 
         def image(field: Any, leaf: Any, host: Any, name: str) -> Any:
+            field._require_images(leaf, name)
             return getattr(field, way)(leaf, name)
 
         def pad(field: Any, leaf: Any, host: Any, name: str) -> Any:
@@ -343,7 +344,10 @@ IMAGE = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
 JAGGED = JaggedBatch(torch.arange(3), torch.tensor([0, 2, 3]))
 MISFITS: dict[str, tuple[Any, Any, Any, str]] = {
     "double images": (Image(), IMAGE.double(), TypeError, "uint8"),
-    "images without channels": (Image(), IMAGE[0], ValueError, "shape"),
+    "wider images": (Image(), IMAGE.to(torch.uint16), TypeError, "got uint16"),
+    "masks": (Image(dtype=torch.int64), IMAGE, TypeError, "collate_fn"),
+    "clips": (Image(input="THWC", output="CTHW"), IMAGE[None], TypeError, "collate_fn"),
+    "images without channels": (Image(), IMAGE[0], ValueError, r"\(N, H, W, C\), got \(4, 4, 3\)"),
     "channels of another number": (Image(MEAN), IMAGE[..., :2], ValueError, "mean"),
     "uncastable": (
         Pad(dtype=torch.int64),

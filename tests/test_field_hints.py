@@ -9,10 +9,10 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
-from pinfeed import ArrayDataset, Collate, Image, Jagged, Keep, Pad, Stack
+from pinfeed import ArrayDataset, Collate, Image, Jagged, Keep, Pack, Pad, Stack
 from samples import assert_same
 
 RNG = np.random.default_rng(0)
@@ -23,6 +23,19 @@ FLOATS = [torch.from_numpy(planes / np.float32(255)) for planes in PLANES]
 GREY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
 COLOUR = PIL.Image.fromarray(PHOTOS[1])
 EXPECTED = Collate(Image(input="CHW"))(list(TALL))
+
+
+def loaded(collate: Any, fields: Any) -> Any:
+    loader = DataLoader(list(PHOTOS), len(PHOTOS), collate_fn=collate)
+    return next(iter(pinfeed.DeviceLoader(loader, "cpu", fields=fields)))
+
+
+def packed(fields: Any) -> Any:
+    tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4]])
+    dataset = ArrayDataset({"input_ids": tokens, "labels": tokens})
+    sampler = pinfeed.PackSampler(tokens, 4, shuffle=False)
+    return next(iter(DataLoader(dataset, batch_sampler=sampler, collate_fn=Collate(fields))))
+
 
 # What is done, the error, a part of its hint, and the hint done: what it makes, and what it should.
 HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any], Any]] = {
@@ -186,6 +199,55 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         'input="HWC" if there are 64 channels',
         lambda: Collate(Image(input="HWC"))(list(TALL)),
         EXPECTED.permute(0, 3, 1, 2).contiguous(),
+    ),
+    "normalized twice": (
+        lambda: loaded(Collate(Image(0.5)), Image(0.5)),
+        TypeError,
+        "to the DataLoader's collate_fn alone, and leave it out of fields",
+        lambda: loaded(Collate(Image(0.5)), None),
+        Collate(Image(0.5))(list(PHOTOS)),
+    ),
+    "a field for a dict": (
+        lambda: Collate(Image())([{"image": PHOTOS[0]}]),
+        TypeError,
+        r"got dict; fields mirror the structure of samples, such as {'image': Image\(...\)}",
+        lambda: Collate({"image": Image()})([{"image": PHOTOS[0]}])["image"],
+        Collate(Image())([PHOTOS[0]]),
+    ),
+    "a field for a tuple": (
+        lambda: Collate(Image())(ArrayDataset((PHOTOS, PHOTOS)).__getitems__([0])),
+        TypeError,
+        r"got tuple; fields mirror the structure of samples, such as \(Image\(...\), None\)",
+        lambda: Collate((Image(), None))([(PHOTOS[0], 0)])[0],
+        Collate(Image())([PHOTOS[0]]),
+    ),
+    "a field for a dict of batches": (
+        lambda: loaded(lambda samples: {"image": Collate()(samples)}, Image()),
+        TypeError,
+        r"got dict; fields mirror the structure of batches, such as {'image': Image\(...\)}",
+        lambda: loaded(lambda samples: {"image": Collate()(samples)}, {"image": Image()})["image"],
+        Collate(Image())(list(PHOTOS)),
+    ),
+    "labels of packed tokens": (
+        lambda: packed({"input_ids": Pack(4)}),
+        ValueError,
+        r"leaf \['labels'\] of sample 1 .*; where documents are packed, this leaf too needs Pack\(4\)",
+        lambda: packed({"input_ids": Pack(4), "labels": Pack(4)})["labels"],
+        torch.tensor([[1, 2, 3, 4]]),
+    ),
+    "samples in a list": (
+        lambda: ArrayDataset({"image": [*PHOTOS], "label": np.arange(3)}),
+        ValueError,
+        r"samples in a list are np.stack\(samples\)",
+        lambda: torch.from_numpy(ArrayDataset({"image": np.stack([*PHOTOS])})[0]["image"]),
+        torch.from_numpy(PHOTOS[0]),
+    ),
+    "lists of tokens": (
+        lambda: Collate()([{"ids": [0, 1]}, {"ids": [0, 1, 2]}]),
+        ValueError,
+        r"got 3; Pad\(\) and Jagged\(\) take samples of different lengths",
+        lambda: Collate({"ids": Jagged()})([{"ids": [0, 1]}, {"ids": [0, 1, 2]}])["ids"].values,
+        torch.tensor([0, 1, 0, 1, 2]),
     ),
     "lengths": (
         lambda: Collate()([np.arange(2), np.arange(3)]),

@@ -157,6 +157,9 @@ def test_documents_that_do_not_fit_and_samples_without_a_key() -> None:
         TypeError, match=r"samples are dicts with \['tokens'\]; say under which key"
     ):
         next(iter(PackedStream(stream, 2)))
+    loader = DataLoader(PackedStream(stream, 4, key="tokens"), 1, collate_fn=Collate())
+    with pytest.raises(TypeError, match=r"batches of a PackedStream; .* with batch_size=None"):
+        next(iter(loader))
     for key, got in (("ids", r"\['tokens'\]: 'ids'"), (0, r"\['tokens'\]: 0")):
         with pytest.raises(
             TypeError, match=f"a document's tokens under the key {key!r}, got {got}"

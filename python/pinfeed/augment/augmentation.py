@@ -27,7 +27,7 @@ class Augmentation:
     `pinfeed.Image` explains the arguments; messages carry its name.
 
     Attributes:
-        parts: The names of the arguments that draw something. Without any, nothing is random.
+        parts: The names of the arguments that were given.
 
     Raises:
         TypeError, ValueError: An argument does not fit, or the value to erase with the dtype.
@@ -75,6 +75,13 @@ class Augmentation:
                 "Image: stream is about augment, color and erase; give one, or leave it out"
             )
 
+    @property
+    def is_random(self) -> bool:
+        """Whether anything is drawn: not for a centre crop, or a flip that is certain."""
+        steps = () if self._geometry is None else self._geometry.steps
+        drawn: list[Any] = [*steps, *self._colors, *([] if self._erase is None else [self._erase])]
+        return any(part.is_random for part in drawn)
+
     def batch(
         self,
         images: Any,
@@ -103,7 +110,7 @@ class Augmentation:
         return batch, windows
 
     def refuse_batch(self, name: str) -> None:
-        """Raises TypeError where something is drawn: a batch that is there has no samples.
+        """Raises TypeError where there is anything to do: a batch that is there has no samples.
 
         Args:
             name: What messages call the batch.

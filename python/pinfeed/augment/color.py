@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from pinfeed.arguments import checked_integer, checked_number, described
 
 # A kernels::ColorStep: its kind, probability, and numbers.
@@ -20,6 +22,11 @@ class Color:
 
     #: What native code takes.
     native: _Native
+
+    @property
+    def is_random(self) -> bool:
+        """Whether anything is drawn for it."""
+        return 0 < self.native[1] < 1
 
     def __repr__(self) -> str:
         return described(self)
@@ -55,6 +62,11 @@ class ColorJitter(Color):
         self.brightness = _factors(brightness, "ColorJitter: brightness")
         self.contrast = _factors(contrast, "ColorJitter: contrast")
         self.native = "jitter", 1, (*self.brightness, *self.contrast)
+
+    @property
+    @override
+    def is_random(self) -> bool:
+        return vars(self) != vars(ColorJitter())
 
 
 def _factors(given: float | Sequence[float], name: str) -> tuple[float, float]:

@@ -50,6 +50,7 @@ class RandomErasing:
         self.scale = checked_range(scale, "RandomErasing: scale", 1)
         self.ratio = checked_range(ratio, "RandomErasing: ratio")
         self.value = value
+        self.is_random = self.p > 0
         self._values: list[float] | None = None
         if not isinstance(value, str) or value != "random":
             is_list = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0

@@ -63,9 +63,11 @@ class _Step(Geometry):
 
     Attributes:
         native_step: What native code takes.
+        is_random: Whether numbers are drawn for it.
     """
 
     native_step: _Native
+    is_random: bool = False
 
     @property
     @override
@@ -99,7 +101,10 @@ class Compose(Geometry):
             )
         for transform in transforms:
             require_instance(
-                transform, Geometry, "Compose: transforms must be geometries of pinfeed.augment"
+                transform,
+                Geometry,
+                "Compose: transforms must be geometries of pinfeed.augment (colours are for "
+                "Image(color=...), RandomErasing for Image(erase=...))",
             )
         self.transforms = list(transforms)
         self._steps = tuple(step for transform in transforms for step in transform.steps)
@@ -164,6 +169,8 @@ class RandomCrop(_Crop):
         tensor([[[[1, 1],
                   [1, 1]]]], dtype=torch.uint8)
     """
+
+    is_random = True
 
     def __init__(
         self,
@@ -283,6 +290,8 @@ class RandomResizedCrop(_Resizing):
         torch.Size([1, 3, 224, 224])
     """
 
+    is_random = True
+
     def __init__(
         self,
         size: int | Sequence[int],
@@ -306,6 +315,7 @@ class _RandomFlip(_Step):
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = checked_number(p, f"{type(self).__name__}: p", 0, 1)
+        self.is_random = 0 < self.p < 1
         self.native_step = f"flip_{self._AXIS}", (0, 0), (self.p,)
 
 
@@ -357,7 +367,7 @@ def _checked_size(size: Any, function: str) -> tuple[int, int]:
 
 def _checked_sizes(size: Any, function: str) -> list[int]:
     """One number or two."""
-    numbers = list(size) if isinstance(size, Sequence) else [size]
+    numbers = list(size) if isinstance(size, Sequence) and not isinstance(size, str) else [size]
     if len(numbers) not in (1, 2):
         raise ValueError(
             f"{function}: size must be a number or a pair (height, width), got {size!r}"
@@ -368,7 +378,8 @@ def _checked_sizes(size: Any, function: str) -> list[int]:
 def _checked_padding(padding: Any) -> tuple[int, int, int, int]:
     """The pixels to add above, left, below and right."""
     padding = 0 if padding is None else padding
-    numbers = list(padding) if isinstance(padding, Sequence) else [padding]
+    is_several = isinstance(padding, Sequence) and not isinstance(padding, str)
+    numbers = list(padding) if is_several else [padding]
     if len(numbers) not in (1, 2, 4):
         raise ValueError(
             "RandomCrop: padding must be one number, (left and right, top and bottom) or "

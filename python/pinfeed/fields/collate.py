@@ -13,7 +13,14 @@ from pinfeed.augment.chance import Chance, IndexedList, SeededChance
 from pinfeed.fields.field import ABSENT, Field, LeafName
 from pinfeed.fields.image import Image
 from pinfeed.fields.pack import Pack
-from pinfeed.fields.spec import child_specs, mapping_specs, placed, rebuild_with_siblings
+from pinfeed.fields.spec import (
+    append_hint,
+    child_specs,
+    mapping_specs,
+    mirror_hint,
+    placed,
+    rebuild_with_siblings,
+)
 from pinfeed.fields.stack import Stack, is_taught_to_torch
 from pinfeed.memory.outputs import Pin, is_pinning_wanted
 from pinfeed.memory.trainer import offer_arena, want_arena
@@ -24,6 +31,7 @@ from pinfeed.sources.source import ObjectColumn, Selection, Source
 from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
 
 _STACK = Stack()
+_PAD_HINT = "; Pad() and Jagged() take samples of different lengths"
 _POSITION = re.compile(r" of sample (\d+)")  # where a message says which sample does not fit
 
 
@@ -81,7 +89,7 @@ class Collate:
         self.spec = spec
         self.pin = pin
         self._chance = SeededChance(seed, key)
-        self._augments = False
+        self._augments = self._is_random = False
         self._fields = placed(spec, "Collate: spec", self._note_field)
         self._roots: dict[bool, _Place] = {}
         want_arena()
@@ -108,7 +116,9 @@ class Collate:
         self._chance.set_epoch(epoch)
 
     def _note_field(self, field: Field, name: str) -> None:
-        self._augments |= isinstance(field, Image) and field.is_random
+        if isinstance(field, Image):
+            self._augments |= field.augments
+            self._is_random |= field.is_random
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"_arena": offer_arena()}
@@ -150,13 +160,20 @@ class Collate:
         except (TypeError, ValueError) as error:
             if packing is not None:
                 _tell_index(error, packing.documents)
+                told = (
+                    f"; where documents are packed, this leaf too needs Pack({packing.seq_length})"
+                )
+                error.args = tuple(
+                    re.sub(r"; Pad\(\) and .*", told, str(arg)) for arg in error.args
+                )
             elif isinstance(samples, Rows | IndexedList):
                 _tell_index(error, samples.indices)
             raise
 
     def _batch(self, samples: Sequence[Any], packing: Packing | None) -> _Batch | None:
         if self._augments:
-            return _Batch(packing, self._chance.of(samples))
+            nothing = Chance(np.arange(len(samples)), key=0)
+            return _Batch(packing, self._chance.of(samples) if self._is_random else nothing)
         return None if packing is None else _Batch(packing, None)
 
     def _place(self) -> _Place:
@@ -211,7 +228,7 @@ class _Place:
                 return ABSENT
             if batch is not None and batch.packing is not None and isinstance(self._field, Pack):
                 return self._field.pack(Selection(list(samples)), batch.packing, self.name)
-            return self._field.collate(samples, self._name_in(batch))
+            return self._by_field(self._field, samples, batch)
         first = samples[0]
         kind = type(first)
         known = self._structures.get(kind)
@@ -238,8 +255,16 @@ class _Place:
                 return self._field.pack(sources.select(indices), batch.packing, self.name)
             return (self._field or _STACK).gather(sources, indices, self._name_in(batch))
         if self._field is not None:
-            return self._field.collate(list(Rows(sources, indices)), self._name_in(batch))
+            return self._by_field(self._field, list(Rows(sources, indices)), batch)
         return self._structure_of(sources).gather(sources, indices, batch)
+
+    def _by_field(self, field: Field, samples: Sequence[Any], batch: _Batch | None) -> Any:
+        try:
+            return field.collate(samples, self._name_in(batch))
+        except TypeError as error:
+            if isinstance(samples[0], Mapping | tuple):
+                append_hint(error, mirror_hint(field, samples[0], "samples"))
+            raise
 
     def _name_in(self, batch: _Batch | None) -> LeafName:
         if batch is None or batch.chance is None:
@@ -266,6 +291,11 @@ class _Place:
             )
 
     def _structure_of(self, node: Any) -> _Structure:
+        if isinstance(node, PackedList):
+            raise TypeError(
+                "Collate: expected samples, got batches of a PackedStream; give it to the DataLoader "
+                "with batch_size=None"
+            )
         kind = type(node)
         known = self._structures.get(kind)
         if known is None or not known.fits(node):
@@ -370,7 +400,8 @@ class _Structure:
             if kind is Mapping and sample.keys() != first.keys():
                 raise self._differs(position, f"keys {list(first)}", list(sample))
             if kind is Sequence and len(sample) != len(first):
-                raise self._differs(position, f"{len(first)} items", len(sample))
+                hint = _PAD_HINT if isinstance((*first, *sample)[0], int | float) else ""
+                raise self._differs(position, f"{len(first)} items", f"{len(sample)}{hint}")
         if kind is Mapping:
             return [[sample[key] for sample in samples] for key in self._sources]
         if kind is Sequence:

@@ -224,7 +224,7 @@ class Image(Field):
                 "Image: pad_value is for images, and these are clips; "
                 "augment=CenterCrop(size) gives clips of different sizes one"
             )
-        if self.is_random:
+        if self.augments:
             raise ValueError(
                 "Image: pad_value keeps images of different sizes, and augment, color and erase are "
                 "for those of one size; leave one out"
@@ -244,9 +244,14 @@ class Image(Field):
         return self._batch(selection.rows, selection.indices, name)
 
     @property
+    def augments(self) -> bool:
+        """Whether there is a geometry, a colour or erasing."""
+        return bool(self._augmentation.parts)
+
+    @property
     def is_random(self) -> bool:
         """Whether anything is drawn for each sample."""
-        return bool(self._augmentation.parts)
+        return self._augmentation.is_random
 
     @override
     def names(self) -> tuple[str, ...]:
@@ -257,6 +262,7 @@ class Image(Field):
         self._augmentation.refuse_batch(name)
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(f"{name}: Image() takes a tensor of images, got {type(leaf).__name__}")
+        self._require_images(leaf, name)
         if self._layout == "HWC?":
             require_channels_last(leaf.shape, name)
         # The native side takes samples, at least one: their sizes are those of the batch.
@@ -267,7 +273,7 @@ class Image(Field):
 
     def _batch(self, images: Any, indices: Any, name: str) -> Any:
         target, threads = batch_allocator(pin_of(name)), get_num_threads()
-        if self.is_random:
+        if self.augments:
             chance = chance_of(name, len(images if indices is None else indices))
             batch, windows = self._augmentation.batch(
                 images, indices, self._format, chance, self.windows is not False, target, name
@@ -289,26 +295,30 @@ class Image(Field):
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
         return batch.movedim(-1, 1 + self.output.index("C")) if self.channels_last else batch
 
-    def _require_bytes(self, images: torch.Tensor, name: str) -> None:
-        """Raises TypeError for what devices can't do: all but floats or uint8 of uint8 images."""
+    def _require_images(self, images: torch.Tensor, name: str) -> None:
+        """Raises for what devices can't do: all but floats or uint8 of a batch of uint8 images."""
         is_integer = self.dtype in _INTEGERS[1:]
         if images.dtype != torch.uint8 or is_integer or self.output not in ("CHW", "HWC"):
             raise TypeError(
-                f"{name}: on a device Image() makes float or uint8 images of uint8 ones, got "
+                f"{name}: in fields Image() makes float or uint8 images of uint8 ones, got "
                 f"{torch_dtype_name(images.dtype)} {tuple(images.shape)} for {self!r}; "
-                "give this Image to the DataLoader's collate_fn"
+                "give this Image to the DataLoader's collate_fn alone, and leave it out of fields"
+            )
+        if images.ndim != len(self.input) + 1:
+            hint = '; for grey images say input="HW"' if images.ndim == 3 else ""
+            raise ValueError(
+                f"{name}: expected images of shape (N, {', '.join(self.input)}), "
+                f"got {tuple(images.shape)}{hint}"
             )
 
     def _apply_with_ops(self, images: torch.Tensor, name: str) -> Any:
         """The batch of images on a device that has pinfeed's kernels."""
-        self._require_bytes(images, name)
         options: dict[str, Any] = {}
-        is_padded = self.pad_value is not None and images.ndim == len(self.input) + 1
-        if is_padded:
+        if self.pad_value is not None:
             height, width = (images.shape[1 + self.input.index(letter)] for letter in "HW")
             places = self._padded_size(height, width)
             options = dict(zip(("height", "width"), places, strict=True))
-            options["pad_value"] = float(self.pad_value)  # type: ignore[arg-type]
+            options["pad_value"] = float(self.pad_value)
         batch = normalize_tensor(
             images,
             None if self.dtype == torch.uint8 else self._constants,
@@ -319,7 +329,7 @@ class Image(Field):
             name=name,
             **options,
         )
-        return self._with_sizes(batch, height, width) if is_padded else batch
+        return batch if self.pad_value is None else self._with_sizes(batch, height, width)
 
     def _apply_with_torch(self, images: torch.Tensor, name: str) -> Any:
         """The batch of images on any other device, bit for bit.
@@ -327,12 +337,6 @@ class Image(Field):
         torch has no fused multiply-add, so a table of all 256 bytes, computed natively, stands for
         the arithmetic.
         """
-        self._require_bytes(images, name)
-        if images.ndim != len(self.input) + 1:
-            raise ValueError(
-                f"{name}: expected images of shape (N, {', '.join(self.input)}), "
-                f"got {tuple(images.shape)}"
-            )
         if self.input == "HWC":
             images = images.permute(0, 3, 1, 2)
         elif self.input == "HW":

@@ -50,8 +50,12 @@ def _placed(spec: Any, name: str, check: Callable[[Field, str], None] | None, in
             )
         return field
     if not is_container(spec):
-        hint = "; create it with parentheses" if isinstance(spec, type) else ""
-        raise TypeError(f"{name} must be a Field such as Image(), or None, got {spec!r}{hint}")
+        given, hint = type(spec).__name__, ""
+        if isinstance(spec, type):
+            given, hint = repr(spec), "; create it with parentheses"
+        elif name.startswith("Collate: spec[0]"):
+            hint = "; for samples create it with parentheses: collate_fn=Collate()"
+        raise TypeError(f"{name} must be a Field such as Image(), or None, got {given}{hint}")
     is_dict = isinstance(spec, Mapping)
     fields = [_placed(child, name + step, check, is_dict) for step, child in children(spec)]
     if is_dict:
@@ -91,6 +95,26 @@ def child_specs(spec: Any, node: Any, name: str, owner: str) -> list[Any]:
             f"it mirrors the structure of {owner}"
         )
     return [by_step.get(step) for step in steps]
+
+
+def mirror_hint(field: Field, node: Any, owner: str) -> str:
+    """What to do about a field that stands where there are several leaves.
+
+    Args:
+        field: The field.
+        node: The dict, tuple or list there.
+        owner: As for `child_specs`.
+    """
+    text = f"{type(field).__name__}(...)"
+    example = (
+        f"{{{next(iter(node), '')!r}: {text}}}" if isinstance(node, Mapping) else f"({text}, None)"
+    )
+    return f"; fields mirror the structure of {owner}, such as {example}"
+
+
+def append_hint(error: Exception, hint: str) -> None:
+    """Adds a hint to the message of an error."""
+    error.args = (f"{error}{hint}",)
 
 
 def mapping_specs(spec: Any, node: Mapping[Any, Any], name: str) -> list[tuple[Any, Any, Any]]:
@@ -214,7 +238,12 @@ def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
     if spec is None:
         return node
     if isinstance(spec, Field):
-        return spec.apply(node, host, _batch_leaf(path))
+        try:
+            return spec.apply(node, host, _batch_leaf(path))
+        except TypeError as error:
+            if isinstance(node, Mapping) or type(node) in (tuple, list):
+                append_hint(error, mirror_hint(spec, node, "batches"))
+            raise
     name = f"DeviceLoader: fields{path}"
     if not is_container(node):
         raise ValueError(
