@@ -68,10 +68,11 @@ REFUSED: tuple[tuple[Make, type[Exception], str], ...] = (
     (lambda _: torch.tensor(1.0), ValueError, "counts samples, got a 0-d array"),
     (lambda _: torch.zeros(3, device="meta"), TypeError, r"on the CPU, got one on meta.*\.cpu"),
     (lambda _: torch.eye(3).to_sparse(), TypeError, "dense tensor"),
-    (lambda _: 5, TypeError, "expected an ndarray.*a RaggedArray.*got int"),
+    (lambda _: 5, TypeError, r"expected an ndarray.*a RaggedArray.*got int; .*np.array"),
     (lambda _: None, TypeError, "expected an ndarray.*got NoneType"),
     (lambda _: b"values.npy", TypeError, "expected an ndarray.*got bytes"),
     (lambda folder: folder / "missing.npy", FileNotFoundError, "missing.npy"),
+    (lambda _: ["cat"], FileNotFoundError, r"leaf \[0\]: No .*from_strings\(strings\): 'cat'"),
     (lambda folder: folder, ValueError, r"is a directory without \.npy files"),
     (lambda folder: cut_npy(folder, 40), ValueError, "cut.npy is no complete .npy file"),
     (lambda folder: cut_npy(folder, 129), ValueError, "cut.npy is no complete .npy file"),
@@ -80,7 +81,7 @@ REFUSED: tuple[tuple[Make, type[Exception], str], ...] = (
     (lambda folder: text_file(folder), ValueError, "text.npy is no complete .npy file"),
     (lambda folder: pickled_npy(folder), ValueError, "objects.npy is no complete .npy file"),
     (lambda folder: plain_pickle(folder), ValueError, "plain.npy is no complete .npy file"),
-    (lambda folder: npz(folder), ValueError, "arrays.npz is no complete .npy file"),
+    (lambda folder: npz(folder), ValueError, "arrays.npz is no complete .*; open_npz"),
     (lambda folder: npy(folder, np.zeros(3, ">f4")), TypeError, "values.npy: .*byte order, got dt"),
 )
 

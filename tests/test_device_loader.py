@@ -343,6 +343,16 @@ def test_no_loader(loader: Any) -> None:
         DeviceLoader(loader)
 
 
+def test_a_dataset_is_no_loader() -> None:
+    dataset = pinfeed.ArrayDataset(np.zeros((4, 2)))
+    with pytest.raises(
+        TypeError, match=r"got ArrayDataset, .* give DataLoader\(dataset, batch_size"
+    ):
+        DeviceLoader(dataset)
+    loader = DataLoader(dataset, 2, collate_fn=pinfeed.Collate())
+    assert [batch.shape for batch in DeviceLoader(loader, "cpu")] == [(2, 2)] * 2
+
+
 @pytest.mark.parametrize(
     ("depth", "error"), [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)]
 )
@@ -359,6 +369,8 @@ def test_bad_depths(depth: Any, error: type[Exception]) -> None:
 def test_what_is_no_device(device: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"device must be a torch\.device"):
         DeviceLoader([], device)
+    with pytest.raises(TypeError, match=r"got \(Image\(\),\); fields have a name: fields=\.\.\.$"):
+        DeviceLoader([], (pinfeed.Image(),))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("device", ["meta", "cuda:99", "xpu:99"])

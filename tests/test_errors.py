@@ -82,6 +82,7 @@ BAD_ARGUMENTS = {
     "std too small": ({"mean": 1, "std": 1e-300}, ValueError, "std", "float32", "1e-300"),
     "std subnormal": ({"std": 1e-320}, ValueError, "std", "float32", "1e-320"),
     "scale NaN": ({"scale": NAN}, ValueError, "scale", "finite", "nan"),
+    "scale zero": ({"scale": 0.0}, ValueError, "scale must not be 0, got 0.0"),
     "scale per channel": ({"scale": [1, 2, 3]}, ValueError, "scale", "single", "[1, 2, 3]"),
     "scale text": ({"scale": "1"}, TypeError, "scale", "number", "'1'"),
     "dtype float64": ({"dtype": np.float64}, TypeError, "dtype", "float16", "float64"),
@@ -318,6 +319,7 @@ BAD_FIELDS = {
     ),
     "std zero": ({"std": [1, 0, 1]}, ValueError, "std", "must not be 0"),
     "std NaN": ({"std": NAN}, ValueError, "std", "finite", "nan"),
+    "scale zero": ({"scale": 0}, ValueError, "scale must not be 0, got 0"),
     "lengths": ({"mean": [0.5], "std": [1, 1]}, ValueError, "mean and std", "1 and 2"),
     "mean text": ({"mean": "a"}, TypeError, "mean", "number", "'a'"),
 }

@@ -37,7 +37,6 @@ CONSTANTS = {
     "float32 overflow": {"mean": (1.0, -3e38, 3e38), "scale": 1.5e36},
     "negative std": {"mean": (0.1, 0.2, 0.3), "std": (-1.0, -0.5, 1.5)},
     "negative scale": {"mean": None, "scale": -1.0},
-    "scale of zero": {"mean": (0.0, 1.0, -1.0), "scale": 0.0},
 }
 
 

@@ -282,6 +282,11 @@ BAD = [
         "lengths must be those of all documents, got a list_iterator; make a list of them",
     ),
     ({"lengths": [1, -2]}, ValueError, "lengths must be from 0 to .*, got -2 at index 1"),
+    (
+        {"lengths": [np.ones(2)] * 2},
+        ValueError,
+        r"lengths .*got samples; pass \[len\(d\) for d in samples\]",
+    ),
     ({"lengths": [1.0]}, TypeError, "lengths must be integers, got dtype float64"),
     (
         {"lengths": [3, 9, 4, 5, 8, 6]},

@@ -85,6 +85,7 @@ VALUES: list[tuple[Any, dict[str, Any], str]] = [
     ([X], {"bfloat16": "float16"}, "bfloat16 must be 'float32' or 'uint16', got 'float16'"),
     ([{"x": X}], {"pad": {"y": 0}}, r"pad has \[\"\['y'\]\"\], but batches"),
     # Arrays of the caller.
+    ([X], {"out": "x.npz"}, "expected a path that ends in .npy, .* got 'x.npz'; np.savez"),
     ([F4], {"out": np.zeros((8, 4), "f4")}, r"out must have shape \(N, 3\), got \(8, 4\); pad=a n"),
     ([F4], {"out": np.zeros((8, 2), "f4")}, r"out must have shape \(N, 3\), got \(8, 2\)$"),
     ([F4], {"out": np.zeros(8, "f4")}, r"out must have shape \(N, 3\), got \(8,\)$"),

@@ -66,6 +66,7 @@ TYPES: list[tuple[str, dict[str, Any], str]] = [
 VALUES: list[tuple[str, dict[str, Any], str]] = [
     ("x.npy", {"batches": []}, "batches yielded nothing"),
     ("x", of(), "samples yielded nothing"),
+    ("x.npz", of(1), "ends in .npy, for one array, or that of a directory of them, got .*npz'"),
     ("x.npy", {"batches": [[]]}, "expected at least one sample, got none"),
     ("x", of([], []), "expected a sample that has a dtype, got empty lists only; name .* dtype="),
     ("x", of(LIST, ragged=["x"]), "ragged names 'x', but items are no dicts"),

@@ -35,9 +35,9 @@ class Normalization:
 
     Raises:
         TypeError: A value is no number.
-        ValueError: A value is not finite, ``std`` has a zero, constants are those of bytes and the
-            scale is that of 0..1, the lengths differ, or a constant is
-            too large for float32.
+        ValueError: A value is not finite, ``std`` has a zero, ``scale`` is 0, constants are those of
+            bytes and the scale is that of 0..1, the lengths differ, or a constant is too large for
+            float32.
     """
 
     def __init__(
@@ -48,6 +48,8 @@ class Normalization:
         factor = _values(scale, 1.0, "scale", function)
         if factor.ndim != 0:
             raise ValueError(f"{function}: scale must be a single number, got {scale!r}")
+        if factor == 0:
+            raise ValueError(f"{function}: scale must not be 0, got {scale!r}")
         if not (stds != 0).all():
             raise ValueError(f"{function}: std must not be 0, got {std!r}")
         is_fraction = scale is None or float(factor) == BYTE_SCALE

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -109,6 +110,11 @@ class DeviceLoader:
         if not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
             raise TypeError(
                 f"DeviceLoader: loader must be an iterable of batches, got {type(loader).__name__}"
+            )
+        if isinstance(loader, Dataset) and not isinstance(loader, Iterable):
+            raise TypeError(
+                f"DeviceLoader: loader must be an iterable of batches, got {type(loader).__name__}, a "
+                "dataset of samples; give DataLoader(dataset, batch_size, collate_fn=Collate())"
             )
         self.loader = loader
         self.device = None if device is None else _checked_device(device)
@@ -229,14 +235,13 @@ class DeviceIterator(Iterator[Any]):
 
 
 def _checked_device(device: Any) -> torch.device:
+    expected = "DeviceLoader: device must be a torch.device, or a string or an index that torch.device takes"
     try:
         return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        kind = type(error) if isinstance(error, TypeError) else ValueError
-        raise kind(
-            "DeviceLoader: device must be a torch.device, or a string or an index that "
-            f"torch.device takes, got {device!r}: {str(error).splitlines()[0]}"
-        ) from error
+    except TypeError as error:
+        raise TypeError(f"{expected}, got {device!r}; fields have a name: fields=...") from error
+    except RuntimeError as error:
+        raise ValueError(f"{expected}, got {device!r}: {str(error).splitlines()[0]}") from error
 
 
 def _warn_if_not_split(loader: Any) -> None:

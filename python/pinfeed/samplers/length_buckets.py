@@ -185,6 +185,10 @@ def checked_lengths(lengths: Any, function: str) -> npt.NDArray[np.int64]:
             "ragged.lengths of the RaggedArray that it was made of, or else "
             "[len(sample) for sample in dataset] (len(sample['tokens']) where samples are dicts)"
         )
+    if isinstance(lengths, list | tuple) and lengths and np.ndim(lengths[0]) > 0:
+        raise ValueError(
+            f"{name} must be the length of each sample, got samples; pass [len(d) for d in samples]"
+        )
     array = checked_column(getattr(lengths, "lengths", lengths), name, "integers")
     wrong = np.flatnonzero((array < 0) | (array > _MOST_LENGTH))
     if wrong.size:

@@ -67,9 +67,11 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         first_path, self._length = next(iter(lengths.items()))
         for path, length in lengths.items():
             if length != self._length:
+                hint = "; samples in a list are np.stack(samples), or RaggedArray.from_sequences"
                 raise ValueError(
                     f"ArrayDataset: arrays must have the same length, got {self._length} "
                     f"in leaf {first_path or 'itself'} and {length} in leaf {path}"
+                    f"{hint if _has_list(self._sources) else ''}"
                 )
 
     @classmethod
@@ -363,14 +365,20 @@ def _open_source(array: Any, name: str) -> Source:
     if isinstance(array, Source):
         return array
     if isinstance(array, str | os.PathLike):
-        return ArraySource.open(array, name)
+        try:
+            return ArraySource.open(array, name)
+        except FileNotFoundError as error:
+            hint = "strings that are no paths take RaggedArray.from_strings(strings)"
+            text = f"{name}: {error.strerror}; {hint}"
+            raise FileNotFoundError(error.errno, text, error.filename) from error
     if isinstance(array, np.ndarray) and array.dtype.kind in "SUTO":
         return RaggedArray(*encode(array, f"{name}: item"))
     if isinstance(array, np.ndarray | torch.Tensor):
         return ArraySource(array, name)
+    hint = "; pass numbers as np.array(...)" if isinstance(array, int | float) else ""
     raise TypeError(
-        f"{name}: expected an ndarray, a memmap, a CPU tensor, a RaggedArray, "
-        f"a ConcatArray, or the path of a .npy file or of a directory of them, got {type(array).__name__}"
+        f"{name}: expected an ndarray, a memmap, a CPU tensor, a RaggedArray, a ConcatArray, or the "
+        f"path of a .npy file or of a directory of them, got {type(array).__name__}{hint}"
     )
 
 
@@ -380,6 +388,13 @@ def _leaves(sources: Any, path: str) -> Iterator[tuple[str, Source]]:
     else:
         for step, child in children(sources):
             yield from _leaves(child, path + step)
+
+
+def _has_list(sources: Any) -> bool:
+    """Whether arrays are in a list, which may have been meant as one of samples."""
+    if isinstance(sources, Source):
+        return False
+    return isinstance(sources, list) or any(_has_list(child) for _, child in children(sources))
 
 
 def _sample(sources: Any, index: int) -> Any:

@@ -289,4 +289,7 @@ def _map_npy(file: io.BufferedReader, path: str, name: str) -> npt.NDArray[Any]:
     try:
         return NpyHeader.read(file).map(file)
     except ValueError as error:
-        raise ValueError(f"{name}: {path} is no complete .npy file of numbers: {error}") from error
+        hint = "; open_npz(path) opens .npz files" if path.endswith(".npz") else ""
+        raise ValueError(
+            f"{name}: {path} is no complete .npy file of numbers: {error}{hint}"
+        ) from error

@@ -198,11 +198,18 @@ class OutputFiles:
 
     Raises:
         FileExistsError: There is something that is not to be replaced.
+        ValueError: The path ends in .npz.
         OSError: Nothing can be written there.
     """
 
     def __init__(self, path: str | os.PathLike[str], overwrite: bool, name: str) -> None:
-        self.is_file = os.path.realpath(os.fsdecode(path)).endswith(".npy")
+        real = os.path.realpath(os.fsdecode(path))
+        if real.endswith(".npz"):
+            raise ValueError(
+                f"{name}: expected a path that ends in .npy, for one array, or that of a directory of "
+                f"them, got {os.fsdecode(path)!r}; np.savez writes .npz files"
+            )
+        self.is_file = real.endswith(".npy")
         self._write = AtomicWrite(
             path, is_file=self.is_file, overwrite=overwrite, is_own=_holds_arrays, name=name
         )
