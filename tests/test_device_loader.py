@@ -369,7 +369,7 @@ def test_bad_depths(depth: Any, error: type[Exception]) -> None:
 def test_what_is_no_device(device: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"device must be a torch\.device"):
         DeviceLoader([], device)
-    with pytest.raises(TypeError, match=r"got \(Image\(\),\); fields have a name: fields=\.\.\.$"):
+    with pytest.raises(TypeError, match=r"got \(Image\(\),\); give fields by name: fields=\.\.\.$"):
         DeviceLoader([], (pinfeed.Image(),))  # type: ignore[arg-type]
 
 

@@ -243,7 +243,7 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         torch.from_numpy(PHOTOS[0]),
     ),
     "lists of tokens": (
-        lambda: Collate()([{"ids": [0, 1]}, {"ids": [0, 1, 2]}]),
+        lambda: Collate()([{"ids": [0, 1]}, {"ids": [*np.arange(3)]}]),
         ValueError,
         r"got 3; Pad\(\) and Jagged\(\) take samples of different lengths",
         lambda: Collate({"ids": Jagged()})([{"ids": [0, 1]}, {"ids": [0, 1, 2]}])["ids"].values,

@@ -400,7 +400,8 @@ class _Structure:
             if kind is Mapping and sample.keys() != first.keys():
                 raise self._differs(position, f"keys {list(first)}", list(sample))
             if kind is Sequence and len(sample) != len(first):
-                hint = _PAD_HINT if isinstance((*first, *sample)[0], int | float) else ""
+                is_number = isinstance((*first, *sample)[0], int | float | np.generic)
+                hint = _PAD_HINT if is_number else ""
                 raise self._differs(position, f"{len(first)} items", f"{len(sample)}{hint}")
         if kind is Mapping:
             return [[sample[key] for sample in samples] for key in self._sources]

@@ -180,7 +180,7 @@ class Stack(Field):
         if not isinstance(batch, torch.Tensor):
             raise TypeError(
                 f"{name}: {self!r} takes arrays or numbers, got {type(first).__name__}; "
-                "Keep() leaves samples as they are, and a spec like them has a field for each part"
+                "Keep() leaves samples as they are"
             )
         if batch.ndim == 0:
             return self._cast(batch[None], first, name)[0]

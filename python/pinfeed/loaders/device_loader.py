@@ -239,7 +239,7 @@ def _checked_device(device: Any) -> torch.device:
     try:
         return torch.device(device)
     except TypeError as error:
-        raise TypeError(f"{expected}, got {device!r}; fields have a name: fields=...") from error
+        raise TypeError(f"{expected}, got {device!r}; give fields by name: fields=...") from error
     except RuntimeError as error:
         raise ValueError(f"{expected}, got {device!r}: {str(error).splitlines()[0]}") from error
 
