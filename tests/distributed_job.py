@@ -176,14 +176,15 @@ def warnings_of_loaders() -> dict[str, list[str]]:
 
 
 def ranks_without_environment() -> list[list[int]]:
-    """What a stream yields that knows its rank from the process group alone, or from its pickler."""
+    """What rows and a stream yield that know their rank from the process group alone, or its pickler."""
     for name in ("RANK", "WORLD_SIZE"):
         del os.environ[name]
     dataset = pinfeed.StreamDataset(range(10))
     here = list(dataset)
+    rows = torch.cat(list(pinfeed.from_numpy(np.arange(10), 1, device="cpu"))).tolist()
     pickled = pickle.dumps(dataset)
     torch.distributed.destroy_process_group()
-    return [here, list(pickle.loads(pickled)), list(dataset)]
+    return [rows, here, list(pickle.loads(pickled)), list(dataset)]
 
 
 def main(folder: Path) -> None:

@@ -313,6 +313,22 @@ def test_from_numpy_goes_from_epoch_to_epoch(epochs):
         assert_same_images(by_index(loader), epochs[epoch])
 
 
+def test_from_numpy_resumes_with_the_crops_of_the_epoch(epochs):
+    def loader():
+        fields = {"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}
+        arrays = {"image": IMAGES, "index": np.arange(40)}
+        return pinfeed.from_numpy(arrays, 6, shuffle=True, seed=5, fields=fields, device="cpu")
+
+    saved = loader()
+    list(saved)
+    first = next(iter(saved))["index"].tolist()
+    state = saved.batch_sampler.state_dict() | {"yielded": 1}
+    resumed = loader()
+    resumed.batch_sampler.load_state_dict(state)
+    left = {index: image for index, image in epochs[1].items() if index not in first}
+    assert_same_images(by_index(resumed), left)
+
+
 @pytest.mark.parametrize("seed", [5, None])
 def test_leaves_with_the_same_geometry_share_it(seed):
     image = pinfeed.Image(dtype=torch.uint8, augment=VIEW)

@@ -107,4 +107,4 @@ def test_ranks_come_from_the_process_group(results: list[dict[str, Any]]) -> Non
     for rank, result in enumerate(results):
         mine = list(range(rank, 10, RANKS))
         assert result["made before the group"] == mine
-        assert result["without environment"] == [mine, mine, list(range(10))]
+        assert result["without environment"] == [mine, mine, mine, list(range(10))]
