@@ -141,26 +141,42 @@ def test_a_consumer_with_streams_of_its_own(fake: FakeAccelerator) -> None:
             assert_same(arrived(fake, next(batches)), batch_of(i))
 
 
+class Computed:
+    """A batch that the current stream has yet to compute."""
+
+    def __init__(self, fake: FakeAccelerator, compute: Callable[[], int]) -> None:
+        self.value = 0
+        fake.current_stream().put(lambda: setattr(self, "value", compute()))
+
+    def to(self, device: torch.device) -> Computed:
+        return self
+
+    def record_stream(self, stream: Any) -> None: ...
+
+
 @pytest.mark.parametrize("is_eager", [False])
 def test_what_the_loader_does_on_the_device_comes_first(fake: FakeAccelerator) -> None:
-    class Computed:
-        """A batch that the loader's stream has yet to compute."""
-
-        def __init__(self, value: int) -> None:
-            self.value = 0
-            fake.current_stream().put(lambda: setattr(self, "value", value))
-
-        def to(self, device: torch.device) -> Computed:
-            return self
-
-        def record_stream(self, stream: Any) -> None: ...
-
     own = FakeStream(fake)
-    batches = iter(DeviceLoader(Computed(i) for i in range(1, 4)))
+    batches = iter(DeviceLoader(Computed(fake, lambda i=i: i) for i in range(1, 4)))
     assert arrived(fake, next(batches)).value == 1
     with own:
         assert arrived(fake, next(batches)).value == 2
         assert arrived(fake, next(batches)).value == 3
+
+
+@pytest.mark.parametrize("is_eager", [False])
+def test_fields_wait_for_what_the_loader_does_on_the_device(fake: FakeAccelerator) -> None:
+    class Doubled(pinfeed.Field):
+        def collate(self, samples: Any, name: str) -> Any:
+            raise NotImplementedError
+
+        def apply(self, leaf: Any, host: Any, name: str) -> Any:
+            return Computed(fake, lambda: 2 * leaf.value)
+
+    loader = (Computed(fake, lambda i=i: i) for i in range(1, 4))
+    for i, batch in enumerate(DeviceLoader(loader, fields=Doubled()), 1):
+        fake.copies.run()  # before any other stream does its work
+        assert arrived(fake, batch).value == 2 * i
 
 
 def test_batches_on_their_way_need_no_host_memory(fake: FakeAccelerator) -> None:
@@ -420,6 +436,17 @@ def test_tensors_that_are_pinned_are_copied_from_where_they_are(fake: FakeAccele
     for i, batch in enumerate(DeviceLoader(loader())):
         assert_same(arrived(fake, batch), torch.full(LARGE, float(i)))
     assert len(fake.pinned_sizes) == 6  # no slot
+
+
+def test_pinned_tensors_with_gaps_are_copied_without_them(fake: FakeAccelerator) -> None:
+    def loader() -> Iterator[torch.Tensor]:
+        for i in range(6):
+            pinned = fake.pinned(LARGE[0] * LARGE[1] * 8).view(torch.float32).fill_(-1)
+            pixels = pinned.view(LARGE[0], 2 * LARGE[1])[:, : LARGE[1]]
+            yield pixels.fill_(i)
+
+    for i, batch in enumerate(DeviceLoader(loader())):
+        assert_same(arrived(fake, batch), torch.full(LARGE, float(i)))
 
 
 def test_a_loop_leaves_no_pinned_memory(fake: FakeAccelerator) -> None:
