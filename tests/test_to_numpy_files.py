@@ -19,6 +19,7 @@ import pinfeed
 from arrays import NUMPY_DTYPES, random_array
 from cold_files import open_files
 from pinfeed.exports.to_numpy import to_numpy
+from pinfeed.files.npy import NpyFile
 from samples import Point, Record, assert_same
 
 
@@ -252,6 +253,13 @@ def test_a_disk_that_fills(tmp_path: Path, little_disk: None) -> None:
     # There is no room to grow in, but for what is needed.
     fits = to_numpy((np.ones(1000) for _ in range(120)), tmp_path / "y.npy")
     assert fits.shape == (120_000,)
+
+
+def test_what_is_written_through_a_view_has_its_room_on_the_disk(tmp_path: Path) -> None:
+    file = NpyFile(str(tmp_path / "x.npy"), np.dtype(np.int64), 1)
+    file.view(0, 1 << 17)  # a hole would end the process, once the disk is full
+    assert os.stat(file.path).st_blocks * 512 >= 1 << 20
+    file.close()
 
 
 def test_file_systems_that_allocate_nothing(

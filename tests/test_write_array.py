@@ -78,6 +78,13 @@ def test_more_samples_than_wait_in_memory(tmp_path: Path) -> None:
     assert np.array_equal(numbers, np.arange(300_000))
 
 
+def test_samples_for_which_there_is_no_room_behind_those_that_wait(tmp_path: Path) -> None:
+    images = random_array((5, 700, 1000), "u1")
+    assert np.array_equal(write_array(tmp_path / "x.npy", samples=iter(images)), images)
+    sequences = [np.arange(length) for length in (3, 200_000, 5, 0, 300_000)]
+    assert_same(list(write_array(tmp_path / "x", samples=sequences)), sequences)
+
+
 def test_dicts(tmp_path: Path) -> None:
     samples = [
         {"image": np.full((2, 3), i, np.uint8), "tokens": list(range(i)), "label": i, "a/b": 0.5}
