@@ -261,6 +261,13 @@ def test_what_goes_elsewhere_goes_through_shared_memory() -> None:
         assert torch.equal(other, batch[1:])
 
 
+def test_tensors_in_shared_memory_stay_there() -> None:
+    shared = torch.zeros(3).share_memory_()
+    (batch,) = loader([shared], collate_fn=pinfeed.Collate(pinfeed.Keep()))
+    shared.fill_(7)
+    assert batch[0].tolist() == [7, 7, 7]
+
+
 NO_ARENA = """
 import logging, resource, sys
 import numpy as np, pinfeed, torch

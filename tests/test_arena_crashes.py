@@ -182,7 +182,21 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("code", [KILLED, KILLED_BEFORE_THE_FIRST_BATCH])
+KILLED_WHILE_A_WORKER_WAITS_FOR_ROOM = """
+pinfeed.set_arena_limit(2**20)
+samples = np.ones((64, 60_000))
+iterator = iter(DataLoader(samples, 1, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=32))
+kept = next(iterator)
+print(*[worker.pid for worker in iterator._workers], flush=True)
+while pinfeed.arena_stats()["waits"] == 0:  # behind a batch that nobody will read
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    "code", [KILLED, KILLED_BEFORE_THE_FIRST_BATCH, KILLED_WHILE_A_WORKER_WAITS_FOR_ROOM]
+)
 def test_a_trainer_that_is_killed_takes_its_workers_along(code: str, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     command = [sys.executable, "-c", SETUP + code, str(gone)]
