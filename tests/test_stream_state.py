@@ -165,6 +165,14 @@ def test_a_state_stays_small() -> None:
     assert len(json.dumps(StreamDataset(range(9)).state_dict())) < 250
 
 
+def test_ranks_that_read_the_same_shards_need_no_earlier_ones() -> None:
+    even = {"even": "drop", "rank": 1, "world_size": 4}
+    dataset = StreamDataset(range(20), open=lambda n: range(50), **even)
+    list(itertools.islice(iter(dataset), 201))
+    state = dataset.state_dict()
+    assert [state["yielded"], state["starts"]] == [201, [[16, 800]]]
+
+
 # Epochs.
 
 

@@ -120,6 +120,18 @@ def test_a_state_goes_on_where_it_was_taken(replacement: bool) -> None:
         )
 
 
+@pytest.mark.parametrize("place", [0, 6, 7, 99])
+def test_a_state_knows_the_weights_of_all_chunks(
+    monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    monkeypatch.setattr("pinfeed.samplers.weighted._CHUNK", 7)
+    weights = np.arange(1, 101)
+    state = WeightedSampler(weights, 60, batch_size=8).state_dict()
+    weights[place] += 1
+    with pytest.raises(ValueError, match=f"{NAME}the state is of another sampler: weights_crc32"):
+        WeightedSampler(weights, 60, batch_size=8).load_state_dict(state)
+
+
 @pytest.mark.parametrize("replacement", [True, False])
 def test_epochs_have_draws_of_their_own(replacement: bool) -> None:
     def new_sampler() -> WeightedSampler:
