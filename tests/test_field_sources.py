@@ -128,9 +128,9 @@ BAD = {
     ),
     "not optional": (make({"labels": Pad()}), ValueError, "['labels']"),
     "None among labels": (
-        lambda: LABELS([{"label": 1}, {"label": None}]),
+        lambda: LABELS([{"label": 1}, {"label": 2}, {"label": None}]),
         ValueError,
-        "leaf ['label'] of sample 1: expected a leaf as in sample 0, got None",
+        "leaf ['label'] of sample 2: expected a leaf as in sample 0, got None",
     ),
     "labels among None": (
         lambda: LABELS([{"label": None}, {"label": None}, {"label": 1}]),
@@ -143,6 +143,11 @@ BAD = {
         ValueError,
         "leaf ['a'] of sample 1: expected 2 sequences as in sample 0, got 1; fill up",
         "sample + [[]]",
+    ),
+    "another dtype in a sequence of a list": (
+        lambda: make({"a": Pad(0)})([{"a": [[1, 2], [3]]}, {"a": [[0.5], [4]]}]),
+        TypeError,
+        "leaf ['a'] of sample 1[0]: expected dtype int64 as in sample 0[0], got float32",
     ),
     "a leaf of a device": (
         lambda: pinfeed.DeviceLoader([], fields={"x": Stack().of("y")}),

@@ -269,6 +269,10 @@ def test_what_devices_fill_no_rows_of() -> None:
     for kind in (Pack, ByTorch):
         with pytest.raises(ValueError, match="fill must be a value that uint8 can hold, got 300"):
             [*DeviceLoader([planned], "cpu", fields=kind(5, 300, dtype="uint8"))]
+    of_bytes = Collate(Pack(5, dtype="uint8", jagged=True))(samples)
+    for kind, keyword in itertools.product((Pack, ByTorch), ("fill", "first")):
+        with pytest.raises(ValueError, match=f"{keyword} must be a value that uint8 can hold, got"):
+            [*DeviceLoader([of_bytes], "cpu", fields=kind(5, **{keyword: 300}))]
     (joined,) = DeviceLoader([planned], "cpu", fields=Pack(None))
     assert sorted(joined.flatten().tolist()) == [1, 2, 3]
 

@@ -56,6 +56,13 @@ def test_pieces(lengths: list[int], size: tuple[int, int], as_tensor: bool, data
         assert [part.tolist() for part in batch.unbind()] == [flat[i] for i in chosen]
 
 
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_no_sequences_have_no_pieces(overlap: int) -> None:
+    split = RaggedArray(np.arange(3), np.zeros(1, np.int64)).split(2, overlap)
+    assert len(split) == 0
+    assert [*split] == split.lengths.tolist() == split.documents.tolist() == []
+
+
 def test_nothing_is_copied_and_files_pickle_small(tmp_path: Path) -> None:
     RaggedArray.from_sequences([[*range(100_000)]] * 3, dtype=np.int32).save(tmp_path / "tokens")
     ragged = RaggedArray.open(tmp_path / "tokens")

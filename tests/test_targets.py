@@ -133,6 +133,14 @@ def test_jagged_points(move, is_tensor):
     assert np.array_equal(np.asarray(remains), inside)
 
 
+def test_points_on_the_border_remain():
+    windows = np.array([[0.0, 0, 4, 6, 0, 0]])
+    on_it = [[0.0, 0.0], [6, 0], [0, 4], [6, 4]]
+    beyond = [[-0.5, 0.0], [6.5, 0], [0, -0.5], [6, 4.5]]
+    _, remains = augment.points(np.array([on_it + beyond]), windows, (4, 6))
+    assert remains.tolist() == [[True] * 4 + [False] * 4]
+
+
 def test_padded_boxes_are_moved_alike():
     boxes = np.array([[[1, 1, 3, 3], [0, 0, 2, 2]], [[0, 0, 4, 4], [0, 0, 0, 0]]], np.int32)
     boxes.flags.writeable = False
