@@ -489,8 +489,10 @@ def test_what_is_not_random_needs_no_index():
             check(lambda collate=collate: collate([*IMAGES]), ValueError, "each sample's index")
 
 
-def test_leaves_that_share_a_geometry_have_images_of_one_size():
-    sample = {"image": IMAGES[0], "mask": IMAGES[0, :7]}
+@pytest.mark.parametrize("size", [(7, 8), (8, 7)])
+def test_leaves_that_share_a_geometry_have_images_of_one_size(size):
+    height, width = size
+    sample = {"image": IMAGES[0], "mask": IMAGES[0, :height, :width]}
     samples = [sample | {"mask": IMAGES[0]}, sample]
 
     view = crop(4)
@@ -503,7 +505,7 @@ def test_leaves_that_share_a_geometry_have_images_of_one_size():
         lambda: batch(view),
         ValueError,
         "leaf ['mask'] of sample 1: expected an image of (8, 8) as in leaf ['image']",
-        "got (7, 8)",
+        f"got {size}",
         "make a second geometry",
     )
     assert batch(crop(4))["mask"].shape == (2, 3, 4, 4)
