@@ -229,6 +229,15 @@ def test_dtypes_that_a_file_would_forget(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("choice", ["float32", "uint16"])
+def test_bfloat16(tmp_path: Path, choice: str) -> None:
+    values = torch.tensor([1, -0.0, 3e38, 1e-38, torch.inf, torch.nan]).bfloat16()
+    expected = values.float() if choice == "float32" else values.view(torch.uint16)
+    written = to_numpy([values, values], tmp_path / "x.npy", bfloat16=choice)
+    assert written.dtype == choice
+    assert written.tobytes() == 2 * expected.numpy().tobytes()
+
+
 @pytest.fixture
 def little_disk() -> Iterator[None]:
     """A limit on the size of files fails where a full disk does, and needs no disk."""
