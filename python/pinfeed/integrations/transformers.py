@@ -172,7 +172,7 @@ class _Padding(_Collator):
         return int(-(-length // multiple) * multiple)
 
     def _widened(self, values: Any, width: int | None, fill: int, lengths: Any = None) -> Any:
-        """The values, padded to a width, for the field makes no column of nothing."""
+        """The values in their width; the field, which rounds up, made no columns of empty ones."""
         if width is None or values.shape[1] == width:
             return values
         if values.shape[1] > width:
@@ -181,9 +181,7 @@ class _Padding(_Collator):
                 f"{type(self).__name__}: expected features of at most {width} tokens and labels, got "
                 f"{longest}; the tokenizer cuts with truncation=True, max_length={width}"
             )
-        missing = width - values.shape[1]
-        sides = (0, missing) if self.tokenizer.padding_side == "right" else (missing, 0)
-        return torch.nn.functional.pad(values, sides, value=fill)
+        return torch.nn.functional.pad(values, (0, width - values.shape[1]), value=fill)
 
     def _require_pad_token(self) -> None:
         if self.tokenizer.pad_token is None:
