@@ -81,8 +81,8 @@ class DeviceLoader:
     in the thread.
 
     Raises:
-        TypeError: ``loader`` is no iterable of batches, ``depth`` no integer, ``device`` no device; the fields
-            hold one that takes no whole batches.
+        TypeError: ``loader`` is no iterable of batches, ``depth`` no integer, ``device`` no
+            device; the fields hold one that takes no whole batches.
         ValueError: ``depth`` is less than 1. When a loop begins: there is no such device.
 
     Example:
