@@ -128,7 +128,7 @@ def test_offsets_beside_the_leaf():
 
 
 def test_offsets_need_a_dict_and_a_free_key():
-    with pytest.raises(ValueError, match="keys of a dict"):
+    with pytest.raises(ValueError, match="but is in no dict"):
         pinfeed.Collate((pinfeed.Jagged(offsets="first"),))
     with pytest.raises(ValueError, match="two leaves for the key 'label'"):
         pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="label"), "label": None})

@@ -317,7 +317,7 @@ def test_two_leaves_for_a_key(spec):
     "spec", [Pad(mask="m"), (Pad(lengths="n"),), Point(Pad(mask="m"), None), {"a": [Pad(mask="m")]}]
 )
 def test_a_key_needs_a_dict(spec):
-    with pytest.raises(ValueError, match=r"spec.* names \['[mn]'\], keys of a dict"):
+    with pytest.raises(ValueError, match=r"spec.* names keys \['[mn]'\], but is in no dict"):
         Collate(spec)
 
 
