@@ -469,12 +469,17 @@ def test_a_seed_needs_the_index():
 
 CERTAIN = {
     "augment": augment.Compose([augment.Resize(6), augment.CenterCrop(4), flip(1)]),
-    "color": [augment.RandomInvert(1), augment.RandomSolarize(9, 0), augment.ColorJitter()],
+    "color": [augment.RandomInvert(1), augment.RandomSolarize(9, 0), augment.ColorJitter((2, 2))],
     "erase": augment.RandomErasing(0),
 }
 RANDOM = {
     "augment": [crop(2), augment.RandomResizedCrop(2), flip(0.1)],
-    "color": [augment.RandomInvert(), augment.ColorJitter(0.1), augment.ColorJitter(0, (0, 2))],
+    "color": [
+        augment.RandomInvert(),
+        augment.ColorJitter(0.1),
+        augment.ColorJitter(0, (0, 2)),
+        augment.ColorJitter((2, 2), (2, 2)),
+    ],
     "erase": [augment.RandomErasing(0.1)],
 }
 

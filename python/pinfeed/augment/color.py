@@ -66,7 +66,9 @@ class ColorJitter(Color):
     @property
     @override
     def is_random(self) -> bool:
-        return vars(self) != vars(ColorJitter())
+        factors = self.brightness, self.contrast
+        # Of two that change anything the order is drawn.
+        return any(low < high for low, high in factors) or (1, 1) not in factors
 
 
 def _factors(given: float | Sequence[float], name: str) -> tuple[float, float]:

@@ -171,9 +171,10 @@ class Collate:
             raise
 
     def _batch(self, samples: Sequence[Any], packing: Packing | None) -> _Batch | None:
-        if self._augments:
-            nothing = Chance(np.arange(len(samples)), key=0)
-            return _Batch(packing, self._chance.of(samples) if self._is_random else nothing)
+        if self._is_random:
+            return _Batch(packing, self._chance.of(samples))
+        if self._augments:  # by what is certain: no number of these is looked at
+            return _Batch(packing, Chance(np.arange(len(samples)), key=0))
         return None if packing is None else _Batch(packing, None)
 
     def _place(self) -> _Place:

@@ -24,8 +24,8 @@ def to_tensorflow(
 
     Each loop over the dataset, such as an epoch of ``fit``, iterates the loader once. TensorFlow
     takes the tensors as they are and keeps them as long as it needs them, so a loader must not write
-    into a batch that it has returned. Tensors of torch and pinfeed begin at a
-    multiple of 64 bytes. Those that don't, such as slices, are copied.
+    into a batch that it has returned. Tensors of torch and pinfeed begin at a multiple of 64 bytes.
+    Those that don't, such as slices, are copied.
 
     Args:
         loader: Any iterable of batches: a DataLoader, a DeviceLoader, a list, a generator.
