@@ -85,6 +85,12 @@ def test_samples_for_which_there_is_no_room_behind_those_that_wait(tmp_path: Pat
     assert_same(list(write_array(tmp_path / "x", samples=sequences)), sequences)
 
 
+def test_a_shape_that_comes_after_many_empty_lists(tmp_path: Path) -> None:
+    written = write_array(tmp_path / "x", samples=[*[[]] * 5000, [[1, 2], [3, 4]]])
+    assert len(written) == 5001
+    assert written[5000].tolist() == [[1, 2], [3, 4]]
+
+
 def test_dicts(tmp_path: Path) -> None:
     samples = [
         {"image": np.full((2, 3), i, np.uint8), "tokens": list(range(i)), "label": i, "a/b": 0.5}

@@ -159,7 +159,8 @@ class _Leaves:
             for leaf, value, where in self._split(sample, f"sample {number}"):
                 size += leaf.add(value, where)
             count += 1
-            if count == _SAMPLES or size >= _BYTES:
+            # Empty lists wait for one that says what shape a row has.
+            if (count >= _SAMPLES and size > 0) or size >= _BYTES:
                 yield self._joined([leaf.take() for leaf in self._leaves.values()])
                 count = size = 0
         if count:
