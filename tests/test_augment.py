@@ -485,9 +485,10 @@ RANDOM = {
 
 
 def test_what_is_not_random_needs_no_index():
-    field = pinfeed.Image(**CERTAIN)
+    field, before = pinfeed.Image(**CERTAIN), torch.get_rng_state()
     one, other = (pinfeed.Collate(field, seed=seed)([*IMAGES]) for seed in (1, None))
     assert_same_bits(one, other)
+    assert torch.equal(torch.get_rng_state(), before)
     for part, randoms in RANDOM.items():
         for random in randoms:
             collate = pinfeed.Collate(pinfeed.Image(**{part: random}), seed=1)

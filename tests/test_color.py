@@ -106,6 +106,16 @@ def test_colors_come_between_geometry_and_normalization(
     assert torch.equal(batch, pinfeed.Collate(expected)(list(pixels)))
 
 
+def test_each_frame_has_a_mean_of_its_own():
+    clip = np.random.default_rng(0).integers(0, 100, (4, 9, 7, 3), dtype=np.uint8)
+    clip[2:] += 150
+    contrast = augment.ColorJitter(contrast=(0.5, 0.5))
+    field = pinfeed.Image(input="THWC", output="TCHW", dtype=torch.uint8, color=contrast)
+    frames = clip.transpose(0, 3, 1, 2)
+    expected = np.stack([reference.with_contrast(frame, 0.5) for frame in frames])
+    assert np.array_equal(pinfeed.Collate(field)([clip])[0].numpy(), expected)
+
+
 def test_threads_and_files_do_not_matter(num_threads, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (9, 150, 170, 3), dtype=np.uint8)
     np.save(tmp_path / "images.npy", images)

@@ -166,10 +166,7 @@ def test_what_the_loader_does_on_the_device_comes_first(fake: FakeAccelerator) -
 
 @pytest.mark.parametrize("is_eager", [False])
 def test_fields_wait_for_what_the_loader_does_on_the_device(fake: FakeAccelerator) -> None:
-    class Doubled(pinfeed.Field):
-        def collate(self, samples: Any, name: str) -> Any:
-            raise NotImplementedError
-
+    class Doubled(pinfeed.Stack):
         def apply(self, leaf: Any, host: Any, name: str) -> Any:
             return Computed(fake, lambda: 2 * leaf.value)
 

@@ -31,7 +31,7 @@ void brighten(double drawn, ColorTable& table) {
   });
 }
 
-void stretch(double drawn, float mean, ColorTable& table) {
+void change_contrast(double drawn, float mean, ColorTable& table) {
   const double finite = std::min(drawn, 1e30);  // times a byte, too
   const auto factor = static_cast<float>(finite), rest = static_cast<float>(1 - finite);
   change(table, [=](std::uint8_t value) {
@@ -47,14 +47,14 @@ void take(const ColorStep& step, const std::array<std::uint64_t, 2>& drawn, cons
   const auto inverted = [](unsigned value) { return 255 - value; };
   switch (step.kind) {
     case Kind::jitter: {
-      const bool is_last = (drawn[0] & 1) != 0;  // of the bits that no factor is made of
-      if (!is_last) brighten(between(step.brightness, drawn[1]), table);
+      const bool contrast_first = (drawn[0] & 1) != 0;  // a bit that no factor is made of
+      if (!contrast_first) brighten(between(step.brightness, drawn[1]), table);
       if (step.changes_contrast()) {
-        const float before = mean(table);
+        const float mean_before = mean(table);
         std::iota(table.begin(), table.end(), std::uint8_t{0});
-        stretch(between(step.contrast, drawn[0]), before, table);
+        change_contrast(between(step.contrast, drawn[0]), mean_before, table);
       }
-      if (is_last) brighten(between(step.brightness, drawn[1]), table);
+      if (contrast_first) brighten(between(step.brightness, drawn[1]), table);
       return;
     }
     case Kind::invert:

@@ -194,7 +194,7 @@ class Resizer {
 };
 
 // Of gray pixels if there are three channels, else of all values; divided by their number in
-// float32, as torchvision does it. That the sum is exact, torch's is up to 2^24.
+// float32, as torchvision does it, whose sum is exact up to 2^24. This one always is.
 float mean_of(const ResizeRuns& runs, const std::uint8_t* values, std::size_t pixels,
               std::size_t channels) {
   const std::size_t count = channels == 3 ? pixels : pixels * channels;
@@ -212,9 +212,11 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   const ImageBatch& images = batch.images;
   const std::size_t item = scalar_size(batch.resized_type()), pixel = images.channels * item;
   const std::size_t row_bytes = images.width * pixel;
+  // For a mean, all rows of the image at once, also those that another thread writes.
   const bool need_mean = batch.colors != nullptr && batch.colors->need_mean();
   const std::size_t rows =
       need_mean ? images.height : std::max<std::size_t>(kStageBytes / row_bytes, 1);
+  const std::size_t first = need_mean ? 0 : begin, last = need_mean ? images.height : end;
   stage.resize(rows * row_bytes + kRunSlack);
 
   ImageSource staged{nullptr, static_cast<std::ptrdiff_t>(row_bytes),
@@ -224,17 +226,15 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   // The staged image is that of the same number, for its planes may lie among others.
   one.sources = reinterpret_cast<const ImageSource*>(reinterpret_cast<std::uintptr_t>(&staged) -
                                                      image * sizeof(ImageSource));
-  // All rows are needed for a mean, also those that another thread writes.
   const auto mean = [&](const ColorTable& table) {
     runs.recolor(table, stage.data(), rows * row_bytes);
     return mean_of(runs, stage.data(), rows * images.width, images.channels);
   };
   std::optional<ColorTable> table;
-  if (batch.colors != nullptr && !need_mean) table = draw_table(*batch.colors, image, mean);
-  for (std::size_t y = need_mean ? 0 : begin; y < end; y += rows) {
-    const std::size_t count = need_mean ? rows : std::min(rows, end - y);
+  for (std::size_t y = first; y < last; y += rows) {
+    const std::size_t count = std::min(rows, last - y);
     write_rows(y, count, stage.data());
-    if (need_mean) table = draw_table(*batch.colors, image, mean);
+    if (batch.colors != nullptr && !table) table = draw_table(*batch.colors, image, mean);
     if (table) runs.recolor(*table, stage.data(), count * row_bytes);
     // The row y of the image is the first of the stage.
     staged.data = reinterpret_cast<const std::uint8_t*>(

@@ -4,6 +4,7 @@
 void resize_tests();
 void round_tests();
 void cast_tests();
+void color_tests();
 void copy_tests();
 void fill_tests();
 void image_tests();
@@ -19,6 +20,7 @@ int main() {
   resize_tests();
   round_tests();
   cast_tests();
+  color_tests();
   copy_tests();
   fill_tests();
   image_tests();

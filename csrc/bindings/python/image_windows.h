@@ -23,7 +23,7 @@ using Integers = pybind11::array_t<std::int64_t, pybind11::array::c_style>;
 // What stands beyond the edges, and for a constant border a value for all channels or one for each.
 using GivenBorder = std::tuple<std::string, pybind11::sequence>;
 
-// What is done to values: its kind, its probability, and two numbers.
+// What is done to values: its kind, its probability, and the numbers of that kind.
 using GivenColor = std::tuple<std::string, double, std::vector<double>>;
 
 // How images are interpolated, and whether bytes are without being rounded.

@@ -160,12 +160,7 @@ class Collate:
         except (TypeError, ValueError) as error:
             if packing is not None:
                 _tell_index(error, packing.documents)
-                told = (
-                    f"; where documents are packed, this leaf too needs Pack({packing.seq_length})"
-                )
-                error.args = tuple(
-                    re.sub(r"; Pad\(\) and .*", told, str(arg)) for arg in error.args
-                )
+                _tell_pack(error, packing.seq_length)
             elif isinstance(samples, Rows | IndexedList):
                 _tell_index(error, samples.indices)
             raise
@@ -421,6 +416,12 @@ def _keys(node: Any) -> Any:
     if type(node) is dict or isinstance(node, Mapping):
         return tuple(node)
     return None if is_dataclass(node) else len(node)
+
+
+def _tell_pack(error: Exception, seq_length: int) -> None:
+    """Has the message of an error name `Pack` where it names `Pad`, beside which rows differ."""
+    hint = f"; where documents are packed, this leaf too needs Pack({seq_length})"
+    error.args = tuple(re.sub(r"; Pad\(\) and .*", hint, str(text)) for text in error.args)
 
 
 def _tell_index(error: Exception, indices: npt.NDArray[np.int64]) -> None:

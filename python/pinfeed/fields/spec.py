@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import numpy as np
+import torch
+
 from pinfeed.fields.field import ABSENT, Beside, Field
 from pinfeed.structure import (
     children,
@@ -53,7 +56,7 @@ def _placed(spec: Any, name: str, check: Callable[[Field, str], None] | None, in
         given, hint = type(spec).__name__, ""
         if isinstance(spec, type):
             given, hint = repr(spec), "; create it with parentheses"
-        elif name.startswith("Collate: spec[0]"):
+        elif isinstance(spec, np.ndarray | torch.Tensor):
             hint = "; for samples create it with parentheses: collate_fn=Collate()"
         raise TypeError(f"{name} must be a Field such as Image(), or None, got {given}{hint}")
     is_dict = isinstance(spec, Mapping)
