@@ -64,9 +64,14 @@ void Samples::begin_casts(DType dtype, Scale scale) {
   const double limit = overflow_limit(dtype);
   std::optional<DType> from;
   kernels::Cast cast;
-  const std::size_t kinds = std::min(contents_.size(), count());
-  for (std::size_t i = 0; i < kinds; ++i) {
-    const Content& given = contents_[i];
+  // Where one entry stands for all samples, the first that is no empty array speaks for them: an
+  // empty one needs no cast, and the others do.
+  const bool one_for_all = contents_.size() < count();
+  std::size_t begin = 0;
+  while (one_for_all && begin + 1 < count() && is_empty_array(begin)) ++begin;
+  const std::size_t end = one_for_all ? begin + 1 : count();
+  for (std::size_t i = begin; i < end; ++i) {
+    const Content& given = content(i);
     if (given.empty_list || is_empty_array(i)) continue;
     if (given.stored != from) {  // samples mostly have the dtype of the one before
       from = given.stored;
@@ -87,7 +92,7 @@ void Samples::begin_casts(DType dtype, Scale scale) {
     }
     casts_[i] = cast;
   }
-  if (kinds < count()) std::ranges::fill(casts_, cast);  // all are parts of one array
+  if (one_for_all) std::ranges::fill(casts_, cast);
 }
 
 void Samples::prepare_one(std::size_t i, std::size_t block_axis, bool streaming) {

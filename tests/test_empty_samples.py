@@ -1,0 +1,113 @@
+"""Batches with empty samples: one must not decide how the others are read."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+
+pytestmark = pytest.mark.kernels
+
+DTYPES = [
+    *(np.dtype(f"{kind}{bytes}") for kind in "iu" for bytes in (1, 2, 4, 8)),
+    *(np.dtype(f"f{bytes}") for bytes in (2, 4, 8)),
+    np.dtype(bool),
+]
+
+
+def outcome(call, samples):
+    """What `call` makes of the samples: an array, or the type of its error."""
+    try:
+        return np.asarray(call(samples))
+    except (TypeError, ValueError) as error:
+        return type(error)
+
+
+def pack_in_one_row(samples, dtype):
+    field = pinfeed.Pack(16, dtype=getattr(torch, dtype.name))
+    dataset = pinfeed.PackedDataset([{"tokens": sample} for sample in samples])
+    batches = pinfeed.PackSampler([len(sample) for sample in samples], 16, shuffle=False)
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_sampler=batches, collate_fn=pinfeed.Collate({"tokens": field})
+    )
+    (batch,) = loader
+    return batch["tokens"]
+
+
+WAYS = {
+    "pad": lambda samples, dtype: pinfeed.pad(samples, dtype=dtype).values,
+    "pad, on the left": lambda samples, dtype: pinfeed.pad(samples, side="left", dtype=dtype)[0],
+    "Pad": lambda samples, dtype: pinfeed.Collate(pinfeed.Pad(dtype=getattr(torch, dtype.name)))(
+        samples
+    ).values,
+    "Pad, of tensors": lambda samples, dtype: pinfeed.Collate(
+        pinfeed.Pad(dtype=getattr(torch, dtype.name))
+    )([torch.from_numpy(sample) for sample in samples]).values,
+    "Jagged": lambda samples, dtype: pinfeed.Collate(
+        pinfeed.Jagged(dtype=getattr(torch, dtype.name))
+    )(samples).values,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("source", DTYPES, ids=str)
+def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source):
+    for dtype, empty in itertools.product(DTYPES, {np.dtype(np.float64), source}):
+        full = [np.array([1, 0, 1], source), np.array([1], source)]
+        call = lambda samples, dtype=dtype: WAYS[way](samples, dtype)  # noqa: E731
+        without = outcome(call, full)
+        for places in ([0], [1], [2], [0, 0], [0, 1], [0, 3]):
+            samples = list(full)
+            for place in places:
+                samples.insert(place, np.zeros(0, empty))
+            got = outcome(call, samples)
+            case = f"{source} to {dtype}, {empty} empty at {places}"
+            if isinstance(without, type):
+                assert got is without, case
+            elif way == "Jagged":
+                np.testing.assert_array_equal(got, np.concatenate(full).astype(dtype), case)
+            else:
+                expected = np.zeros((len(samples), 3), dtype)
+                for row, sample in zip(expected, samples, strict=True):
+                    begin = 3 - len(sample) if way == "pad, on the left" else 0
+                    row[begin : begin + len(sample)] = sample.astype(dtype)
+                np.testing.assert_array_equal(got, expected, case)
+
+
+@pytest.mark.parametrize("source", DTYPES, ids=str)
+def test_packed_rows_have_what_stands_beside_an_empty_document(source):
+    for dtype in DTYPES:
+        full = [np.array([1, 0, 1], source), np.array([1], source)]
+        call = lambda samples, dtype=dtype: pack_in_one_row(samples, dtype)  # noqa: E731
+        without = outcome(call, full)
+        for place in range(3):
+            samples = list(full)
+            samples.insert(place, np.zeros(0))
+            got = outcome(call, samples)
+            if isinstance(without, type):
+                assert got is without
+            else:
+                np.testing.assert_array_equal(got, without, f"{source} to {dtype}, {place}")
+
+
+def test_a_large_batch_begins_with_an_empty_sample():
+    values = np.ones(6_000_000, np.float16)
+    batch = pinfeed.pad([np.zeros(0, np.float16), values], dtype=np.float64)
+    assert batch.values[1].sum() == len(values)
+    assert batch.values[0].sum() == 0
+
+
+def test_tables_without_rows_stand_before_others():
+    tables = [np.zeros((0, 4)), np.full((2, 4), 1.5)]
+    batch = pinfeed.pad(tables, dtype=np.float32)
+    assert batch.values.tolist() == [np.zeros((2, 4)).tolist(), tables[1].tolist()]
+    with pytest.raises(TypeError, match="can't cast float64 to int64"):
+        pinfeed.pad(tables, dtype=np.int64)
+
+
+def test_floats_behind_an_empty_array_are_not_taken_for_integers():
+    with pytest.raises(TypeError, match="sample 1: can't cast float64 to int64"):
+        pinfeed.pad([np.zeros(0), np.array([1.5])], dtype=np.int64)
+    assert pinfeed.pad([np.zeros(0), np.zeros(0)], dtype=np.int64).values.shape == (2, 0)
