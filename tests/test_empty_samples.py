@@ -39,15 +39,17 @@ def pack_in_one_row(samples, dtype):
 WAYS = {
     "pad": lambda samples, dtype: pinfeed.pad(samples, dtype=dtype).values,
     "pad, on the left": lambda samples, dtype: pinfeed.pad(samples, side="left", dtype=dtype)[0],
-    "Pad": lambda samples, dtype: pinfeed.Collate(pinfeed.Pad(dtype=getattr(torch, dtype.name)))(
-        samples
-    ).values,
-    "Pad, of tensors": lambda samples, dtype: pinfeed.Collate(
-        pinfeed.Pad(dtype=getattr(torch, dtype.name))
-    )([torch.from_numpy(sample) for sample in samples]).values,
-    "Jagged": lambda samples, dtype: pinfeed.Collate(
-        pinfeed.Jagged(dtype=getattr(torch, dtype.name))
-    )(samples).values,
+    "Pad": lambda samples, dtype: (
+        pinfeed.Collate(pinfeed.Pad(dtype=getattr(torch, dtype.name)))(samples).values
+    ),
+    "Pad, of tensors": lambda samples, dtype: (
+        pinfeed.Collate(pinfeed.Pad(dtype=getattr(torch, dtype.name)))(
+            [torch.from_numpy(sample) for sample in samples]
+        ).values
+    ),
+    "Jagged": lambda samples, dtype: (
+        pinfeed.Collate(pinfeed.Jagged(dtype=getattr(torch, dtype.name)))(samples).values
+    ),
 }
 
 
@@ -56,7 +58,7 @@ WAYS = {
 def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source):
     for dtype, empty in itertools.product(DTYPES, {np.dtype(np.float64), source}):
         full = [np.array([1, 0, 1], source), np.array([1], source)]
-        call = lambda samples, dtype=dtype: WAYS[way](samples, dtype)  # noqa: E731
+        call = lambda samples, dtype=dtype: WAYS[way](samples, dtype)
         without = outcome(call, full)
         for places in ([0], [1], [2], [0, 0], [0, 1], [0, 3]):
             samples = list(full)
@@ -80,7 +82,7 @@ def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source)
 def test_packed_rows_have_what_stands_beside_an_empty_document(source):
     for dtype in DTYPES:
         full = [np.array([1, 0, 1], source), np.array([1], source)]
-        call = lambda samples, dtype=dtype: pack_in_one_row(samples, dtype)  # noqa: E731
+        call = lambda samples, dtype=dtype: pack_in_one_row(samples, dtype)
         without = outcome(call, full)
         for place in range(3):
             samples = list(full)
