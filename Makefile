@@ -21,7 +21,7 @@ SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-tensorflow test-integrations test-gpu bench bench-gpu docs lint sanitize neon wheel packages clean
+.PHONY: help demo test test-all test-tensorflow test-frameworks test-gpu bench bench-gpu docs lint sanitize neon wheel packages clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -32,7 +32,7 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Train on photographs, with the stock D
 # One process for each CPU. TensorFlow, Ray, Lightning and GPUs have targets of their own.
 PARALLEL = -n logical --maxprocesses 8 --dist worksteal
 TESTS = $(PARALLEL) --doctest-modules --pyargs pinfeed tests/ \
-  --ignore-glob='*tensorflow*' --ignore-glob='*integrations*' --ignore=tests/gpu
+  --ignore-glob='*tensorflow*' --ignore-glob='*integrations/ray*' --ignore=tests/frameworks --ignore=tests/gpu
 
 test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings, but slow ones
 	$(VENV_PYTHON) -m pytest -m 'not slow' $(TESTS) $(ARGS)
@@ -41,17 +41,17 @@ test-all: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the slow ones too
 	HYPOTHESIS_PROFILE=thorough $(VENV_PYTHON) -m pytest $(TESTS) $(ARGS)
 
 # In processes of their own: TensorFlow starts threads for good, and the other tests fork.
-TENSORFLOW_TESTS = tests/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/pytorch-to-tensorflow.md]'
+TENSORFLOW_TESTS = tests/exports/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/pytorch-to-tensorflow.md]'
 
 test-tensorflow: $(VENV)/.installed $(VENV)/.dev $(VENV)/.tensorflow ## Run the tests of to_tensorflow, with TensorFlow
 	$(VENV_PYTHON) -m pytest $(PARALLEL) --doctest-modules --pyargs pinfeed.exports.to_tensorflow $(TENSORFLOW_TESTS) $(ARGS)
 
 # Apart from the others and one after the other: Ray and Lightning are large and start processes.
-INTEGRATION_TESTS = tests/integrations \
+FRAMEWORK_TESTS = tests/frameworks \
 	'tests/test_docs.py::test_page[docs/ray.md]' 'tests/test_docs.py::test_page[docs/several-gpus.md]'
 
-test-integrations: $(VENV)/.installed $(VENV)/.dev $(VENV)/.integrations ## Run the tests inside Ray and Lightning
-	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed.integrations $(INTEGRATION_TESTS) $(ARGS)
+test-frameworks: $(VENV)/.installed $(VENV)/.dev $(VENV)/.integrations ## Run the tests inside Ray and Lightning
+	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed.integrations $(FRAMEWORK_TESTS) $(ARGS)
 
 bench: $(VENV)/.installed $(VENV)/.bench ## Measure pinfeed beside what else one would use
 	$(VENV_PYTHON) -m bench $(ARGS)

@@ -40,7 +40,7 @@ echo "== Python tests of the kernels under address, undefined"
 sanitized python -c "import pinfeed._core as m; assert m.__file__.startswith('$out'), m.__file__"
 # Native output is not captured, or the report of a sanitizer would be lost with the process.
 sanitized python -m pytest -q -n logical --maxprocesses 8 --capture=sys -m "kernels and not processes and not slow" \
-  tests/ --ignore=tests/integrations --ignore=tests/gpu
+  tests/ --ignore=tests/frameworks --ignore=tests/gpu
 
 echo "== pools, rows of files and arena under thread"
 cmake -S . -B "$out/thread" -G Ninja --log-level=WARNING \
