@@ -10,12 +10,12 @@ import lightning
 import numpy as np
 import pytest
 import torch
-from lightning_model import COLLATE, DATASET, EPOCHS, ROWS, TEXTS, TOKENS, Model, loader_of, train
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
 import reference
+from lightning_model import COLLATE, DATASET, EPOCHS, ROWS, TEXTS, TOKENS, Model, loader_of, train
 from samples import assert_same
 
 PROGRAM = Path(__file__).with_name("lightning_model.py")

@@ -8,9 +8,9 @@ import ray.train
 import torch
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer, prepare_model
-from test_ray_data import BATCH, ROWS, SPEC, expected_batch, make_rows
 
 from samples import assert_same
+from test_ray_data import BATCH, ROWS, SPEC, expected_batch, make_rows
 
 EPOCHS = 2
 
