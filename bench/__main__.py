@@ -11,7 +11,7 @@ from typing import Any
 from bench import plot, suite, targets
 from bench.peers import dali
 from bench.report import README_JOBS, readme_table, result_table
-from pinfeed.bench import facts_line, machine_facts, show_progress, write_json
+from bench.tables import facts_line, machine_facts, show_progress, write_json
 
 RESULTS = Path(__file__).parent / "results"
 BEGIN, END = "<!-- benchmark: begin -->", "<!-- benchmark: end -->"

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import pinfeed
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.harness import Role, Way, Workload
 
 
 def memcpy_way(target: torch.Tensor, source: torch.Tensor) -> Way:

@@ -9,9 +9,9 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
+from bench.epoch import IndexDataset, exhaust
+from bench.harness import Role, Way, Workload
 from bench.peers import hugging_face
-from pinfeed.bench.epoch import IndexDataset, exhaust
-from pinfeed.bench.harness import Role, Way, Workload
 
 Batches = Iterator[dict[str, torch.Tensor]]
 

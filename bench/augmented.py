@@ -10,12 +10,12 @@ import torch
 from torch.utils.data import TensorDataset, default_collate
 
 import pinfeed
+from bench.epoch import Epoch, exhaust
+from bench.harness import Role, Way, Workload
+from bench.image_ways import MEAN, STD, largest_difference
 from bench.peers import dali, ffcv
 from bench.peers.torchvision import transforms
 from pinfeed import augment
-from pinfeed.bench.epoch import Epoch, exhaust
-from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.bench.images import MEAN, STD, largest_difference
 
 PADDING = 4
 

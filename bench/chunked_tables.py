@@ -5,7 +5,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 import pinfeed
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.harness import Role, Way, Workload
 
 _ROWS, _CHUNKS, _BATCH = 160_000, 16, 1024
 

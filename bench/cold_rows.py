@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.harness import Role, Way, Workload
 
 BATCH = 256
 IN_A_ROW = 8  # batches of rows that are in memory: as in a loop, where their code is too

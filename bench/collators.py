@@ -6,7 +6,7 @@ import importlib
 import numpy as np
 import torch
 
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.harness import Role, Way, Workload
 
 COUNTS = (32, 256)
 #: What features have beside tokens and their mask: the key, and its value for a text.

@@ -20,8 +20,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
 import pinfeed
+from bench.epoch import IndexDataset
 from bench.sequences import tensor_lengths
-from pinfeed.bench.epoch import IndexDataset
 
 LONGEST = 16
 CHUNK = 10_000  # sequences that exist beside the dataset while it is built

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from bench.fresh import probe
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.harness import Role, Way, Workload
 from pinfeed.exports.to_numpy import to_numpy
 
 SHAPE = (50_000, 3, 32, 32)

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 import pinfeed
+from bench.harness import Role, Way, Workload
+from bench.image_ways import MEAN, STD, ImageBatch, fill_ways
 from bench.peers.torchvision import transforms
-from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.bench.images import MEAN, STD, ImageBatch, fill_ways
 
 ROWS = 20_000
 

@@ -8,9 +8,9 @@ import numpy.typing as npt
 import torch
 
 import pinfeed
+from bench.harness import Role, Way, Workload
+from bench.image_ways import MEAN, STD, largest_difference
 from pinfeed import augment
-from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.bench.images import MEAN, STD, largest_difference
 
 COUNT, SIZE = 256, 224
 

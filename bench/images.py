@@ -6,8 +6,8 @@ import torch
 
 import pinfeed
 from bench import peers
-from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.bench.images import (
+from bench.harness import Role, Way, Workload
+from bench.image_ways import (
     MEAN,
     ImageBatch,
     core_ways,

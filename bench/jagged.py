@@ -9,8 +9,8 @@ from torch.nn.utils.rnn import unpad_sequence
 
 import pinfeed
 from bench.arrays import difference, memcpy_way
+from bench.harness import Role, Way, Workload
 from bench.sequences import SequenceBatch, tensor_lengths
-from pinfeed.bench.harness import Role, Way, Workload
 
 Joined = tuple[torch.Tensor, torch.Tensor]
 

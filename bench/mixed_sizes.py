@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 import pinfeed
+from bench.harness import Role, Way, Workload
+from bench.image_ways import MEAN, STD, fill_ways, largest_difference, normalize_table
 from bench.peers import torchvision
-from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.bench.images import MEAN, STD, fill_ways, largest_difference, normalize_table
 
 TOLERANCE = 2e-6
 

@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from pinfeed.bench.epoch import exhaust
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.epoch import exhaust
+from bench.harness import Role, Way, Workload
 
 _SEQ_LENGTH = 8192
 _ROWS = 4

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import pinfeed
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.harness import Role, Way, Workload
 
 _SEQ_LENGTH = 8192
 _ROWS = 4

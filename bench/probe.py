@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 import pinfeed
+from bench.image_ways import MEAN, STD, ImageBatch, torch_ways
 from bench.peers import numpy_forms
-from pinfeed.bench.images import MEAN, STD, ImageBatch, torch_ways
 
 
 def make_way(key: str, batch: ImageBatch) -> Callable[[], object]:

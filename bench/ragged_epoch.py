@@ -9,9 +9,9 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Sampler
 
 import pinfeed
+from bench.epoch import IndexDataset, exhaust
+from bench.harness import Role, Way, Workload
 from bench.sequences import tensor_lengths
-from pinfeed.bench.epoch import IndexDataset, exhaust
-from pinfeed.bench.harness import Role, Way, Workload
 
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 

@@ -15,10 +15,10 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 import pinfeed
+from bench.epoch import exhaust
+from bench.harness import Role, Way, Workload
+from bench.image_ways import MEAN, ROUNDING, STD, ImageBatch, fill_ways
 from bench.sequences import SequenceBatch, tensor_lengths
-from pinfeed.bench.epoch import exhaust
-from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.bench.images import MEAN, ROUNDING, STD, ImageBatch, fill_ways
 
 CPUS = 2
 EPOCH_ROWS = 2048

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pinfeed.bench import duration, table, workload_table
+from bench.tables import duration, table, workload_table
 
 # The workloads in README.md's table: what it calls the job, and the way that most people take.
 README_JOBS = {

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 import pinfeed
+from bench.harness import Role, Way, Workload
+from bench.image_ways import MEAN, ROUNDING, STD, largest_difference
 from bench.peers.torchvision import transforms
 from pinfeed import augment
-from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.bench.images import MEAN, ROUNDING, STD, largest_difference
 
 SIZE = (224, 224)
 VIEW = augment.Compose([augment.RandomResizedCrop(SIZE), augment.RandomHorizontalFlip()])

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, WeightedRandomSampler
 
 import pinfeed
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.harness import Role, Way, Workload
 
 _BATCH = 256
 

@@ -11,9 +11,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 import pinfeed
 from bench.arrays import difference
+from bench.harness import Role, Way, Workload
+from bench.image_ways import fill_ways
 from bench.peers import transformers
-from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.bench.images import fill_ways
 
 
 class SequenceBatch:

@@ -9,7 +9,7 @@ from torch.utils.data import default_collate
 
 import pinfeed
 from bench.arrays import difference
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.harness import Role, Way, Workload
 
 COUNTS = (1, 8, 32, 256, 1024)
 

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 import pinfeed
-from pinfeed.bench.epoch import exhaust
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.epoch import exhaust
+from bench.harness import Role, Way, Workload
 
 SHARDS = 16
 BUFFER = 1000

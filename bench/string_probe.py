@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
 from bench.dataset_probe import CHUNK, held_memory
-from pinfeed.bench.epoch import IndexDataset
+from bench.epoch import IndexDataset
 
 WORKERS = 4
 BATCH_SIZE = 1_000

@@ -37,9 +37,9 @@ from bench import (
     unaligned_outputs,
     workers,
 )
+from bench.epoch import Epoch, epoch_workload
+from bench.harness import Workload, measure, use_threads
 from bench.peers import torch_epoch, torchvision
-from pinfeed.bench.epoch import Epoch, epoch_workload
-from pinfeed.bench.harness import Workload, measure, use_threads
 
 ROOT = Path(__file__).parents[1]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench import collators, small_batches
 from bench.images import SIZES
-from pinfeed.bench import table
+from bench.tables import table
 
 Results = Mapping[str, Mapping[str, Any]]
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 import pinfeed
-from pinfeed.bench.epoch import Epoch, exhaust
-from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.bench.images import MEAN, STD
+from bench.epoch import Epoch, exhaust
+from bench.harness import Role, Way, Workload
+from bench.image_ways import MEAN, STD
 
 SHAPE = (256, 3, 224, 224)
 

@@ -5,7 +5,7 @@ import torch
 
 import pinfeed
 from bench.arrays import difference
-from pinfeed.bench.harness import Role, Way, Workload
+from bench.harness import Role, Way, Workload
 
 OFFSETS = (0, 16, 4, 32, 60)  # bytes after a cache line; 16 is where `np.empty` begins
 LINE = 64

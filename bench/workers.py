@@ -23,10 +23,10 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from bench.fresh import probe_json
+from bench.image_ways import MEAN, STD
 from bench.peers.torchvision import transforms
 from bench.resized import VIEW
 from pinfeed import augment
-from pinfeed.bench.images import MEAN, STD
 
 WORKERS = 2
 SIZE = 224

@@ -9,7 +9,7 @@ import torch
 
 from bench.gpu import epoch, kernels, training
 from bench.gpu.timing import Scale
-from pinfeed.bench import facts_line, machine_facts, table, write_json
+from bench.tables import facts_line, machine_facts, table, write_json
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpu"
 PARTS = {"kernels": kernels.results, "epoch": epoch.results, "training": training.results}

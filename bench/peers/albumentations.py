@@ -5,8 +5,8 @@ import os
 import torch
 from torch.utils.data import default_collate
 
-from pinfeed.bench.harness import Way
-from pinfeed.bench.images import MEAN, STD, ImageBatch
+from bench.harness import Way
+from bench.image_ways import MEAN, STD, ImageBatch
 
 
 def ways(batch: ImageBatch) -> list[Way]:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pinfeed.bench.epoch import Epoch
-from pinfeed.bench.harness import Way
-from pinfeed.bench.images import MEAN, STD, ImageBatch
+from bench.epoch import Epoch
+from bench.harness import Way
+from bench.image_ways import MEAN, STD, ImageBatch
 
 ENVIRONMENT = Path(__file__).parents[2] / ".venv-dali"
 WORKER = Path(__file__).with_name("dali_worker.py")

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from pinfeed.bench.epoch import Epoch
-from pinfeed.bench.harness import Way
-from pinfeed.bench.images import ImageBatch, normalize_table
+from bench.epoch import Epoch
+from bench.harness import Way
+from bench.image_ways import ImageBatch, normalize_table
 
 
 def _numba():

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from pinfeed.bench.harness import Way
-from pinfeed.bench.images import MEAN, ROUNDING, STD, ImageBatch
+from bench.harness import Way
+from bench.image_ways import MEAN, ROUNDING, STD, ImageBatch
 
 
 def ways(batch: ImageBatch) -> list[Way]:

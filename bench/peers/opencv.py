@@ -2,8 +2,8 @@
 
 import torch
 
-from pinfeed.bench.harness import Way
-from pinfeed.bench.images import MEAN, ImageBatch, largest_difference, normalize_table
+from bench.harness import Way
+from bench.image_ways import MEAN, ImageBatch, largest_difference, normalize_table
 
 ONE_STD = 0.226
 TOLERANCE = 4e-6

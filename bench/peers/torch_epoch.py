@@ -2,8 +2,8 @@
 
 import torch
 
-from pinfeed.bench.epoch import Epoch, IndexDataset
-from pinfeed.bench.harness import Way
+from bench.epoch import Epoch, IndexDataset
+from bench.harness import Way
 
 
 def _same(batch):

@@ -3,9 +3,9 @@
 import torch
 from torch.utils.data import Dataset, default_collate
 
-from pinfeed.bench.epoch import Epoch
-from pinfeed.bench.harness import Way
-from pinfeed.bench.images import MEAN, ROUNDING, STD, ImageBatch
+from bench.epoch import Epoch
+from bench.harness import Way
+from bench.image_ways import MEAN, ROUNDING, STD, ImageBatch
 
 _schemas = None
 

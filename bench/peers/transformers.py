@@ -3,7 +3,7 @@
 import torch
 
 from bench.arrays import difference
-from pinfeed.bench.harness import Way
+from bench.harness import Way
 
 
 def _collator(inputs: list[str]):

@@ -1,4 +1,4 @@
-"""Shows what augmentation makes of two photographs: ``python docs/plots/augmentation.py``."""
+"""Shows what augmentation makes of two photographs: ``PYTHONPATH=. python docs/plots/augmentation.py``."""
 
 import numpy as np
 import PIL.Image

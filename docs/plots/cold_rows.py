@@ -1,11 +1,10 @@
-"""Draws how fast random rows come from a cold disk: ``python docs/plots/cold_rows.py``."""
+"""Draws how fast random rows come from a cold disk: ``PYTHONPATH=. python docs/plots/cold_rows.py``."""
 
 from typing import Any
 
 from bench.cold_rows import BATCH, cold
+from bench.harness import measure, use_threads
 from drawing import LIMIT, PEER, PINFEED, new_plot, save_plot
-
-from pinfeed.bench.harness import measure, use_threads
 
 COLOURS = {"limit": LIMIT, "pinfeed": PINFEED, "peer": PEER}
 

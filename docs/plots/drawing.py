@@ -5,10 +5,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 import torch
+from bench.tables import machine_facts
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-
-from pinfeed.bench import machine_facts
 
 ASSETS = Path(__file__).parents[1] / "assets"
 

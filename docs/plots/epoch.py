@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+from bench.epoch import Epoch, epoch_workload
+from bench.harness import Role, Way, measure, use_threads
+from bench.image_ways import MEAN, STD
 from bench.peers import torch_epoch
 from drawing import LIMIT, PEER, PINFEED, new_plot, save_plot
 from torch.utils.data import DataLoader
 
 import pinfeed
-from pinfeed.bench.epoch import Epoch, epoch_workload
-from pinfeed.bench.harness import Role, Way, measure, use_threads
-from pinfeed.bench.images import MEAN, STD
 
 COLOURS = {"limit": LIMIT, "overhead": LIMIT, "pinfeed": PINFEED, "peer": PEER}
 

@@ -1,4 +1,4 @@
-"""Draws when a loop loads and when it trains, with and without a DeviceLoader: ``python docs/plots/overlap.py``."""
+"""Draws when a loop loads and when it trains, with and without a DeviceLoader: ``PYTHONPATH=. python docs/plots/overlap.py``."""
 
 import io
 import time

@@ -1,4 +1,4 @@
-"""Draws how much padding batches of similar lengths save: ``python docs/plots/padding.py``.
+"""Draws how much padding batches of similar lengths save: ``PYTHONPATH=. python docs/plots/padding.py``.
 
 The texts are those of the page: the docstrings of Python's standard library, a byte as a token.
 """

@@ -1,4 +1,4 @@
-"""Draws how long the first batch takes after resuming a stream: ``python docs/plots/resume.py``."""
+"""Draws how long the first batch takes after resuming a stream: ``PYTHONPATH=. python docs/plots/resume.py``."""
 
 import copy
 import json

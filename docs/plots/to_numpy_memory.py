@@ -1,4 +1,4 @@
-"""Draws memory over time while a loader becomes one array: ``python docs/plots/to_numpy_memory.py``.
+"""Draws memory over time while a loader becomes one array: ``PYTHONPATH=. python docs/plots/to_numpy_memory.py``.
 
 Linux only: it reads /proc. Every way runs in a process of its own.
 """

@@ -1,4 +1,4 @@
-"""Draws how long an epoch for TensorFlow takes: ``python docs/plots/to_tensorflow.py``.
+"""Draws how long an epoch for TensorFlow takes: ``PYTHONPATH=. python docs/plots/to_tensorflow.py``.
 
 From the results of ``make bench ARGS="--keep tensorflow"``.
 """

@@ -1,4 +1,4 @@
-"""Draws what a batch costs with two workers and with none: ``python docs/plots/workers.py``."""
+"""Draws what a batch costs with two workers and with none: ``PYTHONPATH=. python docs/plots/workers.py``."""
 
 import json
 import subprocess

@@ -1,9 +1,8 @@
-"""``python -m pinfeed info | demo | bench``."""
+"""``python -m pinfeed info | demo``."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import platform
 import sys
@@ -20,11 +19,10 @@ _USAGE = """usage: python -m pinfeed COMMAND [options]
 
   info    versions, instruction sets, threads, what accelerator there is
   demo    two real photographs, a small CNN, torch's own way against pinfeed's
-  bench   a short benchmark on this machine
 
 python -m pinfeed COMMAND --help tells a command's options."""
 
-_COMMANDS = ("info", "demo", "bench")
+_COMMANDS = ("info", "demo")
 
 
 def main(arguments: list[str]) -> int:
@@ -38,13 +36,14 @@ def main(arguments: list[str]) -> int:
         return 2
     if command == "info":
         return info(options)
-    # Imported on use: the demo and the bench bring libraries that a training job has no need of.
+    # Imported on use: the demo brings libraries that a training job has no need of.
+    from pinfeed import demo
+
     try:
-        status: int = importlib.import_module(f"pinfeed.{command}").main(options)
+        return demo.main(options)
     except MissingExtraError as error:
-        print(f"pinfeed {command}: {error}", file=sys.stderr)
+        print(f"pinfeed demo: {error}", file=sys.stderr)
         return 1
-    return status
 
 
 def info(arguments: list[str]) -> int:

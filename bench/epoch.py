@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import pinfeed
-from pinfeed.bench.harness import Role, Way, Workload
-from pinfeed.bench.images import MEAN, STD, largest_difference, normalize_table
+from bench.harness import Role, Way, Workload
+from bench.image_ways import MEAN, STD, largest_difference, normalize_table
 
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
