@@ -81,8 +81,7 @@ def _workers() -> str:
     arena = ensure_arena()
     if arena is None:
         return f"torch's shared memory, for an arena can't be had: {refusal()}"
-    can_pin = "once CUDA is in use" if torch.cuda.is_available() else "no"
-    return f"an arena of at most {arena.stats()['max_bytes'] / 2**30:.1f} GiB; pinned: {can_pin}"
+    return f"an arena of at most {arena.stats()['max_bytes'] / 2**30:.1f} GiB"
 
 
 def _accelerator() -> str:

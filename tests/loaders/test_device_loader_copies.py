@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
+from torch.utils.data import DataLoader
 
 import pinfeed
 from fake_accelerator import POISON, FakeAccelerator, FakeStream
@@ -192,6 +193,19 @@ def test_batches_on_their_way_need_no_host_memory(fake: FakeAccelerator) -> None
         time.sleep(0.001)  # the watchdog ends it
     gate.set()
     batches.close()
+
+
+def test_batches_of_workers_may_be_written_again_before_they_are_copied(
+    fake: FakeAccelerator,
+) -> None:
+    samples = [{"x": np.full(40_000, i, np.float32), "y": i} for i in range(24)]
+    workers = DataLoader(
+        samples, 2, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=1, timeout=60,
+        multiprocessing_context="fork",
+    )  # fmt: skip
+    batches = list(DeviceLoader(workers, depth=12))
+    assert pinfeed.arena_stats()["grows"] < 2 * len(batches)  # their memory has served again
+    assert_same(arrived(fake, batches), list(DataLoader(samples, 2, collate_fn=pinfeed.Collate())))
 
 
 def test_small_leaves_share_a_copy(fake: FakeAccelerator) -> None:

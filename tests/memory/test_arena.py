@@ -365,7 +365,7 @@ def test_sizes_that_vary_and_nothing() -> None:
 
 
 def test_info_says_where_batches_go() -> None:
-    assert re.fullmatch(r"an arena of at most \d+\.\d GiB; pinned: no", facts()["workers"])
+    assert re.fullmatch(r"an arena of at most \d+\.\d GiB", facts()["workers"])
 
 
 def test_ranks_share_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:

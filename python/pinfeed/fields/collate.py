@@ -62,8 +62,8 @@ class Collate:
     `ArrayDataset` are gathered natively; any other sequence of samples works too.
 
     A Collate pickles, and any number of workers and threads may call it. In a DataLoader worker
-    it writes into memory that the trainer has mapped already (see `set_arena_limit`) and pins by
-    itself, whatever ``pin`` says; elsewhere into pinned memory of torch, or buffers of a pool. In
+    it writes into memory that the trainer has mapped already (see `set_arena_limit`), whatever ``pin``
+    says; elsewhere into pinned memory of torch, or buffers of a pool. In
     each case the memory is used again when the last tensor or array that views it is gone, never
     before.
 

@@ -29,8 +29,8 @@ def batch_allocator(pin: Pin) -> Allocator:
     """The allocator for the outputs of a collation that happens here and now.
 
     In a DataLoader worker the batch has to reach another process, so it is written into the arena of
-    that process, or into torch's shared memory where there is no arena. What becomes pinned there,
-    the other process decides. What a worker has forked is for the worker itself, so the pool serves.
+    that process, or into torch's shared memory where there is no arena. Neither is pinned: DeviceLoader
+    copies through memory that is. What a worker has forked is for the worker itself, so the pool serves.
 
     Args:
         pin: Whether they lie in pinned memory, unless this is a DataLoader worker.
@@ -113,11 +113,6 @@ def pinned_empty(
                 stacklevel=2,
             )
     return torch.empty(shape, dtype=dtype, device="cpu")
-
-
-def is_pinning_refused() -> bool:
-    """Whether `pinned_empty` returns ordinary memory in this process."""
-    return _is_refused
 
 
 def new_shared_storage(size: int, user: str) -> Any:

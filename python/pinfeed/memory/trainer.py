@@ -15,7 +15,6 @@ from typing import Any
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.limits import free_memory
-from pinfeed.memory import pinning
 from pinfeed.runtime import is_worker_process
 
 logger = logging.getLogger("pinfeed")
@@ -39,7 +38,6 @@ _STATISTICS = (
     "grows",
     "waits",
     "workers",
-    "pinned_bytes",
 )
 
 _wanted = False  # a Collate exists, so workers of this process may need an arena
@@ -60,9 +58,8 @@ def arena_stats() -> dict[str, int]:
         process. ``resident_bytes`` is what all slots take now, ``high_water`` the most they ever
         took, ``max_bytes`` what they may. ``grows`` counts the times a slot got memory, ``waits``
         the arrays that had to wait for room, ``workers`` the processes that write: each from its
-        first batch on, until it ends. ``pinned_bytes`` is what devices copy from by themselves; it
-        grows when batches arrive in a process that uses CUDA, and stays.
-        All are 0 before the first workers start, and where there is no arena.
+        first batch on, until it ends. All are 0 before the first workers start, and where there is
+        no arena.
 
     Example:
         >>> sorted(pinfeed.arena_stats())[:4]
@@ -72,7 +69,7 @@ def arena_stats() -> dict[str, int]:
     if arena is None:
         return dict.fromkeys(_STATISTICS, 0)
     arena.sweep()  # processes that have ended don't count, nor does what they held
-    return arena.stats() | {"pinned_bytes": pinning.pinned_bytes(arena)}
+    return arena.stats()
 
 
 def set_arena_limit(max_bytes: int | None) -> None:

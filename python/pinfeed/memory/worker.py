@@ -21,7 +21,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from pinfeed import _core
-from pinfeed.memory import pinning, trainer
+from pinfeed.memory import trainer
 from pinfeed.runtime import is_worker_process
 
 logger = logging.getLogger("pinfeed")
@@ -178,7 +178,6 @@ def rebuild_storage(
             "pinfeed: a batch of a DataLoader worker can only be read by the process that started "
             "the worker; give the loader to that process, or send a clone() of the batch"
         )
-    pinning.pin_slot(arena, slot)
     memory = arena.receive(slot, generation, offset, size)
     if memory is None:
         raise RuntimeError(
