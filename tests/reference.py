@@ -165,7 +165,8 @@ def pad(
     box = [max(sample.shape[axis] for sample in samples) for axis in range(rank)]
     for axis, least in itertools.zip_longest(chosen, room, fillvalue=0):
         multiple = multiple_of[chosen.index(axis)] if np.ndim(multiple_of) else multiple_of
-        box[axis] = max(-(-box[axis] // multiple) * multiple, least)
+        multiples = max(-(-box[axis] // multiple), int(multiple > 1))
+        box[axis] = max(multiples * multiple, least)
 
     values = np.full((len(samples), *box), value, samples[0].dtype)
     mask = np.zeros((len(samples), *(box[axis] for axis in chosen)), np.bool_)

@@ -242,7 +242,7 @@ def test_two_views_of_one_image():
     batch = pinfeed.Collate(fields, seed=0)(rows)
     assert list(batch) == ["a", "window", "b", "other"]
     assert (batch["window"] != batch["other"]).any(1).sum() > 30
-    assert repr(fields["b"]).endswith("windows='other', stream=1)")
+    assert repr(fields["b"]).endswith("windows='other', stream=1).of('image')")
 
 
 def test_resized_crops_have_the_distribution_of_torchvisions():

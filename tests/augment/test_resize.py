@@ -80,7 +80,10 @@ def test_any_resize(isa, case):
     transforms += [augment.CenterCrop(after)] if after else []
     view = augment.Compose([*transforms, *flips(mirrored_after)])
     constants = {} if dtype == "uint8" else {"mean": 0.4, "std": 0.25}
-    field = pinfeed.Image(**constants, **arguments, dtype=getattr(torch, dtype), augment=view)
+    scale = {} if "int" in dtype + source else {"scale": 1}  # floats may be beyond 0..1
+    field = pinfeed.Image(
+        **constants, **scale, **arguments, dtype=getattr(torch, dtype), augment=view
+    )
     in_floats = source != "uint8" or arguments.get("resize_dtype") is not None
     in_floats &= arguments["interpolation"] != "nearest"
     expected = []

@@ -247,6 +247,8 @@ def test_repr_can_be_read() -> None:
     assert repr(Collate()) == "Collate()"
     assert repr(Collate({"x": Stack(), "y": Keep()})) == "Collate({'x': Stack(), 'y': Keep()})"
     assert repr(Stack(torch.float16)) == "Stack(dtype=torch.float16)"
+    assert repr(Stack().of("x").optional()) == "Stack().of('x').optional()"
+    assert repr(pinfeed.Pad(1).optional()) == "Pad(value=1).optional()"
 
 
 def test_a_field_of_ones_own() -> None:

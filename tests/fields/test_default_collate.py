@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -122,6 +123,17 @@ schemas = st.recursive(
     lambda child: st.tuples(st.sampled_from(sorted(CONTAINERS)), st.tuples(child, child)),
     max_leaves=6,
 )
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_keep_the_message_of_torch(layout: torch.layout) -> None:
+    parts = [torch.ones(2), torch.ones(3)]
+    samples = [torch.nested.nested_tensor(parts, layout=layout) for _ in range(2)]
+    with pytest.raises(RuntimeError) as expected:
+        default_collate(samples)
+    with pytest.raises(RuntimeError, match=re.escape(str(expected.value))):
+        pinfeed.Collate()(samples)
 
 
 @given(schema=schemas, count=st.integers(1, 5), seed=st.integers(0, 99))

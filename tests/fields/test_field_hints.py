@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
-from pinfeed import ArrayDataset, Collate, Image, Jagged, Keep, Pack, Pad, Stack
+from pinfeed import ArrayDataset, Collate, Image, Jagged, Keep, Pack, Pad, Stack, augment
 from samples import assert_same
 
 RNG = np.random.default_rng(0)
@@ -234,6 +234,52 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         r"leaf \['labels'\] of sample 1 .*; where documents are packed, this leaf too needs Pack\(4\)",
         lambda: packed({"input_ids": Pack(4), "labels": Pack(4)})["labels"],
         torch.tensor([[1, 2, 3, 4]]),
+    ),
+    "padded labels of packed tokens": (
+        lambda: packed({"input_ids": Pack(4), "labels": Pad(-100)}),
+        ValueError,
+        (
+            r"^Collate: spec\['labels'\]: Pad\(value=-100\) makes a row of each document, and "
+            r"Collate: spec\['input_ids'\] packs several into one; give this leaf a Pack too"
+        ),
+        lambda: packed({"input_ids": Pack(4), "labels": Pack(4, fill=-100)})["labels"],
+        torch.tensor([[1, 2, 3, 4]]),
+    ),
+    "floats of 0..255": (
+        lambda: Collate(Image([0.4] * 3, 0.25))([PHOTOS[0].astype(np.float32)]),
+        ValueError,
+        "of sample 0: expected values of 0..1, as mean and std of floats are for, got .* scale=1/255",
+        lambda: Collate(Image([0.4] * 3, 0.25, scale=1 / 255))([PHOTOS[0].astype(np.float32)]),
+        Collate(Image([0.4] * 3, 0.25))([PHOTOS[0]]),
+    ),
+    "rows of floats of 0..255": (
+        lambda: pinfeed.normalize(PHOTOS.astype(np.float16), std=0.25),
+        ValueError,
+        r"^normalize: images of sample 0: expected values of 0..1, .* scale=1/255",
+        lambda: torch.from_numpy(
+            pinfeed.normalize(PHOTOS.astype(np.float16), std=0.25, scale=1 / 255)
+        ),
+        torch.from_numpy(pinfeed.normalize(PHOTOS, std=0.25)),
+    ),
+    "planes of bytes": (
+        lambda: Collate(Image(scale=1))([np.full((12, 64, 64), 3, np.uint8)]),
+        ValueError,
+        r"got \(12, 64, 64\), as \(C, H, W\) has it; say input=\"CHW\", or input=\"HWC\" if there are 64",
+        lambda: Collate(Image(scale=1, input="CHW"))([np.full((12, 64, 64), 3, np.uint8)]),
+        torch.full((1, 12, 64, 64), 3.0),
+    ),
+    "a crop that pads a small image to billions of pixels": (
+        lambda: Collate(
+            Image(augment=augment.Compose([augment.CenterCrop(2**17), augment.Resize(2)]))
+        )([PHOTOS[0]]),
+        ValueError,
+        r"a crop to \(131072, 131072\) would pad an image of .* to more than 2\*\*26 pixels before it",
+        lambda: (
+            Collate(Image(augment=augment.Compose([augment.Resize(2), augment.CenterCrop(8)])))(
+                [PHOTOS[0]]
+            ).shape
+        ),
+        torch.Size([1, 3, 8, 8]),
     ),
     "samples in a list": (
         lambda: ArrayDataset({"image": [*PHOTOS], "label": np.arange(3)}),

@@ -93,7 +93,8 @@ def test_pixels_in_any_order(isa, view, channels):
     for size in [(1, 1), (2, 3), (9, 21), (33, 65)]:
         images = [random_array((*size, channels), seed=i)[view] for i in range(2)]
         for dtype, output in itertools.product(DTYPES, OUTPUTS):
-            batch = pinfeed.Collate(image_field(dtype, output=output))(images)
+            field = image_field(dtype, input="HWC", output=output)
+            batch = pinfeed.Collate(field)(images)
             assert_same_bits(batch, expected_batch(images, dtype=dtype, output=output))
 
 

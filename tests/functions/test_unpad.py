@@ -291,6 +291,22 @@ def test_unbind_of_leaves_that_disagree():
             pinfeed.unbind({"a": leaf})
 
 
+def test_unbind_of_objects_that_are_arrays():
+    arrays = [np.arange(2), np.arange(3), np.arange(5)]
+    notes = [{"a": 1}, {"b": 2}, {}]
+    keep = pinfeed.Keep()
+    samples = [{"meta": arrays[i], "note": notes[i], "x": i} for i in range(3)]
+    batch = pinfeed.Collate({"meta": keep, "note": keep})(samples)
+    assert [list(target) for target in pinfeed.unbind(batch)] == [["meta", "note", "x"]] * 3
+    for target, array, note in zip(pinfeed.unbind(batch), arrays, notes, strict=True):
+        assert target["meta"] is array
+        assert target["note"] is note
+    parts = pinfeed.unbind({"pair": [torch.arange(3), torch.arange(3)], "x": np.arange(3)})
+    assert [part["pair"] for part in parts] == [[0, 0], [1, 1], [2, 2]]
+    with pytest.raises(ValueError, match=r"leaf \['pair'\] is a list of 3 parts of 3 items each"):
+        pinfeed.unbind({"pair": [torch.arange(3)] * 3, "x": np.arange(3)})
+
+
 def test_a_pair_for_multiple_of():
     samples = [np.zeros((3, 4, 5)), np.zeros((3, 2, 9))]
     for padded in (

@@ -1,6 +1,12 @@
 #include "bindings/python/image_samples.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "bindings/python/scalar_types.h"
+#include "dispatch/dispatch.h"
+#include "kernels/cast.h"
 
 namespace py = pybind11;
 
@@ -141,14 +147,45 @@ void Images::require_layout() const {
   if (count() == 0) throw py::value_error(name_ + ": expected at least one image, got none");
 }
 
-// A layout that nobody asked for must not make channels of columns.
+// A layout that nobody asked for must not make channels of columns. (C, H, W) taken for (H, W, C)
+// has as many channels as the image has columns; few images of many channels look like that.
 void Images::require_channels_last() const {
-  const std::int64_t first = height(0);
-  if (channels() <= 4 || width(0) <= 4 || (first != 1 && first != 3 && first != 4)) return;
+  if (channels() <= 4 || channels() < std::min(height(0), width(0))) return;
   throw py::value_error(subject() + ": expected images of shape (H, W, C), got " +
                         shape_text(samples_.shape()) +
                         ", as (C, H, W) has it; say input=\"CHW\", or input=\"HWC\" if there are " +
                         std::to_string(channels()) + " channels");
+}
+
+// Some rows are enough, for hardly an image of bytes has only dark ones; and all of an image that
+// lies in a file would be read twice.
+void Images::require_fractions() const {
+  constexpr std::int64_t kRows = 16;
+  constexpr float kMost = 16;  // four stops beyond white
+  std::vector<std::int64_t> shape(samples_.shape().begin(), samples_.shape().end());
+  std::vector<std::int64_t> strides(samples_.strides(), samples_.strides() + shape.size());
+  const std::int64_t step = std::max<std::int64_t>(height(0) / kRows, 1);
+  shape[axes_.height] = (height(0) + step - 1) / step;
+  strides[axes_.height] *= step;
+  if (axes_.frame >= 0) shape[axes_.frame] = std::min<std::int64_t>(frames(), 1);
+  std::int64_t items = 1;
+  for (const std::int64_t size : shape) items *= size;
+  const Types types = find_types(dtype(), "float32", name_);
+  std::vector<float> values(static_cast<std::size_t>(items));
+  kernels::StridedCast(types.cast(), types.from.type, types.to.type, shape.size(), shape.data(),
+                       strides.data())
+      .run(*dispatch::active_isa().permute, samples_.data(0),
+           reinterpret_cast<std::byte*>(values.data()), false);
+  float most = 0;
+  for (const float value : values) {
+    if (std::isfinite(value)) most = std::max(most, value);
+  }
+  if (most <= kMost) return;
+  throw py::value_error(Subject{name_, 0}.text() +
+                        ": expected values of 0..1, as mean and std of floats are for, got " +
+                        std::string(py::str(py::float_(most))) +
+                        "; say scale=1/255 for values of 0..255, scale=1 for constants in units of "
+                        "the images' own values");
 }
 
 void Images::require_common(bool any_size) const {

@@ -48,6 +48,10 @@ class Images {
   }
   FileReads* reads() const { return samples_.reads(); }
 
+  // Throws ValueError for floats that go beyond 0..1 by far, as far as rows of the first image
+  // tell.
+  void require_fractions() const;
+
   // Before sources() are asked for.
   void plan_reads(std::size_t threads) { samples_.plan_reads(false, threads); }
 

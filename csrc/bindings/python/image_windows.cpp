@@ -137,6 +137,7 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
   for (std::size_t i = 0; i < views_.size(); ++i) {
     require_fit(i, kernels::find_view(geometry, borders_, images.height(i), images.width(i), key,
                                       samples.data()[i], views_[i]));
+    require_no_canvas(i);
   }
   for (const GivenColor& color : given_colors) color_steps_.push_back(color_step(color));
   colors_ = {color_steps_, key, samples.data(), static_cast<std::size_t>(images.frames())};
@@ -282,6 +283,20 @@ void Windows::require_fit(std::size_t image, Misfit misfit) const {
   }
   fail(image, "expected images of one size, or a crop to one, got " + pair_text(height(), width()) +
                   " of sample 0 and " + pair_text(window.height, window.width));
+}
+
+// What is resized is looked at pixel by pixel, those beyond the image too.
+void Windows::require_no_canvas(std::size_t image) const {
+  constexpr double kMost = 1 << 26;
+  const View& view = views_[image];
+  const double seen =
+      static_cast<double>(view.source.height) * static_cast<double>(view.source.width);
+  const double own = static_cast<double>(images_.height(image) * images_.width(image));
+  if (!view.resized || seen <= std::max(kMost, 4 * own)) return;
+  fail(image, "a crop to " + pair_text(view.source.height, view.source.width) +
+                  " would pad an image of " +
+                  pair_text(images_.height(image), images_.width(image)) +
+                  " to more than 2**26 pixels before it is resized; crop to less, or resize first");
 }
 
 void Windows::interpolate(const GivenInterpolation& given) {

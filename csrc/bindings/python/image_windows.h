@@ -73,6 +73,7 @@ class Windows {
   [[noreturn]] void fail(std::size_t image, const std::string& text) const;
   void require_sizes(const Integers& others, const std::string& leaf) const;
   void require_fit(std::size_t image, kernels::Misfit misfit) const;
+  void require_no_canvas(std::size_t image) const;
   void interpolate(const GivenInterpolation& given);
   void require_values() const;
 

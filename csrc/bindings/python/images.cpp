@@ -91,6 +91,11 @@ struct Scaling {
       biases.push_back(static_cast<float>(-mean / std));
     }
   }
+
+  bool is_identity() const {
+    return std::ranges::all_of(scales, [](float scale) { return scale == 1; }) &&
+           std::ranges::all_of(biases, [](float bias) { return bias == 0; });
+  }
 };
 
 // What becomes of images: a batch in which each has a place of height x width.
@@ -118,6 +123,8 @@ py::object write_batch(Images& images, const BatchRequest& request) {
   const DType dtype = out_dtype(request.format);
   const std::size_t bytes = checked_bytes(shape, dtype, request.function);
   const Scaling scaling(request.format, images.dtype(), channels, images.name());
+  const bool guessed = !std::get<2>(request.format) && is_floating(images.dtype());
+  if (guessed && bytes > 0 && !scaling.is_identity()) images.require_fractions();
 
   // A channels_last tensor: (N, C, H, W) that lies in memory as (N, H, W, C).
   const auto item = static_cast<std::int64_t>(dtype.item_size());

@@ -118,6 +118,8 @@ class Geometry {
       }
       longest = std::max(longest, samples.shape(i)[axis]);
     }
+    // At least one multiple: a batch of empty samples has no shape of its own.
+    if (multiple > 1) longest = std::max<std::int64_t>(longest, 1);
     box_[axis] = rounded_up(longest, multiple, name);
   }
 

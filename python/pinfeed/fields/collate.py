@@ -90,6 +90,7 @@ class Collate:
         self.pin = pin
         self._chance = SeededChance(seed, key)
         self._augments = self._is_random = False
+        self._packs = self._pads = ""
         self._fields = placed(spec, "Collate: spec", self._note_field)
         self._roots: dict[bool, _Place] = {}
         want_arena()
@@ -119,6 +120,16 @@ class Collate:
         if isinstance(field, Image):
             self._augments |= field.augments
             self._is_random |= field.is_random
+        if field.packs:
+            self._packs = name
+        if field.pads:
+            self._pads = f"{name}: {field!r}"
+        if self._packs and self._pads:
+            raise ValueError(
+                f"{self._pads} makes a row of each document, and {self._packs} packs several into one; "
+                "give this leaf a Pack too, with fill for value, or Jagged() where it is no sequence "
+                "of the same tokens"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"_arena": offer_arena()}

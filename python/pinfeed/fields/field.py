@@ -59,10 +59,14 @@ class Field(ABC):
     Attributes:
         source: The key of the leaf that `of` named; None: the one at the field's own place.
         is_optional: Whether samples may lack the leaf, as `optional` says.
+        packs: Whether it lays the samples of a batch end to end, in rows of their own.
+        pads: Whether it makes a row of each sample, as long as the longest.
     """
 
     source: str | None = None
     is_optional: bool = False
+    packs: bool = False
+    pads: bool = False
 
     def of(self, key: str) -> Self:
         """The same field, of the samples' leaf under another key of the same dict.
@@ -154,6 +158,11 @@ class Field(ABC):
         return ()
 
     def __repr__(self) -> str:
+        of = "" if self.source is None else f".of({self.source!r})"
+        return f"{self._call()}{of}{'.optional()' if self.is_optional else ''}"
+
+    def _call(self) -> str:
+        """How the field was made."""
         return described(self)
 
 

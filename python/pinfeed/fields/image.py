@@ -65,13 +65,14 @@ class Image(Field):
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: The same. None is 1.
         scale: Factor applied first. None: one over the largest value of an integer dtype, so that
-            bytes become 0..1; 1 for floats.
+            bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of a batch's
+            first image if there is a mean or std: 0..255 takes ``scale=1/255``.
         input: How samples lie in memory: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grey); with a T for the
             frames of clips: ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. Samples are
             ndarrays, tensors or PIL images of uint8, uint16, int16, float16, bfloat16 or float32;
             any strides, so crops and mirrored views cost nothing.
-            Images that look like (C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels,
-            are taken for (H, W, C) only if this says so.
+            Images that look like (C, H, W), with more than 4 channels and no fewer than rows or
+            columns, are taken for (H, W, C) only if this says so.
         output: ``"CHW"`` or ``"HWC"``: the batch is (B, C, H, W) or (B, H, W, C). Of clips
             ``"CTHW"``, ``"TCHW"`` or ``"THWC"``. Leave out the C for what has no channels:
             ``"HW"`` makes (B, H, W) of masks.

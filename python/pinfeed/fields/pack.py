@@ -107,6 +107,8 @@ class Pack(Field):
         labels [[-100, 2, 3, -100], [-100, 5, -100, -100]]
     """
 
+    packs = True
+
     def __init__(
         self,
         seq_length: int | None,
@@ -271,7 +273,7 @@ class Pack(Field):
         return Beside(rows, siblings)
 
     @override
-    def __repr__(self) -> str:
+    def _call(self) -> str:
         return described(self, **{mark: keys for mark, keys in self._keys.items() if keys})
 
 

@@ -79,6 +79,8 @@ class Pad(Field):
         tensor([3, 1])
     """
 
+    pads = True
+
     def __init__(
         self,
         value: Any = 0,
@@ -241,7 +243,7 @@ class Pad(Field):
         return self._leaf((padded, counts, is_data), name)
 
     @override
-    def __repr__(self) -> str:
+    def _call(self) -> str:
         return described(self, **vars(self._padding))
 
 

@@ -130,9 +130,8 @@ class Stack(Field):
         return (
             self.dtype is None
             and first.is_cpu
-            and first.layout == torch.strided  # others may have no nbytes
+            and _is_dense(first)  # others may have no nbytes
             and first.nbytes * len(samples) < _LARGE_BYTES
-            and not first.is_nested
             and default_collate_fn_map.get(torch.Tensor) is _STACK_TENSORS
             and batch_allocator(pin_of(name)) is torch.Tensor
         )
@@ -166,7 +165,7 @@ class Stack(Field):
             else:
                 batch = function(samples, collate_fn_map=default_collate_fn_map)
         except (RuntimeError, TypeError, ValueError) as error:
-            if type(first) is torch.Tensor and first.layout == torch.strided and refusal is None:
+            if type(first) is torch.Tensor and _is_dense(first) and refusal is None:
                 self._stack(samples, None, name)  # raises, and says which sample differs
             known = refusal or type(error)(f"{name}: {error}")
             raise type(known)(f"{known}{_hint(samples)}") from error
@@ -203,6 +202,10 @@ def _as_arrays(samples: Sequence[Any], name: str) -> list[Any]:
     return arrays
 
 
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and not tensor.is_nested
+
+
 def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
     """Whether the samples are arrays that the native side may stack.
 
@@ -214,7 +217,7 @@ def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
     return (
         type(first) is torch.Tensor
         and first.is_cpu
-        and first.layout == torch.strided
+        and _is_dense(first)
         and {*map(type, samples)} == {torch.Tensor}
         and not is_taught_to_torch(first)
     )

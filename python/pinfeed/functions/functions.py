@@ -41,6 +41,7 @@ Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 
 _NO_CONSTANTS = (np.float64(0), np.float64(1), None)
 _IMAGE_DTYPES = ("float32", "float16", "bfloat16")
+_PARTS = (np.ndarray, torch.Tensor, Mapping, tuple)  # which a list of them may be a structure of
 
 
 def normalize(
@@ -71,10 +72,11 @@ def normalize(
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: The same. None is 1.
         scale: Factor applied first. None: one over the largest value of an integer dtype, so that
-            bytes become 0..1; 1 for floats.
+            bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of the first
+            image if there is a mean or std: 0..255 takes ``scale=1/255``.
         input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but refuses images that
-            look like (N, C, H, W), with 1, 3 or 4 rows of more than 4 columns and channels. Clips have
-            a T for their frames: ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``.
+            look like (N, C, H, W): with more than 4 channels, and no fewer than rows or columns. Clips
+            have a T for their frames: ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``.
         output: ``"NCHW"`` or ``"NHWC"``. Of clips ``"NCTHW"``, ``"NTCHW"`` or ``"NTHWC"``. Without the
             C, what has no channels gets none: ``"NHW"``, ``"NTHW"``.
         dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).
@@ -248,8 +250,8 @@ def pad(
         axes: The axes of a sample that may differ, an integer or a tuple of them: ``axes=(1, 2)``
             for images of shape (C, H, W). None: all may, and the keywords below are about axis 0.
         max_length: Samples that are longer along ``axes`` are cut, on the side where padding goes.
-        multiple_of: The sizes along ``axes`` are rounded up to a multiple of it; a tuple has a number
-            for each of ``axes``.
+        multiple_of: The sizes along ``axes`` are rounded up to a multiple of it, at least one; a tuple
+            has a number for each of ``axes``.
         dtype: Cast to it in the same pass, where ``torch.can_cast`` allows it; samples of several
             dtypes are welcome then. Integers that don't fit are an error; on CUDA they
             wrap, as with ``Tensor.to``.
@@ -347,15 +349,17 @@ def unbind(batch: Any) -> list[Any]:
 
     Args:
         batch: Dicts, tuples, NamedTuples and lists of leaves with as many samples each: `JaggedBatch`,
-            `Padded` with lengths, tensors and ndarrays with a batch axis. Lists of anything else are
-            leaves with an item for each sample, such as those of `Keep`.
+            `Padded` with lengths, tensors and ndarrays with a batch axis. Other lists have an item for
+            each sample, such as those of `Keep`; lists of arrays do if they are as long as the leaves
+            beside them have samples, else they are a structure too.
 
     Returns:
         B structures, whose arrays share the memory of the batch.
 
     Raises:
         TypeError: A leaf has no samples.
-        ValueError: Leaves don't have as many samples as others.
+        ValueError: Leaves don't have as many samples as others; or a list may be both, a leaf and a
+            structure.
 
     Example:
         >>> collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()})
@@ -370,19 +374,29 @@ def unbind(batch: Any) -> list[Any]:
     return _samples(batch, "")
 
 
-def _samples(node: Any, path: str) -> list[Any]:
-    if _is_structure(node):
-        below = [(path + step, _samples(child, path + step)) for step, child in children(node)]
-        for name, samples in below:
-            if len(samples) != len(below[0][1]):
-                raise ValueError(
-                    f"unbind: leaf {name} has {len(samples)} samples, but leaf {below[0][0]} has "
-                    f"{len(below[0][1])}; leave one of them out"
-                )
-        return [rebuild(node, [*sample]) for sample in zip(*(one for _, one in below), strict=True)]
+def _samples(node: Any, path: str, count: int | None = None) -> list[Any]:
+    """The samples of a batch or a part of one; ``count``: how many the parts beside it have."""
     if isinstance(node, JaggedBatch | Padded):
         return node.unbind()
-    if isinstance(node, list) or (isinstance(node, np.ndarray | torch.Tensor) and node.ndim > 0):
+    is_list = isinstance(node, list)
+    holds_parts = is_list and node and isinstance(node[0], _PARTS)
+    if holds_parts and count is not None and _is_of_objects(node, path, count):
+        return list(node)
+    if holds_parts or (not is_list and isinstance(node, Mapping | tuple)) or is_dataclass(node):
+        below: list[tuple[str, list[Any]]] = []
+        # What lists of arrays are, an item for each sample or the parts of one, the others tell.
+        for step, child in sorted(children(node), key=lambda part: isinstance(part[1], list)):
+            known = len(below[0][1]) if below else count
+            below.append((path + step, _samples(child, path + step, known)))
+            if len(below[-1][1]) != len(below[0][1]):
+                raise ValueError(
+                    f"unbind: leaf {below[-1][0]} has {len(below[-1][1])} samples, but leaf "
+                    f"{below[0][0]} has {len(below[0][1])}; leave one of them out"
+                )
+        found = dict(below)
+        in_order = [found[path + step] for step, _ in children(node)]
+        return [rebuild(node, [*sample]) for sample in zip(*in_order, strict=True)]
+    if is_list or (isinstance(node, np.ndarray | torch.Tensor) and node.ndim > 0):
         return list(node)
     raise TypeError(
         f"unbind: {f'leaf {path}' if path else 'batch'} must be an array with a batch axis, a "
@@ -390,11 +404,18 @@ def _samples(node: Any, path: str) -> list[Any]:
     )
 
 
-def _is_structure(node: Any) -> bool:
-    if isinstance(node, list):
-        return len(node) > 0 and isinstance(node[0], np.ndarray | torch.Tensor | Mapping | tuple)
-    is_leaf = isinstance(node, JaggedBatch | Padded)
-    return not is_leaf and (isinstance(node, Mapping | tuple) or is_dataclass(node))
+def _is_of_objects(node: list[Any], path: str, count: int) -> bool:
+    """Whether a list has an item for each of ``count`` samples, as `Keep` makes it, and no parts."""
+    try:
+        have_samples = all(len(_samples(child, path)) == count for child in node)
+    except (TypeError, ValueError):
+        have_samples = False
+    if have_samples and len(node) == count:
+        raise ValueError(
+            f"unbind: leaf {path} is a list of {count} parts of {count} items each, which may be one "
+            "part for each sample or parts of all samples; leave it out"
+        )
+    return len(node) == count
 
 
 def _sequences(sequences: Any) -> tuple[Any, Any, Any]:

@@ -117,7 +117,7 @@ def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> N
         name: What messages call the images.
         batch: The letter of the batch axis, where layouts have one.
     """
-    if len(shape) == 4 and shape[3] > 4 and shape[2] > 4 and shape[1] in (1, 3, 4):
+    if len(shape) == 4 and shape[3] > 4 and shape[3] >= min(shape[1:3]):
         raise ValueError(
             f"{name}: expected images of shape (N, H, W, C), got {tuple(shape)}, as (N, C, H, W) "
             f'has it; say input="{batch}CHW", or input="{batch}HWC" if there are {shape[3]} channels'

@@ -182,7 +182,7 @@ def pad_lengths(padding: Padding, longest: int) -> tuple[int, int]:
     """The size of the batch along axis 0 of its samples, and the most that one has of it."""
     most = longest if padding.max_length is None else min(longest, padding.max_length)
     multiple = padding.multiples[0] if padding.multiples else 1
-    return -(-most // multiple) * multiple, most
+    return -(-max(most, int(multiple > 1)) // multiple) * multiple, most
 
 
 def pad_counts(padding: Padding, counts: Any) -> Any:
