@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from pinfeed.fields import Field, Pad, Stack
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.pack import Pack
 from pinfeed.optional import import_extra
+from pinfeed.sources.dataset import Rows
 from pinfeed.sources.source import Source
 
 __all__ = [
@@ -25,8 +27,13 @@ __all__ = [
     "DataCollatorWithPadding",
 ]
 
-_BatchEncoding: Any = import_extra("transformers", "transformers").BatchEncoding
+_theirs: Any = import_extra("transformers", "transformers")
+_BatchEncoding, _Tokenizer = _theirs.BatchEncoding, _theirs.PreTrainedTokenizerBase
 _NO_LENGTH = 1e20  # tokenizers without a longest input say something beyond it
+_LEAVE_OUT = (
+    "only input_ids, attention_mask, token_type_ids and special_tokens_mask are padded; leave others "
+    "out, as Dataset.remove_columns() of datasets does, or take the collator of transformers"
+)
 
 
 class _Numbers(Field):
@@ -56,107 +63,114 @@ class _Numbers(Field):
         return batch.to(torch.get_default_dtype() if batch.is_floating_point() else torch.int64)
 
 
-_LEAVE_OUT = (
-    "only input_ids, attention_mask, token_type_ids and special_tokens_mask are padded; leave others "
-    "out, as Dataset.remove_columns() of datasets does, or take the collator of transformers"
-)
+def _first(features: Sequence[Any]) -> Any:
+    """What says which leaves features have: the first, or the arrays that all are rows of."""
+    return features.sources if isinstance(features, Rows) else features[0]
 
 
-class _Collator(Collate):
-    """A `Collate` whose spec depends on the leaves that the features have."""
+@functools.lru_cache  # the same fields for each batch: they say which Collate it takes
+def _numbers(source: str) -> Field:
+    return _Numbers().of(source).optional()
 
-    return_tensors: str
 
-    def __post_init__(self) -> None:
-        super().__init__()
-        self._require_tensors(self.return_tensors)
+@functools.lru_cache
+def _padded(fill: int, side: Any, multiple: int | None, of: str, **options: Any) -> Field:
+    defaults: dict[str, Any] = {"dtype": torch.int64, "lengths": False}
+    return Pad(fill, side=side, multiple_of=multiple, **defaults | options).of(of).optional()
 
-    def _require_tensors(self, return_tensors: str | None) -> None:
-        if return_tensors not in (None, "pt"):
-            raise ValueError(
-                f"{type(self).__name__}: return_tensors must be 'pt', got {return_tensors!r}; "
-                "Tensor.numpy() of a batch's leaf is an array of the same memory"
-            )
 
-    def _collate(self, features: Sequence[Any], spec: Mapping[str, Field], keys: set[str]) -> Any:
-        """The batch of the leaves with these keys, as a dict."""
-        if not features[0].keys() <= keys:
-            features = [{key: feature[key] for key in keys} for feature in features]
-        return dict(Collate(spec)(features))
+@dataclass
+class _Collator:
+    """Keeps a `Collate` for each kind of batch.
+
+    The first is there so that processes that are forked or spawned know that batches will be made.
+    """
+
+    _collates: dict[Any, Collate] = field(
+        default_factory=lambda: {None: Collate()}, init=False, repr=False, compare=False
+    )
+
+    def _collated(self, features: Sequence[Any], first: Any, spec: dict[str, Field]) -> Any:
+        """The batch of the leaves that the fields are of, as a dict."""
+        keys = {label.source for label in spec.values()}
+        if not first.keys() <= keys:
+            keys &= first.keys()
+            if isinstance(features, Rows):
+                features = Rows({key: features.sources[key] for key in keys}, features.indices)
+            else:
+                features = [{key: feature[key] for key in keys} for feature in features]
+        kind = tuple(spec.items())
+        if kind not in self._collates:
+            self._collates[kind] = Collate(spec)
+        return dict(self._collates[kind](features))
 
 
 class _Padding(_Collator):
-    """A collator that pads as ``tokenizer.pad`` does."""
+    """Pads what ``tokenizer.pad`` would."""
 
     tokenizer: Any
-    padding: bool | str = True
+    padding: Any = True
     max_length: int | None = None
-    pad_to_multiple_of: int | None = None
+    pad_to_multiple_of: int | None
 
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not hasattr(self.tokenizer, "pad_token_id"):
-            raise TypeError(
-                f"{type(self).__name__}: tokenizer must be one of transformers, with a pad_token_id, "
-                f"got {type(self.tokenizer).__name__}; for what a feature extractor or a processor "
-                "pads, take the collator of transformers"
-            )
-        if self.padding not in (True, "longest", "max_length"):
-            raise ValueError(
-                f"{type(self).__name__}: padding must be True, 'longest' or 'max_length', got "
-                f"{self.padding!r}; features of one length get no padding from padding=True"
-            )
+    def numpy_call(self, features: Sequence[Any]) -> Any:
+        """What transformers makes of them."""
+        return super().numpy_call([*features])  # type: ignore[misc]
+
+    @property
+    def _pads(self) -> bool:
+        """Whether the batch is to be padded, and by a tokenizer: feature extractors pad otherwise."""
+        return self.padding not in (False, "do_not_pad") and isinstance(self.tokenizer, _Tokenizer)
 
     def _pad(
         self,
         features: Sequence[Any],
-        labels: Mapping[str, Field],
+        first: Any,
+        labels: dict[str, Field],
         without: Collection[str] = (),
     ) -> Any:
         """The batch of features that are dicts.
 
         Args:
             features: At least one.
+            first: The first of them.
             labels: The fields of leaves that ``tokenizer.pad`` does not pad.
             without: The leaves that the batch is not to have.
         """
-        tokenizer, first = self.tokenizer, features[0]
+        tokenizer = self.tokenizer
         ids = tokenizer.model_input_names[0]
         if ids not in first:
             raise ValueError(f"{type(self).__name__}: expected {ids!r} in features, got {[*first]}")
-        self._require_pad_token()
-        keys = {key for key in first if key not in without}
         fills = {
-            ids: tokenizer.pad_token_id,
+            ids: self._pad_token_id(),
             "attention_mask": 0,
             "token_type_ids": tokenizer.pad_token_type_id,
             "special_tokens_mask": 1,
         }
-        padded = [key for key in fills if key in keys and getattr(first[key], "ndim", 1) == 1]
-        renamed = {label.source for label in labels.values()}
-        spec: dict[str, Field] = dict.fromkeys(keys - renamed, _Numbers().optional())
-        spec |= {key: self._field(fills[key], self._width(), lengths=True) for key in padded}
-        if "attention_mask" in tokenizer.model_input_names and "attention_mask" not in keys:
-            mask = {"mask": "attention_mask", "mask_dtype": torch.int64}
-            spec[ids] = self._field(fills[ids], self._width(), lengths=True, **mask)
+        side, width = tokenizer.padding_side, self._width()
+        multiple = width or self.pad_to_multiple_of
+        sources = {label.source for label in labels.values()}
+        spec, padded = {}, []
+        for key in first:
+            if key in fills and getattr(first[key], "ndim", 1) == 1 and key not in without:
+                padded.append(key)
+                spec[key] = _padded(fills[key], side, multiple, key, lengths=True)
+            elif key not in without and key not in sources:
+                spec[key] = _numbers(key)
+        if "attention_mask" in tokenizer.model_input_names and "attention_mask" not in first:
             padded.append("attention_mask")
-        batch = self._collate(features, spec | dict(labels), keys)
+            mask = {"mask": "attention_mask", "mask_dtype": torch.int64}
+            spec[ids] = _padded(fills[ids], side, multiple, ids, lengths=True, **mask)
+        batch = self._collated(features, first, spec | labels)
 
         lengths = batch[ids].lengths
         for key in padded:
-            if isinstance(batch[key], torch.Tensor):  # the mask that was made
-                values = batch[key]
-            else:
-                values, others = batch[key]
+            if not isinstance(batch[key], torch.Tensor):  # as the mask is that was made
+                batch[key], others = batch[key]
                 self._require_same(lengths, others, ids, key)
-            batch[key] = self._widened(values, self._width(), fills[key], lengths)
+            if width is not None:
+                batch[key] = self._widened(batch[key], width, fills[key], lengths)
         return _BatchEncoding(batch)
-
-    def _field(self, fill: int, width: int | None, **keywords: Any) -> Pad:
-        """A field that rounds up to ``pad_to_multiple_of``, or pads to a width."""
-        keywords |= {"side": self.tokenizer.padding_side, "dtype": torch.int64}
-        return Pad(fill, multiple_of=width or self.pad_to_multiple_of, **keywords)
 
     def _width(self) -> int | None:
         """How wide batches are, None if that is up to the features."""
@@ -171,27 +185,31 @@ class _Padding(_Collator):
         multiple = self.pad_to_multiple_of or 1
         return int(-(-length // multiple) * multiple)
 
-    def _widened(self, values: Any, width: int | None, fill: int, lengths: Any = None) -> Any:
-        """The values in their width; the field, which rounds up, made no columns of empty ones."""
-        if width is None or values.shape[1] == width:
-            return values
-        if values.shape[1] > width:
+    def _widened(self, values: Any, width: int, fill: int, lengths: Any = None) -> Any:
+        """The values in this width, which the field that rounds up did not know of."""
+        missing = width - values.shape[1]
+        if missing < 0:
             longest = values.shape[1] if lengths is None else int(lengths.max())
             raise ValueError(
                 f"{type(self).__name__}: expected features of at most {width} tokens and labels, got "
                 f"{longest}; the tokenizer cuts with truncation=True, max_length={width}"
             )
-        return torch.nn.functional.pad(values, (0, width - values.shape[1]), value=fill)
+        if missing == 0:
+            return values
+        sides = (0, missing) if self.tokenizer.padding_side == "right" else (missing, 0)
+        return torch.nn.functional.pad(values, sides, value=fill)
 
-    def _require_pad_token(self) -> None:
-        if self.tokenizer.pad_token is None:
+    def _pad_token_id(self) -> int:
+        fill: int | None = self.tokenizer.pad_token_id
+        if fill is None:
             raise ValueError(
                 f"{type(self).__name__}: the tokenizer has no token to pad with; set one, such as "
                 "tokenizer.pad_token = tokenizer.eos_token"
             )
+        return fill
 
     def _require_same(self, lengths: Any, others: Any, ids: str, key: str) -> None:
-        if not torch.equal(lengths, others):
+        if lengths is not others and not torch.equal(lengths, others):
             position = int((lengths != others).nonzero()[0])
             raise ValueError(
                 f"{type(self).__name__}: {key} of feature {position}: expected {lengths[position]} "
@@ -200,23 +218,17 @@ class _Padding(_Collator):
 
 
 @dataclass
-class DataCollatorWithPadding(_Padding):
+class DataCollatorWithPadding(_Padding, _theirs.DataCollatorWithPadding):  # type: ignore[misc]
     """Takes the place of transformers' ``DataCollatorWithPadding``: pads what a tokenizer made.
 
     The arguments are those of transformers, and so are the batch's keys, dtypes and values. Leaves
     of a tokenizer are padded, all others stacked; ``label`` and ``label_ids`` become ``labels``.
-
-    Args:
-        tokenizer: Says what to pad with, and on which side.
-        padding: True or ``"longest"``, or ``"max_length"``.
-        max_length: The width, for ``padding="max_length"``; None: ``tokenizer.model_max_length``.
-        pad_to_multiple_of: What the width is rounded up to a multiple of.
-        return_tensors: ``"pt"``.
+    transformers itself does what makes no padded tensors: ``padding=False``,
+    ``return_tensors="np"``, and a feature extractor in the tokenizer's place.
 
     Raises:
-        ValueError: ``padding`` is False, which makes lists; ``return_tensors`` is not ``"pt"``. When
-            a batch is made: the tokenizer has no padding token; a feature is longer than
-            ``max_length``; leaves of a feature differ in length; or as with `pinfeed.Collate`.
+        ValueError: When a batch is made: the tokenizer has no padding token; a feature is longer
+            than ``max_length``; leaves of a feature differ in length; or as with `pinfeed.Collate`.
 
     Example:
         >>> from transformers import ByT5Tokenizer
@@ -227,89 +239,68 @@ class DataCollatorWithPadding(_Padding):
                 [1, 0]]), 'labels': tensor([1, 0])}
     """
 
-    tokenizer: Any
-    padding: bool | str = True
-    max_length: int | None = None
-    pad_to_multiple_of: int | None = None
-    return_tensors: str = "pt"
-
     @override
     def __call__(self, features: Sequence[Any]) -> Any:
         """Collates features that are dicts, into a ``BatchEncoding``."""
-        name = "label_ids" if "label_ids" in features[0] else "label"
-        labels = {"labels": _Numbers().of(name).optional()} if name in features[0] else {}
-        return self._pad(features, labels, without=() if name == "label" else ("label",))
+        if self.return_tensors != "pt" or not self._pads:
+            return super().__call__([*features])
+        first = _first(features)
+        name = "label_ids" if "label_ids" in first else "label"
+        labels = {"labels": _numbers(name)} if name in first else {}
+        return self._pad(features, first, labels, without=() if name == "label" else ("label",))
 
 
 @dataclass
-class DataCollatorForTokenClassification(_Padding):
+class DataCollatorForTokenClassification(
+    _Padding,
+    _theirs.DataCollatorForTokenClassification,  # type: ignore[misc]
+):
     """Takes the place of transformers' ``DataCollatorForTokenClassification``: pads labels, too.
 
-    Args:
-        tokenizer: As for `DataCollatorWithPadding`, and so are the others; its errors, too.
-        padding: True or ``"longest"``, or ``"max_length"``.
-        max_length: The width, for ``padding="max_length"``.
-        pad_to_multiple_of: What the width is rounded up to a multiple of.
-        label_pad_token_id: What ``label`` or ``labels`` are padded with, as wide as the tokens.
-        return_tensors: ``"pt"``.
+    ``label`` or ``labels`` get the width of the tokens. All else is as for `DataCollatorWithPadding`.
     """
 
-    tokenizer: Any
-    padding: bool | str = True
-    max_length: int | None = None
-    pad_to_multiple_of: int | None = None
-    label_pad_token_id: int = -100
-    return_tensors: str = "pt"
-
     @override
-    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> Any:
+    def torch_call(self, features: Sequence[Any]) -> Any:
         """Collates features that are dicts, into a ``BatchEncoding``."""
-        self._require_tensors(return_tensors)
-        name = "label" if "label" in features[0] else "labels"
-        batch = self._pad(
-            features, {name: self._field(self.label_pad_token_id, self._width()).optional()}
-        )
+        if not self._pads:
+            return super().torch_call([*features])
+        tokenizer, fill = self.tokenizer, self.label_pad_token_id
+        first = _first(features)
+        name = "label" if "label" in first else "labels"
+        multiple = self._width() or self.pad_to_multiple_of
+        labels = {name: _padded(fill, tokenizer.padding_side, multiple, name)}
+        batch = self._pad(features, first, labels)
         if name in batch:
-            width = batch[self.tokenizer.model_input_names[0]].shape[1]
-            batch[name] = self._widened(batch[name], width, self.label_pad_token_id)
+            width = batch[tokenizer.model_input_names[0]].shape[1]
+            batch[name] = self._widened(batch[name], width, fill)
         return batch
 
 
 @dataclass
-class DataCollatorForSeq2Seq(_Padding):
+class DataCollatorForSeq2Seq(_Padding, _theirs.DataCollatorForSeq2Seq):  # type: ignore[misc]
     """Takes the place of transformers' ``DataCollatorForSeq2Seq``: labels with a length of their own.
 
-    ``label`` or ``labels`` become ``labels``, which is None if all features lack them.
-
-    Args:
-        tokenizer: As for `DataCollatorWithPadding`, and so are the others; its errors, too.
-        model: Prepares ``decoder_input_ids`` of the labels, if it can.
-        padding: True or ``"longest"``, or ``"max_length"``.
-        max_length: The width, for ``padding="max_length"``, of labels, too.
-        pad_to_multiple_of: What the widths are rounded up to a multiple of.
-        label_pad_token_id: What labels are padded with.
-        return_tensors: ``"pt"``.
+    ``label`` or ``labels`` become ``labels``, which is None if all features lack them; the model
+    prepares ``decoder_input_ids`` of them, if it can. ``max_length`` is the width of labels, too. All
+    else is as for `DataCollatorWithPadding`.
     """
-
-    tokenizer: Any
-    model: Any = None
-    padding: bool | str = True
-    max_length: int | None = None
-    pad_to_multiple_of: int | None = None
-    label_pad_token_id: int = -100
-    return_tensors: str = "pt"
 
     @override
     def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> Any:
         """Collates features that are dicts, into a ``BatchEncoding``."""
-        self._require_tensors(return_tensors)
-        name = "label" if "label" in features[0] else "labels"
-        fill = self.label_pad_token_id
+        if (return_tensors or self.return_tensors) != "pt" or not self._pads:
+            return super().__call__([*features], return_tensors)
+        first = _first(features)
+        name = "label" if "label" in first else "labels"
         width = None if self.max_length is None else self._width()
-        batch = self._pad(features, {"labels": self._field(fill, width).of(name).optional()})
+        fill, side = self.label_pad_token_id, self.tokenizer.padding_side
+        padded = _padded(fill, side, width or self.pad_to_multiple_of, name)
+        batch = self._pad(features, first, {"labels": padded})
         batch["labels"] = labels = batch.get("labels")
         if labels is not None:
-            batch["labels"] = labels = self._widened(labels, width, fill)
+            if width is not None:
+                batch["labels"] = labels = self._widened(labels, width, fill)
             if hasattr(self.model, "prepare_decoder_input_ids_from_labels"):
                 prepared = self.model.prepare_decoder_input_ids_from_labels(labels=labels)
                 batch["decoder_input_ids"] = prepared
@@ -317,94 +308,80 @@ class DataCollatorForSeq2Seq(_Padding):
 
 
 @dataclass
-class DataCollatorForLanguageModeling(_Padding):
-    """Takes the place of transformers' ``DataCollatorForLanguageModeling(mlm=False)``.
+class DataCollatorForLanguageModeling(
+    _Padding,
+    _theirs.DataCollatorForLanguageModeling,  # type: ignore[misc]
+):
+    """Takes the place of transformers' ``DataCollatorForLanguageModeling``.
 
-    ``labels`` are the tokens, with -100 wherever the padding token is, also where it stands in a
-    text. Labels that features have are not read, and ``special_tokens_mask`` is left out.
-
-    Args:
-        tokenizer: As for `DataCollatorWithPadding`; its errors, too.
-        mlm: Must be False.
-        whole_word_mask: Must be False.
-        mlm_probability: For masked language models, as are the next two, and ``seed``: not read.
-        mask_replace_prob: Not read.
-        random_replace_prob: Not read.
-        pad_to_multiple_of: What the width is rounded up to a multiple of.
-        return_tensors: ``"pt"``.
-        seed: Not read.
+    With ``mlm=False`` ``labels`` are the tokens, with -100 wherever the padding token is, also where
+    it stands in a text. Otherwise transformers masks the padded tokens: its draws, from the same
+    generator. Labels that features have are not read. Arguments and errors are otherwise those of
+    `DataCollatorWithPadding`.
     """
 
-    tokenizer: Any
-    mlm: bool = True
-    whole_word_mask: bool = False
-    mlm_probability: float | None = 0.15
-    mask_replace_prob: float = 0.8
-    random_replace_prob: float = 0.1
-    pad_to_multiple_of: int | None = None
-    return_tensors: str = "pt"
-    seed: int | None = None
-
     @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.mlm or self.whole_word_mask:
-            raise ValueError(
-                "DataCollatorForLanguageModeling: expected mlm=False and whole_word_mask=False; for "
-                "masked language models take that of transformers"
-            )
-
-    @override
-    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> Any:
+    def torch_call(self, examples: Sequence[Any]) -> Any:
         """Collates features that are dicts, into a ``BatchEncoding``; or sequences, into a dict."""
-        self._require_tensors(return_tensors)
-        if isinstance(features[0], Mapping):
-            without = ("labels", "special_tokens_mask", "offset_mapping")
-            batch = self._pad(features, {}, without=without)
+        if not self._pads:
+            return super().torch_call([*examples])
+        first, tokenizer = _first(examples), self.tokenizer
+        options: dict[str, Any] = {"dtype": None} if isinstance(first, torch.Tensor) else {}
+        options |= {"side": tokenizer.padding_side, "multiple": self.pad_to_multiple_of}
+        labels = {} if self.mlm else {"labels": _padded(-100, of="input_ids", **options)}
+        if isinstance(first, Mapping):
+            without = ["labels"]
+            without += [] if self.mlm else ["special_tokens_mask"]
+            without += [] if self.whole_word_mask else ["offset_mapping"]
+            batch = self._pad(examples, first, labels, without)
         else:
-            batch = {"input_ids": self._pad_sequences(features)}
-        labels = batch["input_ids"].clone()
-        if self.tokenizer.pad_token_id is not None:
-            labels[labels == self.tokenizer.pad_token_id] = -100
-        batch["labels"] = labels
+            ids = _padded(tokenizer.pad_token_id or 0, of="input_ids", lengths=True, **options)
+            spec = {"input_ids": ids} | labels
+            batch = self._collated(_under("input_ids", examples), {"input_ids": None}, spec)
+            batch["input_ids"], lengths = batch["input_ids"]
+            if (lengths != batch["input_ids"].shape[1]).any():
+                self._pad_token_id()  # raises without one
+        if not self.mlm:
+            tokens = batch["labels"].numpy()
+            in_text = tokens == tokenizer.pad_token_id
+            if in_text.any():
+                tokens[in_text] = -100
+            return batch
+        if self.seed is not None and self.generator is None:
+            self.create_rng()
+        batch["input_ids"], batch["labels"] = self.torch_mask_tokens(
+            batch["input_ids"],
+            special_tokens_mask=batch.pop("special_tokens_mask", None),
+            offset_mapping=batch.pop("offset_mapping", None),
+        )
         return batch
 
-    def _pad_sequences(self, features: Sequence[Any]) -> torch.Tensor:
-        dtype = None if isinstance(features[0], torch.Tensor) else torch.int64
-        fill = self.tokenizer.pad_token_id
-        options = {"side": self.tokenizer.padding_side, "multiple_of": self.pad_to_multiple_of}
-        tokens, lengths = Collate(Pad(fill or 0, dtype=dtype, **options))(features)
-        if (lengths != tokens.shape[1]).any():
-            self._require_pad_token()
-        return tokens
+
+def _under(key: str, samples: Sequence[Any]) -> Sequence[Any]:
+    """Samples as dicts that have them under a key."""
+    if isinstance(samples, Rows):
+        return Rows({key: samples.sources}, samples.indices)
+    return [{key: sample} for sample in samples]
 
 
-@dataclass
-class DataCollatorWithFlattening(_Collator):
+class DataCollatorWithFlattening(
+    _Collator,
+    _theirs.DataCollatorWithFlattening,  # type: ignore[misc]
+):
     """Takes the place of transformers' ``DataCollatorWithFlattening``: (1, tokens), no padding.
 
-    Only ``input_ids`` and ``labels`` are read. See `pinfeed.Pack` for what models take.
-
-    Args:
-        return_tensors: ``"pt"``.
-        return_position_ids: Whether to return ``position_ids``.
-        separator_id: What overwrites the first label of each feature.
-        return_flash_attn_kwargs: Whether to return ``cu_seq_lens_q``, ``cu_seq_lens_k``,
-            ``max_length_q`` and ``max_length_k``.
-        return_seq_idx: Whether to return ``seq_idx``.
-        position_ids_start: The position of a feature's first token.
+    The arguments are those of transformers. Only ``input_ids`` and ``labels`` are read. See
+    `pinfeed.Pack` for what models take.
 
     Raises:
-        ValueError: ``return_tensors`` is not ``"pt"``. When a batch is made: there are not as many
-            labels as tokens; or as with `pinfeed.Collate`.
+        ValueError: When a batch is made: there are not as many labels as tokens; or as with
+            `pinfeed.Collate`.
     """
 
-    return_tensors: str = "pt"
-    return_position_ids: bool = field(default=True, kw_only=True)
-    separator_id: int = field(default=-100, kw_only=True)
-    return_flash_attn_kwargs: bool = field(default=False, kw_only=True)
-    return_seq_idx: bool = field(default=False, kw_only=True)
-    position_ids_start: int = field(default=0, kw_only=True)
+    def __init__(self, *args: Any, position_ids_start: int = 0, **options: Any) -> None:
+        _theirs.DataCollatorWithFlattening.__init__(self, *args, **options)
+        _Collator.__init__(self)
+        self.position_ids_start = position_ids_start  # which transformers 5.0 doesn't have
 
     @override
     def __call__(
@@ -412,24 +389,22 @@ class DataCollatorWithFlattening(_Collator):
         features: Sequence[Any],
         return_tensors: str | None = None,
         separator_id: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Collates features that are dicts, into a dict."""
-        self._require_tensors(return_tensors)
-        has_flash = self.return_flash_attn_kwargs
-        tokens = Pack(
+        if (return_tensors or self.return_tensors) != "pt":
+            return super().__call__([*features], return_tensors, separator_id)
+        first = _first(features)
+        tokens = _packed(
+            "input_ids",
             None,
-            dtype=torch.int64,
             position_ids=self.return_position_ids,
             position_start=self.position_ids_start,
             seq_idx=self.return_seq_idx,
-            cu_seqlens=("cu_seq_lens_q", "cu_seq_lens_k") if has_flash else False,
-            max_seqlen=("max_length_q", "max_length_k") if has_flash else False,
+            flash=self.return_flash_attn_kwargs,
         )
-        first = self.separator_id if separator_id is None else separator_id
-        source = "input_ids" if features[0].get("labels") is None else "labels"
-        labels = Pack(None, first=first, dtype=torch.int64).of(source)
-        spec = {"input_ids": tokens, "labels": labels}
-        batch: dict[str, Any] = self._collate(features, spec, {"input_ids", source})
+        source = "input_ids" if first.get("labels") is None else "labels"
+        labels = _packed(source, self.separator_id if separator_id is None else separator_id)
+        batch = self._collated(features, first, {"input_ids": tokens, "labels": labels})
         shapes = batch["labels"].shape, batch["input_ids"].shape
         if shapes[0] != shapes[1]:
             raise ValueError(
@@ -437,3 +412,11 @@ class DataCollatorWithFlattening(_Collator):
                 f"{shapes[0][1]} and {shapes[1][1]}"
             )
         return batch
+
+
+@functools.lru_cache
+def _packed(of: str, first: int | None, flash: bool = False, **options: Any) -> Field:
+    if flash:
+        options["cu_seqlens"] = ("cu_seq_lens_q", "cu_seq_lens_k")
+        options["max_seqlen"] = ("max_length_q", "max_length_k")
+    return Pack(None, first=first, dtype=torch.int64, **options).of(of)
