@@ -51,34 +51,3 @@ class PackedList(list[Any]):
         self = cls(items)
         self.packing = packing
         return self
-
-
-class PackedJagged(NamedTuple):
-    """The documents of a batch one after the other, and where they lie in its rows.
-
-    ``Pack(seq_length, jagged=True)`` makes it; a `Pack` of ``DeviceLoader(fields=...)`` takes it.
-
-    Attributes:
-        values: (total, ...) tensor, the tokens that are taken.
-        offsets: int64 of shape (B + 1,), as in a `JaggedBatch`.
-        places: int64 of shape (B,), as in `Packing`, and so are the others.
-        rows: The number of rows.
-        seq_length: Their length.
-        multiple_of: What the room of a document is a multiple of.
-        max_documents: The most documents in a row, if that is limited.
-    """
-
-    values: Any
-    offsets: Any
-    places: Any
-    rows: int
-    seq_length: int
-    multiple_of: int
-    max_documents: int | None
-
-    def packing(self) -> Packing:
-        """The plan of the documents as they are here; a batch on a device is waited for."""
-        lengths = np.diff(self.offsets.cpu().numpy())
-        documents = np.arange(len(lengths))
-        starts = np.zeros_like(lengths)
-        return Packing(documents, lengths, starts, lengths, self.places.cpu().numpy(), *self[3:])

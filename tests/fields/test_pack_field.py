@@ -19,8 +19,6 @@ import pinfeed
 from pinfeed import (
     ArrayDataset,
     Collate,
-    DeviceLoader,
-    Jagged,
     Keep,
     Pack,
     PackedDataset,
@@ -29,7 +27,6 @@ from pinfeed import (
     RaggedArray,
     StreamDataset,
 )
-from samples import assert_same
 
 MARKS = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens", "max_seqlen")
 ALL_MARKS = dict.fromkeys(MARKS, True)
@@ -182,99 +179,6 @@ class DictOf(Dataset[Any]):
         made = copy.copy(samples)
         made[:] = [{"leaf": sample} for sample in samples]
         return made
-
-
-class ByTorch(Pack):
-    """Fills rows as on a device that is no CPU, but in host memory."""
-
-    def apply(self, leaf: Any, host: Any, name: str) -> Any:
-        packing = None if self.seq_length is None else host.packing()
-        return self._apply_with_torch(leaf.values, host.offsets, packing, name)
-
-
-@given(
-    st.lists(st.integers(0, 14), min_size=1, max_size=30).filter(
-        lambda n: any(0 < i < 13 for i in n)
-    ),
-    settings,
-    st.sampled_from([np.int32, np.int64, np.uint16, np.float32]),
-    st.sampled_from([None, "int64", "float64"]),
-    st.sampled_from([None, 7]),
-    st.booleans(),
-    st.integers(0, 3),
-)
-def test_devices_fill_rows_as_collate_does(
-    lengths: list[int],
-    options: dict[str, Any],
-    stored: Any,
-    dtype: Any,
-    first: int | None,
-    flat: bool,
-    start: int,
-) -> None:
-    if stored is np.float32:
-        dtype = None
-    shape = (sum(lengths), 2)[: 1 + flat]  # tokens of one number, and of two
-    values = np.arange(np.prod(shape)).reshape(shape).astype(stored)
-    ragged = RaggedArray(values, np.append(0, np.cumsum(lengths)))
-    data = ArrayDataset({"leaf": ragged, "id": np.arange(len(lengths))})
-    packed = {"flat": flat, "position_start": start, **ALL_MARKS}
-    arguments: Any = (12, 5, first, dtype), (None, 5, first, dtype)
-    for indices in PackSampler(lengths, 12, **options):
-        samples = data.__getitems__(indices)
-        before = Collate({"leaf": Pack(12, jagged=True)})(samples)
-        assert len(before["leaf"].values) == int(indices.packing.lengths.sum())
-        joined = Collate({"leaf": Jagged()})(samples)
-        for given_arguments, batch in zip(arguments, (before, joined), strict=True):
-            expected = Collate({"leaf": Pack(*given_arguments, **packed)})(samples)
-            for kind in (Pack, ByTorch):
-                fields = {"leaf": kind(*given_arguments, **packed)}
-                (result,) = DeviceLoader([batch], "cpu", fields=fields)
-                assert [*result] == ["leaf", *MARKS, "id"]
-                assert_same(result, expected)
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_devices_fill_rows_of_a_loader_with_workers() -> None:
-    sampler = PackSampler([*map(len, TOKENS)], 5, 2, seed=1)
-    make = lambda spec: DataLoader(
-        PackedDataset([{"tokens": tokens} for tokens in TOKENS]),
-        batch_sampler=sampler,
-        collate_fn=Collate({"tokens": spec}),
-        num_workers=1,
-    )
-    whole = Pack(5, -1, 99, attention_mask="mask", cu_seqlens=True)
-    sent = make(Pack(5, dtype="int32", jagged=True))
-    on_device = [*DeviceLoader(sent, "cpu", fields={"tokens": whole})]
-    for batch, expected in zip(on_device, make(whole), strict=True):
-        assert batch["tokens"].dtype == torch.int32
-        assert_same(batch | {"tokens": batch["tokens"].long()}, expected)
-
-
-def test_what_devices_fill_no_rows_of() -> None:
-    jagged = Collate({"tokens": Jagged()})(({"tokens": [1, 2]}, {"tokens": [3]}))
-    with pytest.raises(
-        TypeError,
-        match=r"leaf \['tokens'\] of the batch: Pack\(5\) takes what Collate makes with Pack\(5, "
-        r"jagged=True\), got JaggedBatch",
-    ):
-        [*DeviceLoader([jagged], "cpu", fields={"tokens": Pack(5)})]
-    with pytest.raises(TypeError, match=r"makes with Jagged\(\), got Tensor"):
-        [*DeviceLoader([{"tokens": torch.ones(2)}], "cpu", fields={"tokens": Pack(None)})]
-    (indices,) = PackSampler([2, 1], 5)
-    samples = PackedDataset([[1, 2], [3]]).__getitems__(indices)
-    planned = Collate(Pack(5, jagged=True))(samples)
-    with pytest.raises(ValueError, match="must have the same seq_length, got 4 and 5"):
-        [*DeviceLoader([planned], "cpu", fields=Pack(4))]
-    for kind in (Pack, ByTorch):
-        with pytest.raises(ValueError, match="fill must be a value that uint8 can hold, got 300"):
-            [*DeviceLoader([planned], "cpu", fields=kind(5, 300, dtype="uint8"))]
-    of_bytes = Collate(Pack(5, dtype="uint8", jagged=True))(samples)
-    for kind, keyword in itertools.product((Pack, ByTorch), ("fill", "first")):
-        with pytest.raises(ValueError, match=f"{keyword} must be a value that uint8 can hold, got"):
-            [*DeviceLoader([of_bytes], "cpu", fields=kind(5, **{keyword: 300}))]
-    (joined,) = DeviceLoader([planned], "cpu", fields=Pack(None))
-    assert sorted(joined.flatten().tolist()) == [1, 2, 3]
 
 
 def test_flat_marks_count_through_all_rows() -> None:
@@ -473,9 +377,6 @@ def test_another_seq_length_than_the_sampler_s() -> None:
         ({"first": 300, "dtype": "uint8"}, ValueError, "first"),
         ({"dtype": "words"}, TypeError, "dtype must be a torch or NumPy dtype, got 'words'"),
         ({"flat": 1}, TypeError, "flat must be True or False, got 1"),
-        ({"jagged": 1}, TypeError, "jagged must be True or False, got 1"),
-        ({"jagged": True, "first": 0}, ValueError, "jagged=True takes seq_length and dtype alone"),
-        ({"jagged": True, "seq_length": None}, ValueError, "jagged=True takes a seq_length"),
         ({"cu_seqlens": ()}, TypeError, r"cu_seqlens must be True, False, the key .*, got \(\)"),
         ({"position_start": "0"}, TypeError, "position_start must be an integer, got '0'"),
     ],

@@ -27,8 +27,8 @@ CALLS = list(op_cases.calls())
 def test_every_op_has_a_kernel():
     for name in op_cases.OPS:
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"pinfeed::{name}", "CUDA")
-    # Else fields would take torch's operations, whose results have the same bits.
-    assert has_kernels(torch.empty(0, device=DEVICE))
+    # Else fields would run on the CPU, whose results have the same bits.
+    assert has_kernels(DEVICE)
 
 
 def on_device(arguments):
@@ -170,35 +170,6 @@ def test_fields_are_applied_by_the_ops():
             tuple(result) if isinstance(result, tuple) else result,
             tuple(expected) if isinstance(expected, tuple) else expected,
         )
-
-
-@pytest.mark.parametrize("flat", [False, True])
-@pytest.mark.parametrize("dtype", [torch.int32, torch.uint16])
-def test_rows_are_packed(dtype, flat):
-    documents = [torch.arange(n).to(dtype) for n in (5, 3, 8, 1, 4, 6, 2)]
-    sampler = pinfeed.PackSampler([5, 3, 8, 1, 4, 6, 2], 8, 2, documents_multiple_of=2)
-    marks = (
-        "position_ids",
-        "document_ids",
-        "seq_idx",
-        "attention_mask",
-        "cu_seqlens",
-        "max_seqlen",
-    )
-    field = pinfeed.Pack(8, 7, 9, flat=flat, **dict.fromkeys(marks, True))
-
-    def batches(field):
-        return torch.utils.data.DataLoader(
-            pinfeed.PackedDataset([{"tokens": document} for document in documents]),
-            batch_sampler=sampler,
-            collate_fn=pinfeed.Collate({"tokens": field}),
-        )
-
-    sent = batches(pinfeed.Pack(8, jagged=True))
-    there = pinfeed.DeviceLoader(sent, DEVICE, fields={"tokens": field})
-    for got, expected in zip(there, batches(field), strict=True):
-        assert got.pop("max_seqlen") == expected.pop("max_seqlen")
-        assert_same_tensors(tuple(got.values()), tuple(expected.values()))
 
 
 def test_gradients():

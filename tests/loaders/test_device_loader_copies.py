@@ -22,7 +22,9 @@ import pinfeed
 from fake_accelerator import POISON, FakeAccelerator, FakeStream
 from loaders import no_thread_is_left, watchdog
 from pinfeed import Image
-from pinfeed.loaders import device_loader
+from pinfeed.fields.spec import BatchSpec
+from pinfeed.functions.torch_ops import has_kernels
+from pinfeed.loaders import device_loader, transfer
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.memory import outputs, staging
 from pinfeed.memory.staging import StagingBuffer
@@ -389,6 +391,20 @@ def test_fields_are_applied_after_the_copy(fake: FakeAccelerator) -> None:
     assert_same(result["image"], pinfeed.normalize(images))
     assert fake.copied == [512, images.nbytes]
     assert loader.stats().bytes == images.nbytes + 160
+
+
+def test_fields_are_applied_before_the_copy_to_a_device_without_kernels(
+    fake: FakeAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "has_kernels", lambda _: False)
+    images = torch.randint(0, 256, (20, 40, 30, 3), dtype=torch.uint8)
+    (result,) = DeviceLoader([{"image": images}], fields={"image": Image()})
+    expected = pinfeed.normalize(images)
+    assert_same(arrived(fake, result)["image"], expected)
+    assert fake.copied == [expected.nbytes]
+    one_stream = transfer.OneStreamTransfer(BatchSpec(Image()), torch.device("meta"))
+    assert one_stream.send(images).batch.dtype == torch.float32
+    assert not has_kernels(torch.device("meta"))
 
 
 @pytest.mark.parametrize("is_pinned", [True, False])

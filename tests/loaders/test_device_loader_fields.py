@@ -1,4 +1,4 @@
-"""Fields on whole batches: what they would have made of the samples, on the CPU and with torch."""
+"""Fields on whole batches: what they would have made of the samples, natively and by the ops."""
 
 from __future__ import annotations
 
@@ -9,33 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
-from pinfeed.fields.image import _table
-from pinfeed.functions.torch_ops import library
 from pinfeed.loaders.device_loader import DeviceLoader
 from samples import FrozenRecord, Point, assert_same
 
-CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-@pytest.fixture(params=["native", "ops", "torch"])
+@pytest.fixture(params=["native", "ops"])
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How fields are applied; "ops" as on CUDA, "torch" as on others, but in host memory."""
-    if request.param != "native":
-        way = f"_apply_with_{request.param}"
+    """How fields are applied; "ops" as on CUDA, but in host memory."""
+    if request.param == "ops":
 
         def image(field: Any, leaf: Any, host: Any, name: str) -> Any:
             field._require_images(leaf, name)
-            return getattr(field, way)(leaf, name)
+            return field._apply_with_ops(leaf, name)
 
         def pad(field: Any, leaf: Any, host: Any, name: str) -> Any:
-            return getattr(field, way)(leaf, host.offsets, name)
+            return field._apply_with_ops(leaf, host.offsets, name)
 
         monkeypatch.setattr(Image, "apply", image)
         monkeypatch.setattr(Pad, "apply", pad)
@@ -76,40 +70,6 @@ def images(layout: str, channels: int = 3, count: int = 4) -> list[Any]:
     return list(RNG.integers(0, 256, (count, *shape), np.uint8))
 
 
-class OnCuda(torch.Tensor):
-    """Says that it is on a CUDA device, and lies in host memory."""
-
-    is_cuda = property(lambda _: True)  # type: ignore[assignment]
-    is_cpu = property(lambda _: False)  # type: ignore[assignment]
-    device = property(lambda _: torch.device("cuda:0"))  # type: ignore[assignment]
-
-
-class HostForCuda(TorchFunctionMode):
-    """What is asked for on a CUDA device is made in host memory."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = tree_map_only(torch.device, lambda _: CPU, (args, kwargs or {}))
-        return func(*args, **kwargs)
-
-
-def test_cuda_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a wheel is installed, and on ROCm, whose tensors say that they are on CUDA."""
-    monkeypatch.setattr(library, "_no_cuda", "hidden")
-    pixels = torch.from_numpy(np.stack(images("HWC")))
-    image: Any = Image(MEAN, STD, channels_last=True)
-    texts: Any = Collate(Jagged())([np.arange(n) for n in (3, 1, 6)])
-    moved = JaggedBatch(texts.values.as_subclass(OnCuda), texts.offsets.as_subclass(OnCuda))
-    with HostForCuda():
-        batch = image.apply(pixels.as_subclass(OnCuda), pixels, "images")
-        padded = Pad(multiple_of=4).apply(moved, texts, "texts")
-    assert_same(plain(batch), applied(image, pixels))
-    assert_same(tuple(map(plain, padded)), tuple(applied(Pad(multiple_of=4), texts)))
-
-
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.as_subclass(torch.Tensor)
-
-
 @pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])
 @pytest.mark.parametrize("output", ["CHW", "channels_last", "HWC"])
 @pytest.mark.parametrize(
@@ -132,7 +92,7 @@ def test_every_byte_of_every_channel(way: str) -> None:
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 13])
 def test_channels(channels: int, way: str) -> None:
     mean = np.linspace(0.1, 0.6, channels)
-    same(Image(mean, 0.25), images("HWC", channels), Stack())
+    same(Image(mean, 0.25, input="HWC"), images("HWC", channels), Stack())
     same(Image(mean, 0.25, input="CHW", output="HWC"), images("CHW", channels), Stack())
 
 
@@ -255,7 +215,6 @@ def test_modes_of_the_consumer_are_not_for_fields(way: str) -> None:
         (Pad(side="left", max_length=2, dtype=torch.float16, lengths=False), texts),
     ]:
         expected = applied(field, batch)
-        _table.cache_clear()
         with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
             result = applied(field, batch)
         assert_same(result, expected)
@@ -377,8 +336,6 @@ def test_leaves_that_a_field_can_not_take(kind: str, way: str) -> None:
     with pytest.raises(error, match=words) as caught:
         applied({"x": field}, {"x": leaf})
     assert caught.value.__notes__ == ["DeviceLoader: raised while batch 0 was moved to the device"]
-    if way == "torch":
-        assert "['x']" in str(caught.value)
 
 
 def test_leaves_of_other_kinds() -> None:

@@ -136,8 +136,7 @@ class Field(ABC):
 
         The result has the bits that `collate` would give, wherever the leaf is. `Image` takes uint8
         tensors of shape (N, H, W, C), or as its ``input`` says; `Pad` takes a `JaggedBatch` of
-        tensors, and `Pack` that of ``Pack(seq_length, jagged=True)``; `Stack` casts a tensor, on
-        devices as ``Tensor.to``: integers that don't fit wrap.
+        tensors; `Stack` casts a tensor, on devices as ``Tensor.to``: integers that don't fit wrap.
 
         Args:
             leaf: The leaf, on any device.

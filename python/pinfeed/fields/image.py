@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -34,7 +33,6 @@ from pinfeed.functions.normalization import (
     check_layouts,
     require_channels_last,
 )
-from pinfeed.functions.torch_ops import has_kernels
 from pinfeed.functions.torch_ops.tensors import normalize_tensor
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -269,8 +267,7 @@ class Image(Field):
         # The native side takes samples, at least one: their sizes are those of the batch.
         if leaf.is_cpu and leaf.shape[:1] != (0,):
             return self.gather(ArraySource(leaf, name), np.arange(len(leaf)), name)
-        apply = self._apply_with_ops if has_kernels(leaf) else self._apply_with_torch
-        return apply(leaf, name)
+        return self._apply_with_ops(leaf, name)
 
     def _batch(self, images: Any, indices: Any, name: str) -> Any:
         target, threads = batch_allocator(pin_of(name)), get_num_threads()
@@ -313,7 +310,7 @@ class Image(Field):
             )
 
     def _apply_with_ops(self, images: torch.Tensor, name: str) -> Any:
-        """The batch of images on a device that has pinfeed's kernels."""
+        """The batch of images on a device."""
         options: dict[str, Any] = {}
         if self.pad_value is not None:
             height, width = (images.shape[1 + self.input.index(letter)] for letter in "HW")
@@ -330,36 +327,6 @@ class Image(Field):
             name=name,
             **options,
         )
-        return batch if self.pad_value is None else self._with_sizes(batch, height, width)
-
-    def _apply_with_torch(self, images: torch.Tensor, name: str) -> Any:
-        """The batch of images on any other device, bit for bit.
-
-        torch has no fused multiply-add, so a table of all 256 bytes, computed natively, stands for
-        the arithmetic.
-        """
-        if self.input == "HWC":
-            images = images.permute(0, 3, 1, 2)
-        elif self.input == "HW":
-            images = images.unsqueeze(1)
-        channels, height, width = images.shape[1:]
-        is_packed = self.channels_last or self.output == "HWC"
-        pixels = images.permute(0, 2, 3, 1) if is_packed else images
-        if self.dtype == torch.uint8:
-            batch = pixels.contiguous()
-        else:
-            self._constants.check_channels(channels, name)
-            batch = _looked_up(pixels, _table(self, channels, images.device), is_packed)
-        if self.pad_value is not None:
-            below, beside = (
-                padded - size
-                for padded, size in zip(
-                    self._padded_size(height, width), (height, width), strict=True
-                )
-            )
-            corner = (0, 0, 0, beside, 0, below) if is_packed else (0, beside, 0, below)
-            batch = torch.nn.functional.pad(batch, corner, value=self.pad_value)
-        batch = self._axes_in_order(batch)
         return batch if self.pad_value is None else self._with_sizes(batch, height, width)
 
     def _padded_size(self, height: int, width: int) -> tuple[int, int]:
@@ -406,24 +373,3 @@ def _as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
             f"got {sample.mode!r}; {way_out}"
         )
     return np.asarray(sample)
-
-
-@functools.lru_cache(maxsize=16)
-def _table(field: Image, channels: int, device: torch.device) -> torch.Tensor:
-    """What becomes of each byte of each channel: (C, 256) values of the field's dtype."""
-    values = torch.arange(256, dtype=torch.uint8, device="cpu").view(256, 1, 1, 1)
-    layouts: Any = {"input": "HWC", "output": "HWC"}
-    arithmetic = Image(field.mean, field.std, scale=field.scale, dtype=field.dtype, **layouts)
-    pixels = ArraySource(values.expand(256, 1, 1, channels), "images")
-    batch = arithmetic.gather(pixels, np.arange(256), "images")
-    return batch.view(256, channels).t().contiguous().to(device)
-
-
-def _looked_up(pixels: torch.Tensor, table: torch.Tensor, is_packed: bool) -> torch.Tensor:
-    """``table[c, byte]`` for each byte of channel c."""
-    channels = len(table)
-    rows = torch.arange(0, 256 * channels, 256, dtype=torch.int32, device=pixels.device)
-    entries = torch.empty(pixels.shape, dtype=torch.int32, device=pixels.device)
-    torch.add(pixels, rows if is_packed else rows[:, None, None], out=entries)
-    values = torch.index_select(table.view(-1), 0, entries.view(-1))
-    return values.view(pixels.shape)

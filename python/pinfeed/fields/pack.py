@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from typing_extensions import override
 
 from pinfeed import _core
@@ -17,14 +15,10 @@ from pinfeed.arguments import (
     described,
     dtype_name,
     require_flags,
-    torch_dtype_name,
 )
 from pinfeed.fields.field import Beside, Field, pin_of
-from pinfeed.functions.jagged import JaggedBatch
-from pinfeed.functions.packed_rows import PackedPlaces, Segments
-from pinfeed.functions.scaling import scaled
 from pinfeed.memory.outputs import batch_allocator
-from pinfeed.packing import PackedJagged, Packing
+from pinfeed.packing import Packing
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
 
@@ -55,10 +49,6 @@ class Pack(Field):
     ``seq_idx`` each add a leaf to the batch's dict: True under that name, a string under that key, a
     tuple of strings under several. A *segment* is a document or the tail of a row.
 
-    ``DeviceLoader(fields=...)`` fills rows on the device, so that nothing but tokens is sent there:
-    with ``Pack(seq_length, jagged=True)`` in `Collate`, and all else in the device's Pack. Without
-    ``seq_length`` the device's takes what `Jagged` makes.
-
     Args:
         seq_length: The same as the PackSampler's, or None.
         fill: What tails are made of.
@@ -66,8 +56,6 @@ class Pack(Field):
             the end of one document doesn't predict the start of the next.
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.
         flat: Make it (1, rows × seq_length).
-        jagged: Leave filling rows to the Pack of a DeviceLoader: the leaf is the planned documents
-            one after the other, with their plan.
         position_ids: int64, shaped like the rows: from ``position_start`` on in each segment.
         position_start: The position of a document's first token.
         document_ids: int32, shaped like the rows: which document of its row a token is of, -1 in the
@@ -117,7 +105,6 @@ class Pack(Field):
         dtype: Any = None,
         *,
         flat: bool = False,
-        jagged: bool = False,
         position_ids: Keys = False,
         position_start: int = 0,
         document_ids: Keys = False,
@@ -137,9 +124,8 @@ class Pack(Field):
         for keyword, value in (("fill", fill), ("first", 0 if first is None else first)):
             # Of no dtype in particular: complex128 holds whatever is a number.
             _core.check_value(value, self.dtype or "complex128", "Pack", keyword)
-        require_flags("Pack", flat=flat, jagged=jagged)
+        require_flags("Pack", flat=flat)
         self.flat = flat
-        self.jagged = jagged
         self.position_start = checked_integer(
             position_start, "Pack: position_start", -(2**62), 2**62
         )
@@ -149,13 +135,6 @@ class Pack(Field):
         }
         # A bit for each.
         self._marks = sum(1 << bit for bit, keys in enumerate(self._keys.values()) if keys)
-        if jagged and seq_length is None:
-            raise ValueError("Pack: jagged=True takes a seq_length; Jagged() needs none")
-        if jagged and (self._marks or flat or fill != 0 or first is not None or position_start):
-            raise ValueError(
-                "Pack: jagged=True takes seq_length and dtype alone, for it fills no rows; give the "
-                "others to the Pack of DeviceLoader(fields=...)"
-            )
 
     @override
     def names(self) -> tuple[str, ...]:
@@ -180,59 +159,7 @@ class Pack(Field):
         if self.seq_length is None:
             return self._packed(samples, None, name)
         self._require_same_rows(packing, name)
-        if not self.jagged:
-            return self._packed(samples, packing, name)
-        # As one row without a tail.
-        ends = np.cumsum(packing.lengths)
-        joined = packing._replace(
-            places=ends - packing.lengths, rows=1, seq_length=int(ends[-1]), multiple_of=1
-        )
-        values = self._packed(samples, joined, name)[0]
-        offsets, places = torch.from_numpy(np.append(0, ends)), torch.from_numpy(packing.places)
-        return PackedJagged(values, offsets, places, *packing[5:])
-
-    @override
-    def apply(self, leaf: Any, host: Any, name: str) -> Any:
-        kinds = JaggedBatch | PackedJagged if self.seq_length is None else PackedJagged
-        if not isinstance(leaf, kinds) or not isinstance(leaf.values, torch.Tensor):
-            maker = (
-                "Jagged()" if self.seq_length is None else f"Pack({self.seq_length}, jagged=True)"
-            )
-            raise TypeError(
-                f"{name}: Pack({self.seq_length}) takes what Collate makes with {maker}, got "
-                f"{type(leaf).__name__}"
-            )
-        packing = None if self.seq_length is None else host.packing()
-        if packing is not None:
-            self._require_same_rows(packing, name)
-        if not leaf.values.is_cpu:
-            return self._apply_with_torch(leaf.values, host.offsets, packing, name)
-        samples = [leaf.values[i:j] for i, j in itertools.pairwise(leaf.offsets.tolist())]
-        return self._packed(Selection(samples), packing, name)
-
-    def _apply_with_torch(
-        self, values: torch.Tensor, offsets: torch.Tensor, packing: Packing | None, name: str
-    ) -> Any:
-        """The batch on any device, bit for bit; the offsets are in host memory."""
-        dtype = values.dtype if self.dtype is None else getattr(torch, self.dtype)
-        for keyword, value in (("fill", self.fill), ("first", self.first or 0)):
-            _core.check_value(value, torch_dtype_name(dtype), name, keyword)
-        values = scaled(values, None, dtype, name)
-        segments = Segments.of(np.diff(offsets.cpu().numpy()), packing, self.flat)
-        places = PackedPlaces(segments, values.device)
-        total = len(places.number)
-        height = 1 if packing is None or self.flat else packing.rows
-        box = (height, total // height)
-        marks = [
-            places.position + self.position_start,
-            places.document,
-            places.number,
-            places.has_token,
-        ]
-        ends = segments.cu_seqlens(packing).to(values.device, non_blocking=True)
-        rows = places.tokens(values, self.fill, self.first).view(*box, *values.shape[1:])
-        marks = [mark.view(box) for mark in marks]
-        return self._with_marks(rows, [*marks, ends, segments.max_seqlen(packing)])
+        return self._packed(samples, packing, name)
 
     def _packed(self, samples: Selection, packing: Packing | None, name: str) -> Any:
         if packing is None and self.seq_length is not None:

@@ -24,17 +24,7 @@ from pinfeed.fields.field import (
 from pinfeed.fields.stack import Stack
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side
-from pinfeed.functions.scaling import scaled
-from pinfeed.functions.torch_ops import has_kernels
-from pinfeed.functions.torch_ops.tensors import (
-    as_signed,
-    fill,
-    longest_sample,
-    pad_counts,
-    pad_dtype,
-    pad_lengths,
-    pad_tensor,
-)
+from pinfeed.functions.torch_ops.tensors import longest_sample, pad_tensor
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import Source
@@ -132,11 +122,9 @@ class Pad(Field):
                 f"{name}: Pad() takes a JaggedBatch of tensors, which Collate makes with Jagged(), "
                 f"got {type(leaf).__name__}"
             )
-        if has_kernels(leaf.values):
-            return self._apply_with_ops(leaf, host.offsets, name)
         if leaf.values.is_cpu:
             return self.gather(RaggedArray(*leaf), np.arange(len(leaf.offsets) - 1), name)
-        return self._apply_with_torch(leaf, host.offsets, name)
+        return self._apply_with_ops(leaf, host.offsets, name)
 
     def _pad(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:
         return self._leaf(self._padded(source, offsets, indices, name), name)
@@ -194,7 +182,7 @@ class Pad(Field):
         return self.lengths is None or self.lengths
 
     def _apply_with_ops(self, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
-        """The batch of samples on a device that has pinfeed's kernels.
+        """The batch of samples on a device.
 
         Args:
             batch: The samples.
@@ -212,35 +200,6 @@ class Pad(Field):
             name=name,
         )
         return self._leaf((values, lengths, mask), name)
-
-    def _apply_with_torch(self, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
-        """The batch of samples on any other device, bit for bit; arguments as above."""
-        padding, values = self._padding, batch.values
-        longest = longest_sample(offsets, name)
-        dtype = pad_dtype(padding, values, name)
-        size, most = pad_lengths(padding, longest)
-
-        starts, ends = batch.offsets[:-1, None], batch.offsets[1:, None]
-        kept = (ends - starts).clamp(max=most)
-        places = torch.arange(size, device=values.device)
-        if padding.side == "right":
-            is_data, sources = places < kept, starts + places
-        else:
-            is_data, sources = places >= size - kept, ends - size + places
-        shape = (*is_data.shape, *values.shape[1:])
-        if len(values) == 0:
-            padded = torch.empty(shape, dtype=dtype, device=values.device)
-        else:
-            sources = torch.where(is_data, sources, 0)  # any that exists
-            rows = as_signed(values).index_select(0, sources.view(-1))
-            if rows.dtype != values.dtype:  # a view would end gradients
-                rows = rows.view(values.dtype)
-            padded = scaled(rows.view(shape), padding.scale, dtype, name)
-        fill(padded, is_data, padding.value)
-        if padding.time_major:
-            padded, is_data = padded.swapaxes(0, 1).contiguous(), is_data.t().contiguous()
-        counts = pad_counts(padding, kept.view(-1))
-        return self._leaf((padded, counts, is_data), name)
 
     @override
     def _call(self) -> str:

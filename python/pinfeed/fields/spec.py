@@ -230,8 +230,8 @@ def _batch_leaf(path: str) -> str:
 def _require_applicable(field: Field, name: str) -> None:
     if type(field).apply is Field.apply:
         raise TypeError(
-            f"{name} must be one of those that take whole batches, Image(), Pad(), "
-            f"Pack() and Stack(), got {field!r}; give it to Collate"
+            f"{name} must be one of those that take whole batches, Image(), Pad() "
+            f"and Stack(), got {field!r}; give it to Collate"
         )
     if field.source is not None or field.is_optional:
         raise TypeError(f"{name}: fields with of() or optional() are for Collate")

@@ -43,8 +43,9 @@ class DeviceLoader:
             begins, at its current index; without one the CPU.
         fields: What becomes of leaves of the batch when they are there, in the structure of the
             batch: an `Image` for uint8 images, which cross the bus as bytes; a `Pad` for a
-            `JaggedBatch`, to pad there; a `Pack`, to make position ids and masks there; a `Stack`
-            that casts. Leaves without a field stay as they are.
+            `JaggedBatch`, to pad there; a `Stack` that casts. Leaves without a field stay as they
+            are. A device without pinfeed's kernels (anything but CUDA, or a pinfeed built without
+            them) gets batches whose fields were applied on the CPU.
         depth: How many batches may be ready or in the making beyond the one in use; at least 1.
 
     A loop starts a background thread. It takes batches from the loader and puts them on the device,

@@ -10,6 +10,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed.fields.spec import BatchSpec
+from pinfeed.functions.torch_ops import has_kernels
 from pinfeed.loaders.batch_leaves import (
     has_own_memory,
     has_traceable_memory,
@@ -70,7 +71,7 @@ class Transfer:
 
 
 class OneStreamTransfer(Transfer):
-    """Batches are moved by ``.to``, to a device that has one stream: Apple's.
+    """Batches are moved by ``.to``, after the fields, to a device that has one stream: Apple's.
 
     Nothing overlaps there, and the device uses the host's memory.
 
@@ -94,7 +95,7 @@ class OneStreamTransfer(Transfer):
                 size += there.nbytes
             return there
 
-        return InFlight(self._fields.apply(map_leaves(move, batch), batch), size)
+        return InFlight(map_leaves(move, self._fields.apply(batch, batch)), size)
 
 
 class StreamTransfer(Transfer):
@@ -104,6 +105,7 @@ class StreamTransfer(Transfer):
     small ones of a batch together. Tensors that are pinned already are copied from where they are.
     Whatever is more than its bytes (subclasses, gradients, objects with a ``.to``) moves itself. It
     does so late, in the consumer's thread, if nobody can tell which memory of the device it uses.
+    Fields are applied there; before, if the device has none of pinfeed's kernels.
 
     Args:
         fields: Those of the DeviceLoader.
@@ -113,11 +115,14 @@ class StreamTransfer(Transfer):
     def __init__(self, fields: BatchSpec, accelerator: Any) -> None:
         super().__init__(fields)
         self._accelerator = accelerator
+        self._are_fields_there = bool(fields) and has_kernels(accelerator.device)
         self._buffers = StagingBuffers(accelerator)
 
     @override
     def send(self, batch: Any) -> InFlight:
         accelerator = self._accelerator
+        if not self._are_fields_there:
+            batch = self._fields.apply(batch, batch)
         leaves: list[Any] = []
         map_leaves(lambda leaf: leaves.append(leaf) or leaf, batch)  # type: ignore[func-returns-value]
         copies = {i: _TensorCopy(leaf) for i, leaf in enumerate(leaves) if _is_only_bytes(leaf)}
@@ -126,7 +131,7 @@ class StreamTransfer(Transfer):
         events = []
         if others:  # which the loader may have made on the device, on this thread's stream
             events.append(accelerator.record(accelerator.current_stream()))
-            if self._fields:
+            if self._are_fields_there:
                 accelerator.copies.wait_event(events[0])
         with accelerator.copies:
             # What fails for want of memory does so before a staging buffer is touched.
@@ -138,7 +143,8 @@ class StreamTransfer(Transfer):
                 leaves[i] = copy.target
             next_leaf = iter(leaves)
             there = map_leaves(lambda _: next(next_leaf), batch)
-            there = self._fields.apply(there, batch)
+            if self._are_fields_there:
+                there = self._fields.apply(there, batch)
             events.append(accelerator.record(accelerator.copies))
         size = sum(copy.source.nbytes for copy in copies.values())
         memory = _device_memory(there, leaves, accelerator.device)

@@ -62,12 +62,14 @@ def _load_cuda() -> str | None:
     return None
 
 
-def has_kernels(tensor: torch.Tensor) -> bool:
-    """Whether there are kernels for a tensor on a device, and the device can run them.
+def has_kernels(device: torch.device) -> bool:
+    """Whether there are kernels for tensors on a device, and the device can run them.
 
-    On ROCm tensors say that they are on CUDA, too, and no kernels were loaded there.
+    ROCm is called CUDA, too, and no kernels are loaded there.
     """
-    return tensor.is_cuda and _no_cuda is None and _can_run(tensor.get_device())
+    if device.type == "cpu":
+        return True
+    return device.type == "cuda" and _no_cuda is None and _can_run(device.index)
 
 
 @functools.cache
@@ -83,8 +85,8 @@ def _can_run(device_index: int) -> bool:
     if problem is None:
         return True
     warnings.warn(
-        f"pinfeed's kernels can't run on cuda:{device_index}, so fields take torch's own operations "
-        f"there: {problem.decode()}",
+        f"pinfeed's kernels can't run on cuda:{device_index}, so fields run on the CPU: "
+        f"{problem.decode()}",
         RuntimeWarning,
         stacklevel=2,
     )
