@@ -123,6 +123,8 @@ struct ImageBatch {
   // Images that become floats: integers of up to 16 bits, or floats of up to 32; that become
   // integers: what their type can hold.
   ScalarType in_type = ScalarType::uint8;
+  // The row of each place that the first row of its source stands for; none before it is written.
+  std::size_t first_row = 0;
 };
 
 // Which plane of `out` is that of an image's channel.

@@ -85,6 +85,7 @@ class Band {
         source_(batch.sources[image]),
         image_(image),
         row_(row),
+        source_row_(row - batch.first_row),
         pixels_(rows * width),
         channels_(batch.channels),
         step_(kCopied ? -1 : step_index(batch.channels)),
@@ -265,7 +266,7 @@ class Band {
 
   // Address of channel 0 of the band's pixel number `pixel`, for a band that is one run.
   const std::uint8_t* at(std::size_t pixel) const {
-    return source_.data + static_cast<std::ptrdiff_t>(row_) * source_.row_stride +
+    return source_.data + static_cast<std::ptrdiff_t>(source_row_) * source_.row_stride +
            static_cast<std::ptrdiff_t>(pixel) * source_.column_stride;
   }
 
@@ -292,7 +293,7 @@ class Band {
   void for_each_piece(const Tile<Value>& tile, std::size_t begin, const Piece& piece) const {
     if (one_run_) return piece(0, pixels(at(begin), 1, tile.count));
     const std::size_t width = batch_.width;
-    std::size_t y = row_ + begin / width, x = begin % width, rows;
+    std::size_t y = source_row_ + begin / width, x = begin % width, rows;
     for (std::size_t done = 0, columns; done < tile.count;
          done += rows * columns, x = 0, y += rows) {
       columns = std::min(width - x, tile.count - done);
@@ -438,6 +439,7 @@ class Band {
   const ImageSource& source_;
   std::size_t image_;
   std::size_t row_;
+  std::size_t source_row_;
   std::size_t pixels_;
   std::size_t channels_;
   int step_;

@@ -50,7 +50,8 @@ void store(const ImageBatch& batch, std::size_t index, const std::uint8_t* from,
 const std::uint8_t* item_at(const ImageBatch& batch, std::size_t image, std::size_t y,
                             std::size_t x, std::size_t c) {
   const ImageSource& source = batch.sources[image];
-  auto row = static_cast<std::ptrdiff_t>(y), column = static_cast<std::ptrdiff_t>(x);
+  auto row = static_cast<std::ptrdiff_t>(y - batch.first_row),
+       column = static_cast<std::ptrdiff_t>(x);
   if (const ImageWindow* const window = source.window) {
     row = within(window->top + row, window->height, window->border);
     column = within(window->left + column, window->width, window->border);

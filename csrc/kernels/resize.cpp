@@ -22,6 +22,21 @@ void repeat_pixel(const std::uint8_t* pixel, std::size_t bytes, std::size_t coun
   for (std::size_t i = 0; i < count; ++i) to = std::copy_n(pixel, bytes, to);
 }
 
+// The image as it is seen from a row and a column of its place on. `window` becomes that of the
+// source, if it has one.
+ImageSource seen_from(std::ptrdiff_t row, std::ptrdiff_t column, ImageSource source,
+                      ImageWindow& window) {
+  if (source.window == nullptr) {
+    source.data += row * source.row_stride + column * source.column_stride;
+    return source;
+  }
+  window = *source.window;
+  window.top += row;
+  window.left += column;
+  source.window = &window;
+  return source;
+}
+
 // Picks the pixels that outputs begin with. More bytes than a pixel has are copied in one go: both
 // sides have kRunSlack, and the next pixel covers what is too much.
 void pick(const Taps& columns, const std::uint8_t* row, std::size_t bytes, std::uint8_t* out) {
@@ -128,34 +143,24 @@ class Resizer {
 
   // Puts the pixels of a source row that are used next to each other, in the type that is resized.
   void read_row(std::size_t row) {
-    ImageSource source = *source_;
-    const auto y = static_cast<std::ptrdiff_t>(row);
-    const auto x = static_cast<std::ptrdiff_t>(columns_.source_begin());
+    ImageWindow window;
+    const ImageSource source =
+        seen_from(static_cast<std::ptrdiff_t>(row),
+                  static_cast<std::ptrdiff_t>(columns_.source_begin()), *source_, window);
     const std::size_t source_pixel = channels_ * item_;
     if (source.window == nullptr &&
         (channels_ == 1 || source.channel_stride == static_cast<std::ptrdiff_t>(item_)) &&
         source.column_stride == static_cast<std::ptrdiff_t>(source_pixel)) {
-      const std::uint8_t* const from =
-          source.data + y * source.row_stride + x * source.column_stride;
       const std::size_t bytes = columns_.source_size() * source_pixel;
       if (row + kRowsAhead < resize_->source.height) {
-        prefetch_bytes(from + kRowsAhead * source.row_stride, bytes);
+        prefetch_bytes(source.data + kRowsAhead * source.row_stride, bytes);
       }
       if (types_.out == PixelType::float32) {
-        runs_->casts->find(types_.in, ScalarType::float32)(from, bytes / item_, row_.data());
+        runs_->casts->find(types_.in, ScalarType::float32)(source.data, bytes / item_, row_.data());
       } else {
-        std::memcpy(row_.data(), from, bytes);
+        std::memcpy(row_.data(), source.data, bytes);
       }
       return;
-    }
-    ImageWindow window;
-    if (source.window != nullptr) {
-      window = *source.window;
-      window.top += y;
-      window.left += x;
-      source.window = &window;
-    } else {
-      source.data += y * source.row_stride + x * source.column_stride;
     }
     runs_->normalize({.sources = &source,
                       .count = 1,
@@ -204,6 +209,18 @@ float mean_of(const ResizeRuns& runs, const std::uint8_t* values, std::size_t pi
   return static_cast<float>(sum) / static_cast<float>(count);
 }
 
+// The batch of one image of a batch: if its planes lie among others, as the first frame of a clip.
+ImageBatch only(std::size_t image, const ImageBatch& batch) {
+  const bool chw = batch.out_layout == ImageLayout::chw;
+  const std::size_t planes = chw ? plane_index(batch, image, 0) : image * batch.channels;
+  const std::size_t bytes = batch.height * batch.width * pixel_size(batch.out_type);
+  ImageBatch one = batch;
+  one.sources += image;
+  one.count = 1;
+  one.out = static_cast<std::byte*>(batch.out) + planes * bytes;
+  return one;
+}
+
 // Rows [begin, end) of one image, which write_rows(y, count, to) puts on a stage first.
 template <class WriteRows>
 void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
@@ -219,13 +236,11 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   const std::size_t first = need_mean ? 0 : begin, last = need_mean ? images.height : end;
   stage.resize(rows * row_bytes + kRunSlack);
 
-  ImageSource staged{nullptr, static_cast<std::ptrdiff_t>(row_bytes),
-                     static_cast<std::ptrdiff_t>(pixel), static_cast<std::ptrdiff_t>(item)};
-  ImageBatch one = images;
+  const ImageSource staged{stage.data(), static_cast<std::ptrdiff_t>(row_bytes),
+                           static_cast<std::ptrdiff_t>(pixel), static_cast<std::ptrdiff_t>(item)};
+  ImageBatch one = only(image, images);
   one.in_type = batch.resized_type();
-  // The staged image is that of the same number, for its planes may lie among others.
-  one.sources = reinterpret_cast<const ImageSource*>(reinterpret_cast<std::uintptr_t>(&staged) -
-                                                     image * sizeof(ImageSource));
+  one.sources = &staged;
   const auto mean = [&](const ColorTable& table) {
     runs.recolor(table, stage.data(), rows * row_bytes);
     return mean_of(runs, stage.data(), rows * images.width, images.channels);
@@ -236,11 +251,8 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
     write_rows(y, count, stage.data());
     if (batch.colors != nullptr && !table) table = draw_table(*batch.colors, image, mean);
     if (table) runs.recolor(*table, stage.data(), count * row_bytes);
-    // The row y of the image is the first of the stage.
-    staged.data = reinterpret_cast<const std::uint8_t*>(
-        reinterpret_cast<std::uintptr_t>(stage.data()) - y * row_bytes);
-    const std::size_t first_row = image * images.height;
-    runs.normalize(one, first_row + std::max(y, begin), first_row + std::min(y + count, end));
+    one.first_row = y;
+    runs.normalize(one, std::max(y, begin), std::min(y + count, end));
   }
 }
 
@@ -265,19 +277,20 @@ void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
 
 void write_recolored(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
                      std::size_t begin, std::size_t end) {
-  ImageBatch one = batch.images;
-  one.sources += image;
-  one.count = 1;
+  ImageBatch one = only(image, batch.images);
   one.out_layout = ImageLayout::hwc;
   one.out_type = PixelType::uint8;
   one.streaming = false;
-  write_staged(runs, batch, image, begin, end,
-               [&](std::size_t y, std::size_t count, std::uint8_t* to) {
-                 // The row y of the image is the first of the stage.
-                 one.out = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(to) -
-                                                   y * one.width * one.channels);
-                 runs.normalize(one, y, y + count);
-               });
+  write_staged(
+      runs, batch, image, begin, end, [&](std::size_t y, std::size_t count, std::uint8_t* to) {
+        ImageWindow window;
+        const ImageSource source =
+            seen_from(static_cast<std::ptrdiff_t>(y), 0, batch.images.sources[image], window);
+        one.sources = &source;
+        one.height = count;
+        one.out = to;
+        runs.normalize(one, 0, count);
+      });
 }
 
 }  // namespace
