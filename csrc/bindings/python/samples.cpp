@@ -9,6 +9,8 @@
 #include "bindings/python/mapped_file.h"
 #include "bindings/python/offsets.h"
 #include "bindings/python/part_arrays.h"
+#include "kernels/copy.h"
+#include "kernels/prefetch.h"
 
 namespace py = pybind11;
 
@@ -19,6 +21,21 @@ using Indices = py::array_t<std::int64_t, py::array::c_style>;
 
 // Chosen samples are anywhere, and so are their offsets: these many are on their way at once.
 constexpr std::size_t kAhead = 16;
+
+// Asks for what will be read of a later sample: the rest of the object, and where its first fields
+// point to, such as the data and the shape of an ndarray or the implementation of a tensor. A field
+// that is no address is asked for in vain, which does no harm. More lines would wait for one
+// another: most of the time goes into finding their pages.
+void ask_for(PyObject* sample) {
+  constexpr std::size_t kFields = 3;
+  kernels::prefetch_line(reinterpret_cast<const std::byte*>(sample) + kernels::kLine);
+  const auto* const fields = reinterpret_cast<const void* const*>(sample + 1);
+  if (static_cast<std::size_t>(Py_TYPE(sample)->tp_basicsize) <
+      sizeof(PyObject) + kFields * sizeof(*fields)) {
+    return;
+  }
+  for (std::size_t i = 0; i < kFields; ++i) kernels::prefetch_line(fields[i]);
+}
 
 constexpr std::size_t kMost = std::size_t{1} << 40;  // a pointer to each is more than memory
 
@@ -197,7 +214,11 @@ void Samples::view_list() {
   strides_.reserve(count);
   one_shape_ = common_ == Common::shape;
   std::size_t lists = 0;
+  for (std::size_t i = 0; i < std::min(count, kAhead); ++i) {
+    ask_for(PyTuple_GET_ITEM(samples.ptr(), i));
+  }
   for (std::size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) ask_for(PyTuple_GET_ITEM(samples.ptr(), i + kAhead));
     const py::handle sample = PyTuple_GET_ITEM(samples.ptr(), i);
     if (lists < numbers.size() && NumberLists::is_list(sample)) {
       add(numbers[lists++], i);
