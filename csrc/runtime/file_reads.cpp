@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::size_t kStagingBytes = std::size_t{8} << 20;  // it should stay in the cache
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kProbes = 16;  // samples that are looked at to tell whether all are in memory
 
 }  // namespace
 
@@ -67,48 +68,55 @@ void FileReads::list_reads() {
 }
 
 bool FileReads::find_mapped() {
-  data_.resize(rows_.size());
-  chunks_ = {0, rows_.size()};
-  if (alike_) {
-    is_mapped_ = find_rows();
-    if (!is_mapped_) list_reads();
-    return is_mapped_;
-  }
-  is_mapped_ = file_.files->find_mapped(reads_, data_.data());
-  for (std::size_t i = 0; is_mapped_ && i < data_.size(); ++i) data_[i] += heads_[i];
+  require_unchanged();
+  data_.resize(count());
+  chunks_ = {0, count()};
+  is_mapped_ = file_.files->seems_hot() && look_at_samples();
+  if (!is_mapped_) list_reads();
   return is_mapped_;
 }
 
-bool FileReads::find_rows() {
-  RowFiles& files = *file_.files;
-  if (rows_.empty() || alike_->used == 0 || !files.may_be_mapped()) return false;
-  const bool is_one = file_.ends.empty();
-  if (!is_one) parts_.resize(rows_.size());
-  for (std::size_t i = 0; i < rows_.size(); ++i) {
-    const std::size_t file = is_one ? 0 : file_.ends.part_of(rows_[i]);
-    const std::int64_t row = rows_[i] - (is_one ? 0 : file_.ends.first_row(file));
-    const std::int64_t offset = file_.offsets[file] + row * row_stride_;
-    const std::byte* const mapped = files.mapped(file, offset + alike_->end);
-    if (mapped == nullptr) return false;
-    data_[i] = mapped + offset;
-    if (!is_one) parts_[i] = file;
+void FileReads::require_unchanged() {
+  if (file_.ends.empty()) return;
+  std::vector<bool> is_among(file_.offsets.size());
+  std::vector<std::size_t> files;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < count(); ++i) {
+    const std::size_t file = place_of(i).first;
+    bytes += static_cast<std::size_t>(row_stride_);
+    if (!is_among[file]) files.push_back(file);
+    is_among[file] = true;
   }
-  return files.are_in_memory(data_);
+  if (const auto change = file_.files->find_change(files, bytes)) fail(*change);
 }
 
-// Whether no byte of a mapped row was missing when it was read.
-bool FileReads::are_rows_whole() const {
-  if (parts_.empty()) return file_.files->is_whole(0);
-  const auto bytes = static_cast<std::size_t>(alike_->end - alike_->begin);
-  if (!file_.files->seem_unchanged(parts_, bytes * parts_.size())) return false;
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    // Where a file was cut short there are zeros now, from there to its end. So if the last byte of
-    // the row is none, all of it was there. To ask each file would take as long as half the rows.
-    const auto* const last = data_[i] + alike_->end - 1;
-    if (*const_cast<const volatile std::byte*>(last) != std::byte{0}) continue;
-    if (!file_.files->is_whole(parts_[i])) return false;
+// The file of a sample, and its lowest byte there.
+std::pair<std::size_t, std::int64_t> FileReads::place_of(std::size_t sample) const {
+  if (!alike_) return {reads_[sample].file, reads_[sample].offset};
+  const std::int64_t row = rows_[sample];
+  if (file_.ends.empty()) return {0, file_.offsets[0] + row * row_stride_ + alike_->begin};
+  const std::size_t file = file_.ends.part_of(row);
+  return {file, file_.offsets[file] + (row - file_.ends.first_row(file)) * row_stride_};
+}
+
+bool FileReads::look_at_samples() {
+  std::vector<const std::byte*> probes;
+  const std::size_t step = std::max<std::size_t>(count() / kProbes, 1);
+  for (std::size_t i = 0; i < count(); ++i) {
+    const auto [file, offset] = place_of(i);
+    const std::byte* lowest = nullptr;
+    if (file_.ends.empty()) {
+      lowest = memory_ + (offset - file_.offsets[0]);
+    } else if (const std::byte* const beginning = file_.files->map(file)) {
+      lowest = beginning + offset;
+    } else {
+      return false;
+    }
+    data_[i] = lowest + (alike_ ? static_cast<std::size_t>(-alike_->begin) : heads_[i]);
+    const bool has_bytes = alike_ ? alike_->used > 0 : reads_[i].bytes > 0;
+    if (i % step == 0 && has_bytes) probes.push_back(lowest);
   }
-  return true;
+  return file_.files->are_in_memory(probes);
 }
 
 void FileReads::read_to(std::byte* out, std::size_t threads) {
@@ -164,44 +172,27 @@ void FileReads::read(std::size_t begin, std::size_t end, std::size_t threads) {
   if (failure) fail(*failure);
 }
 
-void FileReads::check() {
-  if (alike_) {
-    if (are_rows_whole()) return;
-    list_reads();
-    fail(file_.files->explain_change(reads_));
-  }
-  if (const auto failure = file_.files->check_mapped(reads_)) fail(*failure);
-}
-
 void FileReads::fail(const ReadFailure& failure) const {
   const RowRead& read = failure.read;
-  const std::string end = std::to_string(read.offset + static_cast<std::int64_t>(read.bytes));
-  const std::string row = "row " + std::to_string(rows_[read.sample]);
-  std::string message = file_.files->file(read.file).path + ": ";
-  switch (failure.reason) {
-    case ReadFailure::Reason::cut_short:
-      message += "the file was cut short: it has " + std::to_string(failure.size) + " bytes, ";
-      if (read.offset + static_cast<std::int64_t>(read.bytes) > failure.size) {
-        message += row + " ends at byte " + end;
-      } else if (const std::int64_t had = file_.files->file(read.file).marks.size; had > 0) {
-        message += "and had " + std::to_string(had) + " when it was opened";
-      } else {
-        message += "fewer than when it was opened";
-      }
-      break;
-    case ReadFailure::Reason::replaced:
-      message += "the file was replaced or changed after it was opened; " + row +
-                 " can't be read any more";
-      break;
-    case ReadFailure::Reason::changed:
-      message += "the file changed while " + row + " was read";
-      break;
-    case ReadFailure::Reason::system:
-      message += row + " (bytes " + std::to_string(read.offset) + " to " + end +
-                 ") can't be read: " + std::strerror(failure.error);
-      throw FileError(message, failure.error);
+  const RowFile& file = file_.files->file(read.file);
+  std::string row, end;
+  if (read.bytes > 0) {
+    row = "row " + std::to_string(rows_[read.sample]);
+    end = std::to_string(read.offset + static_cast<std::int64_t>(read.bytes));
   }
-  throw FileError(message, 0);
+  if (failure.reason == ReadFailure::Reason::system) {
+    if (!row.empty()) row += " (bytes " + std::to_string(read.offset) + " to " + end + ") ";
+    throw FileError(file.path + ": " + row + "can't be read: " + std::strerror(failure.error),
+                    failure.error);
+  }
+  if (failure.reason == ReadFailure::Reason::replaced) {
+    throw FileError(file.path + ": the file was replaced or changed after it was opened", 0);
+  }
+  throw FileError(
+      file.path + ": the file was cut short: it has " + std::to_string(failure.size) + " bytes, " +
+          (row.empty() ? "and had " + std::to_string(file.marks.size) + " when it was opened"
+                       : row + " ends at byte " + end),
+      0);
 }
 
 }  // namespace pinfeed::runtime

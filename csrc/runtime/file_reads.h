@@ -71,7 +71,8 @@ class FileReads {
   // Asks the system for the samples, which a later batch will read.
   void prefetch();
 
-  // Whether all samples are looked at where they are in memory; then data() says where.
+  // Whether all samples are looked at where they are mapped; then data() says where. Before that it
+  // throws if a file of many is not what it was.
   bool find_mapped();
 
   // Reads the samples, which must have no gaps, to `out`, one after the other.
@@ -82,8 +83,7 @@ class FileReads {
   void plan(bool whole, std::size_t threads);
   const std::byte* data(std::size_t sample) const { return data_[sample]; }
 
-  // The turns: the samples from one number to another. What is ready needs no read_chunk(); what is
-  // mapped is worth nothing unless check() returns once it has been used.
+  // The turns: the samples from one number to another. What is ready needs no read_chunk().
   bool is_ready() const { return is_mapped_ || is_read_; }
   bool is_mapped() const { return is_mapped_; }
   std::size_t chunks() const { return chunks_.size() - 1; }
@@ -91,15 +91,16 @@ class FileReads {
     return {chunks_[number], chunks_[number + 1]};
   }
   void read_chunk(std::size_t number, std::size_t threads);
-  void check();
 
  private:
   struct Staging {
     void operator()(std::byte* memory) const;
   };
 
-  bool find_rows();
-  bool are_rows_whole() const;
+  std::size_t count() const { return rows_.size(); }
+  void require_unchanged();
+  std::pair<std::size_t, std::int64_t> place_of(std::size_t sample) const;
+  bool look_at_samples();
   void list_reads();
   void stage(bool whole);
   void read(std::size_t begin, std::size_t end, std::size_t threads);
@@ -111,7 +112,6 @@ class FileReads {
   std::optional<SampleBytes> alike_;  // of all samples, while reads_ isn't needed
   std::vector<RowRead> reads_;        // one for each sample
   std::vector<std::int64_t> rows_;    // of the array; in reads_, of the file
-  std::vector<std::size_t> parts_;    // of the samples that are mapped, if there are many files
   std::vector<std::size_t> heads_;    // from the first byte that is read to where the sample begins
   std::vector<const std::byte*> data_;
   std::vector<std::size_t> chunks_;

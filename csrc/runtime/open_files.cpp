@@ -35,19 +35,6 @@ int uninterrupted(const Call& call) noexcept {
   return result;
 }
 
-int open_to_read(const char* path) noexcept {
-  constexpr int kFlags = O_RDONLY | O_CLOEXEC;
-  // If a pipe has taken the file's place, this does not wait for its writer.
-  const int fd = uninterrupted([&] { return open(path, kFlags | O_NONBLOCK); });
-  if (fd >= 0) {
-    fcntl(fd, F_SETFL, kFlags);  // reads of a file may wait
-    return fd;
-  }
-  if (errno != EWOULDBLOCK) return fd;
-  // A file that somebody has a lease on, and was asked now to give it back. Pipes have none.
-  return uninterrupted([&] { return open(path, kFlags); });
-}
-
 // Of an open file or, if `fd` is none, of a path; 0, or negative: see errno.
 int status_of(int fd, const std::string& path, struct stat& status) noexcept {
   return uninterrupted([&] { return fd < 0 ? stat(path.c_str(), &status) : fstat(fd, &status); });
@@ -98,47 +85,43 @@ std::size_t OpenFiles::most() noexcept {
   return static_cast<std::size_t>(std::clamp<rlim_t>(limit.rlim_cur / 4, 1, kMostOpen));
 }
 
-OpenFiles::Open OpenFiles::open(std::size_t file, ReadFailure& failure) noexcept try {
+OpenFiles::Open OpenFiles::open(std::size_t file, int& error) noexcept try {
   if (only_ != nullptr) return only_;
   const std::lock_guard lock(open_mutex);
   if (Open found = open_[file].lock()) return found;
-  const char* const path = files_[file].path.c_str();
-  int fd = open_to_read(path);
+  const auto open_path = [&] {
+    return uninterrupted([&] { return ::open(files_[file].path.c_str(), O_RDONLY | O_CLOEXEC); });
+  };
+  int fd = open_path();
   if (fd < 0 && is_out_of_files(errno) && !kept().empty()) {
     kept().clear();
-    fd = open_to_read(path);
+    fd = open_path();
   }
   if (fd < 0) {
-    failure.reason = Reason::system;
-    failure.error = errno;
+    error = errno;
     return nullptr;
   }
   const Open opened = std::make_shared<const Descriptor>(Descriptor(fd));
-  if (const auto change = change_of(failure.read, fd)) {
-    failure = *change;
-    return nullptr;
-  }
   open_[file] = opened;
   kept().push_back({this, opened});
   for (const std::size_t limit = most(); kept().size() > limit;) kept().pop_front();
   return opened;
 } catch (const std::bad_alloc&) {
-  failure.reason = Reason::system;
-  failure.error = ENOMEM;
+  error = ENOMEM;
   return nullptr;
 }
 
-std::optional<ReadFailure> OpenFiles::change_of(const RowRead& read, int fd) const noexcept {
+std::optional<ReadFailure> OpenFiles::change_of(std::size_t file) const noexcept {
+  const RowRead none{file, 0, 0, nullptr, 0};
   struct stat status;
-  const RowFile& file = files_[read.file];
-  if (status_of(fd, file.path, status) != 0) {
-    return ReadFailure{Reason::system, errno, 0, read};
+  if (status_of(-1, files_[file].path, status) != 0) {
+    return ReadFailure{Reason::system, errno, 0, none};
   }
-  if (!S_ISREG(status.st_mode)) return ReadFailure{Reason::replaced, 0, 0, read};
-  const FileMarks now = marks_of(status);
-  if (now == file.marks) return std::nullopt;
-  const Reason reason = now.size < file.marks.size ? Reason::cut_short : Reason::replaced;
-  return ReadFailure{reason, 0, now.size, read};
+  const FileMarks now = marks_of(status), then = files_[file].marks;
+  if (now == then) return std::nullopt;
+  const bool is_shorter = S_ISREG(status.st_mode) && now.size < then.size;
+  const Reason reason = is_shorter ? Reason::cut_short : Reason::replaced;
+  return ReadFailure{reason, 0, now.size, none};
 }
 
 std::int64_t OpenFiles::size(std::size_t file) const {

@@ -61,16 +61,16 @@ class OpenFiles {
 
   std::size_t count() const { return files_.size(); }
   const RowFile& operator[](std::size_t file) const { return files_[file]; }
-  bool came_open() const { return only_ != nullptr; }
 
   // How many files this process keeps open for reading rows.
   static std::size_t most() noexcept;
 
-  // Null, and why, if it can't be opened or is another one by now.
-  Open open(std::size_t file, ReadFailure& failure) noexcept;
+  // Null, and why (an errno), if it can't be opened.
+  Open open(std::size_t file, int& error) noexcept;
 
-  // What is wrong with the file of a read, by its marks; `fd`: negative for the path's.
-  std::optional<ReadFailure> change_of(const RowRead& read, int fd) const noexcept;
+  // What has happened to a file since its marks were taken, if anything. Asks the path: an open
+  // file would not tell that another one has taken its place.
+  std::optional<ReadFailure> change_of(std::size_t file) const noexcept;
 
   // Bytes that the file has now. Negative: minus an errno.
   std::int64_t size(std::size_t file) const;

@@ -23,15 +23,6 @@ bool cached_at(int fd, std::int64_t offset) noexcept {
   return read_cached(fd, &part, 1, offset) >= 0 || errno == EOPNOTSUPP;
 }
 
-bool seems_cached(int fd, std::int64_t size) noexcept {
-  constexpr std::int64_t kPlaces = 256;
-  for (std::int64_t i = 0; i < kPlaces; ++i) {
-    const std::int64_t offset = size / kPlaces * i + size % kPlaces * i / kPlaces;
-    if (!cached_at(fd, offset)) return false;
-  }
-  return true;
-}
-
 void request(int fd, std::int64_t offset, std::size_t bytes) noexcept {
 #if defined(__APPLE__)
   radvisory advice{static_cast<off_t>(offset), static_cast<int>(bytes)};

@@ -16,9 +16,6 @@ ssize_t read_cached(int fd, const iovec* parts, int count, std::int64_t offset) 
 // can tell.
 bool cached_at(int fd, std::int64_t offset) noexcept;
 
-// Whether the cache has bytes all over a file of this size. Also true where nobody can tell.
-bool seems_cached(int fd, std::int64_t size) noexcept;
-
 // Asks for bytes that will be read soon; waits for nothing.
 void request(int fd, std::int64_t offset, std::size_t bytes) noexcept;
 

@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <mutex>
@@ -15,25 +14,12 @@
 namespace pinfeed::runtime {
 namespace {
 
-constexpr std::size_t kReaders = 16;  // what one disk is kept busy by
-constexpr std::size_t kProbes = 16;   // rows that are looked at to tell whether all are in memory
-constexpr std::size_t kProbesAhead = 8;  // the same, before they are asked for
+constexpr std::size_t kReaders = 16;     // what one disk is kept busy by
+constexpr std::size_t kProbesAhead = 8;  // rows that are looked at before all are asked for
+// Of 65,530 mappings that Linux allows a process.
+constexpr std::size_t kMostMapped = 16384;
 
 using Reason = ReadFailure::Reason;
-
-std::atomic<std::int64_t> all_mapped_bytes{0};
-
-// Of a file that is not to be mapped, or not yet: a map without bytes, in which no row is found.
-GuardedMap no_map;
-
-// Whether that many more may be mapped; then they count.
-bool take_budget(std::int64_t bytes, std::int64_t budget) noexcept {
-  std::int64_t mapped = all_mapped_bytes;
-  while (bytes <= budget - mapped) {
-    if (all_mapped_bytes.compare_exchange_weak(mapped, mapped + bytes)) return true;
-  }
-  return false;
-}
 
 // Of the calling thread.
 struct Waits {
@@ -52,163 +38,79 @@ struct Waits {
   }
 };
 
+void unmap(const std::byte* data, std::int64_t bytes) noexcept {
+  munmap(const_cast<std::byte*>(data), static_cast<std::size_t>(bytes));
+}
+
 }  // namespace
 
-RowFiles::RowFiles(std::vector<RowFile> files, Descriptor only, std::int64_t mapping_budget)
+RowFiles::RowFiles(std::vector<RowFile> files, Descriptor only)
     : files_(std::move(files), std::move(only)),
-      mapping_budget_(mapping_budget),
-      mappings_(std::make_unique<Mapping[]>(files_.count())) {}
+      maps_(std::make_unique<Mapped[]>(files_.count())) {}
 
 RowFiles::~RowFiles() {
   for (std::size_t i = 0; i < files_.count(); ++i) {
-    GuardedMap* const map = mappings_[i].map.load();
-    if (map == nullptr || map == &no_map) continue;
-    all_mapped_bytes -= static_cast<std::int64_t>(map->size());
-    map->destroy();
+    if (const std::byte* const data = maps_[i].data) unmap(data, files_[i].marks.size);
   }
 }
 
-void RowFiles::map(std::size_t file) noexcept {
-  Mapping& mapping = mappings_[file];
-  GuardedMap* map = mapping.map.load(std::memory_order_acquire);
-  if (map != nullptr) return;
-  ReadFailure ignored{Reason::system, 0, 0, {file, 0, 0, nullptr, 0}};
+std::optional<ReadFailure> RowFiles::find_change(std::span<const std::size_t> files,
+                                                 std::size_t bytes) {
+  using std::chrono::nanoseconds;
+  const auto now = nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  const bool all = !seems_hot() || files.size() <= kFew;
+  std::size_t spare = bytes / kBytesPerQuestion;
+  std::vector<std::size_t> asked;
+  for (const std::size_t file : files) {
+    const std::int64_t ago = now - maps_[file].asked.load(std::memory_order_relaxed);
+    if (!all && ago < nanoseconds(kAskedEvery).count()) {
+      if (spare == 0) continue;
+      --spare;
+    }
+    asked.push_back(file);
+  }
+  std::mutex failing;
+  std::optional<ReadFailure> first;
+  // Where rows come from the disk, so may what is known of their files.
+  const std::size_t threads = seems_hot() ? 1 : kReaders;
+  parallel_for_blocking(asked.size(), 1, threads, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const auto change = files_.change_of(asked[i]);
+      if (!change) {
+        maps_[asked[i]].asked.store(now, std::memory_order_relaxed);
+        continue;
+      }
+      const std::lock_guard lock(failing);
+      if (!first || change->read.file < first->read.file) first = change;
+    }
+  });
+  return first;
+}
+
+const std::byte* RowFiles::map(std::size_t file) noexcept {
+  const std::byte* mapped = maps_[file].data.load(std::memory_order_acquire);
+  if (mapped != nullptr || files_.count() > kMostMapped) return mapped;
+  int ignored = 0;
   const OpenFiles::Open opened = files_.open(file, ignored);
-  struct stat status;
-  if (opened == nullptr || fstat(opened->fd(), &status) != 0) return;
-  // One thread tries, and once: to try again with every batch would cost more than it brings. The
-  // others read meanwhile, and so does a child that was forked meanwhile, for good.
-  if (!mapping.map.compare_exchange_strong(map, &no_map)) return;
-  const auto bytes = static_cast<std::int64_t>(status.st_size);
-  if (!take_budget(bytes, mapping_budget_)) return;
-  map = GuardedMap::create(opened->fd(), static_cast<std::size_t>(bytes));
-  if (map == nullptr) {
-    all_mapped_bytes -= bytes;
-    return;
-  }
-  mapping.map.store(map, std::memory_order_release);
-  mapping.size.store(bytes, std::memory_order_relaxed);
-  mapping.data.store(map->data(), std::memory_order_release);
-#if defined(MADV_POPULATE_READ)
-  // Faults for a few pages at a time would take several times as long. But what is on the disk is
-  // not read: nobody may ever ask for it.
-  if (seems_cached(opened->fd(), bytes)) {
-    madvise(const_cast<std::byte*>(map->data()), map->size(), MADV_POPULATE_READ);
-  }
-#endif
+  if (opened == nullptr) return nullptr;
+  const std::int64_t bytes = files_[file].marks.size;
+  void* const made =
+      mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ, MAP_SHARED, opened->fd(), 0);
+  if (made == MAP_FAILED) return nullptr;
+  const auto* const data = static_cast<const std::byte*>(made);
+  if (maps_[file].data.compare_exchange_strong(mapped, data)) return data;
+  unmap(data, bytes);  // another thread was faster
+  return mapped;
 }
 
-bool RowFiles::may_be_mapped() noexcept {
-  if (mapping_budget_ == 0 || !seems_hot()) return false;
-  GuardedMap::arm();
-  return true;
-}
-
-const std::byte* RowFiles::mapped(std::size_t file, std::int64_t end) noexcept {
-  const Mapping& mapping = mappings_[file];
-  const std::byte* data = mapping.data.load(std::memory_order_acquire);
-  if (data == nullptr) {
-    map(file);
-    data = mapping.data.load(std::memory_order_acquire);
-  }
-  return end <= mapping.size.load(std::memory_order_relaxed) ? data : nullptr;
-}
-
-bool RowFiles::are_in_memory(std::span<const std::byte* const> where) noexcept {
+bool RowFiles::are_in_memory(std::span<const std::byte* const> bytes) noexcept {
   const std::int64_t faults_before = Waits::now().major_faults;
-  const std::size_t step = std::max<std::size_t>(where.size() / kProbes, 1);
-  for (std::size_t i = 0; i < where.size(); i += step) {
-    static_cast<void>(*const_cast<const volatile std::byte*>(where[i]));
+  for (const std::byte* const byte : bytes) {
+    static_cast<void>(*const_cast<const volatile std::byte*>(byte));
   }
   if (Waits::now().major_faults == faults_before) return true;
   hits_.store(0, std::memory_order_relaxed);
   return false;
-}
-
-bool RowFiles::find_mapped(std::span<const RowRead> reads, const std::byte** where) noexcept {
-  if (reads.empty() || !may_be_mapped()) return false;
-  for (std::size_t i = 0; i < reads.size(); ++i) {
-    const auto end = reads[i].offset + static_cast<std::int64_t>(reads[i].bytes);
-    const std::byte* const beginning = mapped(reads[i].file, end);
-    if (beginning == nullptr) return false;
-    // One without bytes may lie behind the last page.
-    where[i] = beginning + (reads[i].bytes > 0 ? reads[i].offset : 0);
-  }
-  if (!are_in_memory({where, reads.size()})) return false;
-  for (std::size_t i = 0; i < reads.size(); ++i) {
-    if (reads[i].bytes == 0) where[i] += reads[i].offset;
-  }
-  return true;
-}
-
-bool RowFiles::is_whole(std::size_t file) noexcept {
-  Mapping& mapping = mappings_[file];
-  const GuardedMap* const map = mapping.map.load(std::memory_order_acquire);
-  if (map->torn()) {
-    mapping.data.store(nullptr, std::memory_order_relaxed);  // from now on its rows are read
-    return false;
-  }
-  return map->seems_whole() || std::cmp_greater_equal(files_.size(file), map->size());
-}
-
-bool RowFiles::seem_unchanged(std::span<const std::size_t> files, std::size_t bytes) noexcept {
-  if (files_.came_open()) return true;
-  using std::chrono::nanoseconds;
-  const auto now = nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-  const bool all = files_.count() <= kFew;
-  std::size_t spare = 1 + bytes / kBytesPerQuestion;
-  for (const std::size_t file : files) {
-    std::atomic<std::int64_t>& asked = mappings_[file].asked;
-    const std::int64_t last = asked.load(std::memory_order_relaxed);
-    if (last == now) continue;
-    if (!all && now - last < nanoseconds(kAskedEvery).count()) {
-      if (spare == 0) continue;
-      --spare;
-    }
-    if (files_.change_of({.file = file, .offset = 0, .bytes = 0, .to = nullptr, .sample = 0}, -1)) {
-      return false;
-    }
-    asked.store(now, std::memory_order_relaxed);
-  }
-  return true;
-}
-
-std::optional<ReadFailure> RowFiles::check_mapped(std::span<const RowRead> reads) {
-  std::vector<std::size_t> files(reads.size());
-  std::ranges::transform(reads, files.begin(), &RowRead::file);
-  std::size_t bytes = 0;
-  for (const RowRead& read : reads) bytes += read.bytes;
-  bool whole = seem_unchanged(files, bytes);
-  std::size_t file = files_.count();
-  for (const RowRead& read : reads) {
-    if (std::exchange(file, read.file) == read.file) continue;
-    whole = whole && is_whole(file);
-  }
-  if (whole) return std::nullopt;
-  return explain_change(reads);
-}
-
-ReadFailure RowFiles::explain_change(std::span<const RowRead> reads) {
-  hits_.store(0, std::memory_order_relaxed);
-  // A row that can't be read any more says most.
-  std::vector<std::byte> scratch;
-  for (RowRead read : reads) {
-    scratch.resize(std::max(scratch.size(), read.bytes));
-    read.to = scratch.data();
-    if (const auto failure = this->read({&read, 1}, 1)) return *failure;
-  }
-  // All rows can be read; but a file is not what it was, so none of them is to be trusted.
-  for (const RowRead& read : reads) {
-    if (!files_.came_open()) {
-      if (const auto change = files_.change_of(read, -1)) return *change;
-    }
-    if (is_whole(read.file)) continue;
-    const std::int64_t size = files_.size(read.file);
-    const bool is_cut = size >= 0 && size < mappings_[read.file].size;
-    return is_cut ? ReadFailure{Reason::cut_short, 0, size, read}
-                  : ReadFailure{Reason::changed, 0, 0, read};
-  }
-  return {Reason::changed, 0, 0, reads[0]};
 }
 
 void RowFiles::request(std::span<const RowRead> reads) {
@@ -232,7 +134,7 @@ void RowFiles::prefetch(std::span<const RowRead> reads) {
 }
 
 void RowFiles::request(const RowRun& run) {
-  ReadFailure ignored{Reason::system, 0, 0, {run.file, 0, 0, nullptr, 0}};
+  int ignored = 0;
   if (const OpenFiles::Open opened = files_.open(run.file, ignored)) {
     runtime::request(opened->fd(), run.offset, run.bytes);
   }
@@ -240,7 +142,7 @@ void RowFiles::request(const RowRun& run) {
 
 // Whether the beginning of a run is in memory. Also true where nobody can tell.
 bool RowFiles::is_cached(const RowRun& run) {
-  ReadFailure ignored{Reason::system, 0, 0, {run.file, 0, 0, nullptr, 0}};
+  int ignored = 0;
   const OpenFiles::Open opened = files_.open(run.file, ignored);
   return opened == nullptr || cached_at(opened->fd(), run.offset);
 }
@@ -268,13 +170,8 @@ std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::s
     }
     const std::size_t missing = wait(batch, window);
     misses += missing;
-    std::size_t file = files_.count();
     for (RowRun& run : window) {
       if (run.done < run.bytes) return failure_of(batch, run);
-      const bool is_next = std::exchange(file, run.file) != run.file;
-      if (is_next && !files_.came_open()) {
-        if (auto change = files_.change_of(batch.read_of(run), run.file_open->fd())) return change;
-      }
       run.file_open.reset();
     }
   }
@@ -305,11 +202,11 @@ std::optional<ReadFailure> RowFiles::ask(RowRuns& batch, std::span<RowRun> windo
   parallel_for(window.size(), kChunk, threads, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       RowRun& run = window[i];
-      ReadFailure failure{Reason::system, 0, 0, batch.read_of(run)};
-      run.file_open = files_.open(run.file, failure);
+      int error = 0;
+      run.file_open = files_.open(run.file, error);
       if (run.file_open == nullptr) {
         const std::lock_guard lock(failing);
-        if (!first) first = failure;
+        if (!first) first = ReadFailure{Reason::system, error, 0, batch.read_of(run)};
         return;
       }
       if (batch.attempt(run, false)) continue;
@@ -326,7 +223,7 @@ std::size_t RowFiles::wait(const RowRuns& batch, std::span<RowRun> window) {
   for (RowRun& run : window) {
     if (run.done < run.bytes) missing.push_back(&run);
   }
-  wait_for(missing.size(), 1, kReaders, [&](std::size_t begin, std::size_t end) {
+  parallel_for_blocking(missing.size(), 1, kReaders, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
       RowRun& run = *missing[i];
       const std::int64_t before = run.unsure ? Waits::now().switches : 0;

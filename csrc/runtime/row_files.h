@@ -10,7 +10,6 @@
 #include <span>
 #include <vector>
 
-#include "runtime/guarded_map.h"
 #include "runtime/open_files.h"
 #include "runtime/row_read.h"
 
@@ -27,27 +26,26 @@ class RowRuns;
 // requested by posix_fadvise), then those that were missing are waited for, by several threads.
 // Rows that touch become one read.
 //
-// But the kernel copies at half the speed of memcpy. Files whose rows were all in memory for a
-// while, and that are small enough (see `mapping_budget`), are therefore mapped, and rows taken
-// from there until a page fault had to wait for the disk. A mapping is in use as a whole or not at
-// all: its pages count as memory of this process.
+// But the kernel copies at half the speed of memcpy. Rows of files whose rows were all in memory
+// for a while are therefore copied from where the file is mapped, until a page fault had to wait
+// for the disk. A single file came with a mapping, its owner's; those of many are mapped here.
 //
 // Note [Files that change]
 //
-// Files that are opened by their paths must stay as they are. Their marks are compared when they
-// are opened, and again after rows of a batch were read: that is one fstat for each file (0.25 us;
-// a read takes several times as long). Rows that are mapped are copied faster than that. So where
-// there are more than kFew files, one for every kBytesPerQuestion of the batch is asked for its
-// marks, and others only if the last time was kAskedEvery ago. Then no batch that ends so long
-// after a change has taken rows from it.
+// Files that are opened by their paths must stay as they are. Their marks are compared before rows
+// of a batch are read. To ask 256 files of small rows that are in memory takes three times as long
+// as copying those: so where such a batch has more than kFew files, one is asked for every
+// kBytesPerQuestion of it, and others only if the last time was kAskedEvery ago.
+//
+// What happens to a file after it was asked is its owner's risk: a mapped one that is cut short
+// then ends the process (SIGBUS).
 //
 // A file that came open may be written to, through a memmap of its owner for one. Only its size
-// counts.
+// counts, and whoever made the mapping asks for it.
 class RowFiles {
  public:
-  // `only`: the only file, if it came open. `mapping_budget`: how many bytes of files this process
-  // may have mapped, together with those that others mapped.
-  RowFiles(std::vector<RowFile> files, Descriptor only, std::int64_t mapping_budget);
+  // `only`: the only file, if it came open.
+  RowFiles(std::vector<RowFile> files, Descriptor only);
   ~RowFiles();
   RowFiles(const RowFiles&) = delete;
   RowFiles& operator=(const RowFiles&) = delete;
@@ -57,22 +55,16 @@ class RowFiles {
   // Bytes that the file has now. Negative: minus an errno.
   std::int64_t size(std::size_t file) const { return files_.size(file); }
 
-  // Whether all of them are taken from memory: then where[i] is where reads[i] begins. What was
-  // made of them is worth nothing unless check_mapped() returns nothing afterwards.
-  bool find_mapped(std::span<const RowRead> reads, const std::byte** where) noexcept;
-  std::optional<ReadFailure> check_mapped(std::span<const RowRead> reads);
-  // Once a file of mapped rows is known to have changed: which one, and what can't be read.
-  ReadFailure explain_change(std::span<const RowRead> reads);
+  // What has happened to the first of these files, each of which is there once, that is known not
+  // to be what it was. `bytes`: of the batch.
+  std::optional<ReadFailure> find_change(std::span<const std::size_t> files, std::size_t bytes);
 
-  // The same step by step. To be asked once for a batch; then for each row where its file begins in
-  // memory, or null if it isn't there up to byte `end`; then whether the rows seem to be in memory.
-  bool may_be_mapped() noexcept;
-  const std::byte* mapped(std::size_t file, std::int64_t end) noexcept;
-  bool are_in_memory(std::span<const std::byte* const> where) noexcept;
-  // Afterwards: whether a file that is mapped still has all its bytes; and whether none of the
-  // files that a batch of so many bytes was taken from is known to have changed.
-  bool is_whole(std::size_t file) noexcept;
-  bool seem_unchanged(std::span<const std::size_t> files, std::size_t bytes) noexcept;
+  // Where a file begins in memory, mapped by now, if it did not come open. Null if it can't be. Its
+  // marks must just have been compared.
+  const std::byte* map(std::size_t file) noexcept;
+
+  // Whether mapped rows seem to be in memory, by a few bytes of them.
+  bool are_in_memory(std::span<const std::byte* const> bytes) noexcept;
 
   // Asks the system for rows that will be read next; waits for nothing.
   void request(std::span<const RowRead> reads);
@@ -84,7 +76,8 @@ class RowFiles {
   // Reads all, in any order. Bytes are written also if it fails.
   std::optional<ReadFailure> read(std::span<const RowRead> reads, std::size_t threads);
 
-  // Whether rows are being found in memory, so that asking for them ahead is pointless.
+  // Whether rows are being found in memory: then they are worth mapping, and asking for them ahead
+  // is pointless.
   bool seems_hot() const { return hits_.load(std::memory_order_relaxed) >= kHotAfter; }
 
  private:
@@ -92,15 +85,13 @@ class RowFiles {
 
   static constexpr std::size_t kFew = 8;
   static constexpr std::size_t kBytesPerQuestion = std::size_t{1} << 20;
-  static constexpr std::chrono::milliseconds kAskedEvery{1000};
+  static constexpr std::chrono::seconds kAskedEvery{1};
 
-  // A batch of small rows looks at hundreds of these, anywhere among thousands: all that it needs
-  // of a file lies in one place.
-  struct alignas(32) Mapping {
-    std::atomic<const std::byte*> data{nullptr};  // null: its rows aren't found here
-    std::atomic<std::int64_t> size{0};
-    std::atomic<std::int64_t> asked{0};     // when it had its marks, in ns
-    std::atomic<GuardedMap*> map{nullptr};  // null until a row of the file is hot
+  // Of a file that did not come open. A batch of small rows looks at hundreds of these, anywhere
+  // among thousands.
+  struct Mapped {
+    std::atomic<const std::byte*> data{nullptr};  // null: not yet, or the system refuses
+    std::atomic<std::int64_t> asked{0};           // when it last had its marks, in ns
   };
 
   void request(const RowRun& run);
@@ -109,13 +100,11 @@ class RowFiles {
   std::size_t wait(const RowRuns& batch, std::span<RowRun> window);
   void count(std::size_t rows, std::size_t misses) noexcept;
   ReadFailure failure_of(const RowRuns& batch, const RowRun& run);
-  void map(std::size_t file) noexcept;
 
   OpenFiles files_;
-  std::int64_t mapping_budget_;
   std::atomic<std::int64_t> hits_{0};
   std::atomic<std::int64_t> prefetched_{0};  // rows that were asked for, and not read yet
-  std::unique_ptr<Mapping[]> mappings_;      // of each file
+  std::unique_ptr<Mapped[]> maps_;           // of each file
 };
 
 }  // namespace pinfeed::runtime

@@ -17,11 +17,11 @@ struct RowRead {
 
 // Why bytes could not be read.
 struct ReadFailure {
-  enum class Reason : std::uint8_t { system, cut_short, replaced, changed };
+  enum class Reason : std::uint8_t { system, cut_short, replaced };
   Reason reason;
   int error;          // errno, for `system`
   std::int64_t size;  // of the file, for `cut_short`
-  RowRead read;
+  RowRead read;       // of no bytes: none yet, its file is what failed
 };
 
 }  // namespace pinfeed::runtime

@@ -232,7 +232,8 @@ void parallel_for_allocating(std::size_t total, std::size_t chunk, std::size_t t
   if (lacks_memory) throw std::bad_alloc();
 }
 
-void wait_for(std::size_t total, std::size_t chunk, std::size_t threads, RangeBody body) noexcept {
+void parallel_for_blocking(std::size_t total, std::size_t chunk, std::size_t threads,
+                           RangeBody body) noexcept {
   run(readers, total, chunk, threads, body);
 }
 

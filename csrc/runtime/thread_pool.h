@@ -54,7 +54,8 @@ void parallel_for_allocating(std::size_t total, std::size_t chunk, std::size_t t
 // parallel_for for bodies that mostly wait, for a disk say: on threads of their own, so that no CPU
 // stands idle meanwhile, and as many at a time as `threads` says. They start when they are needed,
 // and end when nobody needed them for 10 s.
-void wait_for(std::size_t total, std::size_t chunk, std::size_t threads, RangeBody body) noexcept;
+void parallel_for_blocking(std::size_t total, std::size_t chunk, std::size_t threads,
+                           RangeBody body) noexcept;
 
 // Another time than 10 s, from the next time on that such a thread has nothing to do.
 void set_reader_idle_timeout(std::chrono::milliseconds timeout) noexcept;

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <new>
 #include <string>
 #include <thread>
@@ -52,33 +51,34 @@ using namespace std::chrono_literals;
 using namespace pinfeed::tests;
 using pinfeed::runtime::OpenFiles;
 
+// Of files that were given by their paths.
 void test_missing_replaced_and_short() {
   Folder folder;
   std::vector<RowFile> parts;
   for (int i = 0; i < 4; ++i) parts.push_back(folder.add(size_of(8)));
-  const auto failure_of = [&](std::size_t file) {
-    RowFiles files(parts, {}, kMuch);
-    Batch batch;
-    for (std::size_t i = 0; i < 4; ++i) batch.add(i == file ? file : 0, 7);
-    return files.read(batch.reads(), 2);
+  RowFiles files(parts, {});
+  const auto change_of = [&](std::size_t file) {
+    return files.find_change(std::vector<std::size_t>{0, file}, 2 * kRow);
   };
-  CHECK(!failure_of(0));
+  CHECK(!change_of(1));
   CHECK(unlink(folder.path(1).c_str()) == 0);
-  auto failure = failure_of(1);
-  CHECK(failure && failure->reason == ReadFailure::Reason::system && failure->error == ENOENT);
-  CHECK(failure && failure->read.file == 1 && failure->read.sample == 1);
+  auto change = change_of(1);
+  CHECK(change && change->reason == ReadFailure::Reason::system && change->error == ENOENT);
+  CHECK(change && change->read.file == 1 && change->read.bytes == 0);
   CHECK(truncate(folder.path(2).c_str(), size_of(7)) == 0);
-  failure = failure_of(2);
-  CHECK(failure && failure->reason == ReadFailure::Reason::cut_short &&
-        failure->size == size_of(7));
+  change = change_of(2);
+  CHECK(change && change->reason == ReadFailure::Reason::cut_short && change->size == size_of(7));
   CHECK(truncate(folder.path(3).c_str(), size_of(9)) == 0);
-  failure = failure_of(3);
-  CHECK(failure && failure->reason == ReadFailure::Reason::replaced && failure->read.sample == 3);
+  change = change_of(3);
+  CHECK(change && change->reason == ReadFailure::Reason::replaced && change->read.file == 3);
+  CHECK(rename(folder.path(3).c_str(), folder.path(0).c_str()) == 0);
+  change = change_of(0);
+  CHECK(change && change->reason == ReadFailure::Reason::replaced && change->read.file == 0);
 }
 
 // A descriptor that can't be read from: what the system says comes back.
 void test_system_errors() {
-  RowFiles files({{"/", {}}}, only("/"), kMuch);
+  RowFiles files({{"/", {}}}, only("/"));
   Batch batch;
   batch.add(0, 0);
   const auto failure = files.read(batch.reads(), 1);
@@ -128,7 +128,7 @@ bool can_lease() {
 void test_signals_while_a_file_is_opened() {
   Folder folder;
   const RowFile file = folder.add(size_of(8));
-  RowFiles files({file}, {}, kMuch);
+  RowFiles files({file}, {});
   struct sigaction interrupt = {}, before;
   interrupt.sa_handler = [](int) {};
   sigaction(SIGUSR1, &interrupt, &before);
@@ -169,92 +169,28 @@ void test_out_of_memory() {
   finished = false;
   for (int i = 0; i < 100 && !finished; ++i) {
     OpenFiles files({file}, {});
-    ReadFailure failure{ReadFailure::Reason::system, 0, 0, {0, 0, 0, nullptr, 0}};
+    int error = 0;
     const FailingAllocations failing(i);
-    finished = files.open(0, failure) != nullptr;
-    CHECK(finished || failure.error == ENOMEM);
+    finished = files.open(0, error) != nullptr;
+    CHECK(finished || error == ENOMEM);
     CHECK(open_descriptors() == open_before + (finished ? 1 : 0));
   }
   CHECK(finished);
 }
 #endif
 
-// A pipe takes the place of a file and goes again, at any moment. Whoever opens it waits for good.
-void test_pipes_that_come_and_go() {
-  Folder folder;
-  const RowFile file = folder.add(size_of(8));
-  const std::string aside = file.path + "-aside", pipe = file.path + "-pipe", next = pipe + "-next";
-  CHECK(link(file.path.c_str(), aside.c_str()) == 0);
-  CHECK(mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK(passes_in_fork([&] {
-    std::atomic<bool> stop{false};
-    std::thread other([&] {
-      for (bool is_pipe = true; !stop; is_pipe = !is_pipe) {
-        link((is_pipe ? pipe : aside).c_str(), next.c_str());
-        rename(next.c_str(), file.path.c_str());
-      }
-    });
-    int right = 0, refused = 0;
-    for (int i = 0; i < 30000 || right == 0 || refused == 0; ++i) {
-      OpenFiles files({file}, {});
-      ReadFailure failure{ReadFailure::Reason::system, 0, 0, {0, 0, 0, nullptr, 0}};
-      const OpenFiles::Open opened = files.open(0, failure);
-      ++(opened != nullptr ? right : refused);
-      CHECK(opened != nullptr || failure.reason == ReadFailure::Reason::replaced);
-      CHECK(opened == nullptr || (fcntl(opened->fd(), F_GETFL) & O_NONBLOCK) == 0);
-    }
-    stop = true;
-    other.join();
-  }));
-  for (const std::string& path : {aside, pipe, next}) unlink(path.c_str());
-}
-
-// Cut within a page and between pages, of one file and of many, read and mapped.
+// One that is cut short while it is being read.
 void test_shrinking() {
   for (const std::int64_t left : {std::int64_t{0}, std::int64_t{40960}, size_of(1000) - 1}) {
-    for (const bool is_one : {true, false}) {
-      for (const bool is_mapped : {true, false}) {
-        Folder folder;
-        const RowFile file = folder.add(size_of(1000));
-        RowFiles files({is_one ? RowFile{file.path, {}} : file},
-                       is_one ? only(file.path) : Descriptor(), kMuch);
-        Batch batch;
-        for (std::int64_t row = 992; row < 1000; ++row) batch.add(0, row);
-        const auto reads = batch.reads();
-        if (is_mapped) CHECK(becomes_mapped(files, random_batch(1, 1000, 0)));
-        std::vector<const std::byte*> where(reads.size());
-        if (is_mapped) CHECK(files.find_mapped(reads, where.data()));
-        CHECK(truncate(file.path.c_str(), left) == 0);
-        auto failure = files.read(reads, 2);
-        if (is_mapped) {
-          for (std::size_t i = 0; i < reads.size(); ++i) {
-            std::memcpy(reads[i].to, where[i], reads[i].bytes);
-          }
-          CHECK(!files.is_whole(0));
-          failure = files.check_mapped(reads);
-        }
-        CHECK(failure && failure->reason == ReadFailure::Reason::cut_short);
-        CHECK(failure && failure->size == left);
-      }
-    }
-  }
-}
-
-// None of the rows is touched; but what else happened to the file, nobody knows.
-void test_shrinking_behind_the_rows() {
-  for (const bool is_one : {true, false}) {
     Folder folder;
     const RowFile file = folder.add(size_of(1000));
-    RowFiles files({is_one ? RowFile{file.path, {}} : file},
-                   is_one ? only(file.path) : Descriptor(), kMuch);
+    RowFiles files({RowFile{file.path, {}}}, only(file.path));
     Batch batch;
-    for (std::int64_t row = 0; row < 8; ++row) batch.add(0, row);
-    CHECK(becomes_mapped(files, random_batch(1, 1000, 0)));
-    CHECK(maps_right(files, batch));
-    CHECK(truncate(file.path.c_str(), size_of(999)) == 0);
-    const auto failure = files.check_mapped(batch.reads());
+    for (std::int64_t row = 992; row < 1000; ++row) batch.add(0, row);
+    CHECK(truncate(file.path.c_str(), left) == 0);
+    const auto failure = files.read(batch.reads(), 2);
     CHECK(failure && failure->reason == ReadFailure::Reason::cut_short);
-    CHECK(failure && failure->size == size_of(999));
+    CHECK(failure && failure->size == left);
   }
 }
 
@@ -268,7 +204,5 @@ void row_file_failure_tests() {
   run_if(can_lease(), "there are no leases here", "rows: signals while a file is opened",
          test_signals_while_a_file_is_opened);
 #endif
-  run_if(kCanFork, kWhyNoFork, "rows: pipes that come and go", test_pipes_that_come_and_go);
   run("rows: files that shrink", test_shrinking);
-  run("rows: files that are cut behind the rows", test_shrinking_behind_the_rows);
 }

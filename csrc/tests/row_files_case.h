@@ -27,7 +27,6 @@ using runtime::RowRead;
 
 inline constexpr std::size_t kRow = 3000;  // no multiple of a page, or of a cache line
 inline constexpr std::int64_t kHeader = 128;
-inline constexpr std::int64_t kMuch = std::int64_t{1} << 40;
 
 // The byte that a file holds at a place; never 0.
 inline std::byte byte_at(std::size_t file, std::int64_t offset) {
@@ -140,23 +139,25 @@ inline bool reads_right(RowFiles& files, Batch batch, std::size_t threads = 2) {
   return !failure && batch.is_right();
 }
 
-// Reads until rows are looked at where they are mapped.
-inline bool becomes_mapped(RowFiles& files, Batch batch) {
-  std::vector<const std::byte*> where(batch.reads().size());
-  for (int i = 0; i < 100; ++i) {
-    if (files.find_mapped(batch.reads(), where.data())) return true;
+// Reads until rows are being found in memory.
+inline bool becomes_hot(RowFiles& files, Batch batch) {
+  for (int i = 0; i < 100 && !files.seems_hot(); ++i) {
     if (files.read(batch.reads(), 1)) return false;
   }
-  return false;
+  return files.seems_hot();
 }
 
+// Whether rows of files that came by their paths are right where those are mapped.
 inline bool maps_right(RowFiles& files, Batch batch) {
-  const auto reads = batch.reads();
-  std::vector<const std::byte*> where(reads.size());
-  if (!files.find_mapped(reads, where.data())) return false;
+  std::vector<const std::byte*> where;
   bool same = true;
-  for (std::size_t i = 0; i < reads.size(); ++i) same = same && Batch::is_row(reads[i], where[i]);
-  return same && !files.check_mapped(reads);
+  for (const RowRead& read : batch.reads()) {
+    const std::byte* const beginning = files.map(read.file);
+    if (beginning == nullptr) return false;
+    where.push_back(beginning + read.offset);
+    same = same && Batch::is_row(read, where.back());
+  }
+  return same && files.are_in_memory(where);
 }
 
 inline std::int64_t size_of(std::int64_t rows) {

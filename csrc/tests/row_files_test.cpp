@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -28,24 +29,20 @@ void test_one_file() {
   Folder folder;
   folder.add(size_of(1000));
   for (const bool cold : {true, false}) {
-    RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), kMuch);
+    RowFiles files({{folder.path(0), {}}}, only(folder.path(0)));
     CHECK(files.size(0) == size_of(1000));
     for (unsigned seed = 0; seed < 4; ++seed) {
       if (cold) folder.cool(0);
       CHECK(reads_right(files, random_batch(1, 1000, seed), seed));
     }
-    Batch all;  // in the page cache, or a map is looked at no more
-    for (std::int64_t i = 0; i < 1000; ++i) all.add(0, i);
-    CHECK(reads_right(files, all));
-    CHECK(becomes_mapped(files, random_batch(1, 1000, 9)));
-    for (unsigned seed = 0; seed < 4; ++seed) CHECK(maps_right(files, random_batch(1, 1000, seed)));
+    CHECK(becomes_hot(files, random_batch(1, 1000, 9)));
   }
 }
 
 void test_neighbours_and_nothing() {
   Folder folder;
   folder.add(size_of(1000));
-  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), kMuch);
+  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)));
   Batch neighbours;  // more in a row than one call of preadv takes
   for (std::int64_t i = 0; i < 1000; ++i) neighbours.add(0, i);
   CHECK(reads_right(files, neighbours));
@@ -54,16 +51,13 @@ void test_neighbours_and_nothing() {
   nothing.add(0, 3, 0);
   nothing.add(0, 3);
   CHECK(reads_right(files, nothing));
-  CHECK(becomes_mapped(files, neighbours));
-  CHECK(maps_right(files, neighbours));
-  CHECK(maps_right(files, nothing));
   CHECK(!files.read({}, 1));
 }
 
 void test_prefetched_rows_are_not_hot() {
   Folder folder;
   folder.add(size_of(1000));
-  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), kMuch);
+  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)));
   bool had_to_ask = true;
   for (unsigned seed = 0; seed < 8 && had_to_ask; ++seed) {
     folder.cool(0);
@@ -79,66 +73,32 @@ void test_prefetched_rows_are_not_hot() {
   CHECK(reads_right(files, all));
   files.request(all.reads());
   files.prefetch(all.reads());  // they are there by themselves
-  CHECK(becomes_mapped(files, all));
+  CHECK(becomes_hot(files, all));
   files.prefetch(all.reads());
-  CHECK(maps_right(files, all));
+  CHECK(files.seems_hot());
   files.prefetch({});
 }
 
-void test_without_budget() {
-  Folder folder;
-  folder.add(size_of(1000));
-  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), size_of(1000) - 1);
-  CHECK(!becomes_mapped(files, random_batch(1, 1000, 0)));
-  CHECK(reads_right(files, random_batch(1, 1000, 1)));
-}
-
-void test_one_of_many_beyond_the_budget() {
-  Folder folder;
-  std::vector<RowFile> parts;
-  for (const int rows : {100, 1000, 100}) parts.push_back(folder.add(size_of(rows)));
-  RowFiles files(parts, {}, size_of(1000) - 1);
-  Batch all, small;
-  for (std::size_t part = 0; part < 3; ++part) {
-    for (std::int64_t row = 0; row < 100; ++row) {
-      all.add(part, row);
-      if (part != 1) small.add(part, row);
-    }
-  }
-  CHECK(!becomes_mapped(files, all));
-  CHECK(becomes_mapped(files, small));
-  CHECK(maps_right(files, small));
-  CHECK(!becomes_mapped(files, all));
-  CHECK(reads_right(files, all));
-}
-
-// The file's bytes must count once.
+// One map remains, whoever was first.
 void test_threads_that_map_one_file() {
   Folder folder;
-  folder.add(size_of(1000));
-  Batch all;
-  for (std::int64_t row = 0; row < 1000; ++row) all.add(0, row);
+  const RowFile file = folder.add(size_of(8));
   for (int trial = 0; trial < 50; ++trial) {
-    RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), size_of(1000) * 3 / 2);
-    CHECK(reads_right(files, all));
+    RowFiles files({file}, {});
     std::atomic<int> ready{0};
+    std::array<const std::byte*, 3> found{};
     std::vector<std::thread> threads;
-    for (int i = 0; i < 3; ++i) {
-      threads.emplace_back([&] {
+    for (std::size_t i = 0; i < 3; ++i) {
+      threads.emplace_back([&, i] {
         ++ready;
         while (ready < 3) std::this_thread::yield();
-        const std::byte* where = nullptr;
-        Batch one;
-        one.add(0, 0);
-        files.find_mapped(one.reads(), &where);
+        found[i] = files.map(0);
       });
     }
     for (std::thread& thread : threads) thread.join();
-    CHECK(becomes_mapped(files, all));
+    CHECK(found[0] != nullptr && found[1] == found[0] && found[2] == found[0]);
+    CHECK(maps_right(files, random_batch(1, 8, 0)));
   }
-  // What they had is there for others.
-  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)), size_of(1000));
-  CHECK(reads_right(files, all) && becomes_mapped(files, all));
 }
 
 void test_many_files() {
@@ -146,22 +106,20 @@ void test_many_files() {
   std::vector<RowFile> parts;
   constexpr std::size_t kParts = 600;  // more than are kept open
   for (std::size_t i = 0; i < kParts; ++i) parts.push_back(folder.add(size_of(8)));
-  RowFiles files(parts, {}, kMuch);
+  RowFiles files(parts, {});
   for (std::size_t i = 0; i < kParts; i += 3) folder.cool(i);
   for (unsigned seed = 0; seed < 4; ++seed) {
     CHECK(reads_right(files, random_batch(kParts, 8, seed, 2000), 3));
   }
-  CHECK(becomes_mapped(files, random_batch(kParts, 8, 9, 2000)));
+  CHECK(becomes_hot(files, random_batch(kParts, 8, 9, 2000)));
   CHECK(maps_right(files, random_batch(kParts, 8, 10, 2000)));
-  for (std::size_t i = 0; i < kParts; ++i) CHECK(files.mapped(i, size_of(8)) != nullptr);
-  CHECK(files.mapped(0, size_of(8) + 1) == nullptr);
 }
 
 void test_threads() {
   Folder folder;
   std::vector<RowFile> parts;
   for (int i = 0; i < 300; ++i) parts.push_back(folder.add(size_of(8)));
-  RowFiles files(parts, {}, kMuch);
+  RowFiles files(parts, {});
   std::atomic<bool> all_right{true};
   std::vector<std::thread> threads;
   for (unsigned thread = 0; thread < 3; ++thread) {
@@ -181,7 +139,7 @@ void test_fork() {
   Folder folder;
   std::vector<RowFile> parts;
   for (int i = 0; i < 300; ++i) parts.push_back(folder.add(size_of(8)));
-  RowFiles files(parts, {}, kMuch);
+  RowFiles files(parts, {});
   std::atomic<bool> stop{false};
   std::atomic<bool> all_right{true};
   std::thread busy([&] {
@@ -221,7 +179,7 @@ void test_readers_end() {
   pinfeed::runtime::set_reader_idle_timeout(50ms);
   for (int round = 0; round < 3; ++round) {
     std::atomic<int> met{0};
-    pinfeed::runtime::wait_for(8, 1, 8, [&](std::size_t, std::size_t) {
+    pinfeed::runtime::parallel_for_blocking(8, 1, 8, [&](std::size_t, std::size_t) {
       ++met;
       CHECK(eventually([&] { return met == 8; }));
     });
@@ -237,8 +195,6 @@ int main() {
   run("rows: of one file, cold and hot", test_one_file);
   run("rows: neighbours, and rows of no bytes", test_neighbours_and_nothing);
   run("rows: prefetched rows are not hot", test_prefetched_rows_are_not_hot);
-  run("rows: a file beyond the budget is read", test_without_budget);
-  run("rows: one of many files beyond the budget", test_one_of_many_beyond_the_budget);
   run("rows: threads that map one file", test_threads_that_map_one_file);
   run("rows: of many files", test_many_files);
   file_reads_tests();

@@ -11,9 +11,7 @@ version: str
 compiler: str
 
 class FileArray:
-    def __init__(
-        self, array: npt.NDArray[Any], path: str, fd: int, offset: int, mapping_budget: int
-    ) -> None: ...
+    def __init__(self, array: npt.NDArray[Any], path: str, fd: int, offset: int) -> None: ...
     @staticmethod
     def of_parts(
         array: npt.NDArray[Any],
@@ -21,7 +19,6 @@ class FileArray:
         marks: Sequence[Sequence[int]],
         offsets: Sequence[int],
         ends: Sequence[int],
-        mapping_budget: int,
     ) -> FileArray: ...
 
 class PartArrays:
@@ -185,6 +182,8 @@ def strings(
     name: str,
     threads: int,
 ) -> list[Any]: ...
+def memmap_under(array: npt.NDArray[Any]) -> np.memmap[Any, Any] | None: ...
+def require_whole_file(array: npt.NDArray[Any]) -> None: ...
 def prefetch(source: Any, offsets: Any, indices: npt.NDArray[np.int64], name: str) -> None: ...
 def best_fit(
     lengths: npt.NDArray[np.int32], row_length: int, most_in_row: int, key: int | None

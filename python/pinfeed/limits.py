@@ -1,37 +1,10 @@
-"""How much memory this process may still take, and how much of it mapped files may."""
+"""How much memory this process may still take."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-
-_SHARE = 4
-
-
-def mapping_budget() -> int:
-    """Bytes of files that pinfeed maps at most: a quarter of what this process may still take.
-
-    That is what the system has available, or less where a control group or a limit of the process
-    (``RLIMIT_AS``, ``RLIMIT_DATA``, ``RLIMIT_RSS``) allows less.
-    """
-    limits = list(_process_limits())
-    free = free_memory()
-    if free is not None:
-        limits.append(free)
-    return min(limits, default=0) // _SHARE
-
-
-def _process_limits() -> Iterator[int]:
-    with contextlib.suppress(ImportError):
-        import resource
-
-        for name in (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_RSS):
-            soft, _ = resource.getrlimit(name)
-            if soft != resource.RLIM_INFINITY:
-                yield soft
-
 
 # Per version of control groups: the folder they are mounted in, their files, and what the names of
 # sums over all groups below begin with.

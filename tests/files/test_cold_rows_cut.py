@@ -1,4 +1,4 @@
-"""Files that are cut, replaced or deleted while their rows are read."""
+"""Files that are cut, replaced or deleted after they were opened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 import pinfeed
 from arrays import assert_same_bits, random_array
 from cold_files import FIELDS, bring_to, every_temperature, saved
-from programs import run_python
 
 pytestmark = pytest.mark.kernels
 
@@ -48,74 +47,6 @@ def test_a_file_cut_short_is_an_error(
     os.truncate(path, kept)
     with pytest.raises(OSError, match=f"{path.name}.*cut short: it has {kept} bytes, the array"):
         pinfeed.Collate(FIELDS[field])(dataset.__getitems__([5, 199]))
-
-
-CUT_WHILE_READ = """
-import os, sys, threading
-import numpy as np, pinfeed, torch
-path, field, hot = sys.argv[1], eval(sys.argv[2]), sys.argv[3] == "hot"
-array = np.random.default_rng(0).integers(1, 256, (2000, 16, 16, 4), np.uint8)
-rows = np.random.default_rng(1)
-collate = pinfeed.Collate(field)
-named = 0
-for trial in range(10):
-    np.save(path, array)
-    dataset = pinfeed.ArrayDataset(path)
-    if hot:
-        pinfeed.Collate()(dataset.__getitems__([0] * 300))
-    size = int(rows.integers(0, os.path.getsize(path)))
-    cut = threading.Timer(float(rows.uniform(0, 0.004)), os.truncate, (path, size))
-    cut.start()
-    memory = pinfeed.ArrayDataset(array)
-    while True:
-        indices = rows.integers(0, len(array), 256)
-        try:
-            batch = collate(dataset.__getitems__(indices))
-        except OSError as error:
-            assert os.path.basename(path) in str(error) and "cut short" in str(error), error
-            named += 1
-            break
-        expected = collate(memory.__getitems__(indices))
-        assert torch.equal(*(getattr(b, "values", b) if isinstance(b, tuple) else b
-                             for b in (batch, expected))), "what is missing came as data"
-    cut.join()
-print(named)
-"""
-
-
-@pytest.mark.parametrize("mode", ["read", "hot"])
-@pytest.mark.parametrize(
-    "field", ["pinfeed.Stack()", "pinfeed.Image()", "pinfeed.Pad()", "pinfeed.Jagged()"]
-)
-def test_a_file_cut_short_while_it_is_read(field: str, mode: str, tmp_path: Path) -> None:
-    printed = run_python(CUT_WHILE_READ, str(tmp_path / "x.npy"), field, mode, timeout=240)
-    assert printed.split() == ["10"]
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("faulthandler", ["never", "before", "between"])
-def test_other_bus_errors_still_end_the_process(faulthandler: str, tmp_path: Path) -> None:
-    code = """
-import ctypes, faulthandler, mmap, os, sys
-import numpy as np, pinfeed
-faulthandler.disable()
-np.save(sys.argv[1], np.zeros((10, 3)))
-dataset = pinfeed.ArrayDataset(sys.argv[1])
-for enabled in ("before", "between", "after"):
-    if sys.argv[2] == enabled:
-        faulthandler.enable(open(os.devnull, "w"))
-    for _ in range(2):
-        pinfeed.Collate()(dataset.__getitems__([0] * 300))
-if os.fork() == 0:
-    with open(sys.argv[1] + "x", "wb+") as file:
-        file.truncate(8192)
-        mapping = mmap.mmap(file.fileno(), 8192)
-        file.truncate(0)
-        mapping[5000]
-    os._exit(0)
-print(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
-    assert run_python(code, str(tmp_path / "x.npy"), faulthandler).split() == ["-7"]
 
 
 @every_temperature

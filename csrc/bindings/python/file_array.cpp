@@ -35,32 +35,17 @@ void raise_os_error(const runtime::FileError& error) {
                   number == 0 ? text.ptr() : py::object(py::make_tuple(number, text)).ptr());
 }
 
-// Goes without the GIL: to unmap gigabytes takes a while.
-struct FilesDeleter {
-  void operator()(RowFiles* files) const {
-    const py::gil_scoped_release unlocked;
-    delete files;
-  }
-};
-
-std::shared_ptr<RowFiles> shared_files(std::vector<RowFile> files, runtime::Descriptor only,
-                                       std::int64_t mapping_budget) {
-  return {new RowFiles(std::move(files), std::move(only), mapping_budget), FilesDeleter()};
-}
-
-FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset,
-                   std::int64_t mapping_budget) {
+FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset) {
   runtime::Descriptor file(fd);  // closed from now on, whatever fails below
   std::vector<RowFile> files{{system_path(path), {}}};
-  auto opened = shared_files(std::move(files), std::move(file), mapping_budget);
+  auto opened = std::make_shared<RowFiles>(std::move(files), std::move(file));
   const std::int64_t size = opened->size(0);
   return {std::move(array), {std::move(opened), {offset}, {}, size}};
 }
 
 FileArray open_parts(py::object array, const std::vector<py::str>& paths,
                      const std::vector<std::array<std::int64_t, 3>>& marks,
-                     std::vector<std::int64_t> offsets, std::vector<std::int64_t> ends,
-                     std::int64_t mapping_budget) {
+                     std::vector<std::int64_t> offsets, std::vector<std::int64_t> ends) {
   if (paths.empty() || marks.size() != paths.size() || offsets.size() != paths.size() ||
       ends.size() != paths.size()) {
     throw py::value_error("FileArray: expected marks, an offset and an end for each path");
@@ -73,8 +58,8 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
         {system_path(paths[i]), FileMarks{static_cast<std::uint64_t>(inode), size, modified}});
   }
   return {std::move(array),
-          {shared_files(std::move(files), runtime::Descriptor(), mapping_budget),
-           std::move(offsets), runtime::PartEnds(std::move(ends))}};
+          {std::make_shared<RowFiles>(std::move(files), runtime::Descriptor()), std::move(offsets),
+           runtime::PartEnds(std::move(ends))}};
 }
 
 }  // namespace
@@ -93,10 +78,9 @@ void register_file_array(py::module_& m) {
   });
   // A plain type: there is nothing static to assign to.
   py::class_<FileArray>(m, "FileArray", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
-      .def(py::init(&open_one), py::arg("array"), py::arg("path"), py::arg("fd"), py::arg("offset"),
-           py::arg("mapping_budget"))
+      .def(py::init(&open_one), py::arg("array"), py::arg("path"), py::arg("fd"), py::arg("offset"))
       .def_static("of_parts", &open_parts, py::arg("array"), py::arg("paths"), py::arg("marks"),
-                  py::arg("offsets"), py::arg("ends"), py::arg("mapping_budget"));
+                  py::arg("offsets"), py::arg("ends"));
 }
 
 }  // namespace pinfeed::bindings

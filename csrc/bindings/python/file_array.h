@@ -34,10 +34,6 @@ void write_when_read(FileReads& reads, std::size_t threads, const Write& write) 
     const auto [begin, end] = reads.chunk(i);
     write(begin, end);
   }
-  if (reads.is_mapped()) {
-    const pybind11::gil_scoped_release unlocked;  // it asks for marks of files, maybe far away
-    reads.check();
-  }
 }
 
 // run_rows over samples that may have to be read first.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bindings/python/imported.h"
+#include "bindings/python/module.h"
 
 namespace py = pybind11;
 
@@ -21,7 +22,7 @@ py::handle strided_base() {
   });
 }
 
-// The memmap that owns the array's memory, or null. A view's base is the array it views.
+// The memmap whose file the array's memory is, or null. A view's base is the array it views.
 PyObject* find_memmap(py::handle array) {
   PyObject* const memmap = once([] { return imported("numpy", "memmap"); }).ptr();
   PyObject* owner = array.ptr();
@@ -40,7 +41,8 @@ PyObject* find_memmap(py::handle array) {
     if (PyObject_TypeCheck(owner, reinterpret_cast<PyTypeObject*>(memmap))) found = owner;
     owner = py::detail::array_proxy(owner)->base;
   }
-  return found;
+  // What is computed from memmaps is one too, without a file. `_mmap` is NumPy's name.
+  return found == nullptr || py::handle(found).attr("_mmap").is_none() ? nullptr : found;
 }
 
 // What the positions of mappings in their files are multiples of.
@@ -54,22 +56,33 @@ void MappedFiles::check(py::handle array) {
   PyObject* const owner = find_memmap(array);
   if (owner == nullptr || std::ranges::find(checked_, owner) != checked_.end()) return;
   const py::handle memmap(owner);
-  const py::object mapping = memmap.attr("_mmap");  // NumPy's name for the mmap object
-  if (!mapping.is_none()) {
-    const auto offset = memmap.attr("offset").cast<std::int64_t>();
-    // A mapping begins at or before its array.
-    const std::int64_t start = offset - offset % granularity();
-    const std::int64_t end = start + static_cast<std::int64_t>(py::len(mapping));
-    const auto size = mapping.attr("size")().cast<std::int64_t>();
-    if (size < end) {
-      const std::string message = std::string(py::str(memmap.attr("filename"))) +
-                                  ": the file was cut short: it has " + std::to_string(size) +
-                                  " bytes, the array in it ends at byte " + std::to_string(end);
-      PyErr_SetString(PyExc_OSError, message.c_str());
-      throw py::error_already_set();
-    }
+  const py::object mapping = memmap.attr("_mmap");
+  const auto offset = memmap.attr("offset").cast<std::int64_t>();
+  // A mapping begins at or before its array.
+  const std::int64_t start = offset - offset % granularity();
+  const std::int64_t end = start + static_cast<std::int64_t>(py::len(mapping));
+  const auto size = mapping.attr("size")().cast<std::int64_t>();
+  if (size < end) {
+    const std::string message = std::string(py::str(memmap.attr("filename"))) +
+                                ": the file was cut short: it has " + std::to_string(size) +
+                                " bytes, the array in it ends at byte " + std::to_string(end);
+    PyErr_SetString(PyExc_OSError, message.c_str());
+    throw py::error_already_set();
   }
   checked_.push_back(owner);
+}
+
+void register_mapped_file(py::module_& m) {
+  m.def(
+      "memmap_under",
+      [](const py::array& array) -> py::object {
+        PyObject* const found = find_memmap(array);
+        return found == nullptr ? py::none() : py::reinterpret_borrow<py::object>(found);
+      },
+      py::arg("array"));
+  m.def(
+      "require_whole_file", [](const py::array& array) { MappedFiles().check(array); },
+      py::arg("array"));
 }
 
 }  // namespace pinfeed::bindings

@@ -11,6 +11,7 @@ PYBIND11_MODULE(_core, m) {
   register_images(m);
   register_indices(m);
   register_join(m);
+  register_mapped_file(m);
   register_mix(m);
   register_pack(m);
   register_pad(m);

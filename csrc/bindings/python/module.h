@@ -11,6 +11,7 @@ void register_file_array(pybind11::module_& m);
 void register_images(pybind11::module_& m);
 void register_indices(pybind11::module_& m);
 void register_join(pybind11::module_& m);
+void register_mapped_file(pybind11::module_& m);
 void register_mix(pybind11::module_& m);
 void register_pack(pybind11::module_& m);
 void register_pad(pybind11::module_& m);

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed import _core
-from pinfeed.limits import mapping_budget
 
 
 class MappedFile:
@@ -37,7 +36,7 @@ class MappedFile:
     @classmethod
     def under(cls, array: npt.NDArray[Any]) -> MappedFile | None:
         """The file that ``array`` lies in, or None if it lies in memory."""
-        owner = _memmap_under(array)
+        owner: Any = _core.memmap_under(array)
         if owner is None or owner.filename is None:
             return None
         # A view of a memmap inherits its `offset` unchanged, so the position in the file comes from
@@ -64,7 +63,7 @@ class MappedFile:
             descriptor = self._open_again()
         if descriptor is None:
             return None
-        return _core.FileArray(self.array, self.path, descriptor, self.offset, mapping_budget())
+        return _core.FileArray(self.array, self.path, descriptor, self.offset)
 
     def _open_again(self) -> int | None:
         mapped = _mapped_inode(self.array.ctypes.data)
@@ -119,27 +118,7 @@ class MappedFile:
 
 def require_whole_file(array: npt.NDArray[Any]) -> None:
     """Raises OSError if ``array`` is mapped from a file that was cut short (SIGBUS, if read)."""
-    owner = _memmap_under(array)
-    if owner is not None:
-        end = _mapping_start(owner) + len(owner._mmap)
-        _require_size(owner.filename, owner._mmap.size(), end)
-
-
-# What stands between a view of as_strided, or sliding_window_view, and the array under it.
-_StridedBase: Any = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
-
-
-def _memmap_under(array: npt.NDArray[Any]) -> Any:
-    owner: Any = array
-    while isinstance(owner, np.ndarray | _StridedBase | memoryview):
-        if isinstance(owner, memoryview):  # np.frombuffer, np.asarray(memoryview)
-            owner = owner.obj
-            continue
-        # NumPy's own name for the mmap object, which knows the file's size.
-        if isinstance(owner, np.memmap) and getattr(owner, "_mmap", None) is not None:
-            return owner
-        owner = owner.base
-    return None
+    _core.require_whole_file(array)
 
 
 def _mapping_start(owner: Any) -> int:

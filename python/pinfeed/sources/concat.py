@@ -17,7 +17,6 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.files.mapped import open_regular
 from pinfeed.files.npy import NpyHeader
-from pinfeed.limits import mapping_budget
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import ArraySource, Selection, Source, StringType, check_dtype
@@ -38,8 +37,8 @@ class ConcatArray(Source):
 
     Of files given as paths only the headers are read. A file is opened when its rows are read, and at
     most 256 are open at a time. The files must not change. One that was changed, replaced or cut
-    short is an OSError that names it, in the batch that reads it; it may come a second late if the
-    rows are in the page cache.
+    short is an OSError that names it, in the batch that reads it; if a batch has rows of more than 8
+    files, and all are in the page cache, within a second.
 
     ``concat[i]`` is a view, or a copy if the part is a path; negative numbers count from the end.
 
@@ -248,7 +247,7 @@ class PartFiles:
         row = np.empty((1, *self.shape), self.dtype)
         looks = np.lib.stride_tricks.as_strided(row, (len(self), *self.shape), row.strides)
         return _core.FileArray.of_parts(
-            looks, self.paths, self._marks, self.offsets, self.ends.tolist(), mapping_budget()
+            looks, self.paths, self._marks, self.offsets, self.ends.tolist()
         )
 
     def gather(self, indices: npt.NDArray[np.int64], name: str) -> npt.NDArray[Any]:
