@@ -26,7 +26,6 @@ from bench.fresh import probe_json
 from bench.image_ways import MEAN, STD
 from bench.peers.torchvision import transforms
 from bench.resized import VIEW
-from pinfeed import augment
 
 WORKERS = 2
 SIZE = 224
@@ -115,7 +114,7 @@ class Resized(Photographs):
         super().__init__()
         v2 = self.v2 = transforms()
         sizes = [np.broadcast_to(np.uint8(0), (*self.decoded(i).size[::-1], 3)) for i in (0, 1)]
-        images = augment.IndexedDataset(sizes * (len(self) // 2)).__getitems__(range(len(self)))
+        images = pinfeed.IndexedDataset(sizes * (len(self) // 2)).__getitems__(range(len(self)))
         collate = pinfeed.Collate(pinfeed.Image(augment=VIEW, windows=True), seed=0)
         self.windows = collate(images)[1].long().tolist()
         self.finish = v2.Compose(
@@ -178,7 +177,7 @@ JOBS = {
         7,
         {
             "**pinfeed** `Collate(Image(augment=))`": lambda: (
-                augment.IndexedDataset(Whole()),
+                pinfeed.IndexedDataset(Whole()),
                 pinfeed.Collate(pinfeed.Image(MEAN, STD, augment=VIEW), seed=0),
                 WORKERS,
             ),

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "python" / "pinfeed"
 # above its own, and from itself. The picture is at the top of python/pinfeed/README.md.
 ROOMS = [
     {"arguments", "optional", "limits", "packing", "structure"},
-    {"runtime", "ranks"},
+    {"batches", "runtime", "ranks"},
     {"files", "memory"},
     {"sources", "streams", "samplers"},
     {"functions"},

@@ -36,7 +36,7 @@ def main() -> None:
 def _seen(photos: list[np.ndarray], **options: object) -> np.ndarray:
     options["augment"] = augment.Compose(options["augment"])
     image = pinfeed.Image(dtype=torch.uint8, output="HWC", **options)
-    indexed = augment.IndexedDataset(photos).__getitems__(range(len(photos)))
+    indexed = pinfeed.IndexedDataset(photos).__getitems__(range(len(photos)))
     return pinfeed.Collate(image, seed=3)(indexed).numpy()
 
 

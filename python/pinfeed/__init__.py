@@ -36,7 +36,7 @@ from pinfeed.samplers.packed_stream import PackedStream
 from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.samplers.weighted import BalancedSampler, WeightedSampler
 from pinfeed.sources.concat import ConcatArray
-from pinfeed.sources.dataset import ArrayDataset, PackedDataset, Rows
+from pinfeed.sources.dataset import ArrayDataset, IndexedDataset, Rows
 from pinfeed.sources.npz import open_npz
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.streams.stream_dataset import StreamDataset
@@ -49,13 +49,13 @@ __all__ = [
     "DeviceLoader",
     "Field",
     "Image",
+    "IndexedDataset",
     "Jagged",
     "JaggedBatch",
     "Keep",
     "LengthBucketSampler",
     "Pack",
     "PackSampler",
-    "PackedDataset",
     "PackedStream",
     "Pad",
     "Padded",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,20 +34,3 @@ class Packing(NamedTuple):
     seq_length: int
     multiple_of: int
     max_documents: int | None
-
-
-class PackedList(list[Any]):
-    """The indices or the samples of a batch, with the rows that they go to.
-
-    Attributes:
-        packing: None until `of` sets it. A slice is a plain list, which has none.
-    """
-
-    packing: Packing | None = None
-
-    @classmethod
-    def of(cls, items: Any, packing: Packing | None) -> PackedList:
-        """The items as such a list."""
-        self = cls(items)
-        self.packing = packing
-        return self

@@ -124,7 +124,7 @@ def test_any_geometry(isa, case, seed, epoch):
     image = pinfeed.Image(**constants, **options, augment=geometry(steps))
     collate = pinfeed.Collate(image, seed=seed)
     collate.set_epoch(epoch)
-    samples = augment.IndexedDataset(images).__getitems__(list(range(len(images))))
+    samples = pinfeed.IndexedDataset(images).__getitems__(list(range(len(images))))
     expected = [seen(image, steps, seed, epoch, i) for i, image in enumerate(of_pixels)]
     assert_same_bits(
         collate(samples),
@@ -205,7 +205,7 @@ class Photos(torch.utils.data.Dataset):
 
 
 ARRAYS = pinfeed.ArrayDataset({"image": IMAGES, "index": np.arange(40)})
-DATASETS = {"rows": ARRAYS, "indexed": augment.IndexedDataset(Photos())}
+DATASETS = {"rows": ARRAYS, "indexed": pinfeed.IndexedDataset(Photos())}
 
 
 def collated(seed=5, epoch=0, view=VIEW):
@@ -360,7 +360,7 @@ def test_files_are_cropped_too(tmp_path, epochs):
 
 
 def test_an_indexed_dataset_asks_for_whole_batches(epochs):
-    wrapped = augment.IndexedDataset(ARRAYS)
+    wrapped = pinfeed.IndexedDataset(ARRAYS)
     assert len(wrapped) == 40
     assert wrapped[3]["index"] == 3
     assert_same_images(by_index([collated()(wrapped.__getitems__(range(40)))]), epochs[0])
@@ -462,7 +462,7 @@ def test_a_seed_needs_the_index():
         lambda: collated()([{"image": image} for image in IMAGES]),
         ValueError,
         "each sample's index",
-        "pinfeed.augment.IndexedDataset",
+        "IndexedDataset",
     )
     assert pinfeed.Collate(seed=1)([1, 2]).tolist() == [1, 2]  # nothing is random
 
@@ -518,7 +518,7 @@ def test_leaves_that_share_a_geometry_have_images_of_one_size(size):
 
 
 def test_errors_name_the_index():
-    samples = augment.IndexedDataset([IMAGES[0]] * 7 + [IMAGES[0][:5]]).__getitems__([2, 7])
+    samples = pinfeed.IndexedDataset([IMAGES[0]] * 7 + [IMAGES[0][:5]]).__getitems__([2, 7])
     collate = pinfeed.Collate(pinfeed.Image(augment=crop(8)), seed=0)
     check(lambda: collate(samples), ValueError, "of sample 1 of the batch (index 7)")
 

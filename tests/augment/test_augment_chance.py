@@ -43,7 +43,7 @@ def test_windows_say_where_each_pixel_was(sizes, size, padding, seed):
         for height, width in sizes
     ]
     field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=view, windows=True)
-    samples = augment.IndexedDataset(images).__getitems__(range(len(images)))
+    samples = pinfeed.IndexedDataset(images).__getitems__(range(len(images)))
     batch, windows = pinfeed.Collate(field, seed=seed)(samples)
     assert windows.dtype == torch.float64
     for image, seen, window in zip(images, batch[:, 0], windows.tolist(), strict=True):
@@ -91,7 +91,7 @@ def by_name(batches):
 def seen_by_name():
     """What becomes of each image where its index is its name."""
     field = pinfeed.Image(dtype=torch.uint8, augment=VIEW)
-    samples = augment.IndexedDataset(IMAGES).__getitems__(range(40))
+    samples = pinfeed.IndexedDataset(IMAGES).__getitems__(range(40))
     samples.indices = NAMES
     batch = pinfeed.Collate(field, seed=5)(samples)
     return dict(zip(NAMES.tolist(), batch.tolist(), strict=True))
@@ -103,9 +103,8 @@ batch_sizes = pytest.mark.parametrize("batch_size", [1, 7])
 @batch_sizes
 def test_a_leaf_names_the_sample(seen_by_name, batch_size):
     rows = pinfeed.ArrayDataset({"image": IMAGES, "id": NAMES})
-    collate = collate_by_name()
-    for dataset in (named_samples(), rows, augment.IndexedDataset(named_samples())):
-        loader = DataLoader(dataset, batch_size, shuffle=True, collate_fn=collate)
+    for dataset in (named_samples(), rows, pinfeed.IndexedDataset(named_samples())):
+        loader = DataLoader(dataset, batch_size, shuffle=True, collate_fn=collate_by_name())
         assert by_name(loader) == seen_by_name
 
 

@@ -228,7 +228,7 @@ def test_random_resized_crops(image_size, seed, ranges, is_cropped_before):
     field = pinfeed.Image(
         output="HWC", dtype=torch.uint8, augment=augment.Compose(steps), windows=True
     )
-    rows = augment.IndexedDataset([image] * 4).__getitems__(range(4))
+    rows = pinfeed.IndexedDataset([image] * 4).__getitems__(range(4))
     batch, windows = pinfeed.Collate(field, seed=seed)(rows)
     for index in range(4):
         number = len(steps) - 1

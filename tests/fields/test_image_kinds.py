@@ -110,7 +110,7 @@ def test_what_is_seen_does_not_depend_on_the_dtype(isa, output, mode, channels):
     def batch(source, **more):
         samples = [torch.from_numpy(photo).to(source) for photo in photos]
         collate = pinfeed.Collate(pinfeed.Image(**options, **more), seed=0)
-        return collate(pinfeed.augment.IndexedDataset(samples).__getitems__(range(12)))
+        return collate(pinfeed.IndexedDataset(samples).__getitems__(range(12)))
 
     bytes_as_they_are = batch(torch.uint8, scale=1)
     for dtype in SOURCES:

@@ -19,9 +19,9 @@ import pinfeed
 from pinfeed import (
     ArrayDataset,
     Collate,
+    IndexedDataset,
     Keep,
     Pack,
-    PackedDataset,
     PackedStream,
     PackSampler,
     RaggedArray,
@@ -141,9 +141,11 @@ def test_rows(
         ),
         "file": lambda: ArrayDataset(saved(ragged, tmp_path_factory.mktemp("packed"))),
         "split": lambda: ArrayDataset(ragged.split(100)),
-        "arrays": lambda: PackedDataset(documents),
-        "tensors": lambda: PackedDataset([torch.from_numpy(d.astype(np.int64)) for d in documents]),
-        "lists": lambda: PackedDataset([d.tolist() for d in documents]),
+        "arrays": lambda: IndexedDataset(documents),
+        "tensors": lambda: IndexedDataset(
+            [torch.from_numpy(d.astype(np.int64)) for d in documents]
+        ),
+        "lists": lambda: IndexedDataset([d.tolist() for d in documents]),
     }[kind]()
     sampler = PackSampler(lengths, 12, **options)
     spec = {"leaf": Pack(12, 5, first, dtype, position_start=start, **ALL_MARKS)}
@@ -175,9 +177,9 @@ class DictOf(Dataset[Any]):
     def __getitems__(self, indices: Any) -> Any:
         samples = self.dataset.__getitems__(indices)
         if isinstance(samples, pinfeed.Rows):
-            return pinfeed.Rows({"leaf": samples.sources}, samples.indices, samples.packing)
+            return pinfeed.Rows({"leaf": samples.sources}, samples.indices, packing=samples.packing)
         made = copy.copy(samples)
-        made[:] = [{"leaf": sample} for sample in samples]
+        made.samples = [{"leaf": sample} for sample in samples]
         return made
 
 
@@ -271,12 +273,12 @@ def datasets() -> dict[str, Any]:
         ArrayDataset({"tokens": ragged[a:b], "id": np.arange(a, b)}) for a, b in ((0, 3), (3, 7))
     ]
     return {
-        "without __getitems__": PackedDataset(WithoutItems()),
+        "without __getitems__": IndexedDataset(WithoutItems()),
         "array": arrays,
-        "array, packed": PackedDataset(arrays),
-        "subset": PackedDataset(Subset(arrays, range(7))),
-        "subset of others": PackedDataset(Subset(WithoutItems(), range(7))),
-        "concat": PackedDataset(ConcatDataset(halves)),
+        "array, packed": IndexedDataset(arrays),
+        "subset": IndexedDataset(Subset(arrays, range(7))),
+        "subset of others": IndexedDataset(Subset(WithoutItems(), range(7))),
+        "concat": IndexedDataset(ConcatDataset(halves)),
     }
 
 
@@ -292,15 +294,17 @@ def test_any_dataset_hands_its_rows_on(name: str, workers: int) -> None:
     dataset = datasets().get(name)
     if dataset is None:
         found = hugging_face()
-        dataset = ArrayDataset.from_arrow(found) if name == "arrow" else PackedDataset(found)
+        dataset = ArrayDataset.from_arrow(found) if name == "arrow" else IndexedDataset(found)
     sampler = PackSampler([*map(len, TOKENS)], 5, 2, seed=1)
+    expected = list(sampler)
+    sampler.set_epoch(0)
     loader = DataLoader(
         dataset,
         batch_sampler=sampler,
         collate_fn=Collate({"tokens": Pack(5, -1), "id": Keep()}),
         num_workers=workers,
     )
-    for batch, indices in zip(loader, sampler, strict=True):
+    for batch, indices in zip(loader, expected, strict=True):
         assert batch["tokens"].tolist() == reference(TOKENS, indices, -1, None, 0)["leaf"]
         assert [int(str(key).split()[-1]) for key in batch["id"]] == indices
 
@@ -311,13 +315,13 @@ def test_samples_that_do_not_know_their_rows() -> None:
     collate = Collate(Pack(5))
     loader = DataLoader(Subset(arrays, range(7)), batch_sampler=sampler, collate_fn=collate)
     message = (
-        r"Collate: the leaf: Pack expected samples that know their rows.*PackedDataset\(dataset\)"
+        r"Collate: the leaf: Pack expected samples that know their rows.*IndexedDataset\(dataset\)"
     )
     with pytest.raises(ValueError, match=message):
         next(iter(loader))
     with pytest.raises(ValueError, match=message):
         collate(TOKENS)
-    packed = PackedDataset(loader.dataset)
+    packed = IndexedDataset(loader.dataset)
     next(iter(DataLoader(packed, batch_sampler=sampler, collate_fn=collate)))
     assert (len(packed), packed[2].tolist()) == (7, [20])
     stream = PackedStream(StreamDataset(TOKENS), 5)
@@ -332,7 +336,7 @@ def test_lengths_that_are_not_those_of_the_samples(as_rows: bool) -> None:
     lengths[4] += 1
     sampler = PackSampler(lengths, 5, 8, shuffle=False)
     data: Any = (
-        ArrayDataset(RaggedArray.from_sequences(TOKENS)) if as_rows else PackedDataset(TOKENS)
+        ArrayDataset(RaggedArray.from_sequences(TOKENS)) if as_rows else IndexedDataset(TOKENS)
     )
     loader = DataLoader(data, batch_sampler=sampler, collate_fn=Collate(Pack(5)))
     with pytest.raises(
@@ -419,7 +423,7 @@ def test_many_tokens_by_several_threads(tmp_path: Path, kind: str, dtype: str | 
     data: Any = {
         "memory": lambda: ArrayDataset({"leaf": ragged}),
         "file": lambda: ArrayDataset({"leaf": saved(ragged, tmp_path)}),
-        "list": lambda: PackedDataset([{"leaf": document} for document in ragged]),
+        "list": lambda: IndexedDataset([{"leaf": document} for document in ragged]),
     }[kind]()
     sampler = PackSampler(lengths, 60_000, 16, documents_multiple_of=8)
     collate = Collate({"leaf": Pack(60_000, 7, 9, dtype, **ALL_MARKS)})

@@ -197,10 +197,12 @@ def test_ranks_are_balanced(balance: Any, power: int, rows: int, most: float) ->
 def test_epochs_and_seeds_differ() -> None:
     lengths = np.arange(1, 101)
     sampler = PackSampler(lengths, 128, seed=1)
-    first = [*sampler]
-    assert [*sampler] == first
+    first, second = [*sampler], [*sampler]
+    assert second != first
     sampler.set_epoch(1)
-    assert [*sampler] != first
+    assert [*sampler] == second
+    sampler.set_epoch(0)
+    assert [*sampler] == first
     assert [*PackSampler(lengths, 128, seed=2)] != first
     assert [*PackSampler(lengths, 128, seed=1)] == first
 
@@ -228,6 +230,7 @@ def test_a_state_goes_on_where_it_was_taken(strategy: Any) -> None:
     sampler = PackSampler(lengths, 100, 3, strategy=strategy, rank=1, world_size=2)
     sampler.set_epoch(4)
     batches = [rows_of(batch) for batch in sampler]
+    sampler.set_epoch(4)
     iterator = iter(sampler)
     for taken in range(len(batches)):
         state = json.loads(json.dumps(sampler.state_dict()))

@@ -107,6 +107,7 @@ def test_a_state_goes_on_where_it_was_taken(replacement: bool) -> None:
     sampler = WeightedSampler(weights, 60, batch_size=8, replacement=replacement)
     sampler.set_epoch(4)
     batches = [batch.tolist() for batch in sampler]
+    sampler.set_epoch(4)
     iterator = iter(sampler)
     for taken in range(len(batches)):
         state = json.loads(json.dumps(sampler.state_dict()))

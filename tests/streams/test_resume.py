@@ -165,7 +165,7 @@ def test_epochs_before_and_after(kind: str, workers: int) -> None:
 
     loader = new_loader()
     expected = [list(epoch_of(loader, epoch)) for epoch in range(4)]
-    assert (expected[0] == expected[1]) == (kind == "epochs unset")
+    assert len({str(batches) for batches in expected}) == 4
 
     loader = new_loader()
     list(epoch_of(loader, 0))
@@ -189,7 +189,7 @@ def test_epochs_before_and_after(kind: str, workers: int) -> None:
     assert list(epoch_of(loader, 3)) == expected[3]
 
     loader = new_loader()  # a second iteration, broken off, saved before it begins anew
-    next(epoch_of(loader, 1))
+    next(epoch_of(loader, 0))
     epoch_of(loader, 1)
     state = loader.state_dict()
     loader = new_loader()

@@ -3,7 +3,6 @@
 Names, arguments and defaults are those of ``torchvision.transforms.v2``.
 """
 
-from pinfeed.augment.chance import IndexedDataset
 from pinfeed.augment.color import (
     Color,
     ColorJitter,
@@ -31,7 +30,6 @@ __all__ = [
     "ColorJitter",
     "Compose",
     "Geometry",
-    "IndexedDataset",
     "RandomCrop",
     "RandomErasing",
     "RandomHorizontalFlip",

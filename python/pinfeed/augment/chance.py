@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed import _core
 from pinfeed.arguments import checked_integer
+from pinfeed.batches import SampleBatch
 from pinfeed.memory.shared_cells import SharedCells
-from pinfeed.sources.dataset import Rows, WrappedDataset
+from pinfeed.ranks import group_ranks
+from pinfeed.sources.dataset import Rows
 
 
 class Chance:
@@ -55,20 +57,19 @@ class SeededChance:
         self.leaf = leaf
         if seed is None and leaf is not None:
             raise ValueError("Collate: key is for a seed; give seed too, or leave key out")
-        self._epoch = (
-            None if seed is None else SharedCells([0], "Collate")
-        )  # which the workers share
+        # Which the workers share: the epoch, and what `_watch` knows.
+        self._cells = None if seed is None else SharedCells([0] * 5, "Collate")
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batches that are made from now on."""
-        return 0 if self._epoch is None else int(self._epoch.values)
+        """The epoch of batches that don't tell theirs."""
+        return 0 if self._cells is None else int(self._cells.values[0])
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to another epoch, here and in all workers."""
         epoch = checked_integer(epoch, "Collate: epoch", 0, sys.maxsize)
-        if self._epoch is not None:
-            self._epoch.values[0] = epoch
+        if self._cells is not None:
+            self._cells.values[:2] = torch.tensor([epoch, 0])
 
     def of(self, samples: Sequence[Any]) -> Chance:
         """The numbers of a batch.
@@ -78,16 +79,51 @@ class SeededChance:
         """
         if self.seed is None:
             return Chance(np.arange(len(samples)))
-        key = _key(self.seed, self.epoch, 2)  # samplers take others
+        known = samples if isinstance(samples, SampleBatch) else None
         if self.leaf is not None:
-            return Chance(_integers(samples, self.leaf), key)
-        if isinstance(samples, Rows | IndexedList):
-            return Chance(samples.indices, key)
-        raise ValueError(
-            "Collate: with a seed, what is random follows from each sample's index, and this batch "
-            "doesn't know it; wrap the dataset in pinfeed.augment.IndexedDataset and hand on the lists "
-            "that it gives, or say by key which leaf names a sample, or leave out seed"
-        )
+            numbers = _integers(samples, self.leaf)
+        elif known is not None and known.indices is not None:
+            numbers = known.indices
+        else:
+            raise ValueError(
+                "Collate: with a seed, what is random follows from each sample's index, and this batch "
+                "doesn't know it; wrap the dataset in pinfeed.IndexedDataset and hand on the batches "
+                "that it gives, or say by key which leaf names a sample, or leave out seed"
+            )
+        epoch = None if known is None else known.epoch
+        if epoch is None:
+            epoch = self.epoch
+            self._watch(numbers, None if known is None else known.dataset_length)
+        return Chance(numbers, _key(self.seed, epoch, 2))  # samplers take others
+
+    def _watch(self, numbers: npt.NDArray[np.int64], dataset_length: int | None) -> None:
+        """Warns once, when the samples of an epoch come for the second time.
+
+        That is when the sample that came first comes again, after as many others as there are. If it
+        comes earlier, a loop was broken off, or samples are drawn with replacement. Where a
+        `Collate` serves several datasets, the longest is watched.
+        """
+        if dataset_length is None or self._cells is None:
+            return
+        cells = self._cells.values.numpy()
+        _, watched_length, first, since, has_warned = cells.tolist()
+        if has_warned or dataset_length < watched_length:
+            return
+        if dataset_length > watched_length:
+            cells[1:4] = dataset_length, numbers[0], len(numbers)
+            return
+        if first in numbers:
+            _, world_size = group_ranks() or (0, 1)
+            if since >= dataset_length // world_size:
+                cells[4] = 1
+                warnings.warn(
+                    f"Collate: samples come again in epoch {cells[0]}, and what is random is drawn for "
+                    "them as before; call Collate.set_epoch(epoch) before each epoch, or take a batch_sampler "
+                    "of pinfeed's, such as ShuffleSampler, whose batches tell their epoch",
+                    stacklevel=2,
+                )
+            since = 0
+        cells[3] = since + len(numbers)
 
 
 def _integers(samples: Sequence[Any], leaf: Any) -> npt.NDArray[np.int64]:
@@ -101,52 +137,11 @@ def _integers(samples: Sequence[Any], leaf: Any) -> npt.NDArray[np.int64]:
             raise ValueError(
                 f"Collate: key={leaf!r} is the leaf that names each sample, and sample {position} has "
                 "none; add it to the samples, or leave out key and wrap the dataset in "
-                "pinfeed.augment.IndexedDataset"
+                "pinfeed.IndexedDataset"
             )
         name = f"Collate: leaf [{leaf!r}] of sample {position}, which key names,"
         numbers.append(checked_integer(sample[leaf], name, -(2**63), 2**63 - 1))
     return np.array(numbers, np.int64)
-
-
-class IndexedList(list[Any]):
-    """The samples of a batch, with their indices in the dataset.
-
-    Attributes:
-        indices: int64 of shape (B,).
-    """
-
-    indices: npt.NDArray[np.int64]
-
-
-class IndexedDataset(WrappedDataset):
-    """A dataset whose batches know the indices of their samples, which random crops depend on.
-
-    An `ArrayDataset`, and a ``Subset`` of one, needs none. Others don't tell the collate function
-    where samples came from.
-
-    Args:
-        dataset: Any map-style dataset. It is asked for a whole batch where it has ``__getitems__``.
-
-    Example:
-        >>> photos = [np.zeros((height, 40, 3), np.uint8) for height in (32, 48, 64)]
-        >>> collate = pinfeed.Collate(
-        ...     pinfeed.Image(augment=pinfeed.augment.RandomCrop(32)), seed=0
-        ... )
-        >>> loader = torch.utils.data.DataLoader(
-        ...     pinfeed.augment.IndexedDataset(photos), batch_size=3, collate_fn=collate
-        ... )
-        >>> next(iter(loader)).shape
-        torch.Size([3, 3, 32, 32])
-    """
-
-    def __getitems__(self, indices: Sequence[int]) -> Any:
-        """The samples of one batch, with their indices."""
-        samples = self._samples(indices)
-        if isinstance(samples, Rows):
-            return samples
-        indexed = IndexedList(samples)
-        indexed.indices = _core.as_indices(indices, len(self.dataset), "IndexedDataset: indices")
-        return indexed
 
 
 @functools.lru_cache(maxsize=16)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.augment.chance import Chance, IndexedList, SeededChance
+from pinfeed.augment.chance import Chance, SeededChance
+from pinfeed.batches import SampleBatch
 from pinfeed.fields.field import ABSENT, Field, LeafName
 from pinfeed.fields.image import Image
 from pinfeed.fields.pack import Pack
@@ -25,7 +26,7 @@ from pinfeed.fields.stack import Stack, is_taught_to_torch
 from pinfeed.memory.outputs import Pin, is_pinning_wanted
 from pinfeed.memory.trainer import offer_arena, want_arena
 from pinfeed.memory.worker import accept_offer, is_worker, worker_arena
-from pinfeed.packing import PackedList, Packing
+from pinfeed.packing import Packing
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.source import ObjectColumn, Selection, Source
 from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
@@ -50,7 +51,7 @@ class Collate:
             it. Memory that can't be pinned is ordinary memory, with one warning.
         seed: With the epoch and each sample's index in the dataset, it determines what is random in
             a batch (`Image`'s ``augment``), whatever the workers, ranks, batch size or resumes. The
-            dataset is an `ArrayDataset`, or wrapped in `pinfeed.augment.IndexedDataset`, or ``key``
+            dataset is an `ArrayDataset`, or wrapped in an `IndexedDataset`, or ``key``
             says what stands for the index. A sample that comes twice in an epoch is augmented the
             same way. None: each batch draws a number from torch's default generator.
         key: The key of the (dict) samples that holds each one's own integer. With ``seed``; it suits
@@ -102,13 +103,14 @@ class Collate:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batches that are made from now on."""
+        """The epoch of batches that don't tell theirs."""
         return self._chance.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Goes to another epoch, with other random draws: here and in all workers.
 
-        Call it before each epoch, also with persistent workers. Without a seed it has no effect.
+        The batches of pinfeed's samplers tell their epoch themselves. With other samplers call this
+        before each epoch, also with persistent workers. Without a seed it has no effect.
 
         Raises:
             TypeError: ``epoch`` is no integer.
@@ -152,16 +154,15 @@ class Collate:
             worker_arena()  # numbers are sent through it too, and tensors that Keep leaves alone
         if type(samples) is list and samples:
             return self._place().collate(samples, self._batch(samples, None))
-        if type(samples) is not Rows and (
-            not isinstance(samples, Sequence) or isinstance(samples, str | bytes)
-        ):
+        if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
             raise TypeError(
                 f"Collate: expected a sequence of samples, got {type(samples).__name__}; "
                 "a DataLoader with batch_size=None hands over single samples"
             )
         if len(samples) == 0:
             raise ValueError("Collate: expected at least one sample, got an empty batch")
-        packing = samples.packing if isinstance(samples, Rows | PackedList) else None
+        known = samples if isinstance(samples, SampleBatch) else None
+        packing = None if known is None else known.packing
         try:
             if isinstance(samples, Rows):
                 return self._place().gather(
@@ -172,8 +173,8 @@ class Collate:
             if packing is not None:
                 _tell_index(error, packing.documents)
                 _tell_pack(error, packing.seq_length)
-            elif isinstance(samples, Rows | IndexedList):
-                _tell_index(error, samples.indices)
+            elif known is not None and known.indices is not None:
+                _tell_index(error, known.indices)
             raise
 
     def _batch(self, samples: Sequence[Any], packing: Packing | None) -> _Batch | None:
@@ -298,7 +299,7 @@ class _Place:
             )
 
     def _structure_of(self, node: Any) -> _Structure:
-        if isinstance(node, PackedList):
+        if isinstance(node, SampleBatch):
             raise TypeError(
                 "Collate: expected samples, got batches of a PackedStream; give it to the DataLoader "
                 "with batch_size=None"

@@ -166,7 +166,7 @@ class Pack(Field):
             raise ValueError(
                 f"{name}: Pack expected samples that know their rows: those of a DataLoader with "
                 "batch_sampler=PackSampler(...) over an ArrayDataset, or over "
-                "PackedDataset(dataset) for any other dataset, or those of a PackedStream, with "
+                "IndexedDataset(dataset) for any other dataset, or those of a PackedStream, with "
                 "batch_size=None"
             )
         rows, *marks = _core.pack(

@@ -7,17 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, require_flags
+from pinfeed.batches import IndexBatch
 from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.ranks import checked_ranks, ranks_now
-from pinfeed.samplers.epoch_sampler import EpochPosition
 from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.sources.dataset import ArrayDataset
 
@@ -126,15 +124,17 @@ def from_numpy(
     reads_ahead = (
         prefetch_rows and dataset.reads_files and not dataloader_options.get("num_workers")
     )
-    sampler = RowSampler(
+    sampler = _RowSampler(
         len(dataset),
         batch_size,
-        seed=seed,
+        seed=seed or 0,
         shuffle=shuffle,
         drop_last=drop_last,
-        ranks=ranks,
+        rank=rank,
+        world_size=world_size,
+        even="drop" if drop_last else "repeat",
+        draws_epochs=epochs_are_drawn,
         prefetch=dataset.prefetch_rows if reads_ahead else None,
-        on_epoch=collate.set_epoch,
     )
     batches: dict[str, Any] = {"batch_sampler": sampler}
     if shuffle and generator is not None:
@@ -149,53 +149,28 @@ def from_numpy(
     return DeviceLoader(loader, device)
 
 
-class RowSampler(ShuffleSampler):
-    """A `ShuffleSampler` that goes to another epoch by itself with each iteration.
-
-    `set_epoch` and `load_state_dict` say which epoch the next iteration is of. Without a seed, a
-    single rank draws the number of the epoch, as torch's RandomSampler draws a seed; otherwise the
-    number goes up.
+class _RowSampler(ShuffleSampler):
+    """The `ShuffleSampler` of `from_numpy`.
 
     Args:
-        rows: How many rows there are.
-        batch_size: Rows in a batch of one rank.
-        seed: The same on all ranks, or None.
-        shuffle: False keeps the order of the rows.
-        drop_last: Whether to leave out rows that don't make a whole batch for each rank.
-        ranks: Rank and world size. None: those of the process group or the environment, when an
-            iteration begins.
+        *arguments: Those of a ShuffleSampler.
+        draws_epochs: Whether a single rank draws the number of each epoch, as torch's RandomSampler
+            draws a seed.
         prefetch: Called with the rows of the batch after each one. Errors are passed over, since
             whoever reads the rows meets them again. None: nothing is asked for.
-        on_epoch: Called with the number of each iteration's epoch.
+        **options: Those of a ShuffleSampler.
     """
 
     def __init__(
         self,
-        rows: int,
-        batch_size: int,
-        *,
-        seed: int | None,
-        shuffle: bool,
-        drop_last: bool,
-        ranks: tuple[int, int] | None,
-        prefetch: Callable[[npt.NDArray[np.int64]], None] | None,
-        on_epoch: Callable[[int], None],
+        *arguments: Any,
+        draws_epochs: bool,
+        prefetch: Callable[[IndexBatch], None] | None,
+        **options: Any,
     ) -> None:
-        self._draws_epochs = shuffle and seed is None
+        self._draws_epochs = draws_epochs
         self._prefetch = prefetch
-        self._on_epoch = on_epoch
-        self._found_ranks: tuple[int, int] | None = None  # while an iteration goes on
-        rank, world_size = ranks or (None, None)
-        super().__init__(
-            rows,
-            batch_size,
-            seed=0 if seed is None else seed,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            rank=rank,
-            world_size=world_size,
-            even="drop" if drop_last else "repeat",
-        )
+        super().__init__(*arguments, **options)
 
     @property
     @override
@@ -203,43 +178,25 @@ class RowSampler(ShuffleSampler):
         return "from_numpy"
 
     @override
-    def batch(self, epoch: int, number: int) -> npt.NDArray[np.int64]:
-        if self._prefetch is not None and number + 1 < self.batches(epoch):
-            with contextlib.suppress(Exception):
-                self._prefetch(super().batch(epoch, number + 1))
-        return super().batch(epoch, number)
+    def next_epoch(self) -> int:
+        if not self._draws_epochs or self.world_size > 1:
+            return super().next_epoch()
+        return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
 
     @override
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        if self._position.finished:
-            self._epoch, self._loaded = self._position.epoch + 1, None
-
-    @override
-    def _batches_from(
-        self, position: EpochPosition, loaded: EpochPosition | None
-    ) -> Iterator[npt.NDArray[np.int64]]:
-        if loaded is None:
-            position.epoch = self._epoch
-            if self._draws_epochs and not self._epoch_is_new and self.world_size == 1:
-                position.epoch = _random_integer()
-        self._epoch = position.epoch + 1
-        self._on_epoch(position.epoch)
-        # Asking for each batch would take as long as computing its rows.
-        self._found_ranks = self._given_ranks or ranks_now("from_numpy")
-        try:
-            yield from super()._batches_from(position, loaded)
-        finally:
-            self._found_ranks = None
-
-    @override
-    def _ranks(self) -> tuple[int, int]:
-        return self._found_ranks or self._given_ranks or ranks_now("from_numpy")
-
-
-def _random_integer() -> int:
-    """From torch's default generator, drawn as RandomSampler draws a seed."""
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
+        batches = super().batches_from(epoch, start)
+        if self._prefetch is None:
+            yield from batches
+            return
+        batch = next(batches, None)
+        while batch is not None:
+            following = next(batches, None)
+            if following is not None:
+                with contextlib.suppress(Exception):
+                    self._prefetch(following)
+            yield batch
+            batch = following
 
 
 def _require_no_other_order(seed: int | None, world_size: int) -> None:

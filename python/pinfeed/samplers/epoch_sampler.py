@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from pinfeed.arguments import checked_integer, require_flags, require_state, truth
+from pinfeed.batches import IndexBatch
 from pinfeed.files.mapped import require_whole_file
-from pinfeed.ranks import checked_ranks, group_ranks
+from pinfeed.ranks import checked_ranks, ranks_now
 
 _P = TypeVar("_P")
+_Said = Literal["set_epoch", "state", "set_epoch, and not the state"] | None
 
 
 class EpochSampler(Sampler[Any]):
@@ -24,10 +27,13 @@ class EpochSampler(Sampler[Any]):
     A subclass says how many batches a rank has in an epoch, which samples are in each, and what two
     samplers must have in common to agree on that. The state is then the epoch and a number.
 
+    Each iteration is of the epoch after the one before, unless `set_epoch` or `load_state_dict` says
+    otherwise. It counts once its first batch is taken.
+
     Args:
         seed: Not negative; the same on all ranks.
-        rank: Which of the ranks this is. None: asked of ``torch.distributed`` each time, and 0 until
-            it is initialized, so that the sampler may be made before.
+        rank: Which of the ranks this is. None: asked each time of ``torch.distributed``, and before
+            that is initialized of the environment that torchrun sets.
         world_size: How many ranks there are; likewise, else 1. Give both or neither.
         **flags: Arguments that must be True or False.
     """
@@ -41,23 +47,39 @@ class EpochSampler(Sampler[Any]):
     #: What `repr` shows before them.
     SHOWN: ClassVar[tuple[str, ...]] = ()
 
+    # What accelerate and Lightning ask a batch sampler for.
+
+    #: The size of all batches but the last one; None where they differ.
+    batch_size: Any = None
+
+    #: Whether a last batch that isn't full is left out.
+    drop_last: bool = False
+
     def __init__(self, seed: Any, rank: Any, world_size: Any, /, **flags: Any) -> None:
         require_flags(self._name, **flags)
         self.seed = checked_integer(seed, f"{self._name}: seed", 0)
         self._given_ranks = checked_ranks(rank, world_size, self._name)
         self._kept_plan: tuple[tuple[int, int], Any] | None = None
-        self._epoch = 0
-        self._position = EpochPosition(0)  # what state_dict tells: of the iterator created last
-        self._loaded: EpochPosition | None = None  # where the next iteration starts, if not at 0
-        self._epoch_is_new = False  # set_epoch was called and no iteration has begun since
+        self._epoch = 0  # of the next iteration
+        self._start = 0  # at which of its batches that begins
+        self._position = EpochPosition(0)  # what state_dict tells
+        self._said_by: _Said = None  # what said so since the last iteration began
 
     @abstractmethod
     def batches(self, epoch: int) -> int:
         """The number of batches of this rank in an epoch."""
 
     @abstractmethod
-    def batch(self, epoch: int, number: int) -> Any:
+    def batch(self, epoch: int, number: int) -> IndexBatch:
         """The samples of one of this rank's batches."""
+
+    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
+        """This rank's batches of an epoch, from a number on."""
+        return (self.batch(epoch, number) for number in range(start, self.batches(epoch)))
+
+    def next_epoch(self) -> int:
+        """The epoch of an iteration that begins now, where nobody has said it."""
+        return self._epoch
 
     @abstractmethod
     def data_identity(self) -> dict[str, Any]:
@@ -83,7 +105,18 @@ class EpochSampler(Sampler[Any]):
 
     @property
     def sampler(self) -> Self:
-        """Itself: on this attribute of a batch sampler, Lightning and others call ``set_epoch``."""
+        """Itself: frameworks ask a batch sampler for it, to call ``set_epoch``, or before they split.
+
+        Raises:
+            RuntimeError: accelerate is about to split among its processes what is split already.
+        """
+        if self.world_size > 1 and _is_accelerate_in_charge():
+            raise RuntimeError(
+                f"{self._name}: accelerator.prepare, which HF Trainer calls too, splits batches among "
+                f"processes, and these are split among {self.world_size} already; make the sampler with "
+                "rank=0, world_size=1, or leave the DataLoader out of prepare: "
+                "pinfeed.DeviceLoader(loader, accelerator.device)"
+            )
         return self
 
     @property
@@ -92,51 +125,62 @@ class EpochSampler(Sampler[Any]):
         return self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to another epoch, which has another order.
+        """Says which epoch the next iteration is of, where that isn't the one after the last.
 
-        The next iteration starts at its beginning. The epoch that the sampler is in already changes
-        nothing, so that a training loop may call this after `load_state_dict` too. An iteration
-        that is under way stays in its epoch.
+        The next iteration starts at its beginning; or, after `load_state_dict` with a state of the
+        same epoch, where that says. An iteration that is under way stays in its epoch.
 
         Raises:
             TypeError: ``epoch`` is no integer.
             ValueError: ``epoch`` is negative.
         """
         epoch = checked_integer(epoch, f"{self._name}: epoch", 0)
-        self._epoch_is_new = True
         if epoch != self._epoch:
-            self._epoch = epoch
-            self._position = EpochPosition(epoch)
-            self._loaded = None
+            self._start = 0
+        self._epoch = epoch
+        self._said_by = "set_epoch"
+        self._position = EpochPosition(epoch, self._start)
+
+    @property
+    def epoch_at_hand(self) -> int:
+        """The epoch of the iteration that is under way, else of the next."""
+        return self._position.epoch if self._position.is_under_way else self._epoch
 
     def __len__(self) -> int:
-        return self.batches(self._epoch)
+        return self.batches(self.epoch_at_hand)
 
-    def __iter__(self) -> Iterator[Any]:
-        loaded = self._loaded
-        self._position = EpochPosition(self._epoch, 0 if loaded is None else loaded.yielded)
-        return self._batches_from(self._position, loaded)
+    def __iter__(self) -> Iterator[IndexBatch]:
+        self._position = EpochPosition(self._epoch, self._start)
+        return self._iterate(self._position)
 
-    def _batches_from(self, position: EpochPosition, loaded: EpochPosition | None) -> Iterator[Any]:
-        # A loaded position is used up here, at the first batch, and not in __iter__: a DataLoader
-        # with workers creates two iterators, and only the second one is used.
-        if self._loaded is loaded:
-            self._loaded = None
-        self._epoch_is_new = False
-        for number in range(position.yielded, self.batches(position.epoch)):
-            batch = self.batch(position.epoch, number)
-            position.yielded += 1
-            yield batch
-        position.yielded = 0
-        position.finished = True
+    def _iterate(self, position: EpochPosition) -> Iterator[IndexBatch]:
+        # It begins here, at the first batch, and not in __iter__: a DataLoader with workers creates
+        # two iterators, and only the second one is used.
+        position.epoch = self.next_epoch() if self._said_by is None else self._epoch
+        position.start = position.yielded = self._start
+        position.has_begun = position.is_under_way = True
+        self._position = position
+        # After a state that is over, StatefulDataLoader with workers throws one iteration away.
+        self._epoch = position.epoch + (self._said_by != "set_epoch, and not the state")
+        self._start, self._said_by = 0, None
+        try:
+            for batch in self.batches_from(position.epoch, position.start):
+                position.yielded += 1
+                yield batch
+            position.yielded = 0
+            position.finished = True
+        finally:
+            position.is_under_way = False
+            if self._position is position:
+                self._epoch = position.epoch + 1
 
     def state_dict(self) -> dict[str, Any]:
         """Where the sampler is, and what its batches depend on.
 
         Returns:
-            ``epoch``, the number of batches ``yielded`` in it, whether it is ``finished`` (then
-            nothing is yielded of the next iteration), and the settings; ints, strings, bools and
-            None. The same on all ranks. Of several iterators the one created last counts.
+            ``epoch``, the number of batches ``yielded`` in it, whether it is ``finished`` (then the
+            next iteration is of the next epoch), and the settings; ints, strings, bools and None.
+            The same on all ranks. Of several iterations the one that began last counts.
         """
         return {
             "epoch": self._position.epoch,
@@ -145,8 +189,24 @@ class EpochSampler(Sampler[Any]):
             **self._identity(),
         }
 
+    def state_after(self, taken: int) -> dict[str, Any]:
+        """The state of a loop that runs behind this sampler, for a loader that fetches ahead.
+
+        Args:
+            taken: How often the loop has asked the loader, in the iteration that began last; the end
+                of the loop counts like a batch.
+        """
+        state = self.state_dict()
+        if not self._position.has_begun:
+            return state
+        yielded = self._position.start + taken
+        is_over = yielded > self.batches(self._position.epoch)
+        return state | {"yielded": 0 if is_over else yielded, "finished": is_over}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where `state_dict` was taken: the next iteration yields the batches left.
+
+        After the state of a finished epoch it is the next epoch.
 
         One exception: the state of an epoch that is over doesn't take back a later one, if
         `set_epoch` was just called. (StatefulDataLoader loads only when its iteration starts.)
@@ -167,18 +227,20 @@ class EpochSampler(Sampler[Any]):
                 f"batches in epoch {epoch}, got {yielded}"
             )
         finished = truth(state["finished"], f"{self._name}: finished") and yielded == 0
-        if (finished or yielded == batches) and self._epoch_is_new and self._epoch > epoch:
+        is_over = finished or yielded == batches
+        if is_over and self._said_by == "set_epoch" and self._epoch > epoch:
+            self._said_by = "set_epoch, and not the state"
             return
-        self._epoch = epoch
-        self._epoch_is_new = False
-        self._position = self._loaded = EpochPosition(epoch, yielded, finished)
+        self._epoch, self._start = (epoch + 1, 0) if finished else (epoch, yielded)
+        self._said_by = None if finished else "state"
+        self._position = EpochPosition(epoch, yielded, finished=finished)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
 
     def __repr__(self) -> str:
         names = (*self.SHOWN, *self.SETTINGS)
-        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        settings = ", ".join(f"{name.lstrip('_')}={getattr(self, name)!r}" for name in names)
         return (
             f"{self._name}({self.data_identity()['samples']} samples, {settings}, rank={self.rank}, "
             f"epoch={self._epoch})"
@@ -192,22 +254,58 @@ class EpochSampler(Sampler[Any]):
     def _identity(self) -> dict[str, Any]:
         """What two samplers must have in common to have the same batches."""
         return {
-            **{name: getattr(self, name) for name in self.SETTINGS},
+            **{name.lstrip("_"): getattr(self, name) for name in self.SETTINGS},
             **self.data_identity(),
             "planning": self.PLANNING,
         }
 
     def _ranks(self) -> tuple[int, int]:
-        return self._given_ranks or group_ranks() or (0, 1)
+        return self._given_ranks or ranks_now(self._name)
 
 
 @dataclass
 class EpochPosition:
-    """How far an iteration is."""
+    """How far an iteration is.
+
+    Attributes:
+        epoch: The epoch that it is of.
+        start: At which batch of the epoch it begins.
+        yielded: How many batches of the epoch were yielded, those before ``start`` included; 0 again
+            once all were.
+        finished: Whether all were.
+        has_begun: Whether a batch was asked for.
+        is_under_way: Whether more may be asked for.
+    """
 
     epoch: int
+    start: int = 0
     yielded: int = 0
     finished: bool = False
+    has_begun: bool = False
+    is_under_way: bool = False
+
+    def __post_init__(self) -> None:
+        self.yielded = self.start
+
+
+def _is_accelerate_in_charge() -> bool:
+    """Whether Hugging Face's accelerate runs several processes."""
+    accelerate = sys.modules.get("accelerate")
+    return (
+        accelerate is not None
+        and accelerate.state.is_initialized()
+        and accelerate.PartialState().num_processes > 1
+    )
+
+
+def require_no_sampler(data: Any, name: str) -> None:
+    """Raises TypeError if the data that a sampler is made for is another sampler."""
+    if isinstance(data, Sampler):
+        raise TypeError(
+            f"{name}, got a {type(data).__name__}; if that is a trainer's, for its ranks, tell it not to "
+            "make samplers anew (Lightning: use_distributed_sampler=False), for this one divides "
+            "batches among ranks by itself; and predict without a batch sampler"
+        )
 
 
 def checked_column(

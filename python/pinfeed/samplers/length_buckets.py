@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, positive_integer
+from pinfeed.batches import IndexBatch
 from pinfeed.samplers.epoch_plan import EpochPlan, plan_epoch
-from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column
+from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column, require_no_sampler
 
 _MOST_LENGTH = np.iinfo(np.int64).max
 
@@ -22,7 +23,8 @@ class LengthBucketSampler(EpochSampler):
 
     An epoch is planned ahead: samples are shuffled, sorted by length within large buckets, cut into
     batches, and the batches are shuffled. The plan follows from the lengths, the seed and the epoch
-    alone, on every machine, and planning takes a few tenths of a second for a million samples.
+    alone, on every machine, and planning takes a few tenths of a second for a million samples. Epochs
+    go on as those of `ShuffleSampler`.
 
     With several ranks, each group of neighbouring batches is dealt out one per rank, so that ranks
     work on similar lengths at the same time. All ranks get the same number of batches: where these
@@ -46,8 +48,8 @@ class LengthBucketSampler(EpochSampler):
             epoch has other batches.
         drop_last: Leave out a last batch that isn't full, and batches that don't suffice for all
             ranks. Otherwise every sample comes at least once.
-        rank: Which of the ranks this is. None: asked of ``torch.distributed`` each time, and 0 until
-            it is initialized, so that the sampler may be made before.
+        rank: Which of the ranks this is. None: asked each time of ``torch.distributed``, and before
+            that is initialized of the environment that torchrun sets.
         world_size: How many ranks there are; likewise, else 1. Give both or neither.
 
     ``len()`` is the exact number of batches of this rank in a whole epoch. With ``max_tokens`` it
@@ -68,7 +70,6 @@ class LengthBucketSampler(EpochSampler):
         >>> sampler = pinfeed.LengthBucketSampler(lengths, max_tokens=4096)
         >>> loader = torch.utils.data.DataLoader(lengths, batch_sampler=sampler)
         >>> for epoch in range(2):
-        ...     sampler.set_epoch(epoch)
         ...     for batch in loader:
         ...         assert len(batch) * max(batch) <= 4096
 
@@ -83,7 +84,7 @@ class LengthBucketSampler(EpochSampler):
 
     SHOWN = ("multiple_of", "max_length")
     SETTINGS = (
-        "batch_size",
+        "_batch_size",  # not batch_size, which accelerate takes for that of each batch
         "max_tokens",
         "shuffle",
         "seed",
@@ -107,20 +108,14 @@ class LengthBucketSampler(EpochSampler):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        if isinstance(lengths, Sampler):
-            raise TypeError(
-                "LengthBucketSampler: lengths must be integers, got a "
-                f"{type(lengths).__name__}; if that is a trainer's, for its ranks, tell it not to "
-                "make samplers anew (Lightning: use_distributed_sampler=False), for this one divides "
-                "batches among ranks by itself; and predict without a batch sampler"
-            )
+        require_no_sampler(lengths, "LengthBucketSampler: lengths must be integers")
         if batch_size is None and max_tokens is None:
             raise ValueError(
                 "LengthBucketSampler: expected batch_size or max_tokens or both, got neither"
             )
         super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
         name = "LengthBucketSampler"
-        self.batch_size, self.max_tokens = (
+        self._batch_size, self.max_tokens = (
             None if most is None else checked_integer(most, f"{name}: {limit}", 1)
             for limit, most in (("batch_size", batch_size), ("max_tokens", max_tokens))
         )
@@ -145,9 +140,9 @@ class LengthBucketSampler(EpochSampler):
         return len(self._kept(self._plan, epoch).groups)
 
     @override
-    def batch(self, epoch: int, number: int) -> list[int]:
+    def batch(self, epoch: int, number: int) -> IndexBatch:
         plan = self._kept(self._plan, epoch)
-        return plan.batch(plan.groups[number, self.rank]).tolist()
+        return IndexBatch(plan.batch(plan.groups[number, self.rank]), epoch)
 
     @override
     def data_identity(self) -> dict[str, Any]:
@@ -160,7 +155,7 @@ class LengthBucketSampler(EpochSampler):
             1 - tokens / padded tokens, where a batch has as many padded tokens as the length that
             its samples are padded to × their number. 0.0 if there is no token.
         """
-        plan = self._kept(self._plan, self._epoch)
+        plan = self._kept(self._plan, self.epoch_at_hand)
         starts = plan.cuts[:-1]
         if len(plan.groups) == 0:
             return 0.0
@@ -172,7 +167,7 @@ class LengthBucketSampler(EpochSampler):
         return float(1 - tokens[plan.groups].sum() / all_padded) if all_padded > 0 else 0.0
 
     def _plan(self, epoch: int) -> EpochPlan:
-        settings = {name: getattr(self, name) for name in self.SETTINGS}
+        settings = {name.lstrip("_"): getattr(self, name) for name in self.SETTINGS}
         return plan_epoch(self._padded_lengths, epoch, **settings)
 
 

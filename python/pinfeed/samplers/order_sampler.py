@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, require_choice
+from pinfeed.batches import IndexBatch
 from pinfeed.samplers.epoch_sampler import EpochSampler
 
 Even = Literal["repeat", "drop"] | None
@@ -87,7 +87,7 @@ class OrderSampler(EpochSampler):
         return batches
 
     @override
-    def batch(self, epoch: int, number: int) -> npt.NDArray[np.int64]:
+    def batch(self, epoch: int, number: int) -> IndexBatch:
         rank, world_size = self._ranks()
         first = number * self.batch_size * world_size  # of all ranks' batches of this step
         size = self._rank_count(rank, world_size) - number * self.batch_size
@@ -100,10 +100,10 @@ class OrderSampler(EpochSampler):
             start = first + rank * each + min(rank, rest)
         stop = start + size
         if stop <= self._count:
-            return self.order(epoch, start, stop).view(Indices)
+            return IndexBatch(self.order(epoch, start, stop), epoch)
         end = self.order(epoch, start, self._count)
         beginning = self.order(epoch, 0, stop - self._count)
-        return np.concatenate((end, beginning)).view(Indices)
+        return IndexBatch(np.concatenate((end, beginning)), epoch)
 
     def _rank_count(self, rank: int, world_size: int) -> int:
         each, rest = divmod(self._count, world_size)
@@ -117,15 +117,3 @@ def epoch_keys(seed: int, epoch: int, count: int) -> list[int]:
     """``count`` random 64-bit numbers that follow from the seed and the epoch, as NumPy promises."""
     sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
     return sequence.generate_state(count, np.uint64).tolist()
-
-
-class Indices(np.ndarray[tuple[int], np.dtype[np.int64]]):
-    """An int64 array that gives Python integers to whoever iterates over it.
-
-    DataLoader asks a dataset without ``__getitems__`` for one item of it after the other, and not
-    every dataset takes NumPy's integers.
-    """
-
-    @override
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.tolist())

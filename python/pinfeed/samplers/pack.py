@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, positive_integer, require_choice
-from pinfeed.packing import PackedList, Packing
+from pinfeed.batches import IndexBatch
+from pinfeed.packing import Packing
 from pinfeed.samplers.epoch_sampler import EpochSampler
 from pinfeed.samplers.length_buckets import checked_lengths
 from pinfeed.samplers.order_sampler import epoch_keys
@@ -46,9 +47,10 @@ class PackSampler(EpochSampler):
     """Batches of documents packed into rows of ``seq_length`` tokens; a ``batch_sampler``.
 
     Each epoch has a plan of its own, the same on every rank and machine: it follows from the
-    lengths, these arguments and the epoch. Ten million documents take about half a second. A batch
-    is a list of indices that knows the row of each document. An `ArrayDataset` hands that on to
-    `Collate`, whose fields `Pack` fill the rows; any other dataset needs a `PackedDataset` around it.
+    lengths, these arguments and the epoch. Epochs go on as those of `ShuffleSampler`. Ten million
+    documents take about half a second. A batch knows the row of each document. An `ArrayDataset`
+    hands that on to `Collate`, whose fields `Pack` fill the rows; any other dataset needs an
+    `IndexedDataset` around it.
 
     All ranks get the same number of batches. The last ones may have empty rows, at their end. Where
     the rows don't suffice for one on each rank, up to ``world_size - 1`` of the epoch's first rows
@@ -75,8 +77,8 @@ class PackSampler(EpochSampler):
         seed: Not negative; the same on all ranks.
         balance: What ranks get alike in a step: ``"count"`` of rows; ``"tokens"``; or
             ``"attention"``, the sum of the documents' squared lengths.
-        rank: Which of the ranks this is. None: asked of ``torch.distributed`` each time, and 0 until
-            it is initialized, so that the sampler may be made before.
+        rank: Which of the ranks this is. None: asked each time of ``torch.distributed``, and before
+            that is initialized of the environment that torchrun sets.
         world_size: How many ranks there are; likewise, else 1. Give both or neither.
 
     ``len()`` is the exact number of batches of this rank; with ``"first_fit"`` epochs may differ.
@@ -185,7 +187,7 @@ class PackSampler(EpochSampler):
     @property
     def efficiency(self) -> float:
         """The share of this epoch's batches, of all ranks together, that is tokens."""
-        slots = self.batches(self._epoch) * self.world_size * self.rows * self.seq_length
+        slots = self.batches(self.epoch_at_hand) * self.world_size * self.rows * self.seq_length
         return int(self._taken.sum()) / slots
 
     @override
@@ -193,7 +195,7 @@ class PackSampler(EpochSampler):
         return -(-len(self._kept(self._plan, epoch).row_order) // (self.world_size * self.rows))
 
     @override
-    def batch(self, epoch: int, number: int) -> PackedList:
+    def batch(self, epoch: int, number: int) -> IndexBatch:
         plan = self._kept(self._plan, epoch)
         documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, number))
         rooms = self._rooms(lengths)
@@ -210,7 +212,7 @@ class PackSampler(EpochSampler):
             self.documents_multiple_of,
             self.max_documents,
         )
-        return PackedList.of(documents.tolist(), packing)
+        return IndexBatch(documents, epoch, packing)
 
     @override
     def data_identity(self) -> dict[str, Any]:

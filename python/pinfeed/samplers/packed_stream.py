@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, require_state
-from pinfeed.packing import PackedList
+from pinfeed.batches import SampleList
 from pinfeed.samplers.pack import PackSampler, Strategy
 
 
@@ -99,7 +99,7 @@ class PackedStream(IterableDataset[Any]):
             self._loaded = (0, 0)
         self.stream.set_epoch(epoch)
 
-    def __iter__(self) -> Iterator[PackedList]:
+    def __iter__(self) -> Iterator[SampleList]:
         epoch = self.stream.epoch
         documents = iter(self.stream)
         self._position = _Position(self.stream.state_dict(), *self._loaded)
@@ -108,14 +108,15 @@ class PackedStream(IterableDataset[Any]):
 
     def _batches(
         self, documents: Iterator[Any], epoch: int, position: _Position
-    ) -> Iterator[PackedList]:
+    ) -> Iterator[SampleList]:
         while samples := list(islice(documents, self.window)):
             lengths = [self._length(sample) for sample in samples]
             if any(lengths):
                 planned = iter(self._planned(lengths, (epoch << 32) + position.windows))
                 for batch in islice(planned, position.yielded, None):
                     position.yielded += 1
-                    yield PackedList.of([samples[i] for i in batch], batch.packing)
+                    chosen = [samples[i] for i in batch]
+                    yield SampleList(chosen, None, None, epoch, batch.packing)
             position.windows += 1
             position.yielded = 0
             position.stream = self.stream.state_dict()

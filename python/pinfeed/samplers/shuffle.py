@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import as_integer, checked_integer
+from pinfeed.samplers.epoch_sampler import require_no_sampler
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, Even, OrderSampler, epoch_keys
 
 _ROUNDS = 6  # kernels/permutation.h
@@ -21,9 +22,9 @@ class ShuffleSampler(OrderSampler):
 
     The order of an epoch is a permutation that the seed and the epoch determine. It is computed, not
     stored: the first batch of a billion samples is there at once, and resuming anywhere takes no
-    longer. Without `set_epoch` each pass has the same order.
+    longer. Each loop is of the next epoch; `set_epoch` says of which, where that is another one. The
+    batches tell it to `Collate`, for what that draws with a seed.
 
-    Batches are int64 ndarrays whose items, when a dataset iterates over them, are Python integers.
     With several ranks, the samples of one step lie next to each other in the order, and each rank
     takes its stretch of them.
 
@@ -33,8 +34,8 @@ class ShuffleSampler(OrderSampler):
         seed: Not negative; the same on all ranks.
         shuffle: False keeps the dataset's order.
         drop_last: Leave out a last batch that isn't full.
-        rank: Which of the ranks this is. None: asked of ``torch.distributed`` each time, and 0 until
-            it is initialized, so that the sampler may be made before.
+        rank: Which of the ranks this is. None: asked each time of ``torch.distributed``, and before
+            that is initialized of the environment that torchrun sets.
         world_size: How many ranks there are; likewise, else 1. Give both or neither.
         even: How all ranks get the same number of samples: ``"repeat"`` gives up to
             ``world_size - 1`` samples of the epoch's beginning twice, ``"drop"`` leaves as many out,
@@ -50,8 +51,8 @@ class ShuffleSampler(OrderSampler):
         >>> sampler = pinfeed.ShuffleSampler(dataset, batch_size=256, seed=7)
         >>> loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler)
         >>> for epoch in range(2):
-        ...     sampler.set_epoch(epoch)
-        ...     print([len(batch) for batch in loader], int(sum(batch.sum() for batch in loader)))
+        ...     batches = list(loader)
+        ...     print([len(batch) for batch in batches], int(torch.cat(batches).sum()))
         [256, 256, 256, 232] 4995000
         [256, 256, 256, 232] 4995000
     """
@@ -94,6 +95,7 @@ class ShuffleSampler(OrderSampler):
 
 
 def _sample_count(dataset: Any, name: str) -> int:
+    require_no_sampler(dataset, f"{name}: dataset must be a number of samples or have a length")
     count = as_integer(dataset)
     if count is None:
         try:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.packing import PackedList, Packing
+from pinfeed.batches import IndexBatch, SampleBatch, SampleList
+from pinfeed.packing import Packing
 from pinfeed.sources.arrow import table_columns
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source
@@ -119,8 +120,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         return self._length
 
     def __getitem__(self, index: int | Sequence[int] | npt.NDArray[Any]) -> Any:
-        """One sample; of a list or an array of indices the `Rows`, as torch's bulk loading asks."""
-        if isinstance(index, list | np.ndarray):
+        """One sample; of several indices the `Rows`, as torch's bulk loading asks."""
+        if isinstance(index, list | np.ndarray | IndexBatch):
             return self.__getitems__(index)
         try:
             position = operator.index(index)  # type: ignore[arg-type]
@@ -137,10 +138,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
-        packing = indices.packing if isinstance(indices, PackedList) else None
+        indices, epoch, packing = _told(indices)
         if self._order is not None:
             indices = self._order[_core.as_indices(indices, self._length, "ArrayDataset: indices")]
-        return Rows(self._sources, indices, packing)
+        return Rows(self._sources, indices, epoch, packing)
 
     def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
         """Asks the system to read samples ahead, those that lie in files and not in memory.
@@ -168,7 +169,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             ...     dataset.prefetch_rows(batches[1].tolist())  # on its way, while this one is used:
             ...     batch = dataset.__getitems__(batches[0].tolist())
         """
-        chosen = _core.as_indices(indices, self._length, "ArrayDataset: indices")
+        chosen = _core.as_indices(_told(indices)[0], self._length, "ArrayDataset: indices")
         if len(chosen) == 0:
             return
         if self._order is not None:
@@ -216,7 +217,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         return f"ArrayDataset({self._length} samples: {_sample_text(self._sources)})"
 
 
-class Rows(Sequence[Any]):
+class Rows(SampleBatch):
     """Samples of an `ArrayDataset` that know where they came from.
 
     A ``Sequence`` to any collate function; to `pinfeed.Collate` its ``sources`` and ``indices``,
@@ -225,21 +226,27 @@ class Rows(Sequence[Any]):
     Attributes:
         sources: The dataset's arrays, in their structure.
         indices: int64 ndarray of shape (B,), checked and not negative.
+        dataset_length: The length of the arrays.
+        epoch: Which epoch the batch is of, if a sampler of pinfeed's chose them.
         packing: Where they go to, if a `PackSampler` chose them.
     """
 
-    __slots__ = ("indices", "packing", "sources")
+    __slots__ = ("sources",)
 
-    def __init__(self, sources: Any, indices: Any, packing: Packing | None = None) -> None:
+    def __init__(
+        self,
+        sources: Any,
+        indices: Any,
+        epoch: int | None = None,
+        packing: Packing | None = None,
+    ) -> None:
         is_bare = isinstance(sources, Source)
         first = sources if is_bare else next((leaf for _, leaf in _leaves(sources, "")), None)
         if first is None:
             raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
         self.sources = sources
-        self.packing = packing
-        self.indices: npt.NDArray[np.int64] = _core.as_indices(
-            indices, len(first), "ArrayDataset: indices"
-        )
+        indices = _core.as_indices(indices, len(first), "ArrayDataset: indices")
+        super().__init__(indices, len(first), epoch, packing)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -274,18 +281,38 @@ class Rows(Sequence[Any]):
             array = getattr(args[0].sources, "array", None)
             if isinstance(array, torch.Tensor):
                 return torch.index_select(array, 0, torch.from_numpy(args[0].indices), **kwargs)
-        as_lists = [
-            list(arg) if isinstance(arg, Rows) else arg for arg in (*args, *kwargs.values())
-        ]
-        named = dict(zip(kwargs, as_lists[len(args) :], strict=True))
-        return function(*as_lists[: len(args)], **named)
+        return super().__torch_function__(function, types, args, kwargs)
 
 
-class WrappedDataset(torch.utils.data.Dataset[Any]):
-    """A dataset around another one, whose batches know more than their samples.
+class IndexedDataset(torch.utils.data.Dataset[Any]):
+    """A dataset whose batches know which samples they hold, in which epoch, and in which rows.
+
+    What `Collate` draws with a seed depends on the index of each sample and on the epoch, and `Pack`
+    needs the rows that a `PackSampler` has planned. An `ArrayDataset` tells all that by itself.
+    Other datasets, also a ``Subset`` of one, hand over samples and nothing else.
 
     Args:
         dataset: Any map-style dataset. It is asked for a whole batch where it has ``__getitems__``.
+
+    Example:
+        >>> photos = [np.zeros((height, 40, 3), np.uint8) for height in (32, 48, 64)]
+        >>> crop = pinfeed.augment.RandomCrop(32)
+        >>> loader = torch.utils.data.DataLoader(
+        ...     pinfeed.IndexedDataset(photos),
+        ...     batch_sampler=pinfeed.ShuffleSampler(photos, batch_size=3),
+        ...     collate_fn=pinfeed.Collate(pinfeed.Image(augment=crop), seed=0),
+        ... )
+        >>> next(iter(loader)).shape
+        torch.Size([3, 3, 32, 32])
+        >>> documents = [[1, 2, 3], [4, 5], [6]]
+        >>> loader = torch.utils.data.DataLoader(
+        ...     pinfeed.IndexedDataset(documents),
+        ...     batch_sampler=pinfeed.PackSampler([3, 2, 1], seq_length=4, rows=2, shuffle=False),
+        ...     collate_fn=pinfeed.Collate(pinfeed.Pack(4)),
+        ... )
+        >>> next(iter(loader))
+        tensor([[1, 2, 3, 6],
+                [4, 5, 0, 0]])
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -297,41 +324,23 @@ class WrappedDataset(torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         return self.dataset[index]
 
-    def _samples(self, indices: Sequence[int]) -> Any:
+    def __getitems__(self, indices: Sequence[int]) -> SampleBatch:
+        """The samples of one batch, with their indices and what else the batch knows."""
+        indices, epoch, packing = _told(indices)
+        checked = _core.as_indices(indices, len(self.dataset), "IndexedDataset: indices")
         fetch = getattr(self.dataset, "__getitems__", None)
-        return fetch([*indices]) if callable(fetch) else [self.dataset[i] for i in indices]
-
-
-class PackedDataset(WrappedDataset):
-    """A dataset whose batches know the rows that a `PackSampler` has planned for them.
-
-    An `ArrayDataset` needs none. Others, also a ``Subset`` of one, hand samples to the collate
-    function without a word about the batch that they were asked for.
-
-    Args:
-        dataset: Any map-style dataset. It is asked for a whole batch where it has ``__getitems__``.
-
-    Example:
-        >>> documents = [[1, 2, 3], [4, 5], [6]]
-        >>> sampler = pinfeed.PackSampler([3, 2, 1], seq_length=4, rows=2, shuffle=False)
-        >>> loader = torch.utils.data.DataLoader(
-        ...     pinfeed.PackedDataset(documents),
-        ...     batch_sampler=sampler,
-        ...     collate_fn=pinfeed.Collate(pinfeed.Pack(4)),
-        ... )
-        >>> next(iter(loader))
-        tensor([[1, 2, 3, 6],
-                [4, 5, 0, 0]])
-    """
-
-    def __getitems__(self, indices: Sequence[int]) -> Any:
-        """The samples of one batch, with the rows that they go to if the batch knows them."""
-        samples = self._samples(indices)
-        packing = indices.packing if isinstance(indices, PackedList) else None
+        numbers = checked.tolist()
+        samples = fetch(numbers) if callable(fetch) else [self.dataset[i] for i in numbers]
         if isinstance(samples, Rows):
-            samples.packing = packing
-            return samples
-        return PackedList.of(samples, packing)
+            return Rows(samples.sources, samples.indices, epoch, packing)
+        return SampleList(samples, checked, len(self.dataset), epoch, packing)
+
+
+def _told(indices: Any) -> tuple[Any, int | None, Packing | None]:
+    """Indices by themselves, and the epoch and the packing that a sampler told with them."""
+    if isinstance(indices, IndexBatch):
+        return indices.indices, indices.epoch, indices.packing
+    return indices, None, None
 
 
 def _open_sources(arrays: Any, path: str) -> Any:
