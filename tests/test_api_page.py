@@ -104,12 +104,12 @@ pad(sequences, value=0, *, side='right', axes=None, max_length=None, multiple_of
 permute(images, input='NHWC', output='NCHW', *, out=None)
 set_arena_limit(max_bytes)
 set_num_threads(count)
-to_numpy(loader, out=None, *, pad=None, side=None, bfloat16='float32', max_samples=None, overwrite=False, progress=False)
+to_numpy(loader, out=None, *, max_samples=None, overwrite=False, resume=False, progress=False)
 to_tensorflow(loader, *, in_memory=False, channels_last=False, signature=None, max_samples=None)
 unbind(batch)
 unpad(padded, lengths=None, *, side=None, axes=None, time_major=False)
 use_isa(name)
-write_array(path, batches=None, *, samples=None, ragged=(), dtype=None, overwrite=False, progress=False)
+write_array(path, samples=None, *, batches=None, dtype=None, overwrite=False, progress=False)
 """
 ATTRIBUTES = {
     "ConcatArray": ["dtype", "lengths"],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
-from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
 
@@ -34,6 +35,36 @@ def children(node: Any) -> list[tuple[str, Any]]:
     if is_namedtuple(node):
         return [(f".{name}", child) for name, child in zip(node._fields, node, strict=True)]
     return [(f"[{i}]", child) for i, child in enumerate(node)]
+
+
+def leaves(
+    node: Any, is_leaf: Callable[[Any], bool], steps: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The leaves of a structure, each behind the steps that lead to it.
+
+    Args:
+        node: The structure.
+        is_leaf: Which containers are leaves; all else that is no container is one anyway.
+        steps: Those that lead to the node.
+    """
+    if is_leaf(node) or not is_container(node):
+        yield steps, node
+    else:
+        for step, child in children(node):
+            yield from leaves(child, is_leaf, (*steps, step))
+
+
+def with_leaves(node: Any, is_leaf: Callable[[Any], bool], values: Iterator[Any]) -> Any:
+    """A structure like ``node`` with other leaves, in the order of `leaves`."""
+    if is_leaf(node) or not is_container(node):
+        return next(values)
+    return rebuild(node, [with_leaves(child, is_leaf, values) for _, child in children(node)])
+
+
+def step_name(step: str) -> str:
+    """A step as people write it: ``image`` for ``['image']``, ``0`` for ``[0]``, ``x`` for ``.x``."""
+    text = step[1:] if step.startswith(".") else step[1:-1]
+    return str(ast.literal_eval(text)) if text[0] in "'\"" else text
 
 
 def rebuild(node: Any, values: list[Any]) -> Any:

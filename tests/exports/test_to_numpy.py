@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Subset, TensorDataset
 
 import pinfeed
-from arrays import NUMPY_DTYPES, views
+from arrays import NUMPY_DTYPES, random_array, views
 from pinfeed.exports.loader import PlannedLength, planned_length
 from pinfeed.exports.to_numpy import to_numpy
 from samples import STRUCTURES, MarkedTensor, assert_same
@@ -147,11 +147,10 @@ def test_bfloat16(kind: str) -> None:
         batch = pinfeed.JaggedBatch(values, torch.tensor([0, 4, 6]))
     if kind == "padded":
         batch = pinfeed.Padded(values, torch.full((6,), 5))
-    for choice, expected in (("float32", values.float()), ("uint16", values.view(torch.uint16))):
-        result = to_numpy([batch], bfloat16=choice)
-        result = result.values if isinstance(result, pinfeed.RaggedArray) else result
-        wanted = expected.t() if kind == "transposed" else expected
-        assert_same(result.ravel(), wanted.numpy().ravel())
+    result = to_numpy([batch])
+    result = result.values if isinstance(result, pinfeed.RaggedArray) else result
+    wanted = values.float().t() if kind == "transposed" else values.float()
+    assert_same(result.ravel(), wanted.numpy().ravel())
 
 
 def test_keys_may_come_in_another_order() -> None:
@@ -188,44 +187,45 @@ def test_objects_and_strings_are_lists_and_none_stays_none() -> None:
     assert to_numpy([["a", "b"], ("c",)]) == ["a", "b", "c"]
 
 
-def arrays_of(*lengths: int) -> list[Any]:
-    return [np.arange(n) for n in lengths]
-
-
-def test_lists_of_arrays_are_objects_only_where_they_cannot_be_columns() -> None:
+def test_a_list_with_arrays_in_it_is_part_of_the_structure() -> None:
     x = np.zeros(3)
-    # As many as samples, and none of that size, or not all.
-    assert_same(to_numpy([{"x": x, "raw": arrays_of(1, 5, 2)}] * 2)["raw"], arrays_of(1, 5, 2) * 2)
-    assert_same(to_numpy([{"raw": arrays_of(3, 1, 2), "x": x}])["raw"], arrays_of(3, 1, 2))
-    # Columns.
-    assert_same(to_numpy([{"x": x, "two": arrays_of(3, 3)}])["two"], arrays_of(3, 3))
-    assert_same(to_numpy([arrays_of(2, 2)]), arrays_of(2, 2))
-    # Neither.
-    with pytest.raises(ValueError, match=r"leaf \['raw'\]\[0\].*expected 3 samples.*got 1"):
-        to_numpy([{"x": x, "raw": arrays_of(1, 2)}])
+    assert_same(to_numpy([{"x": x, "two": [np.arange(3), np.ones(3)]}])["two"][0], np.arange(3))
+    for raw in ([np.zeros(1), np.zeros(2)], [{"boxes": np.zeros((0, 4))}] * 3):
+        with pytest.raises(
+            ValueError, match=r"leaf \['raw'\]\[0\].*expected 3 samples.*np\.fromiter"
+        ):
+            to_numpy([{"x": x, "raw": raw}])
+    # What the message says.
+    raw = np.fromiter([np.arange(n) for n in (1, 5, 2)], object)
+    assert_same(to_numpy([{"x": x, "raw": raw}] * 2)["raw"], [np.arange(n) for n in (1, 5, 2)] * 2)
     with pytest.raises(ValueError, match=r"leaf \[1\] of batch 0: expected 2 samples.*got 3"):
         to_numpy([[np.zeros(2), ["a", "b", "c"]]])
 
 
-def test_what_a_loader_plans_tells_samples_from_columns() -> None:
-    def loader(*lengths: int, collate: Any = list) -> DataLoader:
-        return DataLoader(arrays_of(*lengths), 2, collate_fn=collate)
-
-    assert_same(to_numpy(loader(4, 1, 3, 2)), arrays_of(4, 1, 3, 2))
-    with pytest.raises(ValueError, match=r"2 arrays in a list could be the 2 samples"):
-        to_numpy(loader(3, 3, 3, 3))
-    # What the message says: columns, or samples.
-    assert_same(to_numpy(iter(loader(3, 3, 3, 3))), [np.tile(np.arange(3), 2)] * 2)
-    marked = loader(3, 3, 3, 3, collate=lambda samples: np.fromiter(samples, object))
-    assert_same(to_numpy(marked), arrays_of(3, 3, 3, 3))
-
-
-def test_images_and_targets_of_a_detector() -> None:
-    samples = [(torch.zeros(3, i + 1, 2), {"boxes": torch.zeros(i, 4)}) for i in range(5)]
-    loader = DataLoader(samples, 4, collate_fn=lambda batch: tuple(zip(*batch, strict=True)))
-    images, targets = to_numpy(loader)
-    assert [tuple(image.shape) for image in images] == [(3, i + 1, 2) for i in range(5)]
-    assert [len(target["boxes"]) for target in targets] == list(range(5))
+def test_lists_of_batches_that_can_be_joined_at_once_and_those_that_can_not() -> None:
+    x, y = torch.arange(10.0).reshape(5, 2), np.arange(5, dtype=np.int8)
+    for batches, expected in (
+        ([(x[:2], y[:2]), (x[2:], y[2:])], (x.numpy(), y)),
+        ([{"x": x[:2], "y": [y[:2]]}, {"y": [y[2:]], "x": x[2:]}], {"x": x.numpy(), "y": [y]}),
+        ([x[:3], x[3:].double().float().requires_grad_()], x.numpy()),
+        ([x[:0], x.numpy()], x.numpy()),
+    ):
+        assert_same(to_numpy(batches), expected)
+        assert_same(to_numpy(iter(batches)), expected)
+    for batches, error in (
+        ([(x[:2], y[:3]), (x[2:], y[3:])], ValueError),  # as many in all, but not in each
+        ([x, x.double()], TypeError),
+        ([y, y.astype(">i2")], TypeError),
+        ([x, x[:, :1, None]], ValueError),
+        ([(x, y), (x,)], ValueError),
+        ([{"x": x}, {"y": x}], ValueError),
+    ):
+        for loader in (batches, iter(batches)):
+            with pytest.raises(error, match=r"batch [01]: "):
+                to_numpy(loader)
+    # More than is joined by one thread.
+    large = [np.full((1 << 18, 2), i, np.float32) for i in range(3)]
+    assert_same(to_numpy(large), np.concatenate(large))
 
 
 class Stream(IterableDataset):
@@ -286,9 +286,6 @@ def test_a_collate_function_that_leaves_samples_out() -> None:
     loader = DataLoader(range(20), 4, collate_fn=lambda rows: np.array([i for i in rows if i % 3]))
     expected = np.array([i for i in range(20) if i % 3])
     assert_same(to_numpy(loader), expected)
-    out = np.zeros(13, np.int64)  # room for all that come, not for all that the sampler draws
-    assert to_numpy(loader, out) is out
-    assert_same(out, expected)
 
 
 def test_empty_batches_say_the_dtype_only() -> None:
@@ -308,37 +305,6 @@ def test_batches_whose_memory_is_used_again() -> None:
     assert_same(to_numpy(batches()), np.repeat(np.arange(5.0), 2)[:, np.newaxis] * np.ones(3))
 
 
-def test_out_is_filled_and_returned() -> None:
-    x, y = torch.randn(10, 3), torch.arange(10)
-    out = [np.zeros((10, 3), np.float32), np.zeros(10, np.int64)]
-    for loader in (DataLoader(TensorDataset(x, y), 4), list(DataLoader(TensorDataset(x, y), 4))):
-        result = to_numpy(loader, out)
-        assert result[0] is out[0]
-        assert result[1] is out[1]
-        assert_same(result, [x.numpy(), y.numpy()])
-
-
-def test_out_that_is_longer_strided_or_left_to_make() -> None:
-    batches = [{"x": np.full((2, 3), i, ">i2"), "y": ["a", "b"], "z": np.ones(2)} for i in range(3)]
-    base = np.zeros((16, 6), ">i2")
-    result = to_numpy(iter(batches), {"x": base[::2, ::2], "y": None, "z": None})
-    assert_same(result["x"].copy(), np.repeat(np.arange(3), 2)[:, None].astype(">i2").repeat(3, 1))
-    assert np.shares_memory(result["x"], base)
-    assert (base[12:] == 0).all()
-    assert (base[1::2] == 0).all()
-    assert result["y"] == ["a", "b"] * 3
-    assert_same(result["z"], np.ones(6))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
-def test_out_with_strides_takes_tensors(dtype: torch.dtype) -> None:
-    values = torch.randn(4, 3, dtype=dtype)
-    expected = (values.float() if dtype == torch.bfloat16 else values).numpy()
-    out = np.zeros((3, 4), expected.dtype).T
-    assert to_numpy([values], out) is out
-    assert_same(out.copy(), expected.copy())
-
-
 @pytest.mark.slow  # transformers takes seconds to import
 def test_outputs_of_transformers() -> None:
     outputs = pytest.importorskip("transformers.modeling_outputs")
@@ -355,7 +321,7 @@ def test_progress(
     loader = DataLoader(TensorDataset(torch.zeros(20, 25)), 5)
     to_numpy(loader, progress=True)
     shown = capsys.readouterr().err
-    for part in ("to_numpy: 100%", "20.0/20.0", "samples/s", "2.00kB"):
+    for part in ("to_numpy: 100%", "20.0/20.0", "samples/s"):
         assert part in shown
     to_numpy((x for (x,) in loader), progress=True)
     assert "20.0 samples" in capsys.readouterr().err
@@ -366,3 +332,108 @@ def test_progress(
         to_numpy(unread, tmp_path / "x.npy", progress=True)
     assert len(list(unread)) == 4
     assert list(tmp_path.iterdir()) == []
+
+
+# Of samples that differ in length.
+
+
+@st.composite
+def batches_of_shapes(draw: st.DrawFn, axes: int) -> list[np.ndarray]:
+    """Batches that may differ in every axis, zero included; one sample at least."""
+    dtype = draw(st.sampled_from(NUMPY_DTYPES))
+    shapes = draw(
+        st.lists(
+            st.tuples(st.integers(0, 4), *[st.integers(0, 4)] * axes), min_size=1, max_size=6
+        ).filter(lambda shapes: any(shape[0] for shape in shapes))
+    )
+    return [random_array(shape, dtype, seed) for seed, shape in enumerate(shapes)]
+
+
+@given(batches_of_shapes(1), st.booleans())
+def test_rows_of_batches_of_different_widths(batches: list[np.ndarray], known: bool) -> None:
+    samples = [sample for batch in batches for sample in batch]
+    result = to_numpy(batches if known else iter(batches))
+    if len({sample.shape for sample in samples}) == 1:
+        assert_same(result, np.stack(samples))
+    else:
+        assert isinstance(result, pinfeed.RaggedArray)
+        assert_same(list(result), samples)
+
+
+@given(batches_of_shapes(1))
+def test_what_is_ragged_can_be_padded(batches: list[np.ndarray]) -> None:
+    result = to_numpy(iter(batches))
+    samples = [sample for batch in batches for sample in batch]
+    widest = max(map(len, samples))
+    padded = pinfeed.pad(list(result), 0, axes=0)
+    assert padded.values.shape[:2] == (len(samples), widest)
+    assert_same(pinfeed.unpad(*padded), samples)
+
+
+SEQUENCES = [np.arange(n, dtype=np.float32) + 1 for n in (3, 1, 0, 2, 5, 5, 4, 0, 1)]
+
+
+def fields() -> dict[str, pinfeed.Field]:
+    return {
+        "jagged": pinfeed.Jagged(),
+        "right": pinfeed.Pad(),
+        "right, masked": pinfeed.Pad(mask=True),
+        "left": pinfeed.Pad(side="left"),
+        "left, masked": pinfeed.Pad(side="left", mask=True),
+    }
+
+
+def loader_of(field: pinfeed.Field, as_ndarrays: bool = False) -> list[Any]:
+    collate = pinfeed.Collate(field)
+    batches = [collate(SEQUENCES[start : start + 4]) for start in range(0, len(SEQUENCES), 4)]
+    if as_ndarrays:
+        batches = [type(batch)(*(part.numpy() for part in batch)) for batch in batches]
+    return batches
+
+
+@pytest.mark.parametrize("as_ndarrays", [False, True])
+@pytest.mark.parametrize("kind", fields())
+def test_the_data_of_padded_and_jagged_batches(kind: str, as_ndarrays: bool) -> None:
+    for most in (None, 1, 6):
+        batches = loader_of(fields()[kind], as_ndarrays)
+        result = to_numpy(batches, max_samples=most)
+        assert isinstance(result, pinfeed.RaggedArray)
+        assert_same(list(result), SEQUENCES[:most])
+
+
+def test_the_side_of_padding() -> None:
+    values, lengths = torch.arange(6).reshape(2, 3), torch.tensor([1, 2])
+    for mask, expected in (
+        (None, [0, 3, 4]),
+        ([[1, 0, 0], [1, 1, 0]], [0, 3, 4]),
+        ([[0, 0, 1], [0, 1, 1]], [2, 4, 5]),
+    ):
+        masked = None if mask is None else torch.tensor(mask).bool()
+        batch = pinfeed.Padded(values, lengths, masked)
+        assert to_numpy([batch]).values.tolist() == expected
+    holes = pinfeed.Padded(values, lengths, torch.tensor([[1, 0, 0], [1, 0, 1]]).bool())
+    with pytest.raises(ValueError, match="batch 0: lengths and mask don't agree"):
+        to_numpy([holes])
+
+
+def test_frames() -> None:
+    """Padded and jagged batches whose items are more than numbers."""
+    frames = [random_array((n, 2, 3), "i4", n) for n in (2, 4, 1)]
+    for field in (pinfeed.Pad(axes=0), pinfeed.Jagged()):
+        batches = [pinfeed.Collate(field)(frames[:2]), pinfeed.Collate(field)(frames[2:])]
+        assert_same(list(to_numpy(batches)), frames)
+
+
+def test_lengths_of_two_axes_stay_beside_the_values() -> None:
+    boxes = [random_array((n, 3), "i4", n) for n in (2, 4, 1)]
+    batches = [pinfeed.Collate(pinfeed.Pad(axes=(0, 1)))(part) for part in (boxes[:2], boxes[2:])]
+    result = to_numpy(batches)
+    assert_same(result.lengths, np.array([[2, 3], [4, 3], [1, 3]]))
+    assert [values.shape for values in result.values] == [(4, 3), (4, 3), (1, 3)]
+
+
+def test_ragged_arrays_are_batches_too() -> None:
+    ragged = pinfeed.RaggedArray(torch.arange(9.0), torch.tensor([1, 3, 3, 8], dtype=torch.int32))
+    assert_same(list(to_numpy([ragged[:1], ragged[1:]])), [part.numpy() for part in ragged])
+    jagged = pinfeed.JaggedBatch(np.arange(9), np.array([2, 5, 7]))  # not all values are used
+    assert_same(list(to_numpy([jagged])), [np.arange(2, 5), np.arange(5, 7)])

@@ -47,10 +47,10 @@ def unstructured(node: Any) -> Any:
 @pytest.mark.parametrize("count", [1, 2, 9])
 def test_batches_come_whole_and_in_order(count: int, fake: FakeAccelerator) -> None:
     numbers = [7, 3, 12, 1, 0, 30, 2, 5, 6][:count]
-    result = to_numpy((batch(n) for n in numbers), side="right")
+    result = to_numpy(batch(n) for n in numbers)
     with pytest.MonkeyPatch.context() as undone:
         undone.setattr(drain, "is_remote", lambda part: False)
-        expected = to_numpy((batch(n) for n in numbers), side="right")
+        expected = to_numpy(batch(n) for n in numbers)
     assert_same(unstructured(result), unstructured(expected))
     assert_same(result["mixed"][:, 0], np.repeat(numbers, 2))
 
@@ -63,7 +63,7 @@ def test_memory_that_a_loader_uses_again(fake: FakeAccelerator) -> None:
             array[:] = lengths[:] = i
             yield tensor.fill_(i), array, (tensor[:, 0], pinfeed.Padded(tensor, lengths))
 
-    result = to_numpy(batches(), side="right")
+    result = to_numpy(batches())
     rows = np.repeat(np.arange(4), 2)
     assert result[0][:, 0].tolist() == result[1][:, 0].tolist() == rows.tolist()
     assert result[2][0].tolist() == rows.tolist()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 import pinfeed
 from pinfeed import JaggedBatch, Padded, to_numpy
@@ -45,13 +45,9 @@ TYPES: list[tuple[Any, dict[str, Any], str]] = [
     (TensorDataset(torch.zeros(2)), {}, "loader .* got TensorDataset; wrap it in a DataLoader"),
     ([X], {"max_samples": 1.5}, "max_samples must be an integer or None, got 1.5"),
     ([X], {"max_samples": True}, "max_samples must be an integer or None, got True"),
-    ([F4], {"pad": "x"}, "batch 0: pad must be a number or None, got 'x'"),
-    # Arrays of the caller.
-    ([F4], {"out": np.zeros((8, 3))}, "batch 0: out must have dtype float32, got float64"),
-    ([F4], {"out": torch.zeros(8, 3)}, "batch 0: out must be an ndarray or None, got Tensor"),
-    ([F4], {"out": [F4]}, "batch 0: out must be an ndarray or None, got list"),
-    ([["a", "b"]], {"out": [None, None]}, "batch 0: out must be None, .*got list"),
-    ([jagged([0, 3])], {"out": X}, "batch 0: out must be None, .*got ndarray"),
+    ([F4], {"out": np.zeros((8, 3))}, "out must be a path or None, got ndarray"),
+    ([F4], {"resume": 1}, "resume must be True or False, got 1"),
+    (lambda start: [F4], {}, "loader must be an iterable of batches, got function"),
     # First batches.
     ([np.float32(1)], {}, "batch 0: expected a tensor, an ndarray, or a list .*got float32"),
     ([{"x": X, "n": 2}], {}, r"leaf \['n'\] of batch 0: expected a tensor.*got int"),
@@ -69,11 +65,10 @@ TYPES: list[tuple[Any, dict[str, Any], str]] = [
     # Later batches.
     ([FIRST, FIRST | {"x": np.zeros((2, 3))}], {}, r"\['x'\] of batch 1: expected float32 as bef"),
     ([FIRST, FIRST | {"x": torch.ones(2, 3).half()}], {}, "expected float32.*got float16"),
-    ([FIRST, FIRST | {"y": "cd"}], {}, "expected a list of objects as before, got str"),
+    ([FIRST, FIRST | {"y": "cd"}], {}, "expected a list as before, got str"),
     ([FIRST, FIRST | {"x": [0, 0]}], {}, "expected a tensor or an ndarray, got list"),
     ([np.zeros((1, n), "M8[s]") for n in (3, 4)], {}, "batch 1: samples .* must be numbers or b"),
-    ([jagged([0, 3]), X], {}, "batch 1: expected a JaggedBatch, got ndarray"),
-    ([Padded(F4, np.array([1, 2])), F4], {}, "batch 1: expected a Padded with lengths, got nd"),
+    ([jagged([0, 3]), ["a"]], {}, "batch 1: expected a tensor or an ndarray, got list"),
     ([jagged(ONE, np.zeros(3, t)) for t in ("f4", "f8")], {}, "batch 1: expected float32 as bef"),
 ]
 VALUES: list[tuple[Any, dict[str, Any], str]] = [
@@ -81,20 +76,8 @@ VALUES: list[tuple[Any, dict[str, Any], str]] = [
     (iter([]), {}, "loader yielded no batch"),
     (itertools.cycle([X]), {}, "loader never ends; max_samples says when to stop"),
     ([X], {"max_samples": 0}, "max_samples must be positive, got 0"),
-    ([X], {"side": "top"}, "side must be 'right', 'left' or None, got 'top'"),
-    ([X], {"bfloat16": "float16"}, "bfloat16 must be 'float32' or 'uint16', got 'float16'"),
-    ([{"x": X}], {"pad": {"y": 0}}, r"pad has \[\"\['y'\]\"\], but batches"),
-    # Arrays of the caller.
+    ([X], {"resume": True}, "resume=True goes on with files; give out=, their path"),
     ([X], {"out": "x.npz"}, "expected a path that ends in .npy, .* got 'x.npz'; np.savez"),
-    ([F4], {"out": np.zeros((8, 4), "f4")}, r"out must have shape \(N, 3\), got \(8, 4\); pad=a n"),
-    ([F4], {"out": np.zeros((8, 2), "f4")}, r"out must have shape \(N, 3\), got \(8, 2\)$"),
-    ([F4], {"out": np.zeros(8, "f4")}, r"out must have shape \(N, 3\), got \(8,\)$"),
-    ([F4], {"out": np.zeros((), "f4")}, r"out must have shape \(N, 3\), got \(\)$"),
-    ([X], {"out": np.zeros(())}, r"out must have room for 2 samples, got shape \(\)$"),
-    ([F4], {"out": read_only(np.zeros((8, 3), "f4"))}, "out must be writable, got a read-only"),
-    ([[F4]], {"out": F4}, r"out has ndarray, but batches have \['\[0\]'\]"),
-    ([{"x": F4}], {"out": {}}, r"out has \[\], but batches have"),
-    ([{"x": [F4]}], {"out": {"x": [None] * 2}}, r"out\['x'\] has .*\[1\].*None for an array"),
     # First batches.
     ([torch.tensor(1.0)], {}, "batch 0: expected an axis that counts samples, got a 0-d"),
     ([{"loss": torch.tensor(1.0), "y": X}], {}, r"leaf \['loss'\] of batch 0: expected an axis"),
@@ -108,19 +91,29 @@ VALUES: list[tuple[Any, dict[str, Any], str]] = [
     ([jagged([[0, 3]])], {}, r"offsets of shape \(B \+ 1,\)"),
     ([Padded(np.zeros((3, 2)), ONE)], {}, r"time_major batches pass values\.swapaxes\(0, 1\)"),
     ([Padded(np.zeros((2, 2)), np.array([1, 3]))], {}, "from 0 to 2, got 3 for"),
-    ([Padded(F4, ONE, np.ones((2, 4), bool))], {}, r"a mask of shape \(2, 3\), got \(2, 4\)"),
+    ([Padded(F4, ONE, np.ones((2, 4), bool))], {}, "lengths and mask don't agree"),
     # Later batches.
-    ([FIRST, FIRST | {"x": F4[..., None]}], {}, "expected 2 axes as before, got shape"),
+    (
+        [FIRST, FIRST | {"x": F4[..., None]}],
+        {},
+        r"samples of shape \(\*,\) as before, got \(\*, 1\); only",
+    ),
     ([FIRST, FIRST | {"y": ["c"]}], {}, r"\['y'\] of batch 1: expected 2 samples"),
-    ([FIRST, {"x": F4}], {}, r"batch 1: expected dict of \[.*got dict of \["),
-    ([FIRST, [F4, ["c", "d"]]], {}, r"batch 1: expected dict .*got list of \["),
-    ([FIRST, None], {}, "batch 1: expected dict of .*got NoneType"),
-    ([FIRST, F4], {}, "batch 1: expected dict of .*got ndarray"),
-    ([(X, None), (X, X)], {}, r"leaf \[1\] of batch 1: expected None as before, got ndarray"),
-    ([np.zeros((1, 3, n)) for n in (2, 4)], {}, r"batch 1: expected shape \(\*, 3, 2\), got"),
-    ([np.zeros((2, n), "?") for n in (3, 4)], {"pad": -1}, "batch 1: pad must be a value"),
-    ([np.zeros((2, n), "u1") for n in (3, 4)], {"pad": 0.5}, "batch 1: pad must be a value"),
-    ([jagged(ONE, np.zeros((3, n))) for n in (2, 3)], {}, r"shape \(\*, 2\) as before, got \(3, 3"),
+    (
+        [FIRST, {"x": F4}],
+        {},
+        r"batch 1: expected the leaves \['x'\], \['y'\] as before, got \['x'\]",
+    ),
+    ([FIRST, [F4, ["c", "d"]]], {}, r"batch 1: expected the leaves .* got \[0\], \[1\]"),
+    ([FIRST, None], {}, "batch 1: expected the leaves .* got the batch itself"),
+    ([FIRST, F4], {}, "batch 1: expected the leaves .* got the batch itself"),
+    ([(X, None), (X, X)], {}, r"leaf \[1\] of batch 1: expected None, got ndarray"),
+    ([np.zeros((1, 3, n)) for n in (2, 4)], {}, r"batch 1: .* \(\*, 2\) as before, got \(\*, 4\)"),
+    (
+        [jagged(ONE, np.zeros((3, n))) for n in (2, 3)],
+        {},
+        r"shape \(\*, 2\) as before, got \(\*, 3\)",
+    ),
 ]
 REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case in VALUES]
 
@@ -131,38 +124,19 @@ def test_what_is_refused(
 ) -> None:
     with pytest.raises(error, match=f"^to_numpy: .*{message}") as caught:
         to_numpy(loader, **keywords)
-    if message.startswith("batch 1: expected dict") or r"\['x'\] of batch 1" in message:
+    if message.startswith("batch 1: expected the leaves") or r"\['x'\] of batch 1" in message:
         assert_same(caught.value.partial, FIRST)  # type: ignore[attr-defined]
 
 
-def test_out_that_is_too_small() -> None:
-    out = np.full((7, 3), -1, np.float32)
-    dataset = TensorDataset(torch.ones(8, 3))
-    known = DataLoader(dataset, 4, collate_fn=lambda rows: torch.stack([row[0] for row in rows]))
-    message = r"out must have room for 8 samples, got shape \(7, 3\)"
-    with pytest.raises(ValueError, match=f"batch 0: {message}"):
-        to_numpy(known, out)
-    assert (out == -1).all()
-    with pytest.raises(ValueError, match=f"batch 1: {message}") as caught:
-        to_numpy(iter(known), out)
-    assert_same(caught.value.partial, np.ones((4, 3), np.float32))
-    assert (out[4:] == -1).all()
-    assert_same(to_numpy(known, out, max_samples=7), np.ones((7, 3), np.float32))
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, MemoryError])
-@pytest.mark.parametrize("given", [False, True])
-def test_what_the_loader_raises_carries_what_was_drained(
-    error: type[BaseException], given: bool
-) -> None:
+def test_what_the_loader_raises_carries_what_was_drained(error: type[BaseException]) -> None:
     def batches() -> Iterator[Any]:
         for i in range(3):
             yield Point(torch.full((2, 2), i), [i, i])
         raise error("of the loader")
 
-    out = Point(np.zeros((9, 2), np.int64), None) if given else None
     with pytest.raises(error, match="of the loader") as caught:
-        to_numpy(batches(), out)
+        to_numpy(batches())
     expected = Point(np.repeat(np.arange(3), 4).reshape(6, 2), [0, 0, 1, 1, 2, 2])
     assert_same(caught.value.partial, expected)
 
@@ -176,27 +150,11 @@ def test_errors_that_take_no_attributes_come_through() -> None:
         to_numpy(batches())
 
 
-def test_partial_results_are_not_padded() -> None:
+def test_partial_results_of_samples_that_differ() -> None:
     batches = [np.ones((2, 3)), np.ones((1, 4)), np.ones((1, 4), np.int8)]
     with pytest.raises(TypeError) as caught:
-        to_numpy(batches, pad=0)
+        to_numpy(batches)
     assert_same(list(caught.value.partial), [np.ones(3), np.ones(3), np.ones(4)])
-    batches = [np.ones((2, 3, 1)), np.ones((1, 4, 2)), np.ones((1, 4, 2), np.int8)]
-    with pytest.raises(TypeError) as caught:
-        to_numpy(batches, pad=0)
-    assert_same(caught.value.partial, [np.ones((2, 3, 1)), np.ones((1, 4, 2))])
-
-
-def test_an_interrupt_while_samples_are_moved_leaves_no_partial_result(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("pinfeed.exports.to_numpy.array_columns._spread", interrupted)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        to_numpy([np.ones((2, 3)), np.ones((1, 4))], pad=0)
-    assert caught.value.partial is None
 
 
 # What to_numpy(batches, folder / name) can't write.
@@ -204,9 +162,12 @@ UNWRITTEN: list[tuple[Any, str, type[Exception], str]] = [
     ([X], "no/x.npy", FileNotFoundError, r"out: No such file or directory: '.*no/x\.npy'$"),
     ([X], ".npy", ValueError, r"out: expected a name before \.npy, got '.*/\.npy'"),
     ([[X, X]], "x.npy", ValueError, "a .npy file holds one array; give the path of a directory"),
-    ([["a", "b"]], "x", TypeError, "batch 0: a .npy file can't hold lists of objects"),
-    ([FIRST], "x", TypeError, r"leaf \['y'\] of batch 0: a .npy file can't hold lists"),
-    ([F4, F4[:, :2]], "x.npy", ValueError, "or for out the path of a directory"),
+    ([["a", "b"]], "x.npy", TypeError, "batch 0: a .npy file can't hold lists; .* directory"),
+    ([["a", None]], "x", TypeError, "batch 0: string 1: expected str like those before, got None"),
+    ([FIRST, FIRST | {"y": ["c", b"d"]}], "x", TypeError, r"\['y'\] of batch 1: string 1: expect"),
+    ([FIRST, FIRST | {"y": [b"c", b"d"]}], "x", TypeError, "expected str as before, got bytes"),
+    ([[[1], [2]]], "x", TypeError, "batch 0: string 0: expected str or bytes, got list"),
+    ([F4, F4[:, :2]], "x.npy", ValueError, "different lengths; give the path of a directory"),
     ([jagged([0, 3])], "x.npy", ValueError, "different lengths; give the path of a directory"),
     ([{"a": {"b": X}, "a.b": X}], "x", ValueError, "another leaf is already written to a.b; rena"),
     ([{"a": X, "a.npy": X}], "x", ValueError, r"leaf \['a.npy'\] .* already written to a.npy"),

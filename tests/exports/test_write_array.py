@@ -21,6 +21,7 @@ from arrays import NUMPY_DTYPES, random_array, views
 from pinfeed import JaggedBatch, RaggedArray, write_array
 from programs import run_python
 from samples import assert_same
+from test_to_numpy_files import contents
 
 
 @given(st.data(), st.sampled_from(NUMPY_DTYPES), st.lists(st.integers(0, 4), max_size=3))
@@ -71,34 +72,57 @@ def test_ragged(
 def test_more_samples_than_wait_in_memory(tmp_path: Path) -> None:
     lengths = np.random.default_rng(0).integers(0, 4, 20_000)
     whole = RaggedArray(np.arange(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)]))
-    written = write_array(tmp_path / "x", samples=iter(whole))
+    written = write_array(tmp_path / "x", iter(whole))
     assert np.array_equal(written.values, whole.values)
     assert np.array_equal(written.offsets, whole.offsets)
-    numbers = write_array(tmp_path / "x.npy", samples=range(300_000))
+    numbers = write_array(tmp_path / "x.npy", range(300_000))
     assert np.array_equal(numbers, np.arange(300_000))
 
 
 def test_samples_for_which_there_is_no_room_behind_those_that_wait(tmp_path: Path) -> None:
     images = random_array((5, 700, 1000), "u1")
-    assert np.array_equal(write_array(tmp_path / "x.npy", samples=iter(images)), images)
+    assert np.array_equal(write_array(tmp_path / "x.npy", iter(images)), images)
     sequences = [np.arange(length) for length in (3, 200_000, 5, 0, 300_000)]
-    assert_same(list(write_array(tmp_path / "x", samples=sequences)), sequences)
+    assert_same(list(write_array(tmp_path / "x", sequences)), sequences)
 
 
 def test_a_shape_that_comes_after_many_empty_lists(tmp_path: Path) -> None:
-    written = write_array(tmp_path / "x", samples=[*[[]] * 5000, [[1, 2], [3, 4]]])
+    written = write_array(tmp_path / "x", [*[[]] * 5000, [[1, 2], [3, 4]]])
     assert len(written) == 5001
     assert written[5000].tolist() == [[1, 2], [3, 4]]
 
 
+def test_a_list_of_arrays_is_one_of_samples(tmp_path: Path) -> None:
+    images = list(random_array((10, 8, 8, 3), "u1"))
+    assert write_array(tmp_path / "x.npy", images).shape == (10, 8, 8, 3)
+    written = write_array(tmp_path / "x", ({"image": image} for image in images))
+    assert np.array_equal(written["image"], images)
+    rows = write_array(tmp_path / "rows", [np.arange(3), np.arange(2)])
+    assert_same(list(rows), [np.arange(3), np.arange(2)])
+
+
 def test_dicts(tmp_path: Path) -> None:
     samples = [
-        {"image": np.full((2, 3), i, np.uint8), "tokens": list(range(i)), "label": i, "a/b": 0.5}
+        {
+            "image": np.full((2, 3), i, np.uint8),
+            "tokens": list(range(i)),
+            "label": i,
+            "a/b": 0.5,
+            "name": f"{i}ä",
+            "raw": b"\xff" * i,
+            "later": np.ones(2 + i // 4),
+        }
         for i in range(5)
     ]
     path = tmp_path / "x"
-    written = write_array(path, samples=samples, ragged=["tokens"])
-    assert sorted(os.listdir(path)) == ["a%2Fb.npy", "image.npy", "label.npy", "tokens"]
+    written = write_array(path, samples)
+    ragged = {"tokens", "name", "raw", "later"}
+    assert {*os.listdir(path)} == {"a%2Fb.npy", "image.npy", "label.npy", *ragged}
+    assert {key for key, leaf in written.items() if isinstance(leaf, RaggedArray)} == ragged
+    assert list(written["name"]) == [sample["name"] for sample in samples]
+    strings = RaggedArray.from_strings(sample["raw"] for sample in samples)
+    strings.save(tmp_path / "saved")
+    assert contents(tmp_path / "saved") == contents(path / "raw")
     assert written["a/b"].dtype == np.float32
     dataset = pinfeed.ArrayDataset(written)
     assert len(dataset) == 5
@@ -110,24 +134,37 @@ def test_dicts(tmp_path: Path) -> None:
             "tokens": [s["tokens"] for s in part],
             "label": torch.tensor([s["label"] for s in part]),
             "a/b": [s["a/b"] for s in part],
+            "name": np.array([s["name"] for s in part]),
+            "raw": RaggedArray.from_strings(s["raw"] for s in part),
+            "later": RaggedArray.from_sequences(s["later"] for s in part),
         }
         for part in (samples[:2], samples[2:])
     ]
-    again = write_array(path, batches, ragged={"tokens"}, overwrite=True)
+    again = write_array(path, batches=batches, overwrite=True)
     for key, array in written.items():
         assert_same([np.asarray(x) for x in again[key]], [np.asarray(x) for x in array])
 
 
+def test_strings(tmp_path: Path) -> None:
+    names = ["a.jpg", "", "ä" * 7000, "d.jpg"] * 1500
+    batches = (names[i : i + 9] for i in range(0, len(names), 9))
+    for way in ({"samples": iter(names)}, {"batches": batches}):
+        written = write_array(tmp_path / "x", **way, overwrite=True)
+        assert list(written) == names
+    RaggedArray.from_strings(names).save(tmp_path / "saved")
+    assert contents(tmp_path / "saved") == contents(tmp_path / "x")
+
+
 def test_batches_as_tokenizers_make_them(tmp_path: Path) -> None:
     batches = [UserDict(input_ids=[[5, 6], [7]]), UserDict(input_ids=[[8]])]
-    written = write_array(tmp_path / "x", batches, ragged=["input_ids"], dtype=np.uint16)
+    written = write_array(tmp_path / "x", batches=batches, dtype=np.uint16)
     assert [row.tolist() for row in written["input_ids"]] == [[5, 6], [7], [8]]
     assert written["input_ids"].dtype == np.uint16
 
 
 def test_images(tmp_path: Path) -> None:
     pixels = random_array((3, 4, 5, 3), "u1")
-    written = write_array(tmp_path / "x.npy", samples=map(PIL.Image.fromarray, pixels))
+    written = write_array(tmp_path / "x.npy", map(PIL.Image.fromarray, pixels))
     assert np.array_equal(written, pixels)
 
 
@@ -142,17 +179,17 @@ class Squares(Dataset[Any]):
 
 
 def test_datasets_and_loaders(tmp_path: Path) -> None:
-    written = write_array(tmp_path / "a", samples=Squares())
+    written = write_array(tmp_path / "a", Squares())
     assert written["x"].tolist() == list(range(7))
-    again = write_array(tmp_path / "b", DataLoader(Squares(), 3))
+    again = write_array(tmp_path / "b", batches=DataLoader(Squares(), 3))
     assert again["y"].tolist() == written["y"].tolist() == [[i * i] for i in range(7)]
-    rows = write_array(tmp_path / "c", samples=pinfeed.ArrayDataset({"x": np.arange(3)}))
+    rows = write_array(tmp_path / "c", pinfeed.ArrayDataset({"x": np.arange(3)}))
     assert rows["x"].tolist() == [0, 1, 2]
 
 
 def test_dtypes(tmp_path: Path) -> None:
     def write(samples: Any, dtype: Any = None, name: str = "x") -> Any:
-        return write_array(tmp_path / name, samples=samples, dtype=dtype, overwrite=True).dtype
+        return write_array(tmp_path / name, samples, dtype=dtype, overwrite=True).dtype
 
     assert write([1, 2], name="x.npy") == np.int64
     assert write([0.5, 2.0], name="x.npy") == np.float32
@@ -161,28 +198,26 @@ def test_dtypes(tmp_path: Path) -> None:
     assert write([[], [1.5]]) == np.float32
     assert write([[1], []], torch.int16) == np.int16
     assert write([[], []], np.uint8) == np.uint8
-    written = write_array(
-        tmp_path / "y", samples=[{"a": 1, "b": 2}], dtype={"a": np.uint8}, overwrite=True
-    )
+    written = write_array(tmp_path / "y", [{"a": 1, "b": 2}], dtype={"a": np.uint8}, overwrite=True)
     assert (written["a"].dtype, written["b"].dtype) == (np.uint8, np.int64)
 
 
 def test_what_a_mapped_file_is_made_of_can_be_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
-    first = write_array(path, [np.arange(10)])
-    second = write_array(path, (part * 2 for part in np.split(first, 2)), overwrite=True)
+    first = write_array(path, range(10))
+    second = write_array(path, batches=(part * 2 for part in np.split(first, 2)), overwrite=True)
     assert first.tolist() == list(range(10))
     assert second.tolist() == np.load(path).tolist() == list(range(0, 20, 2))
 
 
 def test_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_array(tmp_path / "x.npy", samples=[np.zeros(1000)] * 50, progress=True)
+    write_array(tmp_path / "x.npy", [np.zeros(1000)] * 50, progress=True)
     assert "write_array: 100%" in capsys.readouterr().err
     loader = DataLoader(
         TensorDataset(torch.arange(10)), 4, collate_fn=lambda rows: [x for (x,) in rows]
     )
     with pytest.raises(TypeError, match="batch 0: a list of arrays could hold samples"):
-        write_array(tmp_path / "y.npy", loader, progress=True)
+        write_array(tmp_path / "y.npy", batches=loader, progress=True)
     assert "write_array: 0.00 samples" in capsys.readouterr().err
 
 
@@ -191,13 +226,13 @@ import re, resource, sys
 import numpy as np
 import pinfeed
 
-pinfeed.write_array(f"{sys.argv[1]}/small.npy", [np.zeros(9)])  # what is loaded at first use
+pinfeed.write_array(f"{sys.argv[1]}/small.npy", np.zeros(9))  # what is loaded at first use
 used = int(re.search(r"VmData:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
 resource.setrlimit(resource.RLIMIT_DATA, (used + 24_000_000,) * 2)
 batches = (np.full((1 << 20,), i, np.uint8) for i in range(60))
-print(pinfeed.write_array(f"{sys.argv[1]}/large.npy", batches).shape)
+print(pinfeed.write_array(f"{sys.argv[1]}/large.npy", batches=batches).shape)
 lists = ([i] * 1000 for i in range(6_000))
-print(len(pinfeed.write_array(f"{sys.argv[1]}/lists", samples=lists)))
+print(len(pinfeed.write_array(f"{sys.argv[1]}/lists", lists)))
 """
 
 

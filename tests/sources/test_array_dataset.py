@@ -215,7 +215,7 @@ def test_repr_names_the_leaves() -> None:
 
 def test_directories(tmp_path: Path) -> None:
     samples = ({"image": np.full((2, 2), i, "u1"), "tokens": [i] * i} for i in range(4))
-    pinfeed.write_array(tmp_path / "all", samples=samples, ragged=["tokens"])
+    pinfeed.write_array(tmp_path / "all", samples)
     (tmp_path / "all" / ".hidden").touch()
     dataset = pinfeed.ArrayDataset(tmp_path / "all")
     assert_same(dataset[3], {"image": np.full((2, 2), 3, "u1"), "tokens": np.array([3, 3, 3])})

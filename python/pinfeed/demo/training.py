@@ -63,7 +63,7 @@ def cut_patches(
     path = folder / "patches.npy"
     size = PATCH_SIZE
     patches = (photos[i][top : top + size, left : left + size] for i, top, left in positions)
-    pinfeed.write_array(path, samples=patches, overwrite=True)
+    pinfeed.write_array(path, patches, overwrite=True)
     photo, _, left = positions.T
     column = (left + PATCH_SIZE // 2) * COLUMNS // photos[0].shape[1]
     np.save(folder / "labels.npy", photo * COLUMNS + column)

@@ -78,7 +78,7 @@ def _batches_of(samples: Any, size: int | None, drop_last: bool) -> PlannedLengt
 
 
 class Progress:
-    """A tqdm bar of samples, with their rate and bytes; or nothing.
+    """A tqdm bar of samples, with their rate; or nothing.
 
     Args:
         shown: Whether there is a bar.
@@ -90,7 +90,6 @@ class Progress:
 
     def __init__(self, shown: bool, function: str) -> None:
         self._bar: Any = None
-        self._bytes = 0
         if shown:
             tqdm = import_extra("tqdm.auto", "progress").tqdm
             self._bar = tqdm(desc=function, unit=" samples", unit_scale=True)
@@ -102,11 +101,8 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def advance(self, samples: int, size: int, total: int | None) -> None:
-        """Counts so many samples and bytes of a ``total``, as far as that is known."""
-        if self._bar is None:
-            return
-        self._bytes += size
-        self._bar.total = total
-        self._bar.set_postfix_str(self._bar.format_sizeof(self._bytes, "B"), refresh=False)
-        self._bar.update(samples)
+    def advance(self, samples: int, total: int | None) -> None:
+        """Counts so many samples of a ``total``, as far as that is known."""
+        if self._bar is not None:
+            self._bar.total = total
+            self._bar.update(samples)

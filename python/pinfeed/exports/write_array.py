@@ -5,24 +5,25 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import DataLoader
 
 from pinfeed.exports.loader import Progress, planned_length
-from pinfeed.exports.to_numpy.column import Options
+from pinfeed.exports.to_numpy.columns import is_text
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import OutputFiles
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padded import Padded
+from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.ragged_builder import SampleReader
 
 _WITHOUT_NUMPY = "convert with .float(), or take the bits with .view(torch.uint16)"
-_DIFFERENT_LENGTHS = "samples of different lengths take a directory, or a key in ragged="
 
 # Samples are written together: as many, or of as many bytes.
 _SAMPLES = 4096
@@ -31,36 +32,35 @@ _BYTES = 1 << 20
 
 def write_array(
     path: str | os.PathLike[str],
-    batches: Iterable[Any] | None = None,
-    *,
     samples: Iterable[Any] | None = None,
-    ragged: Collection[str] = (),
+    *,
+    batches: Iterable[Any] | None = None,
     dtype: Any = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> Any:
-    """Writes batches or samples, as they come, to a file that a dataset can map.
+    """Writes samples, or batches, as they come to files that a dataset can map.
 
-    Turns a folder of images, or what a tokenizer makes of texts, into a source once. Only the batch
-    that is being written and a megabyte are in memory. The file appears when all of it is on the
-    disk; until then, and if anything fails, what was there before stays.
+    Turns a folder of images, or what a tokenizer makes of texts, into a source once. Only a
+    megabyte of samples, or the batch that is being written, is in memory. The file appears when all
+    of it is on the disk; until then, and if anything fails, what was there before stays.
 
     Args:
         path: One that ends in .npy becomes that file, for samples of one shape. Any other becomes a
-            directory that `RaggedArray.open` reads, for samples that differ along their first axis;
-            or for dicts a directory with a file, or such a directory, for each key.
-        batches: An iterable of batches. A batch is an ndarray or a CPU tensor whose first axis
-            counts samples, a list of samples that are lists or numbers, or, where samples differ in
-            length, a `JaggedBatch` or a `RaggedArray`; or a dict of such.
-        samples: Instead of batches: an iterable of samples, or a map-style dataset. A sample is an
-            ndarray, a CPU tensor, a number, nested lists of numbers, a PIL image or what else
-            ``np.asarray`` makes an array of; or a dict of such.
-        ragged: For dicts: the keys whose samples differ in length.
-        dtype: NumPy's or torch's, for all arrays or in a dict by key; it must hold every number.
+            directory: that of a `RaggedArray`, or for dicts one with a file for each key whose
+            samples have one shape, and a `RaggedArray` for each other key.
+        samples: An iterable of samples, or a map-style dataset. A sample is an ndarray, a CPU tensor,
+            a number, a str or bytes, nested lists of numbers, a PIL image or what else
+            ``np.asarray`` makes an array of; or a dict of such. Strings become what
+            `RaggedArray.from_strings` makes.
+        batches: Instead of samples: an iterable of batches. A batch is an ndarray or a CPU tensor
+            whose first axis counts samples, a `JaggedBatch`, a `RaggedArray`, or a list of samples
+            that are lists, numbers or strings; or a dict of such.
+        dtype: NumPy's or torch's, for all numbers or in a dict by key; it must hold every number.
             None: that of the first sample, which all others must then have; Python's floats are
             float32, ints int64.
         overwrite: Replace what an earlier call wrote.
-        progress: Show a tqdm bar with samples per second and bytes.
+        progress: Show a tqdm bar with samples per second.
 
     Returns:
         What was written, opened: a read-only memmap or a `RaggedArray`, or a dict of them; ready for
@@ -80,44 +80,50 @@ def write_array(
 
     Example:
         >>> import tempfile
-        >>> photos = (np.full((4, 4, 3), i, np.uint8) for i in range(10))
+        >>> photos = [{"image": np.full((4, 4, 3), i, np.uint8), "name": f"{i}.jpg"} for i in range(9)]
         >>> texts = ([1] * length for length in range(10))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     pinfeed.write_array(f"{folder}/photos.npy", samples=photos).shape
-        ...     pinfeed.write_array(f"{folder}/tokens", samples=texts)
-        (10, 4, 4, 3)
+        ...     written = pinfeed.write_array(f"{folder}/photos", photos)
+        ...     pinfeed.write_array(f"{folder}/tokens", texts)
         RaggedArray(10 sequences of int64 (*,), 45 values)
+        >>> written["image"].shape, written["name"]
+        ((9, 4, 4, 3), RaggedArray(9 strings of text, 45 bytes))
     """
     if (batches is None) == (samples is None):
-        raise TypeError("write_array: expected either batches or samples=")
-    if isinstance(ragged, str):
-        raise TypeError(f"write_array: ragged must be a list of keys, got {ragged!r}")
+        raise TypeError("write_array: expected either samples or batches=")
     name = "batches" if samples is None else "samples"
     items = _iterable(batches if samples is None else samples, name)
     total = _length(batches, samples)
-    files = OutputFiles(path, overwrite, "write_array")
-    drain = Drain(Options(files, function="write_array"))
-    leaves = _Leaves(files.is_file, ragged, dtype)
+    files = OutputFiles(path, overwrite, False, "write_array")
+    drain = Drain("write_array", files)
+    leaves = _Leaves(files.is_file, dtype)
     parts = leaves.of_batches(items) if samples is None else leaves.of_samples(items)
     try:
         with Progress(progress, "write_array") as bar:
             for part in parts:
-                bar.advance(*drain.add(part), total)
+                bar.advance(drain.add(part), total)
                 del part  # so that its memory can serve for the next one
         if leaves.is_empty:
             raise ValueError(f"write_array: {name} yielded nothing to say what to write")
         return drain.finish()
     finally:
-        files.discard()
+        files.close()
 
 
 def _iterable(items: Any, name: str) -> Iterable[Any]:
     if name == "samples" and not hasattr(items, "__iter__") and hasattr(items, "__getitem__"):
         return (items[i] for i in range(len(items)))
+    loader = items.loader if isinstance(items, DeviceLoader) else items
     is_one_batch = name == "batches" and isinstance(items, np.ndarray | torch.Tensor)
+    makes_batches = isinstance(loader, DataLoader) and loader.batch_sampler is not None
     if is_one_batch or isinstance(items, str | bytes | Mapping) or not hasattr(items, "__iter__"):
         raise TypeError(
             f"write_array: {name} must be an iterable of {name}, got {type(items).__name__}"
+        )
+    if name == "samples" and makes_batches:
+        raise TypeError(
+            f"write_array: expected samples, got a {type(items).__name__}, which yields batches; "
+            "pass it as batches="
         )
     return items
 
@@ -138,12 +144,11 @@ class _Leaves:
 
     Args:
         is_file: Whether it is to be one .npy file.
-        ragged: The keys whose samples differ in length.
         dtype: One, or one for each key.
     """
 
-    def __init__(self, is_file: bool, ragged: Collection[str], dtype: Any) -> None:
-        self._is_file, self._ragged, self._dtype = is_file, ragged, dtype
+    def __init__(self, is_file: bool, dtype: Any) -> None:
+        self._is_file, self._dtype = is_file, dtype
         self._leaves: dict[Any, _Leaf] = {}
         self._is_dict = False
 
@@ -167,7 +172,7 @@ class _Leaves:
             yield self._joined([leaf.take() for leaf in self._leaves.values()])
 
     def of_batches(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Batches of one dtype and shape, and of no lists."""
+        """Batches of one dtype and shape, and of no lists but of strings."""
         for number, batch in enumerate(batches):
             leaves = self._split(batch, f"batch {number}")
             yield self._joined([leaf.batch(value, where) for leaf, value, where in leaves])
@@ -200,20 +205,18 @@ class _Leaves:
     def _begin(self, first: Any) -> None:
         self._is_dict = isinstance(first, Mapping)
         keys = list(first) if self._is_dict else []
-        found = f"the first item has the keys {keys}" if self._is_dict else "items are no dicts"
-        dtypes = (
-            self._dtype if isinstance(self._dtype, Mapping) else dict.fromkeys(keys, self._dtype)
-        )
-        for option, named in (("ragged", self._ragged), ("dtype", dtypes)):
-            for key in named:
-                if key not in keys:
-                    raise ValueError(f"write_array: {option} names {key!r}, but {found}")
+        by_key = isinstance(self._dtype, Mapping)
+        dtypes = self._dtype if by_key else dict.fromkeys(keys, self._dtype)
+        for key in dtypes:
+            if key not in keys:
+                found = f"has the keys {keys}" if self._is_dict else "is no dict"
+                raise ValueError(f"write_array: dtype names {key!r}, but the first item {found}")
         if not self._is_dict:
-            self._leaves[None] = _Leaf(self._dtype, is_ragged=not self._is_file)
+            self._leaves[None] = _Leaf(self._dtype, self._is_file, is_ragged=not self._is_file)
         elif not keys:
             raise ValueError("write_array: expected a dict with at least one key, got an empty one")
         for key in keys:
-            self._leaves[key] = _Leaf(dtypes.get(key), is_ragged=key in self._ragged)
+            self._leaves[key] = _Leaf(dtypes.get(key), self._is_file, is_ragged=False)
 
 
 class _Leaf:
@@ -221,22 +224,31 @@ class _Leaf:
 
     Args:
         dtype: What samples are cast to; None: they all have that of the first.
-        is_ragged: Whether they may differ in length.
+        is_file: Whether it is to be one .npy file, in which samples have one shape.
+        is_ragged: Whether samples are sequences even if all have one length.
     """
 
-    def __init__(self, dtype: Any, *, is_ragged: bool) -> None:
-        self._reader = SampleReader(
-            dtype, "write_array", _WITHOUT_NUMPY, takes_numbers=not is_ragged
-        )
-        self._is_ragged = is_ragged
-        self._item: tuple[int, ...] | None = None  # shape of a sample; of a ragged one, of a row
+    def __init__(self, dtype: Any, is_file: bool, *, is_ragged: bool) -> None:
+        self._reader = SampleReader(dtype, "write_array", _WITHOUT_NUMPY, takes_numbers=True)
+        self._is_file, self._is_ragged = is_file, is_ragged
+        self._shape: tuple[int, ...] | None = None  # of the first sample that has one
         self._waiting, self._used = bytearray(_BYTES), 0  # used again: fresh memory costs more
-        self._ends = [0]  # of the waiting samples, in rows
+        self._lengths: list[int] = []  # of the waiting samples
+        self._strings: list[str | bytes] | None = None  # that wait, if samples are strings
 
     def add(self, sample: Any, where: str) -> int:
         """Copies a sample to those that wait for `take`, and returns its size in bytes."""
-        if self._is_ragged and type(sample) is list and not sample:  # of any dtype and shape
-            self._ends.append(self._ends[-1])
+        if isinstance(sample, str | bytes) and self._shape is None and not self._lengths:
+            self._strings = [] if self._strings is None else self._strings
+            self._strings.append(sample)
+            return len(sample)
+        if self._strings is not None:
+            raise TypeError(
+                f"{where}: expected a string like the first, got {type(sample).__name__}"
+            )
+        if type(sample) is list and not sample and not self._is_file:  # of any dtype and shape
+            self._is_ragged = True
+            self._lengths.append(0)
             return 0
         if isinstance(sample, tuple):
             raise TypeError(
@@ -245,98 +257,107 @@ class _Leaf:
             )
         _require_no_palette(sample, where)
         array = self._reader.read(sample, where)
-        self._check(array.shape[1:] if self._is_ragged else array.shape, array.shape, where)
+        self._check(array.shape, where)
         start, self._used = self._used, self._used + array.nbytes
         if self._used > len(self._waiting):
             self._waiting = self._waiting[:start].ljust(self._used, b"\0")
         self._waiting[start : self._used] = (
             np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         )
-        self._ends.append(self._ends[-1] + (len(array) if self._is_ragged else 1))
+        self._lengths.append(len(array) if array.ndim else 1)
         return array.nbytes
 
-    def take(self) -> npt.NDArray[Any] | JaggedBatch:
+    def take(self) -> Any:
         """The samples that wait, as a batch."""
-        if self._reader.dtype is None or (self._item is None and not self._is_ragged):
+        if self._strings is not None:
+            strings, self._strings = self._strings, []
+            return strings
+        if self._reader.dtype is None or (self._shape is None and not self._is_ragged):
             raise ValueError(
                 "write_array: expected a sample that has a dtype, got empty lists only; name one "
                 "with dtype="
                 if self._is_ragged
                 else "write_array: expected at least one sample, got none"
             )
-        self._item = self._item or ()
-        ends, self._used, self._ends = self._ends, 0, [0]
-        shape = (ends[-1], *self._item)
+        self._shape = self._shape or (0,) * self._is_ragged
+        lengths, self._used, self._lengths = self._lengths, 0, []
+        shape = (len(lengths), *self._shape)
+        if self._is_ragged:
+            shape = (sum(lengths), *self._shape[1:])
         values = np.frombuffer(self._waiting, self._reader.dtype, math.prod(shape)).reshape(shape)
-        return JaggedBatch(values, np.array(ends)) if self._is_ragged else values
+        if not self._is_ragged:
+            return values
+        return JaggedBatch(values, np.cumsum([0, *lengths]))
 
-    def batch(self, batch: Any, where: str) -> npt.NDArray[Any] | JaggedBatch:
+    def batch(self, batch: Any, where: str) -> Any:
         """A batch: an array whose first axis counts samples, or a list with no arrays in it."""
-        if self._is_ragged and isinstance(batch, JaggedBatch | RaggedArray):
+        if is_text(batch):
+            batch = list(batch)
+        if isinstance(batch, JaggedBatch | RaggedArray):
             return self._jagged(batch, where)
         if isinstance(batch, np.ndarray | torch.Tensor):
             return self._array(self._reader.read(batch, where), where)
         if type(batch) is not list:
+            hint = "; undo the padding with pinfeed.unpad" if isinstance(batch, Padded) else ""
             raise TypeError(
                 f"{where}: expected an ndarray, a tensor or a list of samples, "
-                f"got {type(batch).__name__}{self._hint(batch)}"
+                f"got {type(batch).__name__}{hint}"
             )
         if any(isinstance(sample, np.ndarray | torch.Tensor) for sample in batch):
             raise TypeError(
                 f"{where}: a list of arrays could hold samples, or parts that hold all samples; "
-                "write the former with samples=itertools.chain.from_iterable(batches), and make "
+                "write the former with itertools.chain.from_iterable(batches) as samples, and make "
                 "the latter dicts"
             )
         for i, sample in enumerate(batch):
             self.add(sample, f"{where}, sample {i}")
         return self.take()
 
-    def _jagged(self, batch: JaggedBatch | RaggedArray, where: str) -> JaggedBatch:
+    def _jagged(self, batch: JaggedBatch | RaggedArray, where: str) -> Any:
         ragged = RaggedArray(batch.values, batch.offsets)  # which checks it
         first, last = int(ragged.offsets[0]), int(ragged.offsets[-1])
         values = self._reader.read(ragged.values[first:last], where)
-        self._check(values.shape[1:], values.shape, where)
+        self._be_ragged(where)
+        self._check(values.shape, where)
         return JaggedBatch(values, ragged.offsets - first)
 
-    def _array(self, samples: npt.NDArray[Any], where: str) -> npt.NDArray[Any] | JaggedBatch:
+    def _array(self, samples: npt.NDArray[Any], where: str) -> Any:
         shape = samples.shape
         if not shape:
             raise ValueError(
                 f"{where}: expected an axis that counts samples, got a 0-d array; "
-                "single samples are written with samples="
+                "single samples are no batches"
             )
+        self._check(shape[1:], where)
         if not self._is_ragged:
-            self._check(shape[1:], shape[1:], where)
             return samples
-        if len(shape) == 1:
-            raise ValueError(f"{where}: expected samples of at least one axis, got numbers")
-        self._check(shape[2:], shape[1:], where)
         rows = samples.reshape(shape[0] * shape[1], *shape[2:])
         return JaggedBatch(rows, np.arange(shape[0] + 1) * shape[1])
 
-    def _check(self, item: tuple[int, ...], shape: tuple[int, ...], where: str) -> None:
-        """Raises ValueError if a sample of this shape can't follow the first."""
-        if self._item is None:
-            self._item = item
-        if item == self._item:
-            return
-        if self._is_ragged:
-            expected = ", ".join(map(str, ("*", *self._item)))
+    def _be_ragged(self, where: str) -> None:
+        if self._is_file:
             raise ValueError(
-                f"{where}: expected shape ({expected}) like those before, got {shape}; only the "
-                "first axis may differ"
+                f"{where}: a .npy file holds samples of one shape; give the path of a directory for "
+                "samples of different lengths"
             )
-        is_longer = len(shape) == len(self._item) and shape[1:] == self._item[1:]
-        raise ValueError(
-            f"{where}: expected a sample of shape {self._item} like the first, got {shape}; "
-            f"{_DIFFERENT_LENGTHS if is_longer else 'bring them to one shape first'}"
-        )
+        self._is_ragged = True
 
-    def _hint(self, batch: Any) -> str:
-        if isinstance(batch, JaggedBatch | RaggedArray):
-            return f"; {_DIFFERENT_LENGTHS}"
-        is_padded = self._is_ragged and isinstance(batch, Padded)
-        return "; undo the padding with pinfeed.unpad" if is_padded else ""
+    def _check(self, shape: tuple[int, ...], where: str) -> None:
+        """Raises if a sample of this shape can't follow the first."""
+        if self._is_ragged and not shape:
+            raise ValueError(
+                f"{where}: expected an array or a list of numbers, got a number; numbers go into a "
+                ".npy file, or into dicts"
+            )
+        self._shape = shape if self._shape is None else self._shape
+        if shape == self._shape:
+            return
+        if len(shape) != len(self._shape) or shape[1:] != self._shape[1:]:
+            raise ValueError(
+                f"{where}: expected a sample of shape {self._shape} like the first, got {shape}; "
+                "only the first axis may differ"
+            )
+        self._be_ragged(where)
 
 
 def _require_no_palette(sample: Any, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -20,6 +21,8 @@ class AtomicWrite:
         overwrite: Whether to replace what is there.
         is_own: Tells whether all in a directory may come from here, so that it may be replaced.
         name: What messages begin with: the function that writes, such as ``"to_numpy: out"``.
+        resume: Whether the hidden directory is always the same one, ``.name.partial``, so that what
+            one process left there another can go on with.
 
     Attributes:
         path: Without links, so that those stay.
@@ -30,7 +33,7 @@ class AtomicWrite:
     Raises:
         FileExistsError: There is something that is not to be replaced.
         ValueError: A file has no name.
-        OSError: Nothing can be written there.
+        OSError: Nothing can be written there, or with ``resume`` another process does.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class AtomicWrite:
         overwrite: bool,
         is_own: Callable[[str], bool],
         name: str,
+        resume: bool = False,
     ) -> None:
         self.path = os.path.realpath(os.fsdecode(path))
         self._is_file, self._overwrite = is_file, overwrite
@@ -49,14 +53,27 @@ class AtomicWrite:
         parent, base = os.path.split(self.path)
         if is_file and base == ".npy":
             raise ValueError(f"{name}: expected a name before .npy, got {os.fsdecode(path)!r}")
-        self.scratch = os.path.join(parent, f".{base}.{secrets.token_hex(4)}")
+        token = "partial" if resume else secrets.token_hex(4)
+        self.scratch = os.path.join(parent, f".{base}.{token}")
         self.folder = os.path.join(self.scratch, "result")
+        self._lock: int | None = None
         try:
-            os.mkdir(self.scratch)
-            os.mkdir(self.folder)
+            for folder in (self.scratch, self.folder):
+                if not (resume and os.path.isdir(folder)):
+                    os.mkdir(folder)
+            if resume:
+                self._lock = os.open(self.scratch, os.O_RDONLY)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:  # which names the hidden directory
-            self.discard()
-            raise OSError(error.errno, f"{name}: {error.strerror}", os.fsdecode(path)) from error
+            self.leave() if resume else self.discard()
+            is_locked = isinstance(error, BlockingIOError)
+            reason = "another process is writing it" if is_locked else error.strerror
+            raise OSError(error.errno, f"{name}: {reason}", os.fsdecode(path)) from error
+
+    def clear(self) -> None:
+        """Removes what is in `folder`."""
+        shutil.rmtree(self.folder)
+        os.mkdir(self.folder)
 
     def commit(self) -> None:
         """Puts what is in `folder`, each file of it on the disk already, in its place."""
@@ -72,6 +89,13 @@ class AtomicWrite:
     def discard(self) -> None:
         """Removes what isn't in its place."""
         shutil.rmtree(self.scratch, ignore_errors=True)
+        self.leave()
+
+    def leave(self) -> None:
+        """Leaves what isn't in its place where it is, for another process."""
+        if self._lock is not None:
+            os.close(self._lock)  # which unlocks
+            self._lock = None
 
     def _require_free(self) -> None:
         if not os.path.lexists(self.path):

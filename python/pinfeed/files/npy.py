@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import math
-import mmap
 import os
 import sys
 from typing import IO, Any, NamedTuple
@@ -67,20 +66,27 @@ class NpyFile:
     """A new .npy file, which is written to in any place, and gets its header at the end.
 
     Args:
-        path: Of the file, which must not exist.
+        path: Of the file; one that is there is emptied.
         dtype: Of an item.
         axes: The most axes that the array is going to have.
     """
 
     def __init__(self, path: str, dtype: np.dtype[Any], axes: int) -> None:
-        self.path = path
-        self._dtype = dtype
+        self.path, self.dtype = path, dtype
         self._start = len(_header(dtype, (sys.maxsize,) * axes))
-        self._map: mmap.mmap | None = None
         # Without a buffer: one whose disk is full tries again when it is let go.
-        self._file = io.FileIO(path, "x+")
+        self._file = io.FileIO(path, "w+")
 
-    def allocate(self, items: int) -> None:
+    @classmethod
+    def open(cls, path: str, header: NpyHeader) -> NpyFile:
+        """One that was saved, to go on with; ``header`` is what it has."""
+        self = cls.__new__(cls)
+        self.path, self.dtype = path, header.dtype
+        self._start = header.offset
+        self._file = io.FileIO(path, "r+")
+        return self
+
+    def reserve(self, items: int) -> None:
         """Takes room for so many items on the disk.
 
         Raises:
@@ -88,14 +94,14 @@ class NpyFile:
         """
         before = os.fstat(self._file.fileno()).st_size
         try:
-            _allocate(self._file.fileno(), self._start + items * self._dtype.itemsize)
+            _allocate(self._file.fileno(), self._start + items * self.dtype.itemsize)
         except OSError as error:
             os.truncate(self._file.fileno(), before)  # what there was room for doesn't stay taken
             raise OSError(error.errno, error.strerror, self.path) from error
 
     def write(self, start: int, array: npt.NDArray[Any]) -> None:
         """Writes items from number ``start`` on: those of an array of the file's dtype, in C order."""
-        position = self._start + start * self._dtype.itemsize
+        position = self._start + start * self.dtype.itemsize
         step = len(array)
         if not array.flags.c_contiguous:
             step = max(1, _CHUNK_BYTES * step // max(1, array.nbytes))
@@ -104,27 +110,31 @@ class NpyFile:
             self._write(position, chunk.reshape(-1).view(np.uint8).data)
             position += chunk.nbytes
 
-    def view(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """The items from ``start`` to ``stop`` in the file itself, to read and to write."""
-        first, end = (self._start + place * self._dtype.itemsize for place in (start, stop))
-        if self._map is None or len(self._map) < end:
-            self.allocate(stop)  # writing into a hole of a file on a full disk kills the process
-            self._map = mmap.mmap(self._file.fileno(), end)
-        return np.frombuffer(self._map, self._dtype, stop - start, first)
+    def item(self, number: int) -> Any:
+        """One item."""
+        size = self.dtype.itemsize
+        data = os.pread(self._file.fileno(), size, self._start + number * size)
+        return np.frombuffer(data, self.dtype)[0]
+
+    def save(self, shape: tuple[int, ...]) -> None:
+        """Writes the header of an array of that shape, once its items are on the disk."""
+        os.fsync(self._file.fileno())
+        self._write(0, _header(self.dtype, shape, self._start))
 
     def finish(self, shape: tuple[int, ...]) -> None:
         """Makes an array of that shape of the first items, waits until it is on the disk, and closes."""
-        if self._map is not None:
-            self._map.flush()
-        size = self._start + math.prod(shape) * self._dtype.itemsize
-        self._file.truncate(size)
-        self._write(0, _header(self._dtype, shape, self._start))
+        self._file.truncate(self._start + math.prod(shape) * self.dtype.itemsize)
+        self._write(0, _header(self.dtype, shape, self._start))
         os.fsync(self._file.fileno())
-        self._map = mmap.mmap(self._file.fileno(), size)  # for views of what has lost its name
         self._file.close()
 
+    def move(self, path: str) -> None:
+        """Gives the file another name."""
+        os.rename(self.path, path)
+        self.path = path
+
     def close(self) -> None:
-        """Closes the file as it is; views of it live on."""
+        """Closes the file as it is."""
         self._file.close()
 
     def _write(self, position: int, data: bytes | memoryview) -> None:

@@ -25,9 +25,12 @@ from pinfeed.sources.strings import encode
 
 # The files of a RaggedArray's directory. The name of the values file says whether they are strings.
 OFFSETS = "offsets.npy"
-VALUES = "values.npy"
-_VALUES_FILES: dict[StringType | None, str] = {None: VALUES, str: "utf8.npy", bytes: "binary.npy"}
-RAGGED_FILES = frozenset({OFFSETS, *_VALUES_FILES.values()})
+VALUES_FILES: dict[StringType | None, str] = {
+    None: "values.npy",
+    str: "utf8.npy",
+    bytes: "binary.npy",
+}
+RAGGED_FILES = frozenset({OFFSETS, *VALUES_FILES.values()})
 
 _CHUNK_OFFSETS = 1 << 20  # checked, or written, at a time
 
@@ -184,10 +187,10 @@ class RaggedArray(Source):
         self = cls.__new__(cls)
         try:
             string_type = next(
-                (kind for kind, file in _VALUES_FILES.items() if os.path.exists(f"{path}/{file}")),
+                (kind for kind, file in VALUES_FILES.items() if os.path.exists(f"{path}/{file}")),
                 None,
             )
-            values = ArraySource.open(os.path.join(path, _VALUES_FILES[string_type]), name)
+            values = ArraySource.open(os.path.join(path, VALUES_FILES[string_type]), name)
             offsets = ArraySource.open(os.path.join(path, OFFSETS), name)
             self._set_sources(values, offsets, string_type)
             if not values.array.flags.c_contiguous:
@@ -234,7 +237,7 @@ class RaggedArray(Source):
             path, is_file=False, overwrite=overwrite, is_own=holds_ragged, name=name
         )
         try:
-            values_file = _VALUES_FILES[self.string_type]
+            values_file = VALUES_FILES[self.string_type]
             _write_npy(os.path.join(write.folder, values_file), used, used.dtype, 0)
             _write_npy(os.path.join(write.folder, OFFSETS), offsets, np.dtype(np.int64), first)
             write.commit()

@@ -3,25 +3,45 @@
 from __future__ import annotations
 
 import contextlib
-import copy
+import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from pinfeed.exports.loader import PlannedLength
-from pinfeed.exports.to_numpy.column import Column, Options, Parts
-from pinfeed.exports.to_numpy.layout import Layout
-from pinfeed.exports.to_numpy.storage import require_memory
+from pinfeed.exports.to_numpy.columns import (
+    ArrayColumn,
+    Column,
+    FileColumn,
+    ListColumn,
+    TextColumn,
+    has_lengths,
+    is_text,
+    plain,
+)
+from pinfeed.exports.to_numpy.storage import OutputFiles, require_memory
+from pinfeed.functions.jagged import JaggedBatch
+from pinfeed.functions.padded import Padded
 from pinfeed.memory.staging import Accelerator, StagingBuffer, StagingBuffers, has_streams
+from pinfeed.sources.ragged import RaggedArray
+from pinfeed.structure import is_namedtuple, leaves, with_leaves
+
+# How often what lies in files is made ready for a run that goes on with it, and how much of the
+# time that may take.
+_SECONDS = 1.0
+_SHARE = 0.1
+
+_ARRAYS = (np.ndarray, torch.Tensor, RaggedArray)
+_OBJECTS = {str, bytes, int, float, bool, type(None)}
 
 
-class _Fetched(NamedTuple):
-    """Leaves of a batch that are on their way from a device."""
+class _Pending(NamedTuple):
+    """A batch that is on its way from a device."""
 
-    leaves: dict[int, Parts]  # on the host, by the number of the column
+    leaves: list[Any]  # on the host
     buffers: list[StagingBuffer]  # to wait for before they are read
-    start: int  # samples that come before
-    wanted: int  # samples of the batch
     batch: int  # its number
 
 
@@ -29,170 +49,302 @@ class Drain:
     """Takes batch by batch, and keeps none but one that is being fetched from a device.
 
     Args:
-        options: How columns are made.
-        pad: A number, or numbers in the structure of a batch.
-        out: Arrays to write into, in the structure of a batch.
+        function: What messages begin with.
+        files: Where arrays are written; None: into memory.
         limit: The most samples to take.
         plan: What the loader says about its length.
+        skip: How many samples to leave out, because they lie in the files already.
 
     Attributes:
-        samples: How many were taken.
+        samples: How many were taken, with those that were there.
         expected: How many there are going to be, as far as is known.
     """
 
     def __init__(
         self,
-        options: Options,
-        pad: Any = None,
-        out: Any = None,
+        function: str,
+        files: OutputFiles | None = None,
         limit: int | None = None,
         plan: PlannedLength | None = None,
+        skip: int = 0,
     ) -> None:
-        self._options = options
-        self._pad, self._out = pad, out
-        self._limit = limit
-        self._plan = plan
+        self._function, self._files = function, files
+        self._limit, self._plan, self._skip = limit, plan, skip
         self._staging: dict[torch.device, StagingBuffers] = {}
-        self._pending: _Fetched | None = None
-        self._layout: Layout | None = None
+        self._pending: _Pending | None = None
+        self._template: Any = None  # a batch with numbers for leaves
+        self._columns: dict[tuple[str, ...], Column | None] = {}  # None: the leaf is None
         self._batches = 0
-        self._written = 0
-        self.samples = 0
+        self.samples = self._written = 0 if files is None else files.samples
         self.expected: int | None = None
+        self._resumes = files is not None and files.resumes
+        self._save_at = time.monotonic() + _SECONDS
 
     @property
     def is_full(self) -> bool:
         """Whether no more batches are wanted."""
         return self.samples == self._limit
 
-    def add(self, batch: Any) -> tuple[int, int]:
-        """Takes a batch, of which nothing is written unless all of it can be.
-
-        Returns:
-            How many samples were taken, and how many bytes the batch has.
-        """
-        number = self._batches
-        layout = self._layout or self._begin(batch)
-        columns = layout.columns
-        for column in columns:
-            column.batch = number
-        leaves = layout.leaves(batch, number)
-        parts = [column.parts(leaf) for column, leaf in zip(columns, leaves, strict=True)]
-        count = _count(columns, parts)
-        wanted = count if self._limit is None else min(count, self._limit - self.samples)
-        for column, leaf in zip(columns, parts, strict=True):
-            column.check(leaf, self.samples + wanted)
-        if number == 0:
-            self._allocate(columns, count)
-        start, self.samples = self.samples, self.samples + wanted
-        self._batches += 1
-        remote, buffers = self._fetch(parts)
+    def add(self, batch: Any) -> int:
+        """Takes a batch, of which nothing is written unless all of it can be; returns its samples."""
+        # Never behind the last batch: a run that goes on needs one to know what batches are like.
+        if self._resumes and time.monotonic() > self._save_at:
+            self.save()
+        number, self._batches = self._batches, self._batches + 1
+        found = self._leaves(batch, number)
+        count = self._count(found, number)
+        start = min(self._skip, count)
+        stop = count if self._limit is None else min(count, start + self._limit - self.samples)
+        self._skip -= start
+        if (start, stop) != (0, count):
+            found = [_part(leaf, start, stop) for leaf in found]
+        if number == 0 and self._plan is not None and self._plan.first != count:
+            self._plan = None  # a collate function leaves samples out, or makes more of them
+        fetched, buffers = self._fetch(found)
         self._flush()
-        # What is in memory is written at once: a loader may use its memory again.
-        local = {i: leaf for i, leaf in enumerate(parts) if i not in remote}
-        self._write(columns, _Fetched(local, [], start, wanted, number))
-        if remote:
-            self._pending = _Fetched(remote, buffers, start, wanted, number)
+        self.samples += stop - start
+        if fetched is None:
+            self._write(found, number)
         else:
-            self._written = self.samples
-        return wanted, sum(getattr(part, "nbytes", 0) for leaf in parts for part in leaf)
+            self._pending = _Pending(fetched, buffers, number)
+        return stop - start
 
     def finish(self) -> Any:
         """The structure of all that was taken, and its files in their place."""
         self._flush()
-        if self._layout is None:
+        if self._batches == 0:
             raise ValueError(
-                f"{self._options.function}: loader yielded no batch, and nothing else says what "
-                "arrays there are"
+                f"{self._function}: loader yielded no batch, and nothing else says what arrays "
+                "there are"
             )
-        for column in self._layout.columns:
-            column.finish(self._written)
-        if self._options.files is not None:
-            self._options.files.commit()
-        return self._layout.rebuild([column.result() for column in self._layout.columns])
+        if self._skip:
+            raise ValueError(
+                f"{self._function}: loader ended {self._skip} samples before the "
+                f"{self.samples} that an earlier run has written"
+            )
+        for column in self._columns.values():
+            if column is not None:
+                column.finish(self.samples)
+        if self._files is not None:
+            self._files.commit()
+        return self._result()
 
-    def partial(self) -> Any:
-        """The structure of all that was written before something failed, None if nothing was."""
+    def stop(self) -> Any:
+        """Ends early, and leaves files as another run needs them.
+
+        Returns:
+            The structure of all that was written to memory, None if nothing was.
+        """
         with contextlib.suppress(Exception):  # a device may be what failed
             self._flush()
-        if self._layout is None or self._written == 0:
+        if self._resumes:
+            self.save()
+        return None if self._written == 0 or self._files is not None else self._result()
+
+    def save(self) -> None:
+        """Makes the files such that another run can go on with them."""
+        began = time.monotonic()
+        for column in self._columns.values():
+            if isinstance(column, FileColumn):
+                column.save()
+        now = time.monotonic()
+        self._save_at = now + max(_SECONDS, (now - began) / _SHARE)
+
+    def _result(self) -> Any:
+        results = [
+            None if column is None else column.result(self._written)
+            for column in self._columns.values()
+        ]
+        return with_leaves(self._template, lambda node: False, iter(results))
+
+    def _leaves(self, batch: Any, number: int) -> list[Any]:
+        """The leaves of a batch, None left out, in the order of the columns.
+
+        Raises:
+            TypeError, ValueError: It has another structure than the first one, or a leaf that can't
+                be part of the result.
+        """
+        found = dict(leaves(batch, _is_leaf))
+        if number == 0:
+            self._columns = {steps: self._column(steps, leaf) for steps, leaf in found.items()}
+            self._template = with_leaves(batch, _is_leaf, iter(range(len(found))))
+            if not any(self._columns.values()):
+                raise ValueError(
+                    f"{self._where(())}batch 0: expected at least one array or list, got none"
+                )
+        if found.keys() != self._columns.keys():
+            raise ValueError(
+                f"{self._where(())}batch {number}: expected the leaves {_listed(self._columns)} as "
+                f"before, got {_listed(found)}"
+            )
+        for steps, column in self._columns.items():
+            if (leaf := found[steps]) is not None and column is None:
+                kind = type(leaf).__name__
+                raise ValueError(f"{self._where(steps)}batch {number}: expected None, got {kind}")
+        return [found[steps] for steps, column in self._columns.items() if column is not None]
+
+    def _where(self, steps: Sequence[str]) -> str:
+        path = "".join(steps)
+        return f"{self._function}: leaf {path} of " if steps else f"{self._function}: "
+
+    def _column(self, steps: tuple[str, ...], leaf: Any) -> Column | None:
+        """The column for a leaf like this one."""
+        where, files = self._where(steps), self._files
+        if leaf is None:
             return None
-        return self._layout.rebuild(
-            [column.partial(self._written) for column in self._layout.columns]
-        )
+        name = "" if files is None else files.name(steps, f"{where}batch 0")
+        if isinstance(leaf, (*_ARRAYS, JaggedBatch, Padded)) and not is_text(leaf):
+            return ArrayColumn(where) if files is None else FileColumn(where, files, name)
+        if not isinstance(leaf, list | tuple) and not is_text(leaf):
+            raise TypeError(
+                f"{where}batch 0: expected a tensor, an ndarray, or a list with an object for each "
+                f"sample, got {type(leaf).__name__}"
+            )
+        if files is None:
+            return ListColumn(where)
+        if files.is_file:
+            raise TypeError(
+                f"{where}batch 0: a .npy file can't hold lists; give the path of a directory, which "
+                "can hold strings"
+            )
+        return TextColumn(where, files, name)
 
-    def _begin(self, batch: Any) -> Layout:
-        first = None if self._plan is None else self._plan.first
-        self._layout = Layout(batch, first, self._pad, self._out, self._options)
-        return self._layout
+    def _count(self, found: list[Any], number: int) -> int:
+        """How many samples a batch has."""
+        counts = [_length(leaf) for leaf in found]
+        count = counts[0]
+        if count is None or counts.count(count) < len(counts):
+            raise self._uncounted(counts, number)
+        return count
 
-    def _allocate(self, columns: list[Column], first: int) -> None:
-        """Makes room for all samples, if their number is known."""
-        # A collate function that leaves out samples, or makes more of them, makes the plan void.
-        if self._plan is None or self._plan.first != first:
-            return
-        self.expected = self._plan.samples
-        if self._limit is not None:
-            self.expected = min(self.expected, self._limit)
-        if self._options.files is None:
+    def _uncounted(self, counts: list[int | None], number: int) -> ValueError:
+        """The error about leaves that don't count the same samples."""
+        paths = [steps for steps, column in self._columns.items() if column is not None]
+        wrong = counts.index(None) if None in counts else -1
+        if wrong >= 0:
+            problem = (
+                "expected an axis that counts samples, got a 0-d array; leave it out, or repeat it "
+                "for each sample: x.expand(B)"
+            )
+        else:
+            wrong = next(i for i, count in enumerate(counts) if count != counts[0])
+            problem = (
+                f"expected {counts[0]} samples, as {''.join(paths[0])} has, got {counts[wrong]}; the "
+                "first axis of every leaf counts samples; for a list with an array for each sample, "
+                "make it an array of objects: np.fromiter(arrays, object)"
+            )
+        return ValueError(f"{self._where(paths[wrong])}batch {number}: {problem}")
+
+    def _write(self, found: list[Any], number: int) -> None:
+        columns = [column for column in self._columns.values() if column is not None]
+        for column in columns:
+            column.batch = number
+        rows = [column.check(leaf) for column, leaf in zip(columns, found, strict=True)]
+        if number == 0 and self._files is not None and self._files.samples:
+            for column, row in zip(columns, rows, strict=True):
+                if isinstance(column, FileColumn):
+                    column.restore(row, self._files.samples)
+        for column, row in zip(columns, rows, strict=True):
+            column.write(row)
+        self._written = self.samples
+        if number == 0 and self._plan is not None:
+            self._reserve(columns, self._plan.samples)
+
+    def _reserve(self, columns: list[Column], expected: int) -> None:
+        """Makes room for all samples."""
+        self.expected = expected if self._limit is None else min(expected, self._limit)
+        if self._files is None:
             size = sum(column.size(self.expected) for column in columns)
             require_memory(size, f"the result of {self.expected:,} samples needs")
         for column in columns:
-            column.allocate(self.expected)
+            column.reserve(self.expected)
 
-    def _fetch(self, parts: list[Parts]) -> tuple[dict[int, Parts], list[StagingBuffer]]:
-        """Starts to copy the leaves that lie on devices, which may be overwritten afterwards."""
-        leaves = {
-            i: [part if is_remote(part) else copy.deepcopy(part) for part in leaf]
-            for i, leaf in enumerate(parts)
-            if any(map(is_remote, leaf))
-        }
-        by_device: dict[torch.device, list[tuple[list[Any], int]]] = {}
-        for leaf in leaves.values():
+    def _fetch(self, found: list[Any]) -> tuple[list[Any] | None, list[StagingBuffer]]:
+        """Starts to copy a batch that lies on devices, which may be overwritten afterwards.
+
+        Returns:
+            None for a batch in memory, else its leaves, in memory once the buffers were waited for.
+        """
+        parts = [_parts(leaf) for leaf in found]
+        places: dict[torch.device, list[tuple[int, int]]] = {}
+        for i, leaf in enumerate(parts):
             for k, part in enumerate(leaf):
                 if is_remote(part):
-                    by_device.setdefault(part.device, []).append((leaf, k))
+                    places.setdefault(part.device, []).append((i, k))
+        if not places:
+            return None, []
+        # A loader may use the memory of all others again.
+        parts = [[part if is_remote(part) else _copied(part) for part in leaf] for leaf in parts]
         buffers = []
-        for device, places in by_device.items():
-            tensors = [leaf[k] for leaf, k in places]
+        for device, where in places.items():
+            tensors: Any = [plain(parts[i][k], self._function) for i, k in where]
             if has_streams(device):
                 if device not in self._staging:
                     self._staging[device] = StagingBuffers(Accelerator(device))
                 tensors, buffer = self._staging[device].fetch(tensors)
                 buffers.append(buffer)
-            for (leaf, k), tensor in zip(places, tensors, strict=True):
-                leaf[k] = tensor.cpu()
-        return {i: tuple(leaf) for i, leaf in leaves.items()}, buffers
+            for (i, k), tensor in zip(where, tensors, strict=True):
+                parts[i][k] = tensor.cpu()
+        whole = [
+            own[0] if len(own) == 1 else type(leaf)(*own)
+            for leaf, own in zip(found, parts, strict=True)
+        ]
+        return whole, buffers
 
     def _flush(self) -> None:
-        """Writes the leaves that are being fetched."""
-        if self._pending is None or self._layout is None:
+        """Writes the batch that is being fetched."""
+        if self._pending is None:
             return
-        fetched, self._pending = self._pending, None
-        for buffer in fetched.buffers:
+        pending, self._pending = self._pending, None
+        for buffer in pending.buffers:
             buffer.wait()
-        self._write(self._layout.columns, fetched)
-        self._written = fetched.start + fetched.wanted
-
-    def _write(self, columns: list[Column], fetched: _Fetched) -> None:
-        for i, leaf in fetched.leaves.items():
-            columns[i].batch = fetched.batch
-            columns[i].write(fetched.start, fetched.wanted, leaf)
+        self._write(pending.leaves, pending.batch)
 
 
 def is_remote(part: Any) -> bool:
     """Whether a part of a leaf has to be fetched from a device."""
-    return isinstance(part, torch.Tensor) and part.device.type != "cpu"
+    return isinstance(part, torch.Tensor) and not (part.is_cpu or part.is_meta)
 
 
-def _count(columns: list[Column], parts: list[Parts]) -> int:
-    """How many samples a batch has."""
-    counts = [column.count(leaf) for column, leaf in zip(columns, parts, strict=True)]
-    for column, count in zip(columns, counts, strict=True):
-        if count != counts[0]:
-            raise ValueError(
-                f"{column.where}: expected {counts[0]} samples, as "
-                f"{columns[0].path or 'the batch'} has, got {count}; "
-                "the first axis of every leaf counts samples"
-            )
-    return counts[0]
+def _is_leaf(node: Any) -> bool:
+    """Whether a container is a leaf: sequences, and lists with no array in them."""
+    if isinstance(node, JaggedBatch) or has_lengths(node):
+        return True
+    if not isinstance(node, list | tuple) or is_namedtuple(node):
+        return False
+    return set(map(type, node)) <= _OBJECTS or not any(
+        isinstance(leaf, _ARRAYS) for _, leaf in leaves(node, lambda node: False)
+    )
+
+
+def _parts(leaf: Any) -> list[Any]:
+    """The arrays that a leaf consists of."""
+    return [*leaf] if isinstance(leaf, JaggedBatch) or has_lengths(leaf) else [leaf]
+
+
+def _copied(part: Any) -> Any:
+    if isinstance(part, torch.Tensor):
+        return part.clone()
+    return part.copy() if isinstance(part, np.ndarray | list) else part
+
+
+def _length(leaf: Any) -> int | None:
+    """How many samples a leaf has, None if it doesn't count them."""
+    if isinstance(leaf, JaggedBatch):
+        return len(leaf.offsets) - 1
+    if has_lengths(leaf):
+        return len(leaf.lengths)
+    return None if getattr(leaf, "ndim", 1) == 0 else len(leaf)
+
+
+def _part(leaf: Any, start: int, stop: int) -> Any:
+    """The samples of a leaf from ``start`` to ``stop``."""
+    if isinstance(leaf, JaggedBatch):
+        return leaf._replace(offsets=leaf.offsets[start : stop + 1])
+    if has_lengths(leaf):
+        return type(leaf)(*(None if part is None else part[start:stop] for part in leaf))
+    return leaf[start:stop]
+
+
+def _listed(found: Any) -> str:
+    return ", ".join("".join(steps) or "the batch itself" for steps in found)

@@ -1,38 +1,38 @@
-"""Where columns are written: flat room that grows, in memory or in .npy files."""
+"""Where columns are written: room that grows in memory, or .npy files."""
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import math
 import mmap
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile, NpyHeader
 from pinfeed.limits import free_memory
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.ragged import holds_ragged
-
-Array = npt.NDArray[Any] | torch.Tensor
+from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, holds_ragged
+from pinfeed.structure import step_name
 
 _GROWTH = 2
 
 # From here on larger pages save most of the time that fresh memory costs. NumPy's own limit.
-_HUGE = 4 * 1024 * 1024
+_HUGE = 4 << 20
+#: What is copied by one thread, and what is taken without asking how much memory is free.
+SMALL = 1 << 20
 
 
-class Storage(ABC):
-    """Where the items of one column lie, one after the other.
+class Memory:
+    """Anonymous memory, which Linux lengthens and cuts by moving pages, not bytes.
+
+    ``ndarray.resize`` could do as much, but writes zeros into all that it adds, so that room to
+    grow would be memory in use.
 
     Args:
         dtype: Of an item.
@@ -40,64 +40,14 @@ class Storage(ABC):
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
+        self._map = _anonymous(1)
 
-    @abstractmethod
-    def resize(self, items: int) -> None:
+    def reserve(self, items: int) -> None:
         """Makes room for so many items, which may turn out to be more or fewer.
 
         Raises:
-            MemoryError, OSError: There is none.
+            MemoryError: There is none.
         """
-
-    @abstractmethod
-    def write(self, start: int, array: Array, where: str) -> None:
-        """Copies an array that is in memory; an error calls it ``where``.
-
-        Args:
-            start: How many items come before.
-            array: Of a dtype that becomes this one.
-            where: What messages call the array.
-        """
-
-    @abstractmethod
-    def view(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """The items from ``start`` to ``stop``, to read and to write.
-
-        A view that is still around when the storage grows shows the items as they were.
-        """
-
-    @abstractmethod
-    def finish(self, shape: tuple[int, ...], name: str) -> None:
-        """Cuts off the room that is left.
-
-        Args:
-            shape: Of the array that the items are.
-            name: Of its file, if it lies in one.
-        """
-
-    @abstractmethod
-    def result(self) -> npt.NDArray[Any]:
-        """The array, once the storage is finished and the files are in their place."""
-
-    def array(self, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """The first items as an array."""
-        return self.view(0, math.prod(shape)).reshape(shape)
-
-
-class Memory(Storage):
-    """Anonymous memory, which Linux lengthens and cuts by moving pages, not bytes.
-
-    ``ndarray.resize`` could do as much, but writes zeros into all that it adds, so that room to
-    grow would be memory in use.
-    """
-
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        super().__init__(dtype)
-        self._map = _anonymous(1)
-        self._shape: tuple[int, ...] = (0,)
-
-    @override
-    def resize(self, items: int) -> None:
         size = max(1, items * self.dtype.itemsize)
         try:
             self._map.resize(size)
@@ -113,58 +63,43 @@ class Memory(Storage):
             with contextlib.suppress(OSError):  # a kernel that was built without them
                 self._map.madvise(mmap.MADV_HUGEPAGE)
 
-    @override
-    def write(self, start: int, array: Array, where: str) -> None:
-        shape = tuple(array.shape)
-        copy_into(self.view(start, start + math.prod(shape)).reshape(shape), array, where)
-
-    @override
-    def view(self, start: int, stop: int) -> npt.NDArray[Any]:
-        missing = stop * self.dtype.itemsize - len(self._map)
+    def write(self, start: int, array: npt.NDArray[Any]) -> None:
+        """Copies an array of this dtype behind ``start`` items."""
+        missing = start * self.dtype.itemsize + array.nbytes - len(self._map)
         if missing > 0:
             # Asked here, because the system hands out more than it has, and kills later.
             require_memory(missing, f"after {len(self._map):,} bytes of a leaf, more samples need")
             try:
                 # Room that nothing was written to yet costs nothing.
-                self.resize(max(stop, _GROWTH * len(self._map) // self.dtype.itemsize))
+                self.reserve(
+                    max(start + array.size, _GROWTH * len(self._map) // self.dtype.itemsize)
+                )
             except MemoryError:
-                self.resize(stop)
-        return np.frombuffer(self._map, self.dtype, stop - start, start * self.dtype.itemsize)
+                self.reserve(start + array.size)
+        target = self._view(start, array.shape)
+        if array.nbytes > SMALL and self.dtype.kind in "biufc" and self.dtype.isnative:
+            _core.gather(array, None, self.dtype.name, None, target, "to_numpy", get_num_threads())
+        else:
+            target[...] = array
 
-    @override
-    def finish(self, shape: tuple[int, ...], name: str) -> None:
-        self._shape = shape
-        size = max(1, self.array(shape).nbytes)
-        # Where it can't be cut, no page of the rest was ever touched.
-        with contextlib.suppress(BufferError, SystemError):
-            self._map.resize(size)
+    def item(self, number: int) -> Any:
+        """One item."""
+        return self._view(number, ())[()]
 
-    @override
-    def result(self) -> npt.NDArray[Any]:
-        return self.array(self._shape)
+    def take(self, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The first items as an array of that shape; the rest of the room is given back."""
+        with contextlib.suppress(BufferError, SystemError):  # where it can't be cut
+            self._map.resize(max(1, math.prod(shape) * self.dtype.itemsize))
+        return self._view(0, shape)
 
-
-def copy_into(target: npt.NDArray[Any], source: Array, where: str) -> None:
-    """Copies an array that is in memory.
-
-    Args:
-        target: Of the same shape, and of the dtype that the source becomes.
-        source: An ndarray or a tensor.
-        where: What messages call the source.
-    """
-    dtype = target.dtype
-    if target.flags.c_contiguous and dtype.kind in "biufc" and dtype.isnative:
-        threads = get_num_threads()
-        _core.gather(source, None, dtype.name, None, target, where, threads)
-    elif isinstance(source, torch.Tensor):
-        torch.from_numpy(target).copy_(source)
-    else:
-        np.copyto(target, source, casting="no")
+    def _view(self, start: int, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        items = np.frombuffer(self._map, self.dtype, math.prod(shape), start * self.dtype.itemsize)
+        return items.reshape(shape)
 
 
 def require_memory(size: int, what: str) -> None:
     """Raises MemoryError if fewer bytes than ``size`` are free for ``what``, up to the verb."""
-    free = free_memory()
+    free = free_memory() if size > SMALL else None
     if free is not None and size > free:
         raise MemoryError(
             f"to_numpy: {what} {size:,} bytes of memory, of which {free:,} are free; write to files "
@@ -190,19 +125,24 @@ class OutputFiles:
     Args:
         path: A file if it ends in .npy, else a directory.
         overwrite: Whether to replace what is there.
+        resume: Whether to go on with what an earlier run has left, and to leave it if this one ends.
         name: What messages begin with, such as ``"to_numpy: out"``.
 
     Attributes:
         path: Of the file or the directory, without links.
         is_file: Which of them.
+        resumes: Whether another run may go on.
+        samples: How many an earlier run has left.
 
     Raises:
         FileExistsError: There is something that is not to be replaced.
         ValueError: The path ends in .npz.
-        OSError: Nothing can be written there.
+        OSError: Nothing can be written there, or another process does.
     """
 
-    def __init__(self, path: str | os.PathLike[str], overwrite: bool, name: str) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], overwrite: bool, resume: bool, name: str
+    ) -> None:
         real = os.path.realpath(os.fsdecode(path))
         if real.endswith(".npz"):
             raise ValueError(
@@ -211,27 +151,20 @@ class OutputFiles:
             )
         self.is_file = real.endswith(".npy")
         self._write = AtomicWrite(
-            path, is_file=self.is_file, overwrite=overwrite, is_own=_holds_arrays, name=name
+            path,
+            is_file=self.is_file,
+            overwrite=overwrite,
+            is_own=_holds_arrays,
+            name=name,
+            resume=resume,
         )
         self.path = self._write.path
+        self.resumes = resume
         self._files: list[NpyFile] = []
         self._names: set[str] = set()
-
-    def storage(self, dtype: np.dtype[Any], axes: int, where: str) -> Storage:
-        """A storage in a new file.
-
-        Args:
-            dtype: Of an item.
-            axes: The most axes that the array is going to have.
-            where: What messages call the leaf.
-        """
-        kept = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
-        if kept != dtype:  # those of ml_dtypes come back as bytes
-            raise TypeError(f"{where}: a .npy file can't hold {dtype}; convert with .astype(...)")
-        scratch = os.path.join(self._write.scratch, str(len(self._files)))
-        self._files.append(NpyFile(scratch, dtype, axes))
-        final = os.path.dirname(self.path) if self.is_file else self.path
-        return _FileStorage(dtype, self._files[-1], self._write.folder, final)
+        self.samples = _complete_samples(self._write.folder)
+        if self.samples == 0:
+            self._write.clear()
 
     def name(self, steps: Sequence[str], where: str) -> str:
         """What the files of a leaf are called, without ending: its steps joined with dots.
@@ -254,66 +187,92 @@ class OutputFiles:
             self._names.add(taken)
         return name
 
+    def create(self, name: str, dtype: np.dtype[Any], axes: int) -> NpyFile:
+        """A new file, for an array of at most so many axes."""
+        path = self._path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._files.append(NpyFile(path, dtype, axes))
+        return self._files[-1]
+
+    def open(self, name: str, dtype: np.dtype[Any], where: str) -> tuple[NpyFile, tuple[int, ...]]:
+        """A file that an earlier run has left, and the shape of its array.
+
+        Raises:
+            ValueError: It has left none, or one of another dtype.
+        """
+        header = _header(self._path(name))
+        if header is None or header.dtype != dtype:
+            held = "no such leaf" if header is None else f"{header.dtype} there"
+            raise ValueError(
+                f"{where}: got {dtype}, but the earlier run has {held}; remove {self._write.scratch} "
+                "to begin anew"
+            )
+        self._files.append(NpyFile.open(self._path(name), header))
+        return self._files[-1], header.shape
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file yet."""
+        return os.path.exists(self._path(name))
+
+    def move(self, file: NpyFile, name: str) -> None:
+        """Gives a file another name."""
+        file.move(self._path(name))
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """The array of a file that is in its place, mapped."""
+        folder = os.path.dirname(self.path) if self.is_file else self.path
+        with open(os.path.join(folder, name), "rb") as file:
+            return NpyHeader.read(file).map(file)
+
     def commit(self) -> None:
         """Puts all files in their place; each is finished."""
         self._write.commit()
+        self.resumes = False
 
-    def discard(self) -> None:
-        """Removes what isn't in its place, which is all of it before `commit`."""
+    def close(self) -> None:
+        """Removes what isn't in its place, unless another run may go on with it."""
         for file in self._files:
             file.close()
-        self._write.discard()
+        if self.resumes:
+            self._write.leave()
+        else:
+            self._write.discard()
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._write.folder, name)
 
 
-class _FileStorage(Storage):
-    """A .npy file whose name is known when it is finished."""
+def _complete_samples(folder: str) -> int:
+    """How many samples all files of a run that was left have, as their headers say."""
+    counts = []
+    for parent, _, names in os.walk(folder):
+        if OFFSETS in names and RAGGED_FILES.issuperset(names):
+            header = _header(os.path.join(parent, OFFSETS))
+            counts.append(header.shape[0] - 1 if header else 0)
+        else:
+            headers = [_header(os.path.join(parent, name)) for name in names]
+            counts += [header.shape[0] if header else 0 for header in headers]
+    return min(counts, default=0)
 
-    def __init__(self, dtype: np.dtype[Any], file: NpyFile, folder: str, final: str) -> None:
-        super().__init__(dtype)
-        self._file, self._folder, self._final = file, folder, final
 
-    @override
-    def resize(self, items: int) -> None:
-        self._file.allocate(items)
-
-    @override
-    def write(self, start: int, array: Array, where: str) -> None:
-        if isinstance(array, torch.Tensor):
-            array = (array.float() if array.dtype == torch.bfloat16 else array).numpy()
-        self._file.write(start, array)
-
-    @override
-    def view(self, start: int, stop: int) -> npt.NDArray[Any]:
-        return self._file.view(start, stop)
-
-    @override
-    def finish(self, shape: tuple[int, ...], name: str) -> None:
-        self._file.finish(shape)
-        target = os.path.join(self._folder, name)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.rename(self._file.path, target)
-        self._final = os.path.join(self._final, name)
-
-    @override
-    def result(self) -> npt.NDArray[Any]:
-        with open(self._final, "rb") as file:
-            return NpyHeader.read(file).map(file)
+def _header(path: str) -> NpyHeader | None:
+    """The header of a file; None if there is none, because nothing was saved."""
+    try:
+        with open(path, "rb") as file:
+            return NpyHeader.read(file)
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def _file_name(steps: Sequence[str]) -> str:
     """What the file of a leaf is called, without ending; nothing for a structure's root."""
-    name = ".".join(_readable(step) for step in steps)
+    name = ".".join(
+        step_name(step).replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
+        for step in steps
+    )
     if name.startswith("."):  # hidden, or a directory above
         return f"%2E{name[1:]}"
     return name if name or not steps else "%"
-
-
-def _readable(step: str) -> str:
-    """A step as part of a file's name: ``image`` of ``['image']``, ``0`` of ``[0]``, ``x`` of ``.x``."""
-    text = step[1:] if step.startswith(".") else step[1:-1]
-    if text[0] in "'\"":
-        text = ast.literal_eval(text)
-    return text.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
 
 
 def _holds_arrays(directory: str) -> bool:

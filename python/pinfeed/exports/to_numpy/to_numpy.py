@@ -5,88 +5,83 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
 
 from pinfeed.arguments import positive_integer
-from pinfeed.exports.loader import Progress, planned_length, require_loader
-from pinfeed.exports.to_numpy.column import Options
+from pinfeed.exports.loader import PlannedLength, Progress, planned_length, require_loader
 from pinfeed.exports.to_numpy.drain import Drain
-from pinfeed.exports.to_numpy.storage import OutputFiles
-from pinfeed.functions.padding import Side
+from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
+from pinfeed.functions.padding import flag
+from pinfeed.structure import rebuild
 
 
 def to_numpy(
-    loader: Iterable[Any],
-    out: Any = None,
+    loader: Iterable[Any] | Callable[[int], Iterable[Any]],
+    out: str | os.PathLike[str] | None = None,
     *,
-    pad: Any = None,
-    side: Side | None = None,
-    bfloat16: Literal["float32", "uint16"] = "float32",
     max_samples: int | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     progress: bool = False,
 ) -> Any:
     """Drains a loader: all its batches as one structure of arrays, in the order they come.
 
     Each batch is copied to its place in the result and let go, so the peak is the result and two
-    batches. A DataLoader says how many samples there will be: their memory is allocated at the first
-    batch, and a result that doesn't fit is an error then. If the number is unknown or wrong, arrays
-    grow and are cut without a copy (on Linux; elsewhere growing copies).
+    batches. A DataLoader says how many samples there will be: room for all of them is taken behind
+    the first batch, and a result that doesn't fit is an error then. If the number is unknown or
+    wrong, arrays grow and are cut without a copy (on Linux; elsewhere growing copies).
 
     Args:
         loader: Any iterable of batches: a DataLoader, a list, a generator such as
-            ``(model(x) for x, in loader)``.
-        out: Where to write. None: into new arrays. Arrays in the structure of a batch, with None
-            for those to be made: into their first rows. A path that ends in .npy: into that file;
-            any other path: into a directory with a file for each leaf, ``image.npy``,
-            ``target.boxes.npy``, or a directory that `RaggedArray.open` reads. Files may be
-            larger than memory, and are complete or absent.
-        pad: What samples smaller than others are filled up with: a number, or numbers in the
-            structure of a batch, where a leaf without one is not padded.
-        side: ``"right"`` or ``"left"``: where padding is in `Padded` batches, and where ``pad``
-            adds more. None is where `Pad` put it, elsewhere right; it is an error if the first padding
-            doesn't look like it.
-        bfloat16: What that dtype becomes, which NumPy doesn't have: ``"float32"``, or ``"uint16"``
-            for its bits.
+            ``(model(x) for x, in loader)``. With ``resume``, a function may make it, see there.
+        out: Where to write. None: into memory. A path that ends in .npy: into that file; any other
+            path: into a directory with a file for each leaf, ``image.npy``, ``target.boxes.npy``,
+            or a directory that `RaggedArray.open` reads. Files may be larger than memory, and are
+            complete or absent.
         max_samples: Stop after so many samples; the last batch is cut. An infinite loader needs it.
         overwrite: Replace the files that an earlier call wrote.
-        progress: Show a tqdm bar with samples per second and bytes.
+        resume: Go on with the files of an earlier call that had ``resume=True``, too, and was
+            killed or failed. It left what was complete a second before in the hidden directory
+            ``.name.partial``. The loader yields the same samples again, and those that are there
+            are left out. Or ``loader`` is a function: it takes the number of samples that are
+            there, and returns a loader of all others.
+        progress: Show a tqdm bar with samples per second.
 
     The first batch says what there is:
 
     - Tensors, on any device and with gradients or not, and ndarrays become arrays. Their first axis
       counts samples, and all leaves of a batch have the same number. (A 0-d tensor, such as a loss,
-      is an error.) If the samples of two batches differ in shape, ``pad`` widens all to the largest;
-      without it, samples that differ along their first axis become a `RaggedArray`, each as long as
-      it was in its batch.
-    - `JaggedBatch` becomes a `RaggedArray`. `Padded` with lengths becomes one of the data alone, or
-      with ``pad`` a `Padded` of the widest.
-    - Strings and other objects become a list, and so does an ndarray of objects. A list or tuple
-      holds an object for each sample if no array is in it, or if it has as many items as the batch
-      has samples and its arrays have not. Otherwise it is part of the structure.
+      is an error.) bfloat16, which NumPy doesn't have, becomes float32.
+    - If the samples of two batches differ along their first axis, they become a `RaggedArray`, each
+      as long as it was in its batch; so do `JaggedBatch` and `Padded` with lengths, of which the
+      data is kept.
+    - A list or tuple with no array in it holds an object for each sample, and becomes a list; so does
+      an ndarray of objects or strings. Files can hold strings, as a `RaggedArray` of them. Other
+      lists and tuples are part of the structure.
     - None stays None.
 
     From a device, batches are copied through two pinned buffers while the next one is computed.
 
     Returns:
-        The structure of a batch, with all samples in each leaf; ``out`` itself where it is full,
-        read-only memmaps where it is a path.
+        The structure of a batch, with all samples in each leaf; read-only memmaps, and
+        `RaggedArray` of them, where ``out`` is a path.
 
     Raises:
         TypeError: A leaf is nothing of the kind above, or its dtype changes; an argument is of the
             wrong kind.
-        ValueError: The loader yields nothing; a leaf doesn't fit the batches before; ``out`` is too
-            small.
+        ValueError: The loader yields nothing; a leaf doesn't fit the batches before, or the files
+            of the earlier call.
         MemoryError: The result doesn't fit.
         FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
             call can have written it.
-        OSError: The disk is full, for instance; no file is left behind.
+        OSError: The disk is full, for instance; without ``resume`` no file is left behind.
 
     Every error, an error of the loader and Ctrl-C included, has an attribute ``partial``: all samples
-    up to then in the structure of a batch, not padded, or None. If files were being written, the
-    samples lie in them: they have no names any more, and take room on the disk while you keep
-    ``partial``.
+    that are in memory in the structure of a batch, or None.
 
     Example:
         >>> dataset = torch.utils.data.TensorDataset(torch.arange(10.0).reshape(5, 2))
@@ -99,16 +94,22 @@ def to_numpy(
                [0., 1.],
                [1., 1.]])}
     """
-    require_loader(loader, "to_numpy")
-    _check_options(loader, side, bfloat16, max_samples)
-    plan, files = planned_length(loader), None
-    if isinstance(out, str | os.PathLike):
-        files, out = OutputFiles(out, overwrite, "to_numpy: out"), None
-    drain = Drain(Options(files, bfloat16, side), pad, out, max_samples, plan)
+    _check_options(loader, out, max_samples, resume)
+    if type(loader) is list and out is None and max_samples is None and not progress:
+        joined = _joined(loader)
+        if joined is not None:
+            return joined[0]
+    files = None if out is None else OutputFiles(out, overwrite, resume, "to_numpy: out")
+    try:
+        drain, batches = _begin(loader, files, max_samples)
+    except BaseException:
+        if files is not None:
+            files.close()
+        raise
     try:
         with Progress(progress, "to_numpy") as bar:
-            for batch in loader:
-                bar.advance(*drain.add(batch), drain.expected)
+            for batch in batches:
+                bar.advance(drain.add(batch), drain.expected)
                 del batch  # so that its buffers can serve for the next one
                 if drain.is_full:
                     break
@@ -116,18 +117,86 @@ def to_numpy(
     except BaseException as error:
         with contextlib.suppress(Exception):  # the first error is the one to see
             error.partial = None  # type: ignore[attr-defined]
-            error.partial = drain.partial()  # type: ignore[attr-defined]
+            error.partial = drain.stop()  # type: ignore[attr-defined]
         raise
     finally:
         if files is not None:
-            files.discard()
+            files.close()
 
 
-def _check_options(loader: Any, side: Any, bfloat16: Any, max_samples: Any) -> None:
-    if side not in (None, "right", "left"):
-        raise ValueError(f"to_numpy: side must be 'right', 'left' or None, got {side!r}")
-    if bfloat16 not in ("float32", "uint16"):
-        raise ValueError(f"to_numpy: bfloat16 must be 'float32' or 'uint16', got {bfloat16!r}")
+def _check_options(loader: Any, out: Any, max_samples: Any, resume: bool) -> None:
+    flag(resume, "to_numpy: resume")
+    if not (resume and _is_function(loader)):
+        require_loader(loader, "to_numpy")
+    if not isinstance(out, str | os.PathLike | None):
+        raise TypeError(f"to_numpy: out must be a path or None, got {type(out).__name__}")
+    if resume and out is None:
+        raise ValueError("to_numpy: resume=True goes on with files; give out=, their path")
     most = positive_integer(max_samples, "to_numpy: max_samples")
     if most is None and isinstance(loader, itertools.cycle):
         raise ValueError("to_numpy: loader never ends; max_samples says when to stop")
+
+
+def _is_function(loader: Any) -> bool:
+    return callable(loader) and not hasattr(loader, "__iter__")
+
+
+def _begin(
+    loader: Any, files: OutputFiles | None, limit: int | None
+) -> tuple[Drain, Iterable[Any]]:
+    """The drain, and the batches that it is to take."""
+    there = 0 if files is None else files.samples
+    if not _is_function(loader):
+        return Drain("to_numpy", files, limit, planned_length(loader), skip=there), loader
+    rest = loader(there)
+    require_loader(rest, "to_numpy")
+    batches = iter(rest)
+    first = list(itertools.islice(batches, 1))
+    if there and not first:  # the first batch of all says what they are like
+        return Drain("to_numpy", files, there), loader(0)
+    plan = planned_length(rest)
+    if plan is not None:
+        plan = PlannedLength(there + plan.samples, plan.first)
+    return Drain("to_numpy", files, limit, plan), itertools.chain(first, batches)
+
+
+def _joined(batches: list[Any]) -> tuple[Any, list[int]] | None:
+    """Small batches in memory as one, and the length of each.
+
+    Returns:
+        None for what isn't plain numbers of one dtype and shape; `Drain` takes that, or refuses it.
+    """
+    kinds = {*map(type, batches)}
+    if kinds not in ({dict}, {tuple}, {list}):
+        return _joined_arrays(batches, kinds)
+    first: Any = batches[0]
+    keys = list(first) if kinds == {dict} else range(len(first))
+    if not keys or any(len(batch) != len(first) for batch in batches):
+        return None
+    arrays: list[Any] = []
+    lengths: list[int] = []
+    for key in keys:
+        try:
+            part = _joined([batch[key] for batch in batches])
+        except KeyError:
+            return None
+        if part is None or lengths not in ([], part[1]):
+            return None
+        arrays.append(part[0])
+        lengths = part[1]
+    return rebuild(first, arrays), lengths
+
+
+def _joined_arrays(arrays: list[Any], kinds: set[type]) -> tuple[Any, list[int]] | None:
+    # torch's subclasses and NumPy's, such as masked arrays, are no plain numbers.
+    if kinds not in ({torch.Tensor}, {np.ndarray}):
+        return None
+    try:
+        if kinds == {torch.Tensor}:
+            arrays = [tensor.numpy() for tensor in arrays]
+        dtype = arrays[0].dtype
+        if dtype.kind not in "biufcmM" or arrays[0].nbytes > SMALL:
+            return None
+        return np.concatenate(arrays, dtype=dtype, casting="no"), [*map(len, arrays)]
+    except (TypeError, ValueError, RuntimeError):  # other dtypes and shapes, devices, gradients
+        return None

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.exports.to_numpy.column import plain
+from pinfeed.exports.to_numpy.columns import plain
 from pinfeed.functions.functions import permute
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.optional import import_extra
@@ -264,7 +264,7 @@ def host_array(array: Any, where: str) -> Array:
     """
     if type(array) is torch.Tensor and array.is_cpu and _is_plain_memory(array):
         return array  # most are, and the rest of this takes longer than all else a batch needs
-    array = plain(array, "float32", where)
+    array = plain(array, where)
     if isinstance(array, torch.Tensor):
         return array.cpu()
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
