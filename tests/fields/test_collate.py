@@ -53,6 +53,20 @@ def without_tuples(node: Any) -> Any:
     return node
 
 
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("shape", [(6,), (6, 3), (6, 4, 4, 3)])
+def test_samples_in_one_array(convert: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    """As the ``__getitems__`` of some datasets returns them."""
+    array = random_array(np.random.default_rng(0), np.uint8, shape)
+    assert_same(Collate()(convert(array)), torch.from_numpy(array))
+    collate = Collate(Image(scale=1)) if len(shape) == 4 else Collate(pinfeed.Keep())
+    assert_same(collate(convert(array)), collate(list(convert(array))))
+    with pytest.raises(ValueError, match="at least one sample"):
+        Collate()(convert(array[:0]))
+    with pytest.raises(TypeError, match="a sequence of samples"):
+        Collate()(torch.tensor(1))
+
+
 @pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_a_spec_of_every_structure(

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
 
 import pinfeed
 
@@ -214,6 +214,24 @@ def test_a_table_and_a_parquet_file(tmp_path):
         batches = list(pinfeed.from_numpy(source, 2, device="cpu"))
         assert [batch["x"].tolist() for batch in batches] == [[1, 2], [3]]
         assert [batch["y"].tolist() for batch in batches] == [[1, 2], [3]]
+
+
+def test_parts_of_datasets():
+    order = [7, 3, 11, 0]
+    tensors = TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(LABELS))
+    arrays = pinfeed.ArrayDataset((IMAGES, LABELS))
+    (part, _) = random_split(arrays, [4, len(arrays) - 4], torch.Generator().manual_seed(0))
+    for data, indices in (
+        (tensors, range(len(tensors))),
+        (arrays.select(order), order),
+        (Subset(arrays, order), order),
+        (Subset((IMAGES, LABELS), order), order),
+        (Subset(Subset(tensors, order), [3, 1]), [0, 3]),
+        (part, part.indices),
+    ):
+        images, labels = next(iter(pinfeed.from_numpy(data, len(IMAGES), device="cpu")))
+        assert labels.tolist() == LABELS[list(indices)].tolist()
+        assert np.array_equal(images, IMAGES[list(indices)])
 
 
 def test_a_list_is_refused_with_hints_that_work():

@@ -205,6 +205,52 @@ def test_subset_stays_native() -> None:
     np.testing.assert_array_equal(rows.indices, [9, 7])
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_selected_samples(kind: str, tmp_path: Path) -> None:
+    dataset = pinfeed.ArrayDataset({"x": ALL[kind](tmp_path)})
+    samples, numbers = list(dataset), np.arange(len(dataset))
+    mask = numbers % 2 == 1
+    for chosen, order in (
+        (dataset[::-1], numbers[::-1]),
+        (dataset[1:][:2], numbers[1:][:2]),
+        (dataset.select(-1 - numbers[:3]), numbers[::-1][:3]),
+        (dataset.select(mask).select(torch.arange(mask.sum())), numbers[mask]),
+    ):
+        for part in (chosen, pickle.loads(pickle.dumps(chosen))):
+            assert len(part) == len(order)
+            assert_same(list(part), [samples[i] for i in order])
+            part.prefetch_rows(range(len(part)))
+            if len(part) > 0:
+                rows = part[[*range(len(part))]]
+                assert_same(pinfeed.Collate()(rows), pinfeed.Collate()(list(rows)))
+
+
+def test_columns() -> None:
+    ragged = RaggedArray.from_sequences([[1, 2], [], [3], [4, 5, 6]])
+    joined = pinfeed.ConcatArray([np.arange(3), np.arange(7, 8)])
+    x = np.arange(4) * 2
+    dataset = pinfeed.ArrayDataset({"x": x, "more": {"ragged": ragged}, "joined": joined})
+    assert np.shares_memory(dataset["x"], x)
+    assert dataset["more"]["ragged"] is ragged
+    assert dataset["joined"] is joined
+    part = dataset[::-1]
+    assert part["more"]["ragged"].lengths.tolist() == [3, 1, 0, 2]
+    assert [row.tolist() for row in part["more"]["ragged"]] == [[4, 5, 6], [3], [], [1, 2]]
+    assert repr(part["x"]) == "SourceSubset(4 samples of int64 ())"
+    for column, numbers in (
+        (part["x"], [6, 4, 2, 0]),
+        (part["joined"], [7, 2, 1, 0]),
+        (joined, [0, 1, 2, 7]),
+    ):
+        assert np.asarray(column).tolist() == numbers
+        assert np.asarray(column, np.float32).dtype == np.float32
+        lengths = pinfeed.PackSampler(column, seq_length=8, shuffle=False)
+        assert sum(batch.packing.lengths.sum() for batch in lengths) == sum(numbers)
+    with pytest.raises(TypeError, match=r"^RaggedArray: sequences of different .* pinfeed\.pad"):
+        np.asarray(ragged)
+    assert pinfeed.pad(part[[0, 1]].sources["more"]["ragged"]).lengths.tolist() == [3, 1, 0, 2]
+
+
 def test_repr_names_the_leaves() -> None:
     dataset = pinfeed.ArrayDataset({"x": values(), "y": torch.zeros(LENGTH)})
     assert repr(dataset) == "ArrayDataset(11 samples: ['x'] int32 (4, 3), ['y'] float32 ())"

@@ -17,7 +17,7 @@ from array_sources import (
     values,
 )
 from pinfeed.sources.ragged import RaggedArray
-from samples import Point, assert_same
+from samples import Point
 
 
 def cut_npy(folder: Path, size: int) -> Path:
@@ -117,19 +117,33 @@ def test_no_array_at_all(structure: Any) -> None:
     assert str(error.value).endswith(repr(structure))
 
 
-@pytest.mark.parametrize("index", ["a", 1.5, None, (1, 2), range(2), torch.arange(2)])
+@pytest.mark.parametrize("index", [1.5, None, (1, 2), range(2), torch.arange(2)])
 def test_what_is_no_index(index: Any) -> None:
-    expected = "ArrayDataset: expected an integer, or a list or an ndarray of integers"
+    expected = (
+        "ArrayDataset: expected an integer, a slice, a key, or a list or an ndarray of integers"
+    )
     with pytest.raises(TypeError, match=f"^{expected}, got {type(index).__name__}$"):
         pinfeed.ArrayDataset(values())[index]
 
 
-def test_the_way_out_for_slices() -> None:
-    dataset = pinfeed.ArrayDataset(values())
-    subset = r"torch\.utils\.data\.Subset\(dataset, range\(10, 4, -2\)\)"
-    samples = r"dataset\.__getitems__\(range\(10, 4, -2\)\)"
-    with pytest.raises(
-        TypeError, match=f"^ArrayDataset: .*, got a slice; take {subset}.* {samples}"
-    ):
-        dataset[:4:-2]
-    assert_same(list(dataset.__getitems__(range(10, 4, -2))), [values()[i] for i in (10, 8, 6)])
+@pytest.mark.parametrize(
+    ("indices", "error", "message"),
+    [
+        ([11], IndexError, "ArrayDataset: indices: index 11 at position 0 is out of range for 11"),
+        ([0.5], TypeError, "ArrayDataset: indices: expected integers, got float"),
+        (
+            np.ones(3, bool),
+            IndexError,
+            r"ArrayDataset: indices: .* mask of shape \(11,\), got \(3,\)",
+        ),
+    ],
+)
+def test_what_selects_no_samples(indices: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^{message}"):
+        pinfeed.ArrayDataset(values()).select(indices)
+
+
+@pytest.mark.parametrize("arrays", [values(), {"x": values()}])
+def test_what_is_no_key(arrays: Any) -> None:
+    with pytest.raises(KeyError, match=r"a key of its samples, got 'y'; samples have .* int32"):
+        pinfeed.ArrayDataset(arrays)["y"]

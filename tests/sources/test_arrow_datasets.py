@@ -107,6 +107,14 @@ def test_rows_in_another_order(dataset: datasets.Dataset) -> None:
             assert torch.equal(batch["label"], labels)
             batch = collate(own[[-1, 0]])
             assert torch.equal(batch["label"], labels[[-1, 0]])
+        lengths = [len(tokens) for tokens in other["tokens"]]
+        assert samples["tokens"].lengths.tolist() == lengths
+        assert np.asarray(samples["label"]).tolist() == list(other["label"])
+        packed = pinfeed.PackSampler(samples["tokens"], seq_length=8)
+        assert sum(batch.packing.lengths.sum() for batch in packed) == sum(lengths)
+        assert_same_samples(samples[1:], other.select(range(1, len(other))))
+        (batch,) = pinfeed.from_numpy(other.select_columns(["label"]), 20, device="cpu")
+        assert torch.equal(batch["label"], labels)
         with pytest.raises(IndexError, match=f"is out of range for {len(other)}"):
             samples[len(other)]
         with pytest.raises(IndexError, match=f"is out of range for {len(other)}"):

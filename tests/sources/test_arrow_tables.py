@@ -224,6 +224,23 @@ def test_nulls_of_dictionary_columns() -> None:
     assert [int(sample["x"]) for sample in pinfeed.ArrayDataset.from_arrow(filled)] == [0, 1, 1]
 
 
+@pytest.mark.parametrize("is_lists", [False, True])
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_nulls_in_a_dictionary(is_lists: bool, chunks: int) -> None:
+    codes = pa.DictionaryArray.from_arrays([0, 1, 2, 1], ["b", None, "a"])
+    column = pa.ListArray.from_arrays([0, 2, 4], codes) if is_lists else codes
+    table = pa.table({"x": pa.chunked_array([column] * chunks)})
+    with pytest.raises(ValueError, match="'x': 1 of 3 values in its dictionary are null") as error:
+        pinfeed.ArrayDataset.from_arrow(table)
+    way_out = str(error.value).split("; ")[1].split(" makes")[0]
+    plain = eval(way_out, {"pyarrow": pa, "column": table["x"]})
+    assert (plain.chunk(0).flatten() if is_lists else plain).null_count == 2 * (is_lists or chunks)
+    if not is_lists:
+        encoded = pa.table({"x": plain.drop_null().dictionary_encode()})
+        samples = pinfeed.ArrayDataset.from_arrow(encoded)
+        assert [samples.categories["x"][sample["x"]] for sample in samples] == ["b", "a"] * chunks
+
+
 @pytest.mark.parametrize("kind", [str, Path])
 def test_the_path_of_a_parquet_file(kind: Any, tmp_path: Path) -> None:
     table = pa.table({"x": [[1, 2], [3], []], "y": [4, 5, 6], "text": ["a", "b", "c"]})

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from pinfeed.augment.chance import Chance, SeededChance
 from pinfeed.batches import SampleBatch
@@ -148,10 +149,12 @@ class Collate:
         """Collates a batch.
 
         Args:
-            samples: At least one sample.
+            samples: At least one sample. An array or a tensor counts as what is along its first axis.
         """
         if is_worker():
             worker_arena()  # numbers are sent through it too, and tensors that Keep leaves alone
+        if isinstance(samples, np.ndarray | torch.Tensor) and samples.ndim > 0:
+            samples = list(samples)  # what some datasets' __getitems__ return
         if type(samples) is list and samples:
             return self._place().collate(samples, self._batch(samples, None))
         if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):

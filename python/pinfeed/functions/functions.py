@@ -34,7 +34,7 @@ from pinfeed.functions.torch_ops.tensors import (
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.source import ArraySource
+from pinfeed.sources.source import Source
 from pinfeed.structure import children, is_dataclass, rebuild
 
 Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
@@ -424,12 +424,10 @@ def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
         return sequences, None, None
     if isinstance(sequences, JaggedBatch | RaggedArray):
         return sequences.values, sequences.offsets, None
-    if isinstance(sequences, Rows):
-        source = sequences.sources
-        if isinstance(source, RaggedArray):
-            return source.values, source.offsets, sequences.indices
-        if isinstance(source, ArraySource):
-            return source.array, None, sequences.indices
+    if isinstance(sequences, Source):
+        return tuple(sequences.select(np.arange(len(sequences))))
+    if isinstance(sequences, Rows) and isinstance(sequences.sources, Source):
+        return tuple(sequences.sources.select(sequences.indices))
     if isinstance(sequences, tuple | np.ndarray | torch.Tensor):
         return sequences, None, None
     if isinstance(sequences, Sequence) and not isinstance(sequences, str | bytes):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset, TensorDataset
 from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, require_flags
@@ -60,7 +60,9 @@ def from_numpy(
     Args:
         arrays: An array, or arrays in dicts, tuples, ... of one length, as `ArrayDataset` takes
             them: ndarrays, memmaps, CPU tensors, paths of .npy files, `RaggedArray`. Or a table, as
-            `ArrayDataset.from_arrow` takes it, or the path of a Parquet file.
+            `ArrayDataset.from_arrow` takes it, or the path of a Parquet file. Or an `ArrayDataset`
+            (``ArrayDataset(arrays)[:1000]``), or a ``Subset`` of any of these, as ``random_split``
+            makes it.
         batch_size: Samples in a batch; the last one may be smaller.
         shuffle: Whether each epoch has another order, a `ShuffleSampler`'s.
         seed: With the number of the epoch, it determines the order, and what is random in fields
@@ -212,11 +214,18 @@ def _require_no_other_order(seed: int | None, world_size: int) -> None:
 
 
 def _dataset_of(arrays: Any) -> ArrayDataset:
+    if isinstance(arrays, Subset):
+        return _dataset_of(arrays.dataset).select(arrays.indices)
+    if isinstance(arrays, ArrayDataset):
+        return arrays
+    if isinstance(arrays, TensorDataset):
+        return ArrayDataset(arrays.tensors)
     if isinstance(arrays, list) and arrays:
         raise TypeError(
             f"from_numpy: arrays is a list of {len(arrays)}, which could be samples or columns; for "
             "samples of one shape pass np.stack(arrays), for columns tuple(arrays)"
         )
     is_parquet = isinstance(arrays, str | Path) and str(arrays).endswith(".parquet")
-    is_table = is_parquet or hasattr(arrays, "__arrow_c_stream__")
+    is_hugging_face = type(arrays).__module__.partition(".")[0] == "datasets"
+    is_table = is_parquet or is_hugging_face or hasattr(arrays, "__arrow_c_stream__")
     return ArrayDataset.from_arrow(arrays) if is_table else ArrayDataset(arrays)

@@ -176,15 +176,17 @@ def checked_lengths(lengths: Any, function: str) -> npt.NDArray[np.int64]:
     name = f"{function}: lengths"
     if isinstance(lengths, Dataset) and not hasattr(lengths, "lengths"):
         raise TypeError(
-            f"{name} must be the length of each sample, got the {type(lengths).__name__} itself; pass "
-            "ragged.lengths of the RaggedArray that it was made of, or else "
+            f"{name} must be the length of each sample, got the {type(lengths).__name__} itself; pass a "
+            "column of an ArrayDataset, such as dataset['tokens'], or else "
             "[len(sample) for sample in dataset] (len(sample['tokens']) where samples are dicts)"
         )
     if isinstance(lengths, list | tuple) and lengths and np.ndim(lengths[0]) > 0:
         raise ValueError(
             f"{name} must be the length of each sample, got samples; pass [len(d) for d in samples]"
         )
-    array = checked_column(getattr(lengths, "lengths", lengths), name, "integers")
+    are_numbers = not getattr(lengths, "is_ragged", True)  # a column of an ArrayDataset
+    column = lengths if are_numbers else getattr(lengths, "lengths", lengths)
+    array = checked_column(column, name, "integers")
     wrong = np.flatnonzero((array < 0) | (array > _MOST_LENGTH))
     if wrong.size:
         raise ValueError(

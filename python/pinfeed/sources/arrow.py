@@ -61,9 +61,10 @@ def table_columns(
     for name in _wanted(columns, table.column_names, function):
         column = table.column(name)
         value_type = column.type.value_type if _is_lists(column.type) else column.type
+        where = f"{function}: column {name!r}"
         if pa.types.is_dictionary(value_type) and not column.null_count:
-            column, categories[name] = _codes(column)
-        arrays[name] = _column(column, f"{function}: column {name!r}")
+            column, categories[name] = _codes(column, where)
+        arrays[name] = _column(column, where)
     return arrays, order, categories
 
 
@@ -80,25 +81,35 @@ def _wanted(columns: Sequence[str] | None, names: list[str], function: str) -> l
     return wanted
 
 
-def _codes(column: Any) -> tuple[Any, list[Any]]:
+def _codes(column: Any, where: str) -> tuple[Any, list[Any]]:
     """The codes of a dictionary column, or of lists of such, and the values that they stand for."""
     pa = sys.modules["pyarrow"]
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    is_lists = _is_lists(column.type)
+    encoded: Any = lambda chunk: chunk.values if is_lists else chunk
+    for chunk in column.chunks:
+        dictionary = encoded(chunk).dictionary
+        if dictionary.null_count:
+            plain = "pyarrow.list_(column.type.value_type.value_type)" * is_lists
+            raise ValueError(
+                f"{where}: {dictionary.null_count} of {len(dictionary)} values in its dictionary are "
+                f"null; column.cast({plain or 'column.type.value_type'}) makes them nulls of the column"
+            )
     try:
         column = column.unify_dictionaries()  # each chunk may have had a dictionary of its own
     except pa.ArrowInvalid:  # the codes are too narrow for all of them together
-        if _is_lists(column.type):
+        if is_lists:
             raise
         column = column.cast(pa.dictionary(pa.int64(), column.type.value_type))
         column = column.unify_dictionaries()
-    chunks = column.chunks
-    chunks = chunks or [_no_rows(column.type)]
-    if not _is_lists(column.type):
-        return pa.chunked_array([chunk.indices for chunk in chunks]), chunks[
-            0
-        ].dictionary.to_pylist()
-    lists = [type(chunk).from_arrays(chunk.offsets, chunk.values.indices) for chunk in chunks]
-    return pa.chunked_array(lists), chunks[0].values.dictionary.to_pylist()
+    chunks = column.chunks or [_no_rows(column.type)]
+    codes = [encoded(chunk).indices for chunk in chunks]
+    if is_lists:
+        codes = [
+            type(chunk).from_arrays(chunk.offsets, numbers)
+            for chunk, numbers in zip(chunks, codes, strict=True)
+        ]
+    return pa.chunked_array(codes), encoded(chunks[0]).dictionary.to_pylist()
 
 
 def _is_lists(kind: Any) -> bool:

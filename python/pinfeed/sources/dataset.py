@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self, overload
 
 import numpy as np
@@ -16,7 +17,7 @@ from pinfeed.batches import IndexBatch, SampleBatch, SampleList
 from pinfeed.packing import Packing
 from pinfeed.sources.arrow import table_columns
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
-from pinfeed.sources.source import ArraySource, Source
+from pinfeed.sources.source import ArraySource, Source, SourceSubset, positions
 from pinfeed.sources.strings import encode
 from pinfeed.structure import children, is_container, rebuild
 
@@ -55,9 +56,6 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         >>> len(dataset), dataset[3][1]
         (10, np.int64(3))
     """
-
-    # The row of each sample, where they are in another order, or not all of them.
-    _order: npt.NDArray[np.int64] | None = None
 
     def __init__(self, arrays: Any) -> None:
         self.categories: dict[str, list[Any]] = {}
@@ -112,35 +110,77 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         arrays, order, categories = table_columns(table, columns, f"{cls.__name__}.from_arrow")
         self = cls(arrays)
         self.categories = categories
-        if order is not None:
-            self._order, self._length = order, len(order)
-        return self
+        return self if order is None else self.select(order)
+
+    def select(self, indices: Any) -> Self:
+        """The samples of these indices, in this order, as a dataset over the same arrays.
+
+        Batches are gathered as fast as from all samples. ``dataset[100:]`` is short for the
+        ``select`` of a range.
+
+        Args:
+            indices: A list, a range, an ndarray or a tensor of integers; or an ndarray or a tensor of
+                bools, one for each sample.
+
+        Raises:
+            IndexError: An index is out of range, or there is not one bool for each sample.
+            TypeError: They are neither integers nor bools.
+
+        Example:
+            >>> dataset = pinfeed.ArrayDataset({"x": np.arange(10) * 10})
+            >>> training, validation = dataset[:8], dataset.select([8, 9])
+            >>> len(training), validation[0]
+            (8, {'x': np.int64(80)})
+        """
+        chosen = positions(indices, self._length, "ArrayDataset: indices")
+        selected = copy.copy(self)
+        selected._sources = _mapped(self._sources, lambda source: SourceSubset.of(source, chosen))
+        selected._length = len(chosen)
+        return selected
 
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: int | Sequence[int] | npt.NDArray[Any]) -> Any:
-        """One sample; of several indices the `Rows`, as torch's bulk loading asks."""
+    def __getitem__(self, index: int | slice | str | Sequence[int] | npt.NDArray[Any]) -> Any:
+        """One sample; or a part of the dataset.
+
+        Args:
+            index: An integer: the sample. A slice: an ArrayDataset of those samples. A string: the
+                arrays under this key, of samples that are dicts: for a sampler
+                (``PackSampler(dataset["input_ids"], 2048)``), or `RaggedArray.lengths`. A list or an
+                ndarray of integers: the `Rows`, as torch's bulk loading asks for them.
+        """
         if isinstance(index, list | np.ndarray | IndexBatch):
             return self.__getitems__(index)
+        if isinstance(index, slice):
+            return self.select(range(*index.indices(self._length)))
+        if isinstance(index, str):
+            return self._column(index)
         try:
             position = operator.index(index)  # type: ignore[arg-type]
         except TypeError as error:
-            raise TypeError(self._wrong_index(index)) from error
+            raise TypeError(
+                "ArrayDataset: expected an integer, a slice, a key, or a list or an ndarray of "
+                f"integers, got {type(index).__name__}"
+            ) from error
         if not -self._length <= position < self._length:
             raise IndexError(
                 f"ArrayDataset: index {position} is out of range for {self._length} samples"
             )
-        position %= self._length
-        return _sample(
-            self._sources, position if self._order is None else int(self._order[position])
-        )
+        return _sample(self._sources, position % self._length)
+
+    def _column(self, key: str) -> Any:
+        if not isinstance(self._sources, Mapping) or key not in self._sources:
+            raise KeyError(
+                f"ArrayDataset: expected a key of its samples, got {key!r}; "
+                f"samples have {_sample_text(self._sources)}"
+            )
+        unwrapped = lambda source: source.array if isinstance(source, ArraySource) else source
+        return _mapped(self._sources[key], unwrapped)
 
     def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
         indices, epoch, packing = _told(indices)
-        if self._order is not None:
-            indices = self._order[_core.as_indices(indices, self._length, "ArrayDataset: indices")]
         return Rows(self._sources, indices, epoch, packing)
 
     def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
@@ -172,8 +212,6 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         chosen = _core.as_indices(_told(indices)[0], self._length, "ArrayDataset: indices")
         if len(chosen) == 0:
             return
-        if self._order is not None:
-            chosen = self._order[chosen]
         for path, source in _leaves(self._sources, ""):
             source.prefetch(chosen, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
 
@@ -202,16 +240,6 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
                 f"ArrayDataset: the state is of a dataset of {samples!r} samples, and this one has "
                 f"{self._length}"
             )
-
-    def _wrong_index(self, index: Any) -> str:
-        expected = "ArrayDataset: expected an integer, or a list or an ndarray of integers"
-        if not isinstance(index, slice):
-            return f"{expected}, got {type(index).__name__}"
-        numbers = range(*index.indices(self._length))
-        return (
-            f"{expected}, got a slice; take torch.utils.data.Subset(dataset, {numbers}), "
-            f"or the samples as one batch: dataset.__getitems__({numbers})"
-        )
 
     def __repr__(self) -> str:
         return f"ArrayDataset({self._length} samples: {_sample_text(self._sources)})"
@@ -399,6 +427,13 @@ def _leaves(sources: Any, path: str) -> Iterator[tuple[str, Source]]:
             yield from _leaves(child, path + step)
 
 
+def _mapped(sources: Any, function: Callable[[Source], Any]) -> Any:
+    """The same structure of what a function makes of each source."""
+    if isinstance(sources, Source):
+        return function(sources)
+    return rebuild(sources, [_mapped(child, function) for _, child in children(sources)])
+
+
 def _has_list(sources: Any) -> bool:
     """Whether arrays are in a list, which may have been meant as one of samples."""
     if isinstance(sources, Source):
@@ -407,9 +442,7 @@ def _has_list(sources: Any) -> bool:
 
 
 def _sample(sources: Any, index: int) -> Any:
-    if isinstance(sources, Source):
-        return sources[index]
-    return rebuild(sources, [_sample(child, index) for _, child in children(sources)])
+    return _mapped(sources, lambda source: source[index])
 
 
 def _sample_text(sources: Any) -> str:

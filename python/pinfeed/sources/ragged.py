@@ -19,7 +19,7 @@ from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.arrow_lists import is_string, list_parts, one_chunk, string_parts
 from pinfeed.sources.ragged_builder import RaggedBuilder
-from pinfeed.sources.source import ArraySource, Selection, Source, StringType
+from pinfeed.sources.source import ArraySource, Selection, Source, StringType, positions
 from pinfeed.sources.split import SplitArray
 from pinfeed.sources.strings import encode
 
@@ -286,7 +286,7 @@ class RaggedArray(Source):
         if isinstance(index, list) or (
             isinstance(index, np.ndarray | torch.Tensor) and index.ndim > 0
         ):
-            return self._select(self._positions(index))
+            return self._select(positions(index, len(self), "RaggedArray: indices"))
         try:
             position = operator.index(index)
         except TypeError as error:
@@ -440,15 +440,6 @@ class RaggedArray(Source):
             self._values, ArraySource(offsets, "RaggedArray: offsets"), self.string_type
         )
         return cut
-
-    def _positions(self, index: Any) -> npt.NDArray[np.int64]:
-        if isinstance(index, list) or index.dtype not in (np.bool_, torch.bool):
-            return _core.as_indices(index, len(self), "RaggedArray: indices")
-        if tuple(index.shape) != (len(self),):
-            raise IndexError(
-                f"RaggedArray: expected a mask of shape ({len(self)},), got {tuple(index.shape)}"
-            )
-        return np.flatnonzero(index)
 
     def _select(self, positions: npt.NDArray[np.int64]) -> RaggedArray:
         if len(positions) == 0:

@@ -67,6 +67,18 @@ class Source(ABC):
         is_text = self.string_type is str
         return _core.strings(*self.select(indices), is_text, name, get_num_threads())
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """All samples as one array, a copy; for samples of one shape."""
+        if self.is_ragged:
+            raise TypeError(
+                f"{type(self).__name__}: sequences of different lengths are no ndarray; pinfeed.pad "
+                "makes one of them, and values and offsets of a RaggedArray are two"
+            )
+        rows, _, indices = self.select(np.arange(len(self)))
+        name, threads = type(self).__name__, get_num_threads()
+        array = _core.gather(rows, indices, None, None, np.ndarray, name, threads)
+        return array if dtype is None else array.astype(dtype)
+
     @property
     def is_ragged(self) -> bool:
         """Whether samples are sequences of rows, which may differ in length."""
@@ -233,6 +245,82 @@ class ObjectColumn(Source):
     @override
     def describe(self) -> str:
         return "objects"
+
+
+class SourceSubset(Source):
+    """Some samples of a source, in an order of their own; nothing is copied.
+
+    Args:
+        source: Any but another subset.
+        order: int64: which sample of the source each is; checked and not negative.
+    """
+
+    __slots__ = ("_order", "_source")
+
+    def __init__(self, source: Source, order: npt.NDArray[np.int64]) -> None:
+        self._source, self._order = source, order
+
+    @classmethod
+    def of(cls, source: Source, order: npt.NDArray[np.int64]) -> SourceSubset:
+        """A subset, also of what is one."""
+        if isinstance(source, SourceSubset):
+            return cls(source._source, source._order[order])
+        return cls(source, order)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._source[int(self._order[index])]
+
+    @override
+    def select(self, indices: npt.NDArray[np.int64]) -> Selection:
+        return self._source.select(self._order[indices])
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The length of each sample, of sources that know it."""
+        return self._source.lengths[self._order]  # type: ignore[attr-defined]
+
+    @property
+    @override
+    def is_ragged(self) -> bool:
+        return self._source.is_ragged
+
+    @property
+    @override
+    def string_type(self) -> StringType | None:
+        return self._source.string_type
+
+    @property
+    @override
+    def dtype(self) -> Any:
+        return self._source.dtype
+
+    @property
+    @override
+    def reads_files(self) -> bool:
+        return self._source.reads_files
+
+    @override
+    def check(self) -> None:
+        self._source.check()
+
+    @override
+    def describe(self) -> str:
+        return self._source.describe()
+
+    def __repr__(self) -> str:
+        return f"SourceSubset({len(self)} samples of {self.describe()})"
+
+
+def positions(index: Any, length: int, name: str) -> npt.NDArray[np.int64]:
+    """Which of ``length`` items integers, of which negative ones count from the end, or bools choose."""
+    if str(getattr(index, "dtype", "")) not in ("bool", "torch.bool"):
+        return _core.as_indices(index, length, name)
+    if tuple(index.shape) != (length,):
+        raise IndexError(f"{name}: expected a mask of shape ({length},), got {tuple(index.shape)}")
+    return np.flatnonzero(index)
 
 
 def check_tensor(tensor: torch.Tensor, name: str) -> None:
