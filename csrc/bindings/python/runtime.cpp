@@ -1,4 +1,4 @@
-// Instruction sets, threads and the buffer pool, as Python sees them.
+// Instruction sets and threads, as Python sees them.
 #include <pybind11/stl.h>
 
 #include <string>
@@ -6,7 +6,6 @@
 
 #include "bindings/python/module.h"
 #include "dispatch/dispatch.h"
-#include "runtime/buffer_pool.h"
 #include "runtime/thread_pool.h"
 
 namespace py = pybind11;
@@ -32,18 +31,6 @@ std::string compiler() {
 #endif
 }
 
-py::dict pool_stats() {
-  const auto stats = runtime::BufferPool::instance().stats();
-  py::dict result;
-  result["live_buffers"] = stats.live_buffers;
-  result["live_bytes"] = stats.live_bytes;
-  result["idle_buffers"] = stats.idle_buffers;
-  result["idle_bytes"] = stats.idle_bytes;
-  result["mapped_total"] = stats.mapped_total;
-  result["reused_total"] = stats.reused_total;
-  return result;
-}
-
 }  // namespace
 
 void register_runtime(py::module_& m) {
@@ -56,15 +43,6 @@ void register_runtime(py::module_& m) {
       "force_isa", [](const std::string& name) { return dispatch::force_isa(name); },
       py::arg("name"));
   m.def("available_cpus", &runtime::available_cpus);
-  m.def("pool_stats", &pool_stats);
-  m.def("trim_pool", [] { runtime::BufferPool::instance().trim(); });
-  m.def(
-      "set_pool_idle_timeout",
-      [](double seconds) {
-        runtime::BufferPool::instance().set_idle_timeout(
-            std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
-      },
-      py::arg("seconds"));
 }
 
 }  // namespace pinfeed::bindings
