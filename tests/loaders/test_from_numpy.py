@@ -161,30 +161,29 @@ def test_crops_without_a_seed_do_not_depend_on_what_the_loop_draws():
         assert torch.equal(pixels(draws), expected)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("seed", [None, 5])
-@pytest.mark.parametrize("taken", [1, 3, 10])
-def test_a_loop_goes_on_where_a_state_was_taken(seed, taken):
-    loader = shuffled(seed=seed)
+@pytest.mark.parametrize("taken", [0, 1, 3, 10, 11])
+def test_a_loop_goes_on_where_a_state_was_taken(seed, taken, workers):
+    loading = {"num_workers": 2, "multiprocessing_context": "fork"} if workers else {}
+    loader = shuffled(seed=seed, **loading)
     batches(loader)
     expected = iter(loader)
     for _ in range(taken):
-        next(expected)
-    state = loader.batch_sampler.state_dict() | {"yielded": taken}
+        next(expected, None)
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = [batch.tolist() for batch in expected]
+    if taken == 0 and seed is None and not workers:
+        return  # the epoch is drawn with the first batch
+    assert loader.state_dict() == state | {"yielded": 0, "finished": True}
     following = batches(loader)
-    resumed = shuffled(seed=seed)
-    resumed.batch_sampler.load_state_dict(json.loads(json.dumps(state)))
-    assert batches(resumed) == [batch.tolist() for batch in expected]
-    if seed is not None:
-        assert batches(resumed) == following
-
-
-def test_the_state_of_an_epoch_that_is_over_leads_to_the_next():
-    loader = shuffled(seed=5)
-    batches(loader)
-    state = loader.batch_sampler.state_dict()
-    resumed = shuffled(seed=5)
-    resumed.batch_sampler.load_state_dict(state)
-    assert batches(resumed) == batches(loader) != batches(loader)
+    for resumed in (shuffled(seed=seed, **loading), loader):
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        if taken <= 10:
+            assert batches(resumed) == rest
+        if seed is not None:
+            assert batches(resumed) == following
 
 
 def test_ranks_come_from_the_environment(monkeypatch):

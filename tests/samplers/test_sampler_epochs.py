@@ -123,6 +123,45 @@ def test_a_finished_epoch_leads_to_the_next_and_a_broken_one_to_its_rest(
     assert lists(resumed) == expected[2]
 
 
+@every_sampler
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_state_of_a_device_loader_counts_what_its_loop_got(
+    make: Callable[[], Any], workers: int
+) -> None:
+    def new_loader(levels: int) -> Any:
+        loader: Any = DataLoader(
+            range(COUNT),  # type: ignore[arg-type]
+            batch_sampler=make(),
+            num_workers=workers,
+            collate_fn=list,
+        )
+        for _ in range(levels):
+            loader = pinfeed.DeviceLoader(loader, "cpu", depth=3)
+        return loader
+
+    expected = epochs(make, 4)
+    loader = new_loader(1)
+    list(loader)
+    for levels, taken in ((1, 0), (1, 1), (2, 2), (1, len(expected[1]))):
+        loader.batch_sampler.set_epoch(1)
+        loop = iter(loader)
+        assert [next(loop) for _ in range(taken)] == expected[1][:taken]
+        state = loader.state_dict()
+        loop.close()
+        assert loader.state_dict() == state
+        resumed = new_loader(levels)
+        resumed.load_state_dict(state)
+        assert list(resumed) == expected[1][taken:]
+        assert resumed.state_dict()["finished"]
+        again = new_loader(levels)
+        again.load_state_dict(resumed.state_dict())
+        assert list(again) == list(resumed) == expected[2]
+    loader.batch_sampler.set_epoch(3)
+    assert loader.state_dict() == loader.batch_sampler.state_dict()
+    assert list(loader) == expected[3]
+    assert not hasattr(pinfeed.DeviceLoader(DataLoader(ARRAYS), "cpu"), "state_dict")
+
+
 # Batches
 
 

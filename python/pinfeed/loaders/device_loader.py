@@ -26,6 +26,7 @@ from pinfeed.loaders.stats import FeedStats, FeedTimes
 from pinfeed.loaders.transfer import OneStreamTransfer, StreamTransfer, Transfer
 from pinfeed.memory.staging import Accelerator, has_streams
 from pinfeed.ranks import ranks_now
+from pinfeed.samplers.epoch_sampler import EpochSampler
 
 # What belongs to the loops over one object, and to no copy of it.
 _OF_LOOPS = frozenset(("_feed", "_is_begun", "_spec"))
@@ -61,10 +62,12 @@ class DeviceLoader:
       lost these batches.
     - ``len()`` and all attributes that you read are the loader's: ``.sampler``, ``.dataset``,
       ``.set_epoch``. Set attributes on ``.loader``.
-    - A loader with a ``state_dict`` has one here too. It returns the loader's own state as it was
-      after the last batch that you got, whatever was fetched ahead; a state that failed is an error
-      then. While a loop's first batch is made, no state is known: in a signal handler set a flag,
-      and save after the batch. Load a state before a loop begins.
+    - Where the loader has a ``state_dict``, or its ``batch_sampler`` is one of pinfeed's, there is one
+      here too, and a ``load_state_dict``. It is the state after the last batch that you got, whatever
+      was fetched ahead by threads or workers. Load it before a loop begins, which then yields the
+      batches that were left. A loader's own state that failed is an error when it is asked for, and
+      while a loop's first batch is made, it isn't known: in a signal handler set a flag, and save
+      after the batch.
     - A loop waits for the thread of the one before to leave the loader. Where the loader has one
       iterator for all (a generator, persistent workers), a second loop ends the first, which raises
       a RuntimeError when it goes on. Other loops run side by side, each with a thread of its own in
@@ -149,10 +152,11 @@ class DeviceLoader:
     def __getattr__(self, name: str) -> Any:
         if name == "loader" or name.startswith("__"):  # not there yet, while it is unpickled
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        own = {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}
+        if name in own and self._counted is not None:
+            return own[name]
         attribute = getattr(self.loader, name)
-        return {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}.get(
-            name, attribute
-        )
+        return own.get(name, attribute)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _OF_LOOPS}
@@ -185,10 +189,20 @@ class DeviceLoader:
         """
         return (FeedTimes() if self._feed is None else self._feed.times).stats()
 
-    # Found by __getattr__ if the loader has such methods, so that hasattr() tells whether it does.
+    # Found by __getattr__ if there is a state, so that hasattr() tells whether there is.
+
+    @property
+    def _counted(self) -> EpochSampler | None:
+        """The sampler that has a state, where the loader itself has none."""
+        sampler = getattr(self.loader, "batch_sampler", None)
+        if isinstance(sampler, EpochSampler) and not hasattr(self.loader, "state_dict"):
+            return sampler
+        return None
 
     def _state_dict(self) -> Any:
-        feed = self._feed
+        feed, sampler = self._feed, self._counted
+        if sampler is not None:
+            return sampler.state_dict() if feed is None else sampler.state_after(feed.taken)
         if feed is not None and feed.state is not None:
             state = feed.state
             if state.error is not None:
@@ -208,7 +222,7 @@ class DeviceLoader:
     def _load_state_dict(self, state: Any) -> None:
         if self._feed is not None and self._feed.is_closed:
             self._feed.close(None)  # until its thread has left the loader
-        self.loader.load_state_dict(state)  # type: ignore[attr-defined]
+        (self._counted or self.loader).load_state_dict(state)  # type: ignore[union-attr]
         self._feed = None  # what an iteration under way still gets is of no interest
 
     def _transfer(self, device: torch.device) -> Transfer:

@@ -63,6 +63,7 @@ class Feed:
         times: Where the time of the iteration goes.
         state: The loader's as of the last batch that was handed over, or of the end; None before
             the first, and if the loader has none.
+        taken: How many batches were handed over, failed ones included; the end counts like one.
         is_closed: Whether no more batches are handed over.
         is_ahead: Whether the loader may be at a batch that wasn't handed over.
     """
@@ -78,6 +79,7 @@ class Feed:
         self.times = FeedTimes()
         self.state: LoaderState | None = None
         self.is_ahead = False
+        self.taken = 0
         self._take_state = take_state
         self._transfer = transfer
         self._asked = 0
@@ -110,6 +112,8 @@ class Feed:
             raise
         if item.state is not None:
             self.state = item.state
+        if not self.is_closed:
+            self.taken = item.number + 1
         if item.error is not None:
             self._join(None)
             self._thread = None

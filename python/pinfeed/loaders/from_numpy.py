@@ -89,9 +89,9 @@ def from_numpy(
     begin as many loops in each process, or call ``loader.batch_sampler.set_epoch(epoch)`` before
     each.
 
-    To resume within an epoch, save ``loader.batch_sampler.state_dict() | {"yielded":
-    batches_trained}``, since some batches are fetched ahead; after
-    ``loader.batch_sampler.load_state_dict`` the next loop yields the batches that were left.
+    To resume within an epoch, save ``loader.state_dict()``, which counts the batches that the loop
+    got, and not those fetched ahead; after ``loader.load_state_dict`` the next loop yields the batches
+    that were left.
 
     Returns:
         A `DeviceLoader`: iterate over it, ask for its ``len()``, again and again.

@@ -55,10 +55,10 @@ class LengthBucketSampler(EpochSampler):
     ``len()`` is the exact number of batches of this rank in a whole epoch. With ``max_tokens`` it
     may differ between epochs.
 
-    To resume within an epoch, save ``state_dict()``; after ``load_state_dict`` the next iteration
-    yields the batches that were left. torchdata's ``StatefulDataLoader`` does both by itself, with
-    any number of workers. The workers of a plain DataLoader fetch batches ahead, which the state
-    counts as yielded, so save ``sampler.state_dict() | {"yielded": batches_trained}`` there.
+    To resume within an epoch, save the ``state_dict()`` of a `DeviceLoader` or of torchdata's
+    ``StatefulDataLoader`` around it. The sampler's own counts the batches that the workers of a plain
+    DataLoader fetch ahead as yielded, so save ``sampler.state_dict() | {"yielded": batches_trained}``
+    there. After ``load_state_dict`` the next iteration yields the batches that were left.
 
     Raises:
         TypeError: An argument is of the wrong kind; another sampler in the place of lengths, as when

@@ -83,8 +83,7 @@ class PackSampler(EpochSampler):
 
     ``len()`` is the exact number of batches of this rank; with ``"first_fit"`` epochs may differ.
 
-    To resume within an epoch, save ``state_dict()``; `LengthBucketSampler` says how, and what the
-    workers of a plain DataLoader ask for.
+    To resume within an epoch, see `LengthBucketSampler`.
 
     Raises:
         TypeError: An argument is of the wrong kind.
