@@ -145,6 +145,85 @@ def train(make: Callable[[], tuple[DataLoader[Any], SetEpoch]]) -> list[list[lis
     return seen
 
 
+def samplers(count: int, **ranks: int) -> dict[str, Any]:
+    lengths = np.arange(count) % 30 + 1
+    return {
+        "shuffle": pinfeed.ShuffleSampler(count, 32, **ranks),
+        "drop_last": pinfeed.ShuffleSampler(count, 32, drop_last=True, **ranks),
+        "batch_size": pinfeed.LengthBucketSampler(lengths, batch_size=32, **ranks),
+        "max_tokens": pinfeed.LengthBucketSampler(lengths, max_tokens=300, **ranks),
+        "pack": pinfeed.PackSampler(lengths, 64, 4, **ranks),
+        "weighted": pinfeed.WeightedSampler(
+            np.ones(count), batch_size=32, replacement=False, **ranks
+        ),
+        "balanced": pinfeed.BalancedSampler(lengths, batch_size=32, **ranks),
+    }
+
+
+def prepare_samplers(count: int) -> dict[str, Any]:
+    """What accelerate makes of loaders whose samplers are split, and of those it splits itself."""
+    accelerator = Accelerator(cpu=True)
+    dataset = pinfeed.ArrayDataset(np.arange(count))
+    loader_of = lambda sampler: DataLoader(
+        dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate()
+    )
+    me = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    errors = []
+    for ranks in ({}, me):
+        for sampler in samplers(count, **ranks).values():
+            try:
+                accelerator.prepare(loader_of(sampler))
+            except RuntimeError as error:
+                errors.append(str(error))
+    split = {}
+    for name, sampler in samplers(count, rank=0, world_size=1).items():
+        loader = accelerator.prepare(loader_of(sampler))
+        split[name] = [[batch.tolist() for batch in loader] for _ in range(EPOCHS)]
+    return {"errors": errors, "split": split}
+
+
+class Watched(nn.Module):
+    """A model that knows what it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 1)
+        self.seen: list[list[int]] = []
+
+    def forward(self, number: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.seen.append(number.tolist())
+        return {"loss": self.linear(number.float()[:, None]).mean()}
+
+
+def trainer_of_transformers(folder: Path) -> dict[str, Any]:
+    """The same in the Trainer, which prepares what `get_train_dataloader` makes."""
+    # As in conftest.py: not where it is built for another torch.
+    sys.modules.setdefault("torchvision", None)  # type: ignore[arg-type]
+    import transformers
+
+    dataset = pinfeed.ArrayDataset({"number": np.arange(SAMPLES)})
+    found: dict[str, Any] = {}
+    for name, ranks in {"split already": {}, "split by it": {"rank": 0, "world_size": 1}}.items():
+
+        class Trainer(transformers.Trainer):
+            def get_train_dataloader(self, ranks: Any = ranks) -> Any:
+                sampler = pinfeed.ShuffleSampler(SAMPLES, BATCH, **ranks)
+                return self.accelerator.prepare(
+                    DataLoader(dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate())
+                )
+
+        model = Watched()
+        arguments = transformers.TrainingArguments(
+            str(folder), num_train_epochs=1, use_cpu=True, report_to=[], save_strategy="no"
+        )
+        try:
+            Trainer(model, arguments, train_dataset=dataset).train()
+            found[name] = model.seen
+        except RuntimeError as error:
+            found[name] = str(error)
+    return found
+
+
 def warnings_of_loaders() -> dict[str, list[str]]:
     """What loops say of loaders that may give every rank all samples."""
     dataset = array_dataset()
@@ -194,6 +273,8 @@ def main(folder: Path) -> None:
     rank = torch.distributed.get_rank()
     results: dict[str, Any] = {name: train(make) for name, make in JOBS.items()}
     results["warnings"] = warnings_of_loaders()
+    results["prepared samplers"] = {count: prepare_samplers(count) for count in (640, 641)}
+    results["Trainer"] = trainer_of_transformers(folder)
     results["made before the group"] = list(before)
     results["without environment"] = ranks_without_environment()
     (folder / f"{rank}.json").write_text(json.dumps(results))

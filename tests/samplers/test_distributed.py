@@ -71,6 +71,41 @@ def test_accelerate(kind: str, results: list[dict[str, Any]]) -> None:
     assert epochs[0] != epochs[1]
 
 
+@pytest.mark.parametrize("count", [640, 641])
+def test_samplers_that_accelerate_prepares(count: int, results: list[dict[str, Any]]) -> None:
+    """A sampler that is split already is an error; the way out gives each sample once."""
+    found = [result["prepared samplers"][str(count)] for result in results]
+    for rank in found:
+        assert len(rank["errors"]) == 2 * len(rank["split"])
+        for message in rank["errors"]:
+            assert "these are split among 2 already" in message
+            assert "rank=0, world_size=1" in message
+    for name in found[0]["split"]:
+        epochs = []
+        for epoch in range(EPOCHS):
+            batches = [rank["split"][name][epoch] for rank in found]
+            assert len({len(rank) for rank in batches}) == 1
+            samples = list(itertools.chain(*itertools.chain(*batches)))
+            # accelerate evens the ranks out with what came first.
+            assert len(samples) <= count + 2 * 32
+            if count == 640 and name not in ("pack", "max_tokens"):
+                assert len(samples) == count
+            if name != "balanced":
+                assert len(set(samples)) == (640 if name == "drop_last" else count)
+            epochs.append(samples)
+        assert epochs[0] != epochs[1]
+
+
+def test_samplers_that_the_trainer_prepares(results: list[dict[str, Any]]) -> None:
+    for result in results:
+        assert "rank=0, world_size=1" in result["Trainer"]["split already"]
+    batches = [result["Trainer"]["split by it"] for result in results]
+    assert len({len(rank) for rank in batches}) == 1
+    samples = Counter(itertools.chain(*itertools.chain(*batches)))
+    assert set(samples) == set(range(SAMPLES))
+    assert samples.total() <= SAMPLES + distributed_job.BATCH
+
+
 def test_a_loader_that_is_not_split_says_so_once(results: list[dict[str, Any]]) -> None:
     for rank, result in enumerate(results):
         said = result["warnings"]
