@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.samplers.order_sampler import ROUNDS, epoch_keys, permutation
+
 
 @dataclass(frozen=True)
 class EpochPlan:
@@ -42,8 +44,8 @@ def plan_epoch(
 ) -> EpochPlan:
     """Plans an epoch; see `pinfeed.LengthBucketSampler` for what the settings mean."""
     count = len(lengths)
-    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch,)))
-    order = _permutation(count, bits) if shuffle else np.arange(count)
+    keys = epoch_keys(seed, epoch, 2 * ROUNDS)
+    order = permutation(count, keys[:ROUNDS]) if shuffle else np.arange(count)
     sizes = np.maximum(lengths, 1)  # so that no batch has endless empty samples
     if bucket_batches > 1:
         samples = count if batch_size is None else batch_size
@@ -63,13 +65,8 @@ def plan_epoch(
         batches -= 1
     groups = _groups(batches, world_size, drop_last)
     if shuffle:
-        groups = groups[_permutation(len(groups), bits)]
+        groups = groups[permutation(len(groups), keys[ROUNDS:])]
     return EpochPlan(order, cuts, groups)
-
-
-def _permutation(count: int, bits: np.random.PCG64) -> npt.NDArray[np.int64]:
-    # NumPy guarantees the raw stream for all time, but not what Generator.permutation makes of it.
-    return np.argsort(bits.random_raw(count), kind="stable")
 
 
 def _sum(sizes: npt.NDArray[np.int64]) -> int:

@@ -59,6 +59,7 @@ class EpochSampler(Sampler[Any]):
         require_flags(self._name, **flags)
         self.seed = checked_integer(seed, f"{self._name}: seed", 0)
         self._given_ranks = checked_ranks(rank, world_size, self._name)
+        self._found_ranks: tuple[int, int] | None = None  # while an iteration goes on
         self._kept_plan: tuple[tuple[int, int], Any] | None = None
         self._epoch = 0  # of the next iteration
         self._start = 0  # at which of its batches that begins
@@ -156,6 +157,9 @@ class EpochSampler(Sampler[Any]):
     def _iterate(self, position: EpochPosition) -> Iterator[IndexBatch]:
         # It begins here, at the first batch, and not in __iter__: a DataLoader with workers creates
         # two iterators, and only the second one is used.
+        self._found_ranks = (
+            self._ranks()
+        )  # to ask for each batch would take as long as computing it
         position.epoch = self.next_epoch() if self._said_by is None else self._epoch
         position.start = position.yielded = self._start
         position.has_begun = position.is_under_way = True
@@ -170,6 +174,7 @@ class EpochSampler(Sampler[Any]):
             position.yielded = 0
             position.finished = True
         finally:
+            self._found_ranks = None
             position.is_under_way = False
             if self._position is position:
                 self._epoch = position.epoch + 1
@@ -236,7 +241,8 @@ class EpochSampler(Sampler[Any]):
         self._position = EpochPosition(epoch, yielded, finished=finished)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept_plan": None}  # a plan is large and soon made again
+        # A plan is large and soon made again.
+        return self.__dict__ | {"_kept_plan": None, "_found_ranks": None}
 
     def __repr__(self) -> str:
         names = (*self.SHOWN, *self.SETTINGS)
@@ -260,7 +266,7 @@ class EpochSampler(Sampler[Any]):
         }
 
     def _ranks(self) -> tuple[int, int]:
-        return self._given_ranks or ranks_now(self._name)
+        return self._given_ranks or self._found_ranks or ranks_now(self._name)
 
 
 @dataclass

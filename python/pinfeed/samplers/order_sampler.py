@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+from pinfeed import _core
 from pinfeed.arguments import checked_integer, require_choice
 from pinfeed.batches import IndexBatch
 from pinfeed.samplers.epoch_sampler import EpochSampler
@@ -17,6 +18,7 @@ from pinfeed.samplers.epoch_sampler import EpochSampler
 Even = Literal["repeat", "drop"] | None
 
 MOST_SAMPLES = 2**62  # of an epoch
+ROUNDS = 6  # kernels/permutation.h; as many keys has a permutation
 
 
 class OrderSampler(EpochSampler):
@@ -117,3 +119,8 @@ def epoch_keys(seed: int, epoch: int, count: int) -> list[int]:
     """``count`` random 64-bit numbers that follow from the seed and the epoch, as NumPy promises."""
     sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
     return sequence.generate_state(count, np.uint64).tolist()
+
+
+def permutation(count: int, keys: list[int]) -> npt.NDArray[np.int64]:
+    """The numbers below ``count`` in an order that follows from `ROUNDS` keys."""
+    return _core.permuted(count, keys, 0, count) if count else np.arange(0)

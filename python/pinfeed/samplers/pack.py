@@ -17,13 +17,12 @@ from pinfeed.batches import IndexBatch
 from pinfeed.packing import Packing
 from pinfeed.samplers.epoch_sampler import EpochSampler
 from pinfeed.samplers.length_buckets import checked_lengths
-from pinfeed.samplers.order_sampler import epoch_keys
+from pinfeed.samplers.order_sampler import ROUNDS, epoch_keys, permutation
 
 Strategy = Literal["best_fit", "first_fit", "wrapped"]
 Overflow = Literal["error", "truncate", "drop"]
 Balance = Literal["count", "tokens", "attention"]
 
-_ROUNDS = 6  # kernels/permutation.h
 _BUCKET_STEPS = 16  # where ranks are balanced, the rows of this many steps are sorted together
 _MOST_TOKENS = 2**31 - 1  # of a batch: cu_seqlens are int32
 _MOST_DOCUMENTS = 2**32 - 2
@@ -257,15 +256,15 @@ class PackSampler(EpochSampler):
         return rows[np.where(turn % 2, world_size - 1 - place, place) == rank]
 
     def _plan(self, epoch: int) -> _Plan:
-        keys = epoch_keys(self.seed, epoch, 3 * _ROUNDS)
-        rows = self._planned_rows(keys[:_ROUNDS])
+        keys = epoch_keys(self.seed, epoch, 3 * ROUNDS)
+        rows = self._planned_rows(keys[:ROUNDS])
         count, step = len(rows.offsets) - 1, self.world_size * self.rows
         if count < self.world_size:
             raise ValueError(
                 f"{self._name}: {count} rows of documents leave a rank of {self.world_size} without "
                 "a batch; take fewer ranks or more documents"
             )
-        order = self._order(count, keys[_ROUNDS : 2 * _ROUNDS])
+        order = self._order(count, keys[ROUNDS : 2 * ROUNDS])
         if 0 < count % step < self.world_size:
             order = np.append(order, order[: self.world_size - count % step])
         if self.balance == "count" or self.world_size == 1:
@@ -274,15 +273,13 @@ class PackSampler(EpochSampler):
         # Where order matters, rows change their places within a step only.
         bucket = step * (_BUCKET_STEPS if self.shuffle else 1)
         order = order[np.lexsort((costs, np.arange(len(order)) // bucket))]
-        steps = self._order(len(order) // step, keys[2 * _ROUNDS :])
+        steps = self._order(len(order) // step, keys[2 * ROUNDS :])
         whole = len(steps) * step
         order[:whole] = order[:whole].reshape(-1, step)[steps].reshape(-1)
         return _Plan(rows, order)
 
     def _order(self, count: int, keys: list[int]) -> npt.NDArray[np.int64]:
-        if not self.shuffle or count == 0:
-            return np.arange(count)
-        return _core.permuted(count, keys, 0, count)
+        return permutation(count, keys) if self.shuffle else np.arange(count)
 
     def _planned_rows(self, keys: list[int]) -> _FittedRows | _WrappedRows:
         if self.strategy == "wrapped":

@@ -12,9 +12,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import as_integer, checked_integer
 from pinfeed.samplers.epoch_sampler import require_no_sampler
-from pinfeed.samplers.order_sampler import MOST_SAMPLES, Even, OrderSampler, epoch_keys
-
-_ROUNDS = 6  # kernels/permutation.h
+from pinfeed.samplers.order_sampler import MOST_SAMPLES, ROUNDS, Even, OrderSampler, epoch_keys
 
 
 class ShuffleSampler(OrderSampler):
@@ -87,7 +85,7 @@ class ShuffleSampler(OrderSampler):
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:
             return np.arange(start, stop)
-        return _core.permuted(self._count, epoch_keys(self.seed, epoch, _ROUNDS), start, stop)
+        return _core.permuted(self._count, epoch_keys(self.seed, epoch, ROUNDS), start, stop)
 
     @override
     def data_identity(self) -> dict[str, Any]:

@@ -125,8 +125,11 @@ class BalancedSampler(WeightedSampler):
         labels: 1-D, the class of each sample: integers, strings, whatever ``np.unique`` takes.
         num_samples: How many samples an epoch draws. None: as many as there are labels.
         batch_size: Samples in a batch of one rank; the last one may be smaller.
-        **options: ``seed``, ``drop_last``, ``rank``, ``world_size`` and ``even`` of
-            `WeightedSampler`.
+        seed: As in `WeightedSampler`, like the arguments below.
+        drop_last: Leave out a last batch that isn't full.
+        rank: Which of the ranks this is.
+        world_size: How many ranks there are.
+        even: How all ranks get the same number of samples.
 
     Raises:
         TypeError, ValueError: An argument is out of range or of the wrong kind.
@@ -139,7 +142,16 @@ class BalancedSampler(WeightedSampler):
     """
 
     def __init__(
-        self, labels: Any, num_samples: int | None = None, *, batch_size: int, **options: Any
+        self,
+        labels: Any,
+        num_samples: int | None = None,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        even: Even = "repeat",
     ) -> None:
         array = checked_column(labels, "BalancedSampler: labels", "labels")
         try:
@@ -150,7 +162,16 @@ class BalancedSampler(WeightedSampler):
                 f"strings: {error}"
             ) from error
         weights = (1 / counts)[classes]
-        super().__init__(weights, num_samples, replacement=True, batch_size=batch_size, **options)
+        super().__init__(
+            weights,
+            num_samples,
+            batch_size=batch_size,
+            seed=seed,
+            drop_last=drop_last,
+            rank=rank,
+            world_size=world_size,
+            even=even,
+        )
 
 
 def _checked_weights(weights: Any, name: str) -> tuple[npt.NDArray[Any], int, int]:
