@@ -120,6 +120,7 @@ def normalize_images(
     target: _Target,
     name: str,
     threads: int,
+    argument: str = "",
 ) -> Any: ...
 def pad_images(
     images: Any,
@@ -147,6 +148,7 @@ def gather(
     target: _Target,
     name: str,
     threads: int,
+    argument: str = "",
 ) -> Any: ...
 def normalize_windows(
     images: Any,
@@ -155,6 +157,7 @@ def normalize_windows(
     target: _Target,
     name: str,
     threads: int,
+    argument: str = "",
 ) -> Any: ...
 def erase_images(
     batch: Any,
@@ -208,6 +211,7 @@ def join(
     dtype: str | None = None,
     scale: float | None = None,
     lengths: npt.NDArray[np.int64] | None = None,
+    argument: str = "",
 ) -> tuple[Any, Any]: ...
 def pack(
     source: Any,
@@ -234,6 +238,7 @@ def pad(
     target: _Target,
     name: str,
     threads: int,
+    argument: str = "",
 ) -> tuple[Any, Any, Any]: ...
 def permute(
     array: Any,
@@ -241,6 +246,7 @@ def permute(
     target: Any | None,
     name: str,
     threads: int,
+    argument: str = "",
 ) -> Any: ...
 def as_indices(indices: Any, length: int, name: str) -> npt.NDArray[np.int64]: ...
 def compiled_isas() -> list[str]: ...

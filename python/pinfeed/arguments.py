@@ -13,6 +13,60 @@ import numpy as np
 import torch
 
 
+class Problem:
+    """What is wrong with a sample or an argument: what errors of ours hold, as data.
+
+    It is put into words when it is shown, ``"SUBJECT of sample 3: expected EXPECTED, got GOT; HINT"``,
+    so whoever catches the error on its way adds what it knows to the attributes.
+
+    Attributes:
+        subject: What it is about: ``"normalize: images"``, ``"Collate: leaf ['image']"``.
+        expected: What was expected; where nothing was got, the whole statement.
+        got: What came instead.
+        hint: The way out.
+        sample: The position in the batch of the sample that it is about, or None.
+        part: Which part of that sample, or None.
+        index: The sample's index in the dataset, or None.
+    """
+
+    def __init__(
+        self, subject: str, expected: str, got: str = "", hint: str = "", sample: int | None = None
+    ) -> None:
+        self.subject = subject
+        self.expected = expected
+        self.got = got
+        self.hint = hint
+        self.sample = sample
+        self.part: int | None = None
+        self.index: int | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> Problem:
+        """That of an error, which has one from now on if its message was all that it had."""
+        only = error.args[0] if len(error.args) == 1 else None
+        if isinstance(only, cls):
+            return only
+        problem = cls("", str(error))
+        if isinstance(only, str):
+            error.args = (problem,)
+        return problem
+
+    def add_hint(self, hint: str) -> None:
+        """Names another way out, or one more thing to know."""
+        self.hint = f"{self.hint}; {hint}" if self.hint else hint
+
+    def __str__(self) -> str:
+        sample = "" if self.sample is None else f" of sample {self.sample}"
+        part = "" if self.part is None else f"[{self.part}]"
+        index = "" if self.index is None else f" of the batch (index {self.index})"
+        subject = f"{self.subject}{sample}{part}{index}"
+        wrong = f"expected {self.expected}, got {self.got}" if self.got else self.expected
+        return f"{subject + ': ' if subject else ''}{wrong}{'; ' + self.hint if self.hint else ''}"
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+
 def as_integer(value: Any) -> int | None:
     """The value as an int, None if it is no integer."""
     if isinstance(value, bool | np.bool_):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -91,7 +92,7 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
     "signed bytes": (
         lambda: Collate(Image(dtype=torch.uint8))(list(PHOTOS.astype(np.int64))),
         TypeError,
-        r"must be integers that uint8 can hold.*; dtype=torch.int64 holds all of them",
+        r"expected integers that uint8 can hold.*; dtype=torch.int64 holds all of them",
         lambda: Collate(Image(dtype=torch.int64))(list(PHOTOS.astype(np.int64))),
         torch.from_numpy(PLANES).long(),
     ),
@@ -291,7 +292,7 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
     "lists of tokens": (
         lambda: Collate()([{"ids": [0, 1]}, {"ids": [*np.arange(3)]}]),
         ValueError,
-        r"got 3; Pad\(\) and Jagged\(\) take samples of different lengths",
+        r"got 3; Pad\(\) and Jagged\(\) take samples of different sizes",
         lambda: Collate({"ids": Jagged()})([{"ids": [0, 1]}, {"ids": [0, 1, 2]}])["ids"].values,
         torch.tensor([0, 1, 0, 1, 2]),
     ),
@@ -425,5 +426,19 @@ def test_a_sample_of_rows_is_told_with_its_index() -> None:
     with pytest.raises(ValueError, match=r"leaf \['x'\] of sample 2 of the batch \(index 2\): "):
         Collate()(rows)
     rows = ArrayDataset({"x": np.array([1, 5, 300, 7])}).__getitems__([1, 2])
-    with pytest.raises(ValueError, match=r"of sample 1 of the batch \(index 2\): .*got 300"):
+    with pytest.raises(
+        ValueError, match=r"of sample 1 of the batch \(index 2\): .*got 300"
+    ) as caught:
         Collate({"x": Stack(torch.uint8)})(rows)
+    (problem,) = caught.value.args
+    assert vars(problem) == {
+        "subject": "Collate: leaf ['x']",
+        "sample": 1,
+        "part": None,
+        "index": 2,
+        "expected": "integers that uint8 can hold",
+        "got": "300",
+        "hint": "pass a wider dtype",
+    }
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert repr(again) == repr(caught.value) == f"ValueError({str(caught.value)!r})"

@@ -147,7 +147,7 @@ BAD = {
     "another dtype in a sequence of a list": (
         lambda: make({"a": Pad(0)})([{"a": [[1, 2], [3]]}, {"a": [[0.5], [4]]}]),
         TypeError,
-        "leaf ['a'] of sample 1[0]: expected dtype int64 as in sample 0[0], got float32",
+        "leaf ['a'] of sample 1[0]: expected dtype int64 as in sample 0, got float32",
     ),
     "a leaf of a device": (
         lambda: pinfeed.DeviceLoader([], fields={"x": Stack().of("y")}),

@@ -295,9 +295,11 @@ def test_samples(bad):
 
 def test_first_sample_is_no_image():
     collate = pinfeed.Collate(pinfeed.Image(pad_value=0))
-    with pytest.raises(TypeError, match=r"of sample 0 must be uint8, .* got float64 \(4, 5, 3\)"):
+    with pytest.raises(TypeError, match=r"of sample 0: expected uint8, .* got float64 \(4, 5, 3\)"):
         collate([IMAGE / 255, OTHER / 255])
-    with pytest.raises(ValueError, match=r"of sample 0 must be of shape .* got uint8 \(4, 5\)"):
+    with pytest.raises(
+        ValueError, match=r"of sample 0: expected images of shape .* got uint8 \(4, 5\)"
+    ):
         collate([IMAGE[..., 0], OTHER[..., 0]])
     with pytest.raises(ValueError, match="3 channels and 4 values"):
         pinfeed.Collate(pinfeed.Image([0.5] * 4, pad_value=0))([IMAGE, OTHER])

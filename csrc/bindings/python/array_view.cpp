@@ -24,9 +24,8 @@ DType dtype_of(const py::array& array, const Subject& subject) {
   const py::dtype dtype = array.dtype();
   const char order = dtype.byteorder();
   if (order == '>') {
-    throw py::type_error(subject.text() + ": expected the machine's byte order, got dtype " +
-                         std::string(py::str(dtype)) +
-                         "; convert with a.astype(a.dtype.newbyteorder('='))");
+    throw wrong_type(subject, "the machine's byte order", "dtype " + std::string(py::str(dtype)),
+                     "convert with a.astype(a.dtype.newbyteorder('='))");
   }
   const auto bits =
       static_cast<std::uint8_t>(std::min<py::ssize_t>(dtype.itemsize() * 8, UINT8_MAX));
@@ -41,15 +40,14 @@ DType dtype_of(const py::array& array, const Subject& subject) {
     case 'c': {
       const bool real = dtype.kind() == 'f';
       if (bits <= (real ? 64 : 128)) return {real ? TypeCode::floating : TypeCode::complex, bits};
-      throw py::type_error(subject.text() + ": expected a dtype that torch has, got dtype " +
-                           std::string(py::str(dtype)) + "; convert with " +
-                           (real ? ".astype(np.float64)" : ".astype(np.complex128)"));
+      throw wrong_type(
+          subject, "a dtype that torch has", "dtype " + std::string(py::str(dtype)),
+          real ? "convert with .astype(np.float64)" : "convert with .astype(np.complex128)");
     }
     default:
       break;
   }
-  throw py::type_error(subject.text() + ": expected a numeric or bool dtype, got dtype " +
-                       std::string(py::str(dtype)));
+  throw wrong_type(subject, "a numeric or bool dtype", "dtype " + std::string(py::str(dtype)));
 }
 
 // A masked array's mask would be left behind.
@@ -58,9 +56,8 @@ void require_no_mask(const py::array& array, const Subject& subject) {
   PyObject* const masked = once([] { return imported("numpy.ma", "MaskedArray"); }).ptr();
   if (reinterpret_cast<PyObject*>(Py_TYPE(array.ptr())) == ndarray) return;
   if (PyObject_IsInstance(array.ptr(), masked) == 1) {
-    throw py::type_error(subject.text() +
-                         ": expected an array without a mask, got a masked one; fill it with "
-                         ".filled(value) first");
+    throw wrong_type(subject, "an array without a mask", "a masked one",
+                     "fill it with .filled(value) first");
   }
 }
 
@@ -99,13 +96,11 @@ void require_plain_values(py::handle object, DType dtype, const Subject& subject
   const bool is_complex = dtype.code == TypeCode::complex;
   if (!is_complex && dtype.code != TypeCode::floating && dtype.code != TypeCode::bfloat) return;
   if (is_true(PyObject_GetAttr(object.ptr(), requires_grad))) {
-    throw py::type_error(subject.text() +
-                         ": expected a tensor without gradients; call .detach() first");
+    throw wrong_type(subject, "expected a tensor without gradients", "", "call .detach() first");
   }
   if (call_is_true(object, is_neg) || (is_complex && call_is_true(object, is_conj))) {
-    throw py::type_error(subject.text() +
-                         ": expected a tensor whose values are in memory, got a lazily conjugated "
-                         "one; call .resolve_conj().resolve_neg() first");
+    throw wrong_type(subject, "a tensor whose values are in memory", "a lazily conjugated one",
+                     "call .resolve_conj().resolve_neg() first");
   }
 }
 
@@ -115,13 +110,13 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
     tensor = look_at_tensor(object);
   } catch (py::error_already_set& error) {
     const std::string reason = py::str(error.value());  // torch appends a C++ stack to some
-    throw py::type_error(subject.text() + ": expected a dense tensor on the CPU: " +
-                         reason.substr(0, reason.find('\n')));
+    throw wrong_type(subject,
+                     "expected a dense tensor on the CPU: " + reason.substr(0, reason.find('\n')));
   }
   if (tensor.device.type != dlpack::kCpu && tensor.device.type != dlpack::kCudaHost) {
-    throw py::type_error(subject.text() + ": expected a tensor on the CPU, got one on " +
-                         std::string(py::str(object.attr("device"))) +
-                         "; move it with .cpu() first");
+    throw wrong_type(subject, "a tensor on the CPU",
+                     "one on " + std::string(py::str(object.attr("device"))),
+                     "move it with .cpu() first");
   }
   return tensor;
 }
@@ -131,14 +126,12 @@ ArrayView view_tensor(py::handle object, const Subject& subject) {
   const DType dtype{static_cast<TypeCode>(tensor.type.code), tensor.type.bits};
   if (tensor.type.lanes != 1 || tensor.type.code > static_cast<std::uint8_t>(TypeCode::boolean) ||
       dtype.bits < 8) {
-    throw py::type_error(subject.text() + ": expected a numeric or bool dtype, got " +
-                         std::string(py::str(object.attr("dtype"))));
+    throw wrong_type(subject, "a numeric or bool dtype", py::str(object.attr("dtype")));
   }
   const std::span<const std::int64_t> shape{tensor.shape, static_cast<std::size_t>(tensor.axes)};
   if (tensor.data == nullptr && std::ranges::find(shape, 0) == shape.end()) {
-    throw py::type_error(subject.text() +
-                         ": expected a tensor with memory of its own, got one without (fake, "
-                         "wrapped, or its storage was freed)");
+    throw wrong_type(subject, "a tensor with memory of its own",
+                     "one without (fake, wrapped, or its storage was freed)");
   }
   require_plain_values(object, dtype, subject);
   return {
@@ -172,16 +165,6 @@ std::string DType::name() const {
   return "unknown";
 }
 
-std::string Subject::text() const {
-  return sample < 0 ? name : name + " of sample " + std::to_string(sample);
-}
-
-std::string function_of(const std::string& name) {
-  const std::size_t end = name.find(": ");
-  const bool is_argument = end != std::string::npos && name.find(' ', end + 2) == std::string::npos;
-  return is_argument ? name.substr(0, end) : name;
-}
-
 std::int64_t ArrayView::items() const {
   std::int64_t count = 1;
   for (const std::int64_t size : shape) count *= size;
@@ -208,8 +191,7 @@ ArrayView view_array(py::handle object, const Subject& subject) {
     return view_ndarray(py::reinterpret_borrow<py::array>(object), subject);
   }
   if (is_tensor(object)) return view_tensor(object, subject);
-  throw py::type_error(subject.text() + ": expected a NumPy array or a torch tensor, got " +
-                       type_name(object));
+  throw wrong_type(subject, "a NumPy array or a torch tensor", type_name(object));
 }
 
 }  // namespace pinfeed::bindings

@@ -11,6 +11,7 @@
 
 #include "arrays/layout.h"
 #include "bindings/python/dlpack.h"
+#include "bindings/python/problem.h"
 
 namespace pinfeed::bindings {
 
@@ -35,18 +36,10 @@ using arrays::Extent;
 using arrays::Shape;
 using arrays::shape_text;
 
-// What a message is about: "normalize: images", or in a batch "Collate: leaf ['image']" and the
-// number of a sample.
-struct Subject {
-  const std::string& name;
-  std::int64_t sample = -1;  // -1: the whole
-
-  std::string text() const;
-};
-
-// Who is asked, by the name of what is looked at: "normalize" for "normalize: images". A leaf of a
-// batch stands for itself.
-std::string function_of(const std::string& name);
+// What messages call the argument of a function; a leaf of a batch, which has none, by its name.
+inline std::string named(const std::string& function, const std::string& argument) {
+  return argument.empty() ? function : function + ": " + argument;
+}
 
 // A look at an array. Valid while the object lives and nobody resizes it.
 struct ArrayView {

@@ -91,12 +91,13 @@ bool read_rows(FileReads& reads, std::byte* out, std::size_t threads) {
 }
 
 py::object gather(py::object source, py::object indices, const std::optional<std::string>& dtype,
-                  Scale scale, py::object target, const std::string& name, std::size_t threads) {
-  const std::string function = function_of(name);
+                  Scale scale, py::object target, const std::string& function, std::size_t threads,
+                  const std::string& argument) {
+  const std::string name = named(function, argument);
   Samples samples(std::move(source), py::none(), std::move(indices), name, Common::shape);
   std::optional<Types> types;
   if (dtype && (scale || *dtype != samples.dtype().name())) {
-    types = find_types(samples.dtype(), *dtype, name, scale);
+    types = find_types(samples.dtype(), *dtype, Subject{name}, scale);
   }
   const DType out_dtype = types ? types->to.dtype : samples.dtype();
   Shape shape{static_cast<std::int64_t>(samples.count())};
@@ -127,8 +128,8 @@ py::object gather(py::object source, py::object indices, const std::optional<std
 }
 
 py::object permute(const py::object& array, const std::vector<std::size_t>& axes, py::object target,
-                   const std::string& name, std::size_t threads) {
-  const std::string function = function_of(name);
+                   const std::string& function, std::size_t threads, const std::string& argument) {
+  const std::string name = named(function, argument);
   const ArrayView view = view_array(array, Subject{name});
   MappedFiles().check(array);
   if (view.axes() != axes.size()) {
@@ -157,9 +158,10 @@ py::object permute(const py::object& array, const std::vector<std::size_t>& axes
 
 void register_copies(py::module_& m) {
   m.def("gather", &gather, py::arg("source"), py::arg("indices"), py::arg("dtype"),
-        py::arg("scale"), py::arg("target"), py::arg("name"), py::arg("threads"));
+        py::arg("scale"), py::arg("target"), py::arg("name"), py::arg("threads"),
+        py::arg("argument") = "");
   m.def("permute", &permute, py::arg("array"), py::arg("axes"), py::arg("target"), py::arg("name"),
-        py::arg("threads"));
+        py::arg("threads"), py::arg("argument") = "");
 }
 
 }  // namespace pinfeed::bindings

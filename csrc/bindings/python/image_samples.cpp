@@ -16,7 +16,7 @@ namespace {
 using kernels::ImageSize;
 using kernels::ImageSource;
 
-constexpr const char* kAlike = "; PIL's .convert(\"RGB\") gives all images the same channels";
+constexpr const char* kAlike = "PIL's .convert(\"RGB\") gives all images the same channels";
 
 bool is_integer(DType dtype) {
   return dtype.code == dlpack::TypeCode::unsigned_int || dtype.code == dlpack::TypeCode::signed_int;
@@ -36,15 +36,15 @@ bool becomes(DType from, DType to) {
 
 std::string hint_for(DType from, DType to) {
   if (is_integer(to)) {
-    if (!is_integer(from)) return "; floats become a floating dtype";
-    return becomes(from, kInt64) ? "; dtype=torch.int64 holds all of them" : "";
+    if (!is_integer(from)) return "floats become a floating dtype";
+    return becomes(from, kInt64) ? "dtype=torch.int64 holds all of them" : "";
   }
-  if (from == kBool) return "; convert with .astype(np.uint8) * 255 or .to(torch.uint8) * 255";
+  if (from == kBool) return "convert with .astype(np.uint8) * 255 or .to(torch.uint8) * 255";
   if (is_integer(from)) {
-    return "; where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8); "
+    return "where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8); "
            "masks take dtype=torch.int64";
   }
-  return "; convert with .astype(np.float32) or .to(torch.float32)";
+  return "convert with .astype(np.float32) or .to(torch.float32)";
 }
 
 }  // namespace
@@ -100,20 +100,22 @@ std::vector<ImageSize> Images::sizes() const {
 }
 
 // Separate samples agree with the first, so what does not fit is the first one.
-std::string Images::subject() const {
-  return Subject{name_, samples_.are_separate() ? 0 : -1}.text();
-}
+Subject Images::subject() const { return {name_, samples_.are_separate() ? 0 : -1}; }
 
-// "of shape (H, W, C), got float64 (8, 6, 3)"
-std::string Images::expected() const {
+// "of shape (H, W, C)"
+std::string Images::layout() const {
   std::string axes = samples_.are_all_rows() ? "N" : "";
   std::string shape;
   for (const char letter : axes + axes_.letters) {
     shape += shape.empty() ? "" : ", ";
     shape += letter;
   }
-  return "of shape (" + shape + "), got " + dtype().name() + " " +
-         shape_text(samples_.given_shape());
+  return "of shape (" + shape + ")";
+}
+
+// "float64 (8, 6, 3)"
+std::string Images::got() const {
+  return dtype().name() + " " + shape_text(samples_.given_shape());
 }
 
 bool Images::are_colors() const { return dtype() == kUint8 && (out_ == kUint8 || become_floats()); }
@@ -125,7 +127,7 @@ void Images::require_dtype() const {
   const std::string kinds = is_integer(out_)
                                 ? "integers that " + out_.name() + " can hold, "
                                 : "uint8, uint16, int16, float16, bfloat16 or float32 ";
-  throw py::type_error(subject() + " must be " + kinds + expected() + hint_for(dtype(), out_));
+  throw wrong_type(subject(), kinds + layout(), got(), hint_for(dtype(), out_));
 }
 
 void Images::require_layout() const {
@@ -134,15 +136,15 @@ void Images::require_layout() const {
     std::string hint;
     if (axis_count == 3 && samples_.shape().size() == 2) {
       hint = samples_.are_all_rows()
-                 ? "; a single image needs images[None], grey images input=\"NHW\""
-                 : "; for grey images say input=\"HW\"; among others, PIL's .convert(\"RGB\") "
+                 ? "a single image needs images[None], grey images input=\"NHW\""
+                 : "for grey images say input=\"HW\"; among others, PIL's .convert(\"RGB\") "
                    "makes them alike";
     }
     if (axis_count == 3 && samples_.shape().size() == 4) {
-      hint = samples_.are_all_rows() ? "; clips take input=\"NTHWC\", output=\"NCTHW\""
-                                     : "; clips take input=\"THWC\", output=\"CTHW\"";
+      hint = samples_.are_all_rows() ? "clips take input=\"NTHWC\", output=\"NCTHW\""
+                                     : "clips take input=\"THWC\", output=\"CTHW\"";
     }
-    throw py::value_error(subject() + " must be " + expected() + hint);
+    throw wrong_value(subject(), "images " + layout(), got(), hint);
   }
   if (count() == 0) throw py::value_error(name_ + ": expected at least one image, got none");
 }
@@ -151,9 +153,9 @@ void Images::require_layout() const {
 // has as many channels as the image has columns; few images of many channels look like that.
 void Images::require_channels_last() const {
   if (channels() <= 4 || channels() < std::min(height(0), width(0))) return;
-  throw py::value_error(subject() + ": expected images of shape (H, W, C), got " +
-                        shape_text(samples_.shape()) +
-                        ", as (C, H, W) has it; say input=\"CHW\", or input=\"HWC\" if there are " +
+  throw wrong_value(subject(), "images of shape (H, W, C)",
+                    shape_text(samples_.shape()) + ", as (C, H, W) has it",
+                    "say input=\"CHW\", or input=\"HWC\" if there are " +
                         std::to_string(channels()) + " channels");
 }
 
@@ -170,7 +172,7 @@ void Images::require_fractions() const {
   if (axes_.frame >= 0) shape[axes_.frame] = std::min<std::int64_t>(frames(), 1);
   std::int64_t items = 1;
   for (const std::int64_t size : shape) items *= size;
-  const Types types = find_types(dtype(), "float32", name_);
+  const Types types = find_types(dtype(), "float32", Subject{name_});
   std::vector<float> values(static_cast<std::size_t>(items));
   kernels::StridedCast(types.cast(), types.from.type, types.to.type, shape.size(), shape.data(),
                        strides.data())
@@ -181,11 +183,10 @@ void Images::require_fractions() const {
     if (std::isfinite(value)) most = std::max(most, value);
   }
   if (most <= kMost) return;
-  throw py::value_error(Subject{name_, 0}.text() +
-                        ": expected values of 0..1, as mean and std of floats are for, got " +
-                        std::string(py::str(py::float_(most))) +
-                        "; say scale=1/255 for values of 0..255, scale=1 for constants in units of "
-                        "the images' own values");
+  throw wrong_value(Subject{name_, 0}, "values of 0..1, as mean and std of floats are for",
+                    py::str(py::float_(most)),
+                    "say scale=1/255 for values of 0..255, scale=1 for constants in units of the "
+                    "images' own values");
 }
 
 void Images::require_common(bool any_size) const {
@@ -195,18 +196,17 @@ void Images::require_common(bool any_size) const {
         size(i, axes_.channel) == channels() && size(i, axes_.frame) == frames();
     const bool same_size = height(i) == height(0) && width(i) == width(0);
     if (same_channels && (same_size || any_size)) continue;
-    const std::string subject = Subject{name_, static_cast<std::int64_t>(i)}.text();
+    const Subject subject{name_, static_cast<std::int64_t>(i)};
     const std::string shape = shape_text(samples_.shape(i));
     if (any_size) {
       const std::string frames =
           axes_.frame < 0 ? "" : " and " + std::to_string(this->frames()) + " frames";
-      throw py::value_error(subject + ": expected " + std::to_string(channels()) + " channels" +
-                            frames + " as in sample 0, got shape " + shape +
-                            (frames.empty() ? kAlike : ""));
+      throw wrong_value(subject,
+                        std::to_string(channels()) + " channels" + frames + " as in sample 0",
+                        "shape " + shape, frames.empty() ? kAlike : "");
     }
-    throw py::value_error(subject + ": expected shape " + shape_text(samples_.shape()) +
-                          " as in sample 0, got " + shape +
-                          (same_channels ? "; pad_value pads images of different sizes" : kAlike));
+    throw wrong_value(subject, "shape " + shape_text(samples_.shape()) + " as in sample 0", shape,
+                      same_channels ? "pad_value pads images of different sizes" : kAlike);
   }
 }
 

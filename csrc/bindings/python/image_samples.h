@@ -64,8 +64,9 @@ class Images {
   }
   void require_dtype() const;
   void require_layout() const;
-  std::string subject() const;
-  std::string expected() const;
+  Subject subject() const;
+  std::string layout() const;
+  std::string got() const;
   void require_channels_last() const;
   void require_common(bool any_size) const;
 

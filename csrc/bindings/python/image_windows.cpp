@@ -158,9 +158,11 @@ Windows::Windows(const Images& images, const GivenWindows& given) : images_(imag
         columns > static_cast<double>(images.width(i))) {
       std::string text;
       for (int k = 0; k < 4; ++k) text += (k == 0 ? "" : ", ") + number_text(numbers[k]);
-      fail(i, "expected a window of whole pixels within an image of " +
-                  pair_text(images.height(i), images.width(i)) + ", got top, left, height, width " +
-                  text + "; windows with fractions or padding take Image(augment=...)");
+      fail(i,
+           "a window of whole pixels within an image of " +
+               pair_text(images.height(i), images.width(i)),
+           "top, left, height, width " + text,
+           "windows with fractions or padding take Image(augment=...)");
     }
     const auto number = [&](int k) { return static_cast<std::int64_t>(numbers[k]); };
     View& view = views_[i];
@@ -243,9 +245,10 @@ bool Windows::any_is_resized() const {
   return std::ranges::any_of(views_, [](const View& view) { return view.resized; });
 }
 
-void Windows::fail(std::size_t image, const std::string& text) const {
-  const auto position = static_cast<std::int64_t>(image);
-  throw py::value_error(Subject{images_.name(), position}.text() + ": " + text);
+void Windows::fail(std::size_t image, std::string expected, std::string got,
+                   std::string hint) const {
+  throw wrong_value(Subject{images_.name(), static_cast<std::int64_t>(image)}, std::move(expected),
+                    std::move(got), std::move(hint));
 }
 
 // A window is shared by images that lie upon each other.
@@ -253,10 +256,11 @@ void Windows::require_sizes(const Integers& others, const std::string& leaf) con
   for (std::size_t i = 0; others.size() == sizes_.size() && i < images_.count(); ++i) {
     const std::int64_t* const other = others.data() + 2 * i;
     if (other[0] == images_.height(i) && other[1] == images_.width(i)) continue;
-    fail(i, "expected an image of " + pair_text(other[0], other[1]) + " as in " + leaf +
-                ", with which it shares augment, got " +
-                pair_text(images_.height(i), images_.width(i)) +
-                "; where images don't belong together, make a second geometry");
+    fail(i,
+         "an image of " + pair_text(other[0], other[1]) + " as in " + leaf +
+             ", with which it shares augment",
+         pair_text(images_.height(i), images_.width(i)),
+         "where images don't belong together, make a second geometry");
   }
 }
 
@@ -266,23 +270,27 @@ void Windows::require_fit(std::size_t image, Misfit misfit) const {
   const std::string subject =
       "an image of " + pair_text(images_.height(image), images_.width(image));
   if (misfit == Misfit::too_small) {
-    fail(image, subject + " is too small for RandomCrop(" + pair_text(window.height, window.width) +
-                    "); pass pad_if_needed=True, or more padding");
+    fail(image,
+         subject + " is too small for RandomCrop(" + pair_text(window.height, window.width) + ")",
+         "", "pass pad_if_needed=True, or more padding");
   }
   if (misfit == Misfit::no_pixels) {
-    fail(image, subject + " has no pixel that could be repeated; take padding_mode=\"constant\"");
+    fail(image, subject + " has no pixel that could be repeated", "",
+         "take padding_mode=\"constant\"");
   }
   if (misfit == Misfit::too_few_to_mirror) {
-    fail(image, subject +
-                    " has too few pixels for padding_mode=\"reflect\", which adds at most "
-                    "one less than there are; take padding_mode=\"edge\"");
+    fail(image,
+         subject +
+             " has too few pixels for padding_mode=\"reflect\", which adds at most one less than "
+             "there are",
+         "", "take padding_mode=\"edge\"");
   }
-  if (misfit == Misfit::empty) fail(image, subject + " has no pixels to resize");
+  if (misfit == Misfit::empty) fail(image, subject + " has no pixels to resize", "");
   if (misfit == Misfit::vanishes) {
-    fail(image, subject + " would get a side of 0 pixels; resize to a height and a width");
+    fail(image, subject + " would get a side of 0 pixels", "", "resize to a height and a width");
   }
-  fail(image, "expected images of one size, or a crop to one, got " + pair_text(height(), width()) +
-                  " of sample 0 and " + pair_text(window.height, window.width));
+  fail(image, "images of one size, or a crop to one",
+       pair_text(height(), width()) + " of sample 0 and " + pair_text(window.height, window.width));
 }
 
 // What is resized is looked at pixel by pixel, those beyond the image too.
@@ -293,10 +301,11 @@ void Windows::require_no_canvas(std::size_t image) const {
       static_cast<double>(view.source.height) * static_cast<double>(view.source.width);
   const double own = static_cast<double>(images_.height(image) * images_.width(image));
   if (!view.resized || seen <= std::max(kMost, 4 * own)) return;
-  fail(image, "a crop to " + pair_text(view.source.height, view.source.width) +
-                  " would pad an image of " +
-                  pair_text(images_.height(image), images_.width(image)) +
-                  " to more than 2**26 pixels before it is resized; crop to less, or resize first");
+  fail(image,
+       "a crop to " + pair_text(view.source.height, view.source.width) + " would pad an image of " +
+           pair_text(images_.height(image), images_.width(image)) +
+           " to more than 2**26 pixels before it is resized",
+       "", "crop to less, or resize first");
 }
 
 void Windows::interpolate(const GivenInterpolation& given) {

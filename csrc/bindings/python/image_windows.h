@@ -70,7 +70,8 @@ class Windows {
 
  private:
   bool any_is_resized() const;
-  [[noreturn]] void fail(std::size_t image, const std::string& text) const;
+  [[noreturn]] void fail(std::size_t image, std::string expected, std::string got,
+                         std::string hint = "") const;
   void require_sizes(const Integers& others, const std::string& leaf) const;
   void require_fit(std::size_t image, kernels::Misfit misfit) const;
   void require_no_canvas(std::size_t image) const;

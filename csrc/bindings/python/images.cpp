@@ -45,7 +45,9 @@ using Constants = py::array_t<double, py::array::c_style>;
 using ImageFormat =
     std::tuple<Constants, Constants, std::optional<double>, std::string, std::string, std::string>;
 
-DType out_dtype(const ImageFormat& format) { return dtype_named(std::get<5>(format), "images"); }
+DType out_dtype(const ImageFormat& format) {
+  return dtype_named(std::get<5>(format), Subject{"images"});
+}
 
 bool is_floating(DType dtype) {
   return dtype.code == dlpack::TypeCode::floating || dtype.code == dlpack::TypeCode::bfloat;
@@ -60,7 +62,7 @@ PixelType pixel_type(DType dtype) {
 // As kernels see the items of images. Those that become integers of the same size stay as they are.
 ScalarType item_type(DType from, DType to, const std::string& name) {
   if (!is_floating(to) && from.bits == to.bits) return kernels::copied_as(to.item_size()).in;
-  return find_types(from, from.name(), name).from.type;
+  return find_types(from, from.name(), Subject{name}).from.type;
 }
 
 // One over the largest value of an integer dtype.
@@ -202,8 +204,9 @@ py::object write_batch(Images& images, const BatchRequest& request) {
 }
 
 py::object normalize_images(py::object images, py::object indices, const ImageFormat& format,
-                            py::object target, const std::string& name, std::size_t threads) {
-  const std::string function = function_of(name);
+                            py::object target, const std::string& function, std::size_t threads,
+                            const std::string& argument) {
+  const std::string name = named(function, argument);
   Images checked(std::move(images), std::move(indices), std::get<3>(format), out_dtype(format),
                  false, name);
   return write_batch(checked, {.format = format,
@@ -302,9 +305,10 @@ py::tuple crop_images(py::object images, py::object indices, const ImageFormat& 
 
 // Windows of images, which are given; resized where they have another size.
 py::object normalize_windows(py::object images, const ImageFormat& format,
-                             const GivenWindows& given, py::object target, const std::string& name,
-                             std::size_t threads) {
-  const std::string function = function_of(name);
+                             const GivenWindows& given, py::object target,
+                             const std::string& function, std::size_t threads,
+                             const std::string& argument) {
+  const std::string name = named(function, argument);
   Images checked(std::move(images), py::none(), std::get<3>(format), out_dtype(format), false,
                  name);
   Windows windows(checked, given);
@@ -322,13 +326,15 @@ py::object normalize_windows(py::object images, const ImageFormat& format,
 
 void register_images(py::module_& m) {
   m.def("normalize_images", &normalize_images, py::arg("images"), py::arg("indices"),
-        py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"));
+        py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"),
+        py::arg("argument") = "");
   m.def("pad_images", &pad_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("padding"), py::arg("target"), py::arg("name"), py::arg("threads"));
   m.def("crop_images", &crop_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("crop"), py::arg("target"), py::arg("name"), py::arg("threads"));
   m.def("normalize_windows", &normalize_windows, py::arg("images"), py::arg("format"),
-        py::arg("view"), py::arg("target"), py::arg("name"), py::arg("threads"));
+        py::arg("view"), py::arg("target"), py::arg("name"), py::arg("threads"),
+        py::arg("argument") = "");
 }
 
 }  // namespace pinfeed::bindings

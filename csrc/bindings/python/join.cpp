@@ -48,17 +48,17 @@ void cut(Samples& samples, std::int64_t max_length, bool left) {
 }
 
 py::tuple join(py::object source, py::object offsets, py::object indices, py::object target,
-               const std::string& name, std::size_t threads, const std::string& side,
+               const std::string& function, std::size_t threads, const std::string& side,
                std::optional<std::int64_t> max_length, const std::optional<std::string>& dtype,
-               Scale scale, const std::optional<Lengths>& lengths) {
-  const std::string function = function_of(name);
+               Scale scale, const std::optional<Lengths>& lengths, const std::string& argument) {
+  const std::string name = named(function, argument);
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   if (lengths) shorten(samples, *lengths, side == "left", name);
   if (max_length) cut(samples, *max_length, side == "left");
   samples.require_same_rows();
-  const DType out_dtype =
-      dtype ? dtype_named(*dtype, function)
-            : dtype_named(samples.common_dtype(kInt64).name(), Subject{name, 0}.text());
+  const DType out_dtype = dtype
+                              ? dtype_named(*dtype, Subject{function})
+                              : dtype_named(samples.common_dtype(kInt64).name(), Subject{name, 0});
 
   const std::size_t count = samples.count();
   Shape starts(count + 1);
@@ -100,7 +100,7 @@ void register_join(py::module_& m) {
   m.def("join", &join, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("target"),
         py::arg("name"), py::arg("threads"), py::kw_only(), py::arg("side") = "right",
         py::arg("max_length") = py::none(), py::arg("dtype") = py::none(),
-        py::arg("scale") = py::none(), py::arg("lengths") = py::none());
+        py::arg("scale") = py::none(), py::arg("lengths") = py::none(), py::arg("argument") = "");
 }
 
 }  // namespace pinfeed::bindings

@@ -18,6 +18,7 @@ PYBIND11_MODULE(_core, m) {
   register_part_arrays(m);
   register_random_order(m);
   register_prefetch(m);
+  register_problem(m);
   register_row_plan(m);
   register_runtime(m);
   register_strings(m);

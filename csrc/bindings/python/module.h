@@ -18,6 +18,7 @@ void register_pad(pybind11::module_& m);
 void register_part_arrays(pybind11::module_& m);
 void register_random_order(pybind11::module_& m);
 void register_prefetch(pybind11::module_& m);
+void register_problem(pybind11::module_& m);
 void register_row_plan(pybind11::module_& m);
 void register_runtime(pybind11::module_& m);
 void register_strings(pybind11::module_& m);

@@ -59,8 +59,8 @@ class Number {
     int overflow = 0;
     integer = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
     if (overflow != 0) {
-      throw py::value_error(subject.text() + ": expected integers of 64 bits, got " +
-                            std::string(py::str(object)) + at(position));
+      throw wrong_value(subject, "integers of 64 bits",
+                        std::string(py::str(object)) + at(position));
     }
   }
 
@@ -87,12 +87,11 @@ class Number {
         return;
       }
     }
-    throw py::type_error(subject.text() + ": expected a list of numbers, got " +
-                         std::string(py::str(py::type::handle_of(object).attr("__name__"))) +
-                         at(position) +
-                         (PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr())
-                              ? "; nested lists need np.asarray first"
-                              : ""));
+    const bool nested = PySequence_Check(object.ptr()) && !PyUnicode_Check(object.ptr());
+    throw wrong_type(
+        subject, "a list of numbers",
+        std::string(py::str(py::type::handle_of(object).attr("__name__"))) + at(position),
+        nested ? "nested lists need np.asarray first" : "");
   }
 
   // Arrays have the methods too; those that are no single number raise one of these.
@@ -120,9 +119,7 @@ NumberLists::~NumberLists() { runtime::BufferPool::instance().release(memory_); 
 Numbers NumberLists::read(py::handle list, const Subject& subject) {
   const auto count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(list.ptr()));
   Item* const items = next_;
-  const auto changed = [&] {
-    return py::value_error(subject.text() + ": the list changed while it was read");
-  };
+  const auto changed = [&] { return wrong_value(subject, "the list changed while it was read"); };
   if (count > static_cast<std::size_t>(end_ - items)) throw changed();
   Numbers numbers{reinterpret_cast<const std::byte*>(items), static_cast<std::int64_t>(count),
                   kInt64};

@@ -60,10 +60,10 @@ void cut(Samples& samples, const Packing& packing, const std::string& name) {
     const std::int64_t size = samples.shape(i)[0];
     const std::int64_t start = packing.starts.data()[i], length = packing.lengths.data()[i];
     if (size != packing.totals.data()[i]) {
-      throw py::value_error(Subject{name, static_cast<std::int64_t>(i)}.text() + ": expected " +
-                            std::to_string(packing.totals.data()[i]) +
-                            " tokens, as its lengths told the PackSampler, got " +
-                            std::to_string(size));
+      throw wrong_value(
+          Subject{name, static_cast<std::int64_t>(i)},
+          std::to_string(packing.totals.data()[i]) + " tokens, as its lengths told the PackSampler",
+          std::to_string(size));
     }
     if (start < 0 || length < 0 || start > size || length > size - start) {
       throw py::value_error(name + ": the plan of the batch is damaged");
@@ -173,9 +173,8 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
       rows ? Shape{packing->rows, packing->seq_length} : Shape{std::int64_t{1}, layout.places};
 
   const DType empty = PyFloat_Check(fill.ptr()) ? kFloat32 : kInt64;
-  const DType out_dtype =
-      dtype ? dtype_named(*dtype, name)
-            : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0}.text());
+  const DType out_dtype = dtype ? dtype_named(*dtype, Subject{name})
+                                : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0});
   const kernels::Fill filling = fill_value(fill, out_dtype, name + ": fill");
   std::optional<kernels::Fill> beginning;
   if (!first.is_none()) beginning = fill_value(first, out_dtype, name + ": first");

@@ -129,11 +129,11 @@ class Geometry {
       const std::int64_t size = samples.shape(i)[axis];
       if (size == samples.shape(0)[axis]) continue;
       if (options.axes) {
-        throw py::value_error(Subject{name, static_cast<std::int64_t>(i)}.text() + ": expected " +
-                              std::to_string(samples.shape(0)[axis]) + " items along axis " +
-                              std::to_string(axis) + " as in sample 0, got " +
-                              std::to_string(size) + "; only the axes in " + axes_text(axes_) +
-                              " may differ");
+        throw wrong_value(Subject{name, static_cast<std::int64_t>(i)},
+                          std::to_string(samples.shape(0)[axis]) + " items along axis " +
+                              std::to_string(axis) + " as in sample 0",
+                          std::to_string(size),
+                          "only the axes in " + axes_text(axes_) + " may differ");
       }
       stray_axis_ = axis;
       box_[axis] = std::max(box_[axis], size);
@@ -240,11 +240,11 @@ Shape lengths_of(const Samples& samples, const AxisList& axes) {
 }
 
 py::tuple pad(py::object source, py::object offsets, py::object indices, PadOptions given,
-              const std::pair<bool, bool>& with, py::object target, const std::string& name,
-              std::size_t threads) {
+              const std::pair<bool, bool>& with, py::object target, const std::string& function,
+              std::size_t threads, const std::string& argument) {
   auto& [value, axes, one_axis, side, max_length, multiple_of, dtype, scale, time_major] = given;
   const auto [with_lengths, with_mask] = with;
-  const std::string function = function_of(name);
+  const std::string name = named(function, argument);
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   const OutputRequest request(std::move(target), samples.is_tensor());
   const Options options{std::move(axes), side == "left", max_length, std::move(multiple_of),
@@ -261,9 +261,8 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, PadOpti
   }
 
   const DType empty = PyFloat_Check(value.ptr()) ? kFloat32 : kInt64;
-  const DType out_dtype =
-      dtype ? dtype_named(*dtype, function)
-            : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0}.text());
+  const DType out_dtype = dtype ? dtype_named(*dtype, Subject{function})
+                                : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0});
   const kernels::Fill fill = fill_value(value, out_dtype, function + ": value");
   const Shape shape = batch_shape(samples.count(), geometry.box(), time_major);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
@@ -304,7 +303,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, PadOpti
 // Throws what padding would throw for a value that does not fit.
 void check_value(py::handle value, const std::string& dtype, const std::string& function,
                  const std::string& keyword) {
-  fill_value(value, dtype_named(dtype, function), function + ": " + keyword);
+  fill_value(value, dtype_named(dtype, Subject{function}), function + ": " + keyword);
 }
 
 }  // namespace
@@ -313,7 +312,8 @@ void register_pad(py::module_& m) {
   m.def("check_value", &check_value, py::arg("value"), py::arg("dtype"), py::arg("function"),
         py::arg("keyword"));
   m.def("pad", &pad, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("options"),
-        py::arg("with_lengths_and_mask"), py::arg("target"), py::arg("name"), py::arg("threads"));
+        py::arg("with_lengths_and_mask"), py::arg("target"), py::arg("name"), py::arg("threads"),
+        py::arg("argument") = "");
 }
 
 }  // namespace pinfeed::bindings

@@ -45,9 +45,9 @@ DType Samples::common_dtype(DType if_all_are_empty_lists) const {
     if (!first) first = i;
     const DType expected = contents_[*first].counts_as, got = contents_[i].counts_as;
     if (got != expected) {
-      throw py::type_error(subject(i) + ": expected dtype " + expected.name() + " as in sample " +
-                           std::to_string(*first) + ", got " + got.name() +
-                           "; pass a dtype to mix them");
+      throw wrong_type(subject(i),
+                       "dtype " + expected.name() + " as in sample " + std::to_string(*first),
+                       got.name(), "pass a dtype to mix them");
     }
   }
   if (!first) first = empty_array;
@@ -81,14 +81,12 @@ void Samples::begin_casts(DType dtype, Scale scale) {
       }
     }
     if (!scale && given.smallest <= given.largest && !holds(dtype, given.smallest, given.largest)) {
-      throw py::value_error(subject(i) + ": expected integers that " + wanted + " can hold, got " +
-                            std::to_string(given.smallest) + " to " +
-                            std::to_string(given.largest));
+      throw wrong_value(subject(i), "integers that " + wanted + " can hold",
+                        std::to_string(given.smallest) + " to " + std::to_string(given.largest));
     }
     if (given.largest_real >= limit) {
-      throw py::value_error(subject(i) + ": expected numbers that " + wanted + " can hold, got " +
-                            std::string(py::repr(py::float_(given.largest_real))) +
-                            "; pass a wider dtype");
+      throw wrong_value(subject(i), "numbers that " + wanted + " can hold",
+                        py::repr(py::float_(given.largest_real)), "pass a wider dtype");
     }
     casts_[i] = cast;
   }
@@ -108,7 +106,7 @@ void Samples::prepare_one(std::size_t i, std::size_t block_axis, bool streaming)
   const bool needs_plan =
       (streaming && sample.cast) || !(sample.contiguous || contiguous(i, block_axis));
   if (needs_plan && block_axis < axes_) {
-    const Types types = find_types(dtype(i), dtype_.name(), "cast", scale_);
+    const Types types = find_types(dtype(i), dtype_.name(), subject(i), scale_);
     plans_.emplace_back(types.cast(), types.from.type, types.to.type, axes_ - block_axis,
                         sample.shape + block_axis, sample.strides + block_axis);
     sample.plan = &plans_.back();
@@ -119,7 +117,8 @@ void Samples::require_fit() const {
   if (!misfit_) return;
   for (std::size_t i = 0; i < count(); ++i) {
     if (!may_not_fit(dtype(i), dtype_)) continue;
-    require_integers_fit(data(i), shape(i), strides(i), find_types(dtype(i), dtype_.name(), name_),
+    require_integers_fit(data(i), shape(i), strides(i),
+                         find_types(dtype(i), dtype_.name(), subject(i)),
                          Subject{name_, static_cast<std::int64_t>(i)});
   }
 }

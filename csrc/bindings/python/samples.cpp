@@ -290,42 +290,40 @@ void Samples::add(const Numbers& numbers, std::size_t position) {
 
 void Samples::require_common(const ArrayView& view, std::size_t position) const {
   if (view.dtype != dtype()) {
-    throw py::type_error(subject(position) + ": expected dtype " + dtype().name() +
-                         " as in sample 0, got " + view.dtype.name());
+    throw wrong_type(subject(position), "dtype " + dtype().name() + " as in sample 0",
+                     view.dtype.name());
   }
   if (common_ == Common::rank) {
     if (view.axes() == axes_) return;
-    throw py::value_error(subject(position) + ": expected " + std::to_string(axes_) +
-                          " axes as in sample 0 of shape " + shape_text(shape()) + ", got shape " +
-                          shape_text(view.shape) +
-                          "; PIL's .convert(\"RGB\") gives all images the same channels");
+    throw wrong_value(
+        subject(position),
+        std::to_string(axes_) + " axes as in sample 0 of shape " + shape_text(shape()),
+        "shape " + shape_text(view.shape),
+        "PIL's .convert(\"RGB\") gives all images the same channels");
   }
   if (std::ranges::equal(view.shape, shape())) return;
-  throw py::value_error(subject(position) + ": expected shape " + shape_text(shape()) +
-                        " as in sample 0, got " + shape_text(view.shape) +
-                        (view.axes() == axes_ && axes_ > 0
-                             ? "; Pad() and Jagged() take samples of different sizes"
-                             : ""));
+  throw wrong_value(
+      subject(position), "shape " + shape_text(shape()) + " as in sample 0", shape_text(view.shape),
+      view.axes() == axes_ && axes_ > 0 ? "Pad() and Jagged() take samples of different sizes"
+                                        : "");
 }
 
 void Samples::require_axes(std::span<const std::int64_t> shape, std::size_t position) {
   if (position == 0) axes_ = shape.size();
   if (shape.size() == axes_ && axes_ > 0) return;
   if (shape.empty()) {
-    throw py::value_error(subject(position) +
-                          ": expected at least one axis, got a 0-d array; Stack() makes a batch of "
-                          "single values");
+    throw wrong_value(subject(position), "at least one axis", "a 0-d array",
+                      "Stack() makes a batch of single values");
   }
-  throw py::value_error(subject(position) + ": expected " + std::to_string(axes_) +
-                        "-D as in sample 0, got shape " + shape_text(shape));
+  throw wrong_value(subject(position), std::to_string(axes_) + "-D as in sample 0",
+                    "shape " + shape_text(shape));
 }
 
 void Samples::require_same_rows() const {
   for (std::size_t i = 1; i < count(); ++i) {
     if (std::ranges::equal(shape(i).subspan(1), shape().subspan(1))) continue;
-    throw py::value_error(subject(i) + ": expected the shape of sample 0 but for axis 0, " +
-                          shape_text(shape()) + ", got " + shape_text(shape(i)) +
-                          "; Pad() takes samples that differ along any axis");
+    throw wrong_value(subject(i), "the shape of sample 0 but for axis 0, " + shape_text(shape()),
+                      shape_text(shape(i)), "Pad() takes samples that differ along any axis");
   }
 }
 

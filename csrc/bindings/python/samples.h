@@ -129,9 +129,7 @@ class Samples {
     return contents_[contents_.size() == 1 ? 0 : sample];
   }
 
-  std::string subject(std::size_t sample) const {
-    return Subject{name_, static_cast<std::int64_t>(sample)}.text();
-  }
+  Subject subject(std::size_t sample) const { return {name_, static_cast<std::int64_t>(sample)}; }
   // as_indices has checked them, but against the length the caller gave: never trust memory to it.
   std::int64_t checked(std::int64_t index, std::int64_t length) const {
     if (index < 0 || index >= length) refuse(index, length);

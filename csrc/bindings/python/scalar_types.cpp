@@ -42,7 +42,7 @@ kernels::Cast Types::cast() const {
   return dispatch::active_isa().casts->find(from.type, to.type, scale);
 }
 
-Types find_types(DType from, const std::string& to, const std::string& subject, Scale scale,
+Types find_types(DType from, const std::string& to, const Subject& subject, Scale scale,
                  std::optional<DType> shown) {
   const std::string given = shown.value_or(from).name();
   const auto source = std::ranges::find(kScalars, from, &Scalar::dtype);
@@ -50,20 +50,20 @@ Types find_types(DType from, const std::string& to, const std::string& subject, 
   std::string hint;
   if (source != std::end(kScalars) && target != std::end(kScalars)) {
     if (scale && !kernels::takes_scale(source->type, target->type)) {
-      throw py::type_error(subject + ": scale is for integers, got " + given +
-                           "; leave it out and multiply the batch");
+      throw wrong_type(subject, "scale is for integers, got " + given, "",
+                       "leave it out and multiply the batch");
     }
     const Types types{*source, *target, scale.value_or(1)};
     if (types.cast()) return types;
-    hint = "; cast in the dataset if what gets lost doesn't matter";
+    hint = "cast in the dataset if what gets lost doesn't matter";
   }
-  throw py::type_error(subject + ": can't cast " + given + " to " + to + hint);
+  throw wrong_type(subject, "can't cast " + given + " to " + to, "", hint);
 }
 
-DType dtype_named(const std::string& dtype, const std::string& function) {
+DType dtype_named(const std::string& dtype, const Subject& subject) {
   const Scalar* const found = find_named(dtype);
   if (found != std::end(kScalars)) return found->dtype;
-  throw py::type_error(function + ": dtype must be numeric or bool, got " + dtype);
+  throw wrong_type(subject, "dtype must be numeric or bool, got " + dtype);
 }
 
 void require_numpy_has(DType dtype, const std::string& function) {
@@ -100,11 +100,11 @@ void require_integers_fit(const std::byte* data, std::span<const std::int64_t> s
   std::uint64_t bits = 0;
   if (types.cast()(data, 1, &bits)) return;
   const bool is_signed = types.from.dtype.code == dlpack::TypeCode::signed_int;
-  find_types(types.from.dtype, is_signed ? "int64" : "uint64", subject.name).cast()(data, 1, &bits);
+  find_types(types.from.dtype, is_signed ? "int64" : "uint64", subject).cast()(data, 1, &bits);
   const std::string value =
       is_signed ? std::to_string(static_cast<std::int64_t>(bits)) : std::to_string(bits);
-  throw py::value_error(subject.text() + ": expected integers that " + types.to.dtype.name() +
-                        " can hold, got " + value + "; pass a wider dtype");
+  throw wrong_value(subject, "integers that " + types.to.dtype.name() + " can hold", value,
+                    "pass a wider dtype");
 }
 
 }  // namespace pinfeed::bindings

@@ -26,11 +26,11 @@ using Scale = std::optional<float>;
 
 // Throws TypeError if there is no cast from one to the other, or none that takes a scale.
 // `subject`: what messages call the array; `shown`: what they call its dtype, if not `from`.
-Types find_types(DType from, const std::string& to, const std::string& subject, Scale scale = {},
+Types find_types(DType from, const std::string& to, const Subject& subject, Scale scale = {},
                  std::optional<DType> shown = {});
 
-// Throws TypeError, in the name of `function`, for a dtype that no cast knows.
-DType dtype_named(const std::string& dtype, const std::string& function);
+// Throws TypeError for a dtype that no cast knows.
+DType dtype_named(const std::string& dtype, const Subject& subject);
 
 // Whether integers of one dtype may not fit in the other.
 bool may_not_fit(DType from, DType to);

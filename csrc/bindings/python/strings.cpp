@@ -30,11 +30,10 @@ PyObject* as_string(const std::byte* bytes, std::int64_t size, bool is_text) {
                  : PyBytes_FromStringAndSize(first, size);
 }
 
-[[noreturn]] void refuse(const std::string& subject) {
+[[noreturn]] void refuse(const Subject& subject) {
   if (!PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) throw py::error_already_set();
   const py::error_already_set error;
-  throw py::value_error(subject + ": " + std::string(py::str(error.value())) +
-                        "; string_type=bytes takes any bytes");
+  throw wrong_value(subject, py::str(error.value()), "", "string_type=bytes takes any bytes");
 }
 
 py::list strings(py::object source, py::object offsets, py::object indices, bool is_text,
@@ -48,7 +47,7 @@ py::list strings(py::object source, py::object offsets, py::object indices, bool
     for (std::size_t i = begin; i < end; ++i) {
       if (i + kStringsAhead < end) kernels::prefetch_line(samples.data(i + kStringsAhead));
       PyObject* const string = as_string(samples.data(i), samples.shape(i)[0], is_text);
-      if (string == nullptr) refuse(Subject{name, static_cast<std::int64_t>(i)}.text());
+      if (string == nullptr) refuse(Subject{name, static_cast<std::int64_t>(i)});
       PyList_SET_ITEM(result.ptr(), static_cast<py::ssize_t>(i), string);
     }
   };

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,20 +9,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pinfeed.arguments import Problem
 from pinfeed.augment.chance import Chance, SeededChance
 from pinfeed.batches import SampleBatch
 from pinfeed.fields.field import ABSENT, Field, LeafName
 from pinfeed.fields.image import Image
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.spec import (
-    append_hint,
     child_specs,
     mapping_specs,
     mirror_hint,
     placed,
     rebuild_with_siblings,
 )
-from pinfeed.fields.stack import Stack, is_taught_to_torch
+from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack, is_taught_to_torch
 from pinfeed.memory.outputs import Pin, is_pinning_wanted
 from pinfeed.memory.trainer import offer_arena, want_arena
 from pinfeed.memory.worker import accept_offer, is_worker, worker_arena
@@ -33,8 +32,6 @@ from pinfeed.sources.source import ObjectColumn, Selection, Source
 from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
 
 _STACK = Stack()
-_PAD_HINT = "; Pad() and Jagged() take samples of different lengths"
-_POSITION = re.compile(r" of sample (\d+)")  # where a message says which sample does not fit
 
 
 class Collate:
@@ -173,11 +170,18 @@ class Collate:
                 )
             return self._place().collate(list(samples), self._batch(samples, packing))
         except (TypeError, ValueError) as error:
+            problem = Problem.of(error)
+            indices: Any = ()
             if packing is not None:
-                _tell_index(error, packing.documents)
-                _tell_pack(error, packing.seq_length)
+                indices = packing.documents
+                if problem.hint == TAKE_ANY_LENGTH:
+                    problem.hint = (
+                        f"where documents are packed, this leaf too needs Pack({packing.seq_length})"
+                    )
             elif known is not None and known.indices is not None:
-                _tell_index(error, known.indices)
+                indices = known.indices
+            if problem.sample is not None and problem.sample < len(indices):
+                problem.index = int(indices[problem.sample])
             raise
 
     def _batch(self, samples: Sequence[Any], packing: Packing | None) -> _Batch | None:
@@ -274,7 +278,7 @@ class _Place:
             return field.collate(samples, self._name_in(batch))
         except TypeError as error:
             if isinstance(samples[0], Mapping | tuple):
-                append_hint(error, mirror_hint(field, samples[0], "samples"))
+                Problem.of(error).add_hint(mirror_hint(field, samples[0], "samples"))
             raise
 
     def _name_in(self, batch: _Batch | None) -> LeafName:
@@ -288,9 +292,9 @@ class _Place:
         if present and len(present) < len(samples):
             position = present[0] or next(i for i, sample in enumerate(samples) if sample is None)
             expected, got = ("None", "a leaf") if present[0] else ("a leaf", "None")
+            hint = "an optional() leaf is there in all samples of a batch or in none"
             raise ValueError(
-                f"{self.name} of sample {position}: expected {expected} as in sample 0, got {got}; "
-                "an optional() leaf is there in all samples of a batch or in none"
+                Problem(self.name, f"{expected} as in sample 0", got, hint, sample=position)
             )
         return not present
 
@@ -409,21 +413,20 @@ class _Structure:
             if not isinstance(sample, kind) or isinstance(sample, str | bytes):
                 raise self._differs(position, f"a {self._kind.__name__}", type(sample).__name__)
             if kind is Mapping and sample.keys() != first.keys():
-                raise self._differs(position, f"keys {list(first)}", list(sample))
+                raise self._differs(position, f"keys {list(first)}", str(list(sample)))
             if kind is Sequence and len(sample) != len(first):
                 is_number = isinstance((*first, *sample)[0], int | float | np.generic)
-                hint = _PAD_HINT if is_number else ""
-                raise self._differs(position, f"{len(first)} items", f"{len(sample)}{hint}")
+                hint = TAKE_ANY_LENGTH if is_number else ""
+                raise self._differs(position, f"{len(first)} items", str(len(sample)), hint)
         if kind is Mapping:
             return [[sample[key] for sample in samples] for key in self._sources]
         if kind is Sequence:
             return list(zip(*samples, strict=True))
         return list(zip(*([part for _, part in children(s)] for s in samples), strict=True))
 
-    def _differs(self, position: int, expected: str, got: Any) -> ValueError:
-        return ValueError(
-            f"{self._name} of sample {position}: expected {expected} as in sample 0, got {got}"
-        )
+    def _differs(self, position: int, expected: str, got: str, hint: str = "") -> ValueError:
+        expected = f"{expected} as in sample 0"
+        return ValueError(Problem(self._name, expected, got, hint, sample=position))
 
 
 def _keys(node: Any) -> Any:
@@ -431,19 +434,3 @@ def _keys(node: Any) -> Any:
     if type(node) is dict or isinstance(node, Mapping):
         return tuple(node)
     return None if is_dataclass(node) else len(node)
-
-
-def _tell_pack(error: Exception, seq_length: int) -> None:
-    """Has the message of an error name `Pack` where it names `Pad`, beside which rows differ."""
-    hint = f"; where documents are packed, this leaf too needs Pack({seq_length})"
-    error.args = tuple(re.sub(r"; Pad\(\) and .*", hint, str(text)) for text in error.args)
-
-
-def _tell_index(error: Exception, indices: npt.NDArray[np.int64]) -> None:
-    """Adds to the message of an error which index the sample has that it speaks of."""
-    if len(error.args) != 1 or not isinstance(error.args[0], str):
-        return
-    found = _POSITION.search(error.args[0])
-    if found is not None and int(found[1]) < len(indices):
-        told = f"{found[0]} of the batch (index {indices[int(found[1])]})"
-        error.args = (_POSITION.sub(told, error.args[0], count=1),)

@@ -12,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import positive_integer, torch_dtype_name
+from pinfeed.arguments import Problem, positive_integer, torch_dtype_name
 from pinfeed.augment.augmentation import Augmentation
 from pinfeed.augment.color import Color
 from pinfeed.augment.erasing import RandomErasing
@@ -368,8 +368,6 @@ def _as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
             way_out = "colours take another dtype, such as torch.uint8"
         if sample.mode == "I":  # .convert would cut off what is above 255
             way_out = "np.asarray(image).astype(np.float32) has its values"
-        raise TypeError(
-            f"{name} of sample {position}: expected a PIL image of one of the modes {modes}, "
-            f"got {sample.mode!r}; {way_out}"
-        )
+        expected = f"a PIL image of one of the modes {modes}"
+        raise TypeError(Problem(name, expected, repr(sample.mode), way_out, sample=position))
     return np.asarray(sample)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.arguments import described
+from pinfeed.arguments import Problem, described
 from pinfeed.fields.field import (
     Field,
     Request,
@@ -157,20 +156,17 @@ class Pad(Field):
         count = len(samples[0])
         for position, sample in enumerate(samples):
             if len(sample) != count:
-                raise ValueError(
-                    f"{name} of sample {position}: expected {count} sequences as in sample 0, got "
-                    f"{len(sample)}; fill up the shorter ones with empty sequences: sample + [[]]"
-                )
+                expected, got = f"{count} sequences as in sample 0", str(len(sample))
+                hint = "fill up the shorter ones with empty sequences: sample + [[]]"
+                raise ValueError(Problem(name, expected, got, hint, sample=position))
         sequences = [sequence for sample in samples for sequence in sample]
         try:
             parts = self._padded(sequences, None, None, name)
         except (TypeError, ValueError) as error:
-            told = re.sub(
-                r"sample (\d+)",
-                lambda found: "sample {}[{}]".format(*divmod(int(found[1]), count)),
-                str(error),
-            )
-            raise type(error)(told) from None
+            problem = Problem.of(error)
+            if problem.sample is not None:
+                problem.sample, problem.part = divmod(problem.sample, count)
+            raise
         shape = (len(samples), count)
         values, lengths, mask = (
             None if part is None else part.unflatten(0, shape) for part in parts

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pinfeed.arguments import Problem
 from pinfeed.fields.field import ABSENT, Beside, Field
 from pinfeed.structure import (
     children,
@@ -112,12 +113,7 @@ def mirror_hint(field: Field, node: Any, owner: str) -> str:
     example = (
         f"{{{next(iter(node), '')!r}: {text}}}" if isinstance(node, Mapping) else f"({text}, None)"
     )
-    return f"; fields mirror the structure of {owner}, such as {example}"
-
-
-def append_hint(error: Exception, hint: str) -> None:
-    """Adds a hint to the message of an error."""
-    error.args = (f"{error}{hint}",)
+    return f"fields mirror the structure of {owner}, such as {example}"
 
 
 def mapping_specs(spec: Any, node: Mapping[Any, Any], name: str) -> list[tuple[Any, Any, Any]]:
@@ -245,7 +241,7 @@ def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
             return spec.apply(node, host, _batch_leaf(path))
         except TypeError as error:
             if isinstance(node, Mapping) or type(node) in (tuple, list):
-                append_hint(error, mirror_hint(spec, node, "batches"))
+                Problem.of(error).add_hint(mirror_hint(spec, node, "batches"))
             raise
     name = f"DeviceLoader: fields{path}"
     if not is_container(node):

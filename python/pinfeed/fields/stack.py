@@ -14,7 +14,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import torch_dtype_name
+from pinfeed.arguments import Problem, torch_dtype_name
 from pinfeed.fields.field import Field, pin_of
 from pinfeed.functions.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
@@ -24,6 +24,8 @@ from pinfeed.sources.source import Selection, Source
 # Below it torch stacks tensors faster; beyond it, buffers that are used again and streaming stores
 # make up for what it costs to look at each tensor.
 _LARGE_BYTES = 8 << 20
+#: The hint where samples differ in length, as native code has it.
+TAKE_ANY_LENGTH = "Pad() and Jagged() take samples of different sizes"
 _NUMBERS = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
 _COLLATE_NUMBERS = {kind: default_collate_fn_map[kind] for kind in _NUMBERS}
 _STACK_TENSORS = default_collate_fn_map[torch.Tensor]
@@ -106,10 +108,8 @@ class Stack(Field):
         lengths = np.diff(offsets.numpy())
         if (lengths != lengths[0]).any():
             position = int((lengths != lengths[0]).argmax())
-            raise ValueError(
-                f"{name} of sample {position}: expected length {lengths[0]} as in sample 0, got "
-                f"{lengths[position]}; Pad() and Jagged() take samples of different lengths"
-            )
+            expected, got = f"length {lengths[0]} as in sample 0", str(lengths[position])
+            raise ValueError(Problem(name, expected, got, TAKE_ANY_LENGTH, sample=position))
         batch: torch.Tensor = values.view(len(lengths), int(lengths[0]), *values.shape[1:])
         return batch
 
@@ -167,8 +167,10 @@ class Stack(Field):
         except (RuntimeError, TypeError, ValueError) as error:
             if type(first) is torch.Tensor and _is_dense(first) and refusal is None:
                 self._stack(samples, None, name)  # raises, and says which sample differs
-            known = refusal or type(error)(f"{name}: {error}")
-            raise type(known)(f"{known}{_hint(samples)}") from error
+            known = refusal or type(error)(Problem(name, str(error)))
+            if hint := _hint(samples):
+                Problem.of(known).add_hint(hint)
+            raise known from error
         if self.dtype is not None:
             batch = self._cast(batch, first, name)
         pin = pin_of(name)
@@ -198,7 +200,7 @@ def _as_arrays(samples: Sequence[Any], name: str) -> list[Any]:
         try:
             arrays.append(np.asarray(sample))
         except ValueError as error:  # lists of different lengths in it
-            raise ValueError(f"{name} of sample {position}: {error}") from error
+            raise ValueError(Problem(name, str(error), sample=position)) from error
     return arrays
 
 
@@ -228,9 +230,9 @@ def _hint(samples: Sequence[Any]) -> str:
     pil = sys.modules.get("PIL.Image")  # nobody has a PIL image without having imported it
     for sample in samples:
         if pil is not None and isinstance(sample, pil.Image):
-            return "; Image() takes PIL images"
+            return "Image() takes PIL images"
         if sample is None:
-            return "; Keep() leaves None and what stands beside it as it is"
+            return "Keep() leaves None and what stands beside it as it is"
     return ""
 
 

@@ -127,14 +127,15 @@ def normalize(
     if by_ops(images):
         given = {"output": output, "dtype": getattr(torch, name), "out": out}
         return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
-    array, subject = _array(images, "normalize: images"), "normalize: images"
+    array = _array(images, "normalize: images")
     format = (*constants.native, input[1:], output[1:], name)
+    asked = ("normalize", get_num_threads(), "images")
     if windows is None:
-        batch = _core.normalize_images(array, None, format, out, subject, get_num_threads())
+        batch = _core.normalize_images(array, None, format, out, *asked)
     else:
         resized = checked_interpolation(interpolation, resize_dtype, name, "normalize")
         view = (_windows(windows, len(array)), checked_size(size, "normalize"), resized)
-        batch = _core.normalize_windows(array, format, view, out, subject, get_num_threads())
+        batch = _core.normalize_windows(array, format, view, out, *asked)
     return _written(batch, out)
 
 
@@ -184,11 +185,12 @@ def permute(
             None,
             (*_NO_CONSTANTS, input[1:], output[1:], "uint8"),
             out,
-            "permute: images",
+            "permute",
             threads,
+            "images",
         )
         return _written(planes, out)
-    permuted = _core.permute(array, axes, out, "permute: images", threads)
+    permuted = _core.permute(array, axes, out, "permute", threads, "images")
     return _written(permuted, out)
 
 
@@ -219,7 +221,7 @@ def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
         raise ValueError("gather: array must have at least one axis, got a 0-d array")
     checked = _core.as_indices(indices, len(rows), "gather: indices")
     threads = get_num_threads()
-    return _core.gather(rows, checked, None, None, out, "gather: array", threads)
+    return _core.gather(rows, checked, None, None, out, "gather", threads, "array")
 
 
 def pad(
@@ -291,7 +293,7 @@ def pad(
     source, offsets, indices = _sequences(sequences)
     if by_ops(source):
         _check_kind(out, source, "pad")
-    asked: Any = {"lengths": lengths, "mask": mask, "name": "pad: sequences", "out": out}
+    asked: Any = {"lengths": lengths, "mask": mask, "argument": "sequences", "out": out}
     return _written(pad_sequences(padding, source, offsets, indices, **asked), out)
 
 

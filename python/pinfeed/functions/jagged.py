@@ -127,7 +127,7 @@ class JaggedBatch(NamedTuple):
         padding = Padding(
             value, side, axes, max_length, multiple_of, dtype, scale, time_major, "to_padded"
         )
-        return pad_sequences(padding, *self, lengths=lengths, mask=mask, name="to_padded: values")
+        return pad_sequences(padding, *self, lengths=lengths, mask=mask, argument="values")
 
     @classmethod
     def from_padded(
@@ -168,8 +168,9 @@ class JaggedBatch(NamedTuple):
                 None,
                 None,
                 None,
-                "from_padded: padded",
+                "from_padded",
                 get_num_threads(),
+                argument="padded",
                 side=side,
                 lengths=counts,
             )
@@ -184,7 +185,7 @@ def pad_sequences(
     *,
     lengths: bool,
     mask: bool,
-    name: str,
+    argument: str,
     out: Any = None,
 ) -> Any:
     """`pinfeed.pad` of what `Padding.pad` takes, or of a jagged batch on a device.
@@ -200,6 +201,6 @@ def pad_sequences(
         asked: Any = {"lengths": lengths, "mask": mask, "name": function, "out": out}
         parts = pad_tensor(padding, source, starts, longest, **asked)
     else:
-        asked = {"lengths": lengths, "mask": mask, "name": name, "target": out}
-        parts = padding.pad(source, offsets, indices, **asked)
+        asked = {"lengths": lengths, "mask": mask, "name": function, "target": out}
+        parts = padding.pad(source, offsets, indices, **asked, argument=argument)
     return padded_batch(*parts, False, padding.side) if lengths or mask else parts[0]

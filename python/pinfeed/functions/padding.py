@@ -74,6 +74,7 @@ class Padding:
         mask: bool,
         target: Any = None,
         name: str,
+        argument: str = "",
     ) -> tuple[Any, Any, Any]:
         """Values, lengths and mask, the latter None where not asked for.
 
@@ -85,7 +86,8 @@ class Padding:
             mask: Whether to return a mask.
             target: Where to write: a type for the pool's buffers, None for that of the samples, an
                 allocator, or an array for the values.
-            name: What messages call the samples.
+            name: What messages call the function, or the leaf of a batch.
+            argument: And the function's argument.
         """
         return _core.pad(
             source,
@@ -96,6 +98,7 @@ class Padding:
             target,
             name,
             get_num_threads(),
+            argument,
         )
 
 

@@ -1,0 +1,28 @@
+#include "bindings/python/problem.h"
+
+#include "bindings/python/imported.h"
+#include "bindings/python/module.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+
+void Problem::raise() const {
+  const py::object words = once([] { return imported("pinfeed.arguments", "Problem"); });
+  const py::object sample = sample_ < 0 ? py::none() : py::object(py::int_(sample_));
+  const py::object problem = words(name_, expected_, got_, hint_, sample);
+  PyErr_SetObject(type_, problem.ptr());
+}
+
+void register_problem(py::module_& m) {
+  static_cast<void>(m);
+  py::register_local_exception_translator([](std::exception_ptr raised) {
+    try {
+      if (raised) std::rethrow_exception(raised);
+    } catch (const Problem& problem) {
+      problem.raise();
+    }
+  });
+}
+
+}  // namespace pinfeed::bindings

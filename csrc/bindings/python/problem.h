@@ -1,0 +1,52 @@
+// What is wrong with an argument or a sample, carried to Python as data.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+namespace pinfeed::bindings {
+
+// What a message is about: "normalize: images", or in a batch "Collate: leaf ['image']" and the
+// number of a sample.
+struct Subject {
+  const std::string& name;
+  std::int64_t sample = -1;  // -1: the whole
+};
+
+// pinfeed.arguments.Problem, which puts it into words: "SUBJECT of sample 3: expected EXPECTED, got
+// GOT; HINT". Where nothing was got, EXPECTED is the whole statement.
+class Problem : public std::exception {
+ public:
+  Problem(PyObject* type, const Subject& subject, std::string expected, std::string got,
+          std::string hint)
+      : type_(type),
+        name_(subject.name),
+        sample_(subject.sample),
+        expected_(std::move(expected)),
+        got_(std::move(got)),
+        hint_(std::move(hint)) {}
+
+  // Sets Python's error.
+  void raise() const;
+
+ private:
+  PyObject* type_;
+  std::string name_;
+  std::int64_t sample_;
+  std::string expected_, got_, hint_;
+};
+
+inline Problem wrong_type(const Subject& subject, std::string expected, std::string got = "",
+                          std::string hint = "") {
+  return {PyExc_TypeError, subject, std::move(expected), std::move(got), std::move(hint)};
+}
+
+inline Problem wrong_value(const Subject& subject, std::string expected, std::string got = "",
+                           std::string hint = "") {
+  return {PyExc_ValueError, subject, std::move(expected), std::move(got), std::move(hint)};
+}
+
+}  // namespace pinfeed::bindings
