@@ -2,7 +2,7 @@
 # Usage: tools/sanitize.sh VENV
 # Runs the native tests and the Python tests marked `kernels` under AddressSanitizer and
 # UndefinedBehaviorSanitizer, and the pools, the rows of files
-# and the arena under ThreadSanitizer. Builds in build/sanitize only.
+# and slots of shared memory under ThreadSanitizer. Builds in build/sanitize only.
 set -eu
 
 PATH=$(cd "$1" && pwd)/bin:$PATH
@@ -42,12 +42,12 @@ sanitized python -c "import pinfeed._core as m; assert m.__file__.startswith('$o
 sanitized python -m pytest -q -n logical --maxprocesses 8 --capture=sys -m "kernels and not processes and not slow" \
   tests/ --ignore=tests/frameworks --ignore=tests/gpu
 
-echo "== pools, rows of files and arena under thread"
+echo "== pools, rows of files and shared slots under thread"
 cmake -S . -B "$out/thread" -G Ninja --log-level=WARNING \
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DCMAKE_COMPILE_WARNING_AS_ERROR=ON \
   -DPINFEED_BUILD_PYTHON=OFF -DPINFEED_BUILD_TESTS=ON -DPINFEED_CUDA=OFF -DPINFEED_SANITIZE=thread
-cmake --build "$out/thread" --target pools_test row_files_test arena_test -- --quiet
+cmake --build "$out/thread" --target pools_test row_files_test shared_slot_test -- --quiet
 # ThreadSanitizer can't place its shadow memory when addresses are randomized over many bits.
 fixed_addresses="setarch $(uname -m) -R"
 $fixed_addresses true 2>/dev/null || fixed_addresses=
-$fixed_addresses ctest --test-dir "$out/thread/csrc/tests" -j "$(nproc)" -R "pools|row_files|arena" --output-on-failure --no-tests=error
+$fixed_addresses ctest --test-dir "$out/thread/csrc/tests" -j "$(nproc)" -R "pools|row_files|shared_slot" --output-on-failure --no-tests=error

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,7 +18,7 @@ namespace {
 
 int create_memory_file(const std::string& name) {
   // Systems may insist that such files can't be executed; kernels before 6.3 don't know the flag.
-  const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  const unsigned flags = MFD_CLOEXEC;
   const int descriptor = memfd_create(name.c_str(), flags | MFD_NOEXEC_SEAL);
   if (descriptor >= 0 || errno != EINVAL) return descriptor;
   return memfd_create(name.c_str(), flags);
@@ -39,9 +38,8 @@ int create_shared_file(const std::string& name) {
   return descriptor;
 }
 
-bool take_memory([[maybe_unused]] int descriptor, [[maybe_unused]] std::size_t offset,
-                 [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(__linux__)
+bool take_memory(int descriptor, std::size_t offset, std::size_t bytes) noexcept {
   // In pieces, for a signal undoes what the call has done so far, and may come every millisecond.
   constexpr std::size_t kPiece = std::size_t{4} << 20;
   for (std::size_t done = 0; done < bytes; done += kPiece) {
@@ -51,14 +49,13 @@ bool take_memory([[maybe_unused]] int descriptor, [[maybe_unused]] std::size_t o
       if (errno != EINTR) return false;
     }
   }
-#endif
   return true;
 }
-
-FileIdentity FileIdentity::of(int descriptor) noexcept {
-  struct stat status;
-  if (fstat(descriptor, &status) != 0) return {};
-  return {status.st_dev, status.st_ino};
+#else
+bool take_memory(int, std::size_t, std::size_t) noexcept {
+  errno = ENOSYS;
+  return false;
 }
+#endif
 
 }  // namespace pinfeed::runtime

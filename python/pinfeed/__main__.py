@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from pinfeed import _core
-from pinfeed.memory.trainer import ensure_arena, refusal
+from pinfeed.memory.trainer import arena_limit
 from pinfeed.optional import MissingExtraError
 from pinfeed.runtime import build_config, get_num_threads
 
@@ -78,10 +78,11 @@ def facts() -> dict[str, str]:
 
 def _workers() -> str:
     """Where the batches of DataLoader workers go."""
-    arena = ensure_arena()
-    if arena is None:
-        return f"torch's shared memory, for an arena can't be had: {refusal()}"
-    return f"an arena of at most {arena.stats()['max_bytes'] / 2**30:.1f} GiB"
+    try:
+        os.close(_core.create_shared_file("pinfeed"))
+    except OSError as error:
+        return f"torch's shared memory, for an arena can't be had: {error}"
+    return f"an arena of at most {arena_limit() / 2**30:.1f} GiB for each loader"
 
 
 def _accelerator() -> str:

@@ -1,4 +1,4 @@
-"""Batches from DataLoader workers, in memory that the trainer has mapped already.
+"""Batches from DataLoader workers, in memory that the trainer has mapped too.
 
 Loaders have a timeout, so that nothing hangs. `test_workers.py` compares the batches themselves.
 """
@@ -6,40 +6,40 @@ Loaders have a timeout, so that nothing hangs. `test_workers.py` compares the ba
 from __future__ import annotations
 
 import gc
-import re
+import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import accelerate
 import numpy as np
 import pytest
 import torch
 from torch.multiprocessing import Queue
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
+from arena_model import SAMPLES as MODEL_SAMPLES
+from arena_model import Model, in_arena, weights
 from pinfeed.__main__ import facts
 from pinfeed.memory import trainer, worker
-from programs import run_python
 from samples import assert_same
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas"),
-    # Python 3.12 and later warn of every fork of a process that has threads.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
 
-SAMPLES = [{"x": np.full((50, 40), i, np.float32), "name": f"number {i}"} for i in range(24)]
+SAMPLES = [{"x": np.full((50, 100), i, np.float32), "name": f"number {i}"} for i in range(24)]
 
 
 @pytest.fixture(autouse=True)
 def everything_is_let_go() -> Iterator[None]:
+    """Also the memory: that of workers which are gone is."""
     yield
     gc.collect()
-    trainer.ensure_arena().sweep()
-    assert pinfeed.arena_stats()["live_slots"] == 0
+    stats = pinfeed.arena_stats()
+    assert (stats["workers"], stats["live_slots"], stats["resident_bytes"]) == (0, 0, 0)
 
 
 def loader(dataset: Any = SAMPLES, **options: Any) -> DataLoader[Any]:
@@ -48,42 +48,35 @@ def loader(dataset: Any = SAMPLES, **options: Any) -> DataLoader[Any]:
     return DataLoader(dataset, **(method | options))
 
 
-def in_arena(tensor: torch.Tensor) -> bool:
-    return trainer.own_arena().contains(tensor.data_ptr())
-
-
 def expected(dataset: Any = SAMPLES, **options: Any) -> list[Any]:
     return list(loader(dataset, num_workers=0, timeout=0, multiprocessing_context=None, **options))
 
 
 def test_a_slot_is_used_again_when_the_last_view_dies() -> None:
-    iterator = iter(loader(num_workers=1, prefetch_factor=1, persistent_workers=True))
+    iterator = iter(loader(SAMPLES * 3, num_workers=1, prefetch_factor=1))
     first = next(iterator)["x"]
     row, array, values = first[1], first.numpy()[2:3], first.clone()
     address = first.data_ptr()
     del first
-    rest = [next(iterator)["x"] for _ in range(3)]
+    rest = [next(iterator)["x"] for _ in range(6)]
     assert address not in {tensor.data_ptr() for tensor in rest}
     assert torch.equal(row, values[1])
     assert np.array_equal(array, values.numpy()[2:3])
-    before = pinfeed.arena_stats()["live_slots"]
     del row
-    assert pinfeed.arena_stats()["live_slots"] == before
+    rest += [next(iterator)["x"] for _ in range(3)]
+    assert address not in {tensor.data_ptr() for tensor in rest}
     del array
-    assert pinfeed.arena_stats()["live_slots"] <= before  # the worker may have taken it again
+    rest += [next(iterator)["x"] for _ in range(6)]
+    assert address in {tensor.data_ptr() for tensor in rest}
 
 
 def test_the_arena_stops_growing() -> None:
     batches = loader(persistent_workers=True)
-    for _ in batches:
-        pass
-    grown = pinfeed.arena_stats()["grows"]
     for _ in range(20):
-        for _ in batches:
-            pass
-    # 2 × 2 batches are prefetched, one is being used and one dropped: those may lie in new slots on
-    # a machine that is busy, but twenty epochs take no more than that.
-    assert pinfeed.arena_stats()["grows"] <= grown + 6
+        for batch in batches:
+            assert in_arena(batch["x"])
+    # 2 × 2 batches are prefetched, one is being used and one dropped, two are being made.
+    assert pinfeed.arena_stats()["grows"] <= 8
 
 
 class Views(NamedTuple):
@@ -124,6 +117,18 @@ def test_views_of_a_batch() -> None:
     assert (views.as_numpy == -1).all()
 
 
+def test_views_of_a_small_batch_share_memory_too() -> None:
+    (views,) = loader([sample["x"][:4, :9] for sample in SAMPLES[:4]], collate_fn=views_of_small)
+    assert not in_arena(views[0])
+    views[0][1] = -1
+    assert (views[1] == -1).all()
+
+
+def views_of_small(samples: Any) -> list[torch.Tensor]:
+    batch = pinfeed.Collate()(samples)
+    return [batch, batch[1]]
+
+
 class Caching:
     """Returns the same tensor for ever."""
 
@@ -141,13 +146,6 @@ def test_a_worker_may_keep_what_it_sent() -> None:
     assert len({batch.data_ptr() for batch in batches}) == 1
     assert all(torch.equal(batch, batches[0]) for batch in batches)
     assert pinfeed.arena_stats()["live_slots"] == 1
-
-
-def test_more_copies_of_one_batch_than_a_slot_counts() -> None:
-    dataset = [SAMPLES[0]] * 1100
-    batches = list(loader(dataset, batch_size=1, num_workers=1, collate_fn=Caching()))
-    assert sum(in_arena(batch) for batch in batches) >= 1000
-    assert all(torch.equal(batch, batches[0]) for batch in batches)
 
 
 class Stream(IterableDataset):
@@ -177,20 +175,15 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
-@pytest.mark.parametrize("pin", [False, True])
-@pytest.mark.parametrize("options", [{}, {"in_order": False}, {"prefetch_factor": 7}])
-def test_an_iterable_dataset(options: dict[str, Any], pin: bool) -> None:
-    with pytest.warns() if pin and not torch.cuda.is_available() else no_warning():
-        batches = list(loader(Stream(), pin_memory=pin, **options))
-    assert len(batches) == 1 + 4
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
+@pytest.mark.parametrize(
+    "options", [{}, {"in_order": False}, {"prefetch_factor": 7}, {"pin_memory": True}]
+)
+def test_an_iterable_dataset(options: dict[str, Any]) -> None:
+    batches = list(loader(Stream(), **options))
     wanted = [SAMPLES[i : i + 4] for i in (0, 0, 4, 8, 12)]
     found = sorted(batches, key=lambda batch: batch["x"][0, 0, 0])
-    assert_same([b["name"] for b in found], [[s["name"] for s in w] for w in wanted])
-
-
-class no_warning:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *error: object) -> None: ...
+    assert_same(found, [pinfeed.Collate({"name": pinfeed.Keep()})(batch) for batch in wanted])
 
 
 def test_batches_of_the_dataset() -> None:
@@ -212,33 +205,53 @@ def test_several_loaders_at_once() -> None:
 def test_an_iterator_dropped_in_mid_epoch(persistent: bool) -> None:
     batches = loader(persistent_workers=persistent)
     for _ in range(5):
-        next(iter(batches))
+        kept = next(iter(batches))["x"]
     assert_same(list(batches), expected())
-    assert pinfeed.arena_stats()["resident_bytes"] < 64 * 2**20
+    assert pinfeed.arena_stats()["resident_bytes"] <= (2 * 6 if persistent else 1) * 131_072
+    assert torch.equal(kept, expected()[0]["x"])
 
 
-class Failing(list):
-    def __getitem__(self, index: Any) -> Any:
-        if index == 13:
-            raise LookupError("sample 13 is missing")
-        return super().__getitem__(index)
+def test_memory_goes_back_when_the_workers_end() -> None:
+    iterator = iter(loader(SAMPLES * 4, prefetch_factor=4))
+    kept = [next(iterator)["x"] for _ in range(3)]
+    descriptors = [worker._descriptor for worker in trainer._workers.values()]
+    assert len(descriptors) == 2
+    assert sum(map(bytes_in_memory, descriptors)) > 6 * 80_000
+    del iterator  # what was sent and never read goes at once, the rest with its last view
+    assert 3 * 80_000 < sum(map(bytes_in_memory, descriptors)) < 3 * 110_000
+    assert_same(kept, [batch["x"] for batch in expected()[:3]])
+    del kept
+    assert sum(map(bytes_in_memory, descriptors)) < 100_000  # the first pages of slots
 
 
-def test_an_exception_in_a_worker() -> None:
-    iterator = iter(loader(Failing(SAMPLES), num_workers=1))
-    assert_same([next(iterator) for _ in range(3)], expected()[:3])
-    with pytest.raises(LookupError, match="sample 13 is missing"):
-        next(iterator)
+def bytes_in_memory(descriptor: int) -> int:
+    return 512 * os.fstat(descriptor).st_blocks
 
 
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11
 def test_stateful_dataloader() -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-
     collate = pinfeed.Collate({"name": pinfeed.Keep()})
-    batches = list(stateful.StatefulDataLoader(SAMPLES, 4, num_workers=2, collate_fn=collate))
+    batches = list(StatefulDataLoader(SAMPLES, 4, num_workers=2, collate_fn=collate))
     assert all(in_arena(batch["x"]) for batch in batches)
     assert_same(batches, expected())
+
+
+@pytest.mark.filterwarnings("ignore")  # accelerate's own
+def test_accelerate() -> None:
+    accelerator = accelerate.Accelerator(cpu=True)
+    found = {}
+    for workers in (0, 2):
+        model = Model()
+        batches = DataLoader(MODEL_SAMPLES, 4, num_workers=workers, collate_fn=pinfeed.Collate())
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        wrapped, optimizer, batches = accelerator.prepare(model, optimizer, batches)
+        for _ in range(2):
+            for batch in batches:
+                accelerator.backward(wrapped(**batch)["loss"])
+                optimizer.step()
+                optimizer.zero_grad()
+        assert model.in_arena == [workers > 0] * 16
+        found[workers] = weights(model)
+    assert found[0] == found[2]
 
 
 class Elsewhere:
@@ -268,36 +281,6 @@ def test_tensors_in_shared_memory_stay_there() -> None:
     assert batch[0].tolist() == [7, 7, 7]
 
 
-NO_ARENA = """
-import logging, resource, sys
-import numpy as np, pinfeed, torch
-from torch.utils.data import DataLoader
-
-logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stdout)
-if sys.argv[1] == "no memory":
-    (used,) = [line.split()[1] for line in open("/proc/self/status") if line[:6] == "VmSize"]
-    limit = int(used) * 1024 + 50 * 2**20
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    collate = pinfeed.Collate()
-else:
-    collate = lambda samples: pinfeed.Collate()(samples)
-loader = DataLoader(np.arange(8)[:, None], 2, num_workers=1, collate_fn=collate, timeout=60)
-print([batch.tolist() for batch in loader], {batch.is_shared() for batch in loader})
-assert pinfeed.arena_stats()["slots"] == 0
-"""
-
-
-@pytest.mark.parametrize(
-    ("how", "reason"),
-    [("no memory", "Cannot allocate memory"), ("late", "the trainer had no Collate yet")],
-)
-def test_shared_memory_serves_without_an_arena(how: str, reason: str) -> None:
-    *logged, batches = run_python(NO_ARENA, how).splitlines()
-    assert batches == "[[[0], [1]], [[2], [3]], [[4], [5]], [[6], [7]]] {True}"
-    assert all(line.startswith("WARNING ") and reason in line for line in logged)
-    assert len(logged) == 2 + (how == "no memory")  # once in each worker, and in the trainer
-
-
 @pytest.fixture
 def limited() -> Iterator[None]:
     pinfeed.set_arena_limit(2**20)
@@ -305,32 +288,56 @@ def limited() -> Iterator[None]:
     pinfeed.set_arena_limit(None)
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_batches_that_are_kept_reach_the_limit(
-    limited: None, monkeypatch: pytest.MonkeyPatch
+    method: str, limited: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "PATIENCE", 0.5)
+    monkeypatch.setattr(worker, "PATIENCE", 0.5)  # of those that are forked
     kept = []
-    batches = loader(SAMPLES * 20, collate_fn=pinfeed.Collate())
-    with pytest.raises(MemoryError, match=r"pinfeed\.set_arena_limit\(max_bytes\)"):
-        kept.extend(batches)
-    assert len(kept) >= 20
-    assert_same(kept[:6], expected(collate_fn=pinfeed.Collate()))
+    collate = pinfeed.Collate()
+    options = {"collate_fn": collate, "prefetch_factor": 30, "multiprocessing_context": method}
+    iterator = iter(loader(SAMPLES * 20, **options))
+    kept.extend(next(iterator) for _ in range(8))
     stats = pinfeed.arena_stats()
     assert stats["resident_bytes"] <= 2**20
-    assert stats["waits"] > 0
+    if method == "fork":
+        with pytest.raises(MemoryError, match=r"pinfeed\.set_arena_limit\(max_bytes\)"):
+            kept.extend(iterator)
+        assert pinfeed.arena_stats()["live_bytes"] <= 2**20
+    assert_same(kept[:6], expected(collate_fn=collate))
+    del iterator
 
 
 def test_a_limit_below_the_need_slows_down_only(limited: None) -> None:
     for batch in loader(SAMPLES * 20, prefetch_factor=30, in_order=False):
-        assert batch["x"].shape == (4, 50, 40)
+        assert batch["x"].shape == (4, 50, 100)
+        assert pinfeed.arena_stats()["resident_bytes"] <= 2**20
         time.sleep(0.005)
-    assert pinfeed.arena_stats()["waits"] > 0
-    assert pinfeed.arena_stats()["resident_bytes"] <= 2**20
+        waits = pinfeed.arena_stats()["waits"]
+    assert waits > 0
 
 
-def test_a_batch_larger_than_the_limit(limited: None) -> None:
-    with pytest.raises(MemoryError, match="no room for 1,152,000 bytes"):
-        next(iter(loader(SAMPLES * 6, batch_size=144)))
+def test_a_batch_larger_than_the_limit_and_the_way_out(limited: None) -> None:
+    options = {"batch_size": 144, "num_workers": 1}
+    with pytest.raises(MemoryError, match=r"no room for 2,880,000 bytes.*allow more bytes with"):
+        next(iter(loader(SAMPLES * 6, **options)))
+    pinfeed.set_arena_limit(2**23)
+    assert len(list(loader(SAMPLES * 6, **options))) == 1
+
+
+def test_running_workers_obey_the_limit() -> None:
+    iterator = iter(loader(SAMPLES * 20, num_workers=1, prefetch_factor=10))
+    kept = [next(iterator)["x"] for _ in range(20)]
+    try:
+        pinfeed.set_arena_limit(2**20)
+        assert pinfeed.arena_stats()["resident_bytes"] > 2**20
+        assert_same(kept[:6], [batch["x"] for batch in expected()])  # what is in use stays
+        del kept
+        for _ in range(40):
+            next(iterator)
+        assert pinfeed.arena_stats()["resident_bytes"] <= 2**20
+    finally:
+        pinfeed.set_arena_limit(None)
 
 
 @pytest.mark.parametrize(
@@ -340,20 +347,24 @@ def test_a_batch_larger_than_the_limit(limited: None) -> None:
         (2**63, ValueError), (2**64, ValueError),
     ],
 )  # fmt: skip
-def test_wrong_limits(wrong: Any, error: type[Exception]) -> None:
-    before = pinfeed.arena_stats()["max_bytes"]
+def test_wrong_limits(wrong: Any, error: type[Exception], limited: None) -> None:
     with pytest.raises(error, match=r"^set_arena_limit: max_bytes must be"):
         pinfeed.set_arena_limit(wrong)
-    assert pinfeed.arena_stats()["max_bytes"] == before
+    assert pinfeed.arena_stats()["max_bytes"] == 2**20
 
 
 def test_the_largest_limit() -> None:
     pinfeed.set_arena_limit(2**63 - 1)
     try:
-        assert pinfeed.arena_stats()["max_bytes"] > 2**30  # all that it has addresses for
         assert_same(list(loader()), expected())
     finally:
         pinfeed.set_arena_limit(None)
+
+
+def test_ranks_share_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = pinfeed.arena_stats()["max_bytes"]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert 0.05 < pinfeed.arena_stats()["max_bytes"] / alone < 0.25  # others take memory
 
 
 def test_sizes_that_vary_and_nothing() -> None:
@@ -364,15 +375,28 @@ def test_sizes_that_vary_and_nothing() -> None:
         assert_same(list(loader(samples, **options)), expected(samples, **options))
 
 
+def test_slots_grow_with_the_batches() -> None:
+    samples = [np.full(5_000 + 50 * i, i) for i in range(1000)]
+    for i, batch in enumerate(loader(samples, collate_fn=pinfeed.Collate(), batch_size=1)):
+        assert (batch == i).all()
+        # Eight slots of up to 450 kB, not one of each size.
+        assert pinfeed.arena_stats()["resident_bytes"] < 8 * 2**19
+        del batch
+
+
+def test_views_die_in_many_threads() -> None:
+    def consume(batches: list[Any]) -> None:
+        while batches:
+            batches.pop()
+
+    kept = list(loader(SAMPLES * 4))
+    threads = [threading.Thread(target=consume, args=(kept[i::4],)) for i in range(4)]
+    del kept
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_info_says_where_batches_go() -> None:
-    assert re.fullmatch(r"an arena of at most \d+\.\d GiB", facts()["workers"])
-
-
-def test_ranks_share_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    pinfeed.set_arena_limit(None)
-    alone = trainer.ensure_arena().stats()["max_bytes"]
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    pinfeed.set_arena_limit(None)
-    assert 0.05 < trainer.ensure_arena().stats()["max_bytes"] / alone < 0.25  # others take memory
-    monkeypatch.undo()
-    pinfeed.set_arena_limit(None)
+    assert facts()["workers"].startswith("an arena of at most ")

@@ -20,8 +20,8 @@ import torch
 from torch.utils.data import DataLoader, Subset, get_worker_info
 
 import pinfeed
-from pinfeed.memory import trainer
-from pinfeed.memory.worker import is_worker, worker_arena
+from arena_model import in_arena
+from pinfeed.memory.worker import SMALL_BYTES, is_worker, worker_arena
 from programs import run_python
 from samples import FrozenRecord, Point, assert_same
 
@@ -118,8 +118,7 @@ def test_same_batches_for_any_workers(
         batches = list(loaded)
         assert_same(batches, expected)
         if workers > 0:  # the trainer reads where the worker wrote
-            arena = trainer.own_arena()
-            assert all(arena.contains(batch["image"].data_ptr()) for batch in batches)
+            assert all(in_arena(batch["image"]) for batch in batches)
 
 
 def test_a_plain_dataset_in_workers(dataset: pinfeed.ArrayDataset, expected: list[Any]) -> None:
@@ -141,8 +140,8 @@ def test_shuffled_with_a_seed(dataset: pinfeed.ArrayDataset) -> None:
 
 
 def facts(_: Any) -> list[Any]:
-    """Inside a worker: its number of threads, and which leaves are in the trainer's arena."""
-    arena = worker_arena().arena
+    """Inside a worker: its number of threads, and which leaves are in its slots, or too small."""
+    arena = worker_arena()
     samples = get_worker_info().dataset.__getitems__(range(BATCH))
     batch = COLLATE(samples)
     padded, jagged = batch["texts"]
@@ -159,18 +158,25 @@ def facts(_: Any) -> list[Any]:
         "tokens of a list": COLLATE(list(samples))["tokens"],
         "array of a list": pinfeed.Collate()([np.ones((300, 300))] * 2),
         "tensors of a list": pinfeed.Collate()([torch.ones(300, 300)] * 2),
-        "small array": pinfeed.Collate()([np.ones(3)] * 2),
         **{f"part {i}": part for i, part in enumerate(parts)},
     }
-    in_arena = {name: arena.contains(leaf.data_ptr()) for name, leaf in leaves.items()}
-    return [pinfeed.get_num_threads(), in_arena]
+    found = {
+        name: leaf.nbytes <= SMALL_BYTES or arena._find(leaf.data_ptr(), leaf.nbytes) is not None
+        for name, leaf in leaves.items()
+    }
+    return [
+        pinfeed.get_num_threads(),
+        found,
+        sum(leaf.nbytes > SMALL_BYTES for leaf in leaves.values()),
+    ]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_outputs_of_workers_are_in_the_arena(method: str, dataset: pinfeed.ArrayDataset) -> None:
-    threads, in_arena = next(iter(loader(dataset, method, 1, collate_fn=facts)))
+    threads, found, large = next(iter(loader(dataset, method, 1, collate_fn=facts)))
     assert threads == 1
-    assert in_arena == dict.fromkeys(in_arena, True)
+    assert found == dict.fromkeys(found, True)
+    assert large >= 8
     assert pinfeed.get_num_threads() == 2
 
 

@@ -4,7 +4,6 @@
 namespace pinfeed::bindings {
 
 PYBIND11_MODULE(_core, m) {
-  register_arena(m);
   register_copies(m);
   register_erase(m);
   register_file_array(m);
@@ -21,6 +20,7 @@ PYBIND11_MODULE(_core, m) {
   register_problem(m);
   register_row_plan(m);
   register_runtime(m);
+  register_shared_slot(m);
   register_strings(m);
 }
 

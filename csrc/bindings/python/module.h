@@ -4,7 +4,6 @@
 
 namespace pinfeed::bindings {
 
-void register_arena(pybind11::module_& m);
 void register_copies(pybind11::module_& m);
 void register_erase(pybind11::module_& m);
 void register_file_array(pybind11::module_& m);
@@ -21,6 +20,7 @@ void register_prefetch(pybind11::module_& m);
 void register_problem(pybind11::module_& m);
 void register_row_plan(pybind11::module_& m);
 void register_runtime(pybind11::module_& m);
+void register_shared_slot(pybind11::module_& m);
 void register_strings(pybind11::module_& m);
 
 }  // namespace pinfeed::bindings

@@ -7,7 +7,6 @@
 #include <new>
 #include <utility>
 
-#include "bindings/python/arena.h"
 #include "bindings/python/imported.h"
 #include "bindings/python/mapped_file.h"
 #include "bindings/python/torch_exchange.h"
@@ -56,8 +55,7 @@ OutputRequest::OutputRequest(py::object wanted, bool samples_are_tensors)
 }
 
 bool OutputRequest::is_given() const {
-  return !target.is_none() && ArenaOutputs::in(target) == nullptr &&
-         PyCallable_Check(target.ptr()) == 0;
+  return !target.is_none() && PyCallable_Check(target.ptr()) == 0;
 }
 
 OutputRequest OutputRequest::elsewhere() const {
@@ -72,13 +70,6 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
     py::object array =
         request.as_tensor ? pooled_tensor(shape, dtype, data) : pooled_ndarray(shape, dtype, data);
     return {std::move(array), static_cast<std::byte*>(data)};
-  }
-  if (const ArenaOutputs* const outputs = ArenaOutputs::in(request.target)) {
-    const std::size_t bytes = checked_bytes(shape, dtype, function);
-    if (bytes == 0) return make_output({py::none(), true}, shape, dtype, function);
-    Output output{};
-    output.array = outputs->allocate(shape, dtype, bytes, &output.data);
-    return output;
   }
   py::object array = request.target;
   if (PyCallable_Check(array.ptr()) != 0) {

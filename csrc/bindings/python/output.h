@@ -12,8 +12,8 @@
 namespace pinfeed::bindings {
 
 // What a function was asked to write into: the array given as `out`; or where to have memory, from
-// ArenaOutputs in a worker or a callable allocate(shape, dtype name) -> tensor; or a buffer of the
-// pool, as torch.Tensor or np.ndarray, or for None as what the samples are.
+// a callable allocate(shape, dtype name) -> tensor; or a buffer of the pool, as torch.Tensor or
+// np.ndarray, or for None as what the samples are.
 struct OutputRequest {
   OutputRequest(pybind11::object target, bool samples_are_tensors);
 

@@ -24,8 +24,8 @@ from pinfeed.fields.spec import (
 )
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack, is_taught_to_torch
 from pinfeed.memory.outputs import Pin, is_pinning_wanted
-from pinfeed.memory.trainer import offer_arena, want_arena
-from pinfeed.memory.worker import accept_offer, is_worker, worker_arena
+from pinfeed.memory.trainer import accept_limit, limit_to_hand_over
+from pinfeed.memory.worker import is_worker, worker_arena
 from pinfeed.packing import Packing
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.source import ObjectColumn, Selection, Source
@@ -60,11 +60,10 @@ class Collate:
     (tuples become lists), and without a spec the same contents. Samples that are `Rows` of an
     `ArrayDataset` are gathered natively; any other sequence of samples works too.
 
-    A Collate pickles, and any number of workers and threads may call it. In a DataLoader worker
-    it writes into memory that the trainer has mapped already (see `set_arena_limit`), whatever ``pin``
-    says; elsewhere into pinned memory of torch, or buffers of a pool. In
-    each case the memory is used again when the last tensor or array that views it is gone, never
-    before.
+    A Collate pickles, and any number of workers and threads may call it. In a DataLoader worker it
+    writes into memory that the trainer maps too (see `set_arena_limit`), whatever ``pin`` says;
+    elsewhere into pinned memory of torch, or buffers of a pool. In each case the memory is used again
+    when the last tensor or array that views it is gone, never before.
 
     Raises:
         TypeError: The spec holds something that is no field; a leaf's kind or dtype does not fit.
@@ -92,7 +91,6 @@ class Collate:
         self._packs = self._pads = ""
         self._fields = placed(spec, "Collate: spec", self._note_field)
         self._roots: dict[bool, _Place] = {}
-        want_arena()
 
     @property
     def seed(self) -> int | None:
@@ -132,15 +130,14 @@ class Collate:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__ | {"_arena": offer_arena()}
+        state = self.__dict__ | {"_arena_limit": limit_to_hand_over()}
         del state["_roots"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        accept_offer(state.pop("_arena", None))
+        accept_limit(state.pop("_arena_limit", None))
         self.__dict__ |= state
         self._roots = {}
-        want_arena()
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Collates a batch.
@@ -148,8 +145,7 @@ class Collate:
         Args:
             samples: At least one sample. An array or a tensor counts as what is along its first axis.
         """
-        if is_worker():
-            worker_arena()  # numbers are sent through it too, and tensors that Keep leaves alone
+        worker_arena()  # what torch makes is sent through it too, and tensors that Keep leaves alone
         if isinstance(samples, np.ndarray | torch.Tensor) and samples.ndim > 0:
             samples = list(samples)  # what some datasets' __getitems__ return
         if type(samples) is list and samples:

@@ -10,14 +10,13 @@ from typing import Any, Literal
 
 import torch
 
-from pinfeed import _core
 from pinfeed.memory.worker import is_worker, worker_arena
 from pinfeed.runtime import is_worker_process
 
 Pin = bool | Literal["auto"]
 
-#: What native code takes for its output: an arena, a callable, or tensors in its buffer pool.
-Allocator = _core.ArenaOutputs | Callable[[tuple[int, ...], str], torch.Tensor] | type[torch.Tensor]
+#: What native code takes for its output: a callable, or tensors in its buffer pool.
+Allocator = Callable[[tuple[int, ...], str], torch.Tensor] | type[torch.Tensor]
 
 #: As the native pool does, so that bytes nobody wrote are seen.
 _POISON = os.environ.get("PINFEED_DEBUG") == "1"
@@ -28,17 +27,16 @@ _is_refused = False  # whether the system has refused to pin memory for this pro
 def batch_allocator(pin: Pin) -> Allocator:
     """The allocator for the outputs of a collation that happens here and now.
 
-    In a DataLoader worker the batch has to reach another process, so it is written into the arena of
-    that process, or into torch's shared memory where there is no arena. Neither is pinned: DeviceLoader
-    copies through memory that is. What a worker has forked is for the worker itself, so the pool serves.
+    In a DataLoader worker the batch has to reach another process, so it is written into the arena, or
+    into torch's shared memory where there is none. Neither is pinned: DeviceLoader copies through memory
+    that is. What a worker has forked is for the worker itself, so the pool serves.
 
     Args:
         pin: Whether they lie in pinned memory, unless this is a DataLoader worker.
     """
     if is_worker():
-        arena = worker_arena()
-        return _shared_output if arena is None else arena.outputs
-    if is_worker_process() or not is_pinning_wanted(pin):
+        return _shared_output if worker_arena() is None else _arena_output
+    if not is_pinning_wanted(pin) or is_worker_process():
         return torch.Tensor
     return _pinned_output
 
@@ -143,6 +141,12 @@ def new_shared_storage(size: int, user: str) -> Any:
 
 def _pinned_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     return _poisoned(pinned_empty(shape, getattr(torch, dtype)))
+
+
+def _arena_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    arena = worker_arena()
+    assert arena is not None
+    return _poisoned(arena.output(shape, getattr(torch, dtype)))
 
 
 def _shared_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:

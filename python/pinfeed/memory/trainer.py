@@ -1,87 +1,80 @@
-"""The trainer's side of the arena: making it before workers start, handing it over, limiting it."""
+"""The trainer's side of the arena: it maps what workers write, and says how much that may be."""
 
 from __future__ import annotations
 
-import dataclasses
-import logging
+import mmap
 import os
-import resource
 import sys
-import weakref
-from multiprocessing import context, process, reduction
-from pathlib import Path
+from multiprocessing import context
 from typing import Any
+
+import torch
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.limits import free_memory
-from pinfeed.runtime import is_worker_process
 
-logger = logging.getLogger("pinfeed")
+# What stands in the first page of a worker's file, as int64. Each has one side that writes it.
+IS_MAPPED = 0  # the trainer: it needs no descriptor any more
+MAX_BYTES = 1  # both: what the slots may take
+SHARERS = 2  # the worker, like all below: how many share a limit
+RESIDENT_BYTES = 3
+GROWS = 4
+WAITS = 5
+SENT = 6
+RECEIVED = 7  # the trainer
 
-#: How loudly the log says that there is no arena: only where one could have been expected.
-LOG_LEVEL = logging.WARNING if hasattr(os, "memfd_create") else logging.INFO
-
-# Addresses are plenty, and pages that nobody wrote cost nothing. Slots of one size are not used for
-# much smaller batches, so that there may have to be many.
-_ADDRESSES_PER_BYTE_OF_MEMORY = 16
-#: Where the process's addresses are limited, the share of them that an arena takes.
-_SHARE_OF_LIMITED_ADDRESSES = 4
-
-_STATISTICS = (
-    "slots",
-    "live_slots",
-    "live_bytes",
-    "resident_bytes",
-    "high_water",
-    "max_bytes",
-    "grows",
-    "waits",
-    "workers",
+_LOST = (
+    "pinfeed: a batch was lost: its DataLoader worker ended before handing it over, or another process "
+    "than this one started the worker"
 )
 
-_wanted = False  # a Collate exists, so workers of this process may need an arena
+_workers: dict[tuple[int, int], _Worker] = {}  # by token
 _max_bytes: int | None = None  # what the user asked for
-_arenas: dict[int, _core.Arena] = {}  # by id; two if two threads made the first at once
-_mine: _core.Arena | None = None  # the last one made, perhaps by such a process
-_creator = 0  # the process that made it
-_refused: str | None = None  # why there is none
-_offered_to: weakref.WeakSet[Any] = weakref.WeakSet()  # processes being spawned
 
 
 def arena_stats() -> dict[str, int]:
-    """How much memory this process shares with its DataLoader workers, and how it was used.
+    """How much memory the DataLoader workers of this process write batches into, and how it is used.
 
     Returns:
-        A dict of integers. ``slots`` counts the places for arrays made so far, ``live_slots`` and
-        ``live_bytes`` those in use: being written, on their way, or viewed by a tensor of this
-        process. ``resident_bytes`` is what all slots take now, ``high_water`` the most they ever
-        took, ``max_bytes`` what they may. ``grows`` counts the times a slot got memory, ``waits``
-        the arrays that had to wait for room, ``workers`` the processes that write: each from its
-        first batch on, until it ends. All are 0 before the first workers start, and where there is
-        no arena.
+        A dict of integers. ``workers`` counts the processes that write, each from the first batch on
+        that arrived from it until it ends. ``live_slots`` counts the arrays that tensors of this
+        process view, and ``live_bytes`` the memory that they keep. ``resident_bytes`` is what all
+        slots take now, ``max_bytes`` what those of one loader may. ``grows`` counts the slots that the
+        workers had to make, ``waits`` the arrays that had to wait for room.
 
     Example:
         >>> sorted(pinfeed.arena_stats())[:4]
-        ['grows', 'high_water', 'live_bytes', 'live_slots']
+        ['grows', 'live_bytes', 'live_slots', 'max_bytes']
     """
-    arena = own_arena()
-    if arena is None:
-        return dict.fromkeys(_STATISTICS, 0)
-    arena.sweep()  # processes that have ended don't count, nor does what they held
-    return arena.stats()
+    _forget_the_gone()
+    workers = list(_workers.values())
+    live = [slot for worker in workers for slot in list(worker.slots.values()) if slot.readers > 0]
+    running = [worker.cells for worker in workers if not worker.is_gone]
+    gone = [slot for worker in workers if worker.is_gone for slot in worker.slots.values()]
+    return {
+        "workers": len(running),
+        "live_slots": len(live),
+        "live_bytes": sum(slot.capacity for slot in live),
+        "resident_bytes": sum(cells[RESIDENT_BYTES] for cells in running)
+        + sum(slot.capacity for slot in gone),
+        "max_bytes": arena_limit(),
+        "grows": sum(cells[GROWS] for cells in running),
+        "waits": sum(cells[WAITS] for cells in running),
+    }
 
 
 def set_arena_limit(max_bytes: int | None) -> None:
-    """Sets how much memory the batches of this process's DataLoader workers may take together.
+    """Sets how much memory the batches of one DataLoader's workers may take together.
 
-    Workers that reach the limit wait until the trainer lets a batch go; when it has read
-    everything and keeps its batches, they raise MemoryError after half a minute. Running workers obey
-    at once. What is in use already stays.
+    Each of them may take its share. A worker that reaches it waits until the trainer lets a batch
+    go; when the trainer has read everything and keeps its batches, the worker raises MemoryError after
+    half a minute. Running workers obey with their next batch. What is in use already stays.
 
     Args:
         max_bytes: At least 1 MiB and less than 2**63, or None for half of the memory that is free
-            now, divided among the ranks that torchrun started on this machine, which is the default.
+            when a worker makes its first batch, divided among the ranks that torchrun started on this
+            machine, which is the default.
 
     Raises:
         TypeError: ``max_bytes`` is no integer.
@@ -95,119 +88,131 @@ def set_arena_limit(max_bytes: int | None) -> None:
     if max_bytes is not None:
         max_bytes = checked_integer(max_bytes, "set_arena_limit: max_bytes", 2**20, sys.maxsize)
     _max_bytes = max_bytes
-    arena = own_arena()
-    if arena is not None:
-        arena.set_max_bytes(_limit(_physical_memory()))
+    limit = arena_limit()
+    for worker in list(_workers.values()):
+        worker.cells[MAX_BYTES] = limit // worker.cells[SHARERS]
 
 
-@dataclasses.dataclass(frozen=True)
-class Offer:
-    """An arena on its way to a process that is being spawned."""
-
-    trainer: int  # the process number
-    descriptor: Any  # reduction.DupFd; None if an earlier offer brought it
-
-
-def want_arena() -> None:
-    """Notes that workers of this process, and of its children, will need an arena."""
-    global _wanted
-    if _wanted:
-        return
-    _wanted = True
-    os.register_at_fork(before=_before_fork)
-    # Now, for a worker that is spawned may look for it; but not for what is being spawned itself,
-    # most likely as a worker.
-    if not getattr(process.current_process(), "_inheriting", False):
-        _before_fork()
-
-
-def _before_fork() -> None:
-    # A worker's children are no workers.
-    if not is_worker_process():
-        ensure_arena()
-
-
-def offer_arena() -> Offer | None:
-    """What a Collate takes along to a process that is being spawned; None at other times."""
-    popen = context.get_spawning_popen()
-    if popen is None or is_worker_process():
-        return None
-    arena = ensure_arena()
-    if arena is None:
-        return None
-    if popen in _offered_to:  # a descriptor can be handed over only once
-        return Offer(os.getpid(), None)
-    _offered_to.add(popen)
-    return Offer(os.getpid(), reduction.DupFd(arena.descriptor))
-
-
-def ensure_arena() -> _core.Arena | None:
-    """This process's arena, made if need be; None if it can't be had, which is logged once."""
-    global _mine, _creator, _refused
-    arena = own_arena()
-    if arena is not None:
-        return arena
-    try:
-        memory = _physical_memory()
-        arena = _core.Arena.create(_addresses(memory), _limit(memory))
-    except (OSError, RuntimeError, MemoryError) as error:
-        if _refused is None:
-            logger.log(
-                LOG_LEVEL,
-                "no arena for batches of workers, torch's shared memory serves: %s",
-                error,
-            )
-        _refused = str(error)
-        return None
-    _refused = None
-    _arenas[arena.id] = arena
-    _mine, _creator = arena, os.getpid()
-    return arena
-
-
-def own_arena() -> _core.Arena | None:
-    """This process's arena; None if it has none yet."""
-    return _mine if _mine is not None and _mine.is_mine else None
-
-
-def inherited_arena(trainer: int) -> _core.Arena | None:
-    """The arena that a process made before it forked this one, if it did."""
-    return _mine if _creator == trainer else None
-
-
-def find_arena(number: int) -> _core.Arena | None:
-    """The arena of this process that has this id."""
-    arena = _arenas.get(number)
-    return arena if arena is not None and arena.is_mine else None
-
-
-def refusal() -> str | None:
-    """Why this process has no arena; None if it has one or did not try."""
-    return _refused
-
-
-def _limit(memory: int) -> int:
-    """What the user asked for, or this rank's share of half of the memory that is free now.
-
-    Args:
-        memory: What the machine has, where nothing tells how much is free.
-    """
+def arena_limit() -> int:
+    """What the user asked for, or this rank's share of half of the memory that is free now."""
     if _max_bytes is not None:
         return _max_bytes
     free = free_memory()
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # that torchrun started on this machine
-    return (memory if free is None else free) // (2 * max(ranks, 1))
+    return (sys.maxsize if free is None else free) // (2 * max(ranks, 1))
 
 
-def _addresses(memory: int) -> int:
-    """How many bytes of addresses the arena takes."""
-    wanted = _ADDRESSES_PER_BYTE_OF_MEMORY * memory
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY or not Path("/proc/self/statm").exists():
-        return wanted
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    return min(wanted, max(limit - used, 0) // _SHARE_OF_LIMITED_ADDRESSES)
+def limit_to_hand_over() -> int | None:
+    """What a Collate takes along to a process that is being spawned: what the user asked for."""
+    return None if context.get_spawning_popen() is None else _max_bytes
 
 
-def _physical_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def accept_limit(max_bytes: int | None) -> None:
+    """Keeps the limit that came along with a Collate."""
+    global _max_bytes
+    if max_bytes is not None:
+        _max_bytes = max_bytes
+
+
+class _Worker:
+    """A process that writes batches, as the trainer sees it.
+
+    Args:
+        descriptor: Of its file.
+        process: Its number.
+
+    Attributes:
+        cells: The numbers in the first page of the file.
+        slots: Those that a batch arrived in, by number.
+        is_gone: Whether the process was found to have ended.
+    """
+
+    def __init__(self, descriptor: int, process: int) -> None:
+        self.cells = memoryview(mmap.mmap(descriptor, _core.page_bytes)).cast("q")
+        self.slots: dict[int, _core.SharedSlot] = {}
+        self.is_gone = False
+        self._process = process
+        self._descriptor = descriptor
+        if _max_bytes is not None:
+            self.cells[MAX_BYTES] = _max_bytes // self.cells[SHARERS]
+        self.cells[IS_MAPPED] = 1
+
+    def slot(self, number: int, offset: int, capacity: int) -> _core.SharedSlot:
+        """The slot that has this number now; an earlier one is in use no more."""
+        slot = self.slots.get(number)
+        if slot is None or slot.offset != offset:
+            slot = _core.SharedSlot(self._descriptor, offset, capacity, False)
+            self.slots[number] = slot
+        return slot
+
+    def look(self) -> None:
+        """Gives memory back if the process has ended, but for what is viewed."""
+        # The number may be that of another process by now. Then memory goes back later.
+        try:
+            os.kill(self._process, 0)
+        except ProcessLookupError:
+            self.is_gone = True
+            for slot in self.slots.values():
+                slot.retire()
+        except PermissionError:  # it has another user, and exists
+            pass
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        os.close(self._descriptor)
+
+
+def receive(
+    token: tuple[int, int], descriptor: Any, place: tuple[int, int, int], start: int, size: int
+) -> torch.Tensor:
+    """A tensor over bytes that a worker wrote; its death lets the slot go.
+
+    Args:
+        token: The worker's process number, and what tells it from others that have the same.
+        descriptor: What brings a descriptor of the worker's file; None if an earlier one came.
+        place: Number, offset and capacity of the slot.
+        start: Of the bytes in the slot.
+        size: In bytes.
+
+    Raises:
+        RuntimeError: The worker is gone, or this is not the process that started it.
+    """
+    worker = _workers.get(token)
+    if worker is None:
+        if descriptor is None:
+            raise RuntimeError(_LOST)
+        _forget_the_gone()
+        try:
+            file = descriptor.detach()
+        except (OSError, EOFError) as error:
+            raise RuntimeError(_LOST) from error
+        worker = _workers[token] = _Worker(file, token[0])
+    worker.cells[RECEIVED] += 1
+    memory = worker.slot(*place).receive(start, size)
+    if memory is None:
+        raise RuntimeError(_LOST)
+    return memory
+
+
+def _forget_the_gone() -> None:
+    """Gives back what workers that have ended left, but for arrays that are viewed."""
+    for token, worker in list(_workers.items()):
+        worker.look()
+        if not worker.is_gone:
+            continue
+        for number, slot in list(worker.slots.items()):
+            if slot.readers == 0:
+                del worker.slots[number]
+        if not worker.slots and _workers.pop(token, None) is not None:
+            worker.close()
+
+
+def _forget_all() -> None:
+    """In a child, which would keep the memory of its parent's workers."""
+    for worker in _workers.values():
+        worker.close()
+    _workers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

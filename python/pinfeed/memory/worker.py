@@ -1,20 +1,22 @@
-"""The worker's side of the arena: batches are written into it, and travel as a few numbers.
+"""The worker's side of the arena: batches are written into slots of a file, and travel as a few numbers.
 
-A storage in the arena is pickled as its place there. Tensors, their views, parameters and nested
-tensors are pickled by torch as ever, down to the storage that they share.
+A storage in a slot is pickled as its place there. Tensors, their views, parameters and nested tensors
+are pickled by torch as ever, down to the storage that they share.
 """
 
 from __future__ import annotations
 
+import ctypes
 import inspect
+import itertools
 import logging
+import math
+import mmap
 import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
-from multiprocessing import reduction
-from pathlib import Path
+from multiprocessing import reduction, util
 from typing import Any
 
 import torch
@@ -28,131 +30,222 @@ logger = logging.getLogger("pinfeed")
 
 #: Seconds that a worker waits for room while its trainer has no batch of it left to read.
 PATIENCE = 30.0
-#: As many arrays as an arena has places for; kSlots in csrc/runtime/arena_table.h.
-MOST_SLOTS = 65536
-#: Storages up to here that lie elsewhere are copied: cheaper than a file of shared memory.
-_COPIED_BYTES = 2**20
+#: Storages up to here travel as their bytes: cheaper than a slot, of which each takes two pages.
+SMALL_BYTES = 16 * 1024
+#: How loudly the log says that there are no slots: only where they could have been expected.
+_LOG_LEVEL = logging.WARNING if hasattr(os, "memfd_create") else logging.INFO
 
-_offer: trainer.Offer | None = None
-_attached: tuple[int, _core.Arena] | None = None  # of which process; its children keep it mapped
 _inherited_info: Any = None  # of the worker that forked this process
-_found: tuple[int, WorkerArena | None] = (0, None)  # for which process, and what
-
-
-def accept_offer(offer: trainer.Offer | None) -> None:
-    """Keeps the arena that came along with a Collate, until a worker needs it."""
-    global _offer
-    if offer is not None and offer.descriptor is not None:
-        _offer = offer
+_is_worker = False  # or not yet
+_arena: WorkerArena | None = None
+_is_refused = False  # whether there is none to be had
 
 
 def is_worker() -> bool:
     """Whether this process is a DataLoader worker, and not one that a worker forked."""
-    return is_worker_process() and torch.utils.data.get_worker_info() is not _inherited_info
+    global _is_worker
+    if not _is_worker and is_worker_process():
+        _is_worker = torch.utils.data.get_worker_info() is not _inherited_info
+    return _is_worker
 
 
 def _after_fork() -> None:
-    global _inherited_info
+    global _inherited_info, _is_worker, _arena, _is_refused
     _inherited_info = torch.utils.data.get_worker_info()
+    _is_worker, _arena, _is_refused = False, None, False
 
 
 # Such a child sends nothing to the trainer. If it is the worker of a loader in a worker, torch
 # makes another info for it.
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def worker_arena() -> WorkerArena | None:
-    """The trainer's arena; None in a worker that has none, which is logged once."""
-    global _found
-    process = os.getpid()
-    if _found[0] != process:
-        _found = (process, None)
+    """Where a worker writes its batches; None elsewhere, and where it can't be had (logged once)."""
+    global _arena, _is_refused
+    if _arena is None and is_worker() and not _is_refused:
         try:
-            _found = (process, WorkerArena.of_this_worker())
+            _arena = WorkerArena()
         except (OSError, RuntimeError) as error:
+            _is_refused = True
             logger.log(
-                trainer.LOG_LEVEL,
+                _LOG_LEVEL,
                 "this worker has no arena for its batches, torch's shared memory serves: %s",
                 error,
             )
-    return _found[1]
+    return _arena
 
 
 class WorkerArena:
-    """The trainer's arena in a worker, and the queue that leads to the trainer.
+    """A worker's file of shared memory, its slots, and the queue that leads to the trainer.
 
-    Attributes:
-        arena: The trainer's.
-        outputs: The same, as native code takes it to write batches into.
+    A slot has the size of the batch that it was made for, rounded up, and serves others down to half of
+    it. One that a batch has outgrown gives its memory to the next.
+
+    Raises:
+        RuntimeError: The worker's loop is none of torch's.
+        OSError: There is no such file here.
     """
 
-    def __init__(self, arena: _core.Arena, data_queue: Any, done_event: Any, trainer: int) -> None:
-        self.arena = arena
-        self.outputs = _core.ArenaOutputs(arena, self.wait_for_room)
-        self._queue = data_queue
-        self._done_event = done_event
-        self._trainer = trainer
-        self._parent = os.getppid()  # the trainer, or the server that forks for it
-
-    @classmethod
-    def of_this_worker(cls) -> WorkerArena:
-        """Finds the arena; raises RuntimeError that says what is missing, or OSError."""
+    def __init__(self) -> None:
+        self._queue, self._done_event = _queue_and_event()
         parent = multiprocessing.parent_process()
-        if parent is None or parent.pid is None:
-            raise RuntimeError("it was not started by multiprocessing")
-        data_queue, done_event = _queue_and_event()
-        worker = cls(_arena_of(parent.pid), data_queue, done_event, parent.pid)
-        if not worker.arena.join():
-            raise RuntimeError(
-                "1,024 processes use it already, or /proc does not show this process"
-            )
-        reduction.register(torch.UntypedStorage, worker.reduce_storage)
-        return worker
+        self._trainer = None if parent is None else parent.pid
+        self._parent = os.getppid()  # the trainer, or the server that forks for it
+        self._file = _core.create_shared_file("pinfeed")
+        os.truncate(self._file, _core.page_bytes)
+        self._end = _core.page_bytes
+        self._cells = memoryview(mmap.mmap(self._file, _core.page_bytes)).cast("q")
+        info: Any = torch.utils.data.get_worker_info()
+        self._cells[trainer.SHARERS] = info.num_workers
+        self._cells[trainer.MAX_BYTES] = trainer.arena_limit() // info.num_workers
+        self._token = os.getpid(), time.monotonic_ns()
+        self._slots: dict[int, _core.SharedSlot] = {}
+        self._lock = threading.Lock()
+        self._shortage = ""
+        reduction.register(torch.UntypedStorage, self.reduce_storage)
+        util.Finalize(None, self._retire, exitpriority=-10)  # once the queue has sent everything
+
+    def output(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Memory for an array of a batch.
+
+        Raises:
+            MemoryError: No room for it will appear.
+            RuntimeError: The loader is closed.
+        """
+        size = math.prod(shape) * dtype.itemsize
+        if size <= SMALL_BYTES:
+            return torch.empty(shape, dtype=dtype, device="cpu")
+        memory = self.allocate(size)
+        if memory is None:
+            memory = self._wait_for_room(size)
+        tensor = torch.empty(0, dtype=dtype, device="cpu")
+        return tensor.set_(memory.untyped_storage(), 0, shape)  # type: ignore[call-overload]
+
+    def allocate(self, size: int) -> torch.Tensor | None:
+        """uint8 memory in a slot that nobody uses; None if there is no room."""
+        with self._lock:
+            while self._resident() > self._max_bytes() and self._discard_one():
+                pass
+            for slot in self._slots.values():
+                if size <= slot.capacity <= 2 * size:
+                    memory = slot.claim(size)
+                    if memory is not None:
+                        return memory
+            return self._grow(size)
 
     def reduce_storage(self, storage: torch.UntypedStorage) -> Any:
-        """How a storage is pickled: in a message to the trainer by its place in the arena.
+        """How a storage is pickled: in a message to the trainer by its place or its bytes.
 
-        Elsewhere nobody could read that, so torch's shared memory serves.
+        Elsewhere nobody could read its place, so torch's shared memory serves.
         """
+        size = storage.nbytes()
         is_sending = threading.current_thread() is self._queue._thread
-        if is_sending and storage.device.type == "cpu":
-            size = storage.nbytes()
-            message = self.arena.send(storage.data_ptr(), size)
-            if message is None and 0 < size <= _COPIED_BYTES and not storage.is_shared():
-                memory = self.arena.allocate(size)  # for what torch made, of numbers mostly
+        if is_sending and size > 0 and storage.device.type == "cpu":
+            address = storage.data_ptr()
+            found = self._find(address, size)
+            if found is None and not storage.is_shared():  # what torch made
+                if size <= SMALL_BYTES:
+                    return rebuild_small_storage, (ctypes.string_at(address, size),)
+                memory = self.allocate(size)
                 if memory is not None:
                     memory.untyped_storage().copy_(storage)
-                    message = self.arena.send(memory.data_ptr(), size)
-            if message is not None:
-                return rebuild_storage, (self.arena.id, *message, size)
+                    found = self._find(memory.data_ptr(), size)
+            if found is not None:
+                number, slot, start = found
+                slot.send()
+                self._cells[trainer.SENT] += 1
+                is_mapped = self._cells[trainer.IS_MAPPED]
+                descriptor = None if is_mapped else reduction.DupFd(self._file)
+                place = (number, slot.offset, slot.capacity)
+                return rebuild_storage, (self._token, descriptor, place, start, size)
         return reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
 
-    def wait_for_room(self, size: int) -> Iterator[None]:
-        """Waits until the trainer may have let a batch go, as often as it is asked to.
+    def _find(self, address: int, size: int) -> tuple[int, _core.SharedSlot, int] | None:
+        """Number and slot that hold these bytes, and where they begin in it."""
+        for number, slot in list(self._slots.items()):
+            start = address - slot.address
+            if start >= 0 and start + size <= slot.capacity:
+                return number, slot, start
+        return None
+
+    def _grow(self, size: int) -> torch.Tensor | None:
+        step = max(_core.page_bytes, 1 << (size.bit_length() - 3))
+        capacity = -(-size // step) * step
+        self._discard_one(size // 2, size)  # it was outgrown
+        while self._resident() + capacity > self._max_bytes():
+            if not self._discard_one():
+                return None
+        while True:
+            try:
+                slot = _core.SharedSlot(self._file, self._end, capacity, True)
+                break
+            except OSError as error:
+                self._shortage = str(error)
+                if not self._discard_one():
+                    return None
+        self._end += _core.page_bytes + capacity
+        number = next(n for n in itertools.count() if n not in self._slots)
+        self._slots[number] = slot
+        self._cells[trainer.GROWS] += 1
+        self._count()
+        return slot.claim(size)
+
+    def _discard_one(self, least: int = 0, most: int = 2**63) -> bool:
+        """Gives the memory of a free slot back, one of such a capacity."""
+        for number, slot in self._slots.items():
+            if least <= slot.capacity < most and slot.discard():
+                del self._slots[number]
+                self._count()
+                return True
+        return False
+
+    def _count(self) -> None:
+        self._cells[trainer.RESIDENT_BYTES] = sum(slot.capacity for slot in self._slots.values())
+
+    def _resident(self) -> int:
+        return self._cells[trainer.RESIDENT_BYTES]
+
+    def _max_bytes(self) -> int:
+        return self._cells[trainer.MAX_BYTES]
+
+    def _retire(self) -> None:
+        # When a worker ends, its loader has read all of its messages, or reads none any more.
+        for slot in self._slots.values():
+            slot.retire()
+
+    def _wait_for_room(self, size: int) -> torch.Tensor:
+        """Waits until the trainer lets a batch go.
 
         As long as the trainer has not read all that this worker sent, it is busy with other
         things. When it has, and still no room appears, it keeps its batches.
-
-        Raises:
-            MemoryError: No room will appear.
-            RuntimeError: The loader is closed.
         """
-        self.arena.count_wait()
+        self._cells[trainer.WAITS] += 1
         pause, patient_until = 0.001, time.monotonic() + PATIENCE
-        while size <= self.arena.stats()["max_bytes"]:
+        while size <= self._max_bytes():
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
-            yield
+            memory = self.allocate(size)
+            if memory is not None:
+                return memory
             if self._done_event.is_set() or self._is_orphaned():
                 raise RuntimeError("Collate: the loader was closed while its worker waited")
-            if self.arena.has_unread_messages():
+            if self._cells[trainer.SENT] > self._cells[trainer.RECEIVED]:
                 patient_until = time.monotonic() + PATIENCE
             elif time.monotonic() > patient_until:
                 break
-        raise MemoryError(_full(size, self.arena))
+        refused = f"; the system gave no more: {self._shortage}" if self._shortage else ""
+        raise MemoryError(
+            f"Collate: no room for {size:,} bytes in the memory of this DataLoader worker, which may "
+            f"take {self._max_bytes():,} bytes, its share of set_arena_limit's max_bytes: "
+            f"{len(self._slots):,} arrays take {self._resident():,} bytes{refused}; let go of batches, "
+            "keep a clone() of what you need, lower the loader's prefetch_factor or num_workers, or "
+            "allow more bytes with pinfeed.set_arena_limit(max_bytes)"
+        )
 
     def _is_orphaned(self) -> bool:
-        if os.getppid() != self._parent:
+        if os.getppid() != self._parent or self._trainer is None:
             return True
         # Perhaps the trainer was gone before this worker made its first batch.
         try:
@@ -165,71 +258,15 @@ class WorkerArena:
 
 
 def rebuild_storage(
-    arena_id: int, slot: int, generation: int, offset: int, size: int
+    token: tuple[int, int], descriptor: Any, place: tuple[int, int, int], start: int, size: int
 ) -> torch.UntypedStorage:
-    """The trainer's storage over a worker's bytes; its death lets the slot go.
-
-    Raises:
-        RuntimeError: The worker is gone and its memory taken back, or this is not the trainer.
-    """
-    arena = trainer.find_arena(arena_id)
-    if arena is None:
-        raise RuntimeError(
-            "pinfeed: a batch of a DataLoader worker can only be read by the process that started "
-            "the worker; give the loader to that process, or send a clone() of the batch"
-        )
-    memory = arena.receive(slot, generation, offset, size)
-    if memory is None:
-        raise RuntimeError(
-            "pinfeed: a batch was lost: its DataLoader worker ended before handing it over"
-        )
-    return memory.untyped_storage()
+    """The trainer's storage over a worker's bytes; see `trainer.receive`."""
+    return trainer.receive(token, descriptor, place, start, size).untyped_storage()
 
 
-def _full(size: int, arena: _core.Arena) -> str:
-    stats, shortage = arena.stats(), arena.shortage
-    refused = f"; the system gave no more: {os.strerror(shortage)}" if shortage else ""
-    return (
-        f"Collate: no room for {size:,} bytes in the arena of this DataLoader's workers, which has "
-        f"room for {MOST_SLOTS:,} arrays and max_bytes={stats['max_bytes']:,} bytes: "
-        f"{stats['live_slots']:,} arrays of {stats['live_bytes']:,} bytes are in use{refused}; let "
-        "go of batches, keep a clone() of what you need, lower the loader's prefetch_factor, or "
-        "allow more bytes with pinfeed.set_arena_limit(max_bytes)"
-    )
-
-
-def _arena_of(process: int) -> _core.Arena:
-    """The arena of the process that started this one: handed over, inherited, or looked up."""
-    global _attached
-    if _attached is None or _attached[0] != process:
-        _attached = process, _find_arena(process)
-    return _attached[1]
-
-
-def _find_arena(process: int) -> _core.Arena:
-    if _offer is not None and _offer.trainer == process:
-        return _attach(_offer.descriptor.detach())
-    arena = trainer.inherited_arena(process)
-    if arena is not None:
-        return arena
-    # A spawned worker whose Collate did not come from the trainer, but from an import.
-    name = f"/memfd:{_core.Arena.file_name(process)} (deleted)"
-    try:
-        for descriptor in Path(f"/proc/{process}/fd").iterdir():
-            if str(descriptor.readlink()) == name:
-                return _attach(os.open(descriptor, os.O_RDWR | os.O_CLOEXEC))
-    except OSError as error:
-        logger.debug("can't look for the arena of process %d: %s", process, error)
-    raise RuntimeError(
-        trainer.refusal() or "the trainer had no Collate yet when it started this worker"
-    )
-
-
-def _attach(descriptor: int) -> _core.Arena:
-    try:
-        return _core.Arena.attach(descriptor)
-    finally:
-        os.close(descriptor)
+def rebuild_small_storage(contents: bytes) -> torch.UntypedStorage:
+    """A storage of its own."""
+    return torch.frombuffer(bytearray(contents), dtype=torch.uint8).untyped_storage()
 
 
 def _queue_and_event() -> tuple[Any, Any]:

@@ -1,0 +1,82 @@
+// Slots of shared memory, as Python sees them: tensors whose death lets the slot go.
+#include "runtime/shared_slot.h"
+
+#include <memory>
+#include <system_error>
+
+#include "bindings/python/module.h"
+#include "bindings/python/torch_exchange.h"
+#include "runtime/shared_file.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+using runtime::SharedSlot;
+using Slot = std::shared_ptr<SharedSlot>;
+
+// OSError instead of what the standard library throws.
+template <typename Function>
+auto made(Function&& make) {
+  try {
+    const py::gil_scoped_release unlocked;  // memory is zeroed and mapped
+    return make();
+  } catch (const std::system_error& error) {
+    errno = error.code().value();
+    PyErr_SetFromErrnoWithFilename(PyExc_OSError, error.what());
+    throw py::error_already_set();
+  }
+}
+
+// A tensor over bytes of a slot, whose end calls (slot.*end)().
+py::object bytes_tensor(const Slot& slot, std::size_t start, std::size_t bytes,
+                        void (SharedSlot::*end)() noexcept) {
+  return new_tensor(slot->data() + start, {static_cast<std::int64_t>(bytes)}, kUint8,
+                    [slot, end](void*) { (*slot.*end)(); });
+}
+
+py::object claim(const Slot& slot, std::size_t bytes) {
+  if (bytes > slot->capacity() || !slot->claim()) return py::none();
+  return bytes_tensor(slot, 0, bytes, &SharedSlot::drop);
+}
+
+py::object receive(const Slot& slot, std::size_t start, std::size_t bytes) {
+  if (start > slot->capacity() || bytes > slot->capacity() - start || !slot->receive()) {
+    return py::none();
+  }
+  return bytes_tensor(slot, start, bytes, &SharedSlot::let_go);
+}
+
+}  // namespace
+
+void register_shared_slot(py::module_& m) {
+  m.attr("page_bytes") = SharedSlot::page_bytes();
+  m.def(
+      "create_shared_file",
+      [](const std::string& name) {
+        return made([&] { return runtime::create_shared_file(name); });
+      },
+      py::arg("name"));
+  py::class_<SharedSlot, Slot>(m, "SharedSlot",
+                               py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
+      .def(py::init([](int descriptor, std::size_t offset, std::size_t capacity, bool is_new) {
+             return made([&] {
+               return std::make_shared<SharedSlot>(descriptor, offset, capacity, is_new);
+             });
+           }),
+           py::arg("descriptor"), py::arg("offset"), py::arg("capacity"), py::arg("is_new"))
+      .def_property_readonly("offset", &SharedSlot::offset)
+      .def_property_readonly("capacity", &SharedSlot::capacity)
+      .def_property_readonly(
+          "address",
+          [](const SharedSlot& slot) { return reinterpret_cast<std::uintptr_t>(slot.data()); })
+      .def_property_readonly("readers", &SharedSlot::readers)
+      .def("claim", &claim, py::arg("bytes"))
+      .def("send", &SharedSlot::send)
+      .def("receive", &receive, py::arg("start"), py::arg("bytes"))
+      .def("discard", &SharedSlot::discard, py::call_guard<py::gil_scoped_release>())
+      .def("retire", &SharedSlot::retire, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace pinfeed::bindings
