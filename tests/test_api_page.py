@@ -10,7 +10,7 @@ import torch
 
 import pinfeed
 
-ELSEWHERE = {"integrations.ray.RayCollate"} | {
+ELSEWHERE = {"integrations.ray.RayCollate", "integrations.transformers.packed_loader"} | {
     f"integrations.transformers.DataCollator{what}"
     for what in (
         "ForLanguageModeling",

@@ -16,7 +16,7 @@ from messages import check
 from pinfeed.integrations import transformers as ours
 from programs import run_python
 
-NAMES = ours.__all__
+NAMES = [name for name in ours.__all__ if name.startswith("DataCollator")]
 TOKENS = st.integers(0, 9)  # 0 is the padding token, which may stand in a text
 
 

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from pinfeed.fields import Field, Pad, Stack
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.pack import Pack
 from pinfeed.optional import import_extra
-from pinfeed.sources.dataset import Rows
+from pinfeed.samplers.pack import PackSampler
+from pinfeed.sources.dataset import ArrayDataset, Rows
 from pinfeed.sources.source import Source
 
 __all__ = [
@@ -25,10 +27,15 @@ __all__ = [
     "DataCollatorForTokenClassification",
     "DataCollatorWithFlattening",
     "DataCollatorWithPadding",
+    "packed_loader",
 ]
 
 _theirs: Any = import_extra("transformers", "transformers")
 _BatchEncoding, _Tokenizer = _theirs.BatchEncoding, _theirs.PreTrainedTokenizerBase
+_FLASH = {  # what its attention takes
+    "cu_seqlens": ("cu_seq_lens_q", "cu_seq_lens_k"),
+    "max_seqlen": ("max_length_q", "max_length_k"),
+}
 _NO_LENGTH = 1e20  # tokenizers without a longest input say something beyond it
 _LEAVE_OUT = (
     "only input_ids, attention_mask, token_type_ids and special_tokens_mask are padded; leave others "
@@ -400,7 +407,7 @@ class DataCollatorWithFlattening(
             position_ids=self.return_position_ids,
             position_start=self.position_ids_start,
             seq_idx=self.return_seq_idx,
-            flash=self.return_flash_attn_kwargs,
+            **_FLASH if self.return_flash_attn_kwargs else {},
         )
         source = "input_ids" if first.get("labels") is None else "labels"
         labels = _packed(source, self.separator_id if separator_id is None else separator_id)
@@ -415,8 +422,73 @@ class DataCollatorWithFlattening(
 
 
 @functools.lru_cache
-def _packed(of: str, first: int | None, flash: bool = False, **options: Any) -> Field:
-    if flash:
-        options["cu_seqlens"] = ("cu_seq_lens_q", "cu_seq_lens_k")
-        options["max_seqlen"] = ("max_length_q", "max_length_k")
+def _packed(of: str, first: int | None, **options: Any) -> Field:
     return Pack(None, first=first, dtype=torch.int64, **options).of(of)
+
+
+def packed_loader(
+    trainer: Any, seq_length: int, dataset: Any = None, **options: Any
+) -> DataLoader[Any]:
+    """The training batches of a ``Trainer``, or of TRL's ``SFTTrainer``, with documents in packed rows.
+
+    Batches have as many rows as ``per_device_train_batch_size`` says. Documents don't see each other:
+    transformers makes the mask that the model takes of ``position_ids``, sliding windows included,
+    because batches bring no mask and ``use_cache=False``. With flash attention all rows are one, with
+    ``cu_seq_lens_q`` and what else it takes. The labels are those of the dataset, or the tokens; the
+    first of each document is -100.
+
+    Each pass is an epoch with rows of its own. Ranks share the rows, so the loader does not go
+    through ``accelerator.prepare``. A run that is resumed goes on with the rows that were left.
+
+    Args:
+        trainer: Its arguments say how many rows, the seed, and how many workers.
+        seq_length: The length of rows.
+        dataset: An `ArrayDataset`, or what `ArrayDataset.from_arrow` takes, with ``input_ids`` and
+            perhaps ``labels``. None: the ``train_dataset`` of the trainer.
+        **options: For `PackSampler`, such as ``overflow="truncate"``.
+
+    Raises:
+        KeyError, TypeError, ValueError: Samples have no ``input_ids``; or as `PackSampler`.
+
+    Example:
+        ::
+
+            trainer = Trainer(model, arguments, train_dataset=dataset)
+            trainer.get_train_dataloader = lambda: packed_loader(trainer, seq_length=2048)
+            trainer.train()
+    """
+    arguments = trainer.args
+    dataset = trainer.train_dataset if dataset is None else dataset
+    keys = ["input_ids", "labels"]
+    if not isinstance(dataset, ArrayDataset):
+        names = getattr(dataset, "column_names", keys)
+        dataset = ArrayDataset.from_arrow(dataset, [key for key in keys if key in names])
+    seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
+    options = {"rows": arguments.per_device_train_batch_size, "seed": seed} | options
+    sampler = PackSampler(dataset["input_ids"], seq_length, **options)
+    columns = {key: dataset[key] for key in keys if key in dataset[0]}
+    is_flash = "flash" in str(getattr(trainer.model.config, "_attn_implementation", None))
+    pack: Any = functools.partial(Pack, seq_length, dtype=torch.int64, flat=is_flash)
+    spec = {
+        "input_ids": pack(position_ids=True, **_FLASH if is_flash else {}),
+        "labels": pack(fill=-100, first=-100).of("labels" if "labels" in columns else "input_ids"),
+    }
+    return _TrainerLoader(
+        ArrayDataset(columns),
+        batch_sampler=sampler,
+        collate_fn=functools.partial(_without_cache, Collate(spec)),
+        num_workers=arguments.dataloader_num_workers,
+        pin_memory=arguments.dataloader_pin_memory,
+        persistent_workers=arguments.dataloader_persistent_workers,
+        prefetch_factor=arguments.dataloader_prefetch_factor,
+    )
+
+
+class _TrainerLoader(DataLoader[Any]):
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to an epoch, which a ``Trainer`` says, as one that is resumed must."""
+        self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
+
+
+def _without_cache(collate: Collate, samples: Any) -> dict[str, Any]:
+    return {**collate(samples), "use_cache": False}

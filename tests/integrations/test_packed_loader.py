@@ -1,0 +1,175 @@
+"""Packed rows in transformers' Trainer and in TRL's: the loss is that of the documents alone."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+from trl import SFTConfig, SFTTrainer
+
+import pinfeed
+from messages import check
+from pinfeed.integrations.transformers import DataCollatorWithFlattening, packed_loader
+
+# Python 3.12 and later warn of every fork of a process that has threads.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    # Of what TRL does.
+    pytest.mark.filterwarnings("ignore:.*gradient_checkpointing. is deprecated"),
+    pytest.mark.filterwarnings("ignore:This sequence already has"),
+]
+
+RNG = np.random.default_rng(0)
+DOCUMENTS = [RNG.integers(1, 64, length).tolist() for length in RNG.integers(1, 20, 40)]
+SIZES = {
+    "vocab_size": 384,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+}
+LLAMA = transformers.LlamaConfig(**SIZES)
+MODELS = {
+    "sdpa": (LLAMA, "sdpa"),
+    "eager": (LLAMA, "eager"),
+    "sliding window": (transformers.MistralConfig(**SIZES, sliding_window=4), "sdpa"),
+}
+
+
+def model_of(kind="sdpa"):
+    config, attention = MODELS[kind]
+    torch.manual_seed(0)
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+
+
+def arguments_of(folder, kind=transformers.TrainingArguments, **options):
+    options = {"num_train_epochs": 2, "save_strategy": "no"} | options
+    return kind(
+        str(folder),
+        per_device_train_batch_size=3,
+        use_cpu=True,
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        **options,
+    )
+
+
+@torch.no_grad()
+def loss_of_documents(model, batch):
+    """The mean over all labels, of one document at a time."""
+    losses = []
+    for ids, positions, labels in zip(
+        batch["input_ids"], batch["position_ids"], batch["labels"], strict=True
+    ):
+        starts = (positions == 0).nonzero()[:, 0].tolist()
+        for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+            logits = model(ids[None, start:end]).logits[0, :-1]
+            targets = labels[start + 1 : end]
+            losses.append(torch.nn.functional.cross_entropy(logits, targets, reduction="none"))
+            losses[-1] = losses[-1][targets != -100]
+    return torch.cat(losses).mean()
+
+
+def watched(kind):
+    """A Trainer that compares the loss of each step with that of the documents alone."""
+
+    class Watched(kind):
+        def compute_loss(self, model, inputs, *args, **options):
+            expected = loss_of_documents(model, inputs)
+            loss = super().compute_loss(model, inputs, *args, **options)
+            torch.testing.assert_close(loss.detach(), expected)
+            self.seen = [*getattr(self, "seen", []), inputs["input_ids"].tolist()]
+            return loss
+
+    return Watched
+
+
+def train(folder, dataset, model="sdpa", resume=None, **options):
+    trainer = watched(transformers.Trainer)(
+        model_of(model), arguments_of(folder, **options), train_dataset=dataset
+    )
+    trainer.get_train_dataloader = lambda: packed_loader(trainer, seq_length=32)
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer.seen
+
+
+ARRAYS = pinfeed.ArrayDataset(
+    {"input_ids": pinfeed.RaggedArray.from_sequences(DOCUMENTS, dtype=np.uint16)}
+)
+
+
+@pytest.mark.parametrize(("model", "workers"), [*((model, 0) for model in MODELS), ("sdpa", 2)])
+def test_the_loss_of_trainer(model, workers, tmp_path):
+    batches = train(tmp_path, ARRAYS, model, dataloader_num_workers=workers)
+    epochs = batches[: len(batches) // 2], batches[len(batches) // 2 :]
+    assert epochs[0] != epochs[1]
+    for epoch in epochs:
+        tokens = [token for batch in epoch for row in batch for token in row if token]
+        assert sorted(tokens) == sorted(np.concatenate(DOCUMENTS))
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+def test_a_run_that_is_resumed(steps, tmp_path):
+    options = {"save_strategy": "steps", "save_steps": steps}
+    whole = train(tmp_path, ARRAYS, **options)
+    assert len(whole) == 10  # so that one state is of the end of an epoch
+    assert (
+        train(tmp_path, ARRAYS, resume=f"{tmp_path}/checkpoint-{steps}", **options) == whole[steps:]
+    )
+
+
+@pytest.mark.parametrize("key", ["input_ids", "prompt"])
+def test_the_loss_of_trl(key, tmp_path):
+    columns = {"input_ids": DOCUMENTS}
+    if key == "prompt":
+        texts = [bytes(ids).decode() for ids in DOCUMENTS]
+        columns = {"prompt": ["ab " + text for text in texts], "completion": texts}
+    arguments = arguments_of(tmp_path, SFTConfig, max_length=64, bf16=False)
+    trainer = watched(SFTTrainer)(
+        model_of(),
+        arguments,
+        train_dataset=datasets.Dataset.from_dict(columns),
+        processing_class=transformers.ByT5Tokenizer(),
+    )
+    trainer.get_train_dataloader = lambda: packed_loader(trainer, seq_length=64)
+    trainer.train()
+    assert len(trainer.seen) >= 4
+    if key == "prompt":
+        ignored = sum((batch["labels"] == -100).sum() for batch in trainer.get_train_dataloader())
+        assert ignored >= len(DOCUMENTS) * len("ab ")
+
+
+def trainer_of(folder, dataset=ARRAYS):
+    return transformers.Trainer(model_of(), arguments_of(folder, seed=3), train_dataset=dataset)
+
+
+def test_what_flash_attention_takes(tmp_path):
+    trainer = trainer_of(tmp_path)
+    trainer.model.config._attn_implementation = "flash_attention_2"
+    batch = next(iter(packed_loader(trainer, 32, overflow="truncate", rows=2)))
+    own = DataCollatorWithFlattening(return_flash_attn_kwargs=True)([{"input_ids": [1]}])
+    assert batch.keys() == own.keys() | {"use_cache"}
+    assert batch["input_ids"].shape == batch["position_ids"].shape == (1, 64)
+    starts = (batch["position_ids"][0] == 0).nonzero()[:, 0].tolist()
+    assert batch["cu_seq_lens_q"].unique().tolist() == [*starts, 64]
+
+
+def test_which_seed(tmp_path):
+    trainer = trainer_of(tmp_path)
+    first = lambda: next(iter(packed_loader(trainer, 32)))["input_ids"].tolist()
+    of_seed = first()
+    trainer.args.data_seed = 4
+    assert first() != of_seed
+    trainer.args.data_seed = 3
+    assert first() == of_seed
+
+
+def test_what_is_refused(tmp_path):
+    load = lambda dataset, length=32: packed_loader(trainer_of(tmp_path), length, dataset)
+    arrays = pinfeed.ArrayDataset({"tokens": ARRAYS["input_ids"]})
+    check(lambda: load(arrays), KeyError, "expected a key of its samples, got 'input_ids'")
+    check(lambda: load([{"input_ids": [1]}]), TypeError, "a datasets.Dataset", "got list")
+    check(lambda: load(ARRAYS, 4), ValueError, "at most seq_length=4 tokens", "overflow='truncate'")
