@@ -17,7 +17,7 @@ from pinfeed._core import version as __version__
 from pinfeed.exports.to_numpy import to_numpy
 from pinfeed.exports.to_tensorflow import to_tensorflow
 from pinfeed.exports.write_array import write_array
-from pinfeed.fields import Field, Image, Jagged, Keep, Pad, Stack
+from pinfeed.fields import Field, Image, Jagged, Keep, Leaf, Pad, Stack
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.pack import Pack
 from pinfeed.functions.functions import gather, normalize, pad, permute, unbind, unpad
@@ -53,6 +53,7 @@ __all__ = [
     "Jagged",
     "JaggedBatch",
     "Keep",
+    "Leaf",
     "LengthBucketSampler",
     "Pack",
     "PackSampler",

@@ -267,10 +267,7 @@ def test_repr_can_be_read() -> None:
 
 def test_a_field_of_ones_own() -> None:
     class Longest(pinfeed.Field):
-        def collate(self, samples: Any, name: str) -> Any:
+        def collate(self, samples: Any, leaf: pinfeed.Leaf) -> Any:
             return max(samples, key=len)
-
-        def gather(self, source: Any, indices: Any, name: str) -> Any:
-            return self.collate([source[i] for i in indices], name)
 
     assert Collate({"text": Longest()})([{"text": "a"}, {"text": "bcd"}]) == {"text": "bcd"}

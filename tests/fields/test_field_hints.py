@@ -174,10 +174,10 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         EXPECTED[[2, 0]],
     ),
     "planes on a device": (
-        lambda: Image().apply(torch.from_numpy(TALL), None, "images"),
+        lambda: Image().apply(torch.from_numpy(TALL), None, pinfeed.Leaf("images")),
         ValueError,
         'say input="CHW"',
-        lambda: Image(input="CHW").apply(torch.from_numpy(TALL), None, "images"),
+        lambda: Image(input="CHW").apply(torch.from_numpy(TALL), None, pinfeed.Leaf("images")),
         EXPECTED,
     ),
     "planes to normalize": (
@@ -342,7 +342,7 @@ def test_hints(hint: Any) -> None:
 def test_four_rows_of_many_channels_are_said_to_be_so() -> None:
     image = RNG.integers(0, 256, (4, 5, 8), np.uint8)
     assert Collate(Image(input="HWC"))([image]).shape == (1, 8, 4, 5)
-    assert repr(Image()) == repr(Image(input="HWC"))
+    assert repr(Image(input="HWC")) == "Image(input='HWC')"
 
 
 # A number that fits and one that doesn't: dtypes of samples and of the batch.
@@ -406,9 +406,12 @@ def test_numbers_that_do_not_fit() -> None:
         Collate(Stack(torch.uint8))([3, 300])
     with pytest.raises(ValueError, match="sample 1: expected integers that int16 can hold"):
         Collate(Stack(torch.int16))([[3, 4], [3, 70000]])
-    assert_same(Stack(torch.uint8).apply(torch.tensor(255), None, "x"), torch.tensor(255).byte())
+    assert_same(
+        Stack(torch.uint8).apply(torch.tensor(255), None, pinfeed.Leaf("x")),
+        torch.tensor(255).byte(),
+    )
     with pytest.raises(ValueError, match=r"x.*: expected integers that uint8 can hold, got 300"):
-        Stack(torch.uint8).apply(torch.tensor(300), None, "x")
+        Stack(torch.uint8).apply(torch.tensor(300), None, pinfeed.Leaf("x"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int16])

@@ -158,7 +158,7 @@ def test_what_was_asked_for(sizes, mask):
     expected = reference.padded_images(images, 0)
     field = pinfeed.Image(pad_value=0, sizes=sizes, mask=mask)
     assert field.names() == tuple(key for key in (sizes, mask) if isinstance(key, str))
-    result = field.collate(images, "images")
+    result = field.collate(images, pinfeed.Leaf("images"))
     leaf, siblings = result if isinstance(result, Beside) else (result, {})
     in_leaf = [expected[0]]
     in_leaf += [expected[1]] if sizes is True else []
@@ -213,7 +213,10 @@ def test_pickled():
     assert repr(copy) == repr(field)
     assert "pad_value=0.5, multiple_of=(2, 4), sizes='size', mask=True" in repr(field)
     assert "pad_value" not in repr(pinfeed.Image())
-    one, other = copy.collate(images, "images"), field.collate(images, "images")
+    one, other = (
+        copy.collate(images, pinfeed.Leaf("images")),
+        field.collate(images, pinfeed.Leaf("images")),
+    )
     assert_same_bits(one.leaf.values, other.leaf.values)
     assert_same_bits(one.siblings["size"], other.siblings["size"])
 

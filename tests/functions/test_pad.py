@@ -285,7 +285,7 @@ def test_dtypes_of_masks(dtype, time_major):
     expected = (MASK.T if time_major else MASK).to(dtype)
     assert_same(Collate({"x": field})([{"x": sample} for sample in SAMPLES])["mask"], expected)
     jagged = Collate(Jagged())(SAMPLES)
-    assert_same(field.apply(jagged, jagged, "leaf").siblings["mask"], expected)
+    assert_same(field.apply(jagged, jagged, pinfeed.Leaf("leaf")).siblings["mask"], expected)
     assert f"mask_dtype={dtype}" in repr(field)
 
 

@@ -88,9 +88,9 @@ def test_stacks_on_a_device(dtype: torch.dtype | None) -> None:
         field = Stack(dtype, scale=0.3)
         (on_the_cpu,) = DeviceLoader([{"wave": clips}], "cpu", fields={"wave": field})
         assert_same(on_the_cpu["wave"], expected)
-        elsewhere = field.apply(clips.as_subclass(Elsewhere), clips, "wave")
+        elsewhere = field.apply(clips.as_subclass(Elsewhere), clips, pinfeed.Leaf("wave"))
         assert_same(elsewhere.as_subclass(torch.Tensor), expected)
-        assert_same(field.apply(clips[:0], clips[:0], "wave"), expected[:0])
+        assert_same(field.apply(clips[:0], clips[:0], pinfeed.Leaf("wave")), expected[:0])
 
 
 CLIPS = [np.array([1, 2], np.int16), np.array([3, 4], np.int16)]
@@ -128,7 +128,9 @@ BAD = {
     "numbers": (lambda: Collate(Stack(scale=2))([0.5]), TypeError, "got float64; leave it out"),
     "bools": (lambda: Collate(Stack(scale=2))([CLIPS[0] > 1]), TypeError, "integers, got bool"),
     "floats on a device": (
-        lambda: Stack(scale=2).apply(torch.ones(2).as_subclass(Elsewhere), None, "leaf"),
+        lambda: Stack(scale=2).apply(
+            torch.ones(2).as_subclass(Elsewhere), None, pinfeed.Leaf("leaf")
+        ),
         TypeError,
         "leaf: scale is for integers, got float32; leave it out",
     ),

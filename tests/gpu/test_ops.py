@@ -164,8 +164,8 @@ def test_fields_are_applied_by_the_ops():
         pinfeed.Image(MEAN, STD, channels_last=True, dtype=torch.bfloat16),
         pinfeed.Image(MEAN, STD, pad_value=0, multiple_of=8),
     ):
-        expected = field.apply(images, images, "batch")
-        result = field.apply(images.to(DEVICE), images, "batch")
+        expected = field.apply(images, images, pinfeed.Leaf("batch"))
+        result = field.apply(images.to(DEVICE), images, pinfeed.Leaf("batch"))
         assert_same_tensors(
             tuple(result) if isinstance(result, tuple) else result,
             tuple(expected) if isinstance(expected, tuple) else expected,

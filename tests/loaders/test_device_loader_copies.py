@@ -170,8 +170,8 @@ def test_what_the_loader_does_on_the_device_comes_first(fake: FakeAccelerator) -
 @pytest.mark.parametrize("is_eager", [False])
 def test_fields_wait_for_what_the_loader_does_on_the_device(fake: FakeAccelerator) -> None:
     class Doubled(pinfeed.Stack):
-        def apply(self, leaf: Any, host: Any, name: str) -> Any:
-            return Computed(fake, lambda: 2 * leaf.value)
+        def apply(self, batch: Any, host: Any, leaf: Any) -> Any:
+            return Computed(fake, lambda: 2 * batch.value)
 
     loader = (Computed(fake, lambda i=i: i) for i in range(1, 4))
     for i, batch in enumerate(DeviceLoader(loader, fields=Doubled()), 1):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pinfeed
-from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
+from pinfeed import Collate, Image, Jagged, JaggedBatch, Leaf, Pad, Stack
 from pinfeed.loaders.device_loader import DeviceLoader
 from samples import FrozenRecord, Point, assert_same
 
@@ -24,12 +24,12 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """How fields are applied; "ops" as on CUDA, but in host memory."""
     if request.param == "ops":
 
-        def image(field: Any, leaf: Any, host: Any, name: str) -> Any:
-            field._require_images(leaf, name)
-            return field._apply_with_ops(leaf, name)
+        def image(field: Any, batch: Any, host: Any, leaf: Leaf) -> Any:
+            field._require_images(batch, leaf.name)
+            return field._apply_with_ops(batch, leaf.name)
 
-        def pad(field: Any, leaf: Any, host: Any, name: str) -> Any:
-            return field._apply_with_ops(leaf, host.offsets, name)
+        def pad(field: Any, batch: Any, host: Any, leaf: Leaf) -> Any:
+            return field._apply_with_ops(batch, host.offsets, leaf)
 
         monkeypatch.setattr(Image, "apply", image)
         monkeypatch.setattr(Pad, "apply", pad)

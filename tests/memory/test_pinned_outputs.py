@@ -153,7 +153,7 @@ def test_not_unless_asked(memory: PinnedMemory) -> None:
 
 def test_a_collate_within_another_has_its_own(memory: PinnedMemory) -> None:
     class Nested(Keep):
-        def collate(self, samples: Any, name: str) -> Any:
+        def collate(self, samples: Any, leaf: Any) -> Any:
             return Collate(pin=False)(samples)
 
     batch = Collate({"inner": Nested()})([{"inner": np.ones(3), "outer": np.ones(3)}] * 2)

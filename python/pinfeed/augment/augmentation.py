@@ -91,6 +91,7 @@ class Augmentation:
         with_windows: bool,
         target: Any,
         name: str,
+        path: str,
     ) -> tuple[Any, Any]:
         """The batch of these images, as ``_core.crop_images`` takes them, and their windows or None."""
         key, threads = chance.key(self._stream), get_num_threads()
@@ -103,7 +104,7 @@ class Augmentation:
             images, indices, format, crop, target, name, threads
         )
         if self._geometry is not None:
-            chance.sizes.setdefault(self._geometry, (sizes, name.removeprefix("Collate: ")))
+            chance.sizes.setdefault(self._geometry, (sizes, f"leaf {path}" if path else "the leaf"))
         if self._erase is not None:
             erasing = self._erase.native(batch.dtype)
             _core.erase_images(batch, format[4], erasing, key, chance.samples, name, threads)

@@ -1,10 +1,10 @@
 """Fields: what becomes of one leaf of the samples."""
 
-from pinfeed.fields.field import Field
+from pinfeed.fields.field import Field, Leaf
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.keep import Keep
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import Stack
 
-__all__ = ["Field", "Image", "Jagged", "Keep", "Pad", "Stack"]
+__all__ = ["Field", "Image", "Jagged", "Keep", "Leaf", "Pad", "Stack"]

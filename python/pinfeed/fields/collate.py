@@ -12,9 +12,7 @@ import torch
 from pinfeed.arguments import Problem
 from pinfeed.augment.chance import Chance, SeededChance
 from pinfeed.batches import SampleBatch
-from pinfeed.fields.field import ABSENT, Field, LeafName
-from pinfeed.fields.image import Image
-from pinfeed.fields.pack import Pack
+from pinfeed.fields.field import ABSENT, Field, Leaf
 from pinfeed.fields.spec import (
     child_specs,
     mapping_specs,
@@ -28,7 +26,7 @@ from pinfeed.memory.trainer import accept_limit, limit_to_hand_over
 from pinfeed.memory.worker import is_worker, worker_arena
 from pinfeed.packing import Packing
 from pinfeed.sources.dataset import Rows
-from pinfeed.sources.source import ObjectColumn, Selection, Source
+from pinfeed.sources.source import ObjectColumn, Source
 from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
 
 _STACK = Stack()
@@ -115,9 +113,8 @@ class Collate:
         self._chance.set_epoch(epoch)
 
     def _note_field(self, field: Field, name: str) -> None:
-        if isinstance(field, Image):
-            self._augments |= field.augments
-            self._is_random |= field.is_random
+        self._augments |= field.augments
+        self._is_random |= field.is_random
         if field.packs:
             self._packs = name
         if field.pads:
@@ -162,9 +159,9 @@ class Collate:
         try:
             if isinstance(samples, Rows):
                 return self._place().gather(
-                    samples.sources, samples.indices, self._batch(samples, packing)
+                    samples.sources, samples.indices, self._batch(samples, known)
                 )
-            return self._place().collate(list(samples), self._batch(samples, packing))
+            return self._place().collate(list(samples), self._batch(samples, known))
         except (TypeError, ValueError) as error:
             problem = Problem.of(error)
             indices: Any = ()
@@ -178,12 +175,15 @@ class Collate:
                 problem.index = int(indices[problem.sample])
             raise
 
-    def _batch(self, samples: Sequence[Any], packing: Packing | None) -> _Batch | None:
+    def _batch(self, samples: Sequence[Any], known: SampleBatch | None) -> _Batch | None:
+        chance = None
         if self._is_random:
-            return _Batch(packing, self._chance.of(samples))
-        if self._augments:  # by what is certain: no number of these is looked at
-            return _Batch(packing, Chance(np.arange(len(samples)), key=0))
-        return None if packing is None else _Batch(packing, None)
+            chance = self._chance.of(samples)
+        elif self._augments:  # by what is certain: no number of these is looked at
+            chance = Chance(np.arange(len(samples)), key=0)
+        if known is not None:
+            return _Batch(chance, known.packing, known.epoch)
+        return None if chance is None else _Batch(chance)
 
     def _place(self) -> _Place:
         """What becomes of whole samples, with memory that is pinned or not, as it is wanted now."""
@@ -201,10 +201,11 @@ class Collate:
 
 
 class _Batch(NamedTuple):
-    """What fields may need to know of a batch beside its samples."""
+    """What a `Leaf` says of its batch."""
 
-    packing: Packing | None
     chance: Chance | None
+    packing: Packing | None = None
+    epoch: int | None = None
 
 
 class _Place:
@@ -219,13 +220,11 @@ class _Place:
         pin: Whether batches are to be pinned, unless this is a worker.
     """
 
-    __slots__ = ("_field", "_leaf_types", "_path", "_pin", "_spec", "_structures", "name")
+    __slots__ = ("_field", "_leaf", "_leaf_types", "_spec", "_structures")
 
     def __init__(self, spec: Any, path: str, pin: bool) -> None:
-        self.name = LeafName(f"Collate: leaf {path}" if path else "Collate: the leaf", pin)
+        self._leaf = Leaf(f"Collate: leaf {path}" if path else "Collate: the leaf", path, pin)
         self._spec = spec
-        self._path = path
-        self._pin = pin
         self._field = spec if isinstance(spec, Field) else None
         self._leaf_types: set[type] = set()
         self._structures: dict[type, _Structure] = {}
@@ -235,8 +234,6 @@ class _Place:
         if self._field is not None:
             if self._field.is_optional and self._is_absent(samples):
                 return ABSENT
-            if batch is not None and batch.packing is not None and isinstance(self._field, Pack):
-                return self._field.pack(Selection(list(samples)), batch.packing, self.name)
             return self._by_field(self._field, samples, batch)
         first = samples[0]
         kind = type(first)
@@ -248,7 +245,7 @@ class _Place:
                 return self._structure_of(first).collate(samples, batch)
             self._require_leaf()
             self._leaf_types.add(kind)
-        return _STACK.collate(samples, self.name)
+        return _STACK.collate(samples, self._leaf)
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch | None) -> Any:
         """The batch of rows of a dataset's arrays at this place."""
@@ -260,25 +257,22 @@ class _Place:
         if isinstance(sources, Source):
             if self._field is None:
                 self._require_leaf()
-            if batch is not None and batch.packing is not None and isinstance(self._field, Pack):
-                return self._field.pack(sources.select(indices), batch.packing, self.name)
-            return (self._field or _STACK).gather(sources, indices, self._name_in(batch))
+            return (self._field or _STACK).gather(sources, indices, self._leaf_in(batch))
         if self._field is not None:
             return self._by_field(self._field, list(Rows(sources, indices)), batch)
         return self._structure_of(sources).gather(sources, indices, batch)
 
     def _by_field(self, field: Field, samples: Sequence[Any], batch: _Batch | None) -> Any:
         try:
-            return field.collate(samples, self._name_in(batch))
+            return field.collate(samples, self._leaf_in(batch))
         except TypeError as error:
             if isinstance(samples[0], Mapping | tuple):
                 Problem.of(error).add_hint(mirror_hint(field, samples[0], "samples"))
             raise
 
-    def _name_in(self, batch: _Batch | None) -> LeafName:
-        if batch is None or batch.chance is None:
-            return self.name
-        return LeafName(self.name, self.name.pin, batch.chance)
+    def _leaf_in(self, batch: _Batch | None) -> Leaf:
+        leaf = self._leaf
+        return leaf if batch is None else Leaf(leaf.name, leaf.path, leaf.pin, *batch)
 
     def _is_absent(self, samples: Sequence[Any]) -> bool:
         """Whether all samples of an optional leaf are None."""
@@ -288,14 +282,14 @@ class _Place:
             expected, got = ("None", "a leaf") if present[0] else ("a leaf", "None")
             hint = "an optional() leaf is there in all samples of a batch or in none"
             raise ValueError(
-                Problem(self.name, f"{expected} as in sample 0", got, hint, sample=position)
+                Problem(self._leaf.name, f"{expected} as in sample 0", got, hint, sample=position)
             )
         return not present
 
     def _require_leaf(self) -> None:
         if self._spec is not None:
             raise ValueError(
-                f"Collate: spec{self._path} is a {type(self._spec).__name__}, but samples have a "
+                f"Collate: spec{self._leaf.path} is a {type(self._spec).__name__}, but samples have a "
                 "single leaf there; it mirrors the structure of samples"
             )
 
@@ -308,7 +302,7 @@ class _Place:
         kind = type(node)
         known = self._structures.get(kind)
         if known is None or not known.fits(node):
-            known = _Structure(self._spec, node, self._path, self._pin, self.name)
+            known = _Structure(self._spec, node, self._leaf)
             self._structures[kind] = known
         return known
 
@@ -320,18 +314,17 @@ class _Structure:
         "_changes_keys",
         "_keys",
         "_kind",
+        "_leaf",
         "_leaves",
-        "_name",
-        "_path",
         "_places",
         "_sources",
     )
 
-    def __init__(self, spec: Any, node: Any, path: str, pin: bool, name: LeafName) -> None:
+    def __init__(self, spec: Any, node: Any, leaf: Leaf) -> None:
         self._kind = type(node)
         self._keys = _keys(node)
-        self._name = name
-        self._path = path
+        self._leaf = leaf
+        path, pin = leaf.path, bool(leaf.pin)
         if isinstance(node, Mapping):
             leaves = mapping_specs(spec, node, f"Collate: spec{path}")
             self._sources = [source for _, source, _ in leaves]
@@ -379,7 +372,7 @@ class _Structure:
 
     def _collated(self, node: Any, values: list[Any]) -> Any:
         if self._changes_keys:
-            name = lambda step: LeafName(f"Collate: leaf {self._path}{step}", False)
+            name = lambda step: f"Collate: leaf {self._leaf.path}{step}"
             return rebuild_with_siblings(node, self._leaves, values, name, "samples")
         # default_collate makes lists of plain tuples, and code in the wild relies on it.
         if isinstance(node, tuple) and not is_namedtuple(node):
@@ -420,7 +413,7 @@ class _Structure:
 
     def _differs(self, position: int, expected: str, got: str, hint: str = "") -> ValueError:
         expected = f"{expected} as in sample 0"
-        return ValueError(Problem(self._name, expected, got, hint, sample=position))
+        return ValueError(Problem(self._leaf.name, expected, got, hint, sample=position))
 
 
 def _keys(node: Any) -> Any:

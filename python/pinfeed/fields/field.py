@@ -15,40 +15,29 @@ from pinfeed.augment.chance import Chance
 from pinfeed.functions.padded import padded_batch
 from pinfeed.functions.padding import Side
 from pinfeed.memory.outputs import Pin
+from pinfeed.packing import Packing
 from pinfeed.sources.source import Source
 from pinfeed.sources.strings import encode
 
 
-class LeafName(str):
-    """What messages call a leaf, such as ``"Collate: leaf ['image']"``.
+class Leaf(NamedTuple):
+    """What a field is told of the leaf whose batch it makes.
 
     Attributes:
-        pin: What `Collate.pin` says of the leaf's batch.
-        chance: What is random in the batch; None where no field of the `Collate` augments.
+        name: What messages call it, such as ``"Collate: leaf ['image']"``.
+        path: The way to it in a sample, such as ``"['image']"``; empty for a bare sample.
+        pin: Whether the batch lies in pinned memory, as `Collate`'s ``pin``.
+        chance: What is random in the batch; None unless a field of the `Collate` augments.
+        packing: Which rows the documents of the batch go to; None unless a `PackSampler` chose them.
+        epoch: The epoch that the batch is of; None if nobody told.
     """
 
-    __slots__ = ("chance", "pin")
-
-    pin: Pin
-    chance: Chance | None
-
-    def __new__(cls, name: str, pin: Pin, chance: Chance | None = None) -> Self:
-        """The name of a leaf of a `Collate` with this ``pin``."""
-        self = super().__new__(cls, name)
-        self.pin = pin
-        self.chance = chance
-        return self
-
-
-def pin_of(name: str) -> Pin:
-    """Whether the batch of a leaf is to be pinned; without a `LeafName` it is not."""
-    return name.pin if isinstance(name, LeafName) else False
-
-
-def chance_of(name: str, samples: int) -> Chance:
-    """What is random in the batch of a leaf; without a `Collate` that says it, anything."""
-    chance = name.chance if isinstance(name, LeafName) else None
-    return Chance(np.arange(samples)) if chance is None else chance
+    name: str
+    path: str = ""
+    pin: Pin = False
+    chance: Chance | None = None
+    packing: Packing | None = None
+    epoch: int | None = None
 
 
 class Field(ABC):
@@ -61,12 +50,16 @@ class Field(ABC):
         is_optional: Whether samples may lack the leaf, as `optional` says.
         packs: Whether it lays the samples of a batch end to end, in rows of their own.
         pads: Whether it makes a row of each sample, as long as the longest.
+        augments: Whether it makes something else of samples than they are: it needs `Leaf.chance`.
+        is_random: Whether any of that is drawn for each sample.
     """
 
     source: str | None = None
     is_optional: bool = False
     packs: bool = False
     pads: bool = False
+    augments: bool = False
+    is_random: bool = False
 
     def of(self, key: str) -> Self:
         """The same field, of the samples' leaf under another key of the same dict.
@@ -112,26 +105,25 @@ class Field(ABC):
         return field
 
     @abstractmethod
-    def collate(self, samples: Sequence[Any], name: str) -> Any:
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         """The batch of separate samples.
 
         Args:
             samples: The leaf of each sample, at least one.
-            name: What messages call the leaf, such as ``"Collate: leaf ['image']"``; from
-                `Collate` a `LeafName`, which says whether the batch is to be pinned.
+            leaf: What messages call the leaf, and what else is known of the batch.
         """
 
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
         """The batch of samples of one source; unless a field knows better, `collate` of them.
 
         Args:
             source: Where the samples are: an `ArraySource`, a `RaggedArray`, a `ConcatArray`.
             indices: int64 of shape (B,), checked and not negative.
-            name: What messages call the leaf.
+            leaf: As for `collate`.
         """
-        return self.collate(source.samples(indices, name), name)
+        return self.collate(source.samples(indices, leaf.name), leaf)
 
-    def apply(self, leaf: Any, host: Any, name: str) -> Any:
+    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
         """Makes the batch of a leaf that is already batched, as `DeviceLoader` does.
 
         The result has the bits that `collate` would give, wherever the leaf is. `Image` takes uint8
@@ -139,14 +131,14 @@ class Field(ABC):
         tensors; `Stack` casts a tensor, on devices as ``Tensor.to``: integers that don't fit wrap.
 
         Args:
-            leaf: The leaf, on any device.
-            host: The same leaf before it was moved there; sizes are looked up in it.
-            name: What messages call the leaf.
+            batch: The batch of this leaf, on any device.
+            host: The same before it was moved there; sizes are looked up in it.
+            leaf: What messages call it.
 
         Raises:
-            TypeError, ValueError: The leaf is none that the field can take.
+            TypeError, ValueError: The batch is none that the field can take.
         """
-        raise TypeError(f"{name}: {self!r} takes no whole batches")
+        raise TypeError(f"{leaf.name}: {self!r} takes no whole batches")
 
     def placed(self, in_dict: bool) -> Field:
         """The field as it behaves at its place in a spec: directly in a dict or elsewhere."""

@@ -14,17 +14,17 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import Problem, positive_integer, torch_dtype_name
 from pinfeed.augment.augmentation import Augmentation
+from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Color
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import (
     Beside,
     Field,
+    Leaf,
     Request,
-    chance_of,
     check_request,
     padded_leaf,
-    pin_of,
 )
 from pinfeed.functions.normalization import (
     BYTE_SCALE,
@@ -46,13 +46,6 @@ _PIL_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "
 _PIL_MASKS = ("L", "P", "1", "I;16", "I")
 
 
-class _Guessed(str):
-    """A layout that nobody has asked for, so that images may be told to have another."""
-
-
-_GUESSED_HWC: Any = _Guessed("HWC")
-
-
 class Image(Field):
     """Images, masks and clips: converted, normalized, permuted, padded and stacked in one native pass.
 
@@ -66,7 +59,7 @@ class Image(Field):
             bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of a batch's
             first image if there is a mean or std: 0..255 takes ``scale=1/255``.
         input: How samples lie in memory: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grey); with a T for the
-            frames of clips: ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. Samples are
+            frames of clips: ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``. Samples are
             ndarrays, tensors or PIL images of uint8, uint16, int16, float16, bfloat16 or float32;
             any strides, so crops and mirrored views cost nothing.
             Images that look like (C, H, W), with more than 4 channels and no fewer than rows or
@@ -138,7 +131,7 @@ class Image(Field):
         std: PerChannel = None,
         *,
         scale: float | None = None,
-        input: Literal["HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW"] = _GUESSED_HWC,
+        input: Literal["HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW"] | None = None,
         output: Literal["CHW", "HWC", "HW", "CTHW", "TCHW", "THWC", "THW"] = "CHW",
         dtype: torch.dtype = torch.float32,
         channels_last: bool = False,
@@ -159,7 +152,7 @@ class Image(Field):
         self.mean = mean
         self.std = std
         self.scale = scale
-        self.input = str(input)
+        self.input = input
         self.output = output
         self.dtype = dtype
         self.channels_last = channels_last
@@ -184,13 +177,18 @@ class Image(Field):
         self._constants = Normalization(mean, std, scale, "Image")
         self._multiples = _multiples(multiple_of)
         # As the native side reads them.
-        self._layout = "HWC?" if input is _GUESSED_HWC else self.input
+        self._layout = input or "HWC?"
         order = output.replace("C", "") + "C" if channels_last else output
         self._format = (*self._constants.native, self._layout, order, torch_dtype_name(dtype))
         self._padding: Any = (pad_value, self._multiples, sizes is not False, mask is not False)
 
+    @property
+    def _axes(self) -> str:
+        """A letter for each axis of a sample."""
+        return self.input or "HWC"
+
     def _check_layout(self) -> None:
-        check_layouts(self.input, self.output, "Image")
+        check_layouts(self._axes, self.output, "Image")
         if self.dtype not in (*_FLOATS, *_INTEGERS):
             raise TypeError(
                 f"Image: dtype must be one of {(*_FLOATS, *_INTEGERS)}, got {self.dtype!r}"
@@ -218,7 +216,7 @@ class Image(Field):
         _core.check_value(self.pad_value, torch_dtype_name(self.dtype), "Image", "pad_value")
         if isinstance(self.sizes, str) and self.sizes == self.mask:
             raise ValueError(f"Image: sizes and mask must have different keys, got {self.sizes!r}")
-        if "T" in self.input:
+        if "T" in self._axes:
             raise ValueError(
                 "Image: pad_value is for images, and these are clips; "
                 "augment=CenterCrop(size) gives clips of different sizes one"
@@ -230,25 +228,27 @@ class Image(Field):
             )
 
     @override
-    def collate(self, samples: Sequence[Any], name: str) -> Any:
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         is_mask = self.dtype in _INTEGERS[1:]
-        images = [_as_array(s, is_mask, name, i) for i, s in enumerate(samples)]
-        return self._batch(images, None, name)
+        images = [_as_array(s, is_mask, leaf.name, i) for i, s in enumerate(samples)]
+        return self._batch(images, None, leaf)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
         if source.is_ragged:
-            return super().gather(source, indices, name)
+            return super().gather(source, indices, leaf)
         selection = source.select(indices)
-        return self._batch(selection.rows, selection.indices, name)
+        return self._batch(selection.rows, selection.indices, leaf)
 
     @property
-    def augments(self) -> bool:
+    @override
+    def augments(self) -> bool:  # type: ignore[override]
         """Whether there is a geometry, a colour or erasing."""
         return bool(self._augmentation.parts)
 
     @property
-    def is_random(self) -> bool:
+    @override
+    def is_random(self) -> bool:  # type: ignore[override]
         """Whether anything is drawn for each sample."""
         return self._augmentation.is_random
 
@@ -257,34 +257,41 @@ class Image(Field):
         return tuple(key for key in (self.sizes, self.mask, self.windows) if isinstance(key, str))
 
     @override
-    def apply(self, leaf: Any, host: Any, name: str) -> Any:
-        self._augmentation.refuse_batch(name)
-        if not isinstance(leaf, torch.Tensor):
-            raise TypeError(f"{name}: Image() takes a tensor of images, got {type(leaf).__name__}")
-        self._require_images(leaf, name)
-        if self._layout == "HWC?":
-            require_channels_last(leaf.shape, name)
+    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
+        self._augmentation.refuse_batch(leaf.name)
+        if not isinstance(batch, torch.Tensor):
+            raise TypeError(
+                f"{leaf.name}: Image() takes a tensor of images, got {type(batch).__name__}"
+            )
+        self._require_images(batch, leaf.name)
+        if self.input is None:
+            require_channels_last(batch.shape, leaf.name)
         # The native side takes samples, at least one: their sizes are those of the batch.
-        if leaf.is_cpu and leaf.shape[:1] != (0,):
-            return self.gather(ArraySource(leaf, name), np.arange(len(leaf)), name)
-        return self._apply_with_ops(leaf, name)
+        if batch.is_cpu and batch.shape[:1] != (0,):
+            return self.gather(ArraySource(batch, leaf.name), np.arange(len(batch)), leaf)
+        return self._apply_with_ops(batch, leaf.name)
 
-    def _batch(self, images: Any, indices: Any, name: str) -> Any:
-        target, threads = batch_allocator(pin_of(name)), get_num_threads()
+    def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
+        target, threads = batch_allocator(leaf.pin), get_num_threads()
         if self.augments:
-            chance = chance_of(name, len(images if indices is None else indices))
+            chance = leaf.chance
+            if chance is None:
+                chance = Chance(np.arange(len(images if indices is None else indices)))
+            wanted = self.windows is not False
             batch, windows = self._augmentation.batch(
-                images, indices, self._format, chance, self.windows is not False, target, name
+                images, indices, self._format, chance, wanted, target, leaf.name, leaf.path
             )
             batch = self._axes_in_order(batch)
             if isinstance(self.windows, str):
                 return Beside(batch, {self.windows: windows})
             return batch if windows is None else (batch, windows)
         if self.pad_value is None:
-            batch = _core.normalize_images(images, indices, self._format, target, name, threads)
+            batch = _core.normalize_images(
+                images, indices, self._format, target, leaf.name, threads
+            )
             return self._axes_in_order(batch)
         batch, sizes, mask = _core.pad_images(
-            images, indices, self._format, self._padding, target, name, threads
+            images, indices, self._format, self._padding, target, leaf.name, threads
         )
         return padded_leaf(
             self._axes_in_order(batch), sizes, self.sizes, mask, self.mask, self.output == "CHW"
@@ -302,10 +309,10 @@ class Image(Field):
                 f"{torch_dtype_name(images.dtype)} {tuple(images.shape)} for {self!r}; "
                 "give this Image to the DataLoader's collate_fn alone, and leave it out of fields"
             )
-        if images.ndim != len(self.input) + 1:
+        if images.ndim != len(self._axes) + 1:
             hint = '; for grey images say input="HW"' if images.ndim == 3 else ""
             raise ValueError(
-                f"{name}: expected images of shape (N, {', '.join(self.input)}), "
+                f"{name}: expected images of shape (N, {', '.join(self._axes)}), "
                 f"got {tuple(images.shape)}{hint}"
             )
 
@@ -313,14 +320,14 @@ class Image(Field):
         """The batch of images on a device."""
         options: dict[str, Any] = {}
         if self.pad_value is not None:
-            height, width = (images.shape[1 + self.input.index(letter)] for letter in "HW")
+            height, width = (images.shape[1 + self._axes.index(letter)] for letter in "HW")
             places = self._padded_size(height, width)
             options = dict(zip(("height", "width"), places, strict=True))
             options["pad_value"] = float(self.pad_value)
         batch = normalize_tensor(
             images,
             None if self.dtype == torch.uint8 else self._constants,
-            input="N" + self.input,
+            input="N" + self._axes,
             output="N" + self.output,
             dtype=self.dtype,
             channels_last=self.channels_last,

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import dtype_name, positive_integer
-from pinfeed.fields.field import Beside, Field, pin_of, sequences_of
+from pinfeed.fields.field import Beside, Field, Leaf, sequences_of
 from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padding import Side, check_side
 from pinfeed.memory.outputs import batch_allocator
@@ -70,20 +70,20 @@ class Jagged(Field):
         return () if self.offsets is None else (self.offsets,)
 
     @override
-    def collate(self, samples: Sequence[Any], name: str) -> Any:
-        return self._join(*sequences_of(samples, name), None, name)
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+        return self._join(*sequences_of(samples, leaf.name), None, leaf)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
-        return self._join(*source.select(indices), name)
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+        return self._join(*source.select(indices), leaf)
 
-    def _join(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:
+    def _join(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> Any:
         values, starts = _core.join(
             source,
             offsets,
             indices,
-            batch_allocator(pin_of(name)),
-            name,
+            batch_allocator(leaf.pin),
+            leaf.name,
             get_num_threads(),
             **self._options,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from pinfeed.fields.field import Field
+from pinfeed.fields.field import Field, Leaf
 
 
 class Keep(Field):
@@ -21,5 +21,5 @@ class Keep(Field):
     """
 
     @override
-    def collate(self, samples: Sequence[Any], name: str) -> list[Any]:
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> list[Any]:
         return list(samples)

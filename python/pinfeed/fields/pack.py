@@ -16,9 +16,8 @@ from pinfeed.arguments import (
     dtype_name,
     require_flags,
 )
-from pinfeed.fields.field import Beside, Field, pin_of
+from pinfeed.fields.field import Beside, Field, Leaf
 from pinfeed.memory.outputs import batch_allocator
-from pinfeed.packing import Packing
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
 
@@ -141,33 +140,26 @@ class Pack(Field):
         return tuple(key for keys in self._keys.values() for key in keys)
 
     @override
-    def collate(self, samples: Sequence[Any], name: str) -> Any:
-        return self._packed(Selection(list(samples)), None, name)
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+        return self._packed(Selection(list(samples)), leaf)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
-        return self._packed(source.select(indices), None, name)
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+        return self._packed(source.select(indices), leaf)
 
-    def pack(self, samples: Selection, packing: Packing, name: str) -> Any:
-        """The batch of samples whose rows are planned.
-
-        Args:
-            samples: As `Source.select` has them, or a list of them.
-            packing: The plan.
-            name: What messages call the leaf.
-        """
-        if self.seq_length is None:
-            return self._packed(samples, None, name)
-        self._require_same_rows(packing, name)
-        return self._packed(samples, packing, name)
-
-    def _packed(self, samples: Selection, packing: Packing | None, name: str) -> Any:
+    def _packed(self, samples: Selection, leaf: Leaf) -> Any:
+        packing = None if self.seq_length is None else leaf.packing
         if packing is None and self.seq_length is not None:
             raise ValueError(
-                f"{name}: Pack expected samples that know their rows: those of a DataLoader with "
+                f"{leaf.name}: Pack expected samples that know their rows: those of a DataLoader with "
                 "batch_sampler=PackSampler(...) over an ArrayDataset, or over "
                 "IndexedDataset(dataset) for any other dataset, or those of a PackedStream, with "
                 "batch_size=None"
+            )
+        if packing is not None and self.seq_length != packing.seq_length:
+            raise ValueError(
+                f"{leaf.name}: Pack and PackSampler must have the same seq_length, got "
+                f"{self.seq_length} and {packing.seq_length}"
             )
         rows, *marks = _core.pack(
             *samples,
@@ -178,18 +170,11 @@ class Pack(Field):
             flat=self.flat,
             marks=self._marks,
             position_start=self.position_start,
-            target=batch_allocator(pin_of(name)),
-            name=name,
+            target=batch_allocator(leaf.pin),
+            name=leaf.name,
             threads=get_num_threads(),
         )
         return self._with_marks(rows, marks) if self._marks else rows
-
-    def _require_same_rows(self, packing: Packing, name: str) -> None:
-        if self.seq_length != packing.seq_length:
-            raise ValueError(
-                f"{name}: Pack and PackSampler must have the same seq_length, got "
-                f"{self.seq_length} and {packing.seq_length}"
-            )
 
     def _with_marks(self, rows: Any, marks: list[Any]) -> Any:
         if not self._marks:

@@ -14,10 +14,10 @@ from typing_extensions import override
 from pinfeed.arguments import Problem, described
 from pinfeed.fields.field import (
     Field,
+    Leaf,
     Request,
     check_request,
     padded_leaf,
-    pin_of,
     sequences_of,
 )
 from pinfeed.fields.stack import Stack
@@ -105,52 +105,52 @@ class Pad(Field):
         return tuple(name for name in (self.lengths, self.mask) if isinstance(name, str))
 
     @override
-    def collate(self, samples: Sequence[Any], name: str) -> Any:
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         if self._padding.axes is None and not self._padding.time_major and _are_nested(samples):
-            return self._pad_nested(samples, name)
-        return self._pad(*sequences_of(samples, name), None, name)
+            return self._pad_nested(samples, leaf)
+        return self._pad(*sequences_of(samples, leaf.name), None, leaf)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
-        return self._pad(*source.select(indices), name)
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+        return self._pad(*source.select(indices), leaf)
 
     @override
-    def apply(self, leaf: Any, host: Any, name: str) -> Any:
-        if not (isinstance(leaf, JaggedBatch) and isinstance(leaf.values, torch.Tensor)):
+    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
+        if not (isinstance(batch, JaggedBatch) and isinstance(batch.values, torch.Tensor)):
             raise TypeError(
-                f"{name}: Pad() takes a JaggedBatch of tensors, which Collate makes with Jagged(), "
-                f"got {type(leaf).__name__}"
+                f"{leaf.name}: Pad() takes a JaggedBatch of tensors, which Collate makes with Jagged(), "
+                f"got {type(batch).__name__}"
             )
-        if leaf.values.is_cpu:
-            return self.gather(RaggedArray(*leaf), np.arange(len(leaf.offsets) - 1), name)
-        return self._apply_with_ops(leaf, host.offsets, name)
+        if batch.values.is_cpu:
+            return self.gather(RaggedArray(*batch), np.arange(len(batch.offsets) - 1), leaf)
+        return self._apply_with_ops(batch, host.offsets, leaf)
 
-    def _pad(self, source: Any, offsets: Any, indices: Any, name: str) -> Any:
-        return self._leaf(self._padded(source, offsets, indices, name), name)
+    def _pad(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> Any:
+        return self._in_batch(self._padded(source, offsets, indices, leaf), leaf)
 
-    def _padded(self, source: Any, offsets: Any, indices: Any, name: str) -> tuple[Any, Any, Any]:
+    def _padded(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> tuple[Any, Any, Any]:
         return self._padding.pad(
             source,
             offsets,
             indices,
             lengths=bool(self._lengths),
             mask=bool(self.mask),
-            target=batch_allocator(pin_of(name)),
-            name=name,
+            target=batch_allocator(leaf.pin),
+            name=leaf.name,
         )
 
-    def _leaf(self, parts: tuple[Any, Any, Any], name: str) -> Any:
+    def _in_batch(self, parts: tuple[Any, Any, Any], leaf: Leaf) -> Any:
         """What stands in the batch for values, lengths and a bool mask."""
         values, lengths, mask = parts
         if mask is not None and self.mask_dtype is not None:
-            mask = Stack(self.mask_dtype).apply(mask, mask, name)
+            mask = Stack(self.mask_dtype).apply(mask, mask, leaf)
         return padded_leaf(values, lengths, self._lengths, mask, self.mask, side=self._padding.side)
 
-    def _pad_nested(self, samples: Sequence[Any], name: str) -> Any:
+    def _pad_nested(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         """The batch of samples that are lists of sequences: (B, C, L)."""
         if self._lengths is True or self.mask is True:
             raise ValueError(
-                f"{name}: lengths and mask of lists of sequences go beside the leaf: "
+                f"{leaf.name}: lengths and mask of lists of sequences go beside the leaf: "
                 "lengths='lengths', mask='mask' in a dict, or lengths=False"
             )
         count = len(samples[0])
@@ -158,10 +158,10 @@ class Pad(Field):
             if len(sample) != count:
                 expected, got = f"{count} sequences as in sample 0", str(len(sample))
                 hint = "fill up the shorter ones with empty sequences: sample + [[]]"
-                raise ValueError(Problem(name, expected, got, hint, sample=position))
+                raise ValueError(Problem(leaf.name, expected, got, hint, sample=position))
         sequences = [sequence for sample in samples for sequence in sample]
         try:
-            parts = self._padded(sequences, None, None, name)
+            parts = self._padded(sequences, None, None, leaf)
         except (TypeError, ValueError) as error:
             problem = Problem.of(error)
             if problem.sample is not None:
@@ -171,31 +171,31 @@ class Pad(Field):
         values, lengths, mask = (
             None if part is None else part.unflatten(0, shape) for part in parts
         )
-        return self._leaf((values, lengths, mask), name)
+        return self._in_batch((values, lengths, mask), leaf)
 
     @property
     def _lengths(self) -> Request:
         return self.lengths is None or self.lengths
 
-    def _apply_with_ops(self, batch: JaggedBatch, offsets: torch.Tensor, name: str) -> Any:
+    def _apply_with_ops(self, batch: JaggedBatch, offsets: torch.Tensor, leaf: Leaf) -> Any:
         """The batch of samples on a device.
 
         Args:
             batch: The samples.
             offsets: The batch's, in host memory: the size of the result comes from them, and to ask
                 the device would mean to wait for it.
-            name: What messages call the leaf.
+            leaf: What messages call it.
         """
         values, lengths, mask = pad_tensor(
             self._padding,
             batch.values,
             batch.offsets,
-            longest_sample(offsets, name),
+            longest_sample(offsets, leaf.name),
             lengths=bool(self._lengths),
             mask=bool(self.mask),
-            name=name,
+            name=leaf.name,
         )
-        return self._leaf((values, lengths, mask), name)
+        return self._in_batch((values, lengths, mask), leaf)
 
     @override
     def _call(self) -> str:

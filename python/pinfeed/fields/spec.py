@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pinfeed.arguments import Problem
-from pinfeed.fields.field import ABSENT, Beside, Field
+from pinfeed.fields.field import ABSENT, Beside, Field, Leaf
 from pinfeed.structure import (
     children,
     is_container,
@@ -238,7 +238,7 @@ def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
         return node
     if isinstance(spec, Field):
         try:
-            return spec.apply(node, host, _batch_leaf(path))
+            return spec.apply(node, host, Leaf(_batch_leaf(path), path))
         except TypeError as error:
             if isinstance(node, Mapping) or type(node) in (tuple, list):
                 Problem.of(error).add_hint(mirror_hint(spec, node, "batches"))

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import Problem, torch_dtype_name
-from pinfeed.fields.field import Field, pin_of
+from pinfeed.fields.field import Field, Leaf
 from pinfeed.functions.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -63,44 +63,44 @@ class Stack(Field):
         self.dtype = dtype if self.scale is None else getattr(torch, str(self._dtype_name))
 
     @override
-    def collate(self, samples: Sequence[Any], name: str) -> Any:
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         first = samples[0]
         kind = type(first)
         if kind in _NUMBERS and self.dtype is None:
-            return self._stack_numbers(samples, name)
-        if kind is torch.Tensor and self._is_small(first, samples, name):
+            return self._stack_numbers(samples, leaf)
+        if kind is torch.Tensor and self._is_small(first, samples, leaf):
             try:
                 return torch.stack(samples)  # type: ignore[arg-type] # any sequence will do
             except (RuntimeError, TypeError):
                 pass  # which is told below
         elif self.dtype is not None and isinstance(first, list | tuple):
-            return self._stack(_as_arrays(samples, name), None, name)
+            return self._stack(_as_arrays(samples, leaf), None, leaf)
         if not _is_worth_stacking(first, samples):
-            return self._stack_by_torch(samples, name)
+            return self._stack_by_torch(samples, leaf)
         try:
-            return self._stack(samples, None, name)
+            return self._stack(samples, None, leaf)
         except TypeError as error:  # torch mixes dtypes, and knows some that the other does not
-            return self._stack_by_torch(samples, name, error)
+            return self._stack_by_torch(samples, leaf, error)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
         if source.string_type is not None:
-            return super().gather(source, indices, name)
+            return super().gather(source, indices, leaf)
         selection = source.select(indices)
         if source.is_ragged:
-            return self._join(selection, name)
-        return self._stack(selection.rows, selection.indices, name)
+            return self._join(selection, leaf)
+        return self._stack(selection.rows, selection.indices, leaf)
 
     @override
-    def apply(self, leaf: Any, host: Any, name: str) -> Any:
-        return leaf if self.dtype is None else self._cast(leaf, leaf, name)
+    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
+        return batch if self.dtype is None else self._cast(batch, batch, leaf)
 
-    def _join(self, sequences: Selection, name: str) -> torch.Tensor:
+    def _join(self, sequences: Selection, leaf: Leaf) -> torch.Tensor:
         """Stacks sequences, which must have one length."""
         values, offsets = _core.join(
             *sequences,
-            batch_allocator(pin_of(name)),
-            name,
+            batch_allocator(leaf.pin),
+            leaf.name,
             get_num_threads(),
             dtype=self._dtype_name,
             scale=self.scale,
@@ -109,23 +109,23 @@ class Stack(Field):
         if (lengths != lengths[0]).any():
             position = int((lengths != lengths[0]).argmax())
             expected, got = f"length {lengths[0]} as in sample 0", str(lengths[position])
-            raise ValueError(Problem(name, expected, got, TAKE_ANY_LENGTH, sample=position))
+            raise ValueError(Problem(leaf.name, expected, got, TAKE_ANY_LENGTH, sample=position))
         batch: torch.Tensor = values.view(len(lengths), int(lengths[0]), *values.shape[1:])
         return batch
 
-    def _stack(self, samples: Any, indices: Any, name: str) -> torch.Tensor:
+    def _stack(self, samples: Any, indices: Any, leaf: Leaf) -> torch.Tensor:
         batch: torch.Tensor = _core.gather(
             samples,
             indices,
             self._dtype_name,
             self.scale,
-            batch_allocator(pin_of(name)),
-            name,
+            batch_allocator(leaf.pin),
+            leaf.name,
             get_num_threads(),
         )
         return batch
 
-    def _is_small(self, first: torch.Tensor, samples: Sequence[Any], name: str) -> bool:
+    def _is_small(self, first: torch.Tensor, samples: Sequence[Any], leaf: Leaf) -> bool:
         """Whether torch stacks tensors at least as fast, in memory of its own."""
         return (
             self.dtype is None
@@ -133,28 +133,28 @@ class Stack(Field):
             and _is_dense(first)  # others may have no nbytes
             and first.nbytes * len(samples) < _LARGE_BYTES
             and default_collate_fn_map.get(torch.Tensor) is _STACK_TENSORS
-            and batch_allocator(pin_of(name)) is torch.Tensor
+            and batch_allocator(leaf.pin) is torch.Tensor
         )
 
-    def _stack_numbers(self, samples: Sequence[Any], name: str) -> Any:
+    def _stack_numbers(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         """Python's numbers as ``default_collate`` has them; NumPy reads them faster than torch."""
         kind = type(samples[0])
         try:
             array = np.array(samples)
         except (TypeError, ValueError):
-            return self._stack_by_torch(samples, name)  # which says what is wrong
+            return self._stack_by_torch(samples, leaf)  # which says what is wrong
         if (
             array.dtype != _NUMBERS[kind]
             or array.ndim != 1
             or default_collate_fn_map.get(kind) is not _COLLATE_NUMBERS[kind]
         ):
-            return self._stack_by_torch(samples, name)
+            return self._stack_by_torch(samples, leaf)
         batch = torch.from_numpy(array)
-        pin = pin_of(name)
+        pin = leaf.pin
         return as_output(batch, pin) if pin else batch
 
     def _stack_by_torch(
-        self, samples: Sequence[Any], name: str, refusal: Exception | None = None
+        self, samples: Sequence[Any], leaf: Leaf, refusal: Exception | None = None
     ) -> Any:
         """What ``default_collate`` makes of samples that the native side has not taken."""
         first = samples[0]
@@ -166,41 +166,41 @@ class Stack(Field):
                 batch = function(samples, collate_fn_map=default_collate_fn_map)
         except (RuntimeError, TypeError, ValueError) as error:
             if type(first) is torch.Tensor and _is_dense(first) and refusal is None:
-                self._stack(samples, None, name)  # raises, and says which sample differs
-            known = refusal or type(error)(Problem(name, str(error)))
+                self._stack(samples, None, leaf)  # raises, and says which sample differs
+            known = refusal or type(error)(Problem(leaf.name, str(error)))
             if hint := _hint(samples):
                 Problem.of(known).add_hint(hint)
             raise known from error
         if self.dtype is not None:
-            batch = self._cast(batch, first, name)
-        pin = pin_of(name)
+            batch = self._cast(batch, first, leaf)
+        pin = leaf.pin
         return as_output(batch, pin) if pin and isinstance(batch, torch.Tensor) else batch
 
-    def _cast(self, batch: Any, first: Any, name: str) -> torch.Tensor:
+    def _cast(self, batch: Any, first: Any, leaf: Leaf) -> torch.Tensor:
         """A batch that torch has made, in another dtype."""
         if not isinstance(batch, torch.Tensor):
             raise TypeError(
-                f"{name}: {self!r} takes arrays or numbers, got {type(first).__name__}; "
+                f"{leaf.name}: {self!r} takes arrays or numbers, got {type(first).__name__}; "
                 "Keep() leaves samples as they are"
             )
         if batch.ndim == 0:
-            return self._cast(batch[None], first, name)[0]
+            return self._cast(batch[None], first, leaf)[0]
         is_plain = batch.is_cpu and type(batch) is torch.Tensor and not batch.requires_grad
         if is_plain and len(batch):  # the native side takes at least one sample
-            return self._stack(batch, None, name)
+            return self._stack(batch, None, leaf)
         if batch.is_cpu and len(batch) and not batch.is_floating_point():
-            self._stack(batch.as_subclass(torch.Tensor), None, name)  # raises what doesn't fit
-        return scaled(batch, self.scale, self.dtype or batch.dtype, name)
+            self._stack(batch.as_subclass(torch.Tensor), None, leaf)  # raises what doesn't fit
+        return scaled(batch, self.scale, self.dtype or batch.dtype, leaf.name)
 
 
-def _as_arrays(samples: Sequence[Any], name: str) -> list[Any]:
+def _as_arrays(samples: Sequence[Any], leaf: Leaf) -> list[Any]:
     """Lists of numbers as arrays."""
     arrays = []
     for position, sample in enumerate(samples):
         try:
             arrays.append(np.asarray(sample))
         except ValueError as error:  # lists of different lengths in it
-            raise ValueError(Problem(name, str(error), sample=position)) from error
+            raise ValueError(Problem(leaf.name, str(error), sample=position)) from error
     return arrays
 
 

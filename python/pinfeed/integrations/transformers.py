@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from pinfeed.fields import Field, Pad, Stack
+from pinfeed.fields import Field, Leaf, Pad, Stack
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.pack import Pack
 from pinfeed.optional import import_extra
@@ -50,17 +50,17 @@ class _Numbers(Field):
     """
 
     @override
-    def collate(self, samples: Sequence[Any], name: str) -> Any:
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         if not isinstance(samples[0], list | tuple):
-            return self._cast(Stack().collate(samples, name), samples[0], name)
+            return self._cast(Stack().collate(samples, leaf), samples[0], leaf.name)
         try:
             return torch.tensor(samples)
         except (RuntimeError, TypeError, ValueError) as error:
-            raise type(error)(f"{name}: {error}; {_LEAVE_OUT}") from error
+            raise type(error)(f"{leaf.name}: {error}; {_LEAVE_OUT}") from error
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], name: str) -> Any:
-        return self._cast(Stack().gather(source, indices, name), source, name)
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+        return self._cast(Stack().gather(source, indices, leaf), source, leaf.name)
 
     def _cast(self, batch: Any, given: Any, name: str) -> torch.Tensor:
         if not isinstance(batch, torch.Tensor):
