@@ -20,7 +20,6 @@ from pinfeed.files.npy import NpyHeader
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import ArraySource, Selection, Source, StringType, check_dtype
-from pinfeed.sources.split import SplitArray
 
 _HEADER_BYTES = 128  # what NumPy writes for an array of few axes, padding included
 
@@ -66,7 +65,7 @@ class ConcatArray(Source):
         if not parts:
             raise ValueError("ConcatArray: expected at least one part, got none")
         self._files: PartFiles | None = None
-        self._parts: list[Any] = []  # of ArraySource, or of RaggedArray and SplitArray
+        self._parts: list[Any] = []  # of ArraySource, or of RaggedArray
         if isinstance(parts[0], str | os.PathLike):
             self._files = PartFiles(_checked_paths(parts), "ConcatArray")
             self._ends = self._files.ends
@@ -179,9 +178,7 @@ def _checked_paths(parts: list[Any]) -> list[str]:
 
 def _open_part(part: Any, number: int) -> Any:
     name = f"ConcatArray: part {number}"
-    if isinstance(part, SplitArray) and part.overlap:
-        raise TypeError(f"{name}: expected pieces without overlap, got overlap={part.overlap}")
-    if isinstance(part, RaggedArray | SplitArray):
+    if isinstance(part, RaggedArray):
         return part
     if isinstance(part, np.ndarray | torch.Tensor):
         return ArraySource(part, name)

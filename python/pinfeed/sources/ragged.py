@@ -13,14 +13,21 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
+from pinfeed.arguments import checked_integer
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.mapped import require_whole_file
 from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.arrow_lists import is_string, list_parts, one_chunk, string_parts
 from pinfeed.sources.ragged_builder import RaggedBuilder
-from pinfeed.sources.source import ArraySource, Selection, Source, StringType, positions
-from pinfeed.sources.split import SplitArray
+from pinfeed.sources.source import (
+    ArraySource,
+    Selection,
+    Source,
+    SourceSubset,
+    StringType,
+    positions,
+)
 from pinfeed.sources.strings import encode
 
 # The files of a RaggedArray's directory. The name of the values file says whether they are strings.
@@ -58,6 +65,9 @@ class RaggedArray(Source):
       are a RaggedArray of copies; so is ``ragged[mask]`` with an ndarray or a tensor of bools, one
       for each sequence.
 
+    Attributes:
+        documents: Of what `split` made, int64: which sequence each piece is of. Else None.
+
     Raises:
         TypeError: Values or offsets are no such arrays, or have another dtype.
         ValueError: A shape does not fit; an offset is less than the one before it, or lies outside
@@ -71,7 +81,7 @@ class RaggedArray(Source):
         RaggedArray(2 sequences of int64 (*,), 6 values)
     """
 
-    __slots__ = ("_ends", "_offsets", "_string_type", "_values")
+    __slots__ = ("_ends", "_offsets", "_string_type", "_values", "documents")
 
     def __init__(
         self, values: Any, offsets: Any, string_type: type[str | bytes] | None = None
@@ -244,8 +254,8 @@ class RaggedArray(Source):
         finally:
             write.discard()
 
-    def split(self, max_length: int, overlap: int = 0) -> SplitArray:
-        """The same sequences cut into pieces of at most ``max_length``, without a copy.
+    def split(self, max_length: int, overlap: int = 0) -> RaggedArray | SourceSubset:
+        """The same sequences cut into pieces of at most ``max_length``, without a copy of the values.
 
         Args:
             max_length: At least 1. A sequence that is no longer stays one piece, also an empty one.
@@ -253,21 +263,44 @@ class RaggedArray(Source):
                 than ``max_length``.
 
         Returns:
-            A leaf of `ArrayDataset`, as this is one, with the ``lengths`` of the pieces and, as
-            ``documents``, which sequence each is of. It pickles as this and the two numbers.
+            The pieces, with `lengths`, and with `documents`: which sequence each is of. They are a
+            RaggedArray; with an overlap something like it that has no values and offsets.
 
         Raises:
-            TypeError: An argument is no integer.
+            TypeError: An argument is no integer; the sequences are strings.
             ValueError: An argument is out of range.
 
         Example:
             >>> ragged = pinfeed.RaggedArray.from_sequences([[1, 2, 3, 4, 5], [6]])
-            >>> [piece.tolist() for piece in ragged.split(3)]
-            [[1, 2, 3], [4, 5], [6]]
+            >>> pieces = ragged.split(3)
+            >>> [piece.tolist() for piece in pieces], pieces.documents
+            ([[1, 2, 3], [4, 5], [6]], array([0, 0, 1]))
             >>> [piece.tolist() for piece in ragged.split(3, overlap=1)]
             [[1, 2, 3], [3, 4, 5], [6]]
         """
-        return SplitArray(self, max_length, overlap)
+        if self.string_type is not None:
+            raise TypeError(
+                "split: expected sequences of numbers, got strings; take their bytes: "
+                "RaggedArray(ragged.values, ragged.offsets).split(...)"
+            )
+        max_length = checked_integer(max_length, "split: max_length", 1, 2**62)
+        overlap = checked_integer(overlap, "split: overlap", 0)
+        if overlap >= max_length:
+            raise ValueError(
+                f"split: overlap must be less than max_length={max_length}, got {overlap}"
+            )
+        offsets, step = self.offsets.astype(np.int64), max_length - overlap
+        counts = 1 + np.maximum(-(-(self.lengths - max_length) // step), 0)
+        documents = np.repeat(np.arange(len(self)), counts)
+        firsts = np.cumsum(counts) - counts
+        begins = offsets[documents] + (np.arange(len(documents)) - firsts[documents]) * step
+        if overlap == 0:
+            return self._with(np.append(begins, offsets[-1]), documents)
+        # Each piece has two offsets of its own, and what lies between two pieces is none.
+        ends = np.minimum(begins + max_length, offsets[documents + 1])
+        bounds = np.append(np.stack((begins, ends), axis=1), offsets[-1])
+        pairs = self._with(bounds, np.repeat(documents, 2))
+        return SourceSubset(pairs, np.arange(0, 2 * len(documents), 2))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -373,17 +406,22 @@ class RaggedArray(Source):
                 # As NumPy's slices do: without what the slice leaves out.
                 values = ArraySource(self.values[first:last], "RaggedArray: values")
                 offsets = ArraySource(self.offsets - first, "RaggedArray: offsets")
-        return values, offsets, self.string_type
+        return values, offsets, self.string_type, self.documents
 
     def __setstate__(self, state: Any) -> None:
         self._set_sources(*state)
 
     def _set_sources(
-        self, values: ArraySource, offsets: ArraySource, string_type: StringType | None
+        self,
+        values: ArraySource,
+        offsets: ArraySource,
+        string_type: StringType | None,
+        documents: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self._values = values
         self._offsets = offsets
         self._string_type = string_type
+        self.documents = documents
         self._ends: npt.NDArray[Any] = np.asarray(offsets.array)
 
     def _validate(self) -> None:
@@ -434,19 +472,27 @@ class RaggedArray(Source):
         start, stop, step = part.indices(len(self))
         if step != 1:
             return self._select(np.arange(start, stop, step))
-        cut = type(self).__new__(type(self))
-        offsets = self.offsets[start : max(start, stop) + 1]
-        cut._set_sources(
-            self._values, ArraySource(offsets, "RaggedArray: offsets"), self.string_type
-        )
-        return cut
+        stop = max(start, stop)
+        documents = None if self.documents is None else self.documents[start:stop]
+        return self._with(self.offsets[start : stop + 1], documents)
+
+    def _with(
+        self, offsets: npt.NDArray[Any], documents: npt.NDArray[np.int64] | None
+    ) -> RaggedArray:
+        """Other sequences over the same values."""
+        ragged = type(self).__new__(type(self))
+        source = ArraySource(offsets, "RaggedArray: offsets")
+        ragged._set_sources(self._values, source, self.string_type, documents)
+        return ragged
 
     def _select(self, positions: npt.NDArray[np.int64]) -> RaggedArray:
         if len(positions) == 0:
             return type(self)(self.values[:0], np.zeros(1, np.int64), self.string_type)
         name = self._name()
         parts = _core.join(self.rows, self.offsets, positions, None, name, get_num_threads())
-        return type(self)(*parts, self.string_type)
+        selected = type(self)(*parts, self.string_type)
+        selected.documents = None if self.documents is None else self.documents[positions]
+        return selected
 
     def _name(self) -> str:
         path = self._offsets.path

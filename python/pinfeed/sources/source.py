@@ -283,6 +283,11 @@ class SourceSubset(Source):
         return self._source.lengths[self._order]  # type: ignore[attr-defined]
 
     @property
+    def documents(self) -> npt.NDArray[np.int64]:
+        """Of the pieces of sequences: which sequence each is of."""
+        return self._source.documents[self._order]  # type: ignore[attr-defined]
+
+    @property
     @override
     def is_ragged(self) -> bool:
         return self._source.is_ragged
