@@ -114,6 +114,17 @@ def accept_limit(max_bytes: int | None) -> None:
         _max_bytes = max_bytes
 
 
+def has_ended(process: int) -> bool:
+    """Whether no process has this number; another one may have it by now."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # it has another user, and exists
+        pass
+    return False
+
+
 class _Worker:
     """A process that writes batches, as the trainer sees it.
 
@@ -147,15 +158,10 @@ class _Worker:
 
     def look(self) -> None:
         """Gives memory back if the process has ended, but for what is viewed."""
-        # The number may be that of another process by now. Then memory goes back later.
-        try:
-            os.kill(self._process, 0)
-        except ProcessLookupError:
+        if has_ended(self._process):
             self.is_gone = True
             for slot in self.slots.values():
                 slot.retire()
-        except PermissionError:  # it has another user, and exists
-            pass
 
     def close(self) -> None:
         """Lets go of the file."""

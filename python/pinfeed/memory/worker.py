@@ -80,8 +80,8 @@ def worker_arena() -> WorkerArena | None:
 class WorkerArena:
     """A worker's file of shared memory, its slots, and the queue that leads to the trainer.
 
-    A slot has the size of the batch that it was made for, rounded up, and serves others down to half of
-    it. One that a batch has outgrown gives its memory to the next.
+    A slot has the size of the array that it was made for, rounded up by at most a quarter, and serves
+    others down to half of it. One that is outgrown gives its memory back when a larger one is made.
 
     Raises:
         RuntimeError: The worker's loop is none of torch's.
@@ -90,8 +90,8 @@ class WorkerArena:
 
     def __init__(self) -> None:
         self._queue, self._done_event = _queue_and_event()
-        parent = multiprocessing.parent_process()
-        self._trainer = None if parent is None else parent.pid
+        trainer_process: Any = multiprocessing.parent_process()
+        self._trainer = trainer_process.pid
         self._parent = os.getppid()  # the trainer, or the server that forks for it
         self._file = _core.create_shared_file("pinfeed")
         os.truncate(self._file, _core.page_bytes)
@@ -125,15 +125,18 @@ class WorkerArena:
 
     def allocate(self, size: int) -> torch.Tensor | None:
         """uint8 memory in a slot that nobody uses; None if there is no room."""
+        step = max(_core.page_bytes, 1 << (size.bit_length() - 3))
+        capacity = -(-size // step) * step
         with self._lock:
             while self._resident() > self._max_bytes() and self._discard_one():
                 pass
             for slot in self._slots.values():
-                if size <= slot.capacity <= 2 * size:
+                if size <= slot.capacity <= 2 * capacity:
                     memory = slot.claim(size)
                     if memory is not None:
                         return memory
-            return self._grow(size)
+            self._discard_one(size // 2, size)  # it was outgrown
+            return self._grow(size, capacity)
 
     def reduce_storage(self, storage: torch.UntypedStorage) -> Any:
         """How a storage is pickled: in a message to the trainer by its place or its bytes.
@@ -170,10 +173,8 @@ class WorkerArena:
                 return number, slot, start
         return None
 
-    def _grow(self, size: int) -> torch.Tensor | None:
-        step = max(_core.page_bytes, 1 << (size.bit_length() - 3))
-        capacity = -(-size // step) * step
-        self._discard_one(size // 2, size)  # it was outgrown
+    def _grow(self, size: int, capacity: int) -> torch.Tensor | None:
+        """Memory in a new slot, for which free ones give theirs where there is not enough."""
         while self._resident() + capacity > self._max_bytes():
             if not self._discard_one():
                 return None
@@ -229,7 +230,9 @@ class WorkerArena:
             memory = self.allocate(size)
             if memory is not None:
                 return memory
-            if self._done_event.is_set() or self._is_orphaned():
+            # Perhaps the trainer was gone before this worker made its first batch.
+            is_orphaned = os.getppid() != self._parent or trainer.has_ended(self._trainer)
+            if self._done_event.is_set() or is_orphaned:
                 raise RuntimeError("Collate: the loader was closed while its worker waited")
             if self._cells[trainer.SENT] > self._cells[trainer.RECEIVED]:
                 patient_until = time.monotonic() + PATIENCE
@@ -243,18 +246,6 @@ class WorkerArena:
             "keep a clone() of what you need, lower the loader's prefetch_factor or num_workers, or "
             "allow more bytes with pinfeed.set_arena_limit(max_bytes)"
         )
-
-    def _is_orphaned(self) -> bool:
-        if os.getppid() != self._parent or self._trainer is None:
-            return True
-        # Perhaps the trainer was gone before this worker made its first batch.
-        try:
-            os.kill(self._trainer, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:  # it has another user, and exists
-            pass
-        return False
 
 
 def rebuild_storage(
