@@ -289,16 +289,12 @@ def test_ray_knows_it_and_it_pickles():
     assert repr(collate) == "RayCollate({'x': Pad(value=-1, multiple_of=4)})"
 
 
-TWICE = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
-
-
 @pytest.mark.parametrize(
     ("spec", "table", "error", "message"),
     [
         (pinfeed.Image(), None, TypeError, "spec must be a dict of fields by column, or None"),
         ({"x": torch.float32}, None, TypeError, r"spec\['x'\] must be a Field"),
-        (None, pa.table({}), ValueError, "RayCollate: expected a table with at least one column"),
-        (None, TWICE, ValueError, "RayCollate: column 'x' is there 2 times"),
+        (None, pa.table({}), ValueError, "must hold at least one array"),
         (None, {"x": np.zeros(3)}, TypeError, r"RayCollate: expected a pyarrow\.Table.*got dict"),
     ],
 )

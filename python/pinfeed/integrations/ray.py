@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.fields import Field, Image, Jagged, Pad
+from pinfeed.fields import Field
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.spec import placed
 from pinfeed.optional import import_extra
@@ -87,7 +87,7 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
         """Collates a batch.
 
         Args:
-            batch: pyarrow.Table of at least one column and one row.
+            batch: pyarrow.Table of at least one column and one row, with a name for each column.
         """
         names = getattr(batch, "column_names", None)
         if names is None:
@@ -96,17 +96,9 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
                 f"got {type(batch).__name__}; pinfeed.Collate takes samples, and "
                 "pyarrow.table(batch) makes a table of a dict of 1-D arrays"
             )
-        if not names:
-            raise ValueError("RayCollate: expected a table with at least one column, got none")
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(
-                f"RayCollate: column {twice!r} is there {names.count(twice)} times; "
-                "Table.rename_columns() can tell them apart"
-            )
         sources = {
             name: _source(column, f"RayCollate: column {name!r}")
-            for name, column in zip(batch.column_names, batch.columns, strict=True)
+            for name, column in zip(names, batch.columns, strict=True)
         }
         collated: dict[str, Any] = self._collate(Rows(sources, np.arange(batch.num_rows)))
         return collated
@@ -120,15 +112,9 @@ def _require_tensor(field: Field, name: str) -> None:
 
     Ray takes one for pieces of a tensor: values and offsets, both int64, would become one.
     """
-    asked: dict[str, Any] = {}
-    if isinstance(field, Jagged):
-        asked = {"offsets": field.offsets is None}
-    elif isinstance(field, Pad):
-        asked = {"lengths": field.lengths, "mask": field.mask}
-    elif isinstance(field, Image):
-        asked = {"sizes": field.sizes, "mask": field.mask}
-    for part, request in asked.items():
-        if request is True:
+    for part in ("offsets", "lengths", "sizes", "mask"):
+        asked = getattr(field, part, False)
+        if asked is True or (asked is None and part == "offsets"):
             raise ValueError(
                 f"{name} must name the key that its {part} go to, as in "
                 f"{type(field).__name__}({part}={part!r}): in a NamedTuple, Ray would join them "
