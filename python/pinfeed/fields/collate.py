@@ -143,10 +143,11 @@ class Collate:
             samples: At least one sample. An array or a tensor counts as what is along its first axis.
         """
         worker_arena()  # what torch makes is sent through it too, and tensors that Keep leaves alone
-        if isinstance(samples, np.ndarray | torch.Tensor) and samples.ndim > 0:
-            samples = list(samples)  # what some datasets' __getitems__ return
+        if type(samples) is not Rows and isinstance(samples, np.ndarray | torch.Tensor):
+            samples = list(samples) if samples.ndim > 0 else samples  # of some __getitems__
         if type(samples) is list and samples:
-            return self._place().collate(samples, self._batch(samples, None))
+            batch = self._batch(samples) if self._augments or self._is_random else _UNKNOWN
+            return self._place().collate(samples, batch)
         if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
             raise TypeError(
                 f"Collate: expected a sequence of samples, got {type(samples).__name__}; "
@@ -175,15 +176,13 @@ class Collate:
                 problem.index = int(indices[problem.sample])
             raise
 
-    def _batch(self, samples: Sequence[Any], known: SampleBatch | None) -> _Batch | None:
+    def _batch(self, samples: Sequence[Any], known: SampleBatch | None = None) -> _Batch:
         chance = None
         if self._is_random:
             chance = self._chance.of(samples)
         elif self._augments:  # by what is certain: no number of these is looked at
             chance = Chance(np.arange(len(samples)), key=0)
-        if known is not None:
-            return _Batch(chance, known.packing, known.epoch)
-        return None if chance is None else _Batch(chance)
+        return _Batch(chance) if known is None else _Batch(chance, known.packing, known.epoch)
 
     def _place(self) -> _Place:
         """What becomes of whole samples, with memory that is pinned or not, as it is wanted now."""
@@ -208,6 +207,9 @@ class _Batch(NamedTuple):
     epoch: int | None = None
 
 
+_UNKNOWN = _Batch(None)
+
+
 class _Place:
     """One place in the structure of samples, and what becomes of what they have there.
 
@@ -229,7 +231,7 @@ class _Place:
         self._leaf_types: set[type] = set()
         self._structures: dict[type, _Structure] = {}
 
-    def collate(self, samples: Sequence[Any], batch: _Batch | None) -> Any:
+    def collate(self, samples: Sequence[Any], batch: _Batch) -> Any:
         """The batch of what stands at this place in each sample."""
         if self._field is not None:
             if self._field.is_optional and self._is_absent(samples):
@@ -247,9 +249,12 @@ class _Place:
             self._leaf_types.add(kind)
         return _STACK.collate(samples, self._leaf)
 
-    def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch | None) -> Any:
+    def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch) -> Any:
         """The batch of rows of a dataset's arrays at this place."""
-        known = self._structures.get(type(sources))
+        kind = type(sources)
+        if kind in self._leaf_types:
+            return (self._field or _STACK).gather(sources, indices, self._leaf_in(batch))
+        known = self._structures.get(kind)
         if known is not None and known.fits(sources):
             return known.gather(sources, indices, batch)
         if isinstance(sources, ObjectColumn):
@@ -257,12 +262,13 @@ class _Place:
         if isinstance(sources, Source):
             if self._field is None:
                 self._require_leaf()
+            self._leaf_types.add(kind)
             return (self._field or _STACK).gather(sources, indices, self._leaf_in(batch))
         if self._field is not None:
             return self._by_field(self._field, list(Rows(sources, indices)), batch)
         return self._structure_of(sources).gather(sources, indices, batch)
 
-    def _by_field(self, field: Field, samples: Sequence[Any], batch: _Batch | None) -> Any:
+    def _by_field(self, field: Field, samples: Sequence[Any], batch: _Batch) -> Any:
         try:
             return field.collate(samples, self._leaf_in(batch))
         except TypeError as error:
@@ -270,9 +276,14 @@ class _Place:
                 Problem.of(error).add_hint(mirror_hint(field, samples[0], "samples"))
             raise
 
-    def _leaf_in(self, batch: _Batch | None) -> Leaf:
+    def _leaf_in(self, batch: _Batch) -> Leaf:
         leaf = self._leaf
-        return leaf if batch is None else Leaf(leaf.name, leaf.path, leaf.pin, *batch)
+        chance, packing, epoch = batch
+        if chance is None and packing is None:
+            if epoch != leaf.epoch:  # kept for the next batch, which mostly is of the same epoch
+                self._leaf = leaf = leaf._replace(epoch=epoch)
+            return leaf
+        return Leaf(leaf.name, leaf.path, leaf.pin, *batch)
 
     def _is_absent(self, samples: Sequence[Any]) -> bool:
         """Whether all samples of an optional leaf are None."""
@@ -350,7 +361,7 @@ class _Structure:
         """Whether a container of the same type has the same places."""
         return self._keys == _keys(node)
 
-    def collate(self, samples: Sequence[Any], batch: _Batch | None) -> Any:
+    def collate(self, samples: Sequence[Any], batch: _Batch) -> Any:
         columns = self._columns(samples)
         values = [
             place.collate(column, batch)
@@ -358,7 +369,7 @@ class _Structure:
         ]
         return self._collated(samples[0], values)
 
-    def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch | None) -> Any:
+    def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch) -> Any:
         parts = (
             [sources[key] for key in self._sources]
             if type(sources) is dict or isinstance(sources, Mapping)

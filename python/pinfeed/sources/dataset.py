@@ -273,8 +273,9 @@ class Rows(SampleBatch):
         if first is None:
             raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
         self.sources = sources
-        indices = _core.as_indices(indices, len(first), "ArrayDataset: indices")
-        super().__init__(indices, len(first), epoch, packing)
+        length = len(first)
+        indices = _core.as_indices(indices, length, "ArrayDataset: indices")
+        super().__init__(indices, length, epoch, packing)
 
     def __len__(self) -> int:
         return len(self.indices)

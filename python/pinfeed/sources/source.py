@@ -159,7 +159,7 @@ class ArraySource(Source):
         return self
 
     def __len__(self) -> int:
-        return len(self.array)
+        return int(self.array.shape[0])
 
     def __getitem__(self, index: int) -> Any:
         self.check()
