@@ -52,25 +52,23 @@ CHANGES: list[tuple[Any, Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("first", "batch", "kind", "message"), CHANGES)
-def test_a_batch_that_differs(first: Any, batch: Any, kind: type[Exception], message: str) -> None:
+def test_a_batch_that_differs(
+    first: Any, batch: Any, kind: type[Exception], message: str, tf: ModuleType
+) -> None:
     where = "to_tensorflow: "
     if isinstance(batch, dict):
         where += rf"leaf \['{next(iter(batch))}'\].* of "
         batch = first | batch
     elements = iter(pinfeed.to_tensorflow(one for one in (first, batch)))
     next(elements)
-    with pytest.raises(kind, match=f"^{where}batch 1: {re.escape(message)}$"):
+    pattern = f"{kind.__name__}: {where}batch 1: {re.escape(message)}\n"
+    with pytest.raises(tf.errors.OpError, match=pattern):
         next(elements)
 
 
-def offsets(*numbers: int) -> pinfeed.JaggedBatch:
-    return pinfeed.JaggedBatch(X, torch.tensor(numbers, dtype=torch.int64))
-
-
-INT64 = "batch 0: expected integers that int64 can hold"
+NUMBERS = "batch 0: expected numbers that int64 or float32 can hold"
 CHANNELS = "channels_last must be True, False, or names of leaves, got"
 SPEC = "expected a tf.TensorSpec or a tf.RaggedTensorSpec, got"
-UNCOUNTED = "batch 0: with max_samples, the first axis of every leaf must count the same samples"
 KEYS = "batches have a dict with the keys"
 LEAF = "batch 0: expected a tensor, an ndarray, numbers, strings or a container"
 MASKED, MIXED = np.ma.masked_array([1, 2], True), np.array(["a", 1], object)
@@ -88,10 +86,6 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (iter([]), {}, ValueError, "loader yielded no batch, and nothing else says what"),
     ([{"a": None}], {}, ValueError, "expected at least one array in a batch, got none"),
     ([FIRST], {"in_memory": 1}, TypeError, "in_memory must be True or False, got 1"),
-    ([FIRST], {"max_samples": 0}, ValueError, "max_samples must be positive, got 0"),
-    ([FIRST], {"max_samples": 1.5}, TypeError, "max_samples must be an integer or None, got 1.5"),
-    ([{"x": X, "y": X[0]}], {"max_samples": 3}, ValueError, UNCOUNTED),
-    ([X[0, 0]], {"max_samples": 3}, ValueError, UNCOUNTED),
     ([FIRST], {"channels_last": 3}, TypeError, f"{CHANNELS} 3"),
     ([FIRST], {"channels_last": [1]}, TypeError, f"{CHANNELS} [1]"),
     (
@@ -105,13 +99,6 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ([FIRST], {"signature": 3}, TypeError, f"signature: {SPEC} 3"),
     ([FIRST], {"signature": {"x": X}}, TypeError, f"signature['x']: {SPEC}"),
     ([FIRST], {"signature": 3, "in_memory": True}, ValueError, "signature is for batches"),
-    # Offsets that point elsewhere.
-    ([offsets(0, 3)], {}, ValueError, "batch 0: expected offsets from 0 to 2"),
-    ([offsets(-1, 2)], {}, ValueError, "batch 0: expected offsets from 0 to 2"),
-    ([offsets(2, 0)], {}, ValueError, "batch 0: expected offsets that don't decrease"),
-    ([offsets(0, 2, 1, 2)], {}, ValueError, "batch 0: expected offsets that don't decrease"),
-    ([offsets()], {}, ValueError, "batch 0: expected offsets from 0 to 2"),
-    ([offsets(0, 2**62)], {}, ValueError, "batch 0: expected offsets from 0 to 2"),
     # Leaves that TensorFlow can't have.
     ([{1: X, "a": X}], {}, TypeError, f"{KEYS} [1, 'a']; TensorFlow takes only keys that can be"),
     ([{"a": [object()]}], {}, TypeError, "leaf ['a'][0] of batch 0: expected a tensor, an ndarray"),
@@ -122,12 +109,12 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ([np.zeros(2, "M8[s]")], {}, TypeError, "batch 0: TensorFlow has no datetime64[s]; conv"),
     ([np.zeros(2, "i4,f4")], {}, TypeError, "batch 0: TensorFlow has no"),
     ([MASKED], {}, TypeError, "batch 0: the mask of a masked arr"),
-    ([[1, 2**80]], {}, TypeError, INT64),
-    ([[2**63 + 5]], {}, TypeError, INT64),
-    ([[2**63 + 5, 1]], {}, TypeError, INT64),
-    ([[True, -(2**63) - 1]], {}, TypeError, INT64),
-    ([[np.uint64(2**63), -1]], {}, TypeError, INT64),
-    ([[1e300, 1.0]], {}, ValueError, "batch 0: expected numbers that float32 can hold"),
+    ([[1, 2**80]], {}, ValueError, NUMBERS),
+    ([[2**63 + 5]], {}, ValueError, NUMBERS),
+    ([[2**63 + 5, 1]], {}, ValueError, NUMBERS),
+    ([[True, -(2**63) - 1]], {}, ValueError, NUMBERS),
+    ([[np.uint64(2**63), -1]], {}, ValueError, NUMBERS),
+    ([[1e300, 1.0]], {}, ValueError, NUMBERS),
     ([[1, "a"]], {}, TypeError, "batch 0: expected numbers, got [1, 'a']"),
     ([MIXED], {}, TypeError, "batch 0: expected strings, got a int among them"),
 ]
@@ -145,8 +132,28 @@ def test_where_and_how_long(tf: ModuleType) -> None:
     with pytest.raises(RuntimeError, match="must be called where TensorFlow executes eagerly"):
         tf.function(lambda: pinfeed.to_tensorflow([X]))()
     dataset = pinfeed.to_tensorflow([X, X[:1]], signature=tf.TensorSpec((2, 3)))
-    with pytest.raises(ValueError, match=re.escape("batch 1: expected shape (2, 3), got (1, 3)")):
+    message = re.escape("batch 1: expected shape (2, 3), got (1, 3)")
+    with pytest.raises(tf.errors.OpError, match=message):
         list(dataset)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "message"),
+    [
+        ([0, 3], "from 0 to 2"),
+        ([-1, 2], "from 0 to 2"),
+        ([2, 0], "that don't decrease"),
+        ([0, 2, 1, 2], "that don't decrease"),
+        ([], "from 0 to 2"),
+        ([0, 2**62], "from 0 to 2"),
+    ],
+)
+def test_offsets_that_point_elsewhere(offsets: list[int], message: str, tf: ModuleType) -> None:
+    batch = pinfeed.JaggedBatch(X, torch.tensor(offsets, dtype=torch.int64))
+    with pytest.raises(
+        tf.errors.OpError, match=f"ValueError: .*batch 0: expected offsets {message}"
+    ):
+        list(pinfeed.to_tensorflow([batch]))
 
 
 def test_offsets_of_a_part() -> None:
@@ -162,7 +169,7 @@ def test_an_empty_loader_with_a_signature(tf: ModuleType) -> None:
 def test_signatures_that_no_batch_fits(tf: ModuleType) -> None:
     spec = tf.TensorSpec((None, 3))
     for signature in ({"x": spec}, (spec, spec, spec), spec):
-        with pytest.raises(ValueError, match="batch 0: expected the leaves "):
+        with pytest.raises(tf.errors.OpError, match="batch 0: expected the leaves "):
             list(pinfeed.to_tensorflow([FIRST], signature=signature))
     for ragged in (
         tf.RaggedTensorSpec((None, None, None), ragged_rank=2),
@@ -187,14 +194,12 @@ class Long:
         return self.length
 
 
-@pytest.mark.parametrize(("length", "got"), [(2, "more"), (4, "3")])
-def test_a_wrong_length(length: int, got: str, tf: ModuleType) -> None:
+@pytest.mark.parametrize("length", [2, 4])
+def test_a_wrong_length(length: int, tf: ModuleType) -> None:
     dataset = pinfeed.to_tensorflow(Long(length))
-    message = re.escape(f"expected {length} batches, as len(loader) says, got {got}")
-    with pytest.raises(ValueError, match=message):
-        list(dataset)
-    with pytest.raises(tf.errors.OpError, match=message):
-        list(dataset.prefetch(1))
+    for batches in (dataset, dataset.prefetch(1)):
+        with pytest.raises(tf.errors.OpError, match=f"was expected to contain {length} elements"):
+            list(batches)
 
 
 def test_a_dataset_that_is_gone(tf: ModuleType) -> None:

@@ -32,6 +32,14 @@ class Memory(bytearray):
         Memory.alive -= 1
 
 
+def alive() -> int:
+    import tensorflow as tf
+
+    # TensorFlow lets go of ndarrays when it calls Python the next time.
+    tf.numpy_function(lambda: np.int64(0), [], tf.int64)
+    return Memory.alive
+
+
 def counted(batches: int) -> Iterator[torch.Tensor]:
     for number in range(batches):
         memory = np.frombuffer(Memory((1 << 18) + 64), np.uint8)
@@ -68,16 +76,16 @@ def test_no_copy(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_batch_lives_as_long_as_tensorflow_holds_it(way: str) -> None:
     elements = WAYS[way](pinfeed.to_tensorflow(counted(BATCHES)))
-    assert Memory.alive == BATCHES
+    assert alive() == BATCHES
     assert [float(element[-1, -1]) for element in elements] == list(range(BATCHES))
     view = elements[2][1:]
     kept = np.asarray(elements[3])
     del elements
-    assert Memory.alive == 2
+    assert alive() == 2
     assert float(view[0, 0]) == 2
     assert float(kept[-1, -1]) == 3
     del view, kept
-    assert Memory.alive == 0
+    assert alive() == 0
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -91,11 +99,11 @@ def test_a_batch_of_the_pool_is_kept(way: str) -> None:
 def test_what_tensorflow_has_read_ahead_lives() -> None:
     iterator = iter(pinfeed.to_tensorflow(counted(50)).shuffle(8))
     first = next(iterator)
-    assert 8 <= Memory.alive <= 10  # it refills by and by
+    assert 8 <= alive() <= 10  # it refills by and by
     del iterator
-    assert Memory.alive == 1
+    assert alive() == 1
     del first
-    assert Memory.alive == 0
+    assert alive() == 0
 
 
 def test_a_loop_reuses_two_buffers() -> None:
@@ -109,8 +117,9 @@ def test_a_loop_reuses_two_buffers() -> None:
     for _ in range(2):
         for _ in pinfeed.to_tensorflow(seen()):
             pass
-    # The one that the loop holds, the next one, and the one that stood in the generator.
-    assert len(places) <= 3
+    # The one that the loop holds, the next one, the one that stood in the generator, and one that
+    # TensorFlow lets go of when it calls Python the next time.
+    assert len(places) <= 4
 
 
 def test_tensorflow_does_not_write_into_batches(tf: ModuleType) -> None:

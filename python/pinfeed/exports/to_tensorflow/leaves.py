@@ -21,40 +21,36 @@ from pinfeed.structure import is_container
 
 tf: Any = import_extra("tensorflow", "tensorflow")
 
-Array = npt.NDArray[Any] | torch.Tensor
-Sizes = tuple[int | None, ...] | None  # of a shape; None where any is fine
+Array = npt.NDArray[Any]
 
-# All of TensorFlow's own memory begins at a multiple of it, and its kernels abort the process when
-# they meet other memory.
-_ALIGNMENT = 64
+# NumPy has none of its own.
+_BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
 _DTYPES = {
-    getattr(torch, name): getattr(tf, name)
+    np.dtype(name): getattr(tf, name)
     for name in (
         *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
-        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
     )
-}
+} | {np.dtype(_BFLOAT16): tf.bfloat16}
 
-_INTEGERS = (bool, int, np.integer, np.bool)
-_NUMBERS = (*_INTEGERS, float, complex, np.number)
 _STRINGS = (str, bytes)
-_PLAIN = (*_NUMBERS, *_STRINGS)
+_PLAIN = (bool, int, float, complex, np.number, np.bool, *_STRINGS)
 
 
 class Leaf(ABC):
     """A leaf of all batches.
 
     Args:
-        *part_specs: Of the plain tensors that it consists of.
+        *specs: Of the plain arrays that it consists of.
     """
 
-    def __init__(self, *part_specs: Any) -> None:
-        self.part_specs = part_specs
+    def __init__(self, *specs: Any) -> None:
+        self.specs = specs
 
     @abstractmethod
-    def parts(self, value: Any, where: str) -> list[Any]:
-        """The tensors of a batch.
+    def arrays(self, value: Any, where: str) -> list[Array]:
+        """The arrays of a batch.
 
         Args:
             value: What stands in the batch.
@@ -64,17 +60,9 @@ class Leaf(ABC):
             TypeError, ValueError: It doesn't fit to the specs.
         """
 
-    def element(self, parts: Sequence[Any]) -> Any:
-        """What these tensors, in a graph or not, are together."""
-        return parts[0]
-
-    def count(self, parts: Sequence[Any]) -> int | None:
-        """How many samples the batch has, None if this leaf doesn't tell."""
-        return len(parts[0]) if parts[0].shape.rank else None
-
-    def first(self, parts: Sequence[Any], count: int) -> list[Any]:
-        """The tensors of the first samples of the batch."""
-        return [part[:count] if part.shape.rank else part for part in parts]
+    def element(self, tensors: Sequence[Any]) -> Any:
+        """What these arrays, as tensors, are together."""
+        return tensors[0]
 
 
 def spec_of(value: Any, varying: set[int], where: str) -> Any:
@@ -89,15 +77,14 @@ def spec_of(value: Any, varying: set[int], where: str) -> Any:
         TypeError: It is nothing that TensorFlow could have.
     """
     if isinstance(value, JaggedBatch | RaggedArray):
-        values = host_array(value.values, where)
+        values = _host_array(value.values, where)
         shape = [None, None, *values.shape[1:]]
-        return tf.RaggedTensorSpec(shape, tensorflow_dtype(values, where), ragged_rank=1)
-    array: Array
-    if is_text(value):
-        array, dtype = text_array(value, where), tf.string
+        return tf.RaggedTensorSpec(shape, _tensorflow_dtype(values, where), ragged_rank=1)
+    if _is_text(value):
+        array, dtype = _text_array(value, where), tf.string
     elif isinstance(value, np.ndarray | torch.Tensor) or is_plain(value):
-        array = host_array(number_array(value, where), where)
-        dtype = tensorflow_dtype(array, where)
+        array = _host_array(value, where)
+        dtype = _tensorflow_dtype(array, where)
     else:
         empty = "an empty " if is_container(value) else ""
         raise TypeError(
@@ -135,17 +122,13 @@ def leaf_of(spec: Any, moves_channels: bool, is_guess: bool, where: str) -> Leaf
 
 class _NoneLeaf(Leaf):
     @override
-    def parts(self, value: Any, where: str) -> list[Any]:
+    def arrays(self, value: Any, where: str) -> list[Array]:
         if value is not None:
             raise ValueError(f"{where}: expected None, got a {type(value).__name__}")
         return []
 
     @override
-    def element(self, parts: Sequence[Any]) -> None:
-        return None
-
-    @override
-    def count(self, parts: Sequence[Any]) -> None:
+    def element(self, tensors: Sequence[Any]) -> None:
         return None
 
 
@@ -154,30 +137,27 @@ class _DenseLeaf(Leaf):
 
     def __init__(self, spec: Any, moves_channels: bool) -> None:
         super().__init__(spec)
-        self._dtype, self._sizes = spec.dtype, _sizes(spec)
         self._moves_channels = moves_channels
 
     @override
-    def parts(self, value: Any, where: str) -> list[Any]:
-        if not isinstance(value, torch.Tensor):
-            value = number_array(value, where)
-        array = host_array(value, where)
+    def arrays(self, value: Any, where: str) -> list[Array]:
+        array = _host_array(value, where)
         if self._moves_channels and array.ndim > 1:
             array = _with_channels_last(array)
-        _check(array, self._dtype, self._sizes, where)
-        return [_handed_over(array)]
+        _check(array, self.specs[0], where)
+        return [array]
 
 
 class _TextLeaf(Leaf):
     """A tensor of strings."""
 
     @override
-    def parts(self, value: Any, where: str) -> list[Any]:
-        if not is_text(value):
+    def arrays(self, value: Any, where: str) -> list[Array]:
+        if not _is_text(value):
             raise TypeError(f"{where}: expected strings, got {type(value).__name__}")
-        array = text_array(value, where)
-        _check_shape(array.shape, tf.string, _sizes(self.part_specs[0]), where)
-        return [tf.constant(array.tolist(), tf.string, array.shape)]
+        array = _text_array(value, where)
+        _check_shape(array.shape, self.specs[0], where)
+        return [array]
 
 
 class _RaggedLeaf(Leaf):
@@ -196,119 +176,80 @@ class _RaggedLeaf(Leaf):
         )
 
     @override
-    def parts(self, value: Any, where: str) -> list[Any]:
+    def arrays(self, value: Any, where: str) -> list[Array]:
         if not isinstance(value, JaggedBatch | RaggedArray):
             raise TypeError(f"{where}: expected a JaggedBatch, got {type(value).__name__}")
-        values, offsets = host_array(value.values, where), host_array(value.offsets, where)
-        if isinstance(offsets, torch.Tensor):
-            offsets = offsets.numpy()
+        values, offsets = _host_array(value.values, where), _host_array(value.offsets, where)
         if offsets.dtype == np.int32:
             offsets = offsets.astype(np.int64)
-        for array, spec in zip((values, offsets), self.part_specs, strict=True):
-            _check(array, spec.dtype, _sizes(spec), where)
+        for array, spec in zip((values, offsets), self.specs, strict=True):
+            _check(array, spec, where)
         # TensorFlow would check them by ops of its own, or trust them and read anywhere.
         if len(offsets) == 0 or offsets[0] < 0 or offsets[-1] > len(values):
             raise ValueError(f"{where}: expected offsets from 0 to {len(values)}, got {offsets}")
         if (offsets[1:] < offsets[:-1]).any():
             raise ValueError(f"{where}: expected offsets that don't decrease, got {offsets}")
-        if offsets[0] != 0:
-            values, offsets = values[int(offsets[0]) :], offsets - offsets[0]
-        return [_handed_over(values[: int(offsets[-1])]), _handed_over(offsets)]
+        return [values[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]]
 
     @override
-    def element(self, parts: Sequence[Any]) -> Any:
-        return tf.RaggedTensor.from_row_splits(*parts, validate=False)
-
-    @override
-    def count(self, parts: Sequence[Any]) -> int:
-        return len(parts[1]) - 1
-
-    @override
-    def first(self, parts: Sequence[Any], count: int) -> list[Any]:
-        values, splits = parts
-        return [values[: splits[count]], splits[: count + 1]]
+    def element(self, tensors: Sequence[Any]) -> Any:
+        return tf.RaggedTensor.from_row_splits(*tensors, validate=False)
 
 
-def _sizes(spec: Any) -> Sizes:
-    return None if spec.shape.rank is None else tuple(spec.shape)
+def _check(array: Array, spec: Any, where: str) -> None:
+    got = _tensorflow_dtype(array, where)
+    if got is not spec.dtype:
+        raise TypeError(f"{where}: expected {spec.dtype.name}, got {got.name}")
+    _check_shape(array.shape, spec, where)
 
 
-def _check(array: Array, dtype: Any, sizes: Sizes, where: str) -> None:
-    got = tensorflow_dtype(array, where)
-    if got is not dtype:
-        raise TypeError(f"{where}: expected {dtype.name}, got {got.name}")
-    _check_shape(array.shape, dtype, sizes, where)
-
-
-def _check_shape(shape: Sequence[int], dtype: Any, sizes: Sizes, where: str) -> None:
-    if sizes is None or sizes == shape:
+def _check_shape(shape: tuple[int, ...], spec: Any, where: str) -> None:
+    if spec.shape.is_compatible_with(shape):
         return
-    hint = ""
+    sizes, hint = tuple(spec.shape), ""
     if len(shape) == len(sizes):
         free = tuple(one if one == other else None for one, other in zip(shape, sizes, strict=True))
-        if all(size is None or size == got for size, got in zip(sizes, shape, strict=True)):
-            return
-        hint = f"; if that varies, say so: signature= with tf.TensorSpec({free}, tf.{dtype.name})"
-    raise ValueError(f"{where}: expected shape {sizes}, got {tuple(shape)}{hint}")
-
-
-def host_array(array: Any, where: str) -> Array:
-    """A tensor, on whatever device, or an ndarray, as one in memory that has a dtype of TensorFlow.
-
-    Args:
-        array: What stands in the batch.
-        where: What messages call it.
-
-    Raises:
-        TypeError: It is no such array.
-    """
-    if type(array) is torch.Tensor and array.is_cpu and _is_plain_memory(array):
-        return array  # most are, and the rest of this takes longer than all else a batch needs
-    array = plain(array, where)
-    if isinstance(array, torch.Tensor):
-        return array.cpu()
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def tensorflow_dtype(array: Array, where: str) -> Any:
-    """The dtype that an array has in TensorFlow.
-
-    Raises:
-        TypeError: There is none.
-    """
-    if isinstance(array, torch.Tensor):
-        dtype = _DTYPES.get(array.dtype)
-    else:
-        dtype = next((one for one in _DTYPES.values() if one == array.dtype), None)
-    if dtype is None:
-        raise TypeError(
-            f"{where}: TensorFlow has no {array.dtype}; convert it, or leave it out of the batch"
+        hint = (
+            f"; if that varies, say so: signature= with tf.TensorSpec({free}, tf.{spec.dtype.name})"
         )
+    raise ValueError(f"{where}: expected shape {sizes}, got {shape}{hint}")
+
+
+def _host_array(array: Any, where: str) -> Array:
+    """A tensor, on whatever device, an ndarray or numbers, as an ndarray in the machine's order.
+
+    Python's numbers become int64, float32, complex64 or bool.
+
+    Raises:
+        TypeError: It is no such array, or strings are among the numbers.
+        ValueError: float32 can't hold one.
+    """
+    if is_plain(array):
+        return _number_array(array, where)
+    array = plain(array, where)
+    if isinstance(array, np.ndarray):
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    array = array.cpu()
+    try:
+        if array.dtype == torch.bfloat16:
+            return array.view(torch.int16).numpy().view(_BFLOAT16)
+        return array.numpy()
+    except TypeError as error:
+        raise _unknown(array.dtype, where) from error
+
+
+def _tensorflow_dtype(array: Array, where: str) -> Any:
+    """The dtype that an array has in TensorFlow; raises TypeError if there is none."""
+    dtype = _DTYPES.get(array.dtype)
+    if dtype is None:
+        raise _unknown(array.dtype, where)
     return dtype
 
 
-def _handed_over(array: Array) -> Any:
-    """The array as a tensor of TensorFlow, over the same memory if that is in order.
-
-    TensorFlow never writes into it, and lets go of it when the last of its tensors is gone.
-    """
-    if isinstance(array, np.ndarray):
-        is_shared = array.flags.carray and array.ctypes.data % _ALIGNMENT == 0
-        if not is_shared or array.dtype.kind not in "biufc":  # bfloat16, which torch can't take
-            return tf.constant(array)
-        array = torch.from_numpy(array)
-    elif not array.is_contiguous():
-        axes = string.ascii_letters[: array.ndim]
-        array = permute(array, axes, axes)
-    elif array.data_ptr() % _ALIGNMENT != 0:
-        array = array.clone()
-    # Tensor.__dlpack__ does the same with many more questions.
-    return tf.experimental.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(array))  # type: ignore[attr-defined]
-
-
-def _is_plain_memory(tensor: torch.Tensor) -> bool:
-    is_marked = tensor.requires_grad or tensor.is_conj() or tensor.is_neg()
-    return tensor.layout is torch.strided and not (is_marked or tensor.is_nested)
+def _unknown(dtype: Any, where: str) -> TypeError:
+    return TypeError(
+        f"{where}: TensorFlow has no {dtype}; convert it, or leave it out of the batch"
+    )
 
 
 def is_plain(node: Any) -> bool:
@@ -318,7 +259,7 @@ def is_plain(node: Any) -> bool:
     return isinstance(node, _PLAIN)
 
 
-def is_text(node: Any) -> bool:
+def _is_text(node: Any) -> bool:
     """Whether the node is a string, or a list, a tuple or an ndarray that can hold some."""
     if isinstance(node, np.ndarray):
         return node.dtype.kind in "OUST"
@@ -327,56 +268,34 @@ def is_text(node: Any) -> bool:
     return isinstance(node, _STRINGS)
 
 
-def text_array(node: Any, where: str) -> npt.NDArray[Any]:
-    """The strings of a node for which `is_text` holds.
-
-    Raises:
-        TypeError: Something else is among them.
-    """
-    array = node if isinstance(node, np.ndarray) else np.array(node, object)
+def _text_array(node: Any, where: str) -> Array:
+    """The strings of a node for which `_is_text` holds; raises TypeError if all aren't strings."""
+    array = np.array(node, object)
     for item in array.ravel().tolist():
         if not isinstance(item, _STRINGS):
             raise TypeError(f"{where}: expected strings, got a {type(item).__name__} among them")
     return array
 
 
-def number_array(node: Any, where: str) -> Any:
-    """Numbers as an ndarray: Python's own as int64, float32, complex64 or bool.
-
-    Args:
-        node: What is nothing of the kind is returned as it is.
-        where: What messages call it.
-
-    Raises:
-        TypeError: There are strings among them, or integers beyond int64.
-        ValueError: float32 can't hold one.
-    """
+def _number_array(node: Any, where: str) -> Array:
     if isinstance(node, np.generic):
         return np.asarray(node)
-    if not is_plain(node):
-        return node
-    items = list(node) if isinstance(node, list | tuple) else [node]
-    shape = np.shape(node)
-    if not all(isinstance(item, _NUMBERS) for item in items):
+    items = np.array(node, object)
+    if any(isinstance(item, _STRINGS) for item in items.flat):
         raise TypeError(f"{where}: expected numbers, got {node!r}")
-    if all(isinstance(item, bool | np.bool) for item in items):
-        return np.array(items).reshape(shape)
-    if all(isinstance(item, _INTEGERS) for item in items):
-        # One by one: NumPy takes signed and unsigned ones together for floats, and rounds them.
-        try:
-            return np.array([int(item) for item in items], np.int64).reshape(shape)
-        except OverflowError as error:
-            raise TypeError(
-                f"{where}: expected integers that int64 can hold, got {node!r}"
-            ) from error
-    is_complex = any(isinstance(item, complex | np.complexfloating) for item in items)
-    array = np.array(items, np.complex128 if is_complex else np.float64).reshape(shape)
+    if all(isinstance(item, bool | np.bool) for item in items.flat):
+        return items.astype(bool)
     try:
+        if all(isinstance(item, int | np.integer | np.bool) for item in items.flat):
+            # One by one: NumPy makes floats of signed and unsigned ones together, and rounds them.
+            return np.array([*map(int, items.flat)], np.int64).reshape(items.shape)
+        is_complex = any(isinstance(item, complex | np.complexfloating) for item in items.flat)
         with np.errstate(over="raise"):
+            array = items.astype(np.complex128 if is_complex else np.float64)
             return array.astype(np.complex64 if is_complex else np.float32)
-    except FloatingPointError as error:
+    except (OverflowError, FloatingPointError) as error:
         raise ValueError(
-            f"{where}: expected numbers that float32 can hold, got {node!r}"
+            f"{where}: expected numbers that int64 or float32 can hold, got {node!r}"
         ) from error
 
 
@@ -428,15 +347,12 @@ def _moved_sizes(sizes: Sequence[Any]) -> list[Any]:
     return [sizes[0], *sizes[2:], sizes[1]]
 
 
-def _with_channels_last(array: Any) -> Any:
+def _with_channels_last(array: Array) -> Array:
     """A batch of shape (N, C, ...) in the order of axes that TensorFlow wants, contiguous."""
-    if isinstance(array, torch.Tensor):
-        moved = array.movedim(1, -1)
-        if moved.is_contiguous():
-            return moved
-    else:
-        moved = np.moveaxis(array, 1, -1)
-        if moved.flags.c_contiguous:
-            return moved
+    last = np.moveaxis(array, 1, -1)
+    if last.flags.c_contiguous:
+        return last
+    if array.dtype == _BFLOAT16:
+        return _with_channels_last(array.view(np.int16)).view(_BFLOAT16)
     axes = "NC" + string.ascii_lowercase[: array.ndim - 2]
     return permute(array, axes, "".join(_moved_sizes(axes)))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import atexit
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pinfeed.arguments import positive_integer
+from torch.utils.data import IterableDataset
+
 from pinfeed.exports.loader import require_loader
 from pinfeed.exports.to_numpy.to_numpy import to_numpy
 from pinfeed.functions.padding import flag
@@ -18,14 +24,13 @@ def to_tensorflow(
     in_memory: bool = False,
     channels_last: bool | str | Iterable[str] = False,
     signature: Any = None,
-    max_samples: int | None = None,
 ) -> Any:
     """The batches of a loader as a ``tf.data.Dataset``: for ``model.fit``, ``.map``, ``.prefetch``.
 
     Each loop over the dataset, such as an epoch of ``fit``, iterates the loader once. TensorFlow
-    takes the tensors as they are and keeps them as long as it needs them, so a loader must not write
-    into a batch that it has returned. Tensors of torch and pinfeed begin at a multiple of 64 bytes.
-    Those that don't, such as slices, are copied.
+    takes the arrays as they are, through ``Dataset.from_generator``, and keeps them as long as it
+    needs them, so a loader must not write into a batch that it has returned. Tensors of torch and
+    pinfeed begin at a multiple of 64 bytes. Those that don't, such as slices, are copied.
 
     Args:
         loader: Any iterable of batches: a DataLoader, a DeviceLoader, a list, a generator.
@@ -37,8 +42,6 @@ def to_tensorflow(
             first of a tuple. Batches that lie in channels_last memory already are not copied.
         signature: What the dataset's elements are: their structure, of ``tf.TensorSpec`` and
             ``tf.RaggedTensorSpec``. None: what the first batch says.
-        max_samples: End after so many samples; the last batch is cut. An infinite loader needs it
-            for ``in_memory``.
 
     Elements have the structure of the batches. Dicts, tuples and NamedTuples stay what they are;
     lists become tuples and dataclasses dicts, since tf.data knows neither. In them:
@@ -52,30 +55,28 @@ def to_tensorflow(
 
     Without a ``signature``, the first batch is read at once, which begins the loader's first epoch;
     the dataset still begins with it. The batch axis is None in the signature, and so are the axes
-    that are known to vary: those that `Pad`, `Jagged` and an `Image` with ``pad_value`` in the
-    loader's `Collate` make, those of `Padded` batches, and those that differ within a list of
-    batches. All others must stay as they are in the first batch, because many layers have to know
-    the sizes of their inputs. If more axes vary, pass a ``signature``.
+    that are known to vary: those that `Pad` and an `Image` with ``pad_value`` in the loader's
+    `Collate` or ``fields`` pad, and those of `Padded` batches. All others must stay as they are in
+    the first batch, because many layers have to know the sizes of their inputs. If more axes vary,
+    pass a ``signature``.
 
     The length of the loader is the cardinality of the dataset. With workers over an IterableDataset
     it would be a guess, so the cardinality is unknown.
 
-    A loop over the dataset itself raises an error of the loader as it is, Ctrl-C included. Behind
-    ``.map``, ``.prefetch`` and the like, and in ``model.fit``, TensorFlow asks for the batches and
-    raises an error of its own, a ``tf.errors.OpError``, whose text has type, message and traceback of
-    the loader's. A loop that is left ends the loader's iterator, and so its workers.
+    An error of the loader, or of a batch that doesn't fit, reaches the loop as one of TensorFlow, a
+    ``tf.errors.OpError``, whose text has its type, message and traceback. A loop that is left ends
+    the loader's iterator, and so its workers.
 
     Returns:
         The dataset.
 
     Raises:
         TypeError: The loader is no iterable of batches, a leaf is nothing of the kind above, or an
-            argument is of the wrong kind. In a loop: a dtype has changed.
-        ValueError: The loader yields nothing; names or the signature don't fit. In a loop: a shape or
-            the structure has changed, or the length was wrong.
-        RuntimeError: In a loop: a generator, or another iterator that can't begin again, was used up
-            by an earlier loop.
+            argument is of the wrong kind.
+        ValueError: The loader yields nothing; names or the signature don't fit.
         ImportError: TensorFlow is not installed.
+        tf.errors.OpError: In a loop: a dtype, a shape or the structure has changed, the length was
+            wrong, or a generator, which can't begin again, was used up by an earlier loop.
 
     Example:
         >>> arrays = {"image": np.zeros((6, 8, 8, 3), np.uint8), "label": np.arange(6)}
@@ -91,15 +92,13 @@ def to_tensorflow(
     """
     require_loader(loader, "to_tensorflow")
     flag(in_memory, "to_tensorflow: in_memory")
-    positive_integer(max_samples, "to_tensorflow: max_samples")
     tf = import_extra("tensorflow", "tensorflow")
     if not tf.executing_eagerly():
         raise RuntimeError(
             "to_tensorflow: must be called where TensorFlow executes eagerly; "
             "make the dataset outside of the tf.function"
         )
-    # These import TensorFlow.
-    from pinfeed.exports.to_tensorflow.dataset import LoaderDataset, Passes
+    # It imports TensorFlow.
     from pinfeed.exports.to_tensorflow.signature import Layout, signature_of, varying_axes
 
     if in_memory:
@@ -108,13 +107,116 @@ def to_tensorflow(
                 "to_tensorflow: signature is for batches that are yet to come; "
                 "with in_memory=True there are none, so leave it out"
             )
-        arrays = to_numpy(loader, max_samples=max_samples)
+        arrays = to_numpy(loader)
         layout = Layout(signature_of(arrays, {}), channels_last, is_guess=True)
-        parts, _ = layout.parts(arrays, 0)
-        return tf.data.Dataset.from_tensor_slices(layout.element(*parts))
-    passes = Passes(loader)
+        return tf.data.Dataset.from_tensor_slices(layout.element(*layout.arrays(arrays, 0)))
+    passes = _Passes(loader)
     is_guess = signature is None
     if is_guess:
         batch = passes.peek()
         signature = signature_of(batch, varying_axes(loader, batch))
-    return LoaderDataset(passes, Layout(signature, channels_last, is_guess), max_samples)
+    layout = Layout(signature, channels_last, is_guess)
+    weak = weakref.ref(passes)
+
+    def epoch() -> _Epoch:
+        passes = weak()
+        if passes is None:
+            raise RuntimeError("to_tensorflow: keep the dataset while something iterates it")
+        return _Epoch(passes.begin(), layout)
+
+    dataset = tf.data.Dataset.from_generator(epoch, output_signature=tuple(layout.specs))
+    dataset = dataset.map(layout.element)
+    length = passes.length()
+    if length is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
+    # TensorFlow keeps `epoch` until the process ends. The loader need not live as long.
+    dataset.passes = passes
+    return dataset
+
+
+class _Passes:
+    """The passes over a loader, of which the first may have begun before anyone asked for it."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._first: list[Iterator[Any]] = []  # the pass that `peek` has begun
+        self._is_used_up = False
+
+    def peek(self) -> Any:
+        """Begins the first pass, and returns its first batch, which `begin` will return too.
+
+        Raises:
+            ValueError: There is none.
+        """
+        rest = iter(self._loader)
+        for batch in rest:
+            # Unlike an iterator of the list, `pop` keeps no batch alive.
+            self._first.append(itertools.chain(map([batch].pop, [0]), rest))
+            return batch
+        raise ValueError(
+            "to_tensorflow: loader yielded no batch, and nothing else says what arrays there are; "
+            "give signature=, the structure of a batch with a tf.TensorSpec for each array"
+        )
+
+    def begin(self) -> Iterator[Any]:
+        """Begins the next pass; raises RuntimeError if the loader can't begin again."""
+        if self._is_used_up:
+            raise RuntimeError(
+                f"to_tensorflow: loader, a {type(self._loader).__name__}, was used up by an earlier "
+                "loop over the dataset and can't begin again; hand over what can, such as a "
+                "DataLoader or a list, or make the dataset with in_memory=True"
+            )
+        self._is_used_up = isinstance(self._loader, Iterator)
+        return self._first.pop() if self._first else iter(self._loader)
+
+    def length(self) -> int | None:
+        """How many batches every pass has, None if the loader can't know."""
+        if isinstance(self._loader, Iterator):
+            return None  # that of the whole, maybe, and not of what is left
+        has_stream = isinstance(getattr(self._loader, "dataset", None), IterableDataset)
+        if has_stream and getattr(self._loader, "num_workers", 0) > 0:
+            return None
+        try:
+            return len(self._loader)
+        except (TypeError, NotImplementedError):
+            return None
+
+
+class _Epoch:
+    """One pass over the loader: the arrays of its batches, until the process ends.
+
+    It is an iterator that goes on after an error, as a DataLoader does; a generator would end.
+    """
+
+    def __init__(self, batches: Iterator[Any], layout: Any) -> None:
+        self._batches, self._layout = batches, layout
+        self._number = itertools.count()
+        self.inside = threading.Lock()
+        _epochs.add(self)
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        with self.inside:
+            if _is_exiting.is_set():
+                raise StopIteration
+            number = next(self._number)
+            arrays: tuple[Any, ...] = self._layout.arrays(next(self._batches), number)
+            return arrays
+
+
+# TensorFlow's threads ask for batches ahead. One that is in Python when the interpreter ends never
+# comes out again, and TensorFlow waits for it forever.
+_epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
+_is_exiting = threading.Event()
+
+
+@atexit.register
+def _let_threads_out() -> None:
+    _is_exiting.set()
+    for epoch in list(_epochs):
+        if epoch.inside.acquire(timeout=5):  # a loader may be busy
+            epoch.inside.release()
+    if _epochs:
+        time.sleep(0.1)  # for what TensorFlow does in Python around an epoch
