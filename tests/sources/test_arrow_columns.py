@@ -207,7 +207,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "null": (
         lambda: pa.chunked_array([[1, None], [None, 2]]),
         ValueError,
-        r"2 of 4 rows are null, the first is row 1; leave such rows out with table\.drop_null\(\), or fill them with col",
+        r"2 of 4 rows are null, the first is row 1; leave such rows out with drop_null\(\), or fill them with fill_null\(\)",
     ),
     "null in a fixed-size list": (
         lambda: pa.array([[1, 2], [None, 3]], pa.list_(pa.int8(), 2)),

@@ -153,7 +153,7 @@ REFUSED: list[tuple[Any, Any, type[Exception], str]] = [
         pa.table({"x": [1, None]}),
         None,
         ValueError,
-        "column 'x': 1 of 2 rows are null, the first is row 1; leave such rows out with table.drop_null",
+        "column 'x': 1 of 2 rows are null, the first is row 1; leave such rows out with drop_null",
     ),
 ]
 
@@ -218,7 +218,7 @@ def test_codes_too_narrow_for_the_dictionaries_of_all_chunks() -> None:
 
 def test_nulls_of_dictionary_columns() -> None:
     table = pa.table({"x": pa.array(["b", None, "a"]).dictionary_encode()})
-    with pytest.raises(ValueError, match=r"1 of 3 rows are null, .* column\.fill_null\(\)"):
+    with pytest.raises(ValueError, match=r"1 of 3 rows are null, .* fill_null\(\)"):
         pinfeed.ArrayDataset.from_arrow(table)
     filled = table.set_column(0, "x", table["x"].fill_null("a"))
     assert [int(sample["x"]) for sample in pinfeed.ArrayDataset.from_arrow(filled)] == [0, 1, 1]

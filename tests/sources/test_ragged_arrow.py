@@ -98,25 +98,13 @@ def test_in_a_dataset() -> None:
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "list": (lambda: LISTS, TypeError, "expected a pyarrow array of lists or strings, got list"),
     "table": (lambda: pa.table({"x": LISTS}), TypeError, "expected a pyarrow array .*got Table"),
-    "numbers": (lambda: pa.array([1, 2]), TypeError, "expected lists or strings, got int64"),
-    "struct": (lambda: pa.array([{"a": [1]}]), TypeError, "expected lists or strings, got struct"),
-    "map": (
-        lambda: pa.array([[(1, 2)]], pa.map_(pa.int8(), pa.int8())),
+    "numbers": (
+        lambda: pa.array([1, 2]),
         TypeError,
-        "expected lists or strings, got map",
+        "expected lists of different lengths, or strings, got int64; ArrayDataset.from_arrow takes",
     ),
-    "list view": (
-        lambda: pa.array(LISTS, pa.list_view(pa.int8())),
-        TypeError,
-        "expected lists or strings, got list_view",
-    ),
-    "strings": (lambda: pa.array([["a"]]), TypeError, "expected lists of numbers, got list<.*str"),
-    "lists of lists": (lambda: pa.array([LISTS]), TypeError, "expected lists of numbers, got list"),
-    "times": (
-        lambda: pa.array([[1]], pa.list_(pa.timestamp("s"))),
-        TypeError,
-        "expected lists of numbers, got list<.*timestamp",
-    ),
+    "struct": (lambda: pa.array([{"a": [1]}]), TypeError, "expected numbers, .*, got struct"),
+    "strings": (lambda: pa.array([["a"]]), TypeError, "expected lists of numbers, .*, got list<"),
     "chunks": (
         lambda: pa.chunked_array([LISTS, LISTS]),
         ValueError,
@@ -144,27 +132,29 @@ def test_what_is_refused(kind: str) -> None:
         RaggedArray.from_arrow(make())
 
 
-def test_the_way_out_for_lists_of_one_size() -> None:
+def test_lists_of_one_size() -> None:
     array = pa.array([[9, 9], [1, 2], [3, 4]], pa.list_(pa.int32(), 2))[1:]
-    with pytest.raises(TypeError, match=r"array\.flatten\(\)\.to_numpy\(\)\.reshape\(-1, 2\)$"):
+    with pytest.raises(
+        TypeError, match=r"got fixed_size_list.*; ArrayDataset\.from_arrow takes it"
+    ):
         RaggedArray.from_arrow(array)
-    dataset = pinfeed.ArrayDataset(array.flatten().to_numpy().reshape(-1, 2))
-    assert_same(list(dataset), [np.array([1, 2], np.int32), np.array([3, 4], np.int32)])
+    dataset = pinfeed.ArrayDataset.from_arrow(pa.table({"x": array}))
+    assert np.asarray(dataset["x"]).tolist() == [[1, 2], [3, 4]]
 
 
-def test_the_way_out_for_bools() -> None:
-    array = pa.array([[True], [False, True]])
-    with pytest.raises(TypeError, match=r"array\.cast\(pyarrow\.list_\(pyarrow\.uint8\(\)\)\)$"):
-        RaggedArray.from_arrow(array)
-    ragged = RaggedArray.from_arrow(array.cast(pa.list_(pa.uint8())))
-    assert [part.tolist() for part in ragged] == [[1], [0, 1]]
+def test_what_is_copied() -> None:
+    for array in (
+        pa.array([[True], [False, True]]),
+        pa.array([[1], [0, 1]], pa.list_view(pa.int8())),
+    ):
+        assert [part.tolist() for part in RaggedArray.from_arrow(array)] == array.to_pylist()
 
 
 def test_the_ways_out_for_lists_that_are_null() -> None:
     array = pa.array([[1, 2], None, [3]])
     with pytest.raises(
         ValueError,
-        match=r"1 of 3 lists are null, the first is row 1; .*drop_null\(\).*fill_null\(\[\]",
+        match=r"1 of 3 rows are null, the first is row 1; .*drop_null\(\).*fill_null\(\)",
     ):
         RaggedArray.from_arrow(array)
     dropped = RaggedArray.from_arrow(array.drop_null())

@@ -11,19 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.optional import import_extra
-from pinfeed.sources.arrow_lists import (
-    dense_values,
-    is_dense,
-    is_string,
-    list_parts,
-    require_no_nulls,
-    string_parts,
-)
+from pinfeed.sources.arrow_lists import array_parts, is_lists, no_rows, require_no_nulls
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
-
-# Hugging Face's types of arrays, which know their shape but store lists of lists.
-_ARRAY_XD = "datasets.features.features.Array"
 
 
 def table_columns(
@@ -60,7 +50,7 @@ def table_columns(
     arrays = {}
     for name in _wanted(columns, table.column_names, function):
         column = table.column(name)
-        value_type = column.type.value_type if _is_lists(column.type) else column.type
+        value_type = column.type.value_type if is_lists(column.type) else column.type
         where = f"{function}: column {name!r}"
         if pa.types.is_dictionary(value_type) and not column.null_count:
             column, categories[name] = _codes(column, where)
@@ -85,12 +75,12 @@ def _codes(column: Any, where: str) -> tuple[Any, list[Any]]:
     """The codes of a dictionary column, or of lists of such, and the values that they stand for."""
     pa = sys.modules["pyarrow"]
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-    is_lists = _is_lists(column.type)
-    encoded: Any = lambda chunk: chunk.values if is_lists else chunk
+    has_lists = is_lists(column.type)
+    encoded: Any = lambda chunk: chunk.values if has_lists else chunk
     for chunk in column.chunks:
         dictionary = encoded(chunk).dictionary
         if dictionary.null_count:
-            plain = "pyarrow.list_(column.type.value_type.value_type)" * is_lists
+            plain = "pyarrow.list_(column.type.value_type.value_type)" * has_lists
             raise ValueError(
                 f"{where}: {dictionary.null_count} of {len(dictionary)} values in its dictionary are "
                 f"null; column.cast({plain or 'column.type.value_type'}) makes them nulls of the column"
@@ -98,23 +88,18 @@ def _codes(column: Any, where: str) -> tuple[Any, list[Any]]:
     try:
         column = column.unify_dictionaries()  # each chunk may have had a dictionary of its own
     except pa.ArrowInvalid:  # the codes are too narrow for all of them together
-        if is_lists:
+        if has_lists:
             raise
         column = column.cast(pa.dictionary(pa.int64(), column.type.value_type))
         column = column.unify_dictionaries()
-    chunks = column.chunks or [_no_rows(column.type)]
+    chunks = column.chunks or [no_rows(column.type)]
     codes = [encoded(chunk).indices for chunk in chunks]
-    if is_lists:
+    if has_lists:
         codes = [
             type(chunk).from_arrays(chunk.offsets, numbers)
             for chunk, numbers in zip(chunks, codes, strict=True)
         ]
     return pa.chunked_array(codes), encoded(chunks[0]).dictionary.to_pylist()
-
-
-def _is_lists(kind: Any) -> bool:
-    types = sys.modules["pyarrow"].types
-    return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
 def _column(column: Any, where: str) -> Any:
@@ -173,71 +158,14 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     pa = sys.modules.get("pyarrow")  # nobody has a column without having imported it
     if pa is None or not isinstance(column, pa.Array | pa.ChunkedArray):
         raise TypeError(f"{name}: expected a column of pyarrow, got {type(column).__name__}")
-    ways_out = (
-        "leave such rows out with table.drop_null(), or fill them with column.fill_null(); those of "
-        "a datasets.Dataset go with dataset.filter(...).flatten_indices()"
-    )
-    require_no_nulls(column, name, ways_out)
+    require_no_nulls(column, name)
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    chunks = [chunk for chunk in chunks if len(chunk)] or [_no_rows(column.type)]
+    chunks = [chunk for chunk in chunks if len(chunk)] or [no_rows(column.type)]
     if len(chunks) == 1:
-        return _chunk_array(chunks[0], name)
-    return ConcatArray(
-        [_chunk_array(chunk, f"{name}: chunk {i}") for i, chunk in enumerate(chunks)]
-    )
+        return _leaf(chunks[0], name)
+    return ConcatArray([_leaf(chunk, f"{name}: chunk {i}") for i, chunk in enumerate(chunks)])
 
 
-def _no_rows(kind: Any) -> Any:
-    pa = sys.modules["pyarrow"]
-    if not isinstance(kind, pa.BaseExtensionType):
-        return pa.array([], kind)
-    return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
-
-
-def _chunk_array(chunk: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
-    pa = sys.modules["pyarrow"]
-    kind = chunk.type
-    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith(_ARRAY_XD):
-        return _shaped_lists(chunk.storage, kind.shape, name)
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        ends = np.cumsum(chunk.sizes.to_numpy(), dtype=np.int64)
-        offsets = np.concatenate([np.zeros(1, np.int64), ends])
-        chunk = pa.LargeListArray.from_arrays(offsets, chunk.flatten())
-        kind = chunk.type
-    if is_string(kind):
-        return RaggedArray(*string_parts(chunk, name))
-    if not _is_lists(kind):
-        return dense_values(chunk, name)
-    if not is_dense(kind.value_type):
-        is_nested = _is_lists(kind.value_type)
-        raise TypeError(
-            f"{name}: expected lists of numbers, or of lists that are of one length, got {kind}"
-            + ("; if they are, say so with column.cast(): pyarrow.list_(type, length)" * is_nested)
-        )
-    return RaggedArray(*list_parts(chunk, name, copies_bools=True))
-
-
-def _shaped_lists(
-    lists: Any, shape: Sequence[int | None], name: str
-) -> npt.NDArray[Any] | RaggedArray:
-    """Lists of lists of one shape, of which the first axis may be any."""
-    count = len(lists)
-    first_offsets = None
-    for axis, size in enumerate(shape):
-        if lists.null_count:
-            raise ValueError(f"{name}: {lists.null_count} lists in it are null")
-        offsets = lists.offsets.to_numpy(zero_copy_only=True)
-        if size is None:
-            first_offsets = offsets - offsets[0]
-        else:
-            lengths = np.diff(offsets)
-            if (lengths != size).any():
-                wrong = int(lengths[lengths != size][0])
-                raise ValueError(
-                    f"{name}: expected {size} items along axis {axis} of each array, got {wrong}"
-                )
-        lists = lists.flatten()
-    values = dense_values(lists, name)
-    if first_offsets is None:
-        return values.reshape(count, *shape)
-    return RaggedArray(values.reshape(-1, *shape[1:]), first_offsets)
+def _leaf(chunk: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
+    parts = array_parts(chunk, name)
+    return parts if isinstance(parts, np.ndarray) else RaggedArray(*parts)

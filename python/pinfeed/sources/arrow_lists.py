@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ import numpy.typing as npt
 
 from pinfeed.sources.source import StringType
 from pinfeed.sources.strings import EncodedStrings
+
+# Hugging Face's types of arrays, which know their shape but store lists of lists.
+_ARRAY_XD = "datasets.features.features.Array"
 
 
 def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArray[Any]:
@@ -72,16 +76,79 @@ def is_dense(kind: Any) -> bool:
     return pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
-def is_string(kind: Any) -> bool:
-    """Whether values of a pyarrow type are strings: text or bytes."""
+def is_lists(kind: Any) -> bool:
+    """Whether values of a pyarrow type are lists of any length."""
     types = sys.modules["pyarrow"].types
-    return (
-        _is_text(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind)
-    )
+    return bool(types.is_list(kind) or types.is_large_list(kind))
+
+
+def no_rows(kind: Any) -> Any:
+    """An empty pyarrow array of a type."""
+    pa = sys.modules["pyarrow"]
+    if not isinstance(kind, pa.BaseExtensionType):
+        return pa.array([], kind)
+    return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
+
+
+def require_no_nulls(array: Any, name: str) -> None:
+    """Raises ValueError if a row of a pyarrow array or column is null, and says which is the first."""
+    if array.null_count:
+        raise ValueError(
+            f"{name}: {array.null_count} of {len(array)} rows are null, the first is row "
+            f"{array.is_null().index(True)}; leave such rows out with drop_null(), or fill them with "
+            "fill_null(); those of a datasets.Dataset go with dataset.filter(...).flatten_indices()"
+        )
+
+
+def ragged_parts(array: Any, name: str) -> EncodedStrings | tuple[npt.NDArray[Any], Any]:
+    """What a `RaggedArray` is made of, of a pyarrow array that must hold lists or strings."""
+    pa = sys.modules.get("pyarrow")  # nobody has such an array without having imported it
+    if pa is not None and isinstance(array, pa.ChunkedArray):
+        if array.num_chunks > 1:
+            raise ValueError(
+                f"{name}: expected at most one chunk, got {array.num_chunks}; "
+                "join them with array.combine_chunks(), which copies"
+            )
+        array = array.chunk(0) if array.num_chunks else no_rows(array.type)
+    if pa is None or not isinstance(array, pa.Array):
+        raise TypeError(
+            f"{name}: expected a pyarrow array of lists or strings, got {type(array).__name__}"
+        )
+    require_no_nulls(array, name)
+    parts = array_parts(array, name)
+    if isinstance(parts, np.ndarray):
+        raise TypeError(
+            f"{name}: expected lists of different lengths, or strings, got {array.type}; "
+            "ArrayDataset.from_arrow takes it, as a column of a table"
+        )
+    return parts
+
+
+def array_parts(
+    array: Any, name: str
+) -> npt.NDArray[Any] | EncodedStrings | tuple[npt.NDArray[Any], Any]:
+    """A pyarrow array as an ndarray, or as what a `RaggedArray` is made of; views where that can be.
+
+    Args:
+        array: pyarrow.Array without nulls, also a slice of one.
+        name: What messages call it.
+
+    Raises:
+        TypeError: It holds something that is neither.
+        ValueError: A value in a list is null, or lists have another length than their type says.
+    """
+    pa = sys.modules["pyarrow"]
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith(_ARRAY_XD):
+        return _shaped_lists(array.storage, kind.shape, name)
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        ends = np.cumsum(array.sizes.to_numpy(), dtype=np.int64)
+        offsets = np.concatenate([np.zeros(1, np.int64), ends])
+        array = pa.LargeListArray.from_arrays(offsets, array.flatten())
+        kind = array.type
+    if _is_text(kind) or _is_binary(kind):
+        return _strings(array)
+    return _lists(array, name) if is_lists(kind) else dense_values(array, name)
 
 
 def _is_text(kind: Any) -> bool:
@@ -89,108 +156,45 @@ def _is_text(kind: Any) -> bool:
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
-def string_parts(array: Any, name: str) -> EncodedStrings:
-    """A pyarrow array of strings, as views of its memory; string views are copied.
+def _is_binary(kind: Any) -> bool:
+    types = sys.modules["pyarrow"].types
+    is_known = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return is_known or types.is_fixed_size_binary(kind)
 
-    Args:
-        array: One for whose type `is_string` holds, also a slice of one.
-        name: What messages call it.
 
-    Raises:
-        ValueError: A string is null.
-    """
-    ways_out = "leave them out with array.drop_null(), or fill them with array.fill_null('')"
-    require_no_nulls(array, name, ways_out, "strings")
+def _strings(array: Any) -> EncodedStrings:
+    """Strings as views of Arrow's memory; string views are copied."""
     pa = sys.modules["pyarrow"]
     is_text = _is_text(array.type)
     string_type: StringType = str if is_text else bytes
     if len(array) == 0:
         return EncodedStrings(np.empty(0, np.uint8), np.zeros(1, np.int64), string_type)
-    large = pa.large_string() if is_text else pa.large_binary()
     is_small = pa.types.is_string(array.type) or pa.types.is_binary(array.type)
     if not is_small:
-        array = array.cast(large)
+        array = array.cast(pa.large_string() if is_text else pa.large_binary())
     dtype = np.dtype(np.int32 if is_small else np.int64)
     _, ends, values = array.buffers()
     offsets = np.frombuffer(ends, dtype, len(array) + 1, array.offset * dtype.itemsize)
-    if values is None or values.size == 0:
-        return EncodedStrings(np.empty(0, np.uint8), offsets, string_type)
-    return EncodedStrings(np.frombuffer(values, np.uint8), offsets, string_type)
+    has_bytes = values is not None and values.size > 0
+    characters = np.frombuffer(values, np.uint8) if has_bytes else np.empty(0, np.uint8)
+    return EncodedStrings(characters, offsets, string_type)
 
 
-def require_no_nulls(array: Any, name: str, ways_out: str, items: str = "rows") -> None:
-    """Raises ValueError if a value of a pyarrow array or column is null, and says which is the first.
-
-    Args:
-        array: pyarrow.Array or pyarrow.ChunkedArray.
-        name: What messages call it.
-        ways_out: What to do with nulls, for messages.
-        items: What messages call its values.
-    """
-    if array.null_count:
-        raise ValueError(
-            f"{name}: {array.null_count} of {len(array)} {items} are null, the first is row "
-            f"{array.is_null().index(True)}; {ways_out}"
-        )
-
-
-def one_chunk(array: Any, function: str) -> Any:
-    """A pyarrow array, or the only one of a ChunkedArray of at most one.
-
-    Args:
-        array: Of lists, or of strings.
-        function: Who asks, for messages.
-    """
-    pa = sys.modules.get("pyarrow")  # nobody has such an array without having imported it
-    if pa is not None and isinstance(array, pa.ChunkedArray):
-        if array.num_chunks > 1:
-            raise ValueError(
-                f"{function}: expected at most one chunk, got {array.num_chunks}; "
-                "join them with array.combine_chunks(), which copies"
-            )
-        return array.chunk(0) if array.num_chunks else pa.array([], array.type)
-    if pa is None or not isinstance(array, pa.Array):
-        raise TypeError(
-            f"{function}: expected a pyarrow array of lists or strings, got {type(array).__name__}"
-        )
-    return array
-
-
-def list_parts(
-    array: Any, function: str, *, copies_bools: bool = False
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The values and offsets of a pyarrow array of lists, as views of its memory.
-
-    Args:
-        array: ListArray or LargeListArray, also a slice of one.
-        function: Who asks, for messages.
-        copies_bools: Whether to copy bools, which no ndarray can view; else they are an error. So it
-            is for columns of tables.
-    """
+def _lists(array: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The values and offsets of lists."""
     pa = sys.modules["pyarrow"]
-    if pa.types.is_fixed_size_list(array.type):
-        raise TypeError(
-            f"{function}: expected lists of different lengths, got {array.type}; ArrayDataset takes "
-            f"them as an array: array.flatten().to_numpy().reshape(-1, {array.type.list_size})"
-        )
-    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
-        raise TypeError(f"{function}: expected lists or strings, got {array.type}")
     kind = array.type.value_type
-    if pa.types.is_boolean(kind) and not copies_bools:
-        raise TypeError(
-            f"{function}: bools are single bits in Arrow, which no ndarray can view; "
-            "make them bytes with array.cast(pyarrow.list_(pyarrow.uint8()))"
-        )
     if not is_dense(kind):
-        raise TypeError(f"{function}: expected lists of numbers, got {array.type}")
-    ways_out = "leave them out with array.drop_null(), or make them empty with array.fill_null([])"
-    require_no_nulls(array, function, ways_out, "lists")
+        hint = "; if they are, say so with column.cast(): pyarrow.list_(type, length)"
+        raise TypeError(
+            f"{name}: expected lists of numbers, or of lists that are of one length, got {array.type}"
+            f"{hint * is_lists(kind)}"
+        )
     nulls = array.flatten().null_count  # only these, if the array is a slice of another
     if nulls:
         raise ValueError(
-            f"{function}: {nulls} values are null; fill them: type(array).from_arrays("
-            f"array.offsets, array.values.fill_null({_zero(kind)}))"
-            + (", where array is column.combine_chunks()" if copies_bools else "")
+            f"{name}: {nulls} values are null; fill them: type(array).from_arrays(array.offsets, "
+            f"array.values.fill_null({_zero(kind)})), where array is column.combine_chunks()"
         )
     offsets = array.offsets.to_numpy(zero_copy_only=True)
     values = array.values
@@ -202,7 +206,33 @@ def list_parts(
     elif values.null_count:  # outside of the slice; without the bits that say where
         buffers = [None, values.buffers()[1]]
         values = pa.Array.from_buffers(kind, len(values), buffers, offset=values.offset)
-    return dense_values(values, function, in_lists=True), offsets
+    return dense_values(values, name, in_lists=True), offsets
+
+
+def _shaped_lists(
+    lists: Any, shape: Sequence[int | None], name: str
+) -> npt.NDArray[Any] | tuple[npt.NDArray[Any], Any]:
+    """Lists of lists of one shape, of which the first axis may be any."""
+    count = len(lists)
+    first_offsets = None
+    for axis, size in enumerate(shape):
+        if lists.null_count:
+            raise ValueError(f"{name}: {lists.null_count} lists in it are null")
+        offsets = lists.offsets.to_numpy(zero_copy_only=True)
+        if size is None:
+            first_offsets = offsets - offsets[0]
+        else:
+            lengths = np.diff(offsets)
+            if (lengths != size).any():
+                wrong = int(lengths[lengths != size][0])
+                raise ValueError(
+                    f"{name}: expected {size} items along axis {axis} of each array, got {wrong}"
+                )
+        lists = lists.flatten()
+    values = dense_values(lists, name)
+    if first_offsets is None:
+        return values.reshape(count, *shape)
+    return values.reshape(-1, *shape[1:]), first_offsets
 
 
 def _zero(kind: Any) -> Any:

@@ -18,7 +18,7 @@ from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.mapped import require_whole_file
 from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.arrow_lists import is_string, list_parts, one_chunk, string_parts
+from pinfeed.sources.arrow_lists import ragged_parts
 from pinfeed.sources.ragged_builder import RaggedBuilder
 from pinfeed.sources.source import (
     ArraySource,
@@ -161,8 +161,8 @@ class RaggedArray(Source):
 
         Args:
             array: ListArray or LargeListArray, StringArray, BinaryArray or their large kind, also a
-                slice of one, or a ChunkedArray of at most one chunk: a view, not a copy.
-                StringViewArray, BinaryViewArray and FixedSizeBinaryArray are copied.
+                slice of one, or a ChunkedArray of at most one chunk: a view, not a copy. Lists of
+                bools, list views, string views and binaries of one size are copied.
 
         Raises:
             TypeError: ``array`` is something else, or its lists hold no numbers.
@@ -174,11 +174,7 @@ class RaggedArray(Source):
             >>> ragged[1]
             array([3])
         """
-        name = "RaggedArray.from_arrow"
-        array = one_chunk(array, name)
-        if is_string(array.type):
-            return cls(*string_parts(array, name))
-        return cls(*list_parts(array, name))
+        return cls(*ragged_parts(array, "RaggedArray.from_arrow"))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RaggedArray:
