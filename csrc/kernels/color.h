@@ -20,8 +20,8 @@ namespace pinfeed::kernels {
 struct ColorStep {
   enum class Kind : std::uint8_t { jitter, invert, posterize, solarize };
 
-  Kind kind;
-  double probability;
+  Kind kind = Kind::invert;
+  double probability = 0;
   double number = 0;
   std::array<double, 2> brightness{1, 1};  // from and to which factor
   std::array<double, 2> contrast{1, 1};

@@ -23,7 +23,7 @@ struct GeometryStep {
     flip_columns
   };
 
-  Kind kind;
+  Kind kind = Kind::flip_rows;
   // Of all but flips.
   std::int64_t height = 0;
   std::int64_t width = 0;

@@ -1,7 +1,7 @@
 """The native module. Private: the package checks and documents, this executes."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -45,52 +45,130 @@ class SharedSlot:
     def retire(self) -> None: ...
 
 # Where outputs go: an array, an allocator, or the pool: as tensors, ndarrays, or what samples are.
+_GeometryKind: TypeAlias = Literal[
+    "random_crop",
+    "center_crop",
+    "random_resized_crop",
+    "resize",
+    "resize_edges",
+    "flip_rows",
+    "flip_columns",
+]
+_ColorKind: TypeAlias = Literal["jitter", "invert", "posterize", "solarize"]
+_BorderKind: TypeAlias = Literal["constant", "edge", "reflect"]
+_Interpolation: TypeAlias = Literal["bilinear", "bicubic", "nearest"]
 _Target: TypeAlias = Callable[[tuple[int, ...], str], Any] | type | Any | None
-# mean, std and scale of Normalization, a letter for each axis ("HWC?" if nobody asked for it) and for
-# each of the output, dtype
-_ImageFormat: TypeAlias = tuple[Any, Any, float | None, str, str, str]
-# pad_value, multiple_of, whether to return sizes, and a mask
-_ImagePadding: TypeAlias = tuple[complex, tuple[int, int], bool, bool]
-# kind, height and width, and the numbers that the kind has
-_GeometryStep: TypeAlias = tuple[str, tuple[int, int], tuple[float, ...]]
-# its kind, and what a constant one is filled with
-_Border: TypeAlias = tuple[str, Sequence[float]]
-# how images are interpolated, and whether bytes are without being rounded
-_Interpolation: TypeAlias = tuple[str, bool]
-# steps, borders before and after a resize, interpolation, key, samples that random numbers follow
-# from, sizes of the images of a leaf that shares the windows, and its name, whether to return the
-# windows
-_Crop: TypeAlias = tuple[
-    tuple[_GeometryStep, ...],
-    tuple[_Border, _Border],
-    _Interpolation,
-    int,
-    npt.NDArray[np.int64],
-    tuple[npt.NDArray[np.int64], str] | None,
-    bool,
-    Sequence[tuple[str, float, Sequence[float]]],
-]
-# probability, range of the area and of the ratio; a list of one value for all channels or one for each,
-# or a tensor of 2**16 to choose from
-_Erasing: TypeAlias = tuple[float, tuple[float, float], tuple[float, float], Any]
-# value, axes, whether lengths have no axis of their own, side, max_length, multiple_of, dtype, scale,
-# time_major
-_PadOptions: TypeAlias = tuple[
-    complex,
-    tuple[int, ...] | None,
-    bool,
-    str,
-    int | None,
-    tuple[int, ...] | None,
-    str | None,
-    float | None,
-    bool,
-]
+
+# Options of calls, which fields build once. All of them pickle.
+class ImageFormat:
+    def __init__(
+        self,
+        *,
+        mean: npt.NDArray[np.float64],
+        std: npt.NDArray[np.float64],
+        scale: float | None,
+        input: str,
+        output: str,
+        dtype: str,
+    ) -> None: ...
+    @property
+    def output(self) -> str: ...
+
+class ImagePaddingOptions:
+    def __init__(
+        self, *, value: complex | None, multiple_of: tuple[int, int], sizes: bool, mask: bool
+    ) -> None: ...
+
+class GeometryStep:
+    def __init__(
+        self,
+        *,
+        kind: _GeometryKind,
+        height: int = 0,
+        width: int = 0,
+        above: int = 0,
+        left: int = 0,
+        below: int = 0,
+        right: int = 0,
+        pad_if_needed: bool = False,
+        area: Sequence[float] = (0, 0),
+        ratio: Sequence[float] = (0, 0),
+        probability: float = 0,
+    ) -> None: ...
+
+class ColorStep:
+    def __init__(
+        self,
+        *,
+        kind: _ColorKind,
+        probability: float,
+        number: float = 0,
+        brightness: Sequence[float] = (1, 1),
+        contrast: Sequence[float] = (1, 1),
+    ) -> None: ...
+    @property
+    def probability(self) -> float: ...
+
+class BorderOptions:
+    def __init__(self, *, kind: _BorderKind = "constant", fill: Sequence[float] = (0,)) -> None: ...
+
+class AugmentOptions:
+    def __init__(
+        self,
+        *,
+        steps: Sequence[GeometryStep] = (),
+        border: BorderOptions = ...,
+        resized_border: BorderOptions = ...,
+        interpolation: _Interpolation,
+        in_floats: bool,
+        colors: Sequence[ColorStep],
+    ) -> None: ...
+
+class ErasingOptions:
+    def __init__(
+        self,
+        *,
+        probability: float,
+        area: Sequence[float],
+        ratio: Sequence[float],
+        values: list[float] | torch.Tensor,
+    ) -> None: ...
+
+class PadOptions:
+    def __init__(
+        self,
+        *,
+        value: complex,
+        axes: Sequence[int] | None,
+        one_axis: bool,
+        side: str,
+        max_length: int | None,
+        multiple_of: Sequence[int] | None,
+        dtype: str | None,
+        scale: float | None,
+        time_major: bool,
+    ) -> None: ...
+
+class PackOptions:
+    def __init__(
+        self,
+        *,
+        fill: complex,
+        first: complex | None,
+        dtype: str | None,
+        flat: bool,
+        position_start: int,
+        position_ids: bool,
+        document_ids: bool,
+        seq_idx: bool,
+        attention_mask: bool,
+        cu_seqlens: bool,
+    ) -> None: ...
 
 def normalize_images(
     images: Any,
     indices: npt.NDArray[np.int64] | None,
-    format: _ImageFormat,
+    format: ImageFormat,
     target: _Target,
     name: str,
     threads: int,
@@ -99,8 +177,8 @@ def normalize_images(
 def pad_images(
     images: Any,
     indices: npt.NDArray[np.int64] | None,
-    format: _ImageFormat,
-    padding: _ImagePadding,
+    format: ImageFormat,
+    padding: ImagePaddingOptions,
     target: _Target,
     name: str,
     threads: int,
@@ -108,11 +186,16 @@ def pad_images(
 def crop_images(
     images: Any,
     indices: npt.NDArray[np.int64] | None,
-    format: _ImageFormat,
-    crop: _Crop,
+    format: ImageFormat,
+    options: AugmentOptions,
     target: _Target,
     name: str,
     threads: int,
+    *,
+    key: int,
+    samples: npt.NDArray[np.int64],
+    other_leaf: tuple[npt.NDArray[np.int64], str] | None,
+    windows: bool,
 ) -> tuple[Any, npt.NDArray[np.int64], Any | None]: ...
 def gather(
     source: Any,
@@ -126,17 +209,21 @@ def gather(
 ) -> Any: ...
 def normalize_windows(
     images: Any,
-    format: _ImageFormat,
-    view: tuple[npt.NDArray[np.float64], tuple[int, int], _Interpolation],
+    format: ImageFormat,
     target: _Target,
     name: str,
     threads: int,
     argument: str = "",
+    *,
+    windows: npt.NDArray[np.float64],
+    size: Sequence[int],
+    interpolation: _Interpolation,
+    in_floats: bool,
 ) -> Any: ...
 def erase_images(
     batch: Any,
     layout: str,
-    format: _Erasing,
+    options: ErasingOptions,
     key: int,
     samples: npt.NDArray[np.int64],
     name: str,
@@ -192,14 +279,8 @@ def pack(
     offsets: Any,
     indices: npt.NDArray[np.int64] | None,
     packing: Any,
-    *,
-    fill: complex,
-    first: complex | None,
-    dtype: str | None,
-    flat: bool,
-    marks: int,
-    position_start: int,
-    target: Any,
+    options: PackOptions,
+    target: _Target,
     name: str,
     threads: int,
 ) -> tuple[Any, Any, Any, Any, Any, Any, int]: ...
@@ -207,12 +288,14 @@ def pad(
     source: Any,
     offsets: Any,
     indices: npt.NDArray[np.int64] | None,
-    options: _PadOptions,
-    with_lengths_and_mask: tuple[bool, bool],
+    options: PadOptions,
     target: _Target,
     name: str,
     threads: int,
     argument: str = "",
+    *,
+    lengths: bool,
+    mask: bool,
 ) -> tuple[Any, Any, Any]: ...
 def permute(
     array: Any,

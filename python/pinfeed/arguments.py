@@ -7,7 +7,7 @@ import inspect
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -167,7 +167,7 @@ def checked_size(size: Any, function: str) -> tuple[int, int]:
 
 def checked_interpolation(
     interpolation: Any, resize_dtype: Any, dtype: str, function: str
-) -> tuple[str, bool]:
+) -> tuple[Literal["bilinear", "bicubic", "nearest"], bool]:
     """How images that become a dtype are interpolated, and whether bytes are without being rounded."""
     kinds = ("bilinear", "bicubic", "nearest")
     require_choice(interpolation, kinds, f"{function}: interpolation")

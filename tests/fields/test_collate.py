@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import default_collate
 
 import pinfeed
-from pinfeed import Collate, Image, Keep, Stack
+from pinfeed import Collate, Image, Keep, Stack, _core
 from samples import (
     STRUCTURES,
     Bag,
@@ -247,6 +247,28 @@ def test_batches_may_be_changed(images: np.ndarray) -> None:
     batch = Collate()(list(images))
     batch.zero_()  # no view of the read-only source
     assert images.any()
+
+
+CROP = _core.GeometryStep(kind="random_crop", height=4, width=5, pad_if_needed=True)
+OPTIONS = {
+    "mask=True": _core.ImagePaddingOptions(value=-1, multiple_of=(2, 4), sizes=False, mask=True),
+    "random_crop": CROP,
+    "width=5": _core.AugmentOptions(
+        steps=[CROP], interpolation="bicubic", in_floats=False, colors=[]
+    ),
+}
+
+
+@pytest.mark.parametrize("shown", OPTIONS)
+def test_options_of_native_calls(shown: str) -> None:
+    options = OPTIONS[shown]
+    assert shown in repr(options)
+    assert repr(pickle.loads(pickle.dumps(options))) == repr(options)
+
+
+def test_options_of_native_calls_know_their_names() -> None:
+    with pytest.raises(TypeError):
+        _core.ColorStep(kind="posterise", probability=1)  # type: ignore[arg-type]
 
 
 def test_collate_pickles(images: np.ndarray) -> None:

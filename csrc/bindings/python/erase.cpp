@@ -6,12 +6,12 @@
 
 #include <array>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "bindings/python/array_view.h"
 #include "bindings/python/fill_value.h"
 #include "bindings/python/module.h"
+#include "bindings/python/options.h"
 #include "bindings/python/parallel.h"
 
 namespace py = pybind11;
@@ -21,17 +21,21 @@ namespace {
 
 using Integers = py::array_t<std::int64_t, py::array::c_style>;
 
-// How images are erased, in this order: the probability; the range of the share of the area, and of
-// the ratio of height to width; a list of one value for all channels or one for each, or an array
-// of the batch's dtype with 2^16 values to choose from.
-using ErasingFormat = std::tuple<double, std::array<double, 2>, std::array<double, 2>, py::object>;
+// How images are erased.
+struct ErasingOptions {
+  double probability = 0;
+  std::array<double, 2> area{};   // from and to which share of it
+  std::array<double, 2> ratio{};  // of height to width
+  // A list of one value for all channels or one for each, or an array of the batch's dtype with
+  // 2^16 values to choose from.
+  py::object values = py::none();
+};
 
 // `batch`: after its first axis one for each letter of `layout`, such as "CHW", "HW" or "CTHW"; of
 // this process. All frames of a sample lose the same rectangle.
-void erase_images(const py::object& batch, const std::string& layout, const ErasingFormat& format,
+void erase_images(const py::object& batch, const std::string& layout, const ErasingOptions& options,
                   std::uint64_t key, const Integers& samples, const std::string& name,
                   std::size_t threads) {
-  const auto& [probability, area, ratio, given] = format;
   const ArrayView view = view_array(batch, Subject{name});
   const std::size_t item = view.dtype.item_size();
   const auto size = [&](char axis) {
@@ -45,8 +49,8 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
   const std::int64_t height = size('H'), width = size('W'), channels = size('C');
   std::vector<std::byte> constants;
   kernels::ErasingValues values{};
-  if (py::isinstance<py::list>(given)) {
-    const py::list numbers = given;
+  if (py::isinstance<py::list>(options.values)) {
+    const py::list numbers = options.values;
     const auto count = static_cast<std::int64_t>(numbers.size());
     if (count != 1 && count != channels) {
       throw py::value_error(name +
@@ -60,10 +64,10 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
     }
     values = {constants.data(), false};
   } else {
-    values = {view_array(given, Subject{name}).data, true};
+    values = {view_array(options.values, Subject{name}).data, true};
   }
   if (view.items() == 0) return;
-  const kernels::Erasing erasing{probability, area, ratio};
+  const kernels::Erasing erasing{options.probability, options.area, options.ratio};
   const auto count = static_cast<std::size_t>(view.shape[0]);
   const std::size_t bytes = static_cast<std::size_t>(view.items()) / count * item;
   const kernels::ImagePlaces first{.data = view.data,
@@ -89,7 +93,10 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
 }  // namespace
 
 void register_erase(py::module_& m) {
-  m.def("erase_images", &erase_images, py::arg("batch"), py::arg("layout"), py::arg("format"),
+  bind_options(m, "ErasingOptions", Keyword{"probability", &ErasingOptions::probability},
+               Keyword{"area", &ErasingOptions::area}, Keyword{"ratio", &ErasingOptions::ratio},
+               Keyword{"values", &ErasingOptions::values});
+  m.def("erase_images", &erase_images, py::arg("batch"), py::arg("layout"), py::arg("options"),
         py::arg("key"), py::arg("samples"), py::arg("name"), py::arg("threads"));
 }
 

@@ -9,6 +9,38 @@
 namespace py = pybind11;
 
 namespace pinfeed::bindings {
+
+template <>
+struct Names<kernels::GeometryStep::Kind> {
+  using Kind = kernels::GeometryStep::Kind;
+  static constexpr std::pair<const char*, Kind> all[] = {
+      {"random_crop", Kind::random_crop},
+      {"center_crop", Kind::center_crop},
+      {"random_resized_crop", Kind::random_resized_crop},
+      {"resize", Kind::resize},
+      {"resize_edges", Kind::resize_edges},
+      {"flip_rows", Kind::flip_rows},
+      {"flip_columns", Kind::flip_columns}};
+};
+template <>
+struct Names<kernels::ColorStep::Kind> {
+  using Kind = kernels::ColorStep::Kind;
+  static constexpr std::pair<const char*, Kind> all[] = {{"jitter", Kind::jitter},
+                                                         {"invert", Kind::invert},
+                                                         {"posterize", Kind::posterize},
+                                                         {"solarize", Kind::solarize}};
+};
+
+}  // namespace pinfeed::bindings
+
+template <>
+struct pybind11::detail::type_caster<pinfeed::kernels::GeometryStep::Kind>
+    : pinfeed::bindings::NamedCaster<pinfeed::kernels::GeometryStep::Kind> {};
+template <>
+struct pybind11::detail::type_caster<pinfeed::kernels::ColorStep::Kind>
+    : pinfeed::bindings::NamedCaster<pinfeed::kernels::ColorStep::Kind> {};
+
+namespace pinfeed::bindings {
 namespace {
 
 using kernels::Border;
@@ -22,66 +54,6 @@ using kernels::Interpolation;
 using kernels::Misfit;
 using kernels::View;
 using kernels::Window;
-
-// A step: its kind, height and width, and numbers: of a random crop the padding above, left, below
-// and right, and whether it pads what is too small; of a random resized crop from and to which area
-// and which ratio; of a flip its probability.
-GeometryStep geometry_step(py::handle given) {
-  using Kind = GeometryStep::Kind;
-  const auto [name, size, numbers] =
-      given.cast<std::tuple<std::string, std::array<std::int64_t, 2>, std::vector<double>>>();
-  GeometryStep step{.kind = Kind::flip_columns, .height = size[0], .width = size[1]};
-  const auto whole = [&](std::size_t i) { return static_cast<std::int64_t>(numbers.at(i)); };
-  if (name == "random_crop") {
-    step.kind = Kind::random_crop;
-    step.above = whole(0);
-    step.left = whole(1);
-    step.below = whole(2);
-    step.right = whole(3);
-    step.pad_if_needed = whole(4) != 0;
-  } else if (name == "random_resized_crop") {
-    step.kind = Kind::random_resized_crop;
-    step.area = {numbers.at(0), numbers.at(1)};
-    step.ratio = {numbers.at(2), numbers.at(3)};
-  } else if (name == "center_crop") {
-    step.kind = Kind::center_crop;
-  } else if (name == "resize") {
-    step.kind = Kind::resize;
-  } else if (name == "resize_edges") {
-    step.kind = Kind::resize_edges;
-  } else {
-    if (name == "flip_rows") step.kind = Kind::flip_rows;
-    step.probability = numbers.at(0);
-  }
-  return step;
-}
-
-ColorStep color_step(const GivenColor& given) {
-  using Kind = ColorStep::Kind;
-  const auto& [name, probability, numbers] = given;
-  if (name == "jitter") {
-    return {.kind = Kind::jitter,
-            .probability = probability,
-            .brightness = {numbers.at(0), numbers.at(1)},
-            .contrast = {numbers.at(2), numbers.at(3)}};
-  }
-  if (name == "invert") return {Kind::invert, probability};
-  return {name == "posterize" ? Kind::posterize : Kind::solarize, probability, numbers.at(0)};
-}
-
-Border border_named(const std::string& name) {
-  if (name == "constant") return Border::constant;
-  if (name == "edge") return Border::edge;
-  if (name == "reflect") return Border::reflect;
-  throw py::value_error("unknown border " + name);
-}
-
-Interpolation interpolation_named(const std::string& name) {
-  if (name == "bilinear") return Interpolation::bilinear;
-  if (name == "bicubic") return Interpolation::bicubic;
-  if (name == "nearest") return Interpolation::nearest;
-  throw py::value_error("unknown interpolation " + name);
-}
 
 // An item of the dtype for each channel: of one number for all, or of one for each.
 std::vector<std::uint8_t> fill_pixel(const py::sequence& fill, DType dtype, std::int64_t channels,
@@ -111,16 +83,13 @@ std::string pair_text(std::int64_t first, std::int64_t second) {
 
 }  // namespace
 
-Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
-  const auto& [steps, borders, interpolation, key, samples, other_leaf, is_wanted, given_colors] =
-      crop;
-  borders_ = {border_named(std::get<0>(borders[0])), border_named(std::get<0>(borders[1]))};
-  interpolate(interpolation);
-  for (std::size_t i = 0; i < borders.size(); ++i) {
-    const py::sequence& fill = std::get<1>(borders[i]);
-    const DType dtype = i == 1 && in_floats_ ? kFloat32 : images.dtype();
-    fills_[i] = fill_pixel(fill, dtype, images.channels(), images.name());
-  }
+Windows::Windows(const Images& images, const AugmentOptions& options, const Draw& draw)
+    : images_(images), borders_{options.border.kind, options.resized_border.kind} {
+  interpolate(options.interpolation, options.in_floats);
+  const DType resized = in_floats_ ? kFloat32 : images.dtype();
+  fills_ = {fill_pixel(options.border.fill, images.dtype(), images.channels(), images.name()),
+            fill_pixel(options.resized_border.fill, resized, images.channels(), images.name())};
+  const Integers& samples = draw.samples;
   if (static_cast<std::size_t>(samples.size()) != images.count()) {
     throw py::value_error(images.name() + ": expected a number for each sample");
   }
@@ -130,24 +99,21 @@ Windows::Windows(const Images& images, const Crop& crop) : images_(images) {
     *size++ = images.height(i);
     *size++ = images.width(i);
   }
-  if (other_leaf) require_sizes(std::get<0>(*other_leaf), std::get<1>(*other_leaf));
-  std::vector<GeometryStep> geometry;
-  for (const py::handle step : steps) geometry.push_back(geometry_step(step));
+  if (draw.other_leaf) std::apply([&](auto&... leaf) { require_sizes(leaf...); }, *draw.other_leaf);
   views_.resize(images.count());
   for (std::size_t i = 0; i < views_.size(); ++i) {
-    require_fit(i, kernels::find_view(geometry, borders_, images.height(i), images.width(i), key,
-                                      samples.data()[i], views_[i]));
+    require_fit(i, kernels::find_view(options.steps, borders_, images.height(i), images.width(i),
+                                      draw.key, samples.data()[i], views_[i]));
     require_no_canvas(i);
   }
-  for (const GivenColor& color : given_colors) color_steps_.push_back(color_step(color));
-  colors_ = {color_steps_, key, samples.data(), static_cast<std::size_t>(images.frames())};
+  colors_ = {options.colors, draw.key, samples.data(), static_cast<std::size_t>(images.frames())};
   require_values();
 }
 
 Windows::Windows(const Images& images, const GivenWindows& given) : images_(images) {
-  const auto& [windows, size, interpolation] = given;
+  const auto& [windows, size, interpolation, in_floats] = given;
   borders_ = {Border::constant, Border::constant};  // which no window reaches
-  interpolate(interpolation);
+  interpolate(interpolation, in_floats);
   views_.resize(images.count());
   for (std::size_t i = 0; i < views_.size(); ++i) {
     const double* const numbers = windows.data() + 6 * i;
@@ -308,10 +274,10 @@ void Windows::require_no_canvas(std::size_t image) const {
        "", "crop to less, or resize first");
 }
 
-void Windows::interpolate(const GivenInterpolation& given) {
-  interpolation_ = interpolation_named(std::get<0>(given));
+void Windows::interpolate(Interpolation interpolation, bool bytes_in_floats) {
+  interpolation_ = interpolation;
   in_floats_ = interpolation_ != Interpolation::nearest && images_.become_floats() &&
-               (images_.dtype() != kUint8 || std::get<1>(given));
+               (images_.dtype() != kUint8 || bytes_in_floats);
 }
 
 // Only bytes of colour have tables, and between other integers that stay what they are is nothing.
@@ -327,6 +293,29 @@ void Windows::require_values() const {
   throw py::type_error(images_.name() + ": integers that stay what they are can't be interpolated" +
                        got +
                        "; interpolation=\"nearest\" resizes masks, dtype=torch.float32 images");
+}
+
+void register_augment_options(py::module_& m) {
+  using Step = GeometryStep;
+  bind_options(m, "GeometryStep", Keyword{"kind", &Step::kind}, Keyword{"height", &Step::height},
+               Keyword{"width", &Step::width}, Keyword{"above", &Step::above},
+               Keyword{"left", &Step::left}, Keyword{"below", &Step::below},
+               Keyword{"right", &Step::right}, Keyword{"pad_if_needed", &Step::pad_if_needed},
+               Keyword{"area", &Step::area}, Keyword{"ratio", &Step::ratio},
+               Keyword{"probability", &Step::probability});
+  bind_options(m, "ColorStep", Keyword{"kind", &ColorStep::kind},
+               Keyword{"probability", &ColorStep::probability},
+               Keyword{"number", &ColorStep::number}, Keyword{"brightness", &ColorStep::brightness},
+               Keyword{"contrast", &ColorStep::contrast})
+      .def_readonly("probability", &ColorStep::probability);
+  bind_options(m, "BorderOptions", Keyword{"kind", &BorderOptions::kind},
+               Keyword{"fill", &BorderOptions::fill});
+  bind_options(m, "AugmentOptions", Keyword{"steps", &AugmentOptions::steps},
+               Keyword{"border", &AugmentOptions::border},
+               Keyword{"resized_border", &AugmentOptions::resized_border},
+               Keyword{"interpolation", &AugmentOptions::interpolation},
+               Keyword{"in_floats", &AugmentOptions::in_floats},
+               Keyword{"colors", &AugmentOptions::colors});
 }
 
 }  // namespace pinfeed::bindings

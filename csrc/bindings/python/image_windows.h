@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "bindings/python/image_samples.h"
+#include "bindings/python/options.h"
+#include "kernels/color.h"
 #include "kernels/geometry.h"
 #include "kernels/image.h"
 #include "kernels/resize.h"
@@ -20,33 +22,49 @@
 namespace pinfeed::bindings {
 
 using Integers = pybind11::array_t<std::int64_t, pybind11::array::c_style>;
-// What stands beyond the edges, and for a constant border a value for all channels or one for each.
-using GivenBorder = std::tuple<std::string, pybind11::sequence>;
 
-// What is done to values: its kind, its probability, and the numbers of that kind.
-using GivenColor = std::tuple<std::string, double, std::vector<double>>;
+// What stands beyond the edges of images, and for a constant border a value for all channels or one
+// for each.
+struct BorderOptions {
+  kernels::Border kind = kernels::Border::constant;
+  pybind11::sequence fill = pybind11::make_tuple(0);
+};
 
-// How images are interpolated, and whether bytes are without being rounded.
-using GivenInterpolation = std::tuple<std::string, bool>;
+// What is seen of each image, and done to its values.
+struct AugmentOptions {
+  std::vector<kernels::GeometryStep> steps;
+  BorderOptions border;          // of the image
+  BorderOptions resized_border;  // of what it is resized to
+  kernels::Interpolation interpolation = kernels::Interpolation::bilinear;
+  bool in_floats = false;  // whether bytes are interpolated without being rounded
+  std::vector<kernels::ColorStep> colors;
+};
 
-// What is seen of each image, in this order: the crops, flips and sizes; the borders of the image
-// and of what it is resized to; how it is interpolated; the key and the samples that random numbers
-// follow from; None, or the sizes of the images of another leaf, which must be the same, and its
-// name; whether the windows are wanted; and what is done to the values.
-using Crop = std::tuple<pybind11::tuple, std::array<GivenBorder, 2>, GivenInterpolation,
-                        std::uint64_t, Integers, std::optional<std::tuple<Integers, std::string>>,
-                        bool, std::vector<GivenColor>>;
+// What a batch's random numbers follow from, and the images of another leaf, which must have the
+// same sizes.
+struct Draw {
+  std::uint64_t key;
+  const Integers& samples;
+  const std::optional<std::tuple<Integers, std::string>>& other_leaf;  // its sizes and its name
+};
 
 // Windows that are given: float64 of shape (B, 6), as Windows::write tells them; the height and
 // width that they get; how they are interpolated for it.
-using GivenWindows = std::tuple<pybind11::array_t<double, pybind11::array::c_style>,
-                                std::array<std::int64_t, 2>, GivenInterpolation>;
+struct GivenWindows {
+  const pybind11::array_t<double, pybind11::array::c_style>& windows;
+  std::array<std::int64_t, 2> size;
+  kernels::Interpolation interpolation;
+  bool in_floats;
+};
+
+// Adds the classes of AugmentOptions to the module.
+void register_augment_options(pybind11::module_& m);
 
 // The windows of a batch's images, all of one size.
 class Windows {
  public:
   // Throws ValueError; a message about one image says which.
-  Windows(const Images& images, const Crop& crop);
+  Windows(const Images& images, const AugmentOptions& options, const Draw& draw);
   Windows(const Images& images, const GivenWindows& given);
 
   std::int64_t height() const { return views_[0].seen().height; }
@@ -58,7 +76,7 @@ class Windows {
   pybind11::object write(const OutputRequest& request) const;
 
   // What is done to their values; null: nothing.
-  const kernels::Colors* colors() const { return color_steps_.empty() ? nullptr : &colors_; }
+  const kernels::Colors* colors() const { return colors_.steps.empty() ? nullptr : &colors_; }
 
   // Makes windows of the images that lie there.
   void apply(std::vector<kernels::ImageSource>& sources);
@@ -75,7 +93,7 @@ class Windows {
   void require_sizes(const Integers& others, const std::string& leaf) const;
   void require_fit(std::size_t image, kernels::Misfit misfit) const;
   void require_no_canvas(std::size_t image) const;
-  void interpolate(const GivenInterpolation& given);
+  void interpolate(kernels::Interpolation interpolation, bool bytes_in_floats);
   void require_values() const;
 
   const Images& images_;
@@ -87,8 +105,33 @@ class Windows {
   Integers sizes_;
   std::vector<kernels::View> views_;
   std::vector<kernels::ImageWindow> beyond_;
-  std::vector<kernels::ColorStep> color_steps_;
   kernels::Colors colors_{};
 };
 
 }  // namespace pinfeed::bindings
+
+namespace pinfeed::bindings {
+
+template <>
+struct Names<kernels::Border> {
+  static constexpr std::pair<const char*, kernels::Border> all[] = {
+      {"constant", kernels::Border::constant},
+      {"edge", kernels::Border::edge},
+      {"reflect", kernels::Border::reflect}};
+};
+template <>
+struct Names<kernels::Interpolation> {
+  static constexpr std::pair<const char*, kernels::Interpolation> all[] = {
+      {"bilinear", kernels::Interpolation::bilinear},
+      {"bicubic", kernels::Interpolation::bicubic},
+      {"nearest", kernels::Interpolation::nearest}};
+};
+
+}  // namespace pinfeed::bindings
+
+template <>
+struct pybind11::detail::type_caster<pinfeed::kernels::Border>
+    : pinfeed::bindings::NamedCaster<pinfeed::kernels::Border> {};
+template <>
+struct pybind11::detail::type_caster<pinfeed::kernels::Interpolation>
+    : pinfeed::bindings::NamedCaster<pinfeed::kernels::Interpolation> {};

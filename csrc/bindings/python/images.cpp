@@ -39,15 +39,17 @@ using kernels::ResizedBatch;
 using kernels::ScalarType;
 using Constants = py::array_t<double, py::array::c_style>;
 
-// What becomes of images, in this order: mean and std, one for all channels or one for each; the
-// scale, or None for that of the images' dtype; a letter for each axis of an image, and of what it
-// becomes; the dtype of that.
-using ImageFormat =
-    std::tuple<Constants, Constants, std::optional<double>, std::string, std::string, std::string>;
+// What becomes of images.
+struct ImageFormat {
+  Constants mean{0};  // one for all channels or one for each
+  Constants std{0};
+  std::optional<double> scale;  // none: that of the images' dtype
+  std::string input;            // a letter for each axis of an image
+  std::string output;           // and of what it becomes
+  std::string dtype;            // of that
+};
 
-DType out_dtype(const ImageFormat& format) {
-  return dtype_named(std::get<5>(format), Subject{"images"});
-}
+DType out_dtype(const ImageFormat& format) { return dtype_named(format.dtype, Subject{"images"}); }
 
 bool is_floating(DType dtype) {
   return dtype.code == dlpack::TypeCode::floating || dtype.code == dlpack::TypeCode::bfloat;
@@ -77,8 +79,8 @@ struct Scaling {
   std::vector<float> scales, biases;
 
   Scaling(const ImageFormat& format, DType dtype, std::int64_t channels, const std::string& name) {
-    const Constants &means = std::get<0>(format), &stds = std::get<1>(format);
-    const double scale = std::get<2>(format).value_or(default_scale(dtype));
+    const Constants &means = format.mean, &stds = format.std;
+    const double scale = format.scale.value_or(default_scale(dtype));
     for (const Constants* given : {&means, &stds}) {
       if (given->ndim() == 0 || given->size() == channels) continue;
       throw py::value_error(name + " must have a channel for each value of mean and std, got " +
@@ -114,7 +116,7 @@ struct BatchRequest {
 
 py::object write_batch(Images& images, const BatchRequest& request) {
   const std::int64_t height = request.height, width = request.width, channels = images.channels();
-  const std::string& axes = std::get<4>(request.format);
+  const std::string& axes = request.format.output;
   Shape shape{static_cast<std::int64_t>(images.count())};
   for (const char axis : axes) {
     shape.push_back(axis == 'T'   ? images.frames()
@@ -125,7 +127,7 @@ py::object write_batch(Images& images, const BatchRequest& request) {
   const DType dtype = out_dtype(request.format);
   const std::size_t bytes = checked_bytes(shape, dtype, request.function);
   const Scaling scaling(request.format, images.dtype(), channels, images.name());
-  const bool guessed = !std::get<2>(request.format) && is_floating(images.dtype());
+  const bool guessed = !request.format.scale && is_floating(images.dtype());
   if (guessed && bytes > 0 && !scaling.is_identity()) images.require_fractions();
 
   // A channels_last tensor: (N, C, H, W) that lies in memory as (N, H, W, C).
@@ -207,8 +209,8 @@ py::object normalize_images(py::object images, py::object indices, const ImageFo
                             py::object target, const std::string& function, std::size_t threads,
                             const std::string& argument) {
   const std::string name = named(function, argument);
-  Images checked(std::move(images), std::move(indices), std::get<3>(format), out_dtype(format),
-                 false, name);
+  Images checked(std::move(images), std::move(indices), format.input, out_dtype(format), false,
+                 name);
   return write_batch(checked, {.format = format,
                                .height = checked.height(0),
                                .width = checked.width(0),
@@ -245,28 +247,31 @@ py::object write_mask(const std::vector<ImageSize>& sizes, std::int64_t height, 
   return out.array;
 }
 
-// How images are padded, in this order: pad_value, multiple_of, whether
-// to return sizes and a mask.
-using PaddingFormat = std::tuple<py::object, std::pair<std::int64_t, std::int64_t>, bool, bool>;
+// How images are padded.
+struct ImagePaddingOptions {
+  py::object value = py::none();
+  std::pair<std::int64_t, std::int64_t> multiple_of{1, 1};  // of the height and the width
+  bool sizes = false;                                       // whether to return them
+  bool mask = false;
+};
 
 // Images of any sizes, each at the top left of a place as large as the largest height and width,
 // rounded up to `multiple_of`. Returns the batch, and its sizes and mask or None.
 py::tuple pad_images(py::object images, py::object indices, const ImageFormat& format,
-                     const PaddingFormat& padded, py::object target, const std::string& name,
+                     const ImagePaddingOptions& options, py::object target, const std::string& name,
                      std::size_t threads) {
-  const auto& [pad_value, multiple_of, with_sizes, with_mask] = padded;
   const DType dtype = out_dtype(format);
-  Images checked(std::move(images), std::move(indices), std::get<3>(format), dtype, true, name);
+  Images checked(std::move(images), std::move(indices), format.input, dtype, true, name);
   std::int64_t height = 0, width = 0;
   for (std::size_t i = 0; i < checked.count(); ++i) {
     height = std::max(height, checked.height(i));
     width = std::max(width, checked.width(i));
   }
-  height = rounded_up(height, multiple_of.first, name);
-  width = rounded_up(width, multiple_of.second, name);
+  height = rounded_up(height, options.multiple_of.first, name);
+  width = rounded_up(width, options.multiple_of.second, name);
 
   const std::vector<ImageSize> sizes = checked.sizes();
-  const ImagePadding padding{sizes.data(), fill_value(pad_value, dtype, name + ": pad_value")};
+  const ImagePadding padding{sizes.data(), fill_value(options.value, dtype, name + ": pad_value")};
   const OutputRequest request(std::move(target), true);
   py::object batch = write_batch(checked, {.format = format,
                                            .height = height,
@@ -277,19 +282,21 @@ py::tuple pad_images(py::object images, py::object indices, const ImageFormat& f
                                            .function = name,
                                            .threads = threads});
   py::object sizes_array = py::none(), mask = py::none();
-  if (with_sizes) sizes_array = write_sizes(sizes, request, name);
-  if (with_mask) mask = write_mask(sizes, height, width, request, name, threads);
+  if (options.sizes) sizes_array = write_sizes(sizes, request, name);
+  if (options.mask) mask = write_mask(sizes, height, width, request, name, threads);
   return py::make_tuple(batch, sizes_array, mask);
 }
 
 // Windows of images of any sizes, all of one size. Returns the batch, the images' sizes, and their
 // windows or None.
 py::tuple crop_images(py::object images, py::object indices, const ImageFormat& format,
-                      const Crop& crop, py::object target, const std::string& name,
-                      std::size_t threads) {
-  Images checked(std::move(images), std::move(indices), std::get<3>(format), out_dtype(format),
-                 true, name);
-  Windows windows(checked, crop);
+                      const AugmentOptions& options, py::object target, const std::string& name,
+                      std::size_t threads, std::uint64_t key, const Integers& samples,
+                      const std::optional<std::tuple<Integers, std::string>>& other_leaf,
+                      bool with_windows) {
+  Images checked(std::move(images), std::move(indices), format.input, out_dtype(format), true,
+                 name);
+  Windows windows(checked, options, {key, samples, other_leaf});
   const OutputRequest request(std::move(target), true);
   py::object batch = write_batch(checked, {.format = format,
                                            .height = windows.height(),
@@ -299,19 +306,19 @@ py::tuple crop_images(py::object images, py::object indices, const ImageFormat& 
                                            .output = request,
                                            .function = name,
                                            .threads = threads});
-  const bool is_wanted = std::get<6>(crop);
-  return py::make_tuple(batch, windows.sizes(), is_wanted ? windows.write(request) : py::none());
+  return py::make_tuple(batch, windows.sizes(), with_windows ? windows.write(request) : py::none());
 }
 
 // Windows of images, which are given; resized where they have another size.
-py::object normalize_windows(py::object images, const ImageFormat& format,
-                             const GivenWindows& given, py::object target,
+py::object normalize_windows(py::object images, const ImageFormat& format, py::object target,
                              const std::string& function, std::size_t threads,
-                             const std::string& argument) {
+                             const std::string& argument,
+                             const py::array_t<double, py::array::c_style>& given,
+                             std::array<std::int64_t, 2> size, kernels::Interpolation interpolation,
+                             bool in_floats) {
   const std::string name = named(function, argument);
-  Images checked(std::move(images), py::none(), std::get<3>(format), out_dtype(format), false,
-                 name);
-  Windows windows(checked, given);
+  Images checked(std::move(images), py::none(), format.input, out_dtype(format), false, name);
+  Windows windows(checked, GivenWindows{given, size, interpolation, in_floats});
   return write_batch(checked, {.format = format,
                                .height = windows.height(),
                                .width = windows.width(),
@@ -325,16 +332,28 @@ py::object normalize_windows(py::object images, const ImageFormat& format,
 }  // namespace
 
 void register_images(py::module_& m) {
+  register_augment_options(m);
+  bind_options(m, "ImageFormat", Keyword{"mean", &ImageFormat::mean},
+               Keyword{"std", &ImageFormat::std}, Keyword{"scale", &ImageFormat::scale},
+               Keyword{"input", &ImageFormat::input}, Keyword{"output", &ImageFormat::output},
+               Keyword{"dtype", &ImageFormat::dtype})
+      .def_readonly("output", &ImageFormat::output);
+  bind_options(m, "ImagePaddingOptions", Keyword{"value", &ImagePaddingOptions::value},
+               Keyword{"multiple_of", &ImagePaddingOptions::multiple_of},
+               Keyword{"sizes", &ImagePaddingOptions::sizes},
+               Keyword{"mask", &ImagePaddingOptions::mask});
   m.def("normalize_images", &normalize_images, py::arg("images"), py::arg("indices"),
         py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"),
         py::arg("argument") = "");
   m.def("pad_images", &pad_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("padding"), py::arg("target"), py::arg("name"), py::arg("threads"));
   m.def("crop_images", &crop_images, py::arg("images"), py::arg("indices"), py::arg("format"),
-        py::arg("crop"), py::arg("target"), py::arg("name"), py::arg("threads"));
+        py::arg("options"), py::arg("target"), py::arg("name"), py::arg("threads"), py::kw_only(),
+        py::arg("key"), py::arg("samples"), py::arg("other_leaf"), py::arg("windows"));
   m.def("normalize_windows", &normalize_windows, py::arg("images"), py::arg("format"),
-        py::arg("view"), py::arg("target"), py::arg("name"), py::arg("threads"),
-        py::arg("argument") = "");
+        py::arg("target"), py::arg("name"), py::arg("threads"), py::arg("argument") = "",
+        py::kw_only(), py::arg("windows"), py::arg("size"), py::arg("interpolation"),
+        py::arg("in_floats"));
 }
 
 }  // namespace pinfeed::bindings

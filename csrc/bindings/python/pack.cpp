@@ -13,6 +13,7 @@
 
 #include "bindings/python/fill_value.h"
 #include "bindings/python/module.h"
+#include "bindings/python/options.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
 #include "bindings/python/samples.h"
@@ -33,17 +34,29 @@ struct Packing {
   std::int64_t rows, seq_length, multiple_of;
   std::optional<std::int64_t> max_documents;
 
-  // A NamedTuple: its fields by their places.
-  explicit Packing(const py::tuple& tuple)
-      : totals(tuple[1]),
-        starts(tuple[2]),
-        lengths(tuple[3]),
-        places(tuple[4]),
-        rows(tuple[5].cast<std::int64_t>()),
-        seq_length(tuple[6].cast<std::int64_t>()),
-        multiple_of(tuple[7].cast<std::int64_t>()) {
-    if (!tuple[8].is_none()) max_documents = tuple[8].cast<std::int64_t>();
-  }
+  explicit Packing(const py::object& named)
+      : totals(named.attr("totals")),
+        starts(named.attr("starts")),
+        lengths(named.attr("lengths")),
+        places(named.attr("places")),
+        rows(named.attr("rows").cast<std::int64_t>()),
+        seq_length(named.attr("seq_length").cast<std::int64_t>()),
+        multiple_of(named.attr("multiple_of").cast<std::int64_t>()),
+        max_documents(named.attr("max_documents").cast<std::optional<std::int64_t>>()) {}
+};
+
+// What pinfeed.Pack was asked for.
+struct PackOptions {
+  py::object fill = py::none();
+  py::object first = py::none();
+  std::optional<std::string> dtype;  // unset: that of the samples
+  bool flat = false;                 // all rows in one
+  std::int64_t position_start = 0;
+  bool position_ids = false;  // what tells where the documents are
+  bool document_ids = false;
+  bool seq_idx = false;
+  bool attention_mask = false;
+  bool cu_seqlens = false;
 };
 
 // Cuts each document to the piece that is planned. Throws ValueError for one of another length.
@@ -154,30 +167,29 @@ std::int64_t few_values(std::int64_t number) {
 }
 
 py::tuple pack(py::object source, py::object offsets, py::object indices,
-               const py::object& packing_or_none, py::handle fill, py::handle first,
-               const std::optional<std::string>& dtype, bool flat, unsigned marks_wanted,
-               std::int64_t position_start, py::object target, const std::string& name,
-               std::size_t threads) {
+               const py::object& packing_or_none, const PackOptions& options, py::object target,
+               const std::string& name, std::size_t threads) {
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   std::optional<Packing> packing;
   if (!packing_or_none.is_none()) {
-    packing.emplace(packing_or_none.cast<py::tuple>());
+    packing.emplace(packing_or_none);
     cut(samples, *packing, name);
   }
   samples.require_same_rows();
   const std::size_t count = samples.count();
   const Layout layout =
-      packing ? in_rows(*packing, count, flat, name) : one_after_the_other(samples, name);
-  const bool rows = packing.has_value() && !flat;
+      packing ? in_rows(*packing, count, options.flat, name) : one_after_the_other(samples, name);
+  const bool rows = packing.has_value() && !options.flat;
   const Shape box =
       rows ? Shape{packing->rows, packing->seq_length} : Shape{std::int64_t{1}, layout.places};
 
-  const DType empty = PyFloat_Check(fill.ptr()) ? kFloat32 : kInt64;
-  const DType out_dtype = dtype ? dtype_named(*dtype, Subject{name})
-                                : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0});
-  const kernels::Fill filling = fill_value(fill, out_dtype, name + ": fill");
+  const DType empty = PyFloat_Check(options.fill.ptr()) ? kFloat32 : kInt64;
+  const DType out_dtype = options.dtype
+                              ? dtype_named(*options.dtype, Subject{name})
+                              : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0});
+  const kernels::Fill filling = fill_value(options.fill, out_dtype, name + ": fill");
   std::optional<kernels::Fill> beginning;
-  if (!first.is_none()) beginning = fill_value(first, out_dtype, name + ": first");
+  if (!options.first.is_none()) beginning = fill_value(options.first, out_dtype, name + ": first");
 
   Shape shape = box;
   shape.insert(shape.end(), samples.shape().begin() + 1, samples.shape().end());
@@ -188,25 +200,24 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
   const OutputRequest request(std::move(target), true);
   const Output out = make_output(request, shape, out_dtype, name);
 
-  py::list marked(4);
+  py::list marked;
   kernels::PackMarks marks;
-  marks.position_start = position_start;
+  marks.position_start = options.position_start;
   std::size_t mark_bytes = 0;
-  const auto want = [&](std::size_t which, DType of, auto*& data) {
-    marked[which] = py::none();
-    if ((marks_wanted >> which & 1) == 0) return;
+  const auto mark = [&](bool is_wanted, DType of, auto*& data) {
+    if (!is_wanted) return marked.append(py::none());
     const Output written = make_output(request, box, of, name);
-    marked[which] = written.array;
+    marked.append(written.array);
     data = reinterpret_cast<std::remove_reference_t<decltype(data)>>(written.data);
     mark_bytes += of.item_size();
   };
   const DType int32{dlpack::TypeCode::signed_int, 32};
-  want(0, kInt64, marks.positions);
-  want(1, int32, marks.documents);
-  want(2, int32, marks.numbers);
-  want(3, kBool, marks.attention);
+  mark(options.position_ids, kInt64, marks.positions);
+  mark(options.document_ids, int32, marks.documents);
+  mark(options.seq_idx, int32, marks.numbers);
+  mark(options.attention_mask, kBool, marks.attention);
   py::object cu_seqlens = py::none();
-  if ((marks_wanted >> 4 & 1) != 0) {
+  if (options.cu_seqlens) {
     auto size = static_cast<std::int64_t>(layout.ends.size());
     if (packing) {
       const std::int64_t most = std::min(packing->max_documents.value_or(0), packing->seq_length);
@@ -256,10 +267,18 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
 }  // namespace
 
 void register_pack(py::module_& m) {
+  bind_options(m, "PackOptions", Keyword{"fill", &PackOptions::fill},
+               Keyword{"first", &PackOptions::first}, Keyword{"dtype", &PackOptions::dtype},
+               Keyword{"flat", &PackOptions::flat},
+               Keyword{"position_start", &PackOptions::position_start},
+               Keyword{"position_ids", &PackOptions::position_ids},
+               Keyword{"document_ids", &PackOptions::document_ids},
+               Keyword{"seq_idx", &PackOptions::seq_idx},
+               Keyword{"attention_mask", &PackOptions::attention_mask},
+               Keyword{"cu_seqlens", &PackOptions::cu_seqlens});
   m.def("pack", &pack, py::arg("source"), py::arg("offsets"), py::arg("indices"),
-        py::arg("packing"), py::kw_only(), py::arg("fill"), py::arg("first"), py::arg("dtype"),
-        py::arg("flat"), py::arg("marks"), py::arg("position_start"), py::arg("target"),
-        py::arg("name"), py::arg("threads"));
+        py::arg("packing"), py::arg("options"), py::arg("target"), py::arg("name"),
+        py::arg("threads"));
 }
 
 }  // namespace pinfeed::bindings

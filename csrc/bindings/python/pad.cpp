@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings/python/fill_value.h"
 #include "bindings/python/module.h"
+#include "bindings/python/options.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
 #include "bindings/python/samples.h"
@@ -25,19 +25,19 @@ namespace {
 
 using AxisList = std::vector<std::int64_t>;
 
-// The keywords of pinfeed.pad: value, axes, whether lengths have no axis of their own, side,
-// max_length, multiple_of, dtype, scale, time_major.
-using PadOptions =
-    std::tuple<py::object, std::optional<AxisList>, bool, std::string, std::optional<std::int64_t>,
-               std::optional<AxisList>, std::optional<std::string>, Scale, bool>;
-
-// Those that shape a batch.
-struct Options {
+// The keywords of pinfeed.pad.
+struct PadOptions {
+  py::object value = py::none();
   std::optional<AxisList> axes;  // those that may differ; unset: all, and axis 0 is the one meant
-  bool left;
+  bool one_axis = true;          // lengths have no axis of their own
+  std::string side;
   std::optional<std::int64_t> max_length;
   std::optional<AxisList> multiple_of;  // one for each chosen axis
-  bool time_major;
+  std::optional<std::string> dtype;     // unset: that of the samples
+  Scale scale;
+  bool time_major = false;
+
+  bool is_left() const { return side == "left"; }
 };
 
 std::string axes_text(const AxisList& axes) {
@@ -45,7 +45,7 @@ std::string axes_text(const AxisList& axes) {
 }
 
 // The axes that lengths, masks, max_length and multiple_of are about, in order.
-AxisList chosen_axes(const Options& options, std::size_t count, const std::string& name) {
+AxisList chosen_axes(const PadOptions& options, std::size_t count, const std::string& name) {
   const auto rank = static_cast<std::int64_t>(count);
   AxisList axes = options.axes.value_or(AxisList{0});
   for (std::int64_t& axis : axes) {
@@ -72,7 +72,7 @@ AxisList chosen_axes(const Options& options, std::size_t count, const std::strin
 class Geometry {
  public:
   // Cuts the samples to max_length.
-  Geometry(Samples& samples, const Options& options, const std::string& name)
+  Geometry(Samples& samples, const PadOptions& options, const std::string& name)
       : axes_(chosen_axes(options, samples.axes(), name)) {
     const std::size_t count = samples.axes();
     box_.assign(samples.shape().begin(), samples.shape().end());
@@ -108,13 +108,13 @@ class Geometry {
   std::optional<std::size_t> stray_axis() const { return stray_axis_; }
 
  private:
-  void set_chosen(Samples& samples, std::size_t axis, std::int64_t multiple, const Options& options,
-                  const std::string& name) {
+  void set_chosen(Samples& samples, std::size_t axis, std::int64_t multiple,
+                  const PadOptions& options, const std::string& name) {
     std::int64_t longest = 0;
     for (std::size_t i = 0; i < samples.count(); ++i) {
       const std::int64_t size = samples.shape(i)[axis];
       if (options.max_length && size > *options.max_length) {
-        samples.keep(i, axis, *options.max_length, options.left);
+        samples.keep(i, axis, *options.max_length, options.is_left());
       }
       longest = std::max(longest, samples.shape(i)[axis]);
     }
@@ -123,7 +123,7 @@ class Geometry {
     box_[axis] = rounded_up(longest, multiple, name);
   }
 
-  void set_other(const Samples& samples, std::size_t axis, const Options& options,
+  void set_other(const Samples& samples, std::size_t axis, const PadOptions& options,
                  const std::string& name) {
     for (std::size_t i = 1; i < samples.count(); ++i) {
       const std::int64_t size = samples.shape(i)[axis];
@@ -180,7 +180,7 @@ void run_batch(const kernels::PadBatch& batch, bool time_major, FileReads* reads
   }
 }
 
-void write_values(const Samples& samples, const Geometry& geometry, const Options& options,
+void write_values(const Samples& samples, const Geometry& geometry, const PadOptions& options,
                   const kernels::Fill& fill, const Output& out, bool streaming,
                   std::size_t threads) {
   const Shape inner = inner_items(geometry.box());
@@ -189,7 +189,7 @@ void write_values(const Samples& samples, const Geometry& geometry, const Option
                                 .axes = samples.axes(),
                                 .box = geometry.box().data(),
                                 .inner = inner.data(),
-                                .left = options.left,
+                                .left = options.is_left(),
                                 .fill = &fill,
                                 .out = out.data,
                                 .streaming = streaming};
@@ -201,8 +201,8 @@ void write_values(const Samples& samples, const Geometry& geometry, const Option
 }
 
 // `lengths`: of each sample, along each of the box's axes.
-void write_mask(const Shape& lengths, const Shape& box, const Options& options, const Output& out,
-                std::size_t threads) {
+void write_mask(const Shape& lengths, const Shape& box, const PadOptions& options,
+                const Output& out, std::size_t threads) {
   const std::size_t axes = box.size();
   const Shape inner = inner_items(box), no_strides(axes);
   const kernels::Fill fill;
@@ -220,7 +220,7 @@ void write_mask(const Shape& lengths, const Shape& box, const Options& options, 
                                 .axes = axes,
                                 .box = box.data(),
                                 .inner = inner.data(),
-                                .left = options.left,
+                                .left = options.is_left(),
                                 .fill = &fill,
                                 .out = out.data,
                                 .streaming = false};
@@ -239,16 +239,12 @@ Shape lengths_of(const Samples& samples, const AxisList& axes) {
   return lengths;
 }
 
-py::tuple pad(py::object source, py::object offsets, py::object indices, PadOptions given,
-              const std::pair<bool, bool>& with, py::object target, const std::string& function,
-              std::size_t threads, const std::string& argument) {
-  auto& [value, axes, one_axis, side, max_length, multiple_of, dtype, scale, time_major] = given;
-  const auto [with_lengths, with_mask] = with;
+py::tuple pad(py::object source, py::object offsets, py::object indices, const PadOptions& options,
+              py::object target, const std::string& function, std::size_t threads,
+              const std::string& argument, bool with_lengths, bool with_mask) {
   const std::string name = named(function, argument);
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   const OutputRequest request(std::move(target), samples.is_tensor());
-  const Options options{std::move(axes), side == "left", max_length, std::move(multiple_of),
-                        time_major};
   Geometry geometry(samples, options, name);
   if (with_mask && geometry.stray_axis()) {
     const std::string stray = std::to_string(*geometry.stray_axis());
@@ -257,19 +253,20 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, PadOpti
                           ")");
   }
   if (request.is_given()) {
-    geometry.widen(view_array(request.target, Subject{function + ": out"}), time_major);
+    geometry.widen(view_array(request.target, Subject{function + ": out"}), options.time_major);
   }
 
-  const DType empty = PyFloat_Check(value.ptr()) ? kFloat32 : kInt64;
-  const DType out_dtype = dtype ? dtype_named(*dtype, Subject{function})
-                                : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0});
-  const kernels::Fill fill = fill_value(value, out_dtype, function + ": value");
-  const Shape shape = batch_shape(samples.count(), geometry.box(), time_major);
+  const DType empty = PyFloat_Check(options.value.ptr()) ? kFloat32 : kInt64;
+  const DType out_dtype = options.dtype
+                              ? dtype_named(*options.dtype, Subject{function})
+                              : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0});
+  const kernels::Fill fill = fill_value(options.value, out_dtype, function + ": value");
+  const Shape shape = batch_shape(samples.count(), geometry.box(), options.time_major);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
   const bool narrows = may_not_fit(samples.dtype(0), out_dtype);
-  samples.plan_reads(time_major || narrows, threads);
-  samples.prepare(out_dtype, scale, streaming, [&](std::size_t i) {
+  samples.plan_reads(options.time_major || narrows, threads);
+  samples.prepare(out_dtype, options.scale, streaming, [&](std::size_t i) {
     return kernels::block_axis(samples.shape(i).data(), geometry.box().data(), samples.axes(),
                                options.time_major ? 1 : 0);
   });
@@ -283,14 +280,14 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, PadOpti
   if (with_lengths) {
     const auto count = static_cast<std::int64_t>(samples.count());
     const auto columns = static_cast<std::int64_t>(geometry.axes().size());
-    const Output written =
-        make_output(elsewhere, one_axis ? Shape{count} : Shape{count, columns}, kInt64, function);
+    const Output written = make_output(
+        elsewhere, options.one_axis ? Shape{count} : Shape{count, columns}, kInt64, function);
     std::ranges::copy(lengths, reinterpret_cast<std::int64_t*>(written.data));
     lengths_array = written.array;
   }
   if (with_mask) {
     const Shape box = geometry.mask_box();
-    const Shape mask_shape = batch_shape(samples.count(), box, time_major);
+    const Shape mask_shape = batch_shape(samples.count(), box, options.time_major);
     const Output written = make_output(elsewhere, mask_shape, kBool, function);
     write_mask(lengths, box, options, written, threads);
     mask_array = written.array;
@@ -311,9 +308,15 @@ void check_value(py::handle value, const std::string& dtype, const std::string& 
 void register_pad(py::module_& m) {
   m.def("check_value", &check_value, py::arg("value"), py::arg("dtype"), py::arg("function"),
         py::arg("keyword"));
+  bind_options(m, "PadOptions", Keyword{"value", &PadOptions::value},
+               Keyword{"axes", &PadOptions::axes}, Keyword{"one_axis", &PadOptions::one_axis},
+               Keyword{"side", &PadOptions::side}, Keyword{"max_length", &PadOptions::max_length},
+               Keyword{"multiple_of", &PadOptions::multiple_of},
+               Keyword{"dtype", &PadOptions::dtype}, Keyword{"scale", &PadOptions::scale},
+               Keyword{"time_major", &PadOptions::time_major});
   m.def("pad", &pad, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("options"),
-        py::arg("with_lengths_and_mask"), py::arg("target"), py::arg("name"), py::arg("threads"),
-        py::arg("argument") = "");
+        py::arg("target"), py::arg("name"), py::arg("threads"), py::arg("argument") = "",
+        py::kw_only(), py::arg("lengths"), py::arg("mask"));
 }
 
 }  // namespace pinfeed::bindings

@@ -17,7 +17,7 @@ from pinfeed.arguments import (
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Color
 from pinfeed.augment.erasing import RandomErasing
-from pinfeed.augment.geometry import WHOLE, Geometry
+from pinfeed.augment.geometry import Geometry
 from pinfeed.runtime import get_num_threads
 
 
@@ -52,7 +52,7 @@ class Augmentation:
             require_instance(
                 geometry, Geometry, f"Image: augment must be a geometry {of} its Compose"
             )
-        self._interpolation = checked_interpolation(
+        kind, in_floats = checked_interpolation(
             interpolation, resize_dtype, torch_dtype_name(dtype), "Image"
         )
         if self._colors and resize_dtype is not None:
@@ -68,6 +68,14 @@ class Augmentation:
                 erase, RandomErasing, "Image: erase must be a pinfeed.augment.RandomErasing"
             )
             erase.check_dtype(dtype)
+        # As native code takes them.
+        self._options = _core.AugmentOptions(
+            **({} if geometry is None else geometry.native()),
+            interpolation=kind,
+            in_floats=in_floats,
+            colors=[one.native for one in self._colors],
+        )
+        self._erasing = None if erase is None else erase.native(dtype)
         parts = {"augment": geometry, "color": self._colors, "erase": erase}
         self.parts = [name for name, part in parts.items() if part]
         if not self.parts and stream != 0:
@@ -86,7 +94,7 @@ class Augmentation:
         self,
         images: Any,
         indices: Any,
-        format: tuple[Any, Any, float | None, str, str, str],
+        format: _core.ImageFormat,
         chance: Chance,
         with_windows: bool,
         target: Any,
@@ -95,19 +103,25 @@ class Augmentation:
     ) -> tuple[Any, Any]:
         """The batch of these images, as ``_core.crop_images`` takes them, and their windows or None."""
         key, threads = chance.key(self._stream), get_num_threads()
-        colors = [color.native for color in self._colors]
-        others = chance.sizes.get(self._geometry)
-        drawn = (key, chance.samples, others, with_windows, colors)
-        geometry = WHOLE if self._geometry is None else self._geometry.native
-        crop = (*geometry, self._interpolation, *drawn)
         batch, sizes, windows = _core.crop_images(
-            images, indices, format, crop, target, name, threads
+            images,
+            indices,
+            format,
+            self._options,
+            target,
+            name,
+            threads,
+            key=key,
+            samples=chance.samples,
+            other_leaf=chance.sizes.get(self._geometry),
+            windows=with_windows,
         )
         if self._geometry is not None:
             chance.sizes.setdefault(self._geometry, (sizes, f"leaf {path}" if path else "the leaf"))
-        if self._erase is not None:
-            erasing = self._erase.native(batch.dtype)
-            _core.erase_images(batch, format[4], erasing, key, chance.samples, name, threads)
+        if self._erasing is not None:
+            _core.erase_images(
+                batch, format.output, self._erasing, key, chance.samples, name, threads
+            )
         return batch, windows
 
     def refuse_batch(self, name: str) -> None:

@@ -8,10 +8,8 @@ from typing import Any
 
 from typing_extensions import override
 
+from pinfeed import _core
 from pinfeed.arguments import checked_integer, checked_number, described
-
-# A kernels::ColorStep: its kind, probability, and numbers.
-_Native = tuple[str, float, tuple[float, ...]]
 
 
 class Color:
@@ -21,12 +19,12 @@ class Color:
     """
 
     #: What native code takes.
-    native: _Native
+    native: _core.ColorStep
 
     @property
     def is_random(self) -> bool:
         """Whether anything is drawn for it."""
-        return 0 < self.native[1] < 1
+        return 0 < self.native.probability < 1
 
     def __repr__(self) -> str:
         return described(self)
@@ -61,7 +59,9 @@ class ColorJitter(Color):
     ) -> None:
         self.brightness = _factors(brightness, "ColorJitter: brightness")
         self.contrast = _factors(contrast, "ColorJitter: contrast")
-        self.native = "jitter", 1, (*self.brightness, *self.contrast)
+        self.native = _core.ColorStep(
+            kind="jitter", probability=1, brightness=self.brightness, contrast=self.contrast
+        )
 
     @property
     @override
@@ -98,7 +98,7 @@ class RandomInvert(Color):
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = checked_number(p, "RandomInvert: p", 0, 1)
-        self.native = "invert", self.p, ()
+        self.native = _core.ColorStep(kind="invert", probability=self.p)
 
 
 class RandomPosterize(Color):
@@ -116,7 +116,7 @@ class RandomPosterize(Color):
     def __init__(self, bits: int, p: float = 0.5) -> None:
         self.bits = checked_integer(bits, "RandomPosterize: bits", 0, 8)
         self.p = checked_number(p, "RandomPosterize: p", 0, 1)
-        self.native = "posterize", self.p, (self.bits,)
+        self.native = _core.ColorStep(kind="posterize", probability=self.p, number=self.bits)
 
 
 class RandomSolarize(Color):
@@ -134,4 +134,4 @@ class RandomSolarize(Color):
     def __init__(self, threshold: float, p: float = 0.5) -> None:
         self.threshold = checked_number(threshold, "RandomSolarize: threshold", 0, 255)
         self.p = checked_number(p, "RandomSolarize: p", 0, 1)
-        self.native = "solarize", self.p, (self.threshold,)
+        self.native = _core.ColorStep(kind="solarize", probability=self.p, number=self.threshold)

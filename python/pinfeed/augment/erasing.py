@@ -67,12 +67,12 @@ class RandomErasing:
                 f"{dtype}; take a number"
             )
 
-    def native(
-        self, dtype: torch.dtype
-    ) -> tuple[float, tuple[float, float], tuple[float, float], Any]:
+    def native(self, dtype: torch.dtype) -> _core.ErasingOptions:
         """What native code takes for a batch of this dtype."""
         values = _quantiles(dtype) if self._values is None else self._values
-        return self.p, self.scale, self.ratio, values
+        return _core.ErasingOptions(
+            probability=self.p, area=self.scale, ratio=self.ratio, values=values
+        )
 
     def __repr__(self) -> str:
         return described(self)

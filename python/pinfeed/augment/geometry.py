@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
+from pinfeed import _core
 from pinfeed.arguments import (
     as_integer,
     checked_integer,
@@ -25,13 +25,7 @@ from pinfeed.arguments import (
 
 PaddingMode = Literal["constant", "edge", "reflect"]
 
-# A kernels::GeometryStep: its kind, height and width, and the numbers that its kind has.
-_Native = tuple[str, tuple[int, int], tuple[float, ...]]
-# What stands beyond an image's edges, and for "constant" a byte for all channels, or one for each.
-_Border = tuple[PaddingMode, Sequence[float]]
-_NO_BORDER: _Border = ("constant", (0,))
-#: `Geometry.native` of none at all: an image as it is.
-WHOLE: tuple[tuple[_Native, ...], tuple[_Border, _Border]] = ((), (_NO_BORDER, _NO_BORDER))
+_NO_BORDER = _core.BorderOptions()
 
 
 class Geometry(ABC):
@@ -48,14 +42,14 @@ class Geometry(ABC):
     def steps(self) -> tuple[_Step, ...]:
         """The single crops and flips, one after the other."""
 
-    @functools.cached_property
-    def native(self) -> tuple[tuple[_Native, ...], tuple[_Border, _Border]]:
-        """The steps, and what stands beyond the edges of an image before and after it is resized."""
-        before, after = (
+    def native(self) -> dict[str, Any]:
+        """What native code takes, by the keywords of ``_core.AugmentOptions``."""
+        border, resized_border = (
             next((step.border for step in steps if isinstance(step, _Crop)), _NO_BORDER)
             for steps in _halves(self.steps)
         )
-        return tuple(step.native_step for step in self.steps), (before, after)
+        steps = [step.native_step for step in self.steps]
+        return {"steps": steps, "border": border, "resized_border": resized_border}
 
 
 class _Step(Geometry):
@@ -66,7 +60,7 @@ class _Step(Geometry):
         is_random: Whether numbers are drawn for it.
     """
 
-    native_step: _Native
+    native_step: _core.GeometryStep
     is_random: bool = False
 
     @property
@@ -139,7 +133,7 @@ class _Crop(_Step):
     """
 
     size: tuple[int, int]
-    border: _Border = _NO_BORDER
+    border: _core.BorderOptions = _NO_BORDER
 
     @abstractmethod
     def may_pad(self, size: tuple[int, int]) -> bool:
@@ -187,9 +181,19 @@ class RandomCrop(_Crop):
         self.fill = fill
         require_choice(padding_mode, ("constant", "edge", "reflect"), "RandomCrop: padding_mode")
         self.padding_mode = padding_mode
-        self.border = (padding_mode, _checked_fill(fill))
-        self._sides = _checked_padding(padding)
-        self.native_step = "random_crop", self.size, (*self._sides, self.pad_if_needed)
+        self.border = _core.BorderOptions(kind=padding_mode, fill=_checked_fill(fill))
+        self._sides = above, left, below, right = _checked_padding(padding)
+        height, width = self.size
+        self.native_step = _core.GeometryStep(
+            kind="random_crop",
+            height=height,
+            width=width,
+            above=above,
+            left=left,
+            below=below,
+            right=right,
+            pad_if_needed=pad_if_needed,
+        )
 
     @override
     def may_pad(self, size: tuple[int, int]) -> bool:
@@ -214,7 +218,8 @@ class CenterCrop(_Crop):
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = _checked_size(size, "CenterCrop")
-        self.native_step = "center_crop", self.size, ()
+        height, width = self.size
+        self.native_step = _core.GeometryStep(kind="center_crop", height=height, width=width)
 
     @override
     def may_pad(self, size: tuple[int, int]) -> bool:
@@ -260,11 +265,11 @@ class Resize(_Resizing):
                 "Resize: max_size must be larger than size, which the shorter edge gets, "
                 f"got size={size!r}, max_size={max_size}"
             )
-        self.native_step = (
-            ("resize", (sizes[0], sizes[1]), ())
-            if len(sizes) == 2
-            else ("resize_edges", (sizes[0], longer), ())
-        )
+        kind: Literal["resize", "resize_edges"] = "resize_edges"
+        height, width = sizes[0], longer
+        if len(sizes) == 2:
+            kind, width = "resize", sizes[1]
+        self.native_step = _core.GeometryStep(kind=kind, height=height, width=width)
 
 
 class RandomResizedCrop(_Resizing):
@@ -301,7 +306,14 @@ class RandomResizedCrop(_Resizing):
         self.size = _checked_size(size, "RandomResizedCrop")
         self.scale = checked_range(scale, "RandomResizedCrop: scale")
         self.ratio = checked_range(ratio, "RandomResizedCrop: ratio")
-        self.native_step = "random_resized_crop", self.size, (*self.scale, *self.ratio)
+        height, width = self.size
+        self.native_step = _core.GeometryStep(
+            kind="random_resized_crop",
+            height=height,
+            width=width,
+            area=self.scale,
+            ratio=self.ratio,
+        )
 
 
 class _RandomFlip(_Step):
@@ -311,12 +323,12 @@ class _RandomFlip(_Step):
         p: How probable the flip is.
     """
 
-    _AXIS: str
+    _KIND: Literal["flip_rows", "flip_columns"]
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = checked_number(p, f"{type(self).__name__}: p", 0, 1)
         self.is_random = 0 < self.p < 1
-        self.native_step = f"flip_{self._AXIS}", (0, 0), (self.p,)
+        self.native_step = _core.GeometryStep(kind=self._KIND, probability=self.p)
 
 
 class RandomHorizontalFlip(_RandomFlip):
@@ -337,7 +349,7 @@ class RandomHorizontalFlip(_RandomFlip):
                   [4, 3]]]], dtype=torch.uint8)
     """
 
-    _AXIS = "columns"
+    _KIND = "flip_columns"
 
 
 class RandomVerticalFlip(_RandomFlip):
@@ -351,7 +363,7 @@ class RandomVerticalFlip(_RandomFlip):
         ValueError: ``p`` is out of range.
     """
 
-    _AXIS = "rows"
+    _KIND = "flip_rows"
 
 
 def _halves(steps: Sequence[_Step]) -> tuple[Sequence[_Step], Sequence[_Step]]:

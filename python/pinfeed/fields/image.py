@@ -179,8 +179,13 @@ class Image(Field):
         # As the native side reads them.
         self._layout = input or "HWC?"
         order = output.replace("C", "") + "C" if channels_last else output
-        self._format = (*self._constants.native, self._layout, order, torch_dtype_name(dtype))
-        self._padding: Any = (pad_value, self._multiples, sizes is not False, mask is not False)
+        self._format = self._constants.format(self._layout, order, torch_dtype_name(dtype))
+        self._padding = _core.ImagePaddingOptions(
+            value=pad_value,
+            multiple_of=self._multiples,
+            sizes=sizes is not False,
+            mask=mask is not False,
+        )
 
     @property
     def _axes(self) -> str:

@@ -132,8 +132,18 @@ class Pack(Field):
         self._keys = {
             mark: _checked_keys(keys, mark) for mark, keys in zip(_MARKS, marks, strict=True)
         }
-        # A bit for each.
-        self._marks = sum(1 << bit for bit, keys in enumerate(self._keys.values()) if keys)
+        self._options = _core.PackOptions(
+            fill=fill,
+            first=first,
+            dtype=self.dtype,
+            flat=flat,
+            position_start=self.position_start,
+            position_ids=bool(self._keys["position_ids"]),
+            document_ids=bool(self._keys["document_ids"]),
+            seq_idx=bool(self._keys["seq_idx"]),
+            attention_mask=bool(self._keys["attention_mask"]),
+            cu_seqlens=bool(self._keys["cu_seqlens"]),
+        )
 
     @override
     def names(self) -> tuple[str, ...]:
@@ -164,20 +174,15 @@ class Pack(Field):
         rows, *marks = _core.pack(
             *samples,
             packing,
-            fill=self.fill,
-            first=self.first,
-            dtype=self.dtype,
-            flat=self.flat,
-            marks=self._marks,
-            position_start=self.position_start,
-            target=batch_allocator(leaf.pin),
-            name=leaf.name,
-            threads=get_num_threads(),
+            self._options,
+            batch_allocator(leaf.pin),
+            leaf.name,
+            get_num_threads(),
         )
-        return self._with_marks(rows, marks) if self._marks else rows
+        return self._with_marks(rows, marks)
 
     def _with_marks(self, rows: Any, marks: list[Any]) -> Any:
-        if not self._marks:
+        if not any(self._keys.values()):
             return rows
         siblings = {
             key: leaf for mark, leaf in zip(_MARKS, marks, strict=True) for key in self._keys[mark]

@@ -39,7 +39,6 @@ from pinfeed.structure import children, is_dataclass, rebuild
 
 Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 
-_NO_CONSTANTS = (np.float64(0), np.float64(1), None)
 _IMAGE_DTYPES = ("float32", "float16", "bfloat16")
 _PARTS = (np.ndarray, torch.Tensor, Mapping, tuple)  # which a list of them may be a structure of
 
@@ -128,14 +127,22 @@ def normalize(
         given = {"output": output, "dtype": getattr(torch, name), "out": out}
         return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
     array = _array(images, "normalize: images")
-    format = (*constants.native, input[1:], output[1:], name)
+    format = constants.format(input[1:], output[1:], name)
     asked = ("normalize", get_num_threads(), "images")
     if windows is None:
         batch = _core.normalize_images(array, None, format, out, *asked)
     else:
-        resized = checked_interpolation(interpolation, resize_dtype, name, "normalize")
-        view = (_windows(windows, len(array)), checked_size(size, "normalize"), resized)
-        batch = _core.normalize_windows(array, format, view, out, *asked)
+        kind, in_floats = checked_interpolation(interpolation, resize_dtype, name, "normalize")
+        batch = _core.normalize_windows(
+            array,
+            format,
+            out,
+            *asked,
+            windows=_windows(windows, len(array)),
+            size=checked_size(size, "normalize"),
+            interpolation=kind,
+            in_floats=in_floats,
+        )
     return _written(batch, out)
 
 
@@ -180,15 +187,9 @@ def permute(
     threads = get_num_threads()
     is_bytes = array.dtype in (np.uint8, torch.uint8)
     if is_bytes and array.ndim == 4 and len(array) and {input, output} == {"NHWC", "NCHW"}:
-        planes = _core.normalize_images(  # the image kernels shuffle bytes with vectors
-            array,
-            None,
-            (*_NO_CONSTANTS, input[1:], output[1:], "uint8"),
-            out,
-            "permute",
-            threads,
-            "images",
-        )
+        # The image kernels shuffle bytes with vectors.
+        format = normalization(None, None, None, "permute").format(input[1:], output[1:], "uint8")
+        planes = _core.normalize_images(array, None, format, out, "permute", threads, "images")
         return _written(planes, out)
     permuted = _core.permute(array, axes, out, "permute", threads, "images")
     return _written(permuted, out)

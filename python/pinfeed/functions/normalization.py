@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pinfeed import _core
 from pinfeed.arguments import require_choice
 
 PerChannel = float | Sequence[float] | npt.NDArray[Any] | Any  # Any: tensors, and 0-d anything
@@ -67,9 +68,8 @@ class Normalization:
         self.means: list[float] = means.reshape(-1).tolist()
         self.stds: list[float] = stds.reshape(-1).tolist()
         self.factor = BYTE_SCALE if scale is None else float(factor)
-        #: What native code takes: mean, std and scale.
-        self.native: tuple[npt.NDArray[Any], npt.NDArray[Any], float | None]
-        self.native = (means, stds, None if scale is None else self.factor)
+        self._native = means, stds, None if scale is None else self.factor
+        self._formats: dict[tuple[str, str, str], _core.ImageFormat] = {}
         with np.errstate(over="ignore"):  # an overflow is told below
             constants = [(factor / stds).astype(np.float32), (-means / stds).astype(np.float32)]
         if not all(np.isfinite(values).all() for values in constants):
@@ -78,9 +78,20 @@ class Normalization:
                 f"got scale {scale!r}, mean {mean!r}, std {std!r}"
             )
 
+    def format(self, input: str, output: str, dtype: str) -> _core.ImageFormat:
+        """What native code takes. ``input`` and ``output`` have a letter for each axis of an image."""
+        format = self._formats.get((input, output, dtype))
+        if format is None:
+            mean, std, scale = self._native
+            format = _core.ImageFormat(
+                mean=mean, std=std, scale=scale, input=input, output=output, dtype=dtype
+            )
+            self._formats[input, output, dtype] = format
+        return format
+
     def check_channels(self, channels: int, name: str) -> None:
         """Raises ValueError if there are constants for another number of channels."""
-        for values in self.native[:2]:
+        for values in self._native[:2]:
             if values.ndim == 1 and values.size != channels:
                 raise ValueError(
                     f"{name} must have a channel for each value of mean and std, got {channels} "

@@ -52,16 +52,16 @@ class Padding:
         self.time_major = flag(time_major, f"{function}: time_major")
         if self.dtype is not None:
             _core.check_value(self.value, self.dtype, function, "value")
-        self._options = (
-            self.value,
-            (self.axes,) if isinstance(self.axes, int) else self.axes,
-            not isinstance(self.axes, tuple),
-            side,
-            self.max_length,
-            self.multiples,
-            self.dtype,
-            self.scale,
-            self.time_major,
+        self._options = _core.PadOptions(
+            value=self.value,
+            axes=(self.axes,) if isinstance(self.axes, int) else self.axes,
+            one_axis=not isinstance(self.axes, tuple),
+            side=side,
+            max_length=self.max_length,
+            multiple_of=self.multiples,
+            dtype=self.dtype,
+            scale=self.scale,
+            time_major=self.time_major,
         )
 
     def pad(
@@ -94,11 +94,12 @@ class Padding:
             offsets,
             indices,
             self._options,
-            (lengths, mask),
             target,
             name,
             get_num_threads(),
             argument,
+            lengths=lengths,
+            mask=mask,
         )
 
 
