@@ -145,21 +145,14 @@ def replaced(old: bytes, new: bytes) -> Callable[[Path], None]:
     return write
 
 
-def twice(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("x.npy", npy(np.arange(3)))
-        with pytest.warns(UserWarning, match="Duplicate name"):
-            archive.writestr("x.npy", npy(np.arange(3)))
-
-
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "compressed": (
         lambda path: np.savez_compressed(path, x=np.zeros(3)),
-        r"member 'x\.npy' is compressed, .* np\.savez instead of np\.savez_compressed, .* np\.load",
+        r"member 'x\.npy' is compressed or .* np\.savez instead of np\.savez_compressed, .* np\.load",
     ),
     "another compression": (
         lambda path: write_zip(path, compression=zipfile.ZIP_LZMA),
-        "is compressed",
+        "is compressed or encrypted",
     ),
     "objects": (
         lambda path: np.savez(path, x=np.array([{}, None])),
@@ -176,8 +169,6 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         member(npy(np.arange(100))[:-1]),
         r"a int64 array of shape \(100,\) ends at byte 928, but the member has 927 bytes",
     ),
-    "twice": (twice, r"member 'x\.npy' is there twice"),
-    "another local name": (replaced(b"x.npy", b"y.npy"), r"begins with another name, b'y\.npy'"),
     "no local header": (
         replaced(b"PK\x03\x04", b"PK\x03\x05"),
         "expected it at byte 0, but none begins",
@@ -205,7 +196,7 @@ def test_an_encrypted_member(tmp_path: Path) -> None:
     contents = bytearray(path.read_bytes())
     contents[contents.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(contents)
-    with pytest.raises(ValueError, match="is encrypted"):
+    with pytest.raises(ValueError, match="is compressed or encrypted"):
         open_npz(path)
 
 

@@ -59,8 +59,6 @@ def open_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
         key = member.filename.removesuffix(".npy")
         if key == member.filename:
             raise ValueError(f"{name} is no array; expected names that end in .npy")
-        if key in arrays:
-            raise ValueError(f"{name} is there twice")
         arrays[key] = _array(_stored_bytes(whole, member, name), name)
     return arrays
 
@@ -79,11 +77,9 @@ def _stored_bytes(
     whole: npt.NDArray[np.uint8], member: zipfile.ZipInfo, name: str
 ) -> npt.NDArray[np.uint8]:
     """The bytes of a member."""
-    if member.flag_bits & 1:
-        raise ValueError(f"{name} is encrypted")
-    if member.compress_type != zipfile.ZIP_STORED:
+    if member.flag_bits & 1 or member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(
-            f"{name} is compressed, so no array can look at it; write the file with np.savez "
+            f"{name} is compressed or encrypted, so no array can look at it; write the file with np.savez "
             "instead of np.savez_compressed, or read it into memory with np.load"
         )
     start = member.header_offset
@@ -92,12 +88,7 @@ def _stored_bytes(
         raise ValueError(f"{name}: expected it at byte {start}, but none begins there")
     name_size = int.from_bytes(header[26:28], "little")
     extra_size = int.from_bytes(header[28:30], "little")
-    start += _LOCAL_HEADER
-    is_utf8 = int.from_bytes(header[6:8], "little") & 0x800
-    local_name = whole[start : start + name_size].tobytes()
-    if local_name.decode("utf-8" if is_utf8 else "cp437", "replace") != member.orig_filename:
-        raise ValueError(f"{name} begins with another name, {local_name!r}")
-    start += name_size + extra_size
+    start += _LOCAL_HEADER + name_size + extra_size
     end = start + member.file_size
     if member.compress_size != member.file_size or end > len(whole):
         raise ValueError(

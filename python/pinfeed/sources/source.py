@@ -255,10 +255,17 @@ class SourceSubset(Source):
         order: int64: which sample of the source each is; checked and not negative.
     """
 
-    __slots__ = ("_order", "_source")
+    __slots__ = ("_order", "_source", "dtype", "is_ragged", "reads_files", "string_type")
+
+    dtype: Any
+    is_ragged: bool
+    reads_files: bool
+    string_type: StringType | None
 
     def __init__(self, source: Source, order: npt.NDArray[np.int64]) -> None:
         self._source, self._order = source, order
+        self.dtype, self.string_type = source.dtype, source.string_type
+        self.is_ragged, self.reads_files = source.is_ragged, source.reads_files
 
     @classmethod
     def of(cls, source: Source, order: npt.NDArray[np.int64]) -> SourceSubset:
@@ -286,26 +293,6 @@ class SourceSubset(Source):
     def documents(self) -> npt.NDArray[np.int64]:
         """Of the pieces of sequences: which sequence each is of."""
         return self._source.documents[self._order]  # type: ignore[attr-defined]
-
-    @property
-    @override
-    def is_ragged(self) -> bool:
-        return self._source.is_ragged
-
-    @property
-    @override
-    def string_type(self) -> StringType | None:
-        return self._source.string_type
-
-    @property
-    @override
-    def dtype(self) -> Any:
-        return self._source.dtype
-
-    @property
-    @override
-    def reads_files(self) -> bool:
-        return self._source.reads_files
 
     @override
     def check(self) -> None:
