@@ -21,9 +21,11 @@ from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
 
-# Below it torch stacks tensors faster; beyond it, buffers that are used again and streaming stores
-# make up for what it costs to look at each tensor.
+# Torch stacks small tensors faster, for nobody has to look at each. Buffers that are used again and
+# streaming stores make up for that in batches of this size, or of this size made of large tensors.
 _LARGE_BYTES = 8 << 20
+_LARGE_BYTES_OF_LARGE = 256 << 10
+_LARGE_SAMPLE_BYTES = 32 << 10
 #: The hint where samples differ in length, as native code has it.
 TAKE_ANY_LENGTH = "Pad() and Jagged() take samples of different sizes"
 _NUMBERS = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
@@ -131,7 +133,8 @@ class Stack(Field):
             self.dtype is None
             and first.is_cpu
             and _is_dense(first)  # others may have no nbytes
-            and first.nbytes * len(samples) < _LARGE_BYTES
+            and first.nbytes * len(samples)
+            < (_LARGE_BYTES if first.nbytes < _LARGE_SAMPLE_BYTES else _LARGE_BYTES_OF_LARGE)
             and default_collate_fn_map.get(torch.Tensor) is _STACK_TENSORS
             and batch_allocator(leaf.pin) is torch.Tensor
         )

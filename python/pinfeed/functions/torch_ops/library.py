@@ -44,7 +44,7 @@ def load() -> None:
     _no_cuda = _load_cuda()
     library: Any = torch.library
     _REGISTRATIONS = library.Library("pinfeed", "FRAGMENT")
-    fakes.register()
+    fakes.register(_REGISTRATIONS)
     autograd.register(_REGISTRATIONS)
 
 
