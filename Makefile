@@ -41,7 +41,7 @@ test-all: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the slow ones too
 	HYPOTHESIS_PROFILE=thorough $(VENV_PYTHON) -m pytest $(TESTS) $(ARGS)
 
 # In processes of their own: TensorFlow starts threads for good, and the other tests fork.
-TENSORFLOW_TESTS = tests/exports/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/pytorch-to-tensorflow.md]'
+TENSORFLOW_TESTS = tests/exports/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/pytorch-to-tensorflow.md]' 'tests/test_docs.py::test_page[docs/keras.md]'
 
 test-tensorflow: $(VENV)/.installed $(VENV)/.dev $(VENV)/.tensorflow ## Run the tests of to_tensorflow, with TensorFlow
 	$(VENV_PYTHON) -m pytest $(PARALLEL) --doctest-modules --pyargs pinfeed.exports.to_tensorflow $(TENSORFLOW_TESTS) $(ARGS)

@@ -11,6 +11,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import pinfeed
+from programs import run_python
 
 # Python 3.12 and later warn of every fork of a process that has threads.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -197,3 +198,32 @@ def test_a_generator_lasts_one_epoch(model: Callable[[], Any]) -> None:
     made.fit(dataset, shuffle=False, verbose=0, steps_per_epoch=steps)
     with pytest.raises(tf.errors.OpError, match="was used up by an earlier loop"):
         made.fit(dataset, shuffle=False, verbose=0, steps_per_epoch=steps)
+
+
+ON_TORCH = """
+import os
+os.environ["KERAS_BACKEND"] = "torch"
+import itertools, keras, numpy as np, torch, pinfeed
+from torch.utils.data import DataLoader, TensorDataset
+
+x = np.random.default_rng(0).random((100, 16), np.float32)
+y = x.sum(1, keepdims=True)
+plain = DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), 16)
+
+def losses(batches, **keywords):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model.fit(batches, epochs=3, shuffle=False, verbose=0, **keywords).history["loss"]
+
+expected = losses(plain)
+for loader in (pinfeed.from_numpy((x, y), 16), pinfeed.DeviceLoader(plain, device="cpu")):
+    batches = (tuple(batch) for _ in itertools.count() for batch in loader)
+    assert losses(batches, steps_per_epoch=len(loader)) == expected
+print(len(set(expected)))
+"""
+
+
+def test_same_losses_on_torch() -> None:
+    """In the one line that the page on Keras shows."""
+    assert run_python(ON_TORCH, fresh=True) == "3\n"
