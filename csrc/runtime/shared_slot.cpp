@@ -40,9 +40,10 @@ SharedSlot::SharedSlot(int descriptor, std::size_t offset, std::size_t capacity,
 #if defined(__linux__)
   madvise(mapping, bytes, MADV_DONTDUMP);  // batches in a core dump would be many gigabytes
 #if defined(MADV_POPULATE_WRITE)
-  // All pages at once take a fraction of the time of as many faults. Only advice: whatever is
-  // missing is mapped when it is touched.
-  madvise(mapping, bytes, MADV_POPULATE_WRITE);
+  // All pages at once take a fraction of the time of as many faults, and those that are there
+  // already come in groups if they are read. Only advice: whatever is missing is mapped when it is
+  // touched.
+  madvise(mapping, bytes, is_new ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 #endif
 #endif
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from programs import run_python
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
 
 SETUP = """
-import ctypes, gc, logging, os, resource, signal, sys, time, warnings
+import ctypes, gc, logging, os, signal, sys, time, warnings
 import numpy as np, pinfeed, torch
 from torch.utils.data import DataLoader
 from pinfeed.memory import trainer, worker
@@ -84,27 +83,6 @@ def test_a_worker_that_forks(method: str, tmp_path: Path) -> None:
     assert run_script(tmp_path, FORK_IN_WORKER, method) == ""
 
 
-def test_a_proc_that_shows_other_processes() -> None:
-    """As in a PID namespace of its own that has its parent's /proc: nothing is looked up there."""
-    command = ["unshare", "--pid", "--fork", "--map-root-user"]
-    if not shutil.which("unshare") or subprocess.run([*command, "true"], check=False).returncode:
-        pytest.skip("this process may not make PID namespaces")
-    code = """
-dataset = np.arange(8).repeat(2000).reshape(8, 2000)
-batches = list(DataLoader(dataset, 2, num_workers=2, collate_fn=pinfeed.Collate()))
-assert [batch[:, -1].tolist() for batch in batches] == [[i, i + 1] for i in (0, 2, 4, 6)]
-assert in_arena(batches[0])
-"""
-    done = subprocess.run(
-        [*command, sys.executable, "-c", SETUP + code],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 # A filter of system calls, as containers have: memfd_create is not permitted.
 REFUSE = """
 class Instruction(ctypes.Structure):
@@ -160,20 +138,6 @@ except MemoryError as error:
 def test_memory_that_the_system_refuses_is_not_written_to() -> None:
     """A write could end the process by SIGBUS."""
     assert run_python(SETUP + REFUSE + NO_FALLOCATE) == "True\n"
-
-
-LIMITED_ADDRESSES = """
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, used + 2**31))
-loader = DataLoader(np.ones((8, 10_000)), 2, num_workers=1, collate_fn=pinfeed.Collate())
-for batch in loader:
-    assert in_arena(batch)
-np.empty(2**30, np.uint8)  # most of the addresses are the user's
-"""
-
-
-def test_limited_addresses_are_left_to_the_user() -> None:
-    assert run_python(SETUP + LIMITED_ADDRESSES) == ""
 
 
 MANY = """
