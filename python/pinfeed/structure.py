@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
@@ -37,8 +38,21 @@ def children(node: Any) -> list[tuple[str, Any]]:
     return [(f"[{i}]", child) for i, child in enumerate(node)]
 
 
+def parts(node: Any) -> list[Any]:
+    """The nodes in a container, as `children` has them, without the steps."""
+    if isinstance(node, Mapping):
+        return list(node.values())
+    if is_dataclass(node):
+        return [getattr(node, field.name) for field in dataclasses.fields(node)]
+    return list(node)
+
+
+def _is_no_leaf(node: Any) -> bool:
+    return False
+
+
 def leaves(
-    node: Any, is_leaf: Callable[[Any], bool], steps: tuple[str, ...] = ()
+    node: Any, is_leaf: Callable[[Any], bool] = _is_no_leaf, steps: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The leaves of a structure, each behind the steps that lead to it.
 
@@ -54,11 +68,20 @@ def leaves(
             yield from leaves(child, is_leaf, (*steps, step))
 
 
-def with_leaves(node: Any, is_leaf: Callable[[Any], bool], values: Iterator[Any]) -> Any:
-    """A structure like ``node`` with other leaves, in the order of `leaves`."""
+def map_leaves(
+    function: Callable[[Any], Any], node: Any, is_leaf: Callable[[Any], bool] = _is_no_leaf
+) -> Any:
+    """The structure with ``function(leaf)`` for each leaf, in the order of `leaves`.
+
+    A container in which nothing has changed stays the object that it is.
+    """
     if is_leaf(node) or not is_container(node):
-        return next(values)
-    return rebuild(node, [with_leaves(child, is_leaf, values) for _, child in children(node)])
+        return function(node)
+    before = parts(node)
+    after = [map_leaves(function, child, is_leaf) for child in before]
+    if all(map(operator.is_, before, after)):
+        return node
+    return rebuild(node, after)
 
 
 def step_name(step: str) -> str:

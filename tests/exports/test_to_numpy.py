@@ -78,6 +78,7 @@ def test_collate_bucketed_batches_and_workers() -> None:
     ragged = pinfeed.RaggedArray.from_sequences(sequences)
     sampler = pinfeed.LengthBucketSampler(ragged.lengths, max_tokens=64, seed=1)
     order = np.concatenate(list(sampler))
+    sampler.set_epoch(0)
     loader = DataLoader(
         pinfeed.ArrayDataset({"tokens": ragged, "id": np.arange(200)}),
         batch_sampler=sampler,

@@ -301,7 +301,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], list[str]]] = {
     "null": (
         lambda: RaggedArray.from_arrow(pa.array(["a", None, None])),
         ValueError,
-        ["2 of 3 strings are null, the first is row 1; ", "fill_null('')"],
+        ["2 of 3 rows are null, the first is row 1; ", "fill_null()"],
     ),
     "null in a table": (
         lambda: ArrayDataset.from_arrow(pa.table({"x": pa.chunked_array([["a"], [None]])})),

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import UserDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
-from pinfeed.structure import is_container, is_dataclass, rebuild
+from pinfeed import structure
 
-# What is met often, or looks like a container, and holds nothing that moves.
-_PLAIN = (int, float, complex, str, bytes, type(None), range, torch.Size)
-_PLAIN_TYPES = frozenset((*_PLAIN, bool))
-_PLAIN_KINDS = (*_PLAIN, bytearray, memoryview, np.ndarray, np.generic)
+# What looks like a container, and holds nothing that moves.
+_WHOLE = (torch.Tensor, torch.Size, range, bytearray, memoryview)
+
+# What a batch may hold beside tensors without hiding one.
+_PLAIN = (int, float, complex, str, bytes, type(None), np.ndarray, np.generic, *_WHOLE[1:])
 
 
-def map_leaves(function: Callable[[Any], Any], node: Any) -> Any:
+def map_leaves(function: Callable[[Any], Any], batch: Any) -> Any:
     """The batch with ``function(leaf)`` for each leaf that can be on a device.
 
-    Everything else stays the object that it is: what can't move, and containers in which nothing
-    changed.
-
-    Args:
-        function: Called with tensors and with objects that move themselves.
-        node: The batch, or a part of it.
+    Those are tensors, and objects that move themselves. Everything else stays the object that it is:
+    what can't move, and containers in which nothing changed.
     """
-    if type(node) in _PLAIN_TYPES:
-        return node
-    if isinstance(node, torch.Tensor) or moves_itself(node):
-        return function(node)
-    if isinstance(node, _PLAIN_KINDS) or not is_container(node):
-        return node
-    before = _children(node)
-    after = [map_leaves(function, child) for child in before]
-    if all(one is other for one, other in zip(before, after, strict=True)):
-        return node
-    return rebuild(node, after)
+
+    def changed(leaf: Any) -> Any:
+        return function(leaf) if isinstance(leaf, torch.Tensor) or moves_itself(leaf) else leaf
+
+    is_leaf = lambda node: isinstance(node, _WHOLE) or moves_itself(node)
+    return structure.map_leaves(changed, batch, is_leaf)
 
 
 def moves_itself(node: Any) -> bool:
@@ -62,13 +53,11 @@ def moved(leaf: Any, device: torch.device) -> Any:
 
 def tensors_in(node: Any) -> list[torch.Tensor]:
     """All tensors that containers lead to."""
-    if type(node) in _PLAIN_TYPES:
-        return []
-    if isinstance(node, torch.Tensor):
-        return [node]
-    if isinstance(node, _PLAIN_KINDS) or not is_container(node):
-        return []
-    return [tensor for child in _children(node) for tensor in tensors_in(child)]
+    return [leaf for leaf in _leaves(node) if isinstance(leaf, torch.Tensor)]
+
+
+def _leaves(node: Any) -> Iterator[Any]:
+    return (leaf for _, leaf in structure.leaves(node, lambda node: isinstance(node, _WHOLE)))
 
 
 def has_traceable_memory(leaf: Any) -> bool:
@@ -76,17 +65,11 @@ def has_traceable_memory(leaf: Any) -> bool:
 
     An object with a ``record_stream`` knows it; of others `tensors_in` must find all tensors.
     """
-    if isinstance(leaf, torch.Tensor):
-        return has_own_memory(leaf)
-    return hasattr(leaf, "record_stream") or _shows_tensors(leaf)
-
-
-def _shows_tensors(node: Any) -> bool:
-    if isinstance(node, torch.Tensor):
-        return has_own_memory(node)
-    if isinstance(node, _PLAIN_KINDS):
-        return True
-    return is_container(node) and all(_shows_tensors(child) for child in _children(node))
+    knows_its_own = hasattr(leaf, "record_stream") and not isinstance(leaf, torch.Tensor)
+    return knows_its_own or all(
+        has_own_memory(part) if isinstance(part, torch.Tensor) else isinstance(part, _PLAIN)
+        for part in _leaves(leaf)
+    )
 
 
 def has_own_memory(tensor: torch.Tensor) -> bool:
@@ -96,12 +79,3 @@ def has_own_memory(tensor: torch.Tensor) -> bool:
         and not tensor.is_nested
         and not hasattr(tensor, "__tensor_flatten__")
     )
-
-
-def _children(node: Any) -> list[Any]:
-    """As `structure.children`, without the steps."""
-    if isinstance(node, Mapping):
-        return list(node.values())
-    if is_dataclass(node):
-        return [getattr(node, field.name) for field in dataclasses.fields(node)]
-    return list(node)

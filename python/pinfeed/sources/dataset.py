@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, overload
 
 import numpy as np
@@ -19,7 +19,7 @@ from pinfeed.sources.arrow import table_columns
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source, SourceSubset, positions
 from pinfeed.sources.strings import encode
-from pinfeed.structure import children, is_container, rebuild
+from pinfeed.structure import children, is_container, leaves, map_leaves, rebuild
 
 
 class ArrayDataset(torch.utils.data.Dataset[Any]):
@@ -60,17 +60,16 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     def __init__(self, arrays: Any) -> None:
         self.categories: dict[str, list[Any]] = {}
         self._sources = _open_sources(arrays, "")
-        lengths = {path: len(source) for path, source in _leaves(self._sources, "")}
+        lengths = {"".join(path): len(source) for path, source in leaves(self._sources)}
         if not lengths:
             raise ValueError("ArrayDataset: expected at least one array, got an empty structure")
         first_path, self._length = next(iter(lengths.items()))
         for path, length in lengths.items():
             if length != self._length:
-                hint = "; samples in a list are np.stack(samples), or RaggedArray.from_sequences"
                 raise ValueError(
-                    f"ArrayDataset: arrays must have the same length, got {self._length} "
-                    f"in leaf {first_path or 'itself'} and {length} in leaf {path}"
-                    f"{hint if _has_list(self._sources) else ''}"
+                    f"ArrayDataset: arrays must have the same length, got {self._length} in leaf "
+                    f"{first_path} and {length} in leaf {path}; samples in a list are "
+                    "np.stack(samples), or RaggedArray.from_sequences(samples)"
                 )
 
     @classmethod
@@ -134,7 +133,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         """
         chosen = positions(indices, self._length, "ArrayDataset: indices")
         selected = copy.copy(self)
-        selected._sources = _mapped(self._sources, lambda source: SourceSubset.of(source, chosen))
+        selected._sources = map_leaves(
+            lambda source: SourceSubset.of(source, chosen), self._sources
+        )
         selected._length = len(chosen)
         return selected
 
@@ -176,7 +177,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
                 f"samples have {_sample_text(self._sources)}"
             )
         unwrapped = lambda source: source.array if isinstance(source, ArraySource) else source
-        return _mapped(self._sources[key], unwrapped)
+        return map_leaves(unwrapped, self._sources[key])
 
     def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
@@ -212,13 +213,13 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         chosen = _core.as_indices(_told(indices)[0], self._length, "ArrayDataset: indices")
         if len(chosen) == 0:
             return
-        for path, source in _leaves(self._sources, ""):
-            source.prefetch(chosen, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
+        for path, source in leaves(self._sources):
+            source.prefetch(chosen, _name("".join(path)))
 
     @property
     def reads_files(self) -> bool:
         """Whether there is anything that `prefetch_rows` could ask for."""
-        return any(source.reads_files for _, source in _leaves(self._sources, ""))
+        return any(source.reads_files for _, source in leaves(self._sources))
 
     def state_dict(self) -> dict[str, int]:
         """The number of samples, as ``samples``.
@@ -269,7 +270,7 @@ class Rows(SampleBatch):
         packing: Packing | None = None,
     ) -> None:
         is_bare = isinstance(sources, Source)
-        first = sources if is_bare else next((leaf for _, leaf in _leaves(sources, "")), None)
+        first = sources if is_bare else next((source for _, source in leaves(sources)), None)
         if first is None:
             raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
         self.sources = sources
@@ -374,14 +375,19 @@ def _told(indices: Any) -> tuple[Any, int | None, Packing | None]:
 
 def _open_sources(arrays: Any, path: str) -> Any:
     if isinstance(arrays, str | os.PathLike) and os.path.isdir(arrays):
-        arrays = _in_directory(os.fsdecode(arrays), f"leaf {path}: " if path else "")
+        arrays = _in_directory(os.fsdecode(arrays), _name(path))
     if not is_container(arrays):
-        return _open_source(arrays, f"ArrayDataset: leaf {path}" if path else "ArrayDataset")
+        return _open_source(arrays, _name(path))
     opened = [_open_sources(child, path + step) for step, child in children(arrays)]
     return rebuild(arrays, opened)
 
 
-def _in_directory(path: str, leaf: str) -> Any:
+def _name(path: str) -> str:
+    """What messages call a leaf."""
+    return f"ArrayDataset: leaf {path}" if path else "ArrayDataset"
+
+
+def _in_directory(path: str, name: str) -> Any:
     """What a directory holds: a RaggedArray, or a dict of arrays by the names of their files."""
     names = sorted(name for name in os.listdir(path) if not name.startswith("."))
     if len(names) == 2 and OFFSETS in names and RAGGED_FILES.issuperset(names):
@@ -393,7 +399,7 @@ def _in_directory(path: str, leaf: str) -> Any:
     }
     if not arrays:
         raise ValueError(
-            f"ArrayDataset: {leaf}{path} is a directory without .npy files; expected what write_array or "
+            f"{name}: {path} is a directory without .npy files; expected what write_array or "
             "RaggedArray.save wrote"
         )
     return arrays
@@ -420,33 +426,11 @@ def _open_source(array: Any, name: str) -> Source:
     )
 
 
-def _leaves(sources: Any, path: str) -> Iterator[tuple[str, Source]]:
-    if isinstance(sources, Source):
-        yield path, sources
-    else:
-        for step, child in children(sources):
-            yield from _leaves(child, path + step)
-
-
-def _mapped(sources: Any, function: Callable[[Source], Any]) -> Any:
-    """The same structure of what a function makes of each source."""
-    if isinstance(sources, Source):
-        return function(sources)
-    return rebuild(sources, [_mapped(child, function) for _, child in children(sources)])
-
-
-def _has_list(sources: Any) -> bool:
-    """Whether arrays are in a list, which may have been meant as one of samples."""
-    if isinstance(sources, Source):
-        return False
-    return isinstance(sources, list) or any(_has_list(child) for _, child in children(sources))
-
-
 def _sample(sources: Any, index: int) -> Any:
-    return _mapped(sources, lambda source: source[index])
+    return map_leaves(lambda source: source[index], sources)
 
 
 def _sample_text(sources: Any) -> str:
     return ", ".join(
-        f"{path or 'each'} {source.describe()}" for path, source in _leaves(sources, "")
+        f"{''.join(path) or 'each'} {source.describe()}" for path, source in leaves(sources)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padded import Padded
 from pinfeed.memory.staging import Accelerator, StagingBuffer, StagingBuffers, has_streams
 from pinfeed.sources.ragged import RaggedArray
-from pinfeed.structure import is_namedtuple, leaves, with_leaves
+from pinfeed.structure import is_namedtuple, leaves, map_leaves
 
 # How often what lies in files is made ready for a run that goes on with it, and how much of the
 # time that may take.
@@ -155,7 +156,7 @@ class Drain:
             None if column is None else column.result(self._written)
             for column in self._columns.values()
         ]
-        return with_leaves(self._template, lambda node: False, iter(results))
+        return map_leaves(lambda number: results[number], self._template)
 
     def _leaves(self, batch: Any, number: int) -> list[Any]:
         """The leaves of a batch, None left out, in the order of the columns.
@@ -167,7 +168,8 @@ class Drain:
         found = dict(leaves(batch, _is_leaf))
         if number == 0:
             self._columns = {steps: self._column(steps, leaf) for steps, leaf in found.items()}
-            self._template = with_leaves(batch, _is_leaf, iter(range(len(found))))
+            numbers = itertools.count()
+            self._template = map_leaves(lambda _: next(numbers), batch, _is_leaf)
             if not any(self._columns.values()):
                 raise ValueError(
                     f"{self._where(())}batch 0: expected at least one array or list, got none"
@@ -313,7 +315,7 @@ def _is_leaf(node: Any) -> bool:
     if not isinstance(node, list | tuple) or is_namedtuple(node):
         return False
     return set(map(type, node)) <= _OBJECTS or not any(
-        isinstance(leaf, _ARRAYS) for _, leaf in leaves(node, lambda node: False)
+        isinstance(leaf, _ARRAYS) for _, leaf in leaves(node)
     )
 
 

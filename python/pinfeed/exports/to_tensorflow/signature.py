@@ -60,7 +60,7 @@ def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
         collate.spec if isinstance(collate, Collate) else None,
         loader.fields if isinstance(loader, DeviceLoader) else None,
     ):
-        for path, field in structure.leaves(spec, lambda node: False):
+        for path, field in structure.leaves(spec):
             steps = tuple(map(step_name, path))
             if isinstance(field, Field) and (axes := _axes(field)):
                 found[steps] = found[(*steps, "values")] = axes
@@ -98,7 +98,6 @@ class Layout:
             steps: None if isinstance(spec, _NONE_SPEC) else spec
             for steps, spec in _leaves(signature)
         }
-        _require_sorted(signature)
         named = {".".join(steps): spec for steps, spec in found.items() if spec is not None}
         if not named:
             raise ValueError("to_tensorflow: expected at least one array in a batch, got none")
@@ -160,21 +159,6 @@ def _element(node: Any, values: Iterator[Any]) -> Any:
     if is_dataclass(node):
         return {step_name(step): value for step, value in below.items()}
     return tuple(below.values())
-
-
-def _require_sorted(signature: Any) -> None:
-    """Raises TypeError if there is a dict that tf.data can't have."""
-    if isinstance(signature, Mapping):
-        try:
-            sorted(signature)
-        except TypeError as error:
-            raise TypeError(
-                f"to_tensorflow: batches have a dict with the keys {list(signature)}; "
-                "TensorFlow takes only keys that can be sorted"
-            ) from error
-    if is_container(signature):
-        for _, child in children(signature):
-            _require_sorted(child)
 
 
 def _where(steps: Steps, batch: int) -> str:
