@@ -69,7 +69,7 @@ class RaggedEpoch:
     def error(self, batches: Batches) -> float:
         """Check every batch by its values; infinity unless each sequence comes up once."""
         seen: list[np.ndarray] = []
-        for values, lengths in batches:
+        for values, lengths, *_ in batches:
             rows, sizes = values.numpy(), lengths.numpy()
             seen.append(np.searchsorted(self.offsets, rows[:, 0]))
             place = np.arange(sizes.max())

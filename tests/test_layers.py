@@ -24,7 +24,8 @@ ROOMS = [
     {"fields"},
     {"loaders"},
     {"exports", "integrations"},
-    {"demo", "__init__", "__main__"},
+    {"demo"},
+    {"__init__", "__main__"},
 ]
 LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 

@@ -20,10 +20,9 @@ from pinfeed.exports.write_array import write_array
 from pinfeed.fields import Field, Image, Jagged, Keep, Leaf, Pad, Stack
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.pack import Pack
-from pinfeed.functions.functions import gather, normalize, pad, permute, unbind, unpad
-from pinfeed.functions.jagged import JaggedBatch
+from pinfeed.functions.arrays import gather, normalize, permute
 from pinfeed.functions.packed_masks import packed_attention_mask, packed_mask_mod
-from pinfeed.functions.padded import Padded
+from pinfeed.functions.sequences import JaggedBatch, Padded, pad, unbind, unpad
 from pinfeed.functions.torch_ops import load as _load_ops
 from pinfeed.functions.torch_ops import use_isa
 from pinfeed.loaders.device_loader import DeviceLoader

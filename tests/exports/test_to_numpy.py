@@ -368,7 +368,7 @@ def test_what_is_ragged_can_be_padded(batches: list[np.ndarray]) -> None:
     widest = max(map(len, samples))
     padded = pinfeed.pad(list(result), 0, axes=0)
     assert padded.values.shape[:2] == (len(samples), widest)
-    assert_same(pinfeed.unpad(*padded), samples)
+    assert_same(pinfeed.unpad(padded), samples)
 
 
 SEQUENCES = [np.arange(n, dtype=np.float32) + 1 for n in (3, 1, 0, 2, 5, 5, 4, 0, 1)]
@@ -388,7 +388,10 @@ def loader_of(field: pinfeed.Field, as_ndarrays: bool = False) -> list[Any]:
     collate = pinfeed.Collate(field)
     batches = [collate(SEQUENCES[start : start + 4]) for start in range(0, len(SEQUENCES), 4)]
     if as_ndarrays:
-        batches = [type(batch)(*(part.numpy() for part in batch)) for batch in batches]
+        batches = [
+            type(batch)(*(part if part is None else part.numpy() for part in batch))
+            for batch in batches
+        ]
     return batches
 
 

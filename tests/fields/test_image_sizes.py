@@ -160,15 +160,13 @@ def test_what_was_asked_for(sizes, mask):
     assert field.names() == tuple(key for key in (sizes, mask) if isinstance(key, str))
     result = field.collate(images, pinfeed.Leaf("images"))
     leaf, siblings = result if isinstance(result, Beside) else (result, {})
-    in_leaf = [expected[0]]
-    in_leaf += [expected[1]] if sizes is True else []
-    in_leaf += [expected[2]] if mask is True else []
-    if len(in_leaf) == 1:
-        leaf = (leaf,)
-    else:
-        assert isinstance(leaf, pinfeed.Padded)
-    for part, expected_part in zip(leaf, in_leaf, strict=True):
-        assert_same_bits(part, expected_part)
+    asked = (sizes is True, mask is True)
+    assert isinstance(leaf, pinfeed.Padded if any(asked) else torch.Tensor)
+    values, *parts = leaf if any(asked) else (leaf, None, None)
+    assert_same_bits(values, expected[0])
+    for part, is_asked, expected_part in zip(parts, asked, expected[1:], strict=True):
+        assert_same_bits(part, expected_part) if is_asked else None
+        assert (part is not None) == is_asked
     assert siblings.keys() == set(field.names())
     if sizes == "size":
         assert_same_bits(siblings["size"], expected[1])

@@ -30,7 +30,7 @@ FLOATS = st.one_of(st.floats(-_LARGEST, _LARGEST), st.sampled_from([math.inf, -m
 
 @given(st.lists(st.lists(INTEGERS), min_size=1))
 def test_integers_are_int64(lists):
-    values, lengths = pinfeed.pad(lists, value=-100)
+    values, lengths, _ = pinfeed.pad(lists, value=-100)
     assert values.dtype == torch.int64
     assert lengths.tolist() == [len(numbers) for numbers in lists]
     longest = max(lengths.tolist())
@@ -149,7 +149,7 @@ def test_lists_of_sequences_that_do_not_fit(case):
 
 def test_nothing_but_empty_lists():
     for value, dtype in [(0, torch.int64), (0.0, torch.float32)]:
-        values, lengths = pinfeed.pad([[], ()], value)
+        values, lengths, _ = pinfeed.pad([[], ()], value)
         assert values.dtype == dtype
         assert values.shape == (2, 0)
         assert lengths.tolist() == [0, 0]
@@ -365,7 +365,7 @@ for position, make in itertools.product((0, 1), (torch.arange, np.arange)):
     samples = [array]
     samples.insert(position, [Index(lambda: freed(array))])
     try:
-        values, lengths = pinfeed.pad(samples)
+        values, lengths, _ = pinfeed.pad(samples)
         # What was there before or after, never memory of somebody else.
         assert values.shape[1] == max(lengths) and 7 in values
     except (TypeError, ValueError):

@@ -7,7 +7,7 @@ import torch
 import op_cases
 import pinfeed
 from arrays import assert_same_bits
-from pinfeed.functions import functions, jagged
+from pinfeed.functions import arrays, sequences
 
 pytestmark = pytest.mark.kernels
 
@@ -23,7 +23,7 @@ def by_ops(monkeypatch):
     def both(function, *args, **kwargs):
         expected = function(*args, **kwargs)
         with monkeypatch.context() as patch:
-            for module in (functions, jagged):
+            for module in (arrays, sequences):
                 patch.setattr(module, "by_ops", lambda array: isinstance(array, torch.Tensor))
             result = function(*args, **kwargs)
         return result, expected
@@ -39,6 +39,9 @@ def assert_same(result, expected):
         else zip(result, expected, strict=True)
     )
     for one, other in pairs:
+        assert (one is None) == (other is None)
+        if one is None:
+            continue
         assert one.dtype == other.dtype
         assert_same_bits(one, other)
 
@@ -58,7 +61,7 @@ def test_normalize(by_ops, constants, dtype, output):
 
 
 def test_normalize_errors(by_ops, monkeypatch):
-    monkeypatch.setattr(functions, "by_ops", lambda _: True)
+    monkeypatch.setattr(arrays, "by_ops", lambda _: True)
     with pytest.raises(TypeError, match=r"normalize: images must be uint8 .* got float32"):
         pinfeed.normalize(IMAGES.float())
     with pytest.raises(ValueError, match=r"images must be uint8 with shape \(N, H, W, C\), got"):
@@ -133,7 +136,7 @@ def test_from_padded_whatever_the_default_device(by_ops):
 
 
 def test_pad_errors(monkeypatch):
-    for module in (functions, jagged):
+    for module in (arrays, sequences):
         monkeypatch.setattr(module, "by_ops", lambda _: True)
     batch = pinfeed.Collate(pinfeed.Jagged())(SAMPLES)
     with pytest.raises(ValueError, match=r"pads axis 0, got axes=1"):
@@ -158,8 +161,8 @@ def torchs_error(nbytes):
 
 
 def test_out_of_memory(monkeypatch):
-    monkeypatch.setattr(functions, "by_ops", lambda _: True)
-    monkeypatch.setattr(jagged, "by_ops", lambda _: True)
+    monkeypatch.setattr(arrays, "by_ops", lambda _: True)
+    monkeypatch.setattr(sequences, "by_ops", lambda _: True)
     batch = pinfeed.Collate(pinfeed.Jagged())(SAMPLES)
     with torchs_error(4 * 8 << 45):
         pinfeed.pad(batch, lengths=False, multiple_of=1 << 45)

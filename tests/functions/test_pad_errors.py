@@ -89,7 +89,7 @@ BAD = {
     "axes of floats": (TOKENS, {"axes": (0.0,)}, TypeError, "axes", "(0.0,)"),
     "axes of bools": (TOKENS, {"axes": True}, TypeError, "axes", "True"),
     "time_major": (BOXES, {"axes": 1, "time_major": True}, ValueError, "time_major", "axis 0"),
-    "side": (TOKENS, {"side": "top"}, ValueError, "side must be 'right' or 'left'", "'top'"),
+    "side": (TOKENS, {"side": "top"}, ValueError, "side must be one of ('right', 'left')", "'top'"),
     "side None": (TOKENS, {"side": None}, ValueError, "side must be", "None"),
     "lengths by name": (TOKENS, {"lengths": "n"}, TypeError, "lengths", "True or False", "'n'"),
     "mask by name": (TOKENS, {"mask": "m"}, TypeError, "mask", "True or False", "'m'"),
@@ -293,7 +293,7 @@ def test_casts(source, target):
         with pytest.raises(TypeError, match=r"sequences of sample 0: can't cast \w+ to \w+"):
             pinfeed.pad([sample], dtype=target)
         return
-    values, lengths = pinfeed.pad([sample, sample[:5]], value=1, dtype=target)
+    values, lengths, _ = pinfeed.pad([sample, sample[:5]], value=1, dtype=target)
     assert values.dtype == target
     assert lengths.tolist() == [37, 5]
     for row, length in zip(values, (37, 5), strict=True):

@@ -211,14 +211,16 @@ def test_unbind_of_padded_and_jagged():
         assert [view.tolist() for view in views] == [sample.tolist() for sample in samples]
         views[2][0] = 7
         assert 7 in padded.values
-        with pytest.raises(ValueError, match="unbind: side must be"):
+        with pytest.raises(ValueError, match="unpad: side must be"):
             padded.unbind(side="both")
     jagged = pinfeed.Collate(pinfeed.Jagged())(samples)
     views = jagged.unbind()
     assert [view.tolist() for view in views] == [sample.tolist() for sample in samples]
     views[2][0] = 7
     assert jagged.values.tolist() == [0, 1, 2, 7, 1, 2, 3, 4]
-    with pytest.raises(TypeError, match="expected a Padded with lengths; pad with lengths=True"):
+    with pytest.raises(
+        TypeError, match="unpad: expected lengths, or a Padded that has them: lengths=True"
+    ):
         pinfeed.pad(samples, lengths=False, mask=True).unbind()
 
 

@@ -244,7 +244,7 @@ def test_tokens_and_lengths_of_a_loader(source: str, workers: int, texts: list[s
         dataset, batch_size=16, num_workers=workers, collate_fn=pinfeed.Collate(pinfeed.Pad())
     )
     seen = 0
-    for tokens, lengths in loader:
+    for tokens, lengths, _ in loader:
         expected = tensors[seen : seen + 16]
         assert lengths.tolist() == [len(tensor) for tensor in expected]
         padded = torch.nn.utils.rnn.pad_sequence(expected, batch_first=True)

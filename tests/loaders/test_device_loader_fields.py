@@ -61,6 +61,8 @@ def steps(tensor: torch.Tensor) -> list[int]:
 def leaves(node: Any) -> list[torch.Tensor]:
     if isinstance(node, torch.Tensor):
         return [node]
+    if node is None:  # what a Padded was not asked for
+        return []
     values = node.values() if isinstance(node, dict) else node
     return [leaf for value in values for leaf in leaves(value)]
 

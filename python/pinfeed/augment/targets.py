@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed.arguments import checked_size
-from pinfeed.functions.jagged import JaggedBatch
+from pinfeed.functions.sequences import JaggedBatch
 
 
 def boxes(

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
-from pinfeed.functions.jagged import JaggedBatch
-from pinfeed.functions.padded import Padded
+from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
 from pinfeed.samplers.order_sampler import OrderSampler

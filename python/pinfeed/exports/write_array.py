@@ -17,8 +17,7 @@ from pinfeed.exports.loader import Progress, planned_length
 from pinfeed.exports.to_numpy.columns import is_text
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import OutputFiles
-from pinfeed.functions.jagged import JaggedBatch
-from pinfeed.functions.padded import Padded
+from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.ragged_builder import SampleReader

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from pinfeed.arguments import described
 from pinfeed.augment.chance import Chance
-from pinfeed.functions.padded import padded_batch
-from pinfeed.functions.padding import Side
+from pinfeed.functions.sequences import Padded
 from pinfeed.memory.outputs import Pin
 from pinfeed.packing import Packing
 from pinfeed.sources.source import Source
@@ -193,32 +192,25 @@ def check_request(request: Any, name: str) -> Request:
 
 
 def padded_leaf(
+    kind: type[Padded],
     values: Any,
     lengths: Any,
     lengths_request: Request,
     mask: Any,
     mask_request: Request,
-    is_chw: bool = False,
-    side: Side = "right",
 ) -> Any:
-    """The leaf of a field that pads: `Padded` if anything stands in it beside the values.
+    """The leaf of a field that pads: a `Padded` if anything stands in it beside the values.
 
     Args:
+        kind: Which `Padded`.
         values: The batch.
         lengths: Only looked at if asked for.
         lengths_request: Whether lengths were asked for, or the key they go to.
         mask: Only looked at if asked for.
         mask_request: The same for the mask.
-        is_chw: Whether the samples are images of shape (C, H, W).
-        side: Where the padding is.
     """
-    siblings = {
-        key: part
-        for key, part in ((lengths_request, lengths), (mask_request, mask))
-        if isinstance(key, str)
-    }
-    lengths = lengths if lengths_request is True else None
-    mask = mask if mask_request is True else None
-    is_bare = lengths is None and mask is None
-    leaf = values if is_bare else padded_batch(values, lengths, mask, is_chw, side)
+    asked = ((lengths_request, lengths), (mask_request, mask))
+    siblings = {key: part for key, part in asked if isinstance(key, str)}
+    inside = [part if request is True else None for request, part in asked]
+    leaf = kind(values, *inside) if True in (lengths_request, mask_request) else values
     return Beside(leaf, siblings) if siblings else leaf

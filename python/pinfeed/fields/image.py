@@ -33,6 +33,7 @@ from pinfeed.functions.normalization import (
     check_layouts,
     require_channels_last,
 )
+from pinfeed.functions.sequences import Padded, PaddedImages
 from pinfeed.functions.torch_ops.tensors import normalize_tensor
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -298,9 +299,11 @@ class Image(Field):
         batch, sizes, mask = _core.pad_images(
             images, indices, self._format, self._padding, target, leaf.name, threads
         )
-        return padded_leaf(
-            self._axes_in_order(batch), sizes, self.sizes, mask, self.mask, self.output == "CHW"
-        )
+        return self._padded(self._axes_in_order(batch), sizes, mask)
+
+    def _padded(self, batch: torch.Tensor, sizes: Any, mask: Any) -> Any:
+        kind = PaddedImages if self.output == "CHW" else Padded
+        return padded_leaf(kind, batch, sizes, self.sizes, mask, self.mask)
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
         return batch.movedim(-1, 1 + self.output.index("C")) if self.channels_last else batch
@@ -353,7 +356,7 @@ class Image(Field):
         sizes[:, 0], sizes[:, 1] = height, width
         mask = torch.zeros((count, *place), dtype=torch.bool, device=batch.device)
         mask[:, :height, :width] = True
-        return padded_leaf(batch, sizes, self.sizes, mask, self.mask, self.output == "CHW")
+        return self._padded(batch, sizes, mask)
 
 
 def _multiples(multiple_of: Any) -> tuple[int, int]:

@@ -12,8 +12,8 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import dtype_name, positive_integer
 from pinfeed.fields.field import Beside, Field, Leaf, sequences_of
-from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padding import Side, check_side
+from pinfeed.functions.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Source

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
+from pinfeed import _core
 from pinfeed.arguments import Problem, described
 from pinfeed.fields.field import (
     Field,
@@ -21,10 +22,11 @@ from pinfeed.fields.field import (
     sequences_of,
 )
 from pinfeed.fields.stack import Stack
-from pinfeed.functions.jagged import JaggedBatch
 from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side
+from pinfeed.functions.sequences import JaggedBatch, LeftPadded, Padded
 from pinfeed.functions.torch_ops.tensors import longest_sample, pad_tensor
 from pinfeed.memory.outputs import batch_allocator
+from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import Source
 
@@ -86,7 +88,15 @@ class Pad(Field):
         time_major: bool = False,
     ) -> None:
         self._padding = Padding(
-            value, side, axes, max_length, multiple_of, dtype, scale, time_major, "Pad"
+            "Pad",
+            value,
+            side=side,
+            axes=axes,
+            max_length=max_length,
+            multiple_of=multiple_of,
+            dtype=dtype,
+            scale=scale,
+            time_major=time_major,
         )
         self.lengths = None if lengths is None else check_request(lengths, "Pad: lengths")
         self.mask = check_request(mask, "Pad: mask")
@@ -108,11 +118,12 @@ class Pad(Field):
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         if self._padding.axes is None and not self._padding.time_major and _are_nested(samples):
             return self._pad_nested(samples, leaf)
-        return self._pad(*sequences_of(samples, leaf.name), None, leaf)
+        parts = self._padded(*sequences_of(samples, leaf.name), None, leaf)
+        return self._in_batch(parts, leaf)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return self._pad(*source.select(indices), leaf)
+        return self._in_batch(self._padded(*source.select(indices), leaf), leaf)
 
     @override
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
@@ -125,18 +136,23 @@ class Pad(Field):
             return self.gather(RaggedArray(*batch), np.arange(len(batch.offsets) - 1), leaf)
         return self._apply_with_ops(batch, host.offsets, leaf)
 
-    def _pad(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> Any:
-        return self._in_batch(self._padded(source, offsets, indices, leaf), leaf)
+    def _apply_with_ops(self, batch: JaggedBatch, offsets: torch.Tensor, leaf: Leaf) -> Any:
+        """The batch of samples on a device; to ask it for its offsets would mean to wait for it."""
+        longest = longest_sample(offsets, leaf.name)
+        parts = pad_tensor(self._padding, *batch, longest, **self._asked, name=leaf.name)
+        return self._in_batch(parts, leaf)
 
     def _padded(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> tuple[Any, Any, Any]:
-        return self._padding.pad(
+        """Values, lengths and a bool mask, the latter None where not asked for."""
+        return _core.pad(
             source,
             offsets,
             indices,
-            lengths=bool(self._lengths),
-            mask=bool(self.mask),
-            target=batch_allocator(leaf.pin),
-            name=leaf.name,
+            self._padding.options,
+            batch_allocator(leaf.pin),
+            leaf.name,
+            get_num_threads(),
+            **self._asked,
         )
 
     def _in_batch(self, parts: tuple[Any, Any, Any], leaf: Leaf) -> Any:
@@ -144,7 +160,8 @@ class Pad(Field):
         values, lengths, mask = parts
         if mask is not None and self.mask_dtype is not None:
             mask = Stack(self.mask_dtype).apply(mask, mask, leaf)
-        return padded_leaf(values, lengths, self._lengths, mask, self.mask, side=self._padding.side)
+        kind = LeftPadded if self._padding.side == "left" else Padded
+        return padded_leaf(kind, values, lengths, self._lengths, mask, self.mask)
 
     def _pad_nested(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         """The batch of samples that are lists of sequences: (B, C, L)."""
@@ -177,25 +194,9 @@ class Pad(Field):
     def _lengths(self) -> Request:
         return self.lengths is None or self.lengths
 
-    def _apply_with_ops(self, batch: JaggedBatch, offsets: torch.Tensor, leaf: Leaf) -> Any:
-        """The batch of samples on a device.
-
-        Args:
-            batch: The samples.
-            offsets: The batch's, in host memory: the size of the result comes from them, and to ask
-                the device would mean to wait for it.
-            leaf: What messages call it.
-        """
-        values, lengths, mask = pad_tensor(
-            self._padding,
-            batch.values,
-            batch.offsets,
-            longest_sample(offsets, leaf.name),
-            lengths=bool(self._lengths),
-            mask=bool(self.mask),
-            name=leaf.name,
-        )
-        return self._in_batch((values, lengths, mask), leaf)
+    @property
+    def _asked(self) -> dict[str, Any]:
+        return {"lengths": bool(self._lengths), "mask": bool(self.mask)}
 
     @override
     def _call(self) -> str:

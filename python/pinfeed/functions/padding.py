@@ -8,9 +8,14 @@ import numpy as np
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import as_integer, dtype_name, positive_integer
+from pinfeed.arguments import (
+    as_integer,
+    dtype_name,
+    positive_integer,
+    require_choice,
+    require_flags,
+)
 from pinfeed.functions.scaling import checked_scale
-from pinfeed.runtime import get_num_threads
 
 Side = Literal["right", "left"]
 Axes = int | tuple[int, ...] | None
@@ -23,23 +28,28 @@ _NUMBERS = (bool, int, float, complex)
 class Padding:
     """The keywords of `pinfeed.pad`, checked; ``function`` is who asks, for messages.
 
+    Attributes:
+        options: The same as native code takes them.
+
     Raises:
         TypeError, ValueError: A keyword does not fit.
     """
 
     def __init__(
         self,
-        value: Any,
-        side: Side,
-        axes: Axes,
-        max_length: int | None,
-        multiple_of: MultipleOf,
-        dtype: Any,
-        scale: float | None,
-        time_major: bool,
         function: str,
+        value: Any = 0,
+        *,
+        side: Side = "right",
+        axes: Axes = None,
+        max_length: int | None = None,
+        multiple_of: MultipleOf = None,
+        dtype: Any = None,
+        scale: float | None = None,
+        time_major: bool = False,
     ) -> None:
         check_side(side, function)
+        require_flags(function, time_major=time_major)
         self.function = function
         self.value = value if type(value) in _NUMBERS else _number(value, function)
         self.side = side
@@ -49,10 +59,10 @@ class Padding:
         self.multiples = _multiples(multiple_of, self.axes, function)
         named = None if dtype is None else dtype_name(dtype, function)
         self.scale, self.dtype = checked_scale(scale, named, function)
-        self.time_major = flag(time_major, f"{function}: time_major")
+        self.time_major = time_major
         if self.dtype is not None:
             _core.check_value(self.value, self.dtype, function, "value")
-        self._options = _core.PadOptions(
+        self.options = _core.PadOptions(
             value=self.value,
             axes=(self.axes,) if isinstance(self.axes, int) else self.axes,
             one_axis=not isinstance(self.axes, tuple),
@@ -61,45 +71,7 @@ class Padding:
             multiple_of=self.multiples,
             dtype=self.dtype,
             scale=self.scale,
-            time_major=self.time_major,
-        )
-
-    def pad(
-        self,
-        source: Any,
-        offsets: Any = None,
-        indices: Any = None,
-        *,
-        lengths: bool,
-        mask: bool,
-        target: Any = None,
-        name: str,
-        argument: str = "",
-    ) -> tuple[Any, Any, Any]:
-        """Values, lengths and mask, the latter None where not asked for.
-
-        Args:
-            source: A list of samples, or an array that holds all of them.
-            offsets: Where samples begin in that array, None if each row is one.
-            indices: Which of the array's samples, None for all.
-            lengths: Whether to return lengths.
-            mask: Whether to return a mask.
-            target: Where to write: a type for the pool's buffers, None for that of the samples, an
-                allocator, or an array for the values.
-            name: What messages call the function, or the leaf of a batch.
-            argument: And the function's argument.
-        """
-        return _core.pad(
-            source,
-            offsets,
-            indices,
-            self._options,
-            target,
-            name,
-            get_num_threads(),
-            argument,
-            lengths=lengths,
-            mask=mask,
+            time_major=time_major,
         )
 
 
@@ -143,24 +115,14 @@ def _multiples(multiple_of: Any, axes: Axes, function: str) -> tuple[int, ...] |
 
 def check_side(side: Any, function: str) -> None:
     """Raises ValueError for what is no side."""
-    if side not in ("right", "left"):
-        raise ValueError(f"{function}: side must be 'right' or 'left', got {side!r}")
-
-
-def flag(value: Any, name: str) -> bool:
-    """The value; raises TypeError if it is not True or False."""
-    if isinstance(value, bool):
-        return value
-    hint = "; names are for Pad()" if isinstance(value, str) else ""
-    raise TypeError(f"{name} must be True or False, got {value!r}{hint}")
+    require_choice(side, ("right", "left"), f"{function}: side")
 
 
 def unpadded(
     padded: Any, lengths: Any, side: Side, axes: Axes, time_major: bool, function: str
 ) -> list[Any]:
     """Views of the data in a padded array; see `pinfeed.unpad`."""
-    check_side(side, function)
-    flag(time_major, f"{function}: time_major")
+    require_flags(function, time_major=time_major)
     if padded.ndim < 2:
         raise ValueError(
             f"{function}: padded must have a batch axis and one more, got {tuple(padded.shape)}"

@@ -173,7 +173,7 @@ class _Padding(_Collator):
         lengths = batch[ids].lengths
         for key in padded:
             if not isinstance(batch[key], torch.Tensor):  # as the mask is that was made
-                batch[key], others = batch[key]
+                batch[key], others, _ = batch[key]
                 self._require_same(lengths, others, ids, key)
             if width is not None:
                 batch[key] = self._widened(batch[key], width, fills[key], lengths)
@@ -345,7 +345,7 @@ class DataCollatorForLanguageModeling(
             ids = _padded(tokenizer.pad_token_id or 0, of="input_ids", lengths=True, **options)
             spec = {"input_ids": ids} | labels
             batch = self._collated(_under("input_ids", examples), {"input_ids": None}, spec)
-            batch["input_ids"], lengths = batch["input_ids"]
+            batch["input_ids"], lengths, _ = batch["input_ids"]
             if (lengths != batch["input_ids"].shape[1]).any():
                 self._pad_token_id()  # raises without one
         if not self.mlm:

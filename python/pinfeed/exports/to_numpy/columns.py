@@ -15,9 +15,8 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import torch_dtype_name
 from pinfeed.exports.to_numpy.storage import Memory, OutputFiles
-from pinfeed.functions.jagged import JaggedBatch
-from pinfeed.functions.padded import Padded
 from pinfeed.functions.padding import checked_lengths
+from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import OFFSETS, VALUES_FILES, RaggedArray
 from pinfeed.sources.source import StringType

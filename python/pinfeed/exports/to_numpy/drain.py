@@ -23,8 +23,7 @@ from pinfeed.exports.to_numpy.columns import (
     plain,
 )
 from pinfeed.exports.to_numpy.storage import OutputFiles, require_memory
-from pinfeed.functions.jagged import JaggedBatch
-from pinfeed.functions.padded import Padded
+from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.memory.staging import Accelerator, StagingBuffer, StagingBuffers, has_streams
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.structure import is_namedtuple, leaves, map_leaves

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pinfeed.arguments import positive_integer
+from pinfeed.arguments import positive_integer, require_flags
 from pinfeed.exports.loader import PlannedLength, Progress, planned_length, require_loader
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
-from pinfeed.functions.padding import flag
 from pinfeed.structure import rebuild
 
 
@@ -125,7 +124,7 @@ def to_numpy(
 
 
 def _check_options(loader: Any, out: Any, max_samples: Any, resume: bool) -> None:
-    flag(resume, "to_numpy: resume")
+    require_flags("to_numpy", resume=resume)
     if not (resume and _is_function(loader)):
         require_loader(loader, "to_numpy")
     if not isinstance(out, str | os.PathLike | None):

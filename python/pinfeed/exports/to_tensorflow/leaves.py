@@ -13,8 +13,8 @@ import torch
 from typing_extensions import override
 
 from pinfeed.exports.to_numpy.columns import plain
-from pinfeed.functions.functions import permute
-from pinfeed.functions.jagged import JaggedBatch
+from pinfeed.functions.arrays import permute
+from pinfeed.functions.sequences import JaggedBatch
 from pinfeed.optional import import_extra
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.structure import is_container

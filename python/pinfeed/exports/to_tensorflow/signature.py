@@ -9,8 +9,7 @@ from pinfeed import structure
 from pinfeed.exports.to_tensorflow.leaves import Leaf, is_plain, leaf_of, moved, spec_of
 from pinfeed.fields import Field, Image
 from pinfeed.fields.collate import Collate
-from pinfeed.functions.jagged import JaggedBatch
-from pinfeed.functions.padded import Padded
+from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
 from pinfeed.sources.ragged import RaggedArray

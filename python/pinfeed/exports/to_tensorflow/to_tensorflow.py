@@ -12,9 +12,9 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from pinfeed.arguments import require_flags
 from pinfeed.exports.loader import require_loader
 from pinfeed.exports.to_numpy.to_numpy import to_numpy
-from pinfeed.functions.padding import flag
 from pinfeed.optional import import_extra
 
 
@@ -91,7 +91,7 @@ def to_tensorflow(
         [[0, 1, 2, 3], [4, 5]]
     """
     require_loader(loader, "to_tensorflow")
-    flag(in_memory, "to_tensorflow: in_memory")
+    require_flags("to_tensorflow", in_memory=in_memory)
     tf = import_extra("tensorflow", "tensorflow")
     if not tf.executing_eagerly():
         raise RuntimeError(

@@ -1,0 +1,256 @@
+"""Functions over NumPy arrays and torch tensors; the kind of the input is the kind of the output.
+
+Tensors on CUDA devices, and those that torch.compile traces, go by way of ``torch.ops.pinfeed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pinfeed import _core
+from pinfeed.arguments import checked_interpolation, checked_size, dtype_name
+from pinfeed.functions.normalization import (
+    Normalization,
+    PerChannel,
+    check_layouts,
+    normalization,
+    require_channels_last,
+)
+from pinfeed.functions.torch_ops.tensors import (
+    by_ops,
+    normalize_tensor,
+    permute_tensor,
+    traced_normalize,
+    traced_permute,
+)
+from pinfeed.runtime import get_num_threads
+
+Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
+
+_IMAGE_DTYPES = ("float32", "float16", "bfloat16")
+
+
+def normalize(
+    images: Array,
+    mean: PerChannel = None,
+    std: PerChannel = None,
+    *,
+    scale: float | None = None,
+    input: str | None = None,
+    output: str = "NCHW",
+    dtype: Any = torch.float32,
+    windows: Any = None,
+    size: Sequence[int] | None = None,
+    interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
+    resize_dtype: Any = None,
+    out: Array | None = None,
+) -> Array:
+    """Converts, normalizes and permutes a batch of images or clips in one pass.
+
+    Every value becomes ``(x * scale - mean) / std``, computed as
+    ``fma(float(x), scale / std, -mean / std)`` with constants rounded to float32 once; 16-bit
+    results round that float32 to nearest even. The bits are the same on every machine.
+
+    Args:
+        images: uint8, uint16, int16, float16, bfloat16 or float32, of the shape that ``input`` names;
+            any strides, read-only too. A CUDA tensor of uint8 is normalized there, on the current
+            stream. Other dtypes, and clips: on the CPU, and not while torch.compile traces.
+        mean: Number or one per channel, in units of ``x * scale``. None is 0.
+        std: The same. None is 1.
+        scale: Factor applied first. None: one over the largest value of an integer dtype, so that
+            bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of the first
+            image if there is a mean or std: 0..255 takes ``scale=1/255``.
+        input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but refuses images that
+            look like (N, C, H, W): with more than 4 channels, and no fewer than rows or columns. Clips
+            have a T for their frames: ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``.
+        output: ``"NCHW"`` or ``"NHWC"``. Of clips ``"NCTHW"``, ``"NTCHW"`` or ``"NTHWC"``. Without the
+            C, what has no channels gets none: ``"NHW"``, ``"NTHW"``.
+        dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).
+        windows: What is seen of each image or clip: (N, 6) of top, left, height, width, and 1 or 0 for
+            mirrored top to bottom and left to right, as ``Image(windows=)`` tells them. They are in
+            whole pixels and don't leave the image. CPU only.
+        size: With ``windows``: the height and width of the result, to which windows of other sizes
+            are resized, and then mirrored.
+        interpolation: How they are resized, as `Image` does it.
+        resize_dtype: float32: bytes are resized without being rounded, as by `Image`.
+        out: Where to write: same kind as ``images``, of the result's shape and dtype, C-contiguous
+            or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``.
+
+    Returns:
+        ``out``, or a new array of the shape that ``output`` names, in a pooled buffer.
+
+    Raises:
+        TypeError: ``images`` is no such array on the CPU or on CUDA, or a dtype does not fit.
+        ValueError: A shape, a length, a layout or a constant does not fit.
+
+    Example:
+        >>> images = np.full((2, 4, 4, 3), 255, np.uint8)
+        >>> batch = pinfeed.normalize(images, mean=[0.5] * 3, std=[0.25] * 3)
+        >>> batch.shape, round(float(batch[0, 0, 0, 0]), 6)
+        ((2, 3, 4, 4), 2.0)
+    """
+    if input is None:
+        require_channels_last(getattr(images, "shape", ()), "normalize: images", "N")
+        input = "NHWC"
+    if (windows is None) != (size is None):
+        raise ValueError("normalize: windows and size go together; give both, or neither")
+    if windows is not None and (torch.compiler.is_compiling() or by_ops(images)):
+        raise TypeError("normalize: windows are for images on the CPU, outside of torch.compile")
+    if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
+        options = {"scale": scale, "input": input, "output": output, "dtype": dtype}
+        return traced_normalize(images, mean, std, out, **options)
+    name = dtype_name(dtype, "normalize")
+    if name not in _IMAGE_DTYPES:
+        raise TypeError(f"normalize: dtype must be one of {_IMAGE_DTYPES}, got {name}")
+    if name == "bfloat16" and not isinstance(images, torch.Tensor):
+        raise TypeError(
+            "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
+            "or ask for float16 or float32"
+        )
+    check_layouts(input, output, "normalize", "N")
+    require_same_kind(out, images, "normalize")
+    constants: Normalization = normalization(mean, std, scale, "normalize")
+    if by_ops(images):
+        given = {"output": output, "dtype": getattr(torch, name), "out": out}
+        return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
+    array = require_array(images, "normalize: images")
+    format = constants.format(input[1:], output[1:], name)
+    asked = ("normalize", get_num_threads(), "images")
+    if windows is None:
+        batch = _core.normalize_images(array, None, format, out, *asked)
+    else:
+        kind, in_floats = checked_interpolation(interpolation, resize_dtype, name, "normalize")
+        batch = _core.normalize_windows(
+            array,
+            format,
+            out,
+            *asked,
+            windows=_windows(windows, len(array)),
+            size=checked_size(size, "normalize"),
+            interpolation=kind,
+            in_floats=in_floats,
+        )
+    return written(batch, out)
+
+
+def permute(
+    images: Array, input: str = "NHWC", output: str = "NCHW", *, out: Array | None = None
+) -> Array:
+    """Copies an array with its axes in another order, into contiguous memory.
+
+    Args:
+        images: Any numeric dtype or bool, any strides, on the CPU or on CUDA; one axis per letter of
+            ``input``.
+        input: A letter for each axis, for instance ``"NHWC"`` or ``"NTHWC"``.
+        output: The same letters in the order wanted.
+        out: Where to write: same kind and dtype as ``images``, C-contiguous, of the result's
+            shape, not overlapping ``images``.
+
+    Returns:
+        ``out``, or a new array in a pooled buffer.
+
+    Raises:
+        TypeError: ``images`` is no numeric array on the CPU or on CUDA.
+        ValueError: The letters or a shape don't fit.
+
+    Example:
+        >>> pinfeed.permute(np.zeros((2, 4, 5, 3), np.float32)).shape
+        (2, 3, 4, 5)
+    """
+    if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
+        return traced_permute(images, input, output, out)
+    if not isinstance(input, str) or not isinstance(output, str):
+        raise TypeError(f"permute: input and output must be strings, got {input!r} and {output!r}")
+    if len(set(input)) != len(input) or sorted(input) != sorted(output):
+        raise ValueError(
+            "permute: input and output must have the same letters, each once, "
+            f"got {input!r} and {output!r}"
+        )
+    require_same_kind(out, images, "permute")
+    axes = [input.index(letter) for letter in output]
+    if by_ops(images):
+        return permute_tensor(require_array(images, "permute: images"), axes, out)
+    array = require_array(images, "permute: images")
+    threads = get_num_threads()
+    is_bytes = array.dtype in (np.uint8, torch.uint8)
+    if is_bytes and array.ndim == 4 and len(array) and {input, output} == {"NHWC", "NCHW"}:
+        # The image kernels shuffle bytes with vectors.
+        format = normalization(None, None, None, "permute").format(input[1:], output[1:], "uint8")
+        planes = _core.normalize_images(array, None, format, out, "permute", threads, "images")
+        return written(planes, out)
+    permuted = _core.permute(array, axes, out, "permute", threads, "images")
+    return written(permuted, out)
+
+
+def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
+    """Copies the rows ``array[indices]``.
+
+    Args:
+        array: Any numeric dtype or bool, any strides, at least 1-D; rows are along axis 0.
+        indices: 1-D integers (list, ndarray or CPU tensor); negative ones count from the end.
+        out: Where to write: same kind and dtype as ``array``, C-contiguous, of shape
+            (len(indices), *array.shape[1:]), not overlapping ``array``.
+
+    Returns:
+        ``out``, or a new array in a pooled buffer.
+
+    Raises:
+        TypeError: ``array`` is no numeric array on the CPU, or the indices are no integers.
+        IndexError: An index is out of range.
+        ValueError: ``out`` does not fit.
+
+    Example:
+        >>> pinfeed.gather(np.arange(5) * 10, [3, -1])
+        array([30, 40])
+    """
+    require_same_kind(out, array, "gather")
+    rows = require_array(array, "gather: array")
+    if rows.ndim == 0:
+        raise ValueError("gather: array must have at least one axis, got a 0-d array")
+    checked = _core.as_indices(indices, len(rows), "gather: indices")
+    threads = get_num_threads()
+    return written(_core.gather(rows, checked, None, None, out, "gather", threads, "array"), out)
+
+
+def require_array(array: Any, name: str) -> Any:
+    """The array; raises TypeError for what is none, and for a tensor with gradients."""
+    if not isinstance(array, np.ndarray | torch.Tensor):
+        raise TypeError(
+            f"{name}: expected a NumPy array or a torch tensor, got {type(array).__name__}"
+        )
+    if isinstance(array, torch.Tensor) and array.requires_grad:
+        raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
+    return array
+
+
+def _windows(windows: Any, count: int) -> npt.NDArray[np.float64]:
+    given = windows.cpu() if isinstance(windows, torch.Tensor) else windows
+    array = np.asarray(given, np.float64, order="C")
+    if array.shape != (count, 6):
+        raise ValueError(
+            f"normalize: windows must be of shape (N, 6), here ({count}, 6), got {array.shape}"
+        )
+    return array
+
+
+def written(result: Any, out: Any) -> Any:
+    """The result, which stands in ``out``: autograd notices if it saved this for a backward pass."""
+    if isinstance(out, torch.Tensor):
+        torch.autograd.graph.increment_version(out)
+    return result
+
+
+def require_same_kind(out: Any, array: Any, function: str) -> None:
+    """Raises TypeError unless ``out`` is None, or an array as the input is: of NumPy or a tensor."""
+    if out is not None and isinstance(out, torch.Tensor) != isinstance(array, torch.Tensor):
+        raise TypeError(
+            f"{function}: out must be of the same kind as the input, "
+            f"a {type(array).__name__}, got {type(out).__name__}"
+        )
+    if out is not None:
+        require_array(out, f"{function}: out")

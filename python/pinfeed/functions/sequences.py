@@ -1,0 +1,461 @@
+"""Samples of different sizes: padded into one array, or one after the other, and the ways back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pinfeed import _core
+from pinfeed.arguments import require_flags
+from pinfeed.functions.arrays import require_array, require_same_kind, written
+from pinfeed.functions.padding import (
+    Axes,
+    MultipleOf,
+    Padding,
+    Side,
+    check_side,
+    checked_lengths,
+    unpadded,
+)
+from pinfeed.functions.torch_ops.tensors import by_ops, longest_sample, pad_tensor, unpad_tensor
+from pinfeed.runtime import get_num_threads
+from pinfeed.sources.dataset import Rows
+from pinfeed.sources.ragged import RaggedArray
+from pinfeed.sources.source import Source
+from pinfeed.structure import children, is_dataclass, rebuild
+
+_PARTS = (np.ndarray, torch.Tensor, Mapping, tuple)  # which a list of them may be a structure of
+
+
+class _Parts(NamedTuple):
+    values: Any  # of the kind of the input: arrays of NumPy or tensors
+    lengths: Any = None
+    mask: Any = None
+
+
+class Padded(_Parts):
+    """Padded samples, and what says where the data is: a NamedTuple ``(values, lengths, mask)``.
+
+    Attributes:
+        values: (B, L, ...) tensor or ndarray, every sample in one box of the largest size.
+        lengths: int64 of shape (B,), or (B, n) for n axes: how much of each sample is data. None
+            where nobody asked for them.
+        mask: bool of shape (B, L) or one axis for each that varies, True where data is; or None.
+
+    Example:
+        >>> padded = pinfeed.Padded(np.zeros((1, 2)), np.array([2]))
+        >>> values, lengths, mask = padded
+        >>> padded.lengths
+        array([2])
+    """
+
+    __slots__ = ()
+
+    #: The axes of a sample that lengths and mask are about; None: the first ones.
+    axes: ClassVar[tuple[int, ...] | None] = None
+
+    #: Where the padding is, as far as who made this said so.
+    side: ClassVar[Side] = "right"
+
+    def unbind(
+        self, *, side: Side | None = None, axes: Axes = None, time_major: bool = False
+    ) -> list[Any]:
+        """The data of each sample, as views; `pinfeed.unpad` says what the keywords mean.
+
+        Raises:
+            TypeError: There are no lengths.
+            ValueError: They don't fit to the values.
+
+        Example:
+            >>> pinfeed.pad([[5, 6, 7], [8]]).unbind()
+            [tensor([5, 6, 7]), tensor([8])]
+        """
+        return unpad(self, side=side, axes=axes, time_major=time_major)
+
+
+class LeftPadded(Padded):
+    """`Padded` on the left."""
+
+    __slots__ = ()
+    side = "left"
+
+
+class PaddedImages(Padded):
+    """A batch (B, C, H, W) of `Image` with sizes."""
+
+    __slots__ = ()
+    axes = (1, 2)
+
+
+class JaggedBatch(NamedTuple):
+    """Samples one after the other: sample i is ``values[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        values: (total, ...) tensor or ndarray.
+        offsets: int64 of shape (B + 1,), from 0 to total.
+
+    Example:
+        >>> batch = pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]])
+        >>> batch.values, batch.offsets
+        (tensor([1, 2, 3, 4]), tensor([0, 3, 4]))
+        >>> batch.to_padded().values
+        tensor([[1, 2, 3],
+                [4, 0, 0]])
+    """
+
+    values: Any
+    offsets: Any
+
+    @property
+    def lengths(self) -> Any:
+        """int64 of shape (B,)."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def unbind(self) -> list[Any]:
+        """The samples, as views of ``values``; offsets on a device are waited for.
+
+        Example:
+            >>> pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]]).unbind()
+            [tensor([1, 2, 3]), tensor([4])]
+        """
+        return [self.values[i:j] for i, j in itertools.pairwise(self.offsets.tolist())]
+
+    def filter(self, keep: Any) -> JaggedBatch:
+        """The samples without some of their items.
+
+        Args:
+            keep: bool of shape (total,), of the kind of ``values``; False drops an item.
+
+        Raises:
+            TypeError: ``keep`` is not bool.
+            ValueError: ``keep`` has another shape.
+
+        Example:
+            >>> labels = pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]])
+            >>> labels.filter(labels.values != 2).unbind()
+            [tensor([1, 3]), tensor([4])]
+        """
+        if getattr(keep, "dtype", None) not in (torch.bool, np.bool_):
+            raise TypeError(f"filter: keep must be an array of bool, got {keep!r}")
+        if keep.shape != self.values.shape[:1]:
+            raise ValueError(
+                f"filter: keep must have one bool for each of {len(self.values)} items, got shape "
+                f"{tuple(keep.shape)}"
+            )
+        kept: Any  # how many of the items before each one
+        if isinstance(keep, torch.Tensor):
+            kept = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
+        else:
+            kept = np.append(0, keep.cumsum())
+        return JaggedBatch(self.values[keep], kept[self.offsets])
+
+    def cu_seqlens(self) -> Any:
+        """The offsets as int32, as variable-length attention kernels take them.
+
+        Raises:
+            ValueError: The batch has 2**31 items or more.
+        """
+        total = int(self.offsets[-1])
+        if total >= 2**31:
+            raise ValueError(
+                f"cu_seqlens: offsets must be less than 2**31 to be int32, got {total}; "
+                "make smaller batches"
+            )
+        if isinstance(self.offsets, torch.Tensor):
+            return self.offsets.to(torch.int32)
+        return self.offsets.astype(np.int32)
+
+    def to_nested(self) -> torch.Tensor:
+        """A nested tensor of torch's jagged layout, over the same memory."""
+        values, offsets = (
+            part if isinstance(part, torch.Tensor) else torch.as_tensor(part, device="cpu")
+            for part in self
+        )
+        return torch.nested.nested_tensor_from_jagged(values, offsets)
+
+    def to_padded(self, value: Any = 0, **keywords: Any) -> Any:
+        """The same batch padded to its longest sample: `pinfeed.pad` of it, with the same keywords."""
+        return pad(self, value, **keywords)
+
+    @classmethod
+    def from_padded(
+        cls, padded: Any, lengths: Any = None, *, side: Side | None = None
+    ) -> JaggedBatch:
+        """The data of a batch padded along axis 0 of its samples, copied together in one pass.
+
+        Args:
+            padded: (B, L, ...) ndarray or tensor on the CPU or on CUDA, or a `Padded` that has lengths.
+            lengths: (B,) or (B, 1) integers; not needed for a `Padded`.
+            side: Where the padding is. None: where a `Padded` says, else ``"right"``.
+
+        Raises:
+            TypeError: ``padded`` is no array, or lengths are no integers.
+            ValueError: There are not B lengths, or one is not from 0 to L.
+        """
+        padded, lengths, side, _ = _padded_parts(padded, lengths, side, None, "from_padded")
+        if not isinstance(padded, np.ndarray | torch.Tensor) or padded.ndim < 2:
+            raise TypeError(
+                "from_padded: padded must be an array of shape (B, L, ...), "
+                f"got {type(padded).__name__} {tuple(getattr(padded, 'shape', ()))}"
+            )
+        counts = np.array(
+            checked_lengths(lengths, tuple(padded.shape[:2]), "from_padded"), np.int64
+        ).reshape(-1)
+        if by_ops(padded):
+            return cls(*unpad_tensor(padded, counts, side))
+        target, threads = None, get_num_threads()
+        options: Any = {"argument": "padded", "side": side, "lengths": counts}
+        return cls(*_core.join(padded, None, None, target, "from_padded", threads, **options))
+
+
+def pad(
+    sequences: Any,
+    value: Any = 0,
+    *,
+    side: Side = "right",
+    axes: Axes = None,
+    max_length: int | None = None,
+    multiple_of: MultipleOf = None,
+    dtype: Any = None,
+    scale: float | None = None,
+    lengths: bool = True,
+    mask: bool = False,
+    time_major: bool = False,
+    out: npt.NDArray[Any] | torch.Tensor | None = None,
+) -> Any:
+    """Puts samples of different sizes into one array, padded to the longest, in one pass.
+
+    Args:
+        sequences: A list of ndarrays, CPU tensors or lists of numbers (as tokenizers give), all of
+            one rank, (L, ...), and one dtype; or a `RaggedArray`, `Rows` of one, or a
+            `JaggedBatch`. Lists of integers count as int64, of floats as float32. A `JaggedBatch` may
+            be on CUDA; if its offsets are there too, this waits for the device once.
+        value: What padding is made of: a number that the batch's dtype can hold.
+        side: ``"right"``: data at the beginning of every axis, padding at its end; ``"left"``: the
+            other way round.
+        axes: The axes of a sample that may differ, an integer or a tuple of them: ``axes=(1, 2)``
+            for images of shape (C, H, W). None: all may, and the keywords below are about axis 0.
+        max_length: Samples that are longer along ``axes`` are cut, on the side where padding goes.
+        multiple_of: The sizes along ``axes`` are rounded up to a multiple of it, at least one; a tuple
+            has a number for each of ``axes``.
+        dtype: Cast to it in the same pass, where ``torch.can_cast`` allows it; samples of several
+            dtypes are welcome then. Integers that don't fit are an error; on CUDA they
+            wrap, as with ``Tensor.to``.
+        scale: Multiply integers with it in the same pass: ``scale=2**-15`` maps int16 to -1..1. They
+            become float32 if ``dtype`` is None, else float32, float16 or bfloat16. The product
+            ``float32(x) * float32(scale)`` is rounded as float32, then to the dtype. Padding is
+            not scaled.
+        lengths: Whether to return how much of each sample is data.
+        mask: Whether to return where data is.
+        time_major: Return values and mask as (L, B, ...).
+        out: Where to write the values: of the result's shape and dtype, C-contiguous. It may be
+            longer along ``axes`` than needed; what is beyond is padding, too.
+
+    Returns:
+        `Padded`: ``values`` of shape (B, L, ...) in a pooled buffer or ``out``; ``lengths``, int64
+        of shape (B,), or (B, n) if ``axes`` is a tuple of n; ``mask``, bool of shape (B, L) or with
+        an axis for each of ``axes``, False also in what ``multiple_of`` added. What was not asked
+        for is None; without lengths and mask, the values alone. ndarrays if the first sample is
+        one, else tensors.
+
+    Raises:
+        TypeError: A sample is no array of numbers on the CPU, or dtypes differ without ``dtype``.
+        ValueError: No samples, a 0-d sample, ranks that differ, axes that may not differ but do, a
+            value or an integer that the dtype can't hold, an ``out`` that does not fit.
+
+    Example:
+        >>> tokens, lengths, _ = pinfeed.pad([[5, 6, 7], [8]], value=-1)
+        >>> tokens
+        tensor([[ 5,  6,  7],
+                [ 8, -1, -1]])
+        >>> pinfeed.pad([np.arange(3), np.arange(1)], side="left", lengths=False)
+        array([[0, 1, 2],
+               [0, 0, 0]])
+    """
+    require_flags("pad", lengths=lengths, mask=mask)
+    padding = Padding(
+        "pad",
+        value,
+        side=side,
+        axes=axes,
+        max_length=max_length,
+        multiple_of=multiple_of,
+        dtype=dtype,
+        scale=scale,
+        time_major=time_major,
+    )
+    if out is not None:
+        require_array(out, "pad: out")
+    source, offsets, indices = _sequences(sequences)
+    asked: Any = {"lengths": lengths, "mask": mask}
+    if by_ops(source) and offsets is not None:
+        require_same_kind(out, source, "pad")
+        longest = longest_sample(offsets, "pad")  # which a device is waited for
+        offsets = offsets.to(source.device, non_blocking=True)
+        asked |= {"name": "pad", "out": out}
+        parts = pad_tensor(padding, source, offsets, longest, **asked)
+    else:
+        given, threads = (source, offsets, indices), get_num_threads()
+        parts = _core.pad(*given, padding.options, out, "pad", threads, "sequences", **asked)
+    values = written(parts[0], out)
+    if not (lengths or mask):
+        return values
+    return (Padded if side == "right" else LeftPadded)(values, *parts[1:])
+
+
+def unpad(
+    padded: Any,
+    lengths: Any = None,
+    *,
+    side: Side | None = None,
+    axes: Axes = None,
+    time_major: bool = False,
+) -> list[Any]:
+    """The data of each sample of a padded batch, as views: the way back from `pad`.
+
+    Args:
+        padded: (B, L, ...) ndarray or tensor on any device, or a `Padded` that has lengths. That of
+            `Image` knows its axes, that of `pad` and `Pad` its side.
+        lengths: (B,) integers, or (B, n) for n axes of the samples; not needed for a `Padded`.
+        side: Where the padding is. None: where a `Padded` says, else ``"right"``; one that you made
+            yourself doesn't know.
+        axes: The axes that were padded: an integer or a tuple, as for `pad`. They have to be said
+            again. None: height and width for images, else the first ones, as many as there are
+            lengths of a sample.
+        time_major: Whether ``padded`` is (L, B, ...).
+
+    Returns:
+        B arrays of shape (length, ...), which share the memory of ``padded``; gradients flow.
+
+    Raises:
+        TypeError: ``padded`` is no array, or lengths are no integers.
+        ValueError: There are not B lengths, or one is not from 0 to the size of its axis.
+
+    Example:
+        >>> pinfeed.unpad(np.array([[5, 6, 7], [8, 0, 0]]), [3, 1])
+        [array([5, 6, 7]), array([8])]
+    """
+    padded, lengths, side, axes = _padded_parts(padded, lengths, side, axes, "unpad")
+    if isinstance(padded, np.ma.MaskedArray) or not isinstance(padded, np.ndarray | torch.Tensor):
+        raise TypeError(
+            "unpad: padded must be a NumPy array, a torch tensor or a Padded, "
+            f"got {type(padded).__name__}"
+        )
+    if isinstance(padded, np.ndarray):
+        padded = np.asarray(padded)  # a matrix has two axes whatever one takes of it
+    return unpadded(padded, lengths, side, axes, time_major, "unpad")
+
+
+def _padded_parts(
+    padded: Any, lengths: Any, side: Side | None, axes: Axes, function: str
+) -> tuple[Any, Any, Side, Axes]:
+    """Values, lengths, side and axes: those that were said, else those that a `Padded` knows."""
+    if isinstance(padded, Padded):
+        lengths = padded.lengths if lengths is None else lengths
+        side = padded.side if side is None else side
+        axes = padded.axes if axes is None else axes
+        padded = padded.values
+    if lengths is None:
+        raise TypeError(f"{function}: expected lengths, or a Padded that has them: lengths=True")
+    side = "right" if side is None else side
+    check_side(side, function)
+    return padded, lengths, side, axes
+
+
+def unbind(batch: Any) -> list[Any]:
+    """The samples of a batch, in its structure: of a dict a list of dicts, as detection models take.
+
+    Args:
+        batch: Dicts, tuples, NamedTuples and lists of leaves with as many samples each: `JaggedBatch`,
+            `Padded` with lengths, tensors and ndarrays with a batch axis. Other lists have an item for
+            each sample, such as those of `Keep`; lists of arrays do if they are as long as the leaves
+            beside them have samples, else they are a structure too.
+
+    Returns:
+        B structures, whose arrays share the memory of the batch.
+
+    Raises:
+        TypeError: A leaf has no samples.
+        ValueError: Leaves don't have as many samples as others; or a list may be both, a leaf and a
+            structure.
+
+    Example:
+        >>> collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()})
+        >>> batch = collate([
+        ...     {"boxes": np.zeros((2, 4)), "labels": np.array([3, 5])},
+        ...     {"boxes": np.zeros((1, 4)), "labels": np.array([7])},
+        ... ])
+        >>> targets = pinfeed.unbind(batch)
+        >>> [target["labels"].tolist() for target in targets], targets[0]["boxes"].shape
+        ([[3, 5], [7]], torch.Size([2, 4]))
+    """
+    return _samples(batch, "")
+
+
+def _samples(node: Any, path: str, count: int | None = None) -> list[Any]:
+    """The samples of a batch or a part of one; ``count``: how many the parts beside it have."""
+    if isinstance(node, JaggedBatch | Padded):
+        return node.unbind()
+    is_list = isinstance(node, list)
+    holds_parts = is_list and node and isinstance(node[0], _PARTS)
+    if holds_parts and count is not None and _is_of_objects(node, path, count):
+        return list(node)
+    if holds_parts or (not is_list and isinstance(node, Mapping | tuple)) or is_dataclass(node):
+        below: list[tuple[str, list[Any]]] = []
+        # What lists of arrays are, an item for each sample or the parts of one, the others tell.
+        for step, child in sorted(children(node), key=lambda part: isinstance(part[1], list)):
+            known = len(below[0][1]) if below else count
+            below.append((path + step, _samples(child, path + step, known)))
+            if len(below[-1][1]) != len(below[0][1]):
+                raise ValueError(
+                    f"unbind: leaf {below[-1][0]} has {len(below[-1][1])} samples, but leaf "
+                    f"{below[0][0]} has {len(below[0][1])}; leave one of them out"
+                )
+        found = dict(below)
+        in_order = [found[path + step] for step, _ in children(node)]
+        return [rebuild(node, [*sample]) for sample in zip(*in_order, strict=True)]
+    if is_list or (isinstance(node, np.ndarray | torch.Tensor) and node.ndim > 0):
+        return list(node)
+    raise TypeError(
+        f"unbind: {f'leaf {path}' if path else 'batch'} must be an array with a batch axis, a "
+        f"JaggedBatch, a Padded or a list, got {type(node).__name__}; leave it out"
+    )
+
+
+def _is_of_objects(node: list[Any], path: str, count: int) -> bool:
+    """Whether a list has an item for each of ``count`` samples, as `Keep` makes it, and no parts."""
+    try:
+        have_samples = all(len(_samples(child, path)) == count for child in node)
+    except (TypeError, ValueError):
+        have_samples = False
+    if have_samples and len(node) == count:
+        raise ValueError(
+            f"unbind: leaf {path} is a list of {count} parts of {count} items each, which may be one "
+            "part for each sample or parts of all samples; leave it out"
+        )
+    return len(node) == count
+
+
+def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
+    """What `Padding.pad` takes: samples or an array that holds them, offsets, indices."""
+    if isinstance(sequences, list):
+        return sequences, None, None
+    if isinstance(sequences, JaggedBatch | RaggedArray):
+        return sequences.values, sequences.offsets, None
+    if isinstance(sequences, Source):
+        return tuple(sequences.select(np.arange(len(sequences))))
+    if isinstance(sequences, Rows) and isinstance(sequences.sources, Source):
+        return tuple(sequences.sources.select(sequences.indices))
+    if isinstance(sequences, tuple | np.ndarray | torch.Tensor):
+        return sequences, None, None
+    if isinstance(sequences, Sequence) and not isinstance(sequences, str | bytes):
+        return list(sequences), None, None
+    raise TypeError(
+        "pad: sequences must be a list of arrays, a RaggedArray or a JaggedBatch, "
+        f"got {type(sequences).__name__}"
+    )

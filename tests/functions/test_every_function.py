@@ -1,0 +1,262 @@
+"""What all functions over arrays share: kinds, threads, `out`, and what they refuse before they write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import pinfeed
+import reference
+from arrays import assert_same_bits, random_array, unwritten
+from messages import check
+from programs import run_python
+
+pytestmark = pytest.mark.kernels
+
+
+class Case(NamedTuple):
+    """A function, an array to call it with, what messages call that, and what comes of it."""
+
+    call: Callable[..., Any]
+    argument: str
+    array: np.ndarray
+    expected: Callable[[np.ndarray], np.ndarray]
+
+
+def normalize(images: Any, **options: Any) -> Any:
+    return pinfeed.normalize(images, 0.5, 0.25, input="NHWC", **options)
+
+
+def pad(rows: Any, **options: Any) -> Any:
+    return pinfeed.pad(rows, 7, side="left", multiple_of=2, lengths=False, **options)
+
+
+INDICES = [1, 0, -1]
+CASES = {
+    "normalize": Case(normalize, "images", random_array((5, 41, 37, 3)), lambda a: reference.images(a, 0.5, 0.25)),
+    "permute": Case(pinfeed.permute, "images", random_array((5, 41, 37, 3), np.int32), lambda a: reference.permute(a, "NHWC", "NCHW")),
+    "permute, bytes": Case(pinfeed.permute, "images", random_array((5, 41, 37, 3)), lambda a: reference.permute(a, "NHWC", "NCHW")),
+    "gather": Case(lambda a, **o: pinfeed.gather(a, INDICES, **o), "array", random_array((5, 41, 37), np.uint16), lambda a: a[INDICES]),
+    "pad": Case(pad, "sequences", random_array((5, 41, 37), np.int64), lambda a: reference.pad(list(a), 7, "left", multiple_of=2)[0]),
+}  # fmt: skip
+every_function = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def large(array: np.ndarray) -> np.ndarray:
+    """So that the work is cut among threads, and written around the cache."""
+    return np.tile(array, (20, 11, *[1] * (array.ndim - 2)))
+
+
+@every_function
+def test_any_number_of_threads(case: Case, num_threads: int) -> None:
+    for array in (case.array, large(case.array)):
+        assert_same_bits(case.call(array), case.expected(array))
+
+
+@every_function
+def test_the_result_is_of_the_kind_of_the_input(case: Case, tmp_path: Any) -> None:
+    expected = case.expected(case.array)
+    fixed = case.array.view()
+    fixed.flags.writeable = False
+    np.save(tmp_path / "array.npy", case.array)
+    mapped = np.load(tmp_path / "array.npy", mmap_mode="r")
+    for array in (case.array, fixed, mapped, torch.from_numpy(case.array)):
+        result = case.call(array)
+        assert type(result) is (torch.Tensor if isinstance(array, torch.Tensor) else np.ndarray)
+        assert_same_bits(result, expected)
+
+
+@every_function
+@pytest.mark.parametrize("kind", ["ndarray", "tensor"])
+def test_out(case: Case, kind: str) -> None:
+    array: Any = torch.from_numpy(case.array) if kind == "tensor" else case.array
+    expected = case.expected(case.array)
+    out = unwritten(kind, expected.shape, expected.dtype.name)
+    before = getattr(out, "_version", 0)
+    assert case.call(array, out=out) is out
+    assert_same_bits(out, expected)
+    assert kind == "ndarray" or out._version > before  # so autograd notices
+
+
+# What is wrong with `out`, whatever else is asked for.
+BAD_OUT: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], list[str]]] = {
+    "longer": (lambda out: np.concatenate([out, out]), ValueError, ["shape"]),
+    "shorter": (lambda out: out[:1], ValueError, ["shape"]),
+    "another rank": (lambda out: out[0], ValueError, ["shape"]),
+    "another dtype": (lambda out: out.astype(np.complex64), TypeError, ["dtype", "complex64"]),
+    "as wide": (lambda out: out.view(f"V{out.itemsize}"), TypeError, ["dtype"]),
+    "byte-swapped": (lambda out: out.view(out.dtype.newbyteorder()), TypeError, ["byte order"]),
+    "read-only": (lambda out: np.broadcast_to(out, out.shape), ValueError, ["read-only"]),
+    "steps": (lambda out: out.repeat(2, -1)[..., ::2], ValueError, ["contiguous", "strides"]),
+    "mirrored": (lambda out: out[:, ::-1], ValueError, ["contiguous", "strides"]),
+    "a list": (lambda out: out.tolist(), TypeError, ["list"]),
+    "a function": (lambda out: lambda shape, dtype: out, TypeError, ["function"]),
+}
+
+
+@every_function
+@pytest.mark.parametrize("bad", BAD_OUT.values(), ids=BAD_OUT)
+def test_bad_out(case: Case, bad: Any) -> None:
+    make, error, words = bad
+    expected = case.expected(case.array)
+    if expected.itemsize == 1 and words == ["byte order"]:
+        return
+    out = make(np.full_like(expected, 7))
+    name = case.call.__name__ if case.call.__module__ == __name__ else ""
+    check(
+        lambda: case.call(case.array, out=out), error, name if name in CASES else "", "out", *words
+    )
+    if isinstance(out, np.ndarray) and out.dtype.isnative and out.dtype.kind != "V":
+        assert (out == 7).all()
+
+
+@every_function
+def test_bad_tensors_as_out(case: Case) -> None:
+    array = torch.from_numpy(case.array)
+    out = torch.full_like(torch.from_numpy(case.expected(case.array)), 7)
+    check(lambda: case.call(array, out=out[:1].expand(out.shape)), ValueError, "out", "contiguous")
+    if out.is_floating_point():
+        check(lambda: case.call(array, out=out.clone().requires_grad_()), TypeError, "detach()")
+    check(lambda: case.call(array, out=out.to("meta")), TypeError, "out", "CPU")
+    empty = out.clone()
+    empty.untyped_storage().resize_(0)
+    check(lambda: case.call(array, out=empty), TypeError, "memory of its own")
+    if case.argument != "sequences":
+        check(lambda: case.call(array, out=out.numpy()), TypeError, "out", "Tensor", "ndarray")
+        check(lambda: case.call(case.array, out=out), TypeError, "out", "ndarray", "Tensor")
+    assert (out == 7).all()
+
+
+@every_function
+@pytest.mark.parametrize("shift", [0, 1, -1], ids=["at the start", "within", "before the end"])
+def test_out_that_overlaps_the_input(case: Case, shift: int) -> None:
+    expected = case.expected(case.array)
+    memory = np.full(3 * (case.array.nbytes + expected.nbytes), 7, np.uint8)
+    begin = expected.nbytes // 8 * 8 + 8
+    array = memory[begin:][: case.array.nbytes].view(case.array.dtype).reshape(case.array.shape)
+    place = begin + {0: 0, 1: case.array.nbytes - 8, -1: 8 - expected.nbytes}[shift]
+    place -= place % 8
+    out = memory[place:][: expected.nbytes].view(expected.dtype).reshape(expected.shape)
+    for one in (array, array[:, ::-1]):
+        check(lambda one=one: case.call(one, out=out), ValueError, "out", "overlap")
+    assert (memory == 7).all()
+    beside = memory[begin + case.array.nbytes :][: expected.nbytes]
+    beside = beside.view(expected.dtype).reshape(expected.shape)
+    case.call(array, out=beside)
+    assert_same_bits(beside, case.expected(array))
+
+
+# Arrays that no function takes: they have no numbers, or no memory of ours.
+
+
+def fake(tensor: torch.Tensor) -> torch.Tensor:
+    with FakeTensorMode() as mode:
+        return mode.from_tensor(tensor)
+
+
+class Wrapper(torch.Tensor):
+    @staticmethod
+    def __new__(cls, tensor: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, tensor.shape, dtype=tensor.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("a wrapper was computed with")
+
+
+def freed(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.clone()
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+REFUSED: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
+    "objects": (lambda a: a.astype(object), "object"),
+    "text": (lambda a: a.astype("U1"), "<U1"),
+    "dates": (lambda a: a.astype("M8[s]"), "datetime64"),
+    "structured": (lambda a: a.astype("i4,i4"), "i4"),
+    "byte-swapped": (lambda a: a.astype(">i4"), "byte order"),
+    "meta": (lambda a: torch.from_numpy(a).to("meta"), "CPU"),
+    "sparse": (lambda a: torch.from_numpy(a.astype("f4")).to_sparse(), "dense"),
+    "gradients": (lambda a: torch.from_numpy(a.astype("f4")).requires_grad_(), "detach()"),
+    "conjugated": (lambda a: torch.from_numpy(a.astype("c8")).conj(), ""),
+    "8-bit floats": (lambda a: torch.from_numpy(a.astype("f4")).to(torch.float8_e5m2), "float8"),
+    "fake": (lambda a: fake(torch.from_numpy(a)), ""),
+    "a wrapper": (lambda a: Wrapper(torch.from_numpy(a)), ""),
+    "freed": (lambda a: freed(torch.from_numpy(a)), ""),
+    "None": (lambda _: None, "NoneType"),
+}
+
+
+@every_function
+@pytest.mark.parametrize("bad", REFUSED.values(), ids=REFUSED)
+def test_what_no_function_takes(case: Case, bad: Any) -> None:
+    make, word = bad
+    array = make(case.array)
+    with pytest.raises((TypeError, ValueError, RuntimeError)) as caught:
+        case.call(array)
+    assert word in str(caught.value)
+    assert case.argument in str(caught.value) or word == ""
+    out = np.full_like(case.expected(case.array), 7)
+    with pytest.raises((TypeError, ValueError, RuntimeError)):
+        case.call(array, out=torch.from_numpy(out) if isinstance(array, torch.Tensor) else out)
+    assert (out == 7).all()
+
+
+def test_an_empty_tensor_needs_no_memory() -> None:
+    assert pinfeed.gather(torch.empty(3, 0), [0, 2]).shape == (2, 0)
+
+
+# The pool that results lie in. It leaves small ones to malloc.
+
+
+@every_function
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
+def test_memory_of_a_dropped_result_serves_again(case: Case, convert: Any) -> None:
+    array = convert(large(case.array))
+    place = np.asarray(case.call(array)).ctypes.data
+    assert np.asarray(case.call(array)).ctypes.data == place
+    results = [case.call(array) for _ in range(5)]
+    places = {np.asarray(result).ctypes.data for result in results}
+    assert len(places) == 5
+    for result in results:
+        assert_same_bits(result, results[0])
+    del result
+    thread = threading.Thread(target=results.clear)  # they die on any thread
+    thread.start()
+    thread.join()
+    assert {np.asarray(r).ctypes.data for r in [case.call(array) for _ in range(5)]} == places
+    for _ in range(10):
+        with pytest.raises((TypeError, ValueError)):
+            case.call(array, out=[])
+    assert {np.asarray(r).ctypes.data for r in [case.call(array) for _ in range(5)]} == places
+
+
+def test_results_are_the_same_in_poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every function writes all of its output, so the poison itself is never seen from here; the
+    # native tests of the pool look at it.
+    code = """
+import hashlib, numpy as np, pinfeed
+digest = hashlib.sha256()
+for shape in [(2, 5, 7, 3), (4, 65, 97, 3), (3, 601, 803, 3)]:
+    images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    for _ in range(2):  # a new buffer, then a used one
+        digest.update(pinfeed.normalize(images[:, :, ::-1], 0.5, 0.25, dtype=np.float16))
+        digest.update(pinfeed.permute(images))
+        digest.update(pinfeed.permute(images.astype(np.float64)))
+        digest.update(pinfeed.gather(images, [1, 0, -1]))
+        digest.update(pinfeed.gather(images[:, 1:], [1, 0, -1]))
+        digest.update(pinfeed.Collate(pinfeed.Image(0.5))(list(images)).numpy())
+        digest.update(pinfeed.Collate()(pinfeed.ArrayDataset(images).__getitems__([1, 0])).numpy())
+        digest.update(pinfeed.pad([*images, images[0, :2]], lengths=False))
+print(digest.hexdigest())
+"""
+    expected = run_python(code)
+    monkeypatch.setenv("PINFEED_DEBUG", "1")
+    assert run_python(code, fresh=True) == expected
