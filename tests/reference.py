@@ -68,6 +68,19 @@ def with_contrast(image, factor):
     return np.clip(sums, 0, 255).astype(np.uint8)[image]
 
 
+def patches(clip, size, merge=1, temporal=1, order="CHW"):
+    """What `pinfeed.patchify` makes of the frames of a clip: values of shape (T, H, W, C)."""
+    last = clip[-1:]
+    clip = np.concatenate([clip, *[last] * (-len(clip) % temporal)])
+    times, height, width, channels = clip.shape
+    axes = (times // temporal, temporal, height // size // merge, merge, size)
+    cut = clip.reshape(*axes, width // size // merge, merge, size, channels)
+    # time, frame, y block, y in it, row, x block, x in it, column, channel
+    inner = (8, 1, 4, 7) if order == "CHW" else (1, 4, 7, 8)
+    cut = cut.transpose(0, 2, 5, 3, 6, *inner)
+    return cut.reshape(-1, channels * temporal * size * size)
+
+
 def normalized(batch, mean, std, scale, source, dtype, input, output):
     """The batch that `pinfeed.Image` makes of images of other dtypes than uint8."""
     if scale is None:

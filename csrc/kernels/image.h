@@ -91,6 +91,21 @@ struct ImageSource {
   const ImageWindow* window = nullptr;  // null: the image covers its place
 };
 
+// The image as it is seen from a row and a column of its place on. `window` becomes that of the
+// source, if it has one.
+inline ImageSource seen_from(std::ptrdiff_t row, std::ptrdiff_t column, ImageSource source,
+                             ImageWindow& window) {
+  if (source.window == nullptr) {
+    source.data += row * source.row_stride + column * source.column_stride;
+    return source;
+  }
+  window = *source.window;
+  window.top += row;
+  window.left += column;
+  source.window = &window;
+  return source;
+}
+
 struct ImageSize {
   std::size_t height;
   std::size_t width;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/copy.h"
+#include "kernels/patches.h"
 #include "kernels/prefetch.h"
 
 namespace pinfeed::kernels {
@@ -20,21 +21,6 @@ constexpr std::size_t kStageBytes = std::size_t{48} << 10;
 void repeat_pixel(const std::uint8_t* pixel, std::size_t bytes, std::size_t count,
                   std::uint8_t* to) {
   for (std::size_t i = 0; i < count; ++i) to = std::copy_n(pixel, bytes, to);
-}
-
-// The image as it is seen from a row and a column of its place on. `window` becomes that of the
-// source, if it has one.
-ImageSource seen_from(std::ptrdiff_t row, std::ptrdiff_t column, ImageSource source,
-                      ImageWindow& window) {
-  if (source.window == nullptr) {
-    source.data += row * source.row_stride + column * source.column_stride;
-    return source;
-  }
-  window = *source.window;
-  window.top += row;
-  window.left += column;
-  source.window = &window;
-  return source;
 }
 
 // Picks the pixels that outputs begin with. More bytes than a pixel has are copied in one go: both
@@ -221,6 +207,12 @@ ImageBatch only(std::size_t image, const ImageBatch& batch) {
   return one;
 }
 
+void normalize(const ResizeRuns& runs, const ResizedBatch& batch, const ImageBatch& images,
+               std::size_t begin, std::size_t end) {
+  if (batch.patches == nullptr) return runs.normalize(images, begin, end);
+  write_patches(runs.normalize, *batch.patches, images, begin, end);
+}
+
 // Rows [begin, end) of one image, which write_rows(y, count, to) puts on a stage first.
 template <class WriteRows>
 void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
@@ -231,8 +223,10 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   const std::size_t row_bytes = images.width * pixel;
   // For a mean, all rows of the image at once, also those that another thread writes.
   const bool need_mean = batch.colors != nullptr && batch.colors->need_mean();
+  // As many as fit, but patches are made of whole ones.
+  const std::size_t step = batch.patches == nullptr ? 1 : batch.patches->rows();
   const std::size_t rows =
-      need_mean ? images.height : std::max<std::size_t>(kStageBytes / row_bytes, 1);
+      need_mean ? images.height : std::max<std::size_t>(kStageBytes / row_bytes / step, 1) * step;
   const std::size_t first = need_mean ? 0 : begin, last = need_mean ? images.height : end;
   stage.resize(rows * row_bytes + kRunSlack);
 
@@ -252,7 +246,7 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
     if (batch.colors != nullptr && !table) table = draw_table(*batch.colors, image, mean);
     if (table) runs.recolor(*table, stage.data(), count * row_bytes);
     one.first_row = y;
-    runs.normalize(one, std::max(y, begin), std::min(y + count, end));
+    normalize(runs, batch, one, std::max(y, begin), std::min(y + count, end));
   }
 }
 
@@ -307,7 +301,7 @@ void resize_images(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
     } else if (batch.colors != nullptr) {
       write_recolored(runs, batch, image, y, y + rows);
     } else {
-      runs.normalize(batch.images, row, row + rows);
+      normalize(runs, batch, batch.images, row, row + rows);
     }
     row += rows;
   }

@@ -25,6 +25,8 @@
 
 namespace pinfeed::kernels {
 
+struct PatchOrder;
+
 // What becomes of an image before it is normalized.
 struct ImageResize {
   ImageSize source;   // what its ImageSource describes
@@ -47,6 +49,7 @@ struct ResizedBatch {
   Interpolation interpolation;
   const Colors* colors = nullptr;
   bool in_floats = false;  // bytes that are interpolated may be, other types have to be
+  const PatchOrder* patches = nullptr;  // null: images are written row by row
 
   // Of the values that are interpolated, and what these become.
   ScalarType resized_type() const { return in_floats ? ScalarType::float32 : images.in_type; }

@@ -22,6 +22,7 @@ from pinfeed.fields.collate import Collate
 from pinfeed.fields.pack import Pack
 from pinfeed.functions.arrays import gather, normalize, permute
 from pinfeed.functions.packed_masks import packed_attention_mask, packed_mask_mod
+from pinfeed.functions.patches import patch_grid, patchify
 from pinfeed.functions.sequences import JaggedBatch, Padded, pad, unbind, unpad
 from pinfeed.functions.torch_ops import load as _load_ops
 from pinfeed.functions.torch_ops import use_isa
@@ -77,6 +78,8 @@ __all__ = [
     "packed_attention_mask",
     "packed_mask_mod",
     "pad",
+    "patch_grid",
+    "patchify",
     "permute",
     "set_arena_limit",
     "set_num_threads",

@@ -74,6 +74,31 @@ class ImageFormat:
     @property
     def output(self) -> str: ...
 
+class PatchSizes:
+    def __init__(
+        self,
+        *,
+        patch: int = 0,
+        multiple: int = 1,
+        min_side: int = 1,
+        min_pixels: float = 0,
+        max_pixels: float = 0,
+        max_patches: int = 0,
+    ) -> None: ...
+
+class PatchOptions:
+    def __init__(
+        self,
+        *,
+        sizes: PatchSizes = ...,
+        merge: int = 1,
+        temporal: int = 1,
+        interpolation: str = "bicubic",
+        pad_to: int = 0,
+    ) -> None: ...
+    @property
+    def sizes(self) -> PatchSizes: ...
+
 class ImagePaddingOptions:
     def __init__(
         self, *, value: complex | None, multiple_of: tuple[int, int], sizes: bool, mask: bool
@@ -173,6 +198,19 @@ def normalize_images(
     name: str,
     threads: int,
     argument: str = "",
+) -> Any: ...
+def patch_grids(
+    images: npt.NDArray[np.int64], sizes: PatchSizes, name: str, is_single: bool
+) -> npt.NDArray[np.int64]: ...
+def patch_images(
+    images: Any,
+    indices: npt.NDArray[np.int64] | None,
+    frames: npt.NDArray[np.int64] | None,
+    format: ImageFormat,
+    options: PatchOptions,
+    target: _Target,
+    name: str,
+    threads: int,
 ) -> Any: ...
 def pad_images(
     images: Any,

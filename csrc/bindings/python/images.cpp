@@ -13,6 +13,7 @@
 
 #include "bindings/python/file_array.h"
 #include "bindings/python/fill_value.h"
+#include "bindings/python/image_format.h"
 #include "bindings/python/image_samples.h"
 #include "bindings/python/image_windows.h"
 #include "bindings/python/module.h"
@@ -37,70 +38,6 @@ using kernels::ImageSource;
 using kernels::PixelType;
 using kernels::ResizedBatch;
 using kernels::ScalarType;
-using Constants = py::array_t<double, py::array::c_style>;
-
-// What becomes of images.
-struct ImageFormat {
-  Constants mean{0};  // one for all channels or one for each
-  Constants std{0};
-  std::optional<double> scale;  // none: that of the images' dtype
-  std::string input;            // a letter for each axis of an image
-  std::string output;           // and of what it becomes
-  std::string dtype;            // of that
-};
-
-DType out_dtype(const ImageFormat& format) { return dtype_named(format.dtype, Subject{"images"}); }
-
-bool is_floating(DType dtype) {
-  return dtype.code == dlpack::TypeCode::floating || dtype.code == dlpack::TypeCode::bfloat;
-}
-
-PixelType pixel_type(DType dtype) {
-  if (dtype == kBfloat16) return PixelType::bfloat16;
-  if (is_floating(dtype)) return dtype.bits == 32 ? PixelType::float32 : PixelType::float16;
-  return kernels::copied_as(dtype.item_size()).out;
-}
-
-// As kernels see the items of images. Those that become integers of the same size stay as they are.
-ScalarType item_type(DType from, DType to, const std::string& name) {
-  if (!is_floating(to) && from.bits == to.bits) return kernels::copied_as(to.item_size()).in;
-  return find_types(from, from.name(), Subject{name}).from.type;
-}
-
-// One over the largest value of an integer dtype.
-double default_scale(DType dtype) {
-  if (is_floating(dtype)) return 1;
-  const int digits = dtype.bits - (dtype.code == dlpack::TypeCode::signed_int ? 1 : 0);
-  return 1 / (std::ldexp(1.0, digits) - 1);
-}
-
-// The kernels' constants: computed as double, rounded once.
-struct Scaling {
-  std::vector<float> scales, biases;
-
-  Scaling(const ImageFormat& format, DType dtype, std::int64_t channels, const std::string& name) {
-    const Constants &means = format.mean, &stds = format.std;
-    const double scale = format.scale.value_or(default_scale(dtype));
-    for (const Constants* given : {&means, &stds}) {
-      if (given->ndim() == 0 || given->size() == channels) continue;
-      throw py::value_error(name + " must have a channel for each value of mean and std, got " +
-                            std::to_string(channels) + " channels and " +
-                            std::to_string(given->size()) +
-                            " values; a single number serves all channels");
-    }
-    for (std::int64_t c = 0; c < channels; ++c) {
-      const double mean = means.data()[means.ndim() == 0 ? 0 : c];
-      const double std = stds.data()[stds.ndim() == 0 ? 0 : c];
-      scales.push_back(static_cast<float>(scale / std));
-      biases.push_back(static_cast<float>(-mean / std));
-    }
-  }
-
-  bool is_identity() const {
-    return std::ranges::all_of(scales, [](float scale) { return scale == 1; }) &&
-           std::ranges::all_of(biases, [](float bias) { return bias == 0; });
-  }
-};
 
 // What becomes of images: a batch in which each has a place of height x width.
 struct BatchRequest {

@@ -15,6 +15,7 @@ PYBIND11_MODULE(_core, m) {
   register_pack(m);
   register_pad(m);
   register_part_arrays(m);
+  register_patches(m);
   register_random_order(m);
   register_prefetch(m);
   register_problem(m);

@@ -15,6 +15,7 @@ void register_mix(pybind11::module_& m);
 void register_pack(pybind11::module_& m);
 void register_pad(pybind11::module_& m);
 void register_part_arrays(pybind11::module_& m);
+void register_patches(pybind11::module_& m);
 void register_random_order(pybind11::module_& m);
 void register_prefetch(pybind11::module_& m);
 void register_problem(pybind11::module_& m);

@@ -1,0 +1,340 @@
+// _core.patch_images: images resized, normalized and cut into patches.
+#include "kernels/patches.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/python/file_array.h"
+#include "bindings/python/image_format.h"
+#include "bindings/python/image_samples.h"
+#include "bindings/python/image_windows.h"
+#include "bindings/python/module.h"
+#include "bindings/python/options.h"
+#include "bindings/python/output.h"
+#include "dispatch/dispatch.h"
+#include "kernels/resize.h"
+#include "runtime/thread_pool.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+namespace {
+
+using kernels::ImageBatch;
+using kernels::ImageLayout;
+using kernels::ImageResize;
+using kernels::ImageSource;
+using kernels::PatchMisfit;
+using kernels::PatchOrder;
+using kernels::PatchSizes;
+using kernels::ResizedBatch;
+
+using Size = std::array<std::int64_t, 2>;
+
+// How images become patches.
+struct PatchOptions {
+  PatchSizes sizes;
+  std::int64_t merge = 1;
+  std::int64_t temporal = 1;  // frames of a patch
+  kernels::Interpolation interpolation = kernels::Interpolation::bicubic;
+  std::int64_t pad_to = 0;  // patches that each image gets; 0: those of all follow one another
+};
+
+// The height and width that an image gets. Throws ValueError.
+Size patched_size(const PatchSizes& sizes, std::int64_t height, std::int64_t width,
+                  const Subject& subject) {
+  Size patched{};
+  const PatchMisfit misfit = kernels::find_patched_size(sizes, height, width, patched);
+  if (misfit == PatchMisfit::none) return patched;
+  const Size given{height, width};
+  const std::string got = "height and width " + shape_text(given);
+  if (misfit == PatchMisfit::too_small) {
+    throw wrong_value(
+        subject, "an image of at least " + std::to_string(sizes.min_side) + " pixels on each side",
+        got, "leave it out, or enlarge it");
+  }
+  if (misfit == PatchMisfit::too_long) {
+    throw wrong_value(subject, "an image no side of which is more than 200 times the other", got,
+                      "crop it");
+  }
+  throw wrong_value(subject,
+                    "sides that are multiples of " + std::to_string(sizes.patch * sizes.multiple),
+                    got, "min_pixels and max_pixels, or max_patches, resize images to such sides");
+}
+
+// int64 of shape (N, 2), heights and widths in pixels, in patches: the same shape.
+Integers patch_grids(const Integers& images, const PatchSizes& sizes, const std::string& name,
+                     bool is_single) {
+  Integers grids(std::vector<py::ssize_t>{images.shape(0), 2});
+  for (py::ssize_t i = 0; i < images.shape(0); ++i) {
+    const Size size = patched_size(sizes, images.at(i, 0), images.at(i, 1),
+                                   Subject{name, is_single ? -1 : static_cast<std::int64_t>(i)});
+    for (int axis = 0; axis < 2; ++axis) grids.mutable_at(i, axis) = size[axis] / sizes.patch;
+  }
+  return grids;
+}
+
+// Frames of one size, an image or a clip, and its patches.
+struct Clip {
+  std::size_t first;  // of the frames
+  std::size_t frames;
+  std::size_t groups;  // of as many frames as a patch has; the last frame fills up the last one
+  Size size;           // in pixels, after it was resized
+  std::size_t patches;
+  std::size_t out;  // its first patch
+};
+
+class Patches {
+ public:
+  Patches(Images& images, const std::optional<Integers>& frames, const ImageFormat& format,
+          const PatchOptions& options)
+      : images_(images),
+        format_(format),
+        options_(options),
+        scaling_(format, images.dtype(), images.channels(), images.name()) {
+    if (!format.scale && is_floating(images.dtype()) && !scaling_.is_identity()) {
+      images.require_fractions();
+    }
+    find_clips(frames);
+    is_resized_ = false;
+    for (const Clip& clip : clips_) {
+      is_resized_ |= clip.size != Size{images.height(clip.first), images.width(clip.first)};
+    }
+    in_floats_ = images.dtype() != kUint8;
+    if (is_resized_ && in_floats_ && !is_floating(out_dtype(format))) {
+      throw py::type_error(images.name() + ": only uint8 is resized to uint8, got images of " +
+                           images.dtype().name() + "; take dtype=torch.float32");
+    }
+  }
+
+  // Returns the values, and the grid (clips, 3) of each clip's groups, rows and columns.
+  py::tuple write(const OutputRequest& request, const std::string& function, std::size_t threads) {
+    const DType dtype = out_dtype(format_);
+    const std::int64_t p = options_.sizes.patch;
+    const std::int64_t values = images_.channels() * options_.temporal * p * p;
+    const auto clips = static_cast<std::int64_t>(clips_.size());
+    Shape shape{clips, options_.pad_to, values};
+    if (options_.pad_to == 0) shape = {static_cast<std::int64_t>(total_), values};
+    const std::size_t bytes = checked_bytes(shape, dtype, function);
+    const Output out = make_output(request, shape, dtype, function);
+    if (request.is_given()) images_.require_apart(out, bytes, function);
+    write_values(out.data, dtype, bytes, function, threads);
+    const Output grid = make_output(request.elsewhere(), {clips, 3}, kInt64, function);
+    auto* to = reinterpret_cast<std::int64_t*>(grid.data);
+    for (const Clip& clip : clips_) {
+      *to++ = static_cast<std::int64_t>(clip.groups);
+      for (const std::int64_t side : clip.size) *to++ = side / p;
+    }
+    return py::make_tuple(out.array, grid.array);
+  }
+
+ private:
+  void find_clips(const std::optional<Integers>& frames) {
+    const std::size_t count = frames ? static_cast<std::size_t>(frames->size()) : images_.count();
+    const auto temporal = static_cast<std::size_t>(options_.temporal);
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      Clip clip{.first = first, .frames = 1};
+      if (frames) clip.frames = static_cast<std::size_t>(frames->at(static_cast<py::ssize_t>(i)));
+      const Subject subject{images_.name(), static_cast<std::int64_t>(first)};
+      first += clip.frames;
+      if (clip.frames == 0 || first > images_.count()) {
+        throw wrong_value(subject, "a clip of at least one frame", "none");
+      }
+      clip.groups = (clip.frames + temporal - 1) / temporal;
+      clip.size = patched_size(options_.sizes, images_.height(clip.first),
+                               images_.width(clip.first), subject);
+      clip.patches = clip.groups * static_cast<std::size_t>(clip.size[0] / options_.sizes.patch *
+                                                            (clip.size[1] / options_.sizes.patch));
+      const auto pad_to = static_cast<std::size_t>(options_.pad_to);
+      if (pad_to > 0 && clip.patches > pad_to) {
+        throw wrong_value(subject, "at most " + std::to_string(pad_to) + " patches, as pad_to says",
+                          std::to_string(clip.patches), "max_patches makes images as large as fit");
+      }
+      clip.out = pad_to > 0 ? i * pad_to : total_;
+      total_ += clip.patches;
+      clips_.push_back(clip);
+    }
+  }
+
+  // Rows of an image that are written together.
+  std::size_t unit() const {
+    return static_cast<std::size_t>(options_.sizes.patch * options_.merge);
+  }
+  std::size_t units(const Clip& clip) const {
+    return clip.groups * (static_cast<std::size_t>(clip.size[0]) / unit());
+  }
+
+  void write_values(std::byte* out, DType dtype, std::size_t bytes, const std::string& function,
+                    std::size_t threads) {
+    if (bytes == 0) return;
+    images_.plan_reads(threads);
+    const std::vector<ImageSource> sources = images_.sources();
+    const ImageBatch batch{
+        .sources = sources.data(),
+        .count = 1,
+        .height = 0,
+        .width = 0,
+        .channels = static_cast<std::size_t>(images_.channels()),
+        .scale = scaling_.scales.data(),
+        .bias = scaling_.biases.data(),
+        .out = out,
+        .out_layout = format_.output.back() == 'C' ? ImageLayout::hwc : ImageLayout::chw,
+        .out_type = pixel_type(dtype),
+        .streaming = worth_streaming(bytes),
+        .in_type = item_type(images_.dtype(), dtype, images_.name())};
+    const auto write = [&](std::size_t begin, std::size_t end) {
+      std::vector<std::size_t> ends;  // of the clips' units
+      for (std::size_t i = begin; i < end; ++i) {
+        ends.push_back((ends.empty() ? 0 : ends.back()) + units(clips_[i]));
+      }
+      const std::size_t total = ends.back(), parts = threads > 1 ? 4 * threads : 1;
+      const py::gil_scoped_release unlocked;
+      runtime::parallel_for_allocating(
+          total, (total + parts - 1) / parts, threads, [&](std::size_t first, std::size_t last) {
+            std::size_t i = std::ranges::upper_bound(ends, first) - ends.begin();
+            for (; first < last; ++i) {
+              const std::size_t before = i == 0 ? 0 : ends[i - 1], until = std::min(last, ends[i]);
+              write_clip(batch, clips_[begin + i], first - before, until - before);
+              if (until == ends[i]) pad(batch, clips_[begin + i]);
+              first = until;
+            }
+          });
+    };
+    try {
+      if (FileReads* const reads = images_.reads()) {
+        write_when_read(*reads, threads, write);
+      } else {
+        write(0, clips_.size());
+      }
+    } catch (const std::bad_alloc&) {
+      const std::string message = function + ": no memory for what is kept beside the batch";
+      PyErr_SetString(PyExc_MemoryError, message.c_str());
+      throw py::error_already_set();
+    }
+  }
+
+  std::size_t patch_bytes(const ImageBatch& batch) const {
+    const auto size = static_cast<std::size_t>(options_.sizes.patch);
+    return batch.channels * static_cast<std::size_t>(options_.temporal) * size * size *
+           kernels::pixel_size(batch.out_type);
+  }
+
+  // Units [begin, end) of a clip, counted through its groups.
+  void write_clip(const ImageBatch& batch, const Clip& clip, std::size_t begin,
+                  std::size_t end) const {
+    const auto height = static_cast<std::size_t>(clip.size[0]) / unit();
+    const auto temporal = static_cast<std::size_t>(options_.temporal);
+    ImageBatch group = batch;
+    group.height = static_cast<std::size_t>(clip.size[0]);
+    group.width = static_cast<std::size_t>(clip.size[1]);
+    while (begin < end) {
+      const std::size_t number = begin / height, row = begin % height;
+      const std::size_t rows = std::min(height - row, end - begin);
+      group.out = static_cast<std::byte*>(batch.out) +
+                  (clip.out + number * (clip.patches / clip.groups)) * patch_bytes(batch);
+      for (std::size_t slot = 0; slot < temporal;) {
+        const std::size_t frame = number * temporal + slot;
+        PatchOrder order{.size = static_cast<std::size_t>(options_.sizes.patch),
+                         .merge = static_cast<std::size_t>(options_.merge),
+                         .frames = temporal,
+                         .slot = slot,
+                         .slots = frame + 1 >= clip.frames ? temporal - slot : 1};
+        group.sources = batch.sources + clip.first + frame;
+        group.count = 1;
+        if (!is_resized(clip) && slot == 0 && frame + temporal <= clip.frames) {
+          order.slots = group.count = temporal;
+        }
+        write_frames(group, order, clip, row * unit(), (row + rows) * unit());
+        slot += order.slots;
+      }
+      begin += rows;
+    }
+  }
+
+  void write_frames(const ImageBatch& frames, const PatchOrder& order, const Clip& clip,
+                    std::size_t row_begin, std::size_t row_end) const {
+    const kernels::ResizeRuns& runs = *dispatch::active_isa().resize;
+    if (!is_resized(clip)) {
+      return kernels::write_patches(runs.normalize, order, frames, row_begin, row_end);
+    }
+    const auto size = [](std::int64_t height, std::int64_t width) {
+      return kernels::ImageSize{static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
+    };
+    const std::optional<ImageResize> resize =
+        ImageResize{.source = size(images_.height(clip.first), images_.width(clip.first)),
+                    .resized = size(clip.size[0], clip.size[1]),
+                    .top = 0,
+                    .left = 0,
+                    .flipped_rows = false,
+                    .flipped_columns = false,
+                    .border = kernels::Border::constant,
+                    .fill = nullptr};
+    ResizedBatch resized{frames, &resize, options_.interpolation, nullptr, in_floats_};
+    resized.patches = &order;
+    kernels::resize_images(runs, resized, row_begin, row_end);
+  }
+
+  bool is_resized(const Clip& clip) const {
+    return clip.size != Size{images_.height(clip.first), images_.width(clip.first)};
+  }
+
+  // Zeros behind a clip's patches.
+  void pad(const ImageBatch& batch, const Clip& clip) const {
+    if (options_.pad_to == 0) return;
+    const std::size_t patch = patch_bytes(batch);
+    std::memset(static_cast<std::byte*>(batch.out) + (clip.out + clip.patches) * patch, 0,
+                (static_cast<std::size_t>(options_.pad_to) - clip.patches) * patch);
+  }
+
+  Images& images_;
+  const ImageFormat& format_;
+  const PatchOptions& options_;
+  Scaling scaling_;
+  std::vector<Clip> clips_;
+  std::size_t total_ = 0;  // patches
+  bool is_resized_ = false;
+  bool in_floats_ = false;
+};
+
+// `frames`: how many images each clip has; none: images are no clips.
+py::tuple patch_images(py::object images, py::object indices, const std::optional<Integers>& frames,
+                       const ImageFormat& format, const PatchOptions& options, py::object target,
+                       const std::string& name, std::size_t threads) {
+  Images checked(std::move(images), std::move(indices), format.input, out_dtype(format), true,
+                 name);
+  return Patches(checked, frames, format, options)
+      .write(OutputRequest(std::move(target), checked.is_tensor()), name, threads);
+}
+
+}  // namespace
+
+void register_patches(py::module_& m) {
+  bind_options(m, "PatchSizes", Keyword{"patch", &PatchSizes::patch},
+               Keyword{"multiple", &PatchSizes::multiple},
+               Keyword{"min_side", &PatchSizes::min_side},
+               Keyword{"min_pixels", &PatchSizes::min_pixels},
+               Keyword{"max_pixels", &PatchSizes::max_pixels},
+               Keyword{"max_patches", &PatchSizes::max_patches});
+  bind_options(m, "PatchOptions", Keyword{"sizes", &PatchOptions::sizes},
+               Keyword{"merge", &PatchOptions::merge}, Keyword{"temporal", &PatchOptions::temporal},
+               Keyword{"interpolation", &PatchOptions::interpolation},
+               Keyword{"pad_to", &PatchOptions::pad_to})
+      .def_readonly("sizes", &PatchOptions::sizes);
+  m.def("patch_grids", &patch_grids, py::arg("images"), py::arg("sizes"), py::arg("name"),
+        py::arg("is_single"));
+  m.def("patch_images", &patch_images, py::arg("images"), py::arg("indices"), py::arg("frames"),
+        py::arg("format"), py::arg("options"), py::arg("target"), py::arg("name"),
+        py::arg("threads"));
+}
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,136 @@
+#include "kernels/patches.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/copy.h"
+
+namespace pinfeed::kernels {
+namespace {
+
+using Size = std::array<std::int64_t, 2>;
+
+// Sides that are multiples of `factor`, with a number of pixels in range.
+Size size_by_pixels(const PatchSizes& sizes, double height, double width) {
+  const auto factor = static_cast<double>(sizes.patch * sizes.multiple);
+  double rows = std::nearbyint(height / factor) * factor;
+  double columns = std::nearbyint(width / factor) * factor;
+  if (rows * columns > sizes.max_pixels) {
+    const double shrink = std::sqrt(height * width / sizes.max_pixels);
+    rows = std::max(factor, std::floor(height / shrink / factor) * factor);
+    columns = std::max(factor, std::floor(width / shrink / factor) * factor);
+  } else if (rows * columns < sizes.min_pixels) {
+    const double grow = std::sqrt(sizes.min_pixels / (height * width));
+    rows = std::ceil(height * grow / factor) * factor;
+    columns = std::ceil(width * grow / factor) * factor;
+  }
+  return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
+}
+
+// The largest, within 1e-5 of the scale, whose patches are no more than allowed.
+Size size_by_patches(const PatchSizes& sizes, double height, double width) {
+  const auto patch = static_cast<double>(sizes.patch);
+  const auto scaled = [&](double side, double scale) {
+    return std::max(patch, std::ceil(side * scale / patch) * patch);
+  };
+  constexpr double kTolerance = 1e-5;
+  double least = kTolerance / 10, most = 100;
+  while (most - least >= kTolerance) {
+    const double scale = (least + most) / 2;
+    const double patches = scaled(height, scale) / patch * (scaled(width, scale) / patch);
+    (patches <= static_cast<double>(sizes.max_patches) ? least : most) = scale;
+  }
+  return {static_cast<std::int64_t>(scaled(height, least)),
+          static_cast<std::int64_t>(scaled(width, least))};
+}
+
+}  // namespace
+
+PatchMisfit find_patched_size(const PatchSizes& sizes, std::int64_t height, std::int64_t width,
+                              Size& patched) {
+  const auto [shorter, longer] = std::minmax(height, width);
+  if (shorter < std::max<std::int64_t>(sizes.min_side, 1)) return PatchMisfit::too_small;
+  const auto rows = static_cast<double>(height), columns = static_cast<double>(width);
+  if (sizes.max_pixels > 0) {
+    constexpr double kMostRatio = 200;
+    if (static_cast<double>(longer) / static_cast<double>(shorter) > kMostRatio) {
+      return PatchMisfit::too_long;
+    }
+    patched = size_by_pixels(sizes, rows, columns);
+  } else if (sizes.max_patches > 0) {
+    patched = size_by_patches(sizes, rows, columns);
+  } else {
+    const std::int64_t factor = sizes.patch * sizes.multiple;
+    if (height % factor != 0 || width % factor != 0) return PatchMisfit::indivisible;
+    patched = {height, width};
+  }
+  return PatchMisfit::none;
+}
+
+// Note [Patches on a stage]
+//
+// A patch is a batch of its own for `normalize`: one small image, or a clip of its frames. Its
+// planes are short and begin anywhere in a cache line, so a few patches are put together in the L1
+// cache, and from there, because they are one run of bytes in the output, streamed.
+
+void write_patches(NormalizeImages normalize, const PatchOrder& order, const ImageBatch& group,
+                   std::size_t row_begin, std::size_t row_end) {
+  constexpr std::size_t kStageBytes = std::size_t{16} << 10;
+  const bool is_chw = group.out_layout == ImageLayout::chw;
+  const bool is_whole = order.slots == order.frames;
+  const std::size_t plane_bytes = order.size * order.size * pixel_size(group.out_type);
+  const std::size_t frame_bytes = plane_bytes * group.channels;
+  const std::size_t patch_bytes = frame_bytes * order.frames;
+  const bool is_staged = group.streaming && is_whole && patch_bytes <= kStageBytes;
+  const std::size_t most =
+      std::clamp<std::size_t>(kStageBytes / patch_bytes, 1, PatchOrder::kMostFrames / order.frames);
+
+  alignas(kLine) std::byte stage[kStageBytes];
+  ImageSource sources[PatchOrder::kMostFrames];
+  ImageWindow windows[PatchOrder::kMostFrames];
+  ImageBatch patches = group;
+  patches.height = patches.width = order.size;
+  patches.frames = is_chw ? order.frames : 1;
+  patches.first_row = 0;
+  patches.streaming = group.streaming && is_whole && !is_staged;
+
+  const std::size_t merged = order.merge * order.merge, width = group.width / order.size;
+  const std::size_t blocks = width / order.merge;  // in a row
+  // What is seen of the group's frame number `frame` in a patch.
+  const auto source_of = [&](std::size_t patch, std::size_t frame, ImageWindow& window) {
+    const std::size_t block = patch / merged, inner = patch % merged;
+    const std::size_t y = block / blocks * order.merge + inner / order.merge;
+    const std::size_t x = block % blocks * order.merge + inner % order.merge;
+    return seen_from(static_cast<std::ptrdiff_t>(y * order.size - group.first_row),
+                     static_cast<std::ptrdiff_t>(x * order.size),
+                     group.sources[group.count == 1 ? 0 : frame], window);
+  };
+  const std::size_t end = row_end / order.size * width;
+  for (std::size_t first = row_begin / order.size * width, count; first < end; first += count) {
+    count = std::min(most, end - first);
+    std::byte* const out = static_cast<std::byte*>(group.out) + first * patch_bytes;
+    if (is_whole) {
+      patches.count = count * order.frames;
+      for (std::size_t i = 0; i < patches.count; ++i) {
+        sources[i] = source_of(first + i / order.frames, i % order.frames, windows[i]);
+      }
+      patches.sources = sources;
+      patches.out = is_staged ? stage : out;
+      normalize(patches, 0, patches.count * order.size);
+      if (is_staged) copy_bytes(out, stage, count * patch_bytes, true);
+      continue;
+    }
+    // The planes of a frame lie among those of the others.
+    patches.count = 1;
+    for (std::size_t i = 0; i < count * order.slots; ++i) {
+      const std::size_t patch = i / order.slots, slot = order.slot + i % order.slots;
+      sources[0] = source_of(first + patch, i % order.slots, windows[0]);
+      patches.sources = sources;
+      patches.out = out + patch * patch_bytes + slot * (is_chw ? plane_bytes : frame_bytes);
+      normalize(patches, 0, order.size);
+    }
+  }
+  if (group.streaming) stores_done();
+}
+
+}  // namespace pinfeed::kernels

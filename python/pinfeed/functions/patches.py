@@ -1,0 +1,276 @@
+"""Images cut into the patches that vision transformers of native resolution take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pinfeed import _core
+from pinfeed.arguments import checked_integer, checked_number, dtype_name, require_choice
+from pinfeed.functions.normalization import Normalization, PerChannel, check_layouts
+from pinfeed.runtime import get_num_threads
+
+_DTYPES = ("float32", "float16", "bfloat16", "uint8")
+
+
+class Patching:
+    """How images become patches; `pinfeed.Patches` explains the arguments.
+
+    Attributes:
+        input: A letter for each axis of an image; of a clip, a T too.
+        format: What native code takes for the values of an image, or of a clip's frame.
+        options: What it takes for the rest.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        patch_size: int,
+        mean: PerChannel,
+        std: PerChannel,
+        *,
+        scale: float | None,
+        input: str | None,
+        order: str,
+        dtype: Any,
+        merge: int,
+        temporal: int,
+        interpolation: str,
+        pad_to: int | None = None,
+        **sizes: Any,
+    ) -> None:
+        kinds = ("bilinear", "bicubic", "nearest")
+        require_choice(interpolation, kinds, f"{function}: interpolation")
+        require_choice(order, ("CHW", "HWC"), f"{function}: order")
+        name = dtype_name(dtype, function)
+        require_choice(name, _DTYPES, f"{function}: dtype")
+        if name == "uint8" and not (mean is std is scale is None):
+            raise ValueError(
+                f"{function}: dtype=torch.uint8 keeps values as they are; leave out mean, std and scale, "
+                "or ask for a floating dtype"
+            )
+        self.input = input or "HWC"
+        check_layouts(self.input, "TCHW" if "T" in self.input else "CHW", function)
+        self.options = _core.PatchOptions(
+            sizes=checked_sizes(function, patch_size, merge=merge, **sizes),
+            merge=checked_integer(merge, f"{function}: merge", 1, 2**15),
+            temporal=checked_integer(temporal, f"{function}: temporal", 1, 32),
+            interpolation=interpolation,
+            pad_to=0
+            if pad_to is None
+            else checked_integer(pad_to, f"{function}: pad_to", 1, 2**31),
+        )
+        self.format = Normalization(mean, std, scale, function).format(
+            "HWC?" if input is None else self.input.replace("T", ""), order, name
+        )
+
+    def batch(
+        self, images: Any, indices: Any, frames: Any, target: Any, name: str
+    ) -> tuple[Any, Any]:
+        """The patches of images, or of clips of so many images each, and their grid."""
+        return _core.patch_images(
+            images, indices, frames, self.format, self.options, target, name, get_num_threads()
+        )
+
+    def frames_of(self, clip: Any) -> Sequence[Any]:
+        """The images that a clip is made of; an image is one."""
+        if "T" not in self.input or getattr(clip, "ndim", 0) != len(self.input):
+            return [clip]
+        axis = self.input.index("T")
+        return list(
+            np.moveaxis(clip, axis, 0) if isinstance(clip, np.ndarray) else clip.movedim(axis, 0)
+        )
+
+
+def checked_sizes(
+    function: str,
+    patch_size: int,
+    *,
+    merge: int = 1,
+    multiple_of: int | None = None,
+    min_pixels: float | None = None,
+    max_pixels: float | None = None,
+    max_patches: int | None = None,
+    min_side: int = 1,
+) -> _core.PatchSizes:
+    """The rule for sizes, as native code takes it; raises TypeError or ValueError for what is none."""
+    merge = checked_integer(merge, f"{function}: merge", 1, 2**15)
+    multiple = merge if multiple_of is None else multiple_of
+    multiple = checked_integer(multiple, f"{function}: multiple_of", 1, 2**15)
+    if multiple % merge != 0:
+        raise ValueError(
+            f"{function}: multiple_of must be a multiple of merge, got {multiple_of} and merge={merge}"
+        )
+    if (min_pixels is None) != (max_pixels is None):
+        raise ValueError(
+            f"{function}: min_pixels and max_pixels go together; give both, or neither"
+        )
+    sizes: dict[str, Any] = {}
+    if min_pixels is not None and max_pixels is not None:
+        sizes["min_pixels"] = checked_number(min_pixels, f"{function}: min_pixels", 0)
+        sizes["max_pixels"] = checked_number(max_pixels, f"{function}: max_pixels", 1, 2.0**52)
+        if min_pixels > max_pixels:
+            raise ValueError(
+                f"{function}: min_pixels must be at most max_pixels, got {min_pixels} and {max_pixels}"
+            )
+    if max_patches is not None:
+        if sizes or multiple > 1:
+            raise ValueError(
+                f"{function}: max_patches is a rule of its own, for merge=1 and without min_pixels and "
+                "max_pixels; leave one of them out"
+            )
+        sizes["max_patches"] = checked_integer(max_patches, f"{function}: max_patches", 1, 2**31)
+    return _core.PatchSizes(
+        patch=checked_integer(patch_size, f"{function}: patch_size", 1, 2**15),
+        multiple=multiple,
+        min_side=checked_integer(min_side, f"{function}: min_side", 1, 2**31),
+        **sizes,
+    )
+
+
+def grid_of(height: Any, width: Any, sizes: _core.PatchSizes, function: str) -> tuple[Any, Any]:
+    """The rows and columns of the patches of images: of one, or of arrays of heights and widths."""
+    heights, widths = np.broadcast_arrays(height, width)
+    if heights.dtype.kind not in "iu" or widths.dtype.kind not in "iu":
+        raise TypeError(f"{function}: height and width must be integers, got {height!r}, {width!r}")
+    pairs = np.stack([heights.reshape(-1), widths.reshape(-1)], axis=1).astype(np.int64)
+    is_single = heights.ndim == 0
+    rows, columns = _core.patch_grids(pairs, sizes, function, is_single).T
+    if is_single:
+        return int(rows[0]), int(columns[0])
+    return rows.reshape(heights.shape), columns.reshape(heights.shape)
+
+
+def patch_grid(
+    height: Any,
+    width: Any,
+    patch_size: int,
+    *,
+    merge: int = 1,
+    multiple_of: int | None = None,
+    min_pixels: float | None = None,
+    max_pixels: float | None = None,
+    max_patches: int | None = None,
+    min_side: int = 1,
+) -> tuple[Any, Any]:
+    """How many rows and columns of patches an image gets, from its height and width alone.
+
+    `Patches` explains the arguments. A model that merges patches makes
+    ``rows * columns // merge**2`` tokens of an image.
+
+    Args:
+        height: In pixels: an integer, or an array of them.
+        width: The same.
+        patch_size: Rows and columns of a patch.
+        merge: Sides are multiples of so many patches.
+        multiple_of: The same, if it is more than ``merge``.
+        min_pixels: With ``max_pixels``: the least that an image is resized to.
+        max_pixels: The most.
+        max_patches: The most patches that an image is resized to.
+        min_side: Images with a shorter side are refused.
+
+    Returns:
+        Two integers, or two int64 arrays.
+
+    Raises:
+        TypeError: An argument is no integer.
+        ValueError: An argument is out of range; an image can't be cut, with its number.
+
+    Example:
+        >>> pinfeed.patch_grid(480, 640, 14, merge=2, min_pixels=56 * 56, max_pixels=1280 * 28 * 28)
+        (34, 46)
+        >>> pinfeed.patch_grid(np.array([480, 600]), np.array([640, 400]), 16, max_patches=256)
+        (array([14, 19]), array([18, 13]))
+    """
+    sizes = checked_sizes(
+        "patch_grid",
+        patch_size,
+        merge=merge,
+        multiple_of=multiple_of,
+        min_pixels=min_pixels,
+        max_pixels=max_pixels,
+        max_patches=max_patches,
+        min_side=min_side,
+    )
+    return grid_of(height, width, sizes, "patch_grid")
+
+
+def patchify(
+    images: Any,
+    patch_size: int,
+    mean: PerChannel = None,
+    std: PerChannel = None,
+    *,
+    scale: float | None = None,
+    input: Literal["HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW"] | None = None,
+    order: Literal["CHW", "HWC"] = "CHW",
+    dtype: Any = torch.float32,
+    merge: int = 1,
+    temporal: int = 1,
+    interpolation: Literal["bilinear", "bicubic", "nearest"] = "bicubic",
+    out: Any = None,
+    **sizes: Any,
+) -> tuple[Any, npt.NDArray[np.int64] | torch.Tensor]:
+    """Normalizes images and cuts them into patches, in one pass: `Patches` without a Collate.
+
+    Args:
+        images: A list of images or clips, ndarrays or CPU tensors, of any sizes; or one array of
+            them.
+        patch_size: Rows and columns of a patch.
+        mean: Number or one per channel, as in `normalize`.
+        std: The same.
+        scale: The same.
+        input: How an image lies in memory, as `Image` takes it.
+        order: The axes of a patch, with the frame after the channel, or before it all.
+        dtype: float32, float16 or bfloat16; uint8 keeps values as they are.
+        merge: Patches come in blocks of merge × merge.
+        temporal: How many frames a patch has. The last frame is repeated.
+        interpolation: How images are resized.
+        out: Where to write the values: of their shape and dtype, C-contiguous.
+        sizes: ``min_pixels`` and ``max_pixels``, ``max_patches``, ``multiple_of``, ``min_side``: the
+            rule for sizes, as in `Patches`. Without one, sides are multiples already.
+
+    Returns:
+        The patches of all images, one behind the other, (N, C · temporal · patch_size²), and int64
+        (images, 3): how many there are in time, height and width.
+
+    Raises:
+        TypeError: An argument or an image is of the wrong kind.
+        ValueError: An argument or an image does not fit; which image, the message says.
+
+    Example:
+        >>> images = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4, 1)
+        >>> values, grid = pinfeed.patchify(images, 2, scale=1)
+        >>> values[:2].tolist(), grid.tolist()
+        ([[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]], [[1, 2, 2], [1, 2, 2]])
+    """
+    given = {"scale": scale, "input": input, "order": order, "dtype": dtype, "merge": merge}
+    patching = Patching(
+        "patchify",
+        patch_size,
+        mean,
+        std,
+        temporal=temporal,
+        interpolation=interpolation,
+        **given,
+        **sizes,
+    )
+    if dtype_name(dtype, "patchify") == "bfloat16" and not isinstance(
+        next(iter(images), None), torch.Tensor
+    ):
+        raise TypeError(
+            "patchify: NumPy has no bfloat16; pass tensors, or ask for float16 or float32"
+        )
+    frames = None
+    if "T" in patching.input:
+        clips = [patching.frames_of(clip) for clip in images]
+        frames = np.array([len(clip) for clip in clips])
+        images = [image for clip in clips for image in clip]
+    return patching.batch(images, None, frames, out, "patchify: images")

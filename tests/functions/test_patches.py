@@ -1,0 +1,206 @@
+"""patch_grid against transformers' own functions, patchify against a plain cut of normalized images."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+import reference
+from arrays import as_kind, assert_same_bits, bits, random_array, views
+from messages import check
+
+kernels = pytest.mark.kernels
+sides = st.one_of(st.integers(1, 60), st.integers(1, 2000), st.integers(1, 40_000))
+MEAN, STD = (0.5, 0.25, 0.125), (0.3, 0.5, 0.2)
+
+
+@given(sides, sides, st.sampled_from([14, 16]), st.integers(1, 3), st.data())
+def test_the_grid_by_pixels_is_that_of_qwen(height, width, patch, merge, data):
+    smart_resize = pytest.importorskip("transformers.models.qwen2_vl.image_processing_pil_qwen2_vl")
+    low = data.draw(st.integers(1, 10**6))
+    high = data.draw(st.integers(low, 2 * 10**6))
+    rule = {"merge": merge, "min_pixels": low, "max_pixels": high}
+    try:
+        size = smart_resize.smart_resize(height, width, patch * merge, low, high)
+    except ValueError:
+        with pytest.raises(ValueError, match="200 times"):
+            pinfeed.patch_grid(height, width, patch, **rule)
+    else:
+        expected = tuple(side // patch for side in size)
+        assert pinfeed.patch_grid(height, width, patch, **rule) == expected
+
+
+@given(sides, sides, st.sampled_from([14, 16]), st.integers(1, 1024))
+def test_the_grid_by_patches_is_that_of_siglip(height, width, patch, most):
+    siglip = pytest.importorskip("transformers.models.siglip2.image_processing_pil_siglip2")
+    size = siglip.get_image_size_for_max_num_patches(height, width, patch, most)
+    expected = tuple(side // patch for side in size)
+    assert pinfeed.patch_grid(height, width, patch, max_patches=most) == expected
+
+
+def test_grids_of_columns_of_sizes():
+    rng = np.random.default_rng(0)
+    heights, widths = rng.integers(28, 2000, (2, 50, 2))
+    rule = {"merge": 2, "min_pixels": 56 * 56, "max_pixels": 10**6}
+    rows, columns = pinfeed.patch_grid(heights, widths, 14, **rule)
+    assert rows.shape == columns.shape == (50, 2)
+    for i in np.ndindex(50, 2):
+        one = pinfeed.patch_grid(int(heights[i]), int(widths[i]), 14, **rule)
+        assert one == (rows[i], columns[i])
+
+
+@st.composite
+def clips(draw):
+    """Clips of any sizes, each with strides of its own, and how they become patches."""
+    patch, merge, temporal = draw(st.tuples(*[st.integers(1, top) for top in (20, 3, 4)]))
+    input = draw(st.sampled_from(["HWC", "CHW", "THWC", "CTHW"]))
+    channels = draw(st.integers(1, 4))
+    size = st.integers(1, 3).map(lambda blocks: blocks * patch * merge)
+    kind = draw(st.sampled_from(["ndarray", "tensor"]))
+    images = []
+    for _ in range(draw(st.integers(1, 3))):
+        sizes = {"T": draw(st.integers(1, 5)), "H": draw(size), "W": draw(size), "C": channels}
+        shape = tuple(sizes[letter] for letter in input)
+        images.append(as_kind(kind, draw(views(shape, mirrored=kind != "tensor"))))
+    order = draw(st.sampled_from(["CHW", "HWC"]))
+    return images, patch, {"input": input, "merge": merge, "temporal": temporal, "order": order}
+
+
+def expected_patches(images, patch, mean, std, dtype="float32", **how):
+    """One behind the other, and the grid."""
+    parts, grid = [], []
+    for image in images:
+        layout, array = how["input"], np.asarray(image)
+        if "T" not in layout:
+            layout, array = "T" + layout, array[np.newaxis]
+        clip = reference.permute(array, layout, "THWC")
+        values = reference.images(clip, mean, std, dtype=dtype, output="NHWC")
+        cut = {key: how[key] for key in ("merge", "temporal", "order")}
+        parts.append(reference.patches(values, patch, **cut))
+        times = -(-len(clip) // how["temporal"])
+        grid.append([times, clip.shape[1] // patch, clip.shape[2] // patch])
+    return np.concatenate(parts), grid
+
+
+@kernels
+@given(clips(), st.sampled_from(["float32", "float16", "bfloat16", "uint8"]), st.integers(1, 3))
+def test_patches_are_normalized_images_cut(isa, case, dtype, threads):
+    images, patch, how = case
+    constants = (None, None) if dtype == "uint8" else (0.5, 0.3)
+    expected, grid = expected_patches(images, patch, *constants, dtype=dtype, **how)
+    before = pinfeed.get_num_threads()
+    pinfeed.set_num_threads(threads)
+    try:
+        if dtype == "bfloat16":  # which NumPy lacks
+            images = [as_kind("tensor", np.asarray(image).copy()) for image in images]
+        values, found = pinfeed.patchify(
+            images, patch, *constants, dtype=getattr(torch, dtype), **how
+        )
+    finally:
+        pinfeed.set_num_threads(before)
+    assert found.tolist() == grid
+    assert_same_bits(values, expected)
+
+
+@kernels
+@pytest.mark.parametrize("patch", [14, 16, 40])
+@pytest.mark.parametrize("temporal", [1, 2])
+def test_large_batches_are_streamed_with_the_same_bits(isa, patch, temporal):
+    side = 4 * patch * (9 if patch == 40 else 24)
+    images = [random_array((side, side, 3), seed=seed) for seed in range(2)]
+    how = {"merge": 2, "temporal": temporal}
+    values, _ = pinfeed.patchify(images, patch, MEAN, STD, **how)
+    expected, _ = expected_patches(images, patch, MEAN, STD, order="CHW", input="HWC", **how)
+    assert values.nbytes > 2**23
+    np.testing.assert_array_equal(bits(values), bits(expected))
+
+
+@kernels
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+@pytest.mark.parametrize("order", ["CHW", "HWC"])
+def test_resized_patches_are_those_of_the_resized_image(isa, dtype, order):
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        height, width = rng.integers(20, 300, 2)
+        image = random_array((height, width, 3), "u1").astype(dtype)
+        if dtype == "float32":
+            image = image / np.float32(255)
+        frames = [image, image[::-1], image[:, ::-1]]
+        clip = np.stack(frames)
+        rule = {"merge": 2, "min_pixels": 40**2, "max_pixels": 120**2}
+        values, grid = pinfeed.patchify(
+            [clip], 7, MEAN, STD, input="THWC", temporal=2, order=order, **rule
+        )
+        size = tuple(int(side) * 7 for side in grid[0, 1:])
+        resized = pinfeed.Collate(
+            pinfeed.Image(
+                MEAN,
+                STD,
+                output="HWC",
+                augment=pinfeed.augment.Resize(size),
+                interpolation="bicubic",
+            )
+        )(frames)
+        expected = reference.patches(resized.numpy(), 7, 2, 2, order)
+        assert_same_bits(values, expected)
+
+
+def test_out_is_written():
+    images = random_array((2, 8, 12, 3))
+    values, grid = pinfeed.patchify(images, 4, MEAN, STD)
+    out = np.empty_like(values)
+    same, _ = pinfeed.patchify(images, 4, MEAN, STD, out=out)
+    assert same is out
+    assert_same_bits(out, values)
+    assert grid.tolist() == [[1, 2, 3]] * 2
+
+
+def test_bad_input_leaves_out_untouched():
+    out = np.full((12, 48), 7, np.float32)
+    for images, error, words in [
+        ([np.zeros((8, 12, 3), np.uint8), np.zeros((8, 13, 3), np.uint8)], ValueError, "sample 1"),
+        ([np.zeros((8, 12, 3), np.uint8), np.zeros((8, 12), np.uint8)], ValueError, "sample 1"),
+        ([np.zeros((8, 12, 3), np.uint8), np.zeros((8, 12, 4), np.uint8)], ValueError, "RGB"),
+        ([np.zeros((8, 12, 1), np.uint8)], ValueError, "1 channels and 3 values"),
+        ([np.zeros((8, 12, 3), np.int64)], TypeError, "astype(np.uint8)"),
+        ([np.zeros((8, 12, 3), np.uint8)], ValueError, "(6, 48)"),
+        ([], ValueError, "at least one"),
+    ]:
+        check(lambda images=images: pinfeed.patchify(images, 4, MEAN, STD, out=out), error, words)
+    assert (out == 7).all()
+
+
+BAD = [
+    ({"merge": 0}, ValueError, "merge must be at least 1"),
+    ({"merge": 2, "multiple_of": 3}, ValueError, "multiple_of must be a multiple of merge"),
+    ({"min_pixels": 5}, ValueError, "go together"),
+    ({"min_pixels": 6, "max_pixels": 5}, ValueError, "at most max_pixels"),
+    ({"max_patches": 6, "merge": 2}, ValueError, "rule of its own"),
+    ({"max_patches": 6, "min_pixels": 5, "max_pixels": 9}, ValueError, "rule of its own"),
+    ({"max_patches": 1.5}, TypeError, "must be an integer"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "words"), BAD, ids=lambda value: str(value))
+def test_bad_arguments(arguments, error, words):
+    check(lambda: pinfeed.patch_grid(8, 8, 4, **arguments), error, "patch_grid", words)
+    check(lambda: pinfeed.patchify(np.zeros((1, 8, 8, 1), np.uint8), 4, **arguments), error, words)
+
+
+def test_sizes_that_can_not_be_cut():
+    sizes = np.array([40, 40, 9000]), np.array([40, 42, 40])
+    check(lambda: pinfeed.patch_grid(*sizes, 4, merge=2), ValueError, "sample 1", "multiples of 8")
+    rule = {"min_pixels": 100, "max_pixels": 10_000}
+    check(
+        lambda: pinfeed.patch_grid(*sizes, 4, **rule), ValueError, "sample 2", "200 times", "crop"
+    )
+    check(lambda: pinfeed.patch_grid(40, 30, 4, min_side=32, **rule), ValueError, "at least 32")
+    check(lambda: pinfeed.patch_grid(0, 30, 4, **rule), ValueError, "at least 1")
+    check(lambda: pinfeed.patch_grid(4.5, 30, 4, **rule), TypeError, "must be integers")
+    for keyword, value in (("order", "WHC"), ("dtype", torch.int64), ("interpolation", "area")):
+        check(lambda k=keyword, v=value: pinfeed.patchify([], 4, **{k: v}), ValueError, keyword)
+    images = np.zeros((1, 8, 8, 1), np.uint8)
+    check(lambda: pinfeed.patchify(images, 4, dtype="bfloat16"), TypeError, "pass tensors")
+    check(lambda: pinfeed.patchify([], 4, 0.5, dtype=torch.uint8), ValueError, "keeps values")
