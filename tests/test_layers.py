@@ -23,7 +23,7 @@ ROOMS = [
     {"augment"},
     {"fields"},
     {"loaders"},
-    {"exports", "integrations"},
+    {"exports", "integrations", "diagnosis"},
     {"demo"},
     {"__init__", "__main__"},
 ]

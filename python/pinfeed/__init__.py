@@ -14,6 +14,7 @@ native pass over memory, in buffers that are allocated once.
 
 from pinfeed import augment
 from pinfeed._core import version as __version__
+from pinfeed.diagnosis.diagnose import diagnose
 from pinfeed.exports.to_numpy import to_numpy
 from pinfeed.exports.to_tensorflow import to_tensorflow
 from pinfeed.exports.write_array import write_array
@@ -70,6 +71,7 @@ __all__ = [
     "arena_stats",
     "augment",
     "build_config",
+    "diagnose",
     "from_numpy",
     "gather",
     "get_num_threads",

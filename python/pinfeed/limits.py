@@ -1,4 +1,4 @@
-"""How much memory this process may still take."""
+"""How much memory this process may still take, and how many CPUs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# Per version of control groups: the folder they are mounted in, their files, and what the names of
-# sums over all groups below begin with.
-_V1 = ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-_V2 = ("", "memory.max", "memory.current", "")
+# Per version of control groups: their files, and what the names of sums over all groups below begin
+# with.
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+_V2 = ("memory.max", "memory.current", "")
 
 
 def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int | None:
@@ -22,8 +22,34 @@ def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int | N
         proc: Where the kernel shows its state.
         cgroups: Where control groups are mounted.
     """
-    limits = [*_system(Path(proc)), *_groups(Path(proc), Path(cgroups))]
+    limits = [*_system(Path(proc))]
+    for version, folder in _groups(Path(proc), Path(cgroups), "memory"):
+        limits += _group(folder, *(_V1 if version == 1 else _V2))
     return max(0, min(limits)) if limits else None
+
+
+def cpu_quota(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> float | None:
+    """CPUs' worth of time that the control group of this process may take; None if there is no limit.
+
+    Args:
+        proc: Where the kernel shows its state.
+        cgroups: Where control groups are mounted.
+    """
+    quotas = []
+    for version, folder in _groups(Path(proc), Path(cgroups), "cpu"):
+        try:
+            if version == 1:
+                parts = [
+                    (folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+                ]
+            else:
+                parts = (folder / "cpu.max").read_text().split()
+            quota, period = map(int, parts)
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+        if quota > 0:
+            quotas.append(quota / period)
+    return min(quotas, default=None)
 
 
 def _system(proc: Path) -> Iterator[int]:
@@ -38,24 +64,21 @@ def _system(proc: Path) -> Iterator[int]:
         yield 1024 * (kilobytes["MemAvailable"] + kilobytes.get("SwapFree", 0))
 
 
-def _groups(proc: Path, mounts: Path) -> Iterator[int]:
+def _groups(proc: Path, mounts: Path, controller: str) -> Iterator[tuple[int, Path]]:
+    """The version and the folder of the control group that this process is in, and of those above."""
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
         number, controllers, path = line.split(":", 2)
-        if number == "0":
-            version = _V2
-        elif "memory" in controllers.split(","):
-            version = _V1
-        else:
+        if number != "0" and controller not in controllers.split(","):
             continue
-        folder, *files = version
+        version, mount = (2, "") if number == "0" else (1, controller)
         # Inside a container the path may be the host's, of which only the mount itself is there.
         names = [name for name in path.split("/") if name]
         for depth in range(len(names) + 1):
-            yield from _group(mounts.joinpath(folder, *names[:depth]), *files)
+            yield version, mounts.joinpath(mount, *names[:depth])
 
 
 def _group(folder: Path, limit_file: str, usage_file: str, prefix: str) -> Iterator[int]:

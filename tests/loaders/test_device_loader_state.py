@@ -26,7 +26,7 @@ def sleeping(count: int, seconds: float) -> Iterator[torch.Tensor]:
 
 def test_stats() -> None:
     batches = on_cpu([])
-    assert batches.stats() == (0, 0, 0, 0, 0)
+    assert batches.stats() == (0, 0, 0, 0, 0, 0)
 
     start = time.perf_counter()
     batches = on_cpu(sleeping(10, 0.01))
@@ -34,7 +34,9 @@ def test_stats() -> None:
     elapsed = time.perf_counter() - start
     stats = batches.stats()
     assert (stats.batches, stats.bytes) == (10, 0)
-    assert 0.1 < stats.waiting_for_loader <= sum(stats[2:]) <= elapsed
+    assert 0.1 < stats.waiting_for_loader <= sum(stats[2:5]) <= elapsed
+    assert 0.1 < stats.waited <= elapsed
+    assert str(stats).startswith("10 batches in 0.")
     assert batches.stats() == stats  # time that passes after the loop is nobody's
 
     batches = on_cpu([1, 2, 3])
@@ -60,6 +62,14 @@ def test_stats_of_a_loop_that_stands_still() -> None:
 )
 def test_who_is_waited_for_most(times: tuple[float, ...], bottleneck: str | None) -> None:
     assert FeedStats(1, 0, *times).bottleneck == bottleneck
+
+
+def test_stats_in_one_line() -> None:
+    assert str(FeedStats(0, 0, 0, 0, 0)) == "no batch yet"
+    assert str(FeedStats(9, 0, 6.0, 1.0, 3.0, 5.0)) == (
+        "9 batches in 10.0 s; the loop waited 50% of it "
+        "(the thread: loader 60%, copy 10%, consumer 30%)"
+    )
 
 
 # State.

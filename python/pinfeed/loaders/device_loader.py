@@ -189,6 +189,11 @@ class DeviceLoader:
         """
         return (FeedTimes() if self._feed is None else self._feed.times).stats()
 
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether the loop that began last is under way."""
+        return self._feed is not None and not self._feed.is_closed
+
     # Found by __getattr__ if there is a state, so that hasattr() tells whether there is.
 
     @property

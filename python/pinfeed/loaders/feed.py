@@ -105,11 +105,14 @@ class Feed:
         """
         if self.is_closed:
             raise self._why_closed()
+        asked = time.perf_counter()
         try:
             item = self._next_item()
         except BaseException:  # an interrupt, or there are no more threads
             self.close()
             raise
+        finally:
+            self.times.waited += time.perf_counter() - asked
         if item.state is not None:
             self.state = item.state
         if not self.is_closed:

@@ -20,6 +20,9 @@ class FeedStats(NamedTuple):
         waiting_for_copy: Seconds for a staging buffer to be free and filled, copies to be started, and
             fields to be applied.
         waiting_for_consumer: Seconds with ``depth`` batches ready and nothing to do.
+        waited: Seconds that the consumer, the training loop, waited for batches.
+
+    ``print(loader.stats())`` at the end of an epoch is one line.
 
     Example:
         >>> stats = pinfeed.DeviceLoader([1, 2, 3], device="cpu").stats()
@@ -32,6 +35,7 @@ class FeedStats(NamedTuple):
     waiting_for_loader: float
     waiting_for_copy: float
     waiting_for_consumer: float
+    waited: float = 0.0
 
     @property
     def bottleneck(self) -> str | None:
@@ -47,6 +51,17 @@ class FeedStats(NamedTuple):
         name = max(times, key=times.__getitem__)
         return name if times[name] > 0 else None
 
+    def __str__(self) -> str:
+        busy = self.waiting_for_loader, self.waiting_for_copy, self.waiting_for_consumer
+        seconds = sum(busy)
+        if not seconds:
+            return "no batch yet"
+        loader, copy, consumer = (f"{part / seconds:.0%}" for part in busy)
+        return (
+            f"{self.batches} batches in {seconds:.1f} s; the loop waited {self.waited / seconds:.0%} "
+            f"of it (the thread: loader {loader}, copy {copy}, consumer {consumer})"
+        )
+
 
 class Activity(enum.IntEnum):
     """What the thread is doing."""
@@ -57,21 +72,27 @@ class Activity(enum.IntEnum):
 
 
 class FeedTimes:
-    """The stopwatch of one iteration, which outlives its thread."""
+    """The stopwatch of one iteration, which outlives its thread.
+
+    Attributes:
+        waited: Seconds that the consumer has waited.
+    """
 
     def __init__(self) -> None:
+        self.waited = 0.0
         self._batches = 0
         self._bytes = 0
         self._seconds = [0.0, 0.0, 0.0]
         self._current: tuple[Activity, float] | None = None  # and since when
 
-    def begin(self, activity: Activity | None) -> None:
-        """Ends the current activity; None if no other begins."""
+    def begin(self, activity: Activity | None) -> float:
+        """Ends the current activity; None if no other begins. Returns the time."""
         now = time.perf_counter()
         if self._current is not None:
             before, since = self._current
             self._seconds[before] += now - since
         self._current = None if activity is None else (activity, now)
+        return now
 
     def count(self, size: int) -> None:
         """Another batch of that many bytes was handed over."""
@@ -81,8 +102,8 @@ class FeedTimes:
     def stats(self) -> FeedStats:
         """The times up to now."""
         current = self._current
-        seconds = list(self._seconds)
-        if current is not None:
-            activity, since = current
-            seconds[activity] += time.perf_counter() - since
-        return FeedStats(self._batches, self._bytes, *seconds)
+        loading, copying, waiting = (
+            seconds + (time.perf_counter() - current[1] if current and current[0] == i else 0.0)
+            for i, seconds in enumerate(self._seconds)
+        )
+        return FeedStats(self._batches, self._bytes, loading, copying, waiting, self.waited)

@@ -1,0 +1,13 @@
+"""Which stage of a loader is slow, and what to change: measured, predicted, and tried.
+
+A diagnosis goes through these files from top to bottom:
+
+    diagnose      the function: what is measured, in which order, and for how long
+    copying       copies of what a loader holds, so that nothing of the user's changes
+    timed         what runs in the workers: the loader's dataset and collate function, with a clock
+    runs          loops over variants of the loader
+    model         how long a batch would take, and which limit a loop is at
+    changes       what could be changed, and the trials
+    report        the text, the dict, and the trace
+    command       ``python -m pinfeed diagnose``
+"""

@@ -1,0 +1,116 @@
+"""Copies of what a loader holds, and random states that are put back."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+import random
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from typing_extensions import override
+
+# Larger containers and strings are shared with the copy: nobody wants a dataset in memory twice.
+_MOST_ENTRIES = 10_000
+_SHARED = (np.ndarray, torch.Tensor, torch.nn.Module)
+_CODE = (type, types.FunctionType, types.ModuleType)
+_SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
+
+
+def copied(parts: Any) -> tuple[Any, list[Any]]:
+    """A copy of objects, in which what is large and what can't be copied is the original.
+
+    Counters, generators of random numbers, positions and caches are copied, so that using the copy
+    leaves them as they are. Arrays, tensors, long lists, functions and open files are shared.
+
+    Args:
+        parts: Objects in a container; what they have in common, the copies have in common.
+
+    Returns:
+        The copy, and the objects that could not be copied.
+    """
+    pickler = _Copier()
+    pickler.dump(parts)
+    shared = pickler.shared
+    unpickler = _Loader(io.BytesIO(pickler.buffer.getvalue()))
+    unpickler.persistent_load = shared.__getitem__  # type: ignore[method-assign]
+    return unpickler.load(), pickler.not_copied
+
+
+@contextlib.contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Puts the random states of Python, NumPy, torch and its accelerator back at the end."""
+    python, state = random.getstate(), torch.get_rng_state()
+    numpy = np.random.get_state()  # noqa: NPY002, the global one, which samples may draw from
+    device = None
+    if torch.accelerator.is_available():
+        device = torch.get_device_module()
+        on_device = device.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        torch.set_rng_state(state)
+        if device is not None:
+            device.set_rng_state(on_device)
+
+
+class _Original:
+    """Stands in a pickle for an object that is not copied."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _Loader(pickle.Unpickler):
+    pass
+
+
+class _Copier(pickle.Pickler):
+    """Pickles objects but for those that are shared.
+
+    Attributes:
+        buffer: The pickle.
+        shared: Those objects, by the number that stands for them.
+        not_copied: Those that could not be pickled.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = io.BytesIO()
+        self.shared: list[Any] = []
+        self.not_copied: list[Any] = []
+        super().__init__(self.buffer, pickle.HIGHEST_PROTOCOL)
+
+    @override
+    def persistent_id(self, value: Any) -> int | None:
+        if type(value) is _Original:
+            value = value.value
+        elif type(value) in _SIZED:
+            if len(value) <= _MOST_ENTRIES:
+                return None
+        elif not isinstance(value, _SHARED):
+            return None
+        self.shared.append(value)
+        return len(self.shared) - 1
+
+    @override
+    def reducer_override(self, value: Any) -> Any:
+        if value is _same:
+            return NotImplemented
+        if isinstance(value, _CODE):
+            return _same, (_Original(value),)
+        try:
+            value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        except Exception:  # noqa: BLE001, an open file, a lock, a connection
+            self.not_copied.append(value)
+            return _same, (_Original(value),)
+        return NotImplemented
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -1,0 +1,67 @@
+"""Copies of what a loader holds."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+
+import pinfeed
+from pinfeed.diagnosis.copying import copied, random_states_kept
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.count = 0
+        self.cache: dict[int, int] = {}
+        self.rng = np.random.default_rng(1)
+        self.generator = torch.Generator()
+        self.array = np.arange(5)
+        self.tensor = torch.arange(5)
+        self.paths = [str(i) for i in range(20_000)]
+        self.lock = threading.Lock()
+        self.function = lambda x: x
+        self.method = self.meth
+
+    def meth(self) -> None: ...
+
+
+def test_state_is_copied_and_what_is_large_is_not() -> None:
+    one = Holder()
+    (two, other), originals = copied((one, [one]))
+    assert type(two) is Holder
+    assert two is not one
+    assert other[0] is two
+    for name in ("cache", "rng", "generator"):
+        assert getattr(two, name) is not getattr(one, name)
+    for name in ("array", "tensor", "paths", "lock", "function"):
+        assert getattr(two, name) is getattr(one, name)
+    assert two.method.__self__ is two
+    assert originals == [one.lock]
+    two.rng.random()
+    assert one.rng.random() == np.random.default_rng(1).random()
+
+
+def test_a_sampler_of_pinfeed_keeps_its_epoch() -> None:
+    sampler = pinfeed.ShuffleSampler(10, 2)
+    ((copy,), originals) = copied((sampler,))
+    expected = [list(copy) for _ in range(3)]
+    assert originals == []
+    assert [list(sampler) for _ in range(3)] == expected
+
+
+def test_random_states_are_put_back() -> None:
+    def draw() -> list[Any]:
+        return [random.random(), np.random.random(), torch.rand(()).item()]  # noqa: NPY002
+
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(0)
+    expected = draw()
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(0)
+    with random_states_kept():
+        draw()
+    assert draw() == expected

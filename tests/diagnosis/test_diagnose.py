@@ -1,0 +1,265 @@
+"""Diagnoses of loaders, short ones: what is gross is found, and nothing of the user's changes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
+
+import pinfeed
+from pinfeed.diagnosis import diagnose as module
+from programs import run_python
+
+
+class Sleeping:
+    """Samples that take 20 ms, or some much longer; it counts those that it gave."""
+
+    def __init__(self, seconds: float = 0.02, length: int = 64, slow: int = -1) -> None:
+        self.seconds, self.length, self.slow = seconds, length, slow
+        self.given = 0
+        self.rng = np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        self.given += 1
+        self.rng.random()
+        random.random()
+        np.random.random()  # noqa: NPY002
+        torch.rand(1)
+        time.sleep(20 * self.seconds if index == self.slow else self.seconds)
+        return {"x": torch.ones(4), "y": index}
+
+
+class Failing(Sleeping):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        raise LookupError(f"no file for {index}")
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for i in range(1000):
+            time.sleep(0.005)
+            yield torch.tensor(i)
+
+
+def short(loader: Any, step: Any = None, seconds: float = 0.3) -> Any:
+    report = pinfeed.diagnose(loader, step, seconds)
+    assert str(report)
+    json.dumps(report.to_dict())
+    return report
+
+
+def test_slow_samples_are_the_limit_and_workers_are_proven() -> None:
+    loader = DataLoader(Sleeping(), batch_size=4, shuffle=True)  # type: ignore[arg-type]
+    report = short(loader, lambda batch: time.sleep(0.001), 1.0)
+    assert report.limit == "dataset"
+    assert report.measured.functions[0][0] == "time.sleep"
+    assert report.measured.loop.wait_share > 0.8
+    assert report.advised
+    assert all(one.gain > 0.03 for one in report.advised)
+    assert any("worker" in one.name for one in report.changes)
+    assert report.to_dict()["cpus"]["usable"] >= 1
+
+
+def test_a_slow_step_leaves_nothing_to_gain() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(6400)), batch_size=4, num_workers=1)
+    report = short(loader, lambda batch: time.sleep(0.1))
+    assert report.limit == "step"
+    assert report.advised == []
+    assert "nothing to gain here" in str(report)
+
+
+def test_nothing_of_the_users_changes() -> None:
+    dataset = Sleeping(0.0005)
+    sampler = pinfeed.ShuffleSampler(64, 4)
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(dataset, batch_sampler=sampler, generator=generator)  # type: ignore[arg-type]
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(0)
+    states = random.getstate(), torch.get_rng_state(), generator.get_state(), dataset.rng.random()
+    numpy = np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
+    dataset.rng = np.random.default_rng(0)
+    short(loader, lambda batch: torch.rand(1))
+    assert dataset.given == 0
+    assert random.getstate() == states[0]
+    assert torch.equal(torch.get_rng_state(), states[1])
+    assert torch.equal(generator.get_state(), states[2])
+    assert dataset.rng.random() == states[3]
+    assert np.random.get_state()[1].tolist() == numpy  # type: ignore[index] # noqa: NPY002
+    assert sampler.epoch == pinfeed.ShuffleSampler(64, 4).epoch
+    assert list(sampler) == list(pinfeed.ShuffleSampler(64, 4))
+
+
+def test_a_straggler_is_named() -> None:
+    loader = DataLoader(Sleeping(0.002, 50, slow=17), batch_size=5)  # type: ignore[arg-type]
+    report = short(loader, seconds=3)
+    assert [17] in [outlier.samples for outlier in report.measured.outliers()]
+
+
+def test_a_stream_and_what_is_not_measured_of_it() -> None:
+    report = short(DataLoader(Stream(), batch_size=4))
+    assert report.limit == "dataset"
+    assert report.measured.handoff is None
+    assert any("stream" in note for note in report.notes)
+
+
+def test_samples_that_are_batches_and_a_device_loader() -> None:
+    inner = DataLoader(Sleeping(0.005), batch_size=None, num_workers=1)  # type: ignore[arg-type]
+    report = short(pinfeed.DeviceLoader(inner, "cpu"), lambda batch: None)
+    assert report.measured.loop.samples == 1
+    assert report.measured.loop.stats.waited > 0
+    assert "copy" in str(report)
+
+
+def set_offset(worker: int) -> None:
+    info: Any = get_worker_info()
+    info.dataset.offset = 100 + info.dataset.length
+
+
+class Offset(Sleeping):
+    offset = 0
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        assert get_worker_info() is None or self.offset == 164
+        return super().__getitem__(index)
+
+
+def test_a_worker_init_fn_reads_and_sets_attributes_of_the_dataset() -> None:
+    dataset: Any = Offset(0.001)
+    short(DataLoader(dataset, batch_size=4, num_workers=1, worker_init_fn=set_offset))
+    assert dataset.offset == 0
+
+
+def test_the_trace(tmp_path: Path) -> None:
+    loader = DataLoader(Sleeping(0.002), batch_size=4, num_workers=1)  # type: ignore[arg-type]
+    report = short(loader, lambda batch: None)
+    report.save_trace(tmp_path / "out.json")
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert names == {"loop", "worker 0", "hand-off of worker 0"}
+    stages = [event for event in events if event["ph"] == "X"]
+    assert {event["name"] for event in stages} == {"dataset", "collate", "hand-off", "wait", "step"}
+    assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in stages)
+
+
+def test_an_interrupt_gives_the_report_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = DataLoader(Sleeping(0.001), batch_size=4)  # type: ignore[arg-type]
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "time_step", interrupt)
+    report = short(loader, lambda batch: None)
+    assert report.measured.one_worker is not None
+    assert report.measured.eager == {}
+    assert any("interrupted" in note for note in report.notes)
+    with pytest.raises(KeyboardInterrupt):  # there is nothing to report yet
+        pinfeed.diagnose(loader, interrupt, 0.3)
+    assert multiprocessing.active_children() == []
+
+
+def test_a_step_that_writes_into_its_batch() -> None:
+    loader = DataLoader(Sleeping(0.001), batch_size=4)  # type: ignore[arg-type]
+    report = short(loader, lambda batch: batch["x"].add_(1))
+    assert any("writes into its batch" in note for note in report.notes)
+
+
+def test_what_can_not_be_copied_is_said() -> None:
+    dataset: Any = Sleeping(0.001)
+    with open(__file__) as dataset.file:
+        report = short(DataLoader(dataset, batch_size=4))
+    assert any("TextIOWrapper" in note for note in report.notes)
+
+
+# Bad input.
+
+
+def test_the_users_own_error_with_its_sample() -> None:
+    with pytest.raises(LookupError, match="no file for 0") as caught:
+        pinfeed.diagnose(DataLoader(Failing(), batch_size=4))  # type: ignore[arg-type]
+    assert caught.value.__notes__ == ["diagnose: raised by the dataset for sample 0"]
+    with pytest.raises(LookupError, match=r"(?s)no file for 0.*raised by the dataset for sample 0"):
+        pinfeed.diagnose(DataLoader(Failing(), batch_size=4, num_workers=1))  # type: ignore[arg-type]
+
+    def fail(batch: Any) -> None:
+        raise ArithmeticError("the loss is NaN")
+
+    with pytest.raises(ArithmeticError, match="the loss is NaN"):
+        pinfeed.diagnose(DataLoader(Sleeping(), batch_size=4), fail)  # type: ignore[arg-type]
+
+
+def test_what_is_no_loader() -> None:
+    with pytest.raises(TypeError, match=r"must be a torch DataLoader, .* got list; put"):
+        pinfeed.diagnose([1, 2])
+    with pytest.raises(TypeError, match="step must be callable"):
+        pinfeed.diagnose(DataLoader([1]), step=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="seconds must be from"):
+        pinfeed.diagnose(DataLoader([1]), seconds=0)  # type: ignore[arg-type]
+
+
+def test_an_empty_loader() -> None:
+    with pytest.raises(ValueError, match="has no batch"):
+        pinfeed.diagnose(DataLoader([], batch_size=4))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has no batch"):
+        pinfeed.diagnose(DataLoader([1], batch_size=4, drop_last=True))  # type: ignore[arg-type]
+
+
+def test_what_measuring_would_use_up() -> None:
+    batches = iter([[0], [1]])
+    with pytest.raises(TypeError, match="sampler is an iterator, which measuring would use up"):
+        pinfeed.diagnose(DataLoader([1, 2], batch_sampler=batches))  # type: ignore[arg-type]
+    stream: Any = Stream()
+    stream.samples = (i for i in range(3))
+    with pytest.raises(TypeError, match="dataset holds an iterator, which measuring would use up"):
+        pinfeed.diagnose(DataLoader(stream, batch_size=4))
+    assert next(batches) == [0]
+    assert next(stream.samples) == 0
+
+
+def test_a_loader_in_the_middle_of_a_loop() -> None:
+    batches = pinfeed.DeviceLoader(DataLoader(Sleeping(0.001), batch_size=4), "cpu")  # type: ignore[arg-type]
+    loop = iter(batches)
+    next(loop)
+    with pytest.raises(RuntimeError, match="in the middle of a loop"):
+        pinfeed.diagnose(batches)
+    loop.close()
+    iterator = iter(DataLoader(Sleeping(0.001), batch_size=4, num_workers=1))  # type: ignore[arg-type]
+    report = short(DataLoader(Sleeping(0.001), batch_size=4))  # type: ignore[arg-type]
+    assert any("1 daemonic processes" in note for note in report.notes)
+    del iterator
+
+
+def test_too_short_a_time() -> None:
+    with pytest.raises(ValueError, match=r"too short: the first batch took 0\.\d s; give at least"):
+        pinfeed.diagnose(DataLoader(Sleeping(0.2), batch_size=1), seconds=0.1)  # type: ignore[arg-type]
+
+
+SPAWNED = """
+import torch, pinfeed
+from torch.utils.data import DataLoader
+loader = DataLoader(torch.arange(9), num_workers=1, multiprocessing_context="spawn")
+pinfeed.diagnose(loader, seconds=1)
+"""
+
+
+@pytest.mark.slow
+def test_spawn_without_a_main_guard(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SPAWNED)
+    program = f"""
+import subprocess, sys
+done = subprocess.run([sys.executable, {str(tmp_path / "train.py")!r}], capture_output=True, text=True)
+assert done.returncode == 1
+print(done.stderr)
+"""
+    assert "diagnose under if __name__ == '__main__':" in run_python(program)
