@@ -1,4 +1,4 @@
-"""``python -m pinfeed info | demo``."""
+"""``python -m pinfeed info | demo | diagnose``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import numpy as np
 import torch
 
 from pinfeed import _core
+from pinfeed.diagnosis.command import main as diagnose
 from pinfeed.memory.trainer import arena_limit
 from pinfeed.optional import MissingExtraError
 from pinfeed.runtime import build_config, get_num_threads
 
 _USAGE = """usage: python -m pinfeed COMMAND [options]
 
-  info    versions, instruction sets, threads, what accelerator there is
-  demo    two real photographs, a small CNN, torch's own way against pinfeed's
+  info      versions, instruction sets, threads, what accelerator there is
+  demo      two real photographs, a small CNN, torch's own way against pinfeed's
+  diagnose  which stage of a training loop is slow, and what to change
 
 python -m pinfeed COMMAND --help tells a command's options."""
 
-_COMMANDS = ("info", "demo")
+_COMMANDS = ("info", "demo", "diagnose")
 
 
 def main(arguments: list[str]) -> int:
@@ -36,6 +38,8 @@ def main(arguments: list[str]) -> int:
         return 2
     if command == "info":
         return info(options)
+    if command == "diagnose":
+        return diagnose(options)
     # Imported on use: the demo brings libraries that a training job has no need of.
     from pinfeed import demo
 

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
 import pinfeed
+from pinfeed.__main__ import main
 from pinfeed.diagnosis import diagnose as module
 from programs import run_python
 
@@ -151,6 +152,43 @@ def test_the_trace(tmp_path: Path) -> None:
     stages = [event for event in events if event["ph"] == "X"]
     assert {event["name"] for event in stages} == {"dataset", "collate", "hand-off", "wait", "step"}
     assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in stages)
+
+
+PROGRAM = """
+import time
+from torch.utils.data import DataLoader
+
+class Samples:
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return index
+
+def make_loader():
+    return DataLoader(Samples(), batch_size=4, num_workers=1)
+
+def step(batch):
+    time.sleep(0.001)
+"""
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, trace = tmp_path / "a_program.py", tmp_path / "out.json"
+    program.write_text(PROGRAM)
+    options = ["--step", f"{program}:step", "--seconds", "0.3", "--trace", str(trace), "--json"]
+    assert main(["diagnose", f"{program}:make_loader", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["limit"] in {"dataset", "CPUs", "start"}
+    assert found["loop"]["wait_share"] > 0.5
+    assert json.loads(trace.read_text())["traceEvents"]
+    assert main(["diagnose", f"{program}:make_loader", "--seconds", "0.3"]) == 0
+    assert capsys.readouterr().out.startswith("The loop: ")
+    assert main(["diagnose", f"{program}:nothing"]) == 2
+    assert "has no function 'nothing'" in capsys.readouterr().err
+    assert main(["diagnose", "no.py:loader"]) == 2
+    assert "expected FILE:NAME with a file that there is" in capsys.readouterr().err
 
 
 def test_an_interrupt_gives_the_report_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
@@ -24,11 +23,10 @@ from pinfeed.diagnosis.timed import (
     have_equal_values,
 )
 from pinfeed.fields.collate import Collate
-from pinfeed.loaders.batch_leaves import map_leaves
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.stats import Activity, FeedStats, FeedTimes
 from pinfeed.optional import add_note
-from pinfeed.structure import children, is_container
+from pinfeed.structure import leaves, map_leaves
 
 
 @dataclass(frozen=True)
@@ -430,10 +428,6 @@ def _cloned(batch: Any) -> Any:
     return map_leaves(lambda leaf: leaf.clone() if hasattr(leaf, "clone") else leaf, batch)
 
 
-def bytes_in(node: Any) -> int:
+def bytes_in(batch: Any) -> int:
     """Of all arrays and tensors that containers lead to."""
-    if isinstance(node, torch.Tensor | np.ndarray):
-        return int(node.nbytes)
-    if isinstance(node, str | bytes) or not is_container(node):
-        return 0
-    return sum(bytes_in(child) for _, child in children(node))
+    return sum(int(leaf.nbytes) for _, leaf in leaves(batch) if hasattr(leaf, "nbytes"))

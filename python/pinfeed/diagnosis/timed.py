@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from pinfeed.loaders.batch_leaves import map_leaves
 from pinfeed.optional import add_note
 from pinfeed.runtime import is_worker_process
+from pinfeed.structure import map_leaves
 
 
 class Made:
