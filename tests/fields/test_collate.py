@@ -210,13 +210,6 @@ def test_rows_and_samples_agree(source: str, field: str, images: np.ndarray) -> 
         assert from_rows.stride() == from_samples.stride()
 
 
-def test_channels_last_is_its_memory_format(images: np.ndarray) -> None:
-    batch = Collate(Image(channels_last=True))(list(images))
-    assert batch.shape == (COUNT, 3, 8, 6)
-    assert batch.is_contiguous(memory_format=torch.channels_last)
-    assert_same(batch, Collate(Image())(list(images)))
-
-
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)])
 def test_leaves_without_bytes(shape: tuple[int, ...]) -> None:
     array = np.zeros((COUNT, *shape), np.float32)
@@ -225,28 +218,8 @@ def test_leaves_without_bytes(shape: tuple[int, ...]) -> None:
     assert_same(Collate()(list(rows)), torch.zeros(3, *shape))
 
 
-def test_one_sample(images: np.ndarray) -> None:
-    assert_same(Collate()([images[0]]), torch.from_numpy(images[:1]))
-
-
 def test_a_tuple_of_samples(numbers: np.ndarray) -> None:
     assert_same(Collate()(tuple(numbers)), torch.from_numpy(numbers))
-
-
-def test_samples_are_not_changed(images: np.ndarray) -> None:
-    before = images.copy()
-    samples = [{"x": image, "y": 1} for image in images]
-    batch = Collate({"x": Image(dtype=torch.uint8, output="HWC")})(samples)
-    batch["x"].zero_()
-    np.testing.assert_array_equal(images, before)
-    assert [set(sample) for sample in samples] == [{"x", "y"}] * COUNT
-
-
-def test_batches_may_be_changed(images: np.ndarray) -> None:
-    images.flags.writeable = False
-    batch = Collate()(list(images))
-    batch.zero_()  # no view of the read-only source
-    assert images.any()
 
 
 CROP = _core.GeometryStep(kind="random_crop", height=4, width=5, pad_if_needed=True)
@@ -269,14 +242,6 @@ def test_options_of_native_calls(shown: str) -> None:
 def test_options_of_native_calls_know_their_names() -> None:
     with pytest.raises(TypeError):
         _core.ColorStep(kind="posterise", probability=1)  # type: ignore[arg-type]
-
-
-def test_collate_pickles(images: np.ndarray) -> None:
-    collate = Collate({"x": Image([0.1, 0.2, 0.3], 0.5, channels_last=True), "y": Keep()})
-    samples = [{"x": image, "y": str(i), "z": i} for i, image in enumerate(images)]
-    data = pickle.dumps(collate)
-    assert len(data) < 2000
-    assert_same(pickle.loads(data)(samples), collate(samples))
 
 
 def test_repr_can_be_read() -> None:

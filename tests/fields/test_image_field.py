@@ -127,21 +127,3 @@ def test_pil_grey():
     images = [PIL.Image.fromarray(array) for array in arrays]
     batch = pinfeed.Collate(pinfeed.Image(0.5, 0.25, input="HW"))(images)
     assert_same_bits(batch, expected_batch(arrays, input="HW", mean=0.5, std=0.25))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("indices", [[0], [3, 1, 2, 6], [4, 5, 6, 0, 1, 1]], ids=str)
-@pytest.mark.parametrize("view", [np.s_[:], np.s_[::-1], np.s_[:, :, 1:]], ids=str)
-def test_rows_of_a_dataset(view, indices, dtype):
-    images = random_array((7, 6, 10, 3))[view]
-    rows = pinfeed.ArrayDataset(images).__getitems__(indices)
-    for output in OUTPUTS:
-        batch = pinfeed.Collate(image_field(dtype, output=output))(rows)
-        expected = expected_batch([images[i] for i in indices], output=output, dtype=dtype)
-        assert_same_bits(batch, expected)
-
-
-def test_any_number_of_threads(num_threads):
-    images = [random_array((211, 307, 3), seed=i) for i in range(5)]
-    batch = pinfeed.Collate(pinfeed.Image(MEAN, STD))(images)
-    assert_same_bits(batch, expected_batch(images, mean=MEAN, std=STD))

@@ -1,11 +1,8 @@
 """pinfeed.Image with images of different sizes in one batch: padding, sizes and masks."""
 
 import math
-import pickle
-import re
 
 import numpy as np
-import PIL.Image
 import pytest
 import torch
 from hypothesis import given
@@ -114,13 +111,6 @@ def test_rows_too_wide_to_be_put_together_before_they_are_streamed():
     np.testing.assert_array_equal(bits(batch), bits(expected))
 
 
-def test_any_number_of_threads(num_threads):
-    images = images_of((211, 307), (400, 20), (3, 500), (0, 7), (400, 500))
-    field = pinfeed.Image(MEAN, STD, pad_value=0.5, sizes=True, mask=True)
-    expected = reference.padded_images(images, 0.5, mean=MEAN, std=STD)
-    assert_same_padding(pinfeed.Collate(field)(images), expected)
-
-
 def test_images_of_one_size_are_as_without_padding():
     images = images_of((9, 21), (9, 21), (9, 21))
     for output in ("CHW", "HWC"):
@@ -138,17 +128,6 @@ def test_no_pixels_at_all():
     batch, sizes, mask = pinfeed.Collate(field)([np.zeros((5, 9, 0), np.uint8)])
     assert batch.shape == (1, 0, 8, 16)
     assert mask.sum() == 45
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("view", [np.s_[:], np.s_[::-1], np.s_[:, :, 1:]], ids=str)
-def test_rows_of_a_dataset(view, dtype):
-    images = random_array((7, 6, 10, 3))[view]
-    rows = pinfeed.ArrayDataset(images).__getitems__([3, 1, 6, 3])
-    arguments = {"dtype": dtype, "pad_value": 9, "multiple_of": (4, 16)} | constants_of(dtype)
-    padded = pinfeed.Collate(image_field(**arguments, sizes=True, mask=True))(rows)
-    expected = reference.padded_images([images[i] for i in [3, 1, 6, 3]], **arguments)
-    assert_same_padding(padded, expected)
 
 
 @pytest.mark.parametrize("sizes", [False, True, "size"])
@@ -204,21 +183,6 @@ def test_detection():
     assert [boxes.shape for boxes in batch["boxes"]] == [(i % 3, 4) for i in range(12)]
 
 
-def test_pickled():
-    images = images_of((4, 5), (3, 7))
-    field = pinfeed.Image(pad_value=0.5, multiple_of=(2, 4), sizes="size", mask=True)
-    copy = pickle.loads(pickle.dumps(field))
-    assert repr(copy) == repr(field)
-    assert "pad_value=0.5, multiple_of=(2, 4), sizes='size', mask=True" in repr(field)
-    assert "pad_value" not in repr(pinfeed.Image())
-    one, other = (
-        copy.collate(images, pinfeed.Leaf("images")),
-        field.collate(images, pinfeed.Leaf("images")),
-    )
-    assert_same_bits(one.leaf.values, other.leaf.values)
-    assert_same_bits(one.siblings["size"], other.siblings["size"])
-
-
 @pytest.mark.parametrize(
     "pad_value",
     [np.float32(0.5), np.float64(0.5), np.array(1)[()], torch.tensor(0.5), True],
@@ -227,104 +191,3 @@ def test_pickled():
 def test_numbers_of_other_kinds(pad_value):
     batch = pinfeed.Collate(pinfeed.Image(pad_value=pad_value))(images_of((1, 1), (1, 2)))
     assert batch[0, 0, 0, 1] == float(pad_value)
-
-
-BAD_ARGUMENTS = {
-    "uint8 too large": ({"pad_value": 256, "dtype": torch.uint8}, ValueError, "pad_value", "uint8"),
-    "uint8 negative": ({"pad_value": -1, "dtype": torch.uint8}, ValueError, "pad_value", "-1"),
-    "uint8 fraction": ({"pad_value": 0.5, "dtype": torch.uint8}, ValueError, "pad_value", "0.5"),
-    "uint8 NaN": ({"pad_value": math.nan, "dtype": torch.uint8}, ValueError, "pad_value", "nan"),
-    "float16": ({"pad_value": 65520, "dtype": torch.float16}, ValueError, "float16", "65520"),
-    "bfloat16": ({"pad_value": 3.4e38, "dtype": torch.bfloat16}, ValueError, "bfloat16", "3.4e+38"),
-    "float32": ({"pad_value": 1e39}, ValueError, "pad_value", "float32", "1e+39"),
-    "beyond all floats": ({"pad_value": 10**400}, ValueError, "pad_value", "float32"),
-    "complex": ({"pad_value": 1j}, ValueError, "pad_value", "1j"),
-    "text": ({"pad_value": "0"}, TypeError, "pad_value", "number", "'0'"),
-    "per channel": ({"pad_value": [0, 0, 0]}, TypeError, "pad_value", "number", "[0, 0, 0]"),
-    "array": ({"pad_value": np.zeros(3)}, TypeError, "pad_value", "number"),
-    "multiple of 0": ({"pad_value": 0, "multiple_of": 0}, ValueError, "multiple_of", "got 0"),
-    "negative": ({"pad_value": 0, "multiple_of": (8, -8)}, ValueError, "multiple_of", "-8"),
-    "too large": ({"pad_value": 0, "multiple_of": 2**63}, ValueError, "multiple_of", str(2**63)),
-    "three": ({"pad_value": 0, "multiple_of": (8, 8, 8)}, ValueError, "multiple_of", "(8, 8, 8)"),
-    "float": ({"pad_value": 0, "multiple_of": 8.0}, TypeError, "multiple_of", "8.0"),
-    "bool": ({"pad_value": 0, "multiple_of": True}, TypeError, "multiple_of", "True"),
-    "multiple text": ({"pad_value": 0, "multiple_of": "8"}, TypeError, "multiple_of", "'8'"),
-    "multiple alone": ({"multiple_of": 8}, ValueError, "multiple_of", "pad_value"),
-    "sizes alone": ({"sizes": True}, ValueError, "sizes", "pad_value"),
-    "mask alone": ({"mask": "mask"}, ValueError, "mask", "pad_value"),
-    "sizes": ({"pad_value": 0, "sizes": 1}, TypeError, "sizes", "True, False or the key", "got 1"),
-    "mask": ({"pad_value": 0, "mask": None}, TypeError, "mask", "True, False or the key", "None"),
-    "one key": ({"pad_value": 0, "sizes": "a", "mask": "a"}, ValueError, "different keys", "'a'"),
-}
-
-
-@pytest.mark.parametrize("bad", BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS.keys())
-def test_arguments(bad):
-    arguments, error, *words = bad
-    with pytest.raises(error) as caught:
-        pinfeed.Image(**arguments)
-    message = str(caught.value)
-    assert message.startswith("Image: ")
-    assert [word for word in words if word not in message] == []
-
-
-IMAGE, OTHER = images_of((4, 5), (3, 6))
-
-BAD_SAMPLES = {
-    "channels": (
-        [IMAGE, OTHER[..., :2]],
-        ValueError,
-        "3 channels as in sample 0, got shape (3, 6, 2)",
-    ),
-    "rank": ([IMAGE, OTHER[..., 0]], ValueError, "3 axes as in sample 0 of shape (4, 5, 3), got"),
-    "dtype": ([IMAGE, OTHER.astype("i1")], TypeError, "dtype uint8 as in sample 0"),
-    "PIL modes": ([IMAGE, PIL.Image.new("L", (6, 3))], ValueError, "3 axes as in sample 0"),
-    "a PIL palette": ([IMAGE, PIL.Image.new("P", (6, 3))], TypeError, "'RGB'"),
-    "None": ([IMAGE, None], TypeError, "NumPy array or a torch tensor, got NoneType"),
-    "CHW": ([IMAGE, OTHER.transpose(2, 0, 1)], ValueError, "3 channels as in sample 0"),
-}
-
-
-@pytest.mark.parametrize("bad", BAD_SAMPLES.values(), ids=BAD_SAMPLES.keys())
-def test_samples(bad):
-    samples, error, message = bad
-    collate = pinfeed.Collate({"image": pinfeed.Image(pad_value=0, mask="mask")})
-    where = re.escape("Collate: leaf ['image'] of sample 1: expected ")
-    with pytest.raises(error, match=f"^{where}.*{re.escape(message)}"):
-        collate([{"image": sample} for sample in samples])
-
-
-def test_first_sample_is_no_image():
-    collate = pinfeed.Collate(pinfeed.Image(pad_value=0))
-    with pytest.raises(TypeError, match=r"of sample 0: expected uint8, .* got float64 \(4, 5, 3\)"):
-        collate([IMAGE / 255, OTHER / 255])
-    with pytest.raises(
-        ValueError, match=r"of sample 0: expected images of shape .* got uint8 \(4, 5\)"
-    ):
-        collate([IMAGE[..., 0], OTHER[..., 0]])
-    with pytest.raises(ValueError, match="3 channels and 4 values"):
-        pinfeed.Collate(pinfeed.Image([0.5] * 4, pad_value=0))([IMAGE, OTHER])
-
-
-def test_without_pad_value():
-    message = (
-        "Collate: leaf ['image'] of sample 1: expected shape (4, 5, 3) as in sample 0, "
-        "got (3, 6, 3); pad_value"
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        pinfeed.Collate({"image": pinfeed.Image()})([{"image": IMAGE}, {"image": OTHER}])
-    with pytest.raises(ValueError, match=r"got \(4, 5, 2\); PIL"):
-        pinfeed.Collate(pinfeed.Image())([IMAGE, IMAGE[..., :2]])
-
-
-@pytest.mark.parametrize("multiple_of", [2**62, 2**63 - 1, (2**40, 2**40)], ids=str)
-def test_larger_than_memory_can_be(multiple_of):
-    collate = pinfeed.Collate(pinfeed.Image(pad_value=0, multiple_of=multiple_of, mask=True))
-    with pytest.raises(ValueError, match="larger than memory can be"):
-        collate([IMAGE, OTHER])
-
-
-def test_more_than_there_is_memory():
-    collate = pinfeed.Collate(pinfeed.Image(pad_value=0, multiple_of=2**23))
-    with pytest.raises(MemoryError):
-        collate([IMAGE, OTHER])

@@ -1,7 +1,6 @@
 """Jagged and JaggedBatch: samples one after the other, and the ways to and from other forms."""
 
 import functools
-import pickle
 import warnings
 
 import numpy as np
@@ -151,18 +150,6 @@ def test_rows_of_a_ragged_array(convert, offsets):
     assert_same_batch(JAGGED(dataset.__getitems__(order)), expected)
 
 
-def test_rows_of_an_array():
-    array = random_array((5, 7, 3), np.float32)
-    rows = pinfeed.ArrayDataset(array).__getitems__([4, 0, 4])
-    assert_same_batch(JAGGED(rows), reference.jagged(array[[4, 0, 4]]))
-
-
-def test_any_number_of_threads(num_threads):
-    rng = np.random.default_rng(0)
-    samples = [random_array((length, 5), np.int32) for length in rng.integers(0, 3000, 50)]
-    assert_same_batch(JAGGED(samples), reference.jagged(samples))
-
-
 @pytest.mark.parametrize("dtype", [None, np.float64])
 def test_large_batches(dtype):
     rng = np.random.default_rng(0)
@@ -246,13 +233,6 @@ def test_what_is_read_only_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert batch.to_padded(lengths=False).tolist() == [[0, 0], [1, 2]]
-
-
-@pytest.mark.parametrize("field", [pinfeed.Jagged(), pinfeed.Jagged(torch.bfloat16)])
-def test_fields_pickle(field):
-    again = pickle.loads(pickle.dumps(pinfeed.Collate(field)))
-    assert repr(again) == f"Collate({field!r})"
-    assert again([[1.0], [2.0]]).values.tolist() == [1, 2]
 
 
 HUGE = np.broadcast_to(np.uint8(1), (2**62,))

@@ -406,12 +406,6 @@ def test_bad_samples() -> None:
         Collate({key: Pack(4, position_ids=True) for key in ("a", "b")})
 
 
-def test_repr_and_pickle() -> None:
-    field = Pack(8, -1, 2, "int32", flat=True, cu_seqlens=("a", "b"))
-    text = "Pack(8, fill=-1, first=2, dtype='int32', flat=True, cu_seqlens=('a', 'b'))"
-    assert repr(field) == repr(pickle.loads(pickle.dumps(field))) == text
-
-
 @pytest.mark.parametrize("dtype", [None, "int64"])
 @pytest.mark.parametrize("kind", ["memory", "file", "list"])
 def test_many_tokens_by_several_threads(tmp_path: Path, kind: str, dtype: str | None) -> None:

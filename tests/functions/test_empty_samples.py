@@ -44,7 +44,7 @@ WAYS = {
     ),
     "Pad, of tensors": lambda samples, dtype: (
         pinfeed.Collate(pinfeed.Pad(dtype=getattr(torch, dtype.name)))(
-            [torch.from_numpy(sample) for sample in samples]
+            [s if isinstance(s, list) else torch.from_numpy(s) for s in samples]
         ).values
     ),
     "Jagged": lambda samples, dtype: (
@@ -56,16 +56,17 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("source", DTYPES, ids=str)
 def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source):
-    for dtype, empty in itertools.product(DTYPES, {np.dtype(np.float64), source}):
+    empties = [np.zeros(0), np.zeros(0, source), []]
+    for dtype, empty in itertools.product(DTYPES, empties):
         full = [np.array([1, 0, 1], source), np.array([1], source)]
         call = lambda samples, dtype=dtype: WAYS[way](samples, dtype)
         without = outcome(call, full)
         for places in ([0], [1], [2], [0, 0], [0, 1], [0, 3]):
             samples = list(full)
             for place in places:
-                samples.insert(place, np.zeros(0, empty))
+                samples.insert(place, empty)
             got = outcome(call, samples)
-            case = f"{source} to {dtype}, {empty} empty at {places}"
+            case = f"{source} to {dtype}, {empty!r} at {places}"
             if isinstance(without, type):
                 assert got is without, case
             elif way == "Jagged":
@@ -74,7 +75,7 @@ def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source)
                 expected = np.zeros((len(samples), 3), dtype)
                 for row, sample in zip(expected, samples, strict=True):
                     begin = 3 - len(sample) if way == "pad, on the left" else 0
-                    row[begin : begin + len(sample)] = sample.astype(dtype)
+                    row[begin : begin + len(sample)] = np.asarray(sample).astype(dtype)
                 np.testing.assert_array_equal(got, expected, case)
 
 
@@ -107,6 +108,21 @@ def test_tables_without_rows_stand_before_others():
     assert batch.values.tolist() == [np.zeros((2, 4)).tolist(), tables[1].tolist()]
     with pytest.raises(TypeError, match="can't cast float64 to int64"):
         pinfeed.pad(tables, dtype=np.int64)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool", "float16", "complex64"])
+@pytest.mark.parametrize("empty", [np.zeros(0), torch.zeros(0), [], ()], ids=repr)
+def test_without_a_dtype_it_is_that_of_the_others(empty, dtype):
+    full = [np.ones(1, dtype), np.ones(2, dtype)]
+    for place in range(3):
+        samples = [*full[:place], empty, *full[place:]]
+        for field in (pinfeed.Pad(lengths=True), pinfeed.Jagged()):
+            batch = pinfeed.Collate(field)(samples)
+            assert batch.values.dtype == getattr(torch, dtype)
+            assert batch.lengths.tolist() == [len(sample) for sample in samples]
+            assert batch.values.sum() == 3
+    only = pinfeed.Collate(pinfeed.Pad())([np.zeros(0, dtype)] * 2)
+    assert only.values.dtype == getattr(torch, dtype)
 
 
 def test_floats_behind_an_empty_array_are_not_taken_for_integers():

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import pinfeed
 import reference
 from arrays import assert_same_bits, random_array, unwritten
 from messages import check
 from programs import run_python
+from unusable import fake, freed, wrapped
 
 pytestmark = pytest.mark.kernels
 
@@ -155,27 +155,6 @@ def test_out_that_overlaps_the_input(case: Case, shift: int) -> None:
 # Arrays that no function takes: they have no numbers, or no memory of ours.
 
 
-def fake(tensor: torch.Tensor) -> torch.Tensor:
-    with FakeTensorMode() as mode:
-        return mode.from_tensor(tensor)
-
-
-class Wrapper(torch.Tensor):
-    @staticmethod
-    def __new__(cls, tensor: torch.Tensor) -> Any:
-        return torch.Tensor._make_wrapper_subclass(cls, tensor.shape, dtype=tensor.dtype)
-
-    @classmethod
-    def __torch_dispatch__(cls, *_: Any, **__: Any) -> Any:
-        raise RuntimeError("a wrapper was computed with")
-
-
-def freed(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = tensor.clone()
-    tensor.untyped_storage().resize_(0)
-    return tensor
-
-
 REFUSED: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "objects": (lambda a: a.astype(object), "object"),
     "text": (lambda a: a.astype("U1"), "<U1"),
@@ -188,7 +167,7 @@ REFUSED: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "conjugated": (lambda a: torch.from_numpy(a.astype("c8")).conj(), ""),
     "8-bit floats": (lambda a: torch.from_numpy(a.astype("f4")).to(torch.float8_e5m2), "float8"),
     "fake": (lambda a: fake(torch.from_numpy(a)), ""),
-    "a wrapper": (lambda a: Wrapper(torch.from_numpy(a)), ""),
+    "a wrapper": (lambda a: wrapped(torch.from_numpy(a)), ""),
     "freed": (lambda a: freed(torch.from_numpy(a)), ""),
     "None": (lambda _: None, "NoneType"),
 }

@@ -111,19 +111,6 @@ def test_streaming_of_strided_rows(view):
     )
 
 
-def test_any_number_of_threads(num_threads):
-    array = random_array((40, 50_001), np.uint16)
-    indices = np.random.default_rng(1).integers(-40, 40, 300)
-    assert_same_bits(pinfeed.gather(array, indices), array[indices])
-
-
-def test_memmap(tmp_path):
-    array = random_array((30, 7, 5))
-    np.save(tmp_path / "rows.npy", array)
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    assert_same_bits(pinfeed.gather(mapped, [3, -1, 3]), array[[3, -1, 3]])
-
-
 class Failing:
     def __index__(self):
         raise KeyboardInterrupt

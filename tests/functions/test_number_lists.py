@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pinfeed
-from messages import check
-from pinfeed import Collate, Pad
 from programs import run_python
 
 pytestmark = pytest.mark.kernels
@@ -61,90 +59,6 @@ def test_bools_among_integers_are_integers():
     assert padded([True, 2]).tolist() == [[1, 2]]
     assert padded([True, 2, 0.5]).tolist() == [[1, 2, 0.5]]
     assert padded([True, False], dtype=np.int8).dtype == torch.int8
-
-
-@pytest.mark.parametrize("kind", [list, tuple])
-@pytest.mark.parametrize("dtype", [np.float16, np.bool_, np.int8, np.complex64])
-@pytest.mark.parametrize("position", [0, 1])
-def test_an_empty_list_is_of_the_dtype_of_the_others(kind, dtype, position):
-    samples = [np.ones(3, dtype), np.ones(1, dtype)]
-    samples.insert(position, kind())
-    values = np.asarray(padded(*samples))
-    assert values.dtype == dtype
-    assert (values.sum(1) == [*([0, 3, 1] if position == 0 else [3, 0, 1])]).all()
-
-
-@pytest.mark.parametrize(
-    "empty", [np.array([]), torch.tensor([]), []], ids=["array", "tensor", "list"]
-)
-@pytest.mark.parametrize("dtype", ["int64", "bool", "float16", "complex64"])
-@pytest.mark.parametrize("position", [0, 1, 2])
-def test_what_is_made_of_an_empty_list_is_so_too(empty, dtype, position):
-    samples = [np.ones(1, dtype), np.ones(2, dtype)]
-    samples.insert(position, empty)
-    lengths = [len(sample) for sample in samples]
-    padded, joined = Collate(Pad(0))(samples), Collate(pinfeed.Jagged())(samples)
-    assert padded.values.dtype == joined.values.dtype == getattr(torch, dtype)
-    assert padded.lengths.tolist() == joined.lengths.tolist() == lengths
-    assert padded.values.sum() == joined.values.sum() == 3
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_nothing_but_empty_arrays(count):
-    samples = [np.array([], np.float16)] * count
-    assert Collate(Pad(0))(samples).values.dtype == torch.float16
-    assert Collate(Pad(0, dtype=torch.int64))(samples).values.dtype == torch.int64
-
-
-SEQUENCES = st.lists(st.integers(-9, 9), max_size=5)
-
-
-@given(
-    st.integers(1, 3).flatmap(
-        lambda count: st.lists(st.lists(SEQUENCES, min_size=count, max_size=count), min_size=1)
-    ),
-    st.sampled_from(["right", "left"]),
-    st.sampled_from([None, 3]),
-    st.sampled_from([None, 2]),
-    st.sampled_from([list, tuple, np.array, torch.tensor]),
-)
-def test_lists_of_sequences(samples, side, max_length, multiple_of, convert):
-    """Each as its sequences alone would be."""
-    keywords = {"side": side, "max_length": max_length, "multiple_of": multiple_of}
-    field = Pad(-1, **keywords, lengths="lengths", mask="mask", dtype=torch.int64)
-    sequences = [sequence for sample in samples for sequence in sample]
-    expected = pinfeed.pad(sequences, -1, **keywords, mask=True, dtype=torch.int64)
-    nested = [[convert(sequence) for sequence in sample] for sample in samples]
-    batch = Collate({"x": field})([{"x": sample} for sample in nested])
-    shape = (len(samples), len(samples[0]))
-    for leaf, part in zip(("x", "lengths", "mask"), expected, strict=True):
-        assert torch.equal(batch[leaf], part.view(*shape, *part.shape[1:]))
-
-
-CHOICES = [[[1, 2], [3]], [[4], []]]
-
-# Samples, the field, the error, and words of its message.
-BAD_CHOICES = {
-    "their number": (
-        [*CHOICES, [[1]]],
-        Pad(lengths=False),
-        ValueError,
-        "sample 2",
-        "2 seq",
-        "got 1",
-    ),
-    "a dtype": ([*CHOICES, [[1], [0.5]]], Pad(lengths=False), TypeError, "sample 2[1]", "float32"),
-    "lengths": (CHOICES, Pad(), ValueError, "beside the leaf", "lengths=False"),
-    "a mask": (CHOICES, Pad(lengths=False, mask=True), ValueError, "mask='mask' in a dict"),
-    "axes": (CHOICES, Pad(axes=0), TypeError, "nested lists need np.asarray"),
-    "deeper": ([[[[1]]]], Pad(lengths=False), TypeError, "sample 0[0]", "nested lists"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_CHOICES)
-def test_lists_of_sequences_that_do_not_fit(case):
-    samples, field, error, *words = BAD_CHOICES[case]
-    check(lambda: Collate(field)(samples), error, "Collate: the leaf", *words)
 
 
 def test_nothing_but_empty_lists():

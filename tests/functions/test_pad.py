@@ -1,8 +1,6 @@
 """pinfeed.pad and Pad against their definition: any rank, dtype, strides, samples and keywords."""
 
-import collections
 import itertools
-import pickle
 
 import numpy as np
 import pytest
@@ -13,8 +11,6 @@ from hypothesis import strategies as st
 import pinfeed
 import reference
 from arrays import assert_same_bits, random_array, unwritten
-from pinfeed import Collate, Jagged, Pad
-from samples import Bag, Point, Record, TaggedDict, assert_same
 from sequences import assert_same_padded, batches
 
 pytestmark = pytest.mark.kernels
@@ -108,16 +104,6 @@ def test_a_part_of_a_ragged_array():
     np.testing.assert_array_equal(pinfeed.pad(fortran, lengths=False), reference.pad(samples, 0)[0])
 
 
-@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
-def test_rows_of_an_array(convert):
-    array = random_array((5, 7, 3), np.float32)
-    result = pinfeed.pad(convert(array), multiple_of=4, side="left")
-    assert type(result.values) is type(convert(array))
-    values, lengths, _ = reference.pad(list(array), 0, "left", multiple_of=4)
-    assert_same_bits(result.values, values)
-    assert_same_bits(result.lengths, lengths)
-
-
 def test_memory_that_is_not_aligned_to_its_items():
     memory = random_array((1 + 8 * 21,))
     sample = np.ndarray((7, 3), np.float64, memory, offset=1)
@@ -135,15 +121,6 @@ def test_many_axes():
         assert_same_bits(
             pinfeed.pad(samples, 5, side=side, lengths=False), reference.pad(samples, 5, side)[0]
         )
-
-
-def test_out_counts_as_changed_for_autograd():
-    out = torch.zeros(2, 3)
-    weight = torch.ones(2, 3, requires_grad=True)
-    loss = (weight * out).sum()
-    pinfeed.pad([torch.ones(3), torch.ones(1)], out=out)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
 
 
 # Batches that are cut into parts for threads, and those that are written around the cache.
@@ -192,233 +169,3 @@ def test_large_batches_of_views(view, dtype):
     samples = [array.T if view == "transposed" else array[view] for array in arrays]
     values, _, _ = reference.pad([sample.astype(dtype) for sample in samples], 3)
     assert_same_bits(pinfeed.pad(samples, 3, dtype=dtype, lengths=False), values)
-
-
-@pytest.mark.parametrize("rest", [(), (5,)])
-@pytest.mark.parametrize("time_major", [False, True])
-def test_any_number_of_threads(num_threads, time_major, rest):
-    rng = np.random.default_rng(0)
-    samples = [random_array((length, *rest), np.int32) for length in rng.integers(0, 9000, 60)]
-    expected = reference.pad(samples, -1, time_major=time_major)
-    result = pinfeed.pad(samples, -1, mask=True, time_major=time_major)
-    for got, part in zip(result, expected, strict=True):
-        assert_same_bits(got, part)
-
-
-# Pad in the specs of Collate.
-
-
-SAMPLES = [[5, 6, 7], [8]]
-VALUES, LENGTHS = torch.tensor([[5, 6, 7], [8, 0, 0]]), torch.tensor([3, 1])
-MASK = torch.tensor([[True, True, True], [True, False, False]])
-
-
-@given(batches())
-def test_a_field_means_what_the_function_means(batch):
-    result = Collate(Pad(**batch.keywords))(batch.samples)
-    assert_same_padded(result, batch._replace(is_tensor=True))
-
-
-# A leaf, with what stands in it.
-
-
-@pytest.mark.parametrize(
-    "wrap", [lambda x: x, lambda x: [x], lambda x: (x,), lambda x: Point(x, 1)]
-)
-def test_lengths_are_in_a_leaf_that_is_in_no_dict(wrap):
-    spec = wrap(Pad())
-    spec = spec._replace(y=None) if isinstance(spec, Point) else spec
-    batch = Collate(spec)([wrap(sample) for sample in SAMPLES])
-    leaf = batch if isinstance(batch, pinfeed.Padded) else batch[0]
-    assert_same(leaf, pinfeed.Padded(VALUES, LENGTHS))
-
-
-@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, TaggedDict, Bag])
-def test_in_a_dict_a_leaf_is_a_tensor(kind):
-    batch = Collate(kind({"x": Pad()}))([kind({"x": sample, "y": 1}) for sample in SAMPLES])
-    assert type(batch) is kind
-    assert_same(batch["x"], VALUES)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "leaf"),
-    [
-        ({}, VALUES),
-        ({"lengths": None}, VALUES),
-        ({"lengths": False}, VALUES),
-        ({"lengths": True}, pinfeed.Padded(VALUES, LENGTHS)),
-        ({"mask": True}, pinfeed.Padded(VALUES, mask=MASK)),
-        ({"mask": True, "lengths": True}, pinfeed.Padded(VALUES, LENGTHS, MASK)),
-    ],
-)
-def test_what_a_leaf_of_a_dict_can_be_asked_for(keywords, leaf):
-    batch = Collate({"x": Pad(**keywords)})([{"x": sample} for sample in SAMPLES])
-    assert_same(batch, {"x": leaf})
-
-
-def test_one_field_in_several_places():
-    field = Pad()
-    collate = Collate({"a": field, "b": (field, Record(field, {"c": field}))})
-    batch = collate([{"a": s, "b": (s, Record(s, {"c": s}))} for s in SAMPLES])
-    padded = pinfeed.Padded(VALUES, LENGTHS)
-    assert_same(batch, {"a": VALUES, "b": [padded, Record(padded, {"c": VALUES})]})
-    assert_same(Collate(field)(SAMPLES), padded)
-
-
-# Keys beside a leaf.
-
-
-@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, TaggedDict, Bag])
-def test_lengths_and_mask_beside_a_leaf(kind):
-    spec = {"a": kind({"x": Pad(lengths="n", mask="where"), "y": Pad(lengths="m", mask=True)})}
-    batch = Collate(spec)([{"a": kind({"x": s, "y": s, "z": 1})} for s in SAMPLES])["a"]
-    assert type(batch) is kind
-    assert set(batch) == {"x", "n", "where", "y", "m", "z"}
-    assert_same([batch[key] for key in ("x", "n", "where")], [VALUES, LENGTHS, MASK])
-    assert_same([batch[key] for key in ("y", "m")], [pinfeed.Padded(VALUES, mask=MASK), LENGTHS])
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8, torch.bool])
-@pytest.mark.parametrize("time_major", [False, True])
-def test_dtypes_of_masks(dtype, time_major):
-    field = Pad(mask="mask", mask_dtype=dtype, lengths=False, time_major=time_major)
-    expected = (MASK.T if time_major else MASK).to(dtype)
-    assert_same(Collate({"x": field})([{"x": sample} for sample in SAMPLES])["mask"], expected)
-    jagged = Collate(Jagged())(SAMPLES)
-    assert_same(field.apply(jagged, jagged, pinfeed.Leaf("leaf")).siblings["mask"], expected)
-    assert f"mask_dtype={dtype}" in repr(field)
-
-
-def test_keys_stand_after_their_leaf():
-    batch = Collate({"x": Pad(lengths="n", mask="m")})([{"w": 1, "x": [1], "y": 2}])
-    assert list(batch) == ["w", "x", "n", "m", "y"]
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"x": Pad(mask="y"), "y": None},
-        {"x": Pad(mask="x")},
-        {"x": Pad(mask="m", lengths="m")},
-        {"x": Pad(mask="m"), "y": Pad(mask="m")},
-        {"x": Pad(mask="m"), "y": Pad(lengths="m")},
-        {"a": {"x": Pad(mask="m"), "m": Pad()}},
-    ],
-    ids=str,
-)
-def test_two_leaves_for_a_key(spec):
-    with pytest.raises(
-        ValueError, match=r"spec.* has two leaves for the key '[xym]'; choose another"
-    ):
-        Collate(spec)
-
-
-@pytest.mark.parametrize(
-    "spec", [Pad(mask="m"), (Pad(lengths="n"),), Point(Pad(mask="m"), None), {"a": [Pad(mask="m")]}]
-)
-def test_a_key_needs_a_dict(spec):
-    with pytest.raises(ValueError, match=r"spec.* names keys \['[mn]'\], but is in no dict"):
-        Collate(spec)
-
-
-def test_a_key_that_samples_have():
-    collate = Collate({"x": Pad(mask="y")})
-    message = r"leaf \['x'\] goes with a 'y', but samples have a leaf under that key"
-    with pytest.raises(ValueError, match=message):
-        collate([{"x": [1], "y": 2}])
-    rows = pinfeed.ArrayDataset({"x": np.ones((3, 2)), "y": np.ones(3)}).__getitems__([0])
-    with pytest.raises(ValueError, match=message):
-        collate(rows)
-    # Elsewhere the key is free.
-    assert list(Collate({"a": {"x": Pad(mask="y")}})([{"a": {"x": [1]}, "y": 2}])["a"]) == [
-        "x",
-        "y",
-    ]
-
-
-@pytest.mark.parametrize("keyword", ["lengths", "mask"])
-@pytest.mark.parametrize("request_", ["", 1, b"m", ("m",)])
-def test_requests_that_are_none(keyword, request_):
-    with pytest.raises(TypeError, match=f"Pad: {keyword} must be True, False or the key of a dict"):
-        Pad(**{keyword: request_})
-
-
-@pytest.mark.parametrize(
-    ("keywords", "error"),
-    [
-        ({"side": "top"}, ValueError),
-        ({"max_length": 0}, ValueError),
-        ({"multiple_of": -8}, ValueError),
-        ({"multiple_of": 8.0}, TypeError),
-        ({"axes": ()}, TypeError),
-        ({"value": "0"}, TypeError),
-        ({"value": 256, "dtype": np.uint8}, ValueError),
-        ({"mask_dtype": "int64", "mask": True}, TypeError),
-        ({"mask_dtype": torch.int64}, ValueError),
-    ],
-)
-def test_keywords_are_checked_early(keywords, error):
-    with pytest.raises(error, match=rf"^Pad: {next(iter(keywords))}"):
-        Pad(**keywords)
-
-
-def test_messages_name_leaf_and_sample():
-    collate = Collate({"a": [Pad()]})
-    for bad, error in [([[1]], TypeError), (np.ones(1), TypeError), (np.ones((1, 1)), ValueError)]:
-        with pytest.raises(error, match=r"^Collate: leaf \['a'\]\[0\] of sample 1: expected"):
-            collate([{"a": [[1]]}, {"a": [bad]}])
-
-
-# Rows of datasets, which are read where they lie.
-
-
-@given(st.data())
-def test_rows_of_a_ragged_array(data):
-    lengths = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
-    offsets = np.cumsum([data.draw(st.integers(0, 3)), *lengths])
-    rest = data.draw(st.sampled_from([(), (3,), (2, 2)]))
-    values = random_array((offsets[-1] + 2, *rest), data.draw(st.sampled_from(["i2", "f4", "c16"])))
-    if data.draw(st.booleans()):
-        values = values[::-1]
-    source = pinfeed.RaggedArray(values, offsets.astype(data.draw(st.sampled_from(["i4", "i8"]))))
-    order = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1))
-    keywords = {
-        "side": data.draw(st.sampled_from(["right", "left"])),
-        "max_length": data.draw(st.sampled_from([None, 1, 5])),
-        "multiple_of": data.draw(st.sampled_from([1, 4])),
-        "time_major": data.draw(st.booleans()),
-    }
-    rows = pinfeed.ArrayDataset({"x": source}).__getitems__(order)
-    batch = Collate({"x": Pad(3, lengths="n", mask="m", **keywords)})(rows)
-    samples = [values[offsets[i] : offsets[i + 1]] for i in order]
-    expected = reference.pad(samples, 3, **keywords)
-    for key, part in zip(batch, expected, strict=True):
-        assert_same_bits(batch[key], part)
-
-
-@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
-def test_rows_of_arrays(convert):
-    array = random_array((5, 7, 3), np.float32)
-    dataset = pinfeed.ArrayDataset((convert(array), np.arange(5)))
-    batch = Collate((Pad(multiple_of=4, mask=True), None))(dataset.__getitems__([3, 1, 1]))
-    for part, expected in zip(
-        [batch[0].values, batch[0].lengths, batch[0].mask],
-        reference.pad(list(array[[3, 1, 1]]), 0, multiple_of=4),
-        strict=True,
-    ):
-        assert_same_bits(part, expected)
-
-
-def test_rows_of_single_values():
-    rows = pinfeed.ArrayDataset(np.arange(3)).__getitems__([0, 1])
-    with pytest.raises(ValueError, match="expected samples with at least one axis"):
-        Collate(Pad())(rows)
-
-
-def test_fields_pickle():
-    field = Pad(1.5, side="left", axes=(0, 1), max_length=3, mask="m", dtype=np.float32)
-    collate = Collate({"x": field})
-    again = pickle.loads(pickle.dumps(collate))
-    assert repr(again) == repr(collate)
-    samples = [{"x": np.ones((2, 3))}, {"x": np.zeros((4, 3))}]
-    assert_same(again(samples), collate(samples))

@@ -27,8 +27,6 @@ BAD = {
     "0-d tensor": ([torch.ones(2), torch.tensor(1.0)], {}, ValueError, "sample 1", "0-d"),
     "scalar": ([np.float32(1)], {}, TypeError, "sample 0", "float32"),
     "int": ([1, 2], {}, TypeError, "sample 0", "got int"),
-    "string": (["abc"], {}, TypeError, "sample 0", "got str"),
-    "None": ([[1], None], {}, TypeError, "sample 1", "NoneType"),
     "array of scalars": (np.zeros(3), {}, ValueError, "at least one axis", "(3,)"),
     "no sequence": ({1}, {}, TypeError, "list of arrays", "set"),
     "dict": ({"a": [1]}, {}, TypeError, "list of arrays", "dict"),
@@ -46,13 +44,6 @@ BAD = {
     ),
     "dtypes of lists": ([[1], [], [1.5]], {}, TypeError, "sample 2", "int64", "float32"),
     "bools and ints": ([[True], [1]], {}, TypeError, "sample 1", "bool", "int64"),
-    "objects": ([np.array([None])], {}, TypeError, "sample 0", "object"),
-    "dates": ([np.array(["2020"], "M8[D]")], {}, TypeError, "sample 0", "datetime64"),
-    "byte order": ([np.array([1], ">i4")], {}, TypeError, "sample 0", "byte order", ">i4"),
-    "long double": ([np.ones(1, np.longdouble)], {}, TypeError, "sample 0", "float128"),
-    "gradients": ([torch.ones(1, requires_grad=True)], {}, TypeError, "sample 0", "detach()"),
-    "sparse": ([torch.eye(2).to_sparse()], {}, TypeError, "sample 0", "dense"),
-    "meta": ([torch.ones(1, device="meta")], {}, TypeError, "sample 0", "CPU"),
     "conjugated": ([torch.ones(1) * 1j, (torch.ones(1) * 1j).conj()], {}, TypeError, "sample 1"),
     "fixed axis": (
         [*BOXES, np.zeros((1, 5), np.float32)],
@@ -166,31 +157,6 @@ def test_bad_input(bad):
         with pytest.raises((TypeError, ValueError, MemoryError)):
             pinfeed.pad(samples, **keywords, out=out)
         assert out.tobytes() == before
-
-
-READ_ONLY = np.zeros((2, 3), np.int64)
-READ_ONLY.flags.writeable = False
-BAD_OUT = {
-    "dtype": (np.zeros((2, 3), np.int32), TypeError, "int64", "int32"),
-    "shape": (np.zeros((3, 3), np.int64), ValueError, "(2, 3)", "(3, 3)"),
-    "too short": (np.zeros((2, 2), np.int64), ValueError, "(2, 3)", "(2, 2)"),
-    "rank": (np.zeros((2, 3, 1), np.int64), ValueError, "(2, 3)", "(2, 3, 1)"),
-    "order": (np.zeros((3, 2), np.int64).T, ValueError, "C-contiguous"),
-    "gaps": (np.zeros((2, 6), np.int64)[:, ::2], ValueError, "C-contiguous"),
-    "read-only": (READ_ONLY, ValueError, "read-only"),
-    "list": ([[0] * 3] * 2, TypeError, "list"),
-    "function": (lambda shape, dtype: torch.zeros(shape), TypeError, "function"),
-    "gradients": (torch.zeros(2, 3, requires_grad=True), TypeError, "detach()"),
-    "meta": (torch.zeros(2, 3, dtype=torch.int64, device="meta"), TypeError, "CPU"),
-}
-
-
-@pytest.mark.parametrize("bad", BAD_OUT.values(), ids=BAD_OUT.keys())
-def test_bad_out(bad):
-    out, error, *words = bad
-    before = out.tobytes() if isinstance(out, np.ndarray) else None
-    check(lambda: pinfeed.pad(TOKENS, out=out), error, "pad: out", *words)
-    assert before is None or out.tobytes() == before
 
 
 def test_out_may_be_longer_along_axes_only():

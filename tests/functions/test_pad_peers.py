@@ -1,4 +1,4 @@
-"""Padding beside torch's and transformers' own, and what takes Padded and JaggedBatch apart."""
+"""Padding beside torch's own, and what takes Padded and JaggedBatch apart."""
 
 import copy
 import pickle
@@ -8,7 +8,6 @@ import accelerate.utils
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.nn.utils.rnn import (
     pack_padded_sequence,
     pack_sequence,
@@ -18,7 +17,6 @@ from torch.nn.utils.rnn import (
 )
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.data._utils.pin_memory import pin_memory
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerFast
 
 import pinfeed
 from samples import assert_same
@@ -29,9 +27,6 @@ LENGTHS = [3, 1, 7, 5, 7]
 def sequences(dtype, *rest):
     generator = torch.Generator().manual_seed(0)
     return [(torch.randn(k, *rest, generator=generator) * 9).to(dtype) for k in LENGTHS]
-
-
-# torch
 
 
 @pytest.mark.parametrize("rest", [(), (4,), (2, 3)])
@@ -71,63 +66,6 @@ def test_nested_tensors():
     assert_same(nested.values(), expected.values())
     assert_same(nested.offsets(), expected.offsets())
     assert_same(batch.to_padded(2.5, lengths=False), torch.nested.to_padded_tensor(expected, 2.5))
-
-
-# transformers
-
-
-@pytest.fixture(scope="module")
-def tokenizers():
-    """Tokenizers that pad on each side."""
-    words = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *"abcdefghij"])}
-    model = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
-    model.pre_tokenizer = pre_tokenizers.Whitespace()
-    return {
-        side: PreTrainedTokenizerFast(
-            tokenizer_object=model, pad_token="[PAD]", unk_token="[UNK]", padding_side=side
-        )
-        for side in ("right", "left")
-    }
-
-
-TEXTS = ["a b c", "", "d", "e f g h i j a b c", "a a"]
-
-
-@pytest.mark.parametrize("multiple_of", [None, 8])
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_a_tokenizer_that_pads(tokenizers, side, multiple_of):
-    tokenizer = tokenizers[side]
-    encoded = [tokenizer(text) for text in TEXTS]
-    expected = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=multiple_of)(encoded)
-    field = pinfeed.Pad(
-        tokenizer.pad_token_id, side=side, multiple_of=multiple_of, mask="attention_mask"
-    )
-    batch = pinfeed.Collate({"input_ids": field})([{"input_ids": e["input_ids"]} for e in encoded])
-    assert_same(batch["input_ids"], expected["input_ids"].long())
-    assert_same(batch["attention_mask"].long(), expected["attention_mask"].long())
-    # The tokenizer's own mask is a leaf like any other.
-    zeros = pinfeed.Pad(0, side=side, multiple_of=multiple_of)
-    spec = {"input_ids": zeros, "attention_mask": zeros}
-    for collated in (
-        pinfeed.Collate(spec)([dict(e) for e in encoded]),
-        pinfeed.Collate(spec)(encoded),  # BatchEncoding, a Mapping of its own
-    ):
-        assert set(collated) == set(expected)
-        for key in expected:
-            assert_same(collated[key], expected[key].long())
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_a_tokenizer_that_truncates(tokenizers, side):
-    tokenizer = tokenizers[side]
-    tokenizer.truncation_side = side
-    expected = tokenizer(
-        TEXTS, padding="longest", truncation=True, max_length=4, return_tensors="pt"
-    )
-    encoded = [tokenizer(text)["input_ids"] for text in TEXTS]
-    values, _, mask = pinfeed.pad(encoded, side=side, max_length=4, lengths=False, mask=True)
-    assert_same(values, expected["input_ids"])
-    assert_same(mask.long(), expected["attention_mask"])
 
 
 # Padded and JaggedBatch in other code.

@@ -91,11 +91,6 @@ def test_sources_that_are_not_aligned_to_their_items():
     assert_same_bits(pinfeed.permute(array, "HWC", "CHW"), reference.permute(array, "HWC", "CHW"))
 
 
-def test_any_number_of_threads(num_threads):
-    array = random_array((5, 211, 307, 3), np.float32)
-    assert_same_bits(pinfeed.permute(array), reference.permute(array, "NHWC", "NCHW"))
-
-
 def test_no_axes():
     result = pinfeed.permute(np.array(7.5), "", "")
     assert result.shape == ()

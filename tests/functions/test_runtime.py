@@ -1,14 +1,10 @@
 """Threads, instruction sets and the buffer pool, as Python sees them."""
 
-import os
-import threading
-
 import pytest
 import torch
 
 import pinfeed
 from arrays import assert_same_bits, random_array
-from programs import run_python
 
 # Outputs of this batch are large enough for the pool, which leaves small ones to malloc.
 IMAGES = random_array((4, 64, 96, 3))
@@ -16,10 +12,6 @@ IMAGES = random_array((4, 64, 96, 3))
 
 def normalize(kind="ndarray", images=IMAGES):
     return pinfeed.normalize(images if kind == "ndarray" else torch.from_numpy(images), 0.5, 0.25)
-
-
-def address(array):
-    return array.data_ptr() if isinstance(array, torch.Tensor) else array.ctypes.data
 
 
 @pytest.fixture
@@ -96,59 +88,3 @@ def test_build_config():
     config = pinfeed.build_config()
     assert config["version"] == pinfeed.__version__
     assert config["compiler"]
-
-
-@pytest.mark.parametrize("kind", ["ndarray", "tensor"])
-class TestPool:
-    """What a batch lies in serves again once the batch is dropped, the last one first."""
-
-    def test_a_dropped_buffer_is_reused(self, kind):
-        first = normalize(kind)
-        place = address(first)
-        assert place % os.sysconf("SC_PAGESIZE") == 0
-        del first
-        assert address(normalize(kind)) == place
-
-    def test_buffers_live_as_long_as_their_batches(self, kind):
-        batches = [normalize(kind) for _ in range(5)]
-        places = {address(batch) for batch in batches}
-        assert len(places) == 5
-        for batch in batches:
-            assert_same_bits(batch, batches[0])
-        del batch
-        thread = threading.Thread(target=batches.clear)  # they die on any thread
-        thread.start()
-        thread.join()
-        assert {address(batch) for batch in [normalize(kind) for _ in range(5)]} == places
-
-    def test_an_error_leaves_no_buffer_behind(self, kind):
-        images = IMAGES if kind == "ndarray" else torch.from_numpy(IMAGES)
-        place = address(normalize(kind))
-        for _ in range(10):
-            with pytest.raises(ValueError, match="channels"):
-                pinfeed.normalize(images, [0.5] * 7)
-        assert address(normalize(kind)) == place
-
-
-def test_results_are_the_same_in_poisoned_memory(monkeypatch):
-    # Every function writes all of its output, so the poison itself is never seen from here; the
-    # native tests of the pool look at it.
-    code = """
-import hashlib, numpy as np, pinfeed
-digest = hashlib.sha256()
-for shape in [(2, 5, 7, 3), (4, 65, 97, 3), (3, 601, 803, 3)]:
-    images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    for _ in range(2):  # a new buffer, then a used one
-        digest.update(pinfeed.normalize(images[:, :, ::-1], 0.5, 0.25, dtype=np.float16))
-        digest.update(pinfeed.permute(images))
-        digest.update(pinfeed.permute(images.astype(np.float64)))
-        digest.update(pinfeed.gather(images, [1, 0, -1]))
-        digest.update(pinfeed.gather(images[:, 1:], [1, 0, -1]))
-        digest.update(pinfeed.Collate(pinfeed.Image(0.5))(list(images)).numpy())
-        digest.update(pinfeed.Collate()(pinfeed.ArrayDataset(images).__getitems__([1, 0])).numpy())
-        digest.update(pinfeed.pad([*images, images[0, :2]], lengths=False))
-print(digest.hexdigest())
-"""
-    expected = run_python(code)
-    monkeypatch.setenv("PINFEED_DEBUG", "1")
-    assert run_python(code, fresh=True) == expected

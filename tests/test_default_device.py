@@ -19,20 +19,6 @@ CPU_MASK = torch.tensor([True, False, True, False])
 JAGGED = pinfeed.JaggedBatch(torch.arange(9.0), torch.tensor([0, 2, 2, 6, 9]))
 JAGGED_ARRAYS = pinfeed.JaggedBatch(np.arange(9.0), np.array([0, 2, 2, 6, 9]))
 
-FIELDS: list[tuple[pinfeed.Field, Any]] = [
-    (pinfeed.Stack(), TABLE),
-    (pinfeed.Stack(torch.float16), TABLE.numpy()),
-    (pinfeed.Keep(), TABLE),
-    (pinfeed.Image(0.5, 0.25), IMAGES),
-    (pinfeed.Image(dtype=torch.bfloat16), torch.from_numpy(IMAGES)),
-    (pinfeed.Image(pad_value=0, sizes=True, mask=True), IMAGES),
-    (pinfeed.Pad(lengths=True, mask=True), RAGGED),
-    (pinfeed.Pad(dtype=torch.float64), RAGGED),
-    (pinfeed.Jagged(), RAGGED),
-    (pinfeed.Pad(), pinfeed.ConcatArray([RAGGED, RAGGED])),
-    (pinfeed.Stack(), pinfeed.ConcatArray([TABLE, TABLE])),
-]
-
 USES: dict[str, Callable[[], Any]] = {
     "row of a dataset": lambda: pinfeed.ArrayDataset((TABLE, RAGGED, IMAGES))[1],
     "ragged sequence": lambda: RAGGED[2],
@@ -61,16 +47,6 @@ USES: dict[str, Callable[[], Any]] = {
     "DeviceLoader": lambda: list(pinfeed.DeviceLoader([TABLE, TABLE], device="cpu")),
     "StreamDataset": lambda: list(pinfeed.StreamDataset(range(9), 3)),
 }
-for number, (field, array) in enumerate(FIELDS):
-    dataset, collate = pinfeed.ArrayDataset(array), pinfeed.Collate(field)
-    USES |= {
-        f"{type(field).__name__} of rows {number}": lambda dataset=dataset, collate=collate: (
-            collate(dataset.__getitems__([2, 0]))
-        ),
-        f"{type(field).__name__} of samples {number}": lambda dataset=dataset, collate=collate: (
-            collate([dataset[2], dataset[0]])
-        ),
-    }
 
 
 @pytest.fixture

@@ -1,0 +1,218 @@
+"""What all fields share: samples, rows and workers alike, pickling, and what they refuse."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from arrays import random_array
+from messages import check
+from pinfeed import (
+    ArrayDataset,
+    Collate,
+    Image,
+    Jagged,
+    Keep,
+    Pack,
+    Pad,
+    RaggedArray,
+    Stack,
+    augment,
+)
+from samples import assert_same
+from unusable import fake, freed, wrapped
+
+pytestmark = [
+    pytest.mark.kernels,
+    pytest.mark.filterwarnings("ignore:Collate. samples come again"),
+]
+
+PHOTOS = [random_array((9, 7, 3), seed=i) for i in range(6)]
+UNEVEN = [random_array((4 + i, 9 - i, 3), seed=i) for i in range(6)]
+ROWS = [random_array((5, 3), np.int32, seed=i) for i in range(6)]
+FRAMES = [np.arange(12.0).reshape(6, 2)[: (3, 0, 6, 1, 2, 4)[i]] + i for i in range(6)]
+TOKENS = [np.arange(10 * i, 10 * i + n) for i, n in enumerate((3, 1, 7, 2, 2, 4))]
+VIEW = augment.Compose([augment.RandomCrop(4), augment.RandomHorizontalFlip()])
+
+# Each field, and samples for it.
+FIELDS: dict[str, tuple[pinfeed.Field, list[Any]]] = {
+    "Stack": (Stack(), ROWS),
+    "Stack cast": (Stack(torch.float64), ROWS),
+    "Stack scaled": (Stack(torch.bfloat16, scale=0.25), ROWS),
+    "Image": (Image(0.5, [0.1, 0.2, 0.3]), PHOTOS),
+    "Image bytes": (Image(dtype=torch.uint8, channels_last=True), PHOTOS),
+    "Image padded": (Image(0.5, pad_value=-1, multiple_of=(8, 4), sizes=True, mask=True), UNEVEN),
+    "Image augmented": (Image(0.5, augment=VIEW), UNEVEN),
+    "Pad": (Pad(), TOKENS),
+    "Pad left": (Pad(-1, side="left", mask=True, multiple_of=4, dtype=torch.int32), TOKENS),
+    "Pad time-major": (Pad(1.5, axes=0, time_major=True, max_length=4), FRAMES),
+    "Jagged": (Jagged(), FRAMES),
+    "Jagged cut": (Jagged(torch.float32, max_length=2, side="left"), TOKENS),
+    "Pack": (Pack(None, first=-100, dtype="int32"), TOKENS),
+    "Keep": (Keep(), TOKENS),
+}
+every_field = pytest.mark.parametrize(("field", "samples"), FIELDS.values(), ids=FIELDS)
+NATIVE = {name: case for name, case in FIELDS.items() if name != "Keep"}
+every_native_field = pytest.mark.parametrize(("field", "samples"), NATIVE.values(), ids=NATIVE)
+
+
+def collate_of(field: pinfeed.Field) -> Collate:
+    return Collate({"leaf": field}, seed=0)
+
+
+def dataset_of(samples: list[Any]) -> ArrayDataset:
+    """The samples in arrays, as far as that goes."""
+    if len({sample.shape for sample in samples}) == 1:
+        return ArrayDataset({"leaf": np.stack(samples)})
+    if len({sample.shape[1:] for sample in samples}) == 1:
+        return ArrayDataset({"leaf": RaggedArray.from_sequences(samples)})
+    pytest.skip("no source has samples that differ along all axes")
+
+
+def known(samples: list[Any], order: Any = None) -> Any:
+    """Samples that know their indices, so that what is drawn is the same again."""
+    found = pinfeed.IndexedDataset([{"leaf": sample} for sample in samples])
+    return found.__getitems__(range(len(samples)) if order is None else order)
+
+
+@every_field
+def test_samples_and_rows_of_any_kind_agree(field: Any, samples: list[Any], isa: str) -> None:
+    order = [2, 0, 2, 1, 5]
+    expected = collate_of(field)(known(samples, order))
+    fixed = [sample.copy() for sample in samples]
+    for sample in fixed:
+        sample.flags.writeable = False
+    tensors = [torch.from_numpy(sample) for sample in samples]
+    views = [np.repeat(sample, 2, -1)[..., ::2] for sample in samples]
+    for kind in (fixed, tensors, views):
+        batch = collate_of(field)(known(kind, order))
+        if not isinstance(field, Keep):
+            assert_same(batch, expected)
+    if isinstance(field, Image) and samples is UNEVEN:
+        return  # no source has samples that differ along all axes
+    rows = dataset_of(samples).__getitems__(order)
+    for given in (rows, list(rows) if field.is_random is False else rows):
+        assert_same(collate_of(field)(given), expected)
+
+
+@every_native_field
+def test_any_number_of_threads(field: Any, samples: list[Any], num_threads: int) -> None:
+    """Large enough to be cut among them, and to be written around the cache."""
+    large = [np.tile(sample, (60, 15, 1)[: sample.ndim]) for sample in samples] * 8
+    batch = collate_of(field)(known(large))
+    pinfeed.set_num_threads(1)
+    assert_same(batch, collate_of(field)(known(large)))
+
+
+@every_field
+@pytest.mark.parametrize("count", [1, 6])
+def test_workers_make_the_same(field: Any, samples: list[Any], count: int) -> None:
+    dataset = pinfeed.IndexedDataset([{"leaf": sample} for sample in samples])
+    options: dict[str, Any] = {"batch_size": count, "collate_fn": collate_of(field)}
+    here, there = (DataLoader(dataset, **options, num_workers=workers) for workers in (0, 2))
+    found = [[], []] if isinstance(field, Keep) else [list(here), list(there)]
+    assert_same(found[1], found[0])
+
+
+@every_field
+def test_a_field_pickles_and_its_repr_makes_it_again(field: Any, samples: list[Any]) -> None:
+    names = {**vars(pinfeed), **vars(augment), "torch": torch}
+    again = [pickle.loads(pickle.dumps(field)), eval(repr(field), names)]
+    for one in (*again, field.of("x").optional()):
+        assert repr(one).startswith(repr(field))
+    for one in again:
+        assert_same(collate_of(one)(known(samples)), collate_of(field)(known(samples)))
+    data = pickle.dumps(collate_of(field))
+    assert len(data) < 2500
+    assert repr(pickle.loads(data)) == repr(collate_of(field))
+    assert repr(field.of("x").optional()) == f"{field!r}.of('x').optional()"
+
+
+@every_native_field
+def test_the_batch_is_no_view_of_the_samples(field: Any, samples: list[Any]) -> None:
+    before = [sample.copy() for sample in samples]
+    dicts = [{"leaf": sample, "other": 1} for sample in samples]
+    batch = Collate({"leaf": field})(dicts)["leaf"]
+    for part in batch if isinstance(batch, tuple) else [batch]:
+        if part is not None:
+            part.zero_()
+    assert_same(samples, before)
+    assert [set(sample) for sample in dicts] == [{"leaf", "other"}] * len(samples)
+
+
+@every_field
+def test_the_default_device_of_torch_is_not_asked(field: Any, samples: list[Any]) -> None:
+    expected = collate_of(field)(known(samples))
+    torch.set_default_device("meta")
+    try:
+        found = collate_of(field)(known(samples))
+    finally:
+        torch.set_default_device(None)
+    assert_same(found, expected)
+
+
+fake_of = lambda array: fake(torch.from_numpy(array))
+freed_of = lambda array: freed(torch.from_numpy(array))
+
+# Samples that differ from the first, and words of the message.
+MISFITS: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception] | tuple[Any, ...], str]] = {
+    "None": (lambda _: None, TypeError, "got NoneType"),
+    "text": (lambda _: "text", TypeError, "got str"),
+    "an object": (lambda _: object(), TypeError, "got object"),
+    "another rank": (lambda a: a[None], ValueError, "as in sample 0"),
+    "a scalar": (lambda a: a.reshape(-1)[0][()], TypeError, "got "),
+    "0-d": (lambda a: np.array(1, a.dtype), ValueError, ""),
+    "objects": (lambda a: a.astype(object), TypeError, "object"),
+    "dates": (lambda a: np.zeros(a.shape, "M8[s]"), TypeError, "datetime64"),
+    "long doubles": (lambda a: a.astype(np.longdouble), TypeError, "float128"),
+    "byte-swapped": (lambda a: a.astype(">i8"), TypeError, "byte order"),
+    "meta": (lambda a: torch.from_numpy(a).to("meta"), TypeError, "CPU"),
+    "sparse": (lambda a: torch.from_numpy(a).to_sparse(), TypeError, ""),
+    "fake": (fake_of, (TypeError, RuntimeError), ""),
+    "wrapped": (lambda a: wrapped(torch.from_numpy(a)), (TypeError, RuntimeError), ""),
+    "freed": (freed_of, TypeError, ""),
+}
+
+
+@every_native_field
+@pytest.mark.parametrize("misfit", MISFITS.values(), ids=MISFITS)
+def test_a_sample_that_does_not_fit_is_named(field: Any, samples: list[Any], misfit: Any) -> None:
+    make, error, words = misfit
+    if isinstance(field, Stack) and make in (fake_of, freed_of):
+        return  # what Stack doesn't take is torch's
+    batch = [*samples[:2], make(samples[2]), *samples[3:]]
+    words = "sample 2", words
+    check(lambda: collate_of(field)(known(batch)), error, "Collate: leaf ['leaf'] of ", *words)
+
+
+@every_native_field
+def test_another_dtype_among_samples(field: Any, samples: list[Any]) -> None:
+    if isinstance(field, Stack):
+        return  # it takes what torch stacks, and casts what torch casts
+    batch = [*samples[:2], samples[2].astype(np.complex64)]
+    words = ["Collate: leaf ['leaf'] of sample 2", "complex64"]
+    check(lambda: collate_of(field)(known(batch)), TypeError, *words)
+
+
+@every_native_field
+def test_it_goes_on_after_an_error(field: Any, samples: list[Any]) -> None:
+    expected = collate_of(field)(known(samples))
+    collate = collate_of(field)
+    for _ in range(20):
+        with pytest.raises(TypeError):
+            collate(known([*samples, None]))
+    assert_same(collate(known(samples)), expected)
+
+
+@every_field
+def test_no_samples(field: Any, samples: list[Any]) -> None:
+    for empty in ([], (), dataset_of(ROWS).__getitems__([])):
+        words = "Collate: expected at least one sample, got an empty batch"
+        check(lambda empty=empty: collate_of(field)(empty), ValueError, words)

@@ -1,0 +1,145 @@
+"""Image: arguments and samples that don't fit, and what the messages say."""
+
+import math
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+
+import pinfeed
+from arrays import random_array
+from messages import check
+from pinfeed import Collate, Image, augment
+
+pytestmark = pytest.mark.kernels
+
+NAN = math.nan
+HW = {"input": "HW", "output": "HW"}
+PADDED = {"pad_value": 0}
+
+BAD_ARGUMENTS = {
+    "input": ({"input": "NHWC"}, ValueError, "input", "'HWC'", "'NHWC'"),
+    "input of clips": ({"input": "THWC"}, ValueError, "one of ['CTHW', 'TCHW', 'THWC']"),
+    "output": ({"output": "HW"}, ValueError, "one of ['CHW', 'HWC'] with input='HWC', got 'HW'"),
+    "dtype float64": ({"dtype": torch.float64}, TypeError, "dtype", "float64"),
+    "dtype of NumPy": ({"dtype": np.float32}, TypeError, "dtype", "numpy.float32"),
+    "mean of uint8": ({"mean": 0.5, "dtype": torch.uint8}, ValueError, "uint8", "mean"),
+    "mean of int64": ({"mean": 0.5, "dtype": torch.int64}, ValueError, "int64 keeps values as they"),
+    "scale of uint8": ({"scale": 2, "dtype": torch.uint8}, ValueError, "uint8", "scale"),
+    "channels_last": ({"channels_last": True, "output": "HWC"}, ValueError, "output='HWC'"),
+    "channels_last of none": ({"channels_last": True, **HW}, ValueError, "channels_last is a memory"),
+    "std zero": ({"std": [1, 0, 1]}, ValueError, "std", "must not be 0"),
+    "std NaN": ({"std": NAN}, ValueError, "std", "finite", "nan"),
+    "scale zero": ({"scale": 0}, ValueError, "scale must not be 0, got 0"),
+    "lengths": ({"mean": [0.5], "std": [1, 1]}, ValueError, "mean and std", "1 and 2"),
+    "mean text": ({"mean": "a"}, TypeError, "mean", "number", "'a'"),
+    "uint8 too large": ({"pad_value": 256, "dtype": torch.uint8}, ValueError, "pad_value", "uint8"),
+    "uint8 negative": ({"pad_value": -1, "dtype": torch.uint8}, ValueError, "pad_value", "-1"),
+    "uint8 fraction": ({"pad_value": 0.5, "dtype": torch.uint8}, ValueError, "pad_value", "0.5"),
+    "uint8 NaN": ({"pad_value": NAN, "dtype": torch.uint8}, ValueError, "pad_value", "nan"),
+    "float16": ({"pad_value": 65520, "dtype": torch.float16}, ValueError, "float16", "65520"),
+    "bfloat16": ({"pad_value": 3.4e38, "dtype": torch.bfloat16}, ValueError, "bfloat16", "3.4e+38"),
+    "float32": ({"pad_value": 1e39}, ValueError, "pad_value", "float32", "1e+39"),
+    "beyond all floats": ({"pad_value": 10**400}, ValueError, "pad_value", "float32"),
+    "complex": ({"pad_value": 1j}, ValueError, "pad_value", "1j"),
+    "text": ({"pad_value": "0"}, TypeError, "pad_value", "number", "'0'"),
+    "per channel": ({"pad_value": [0, 0, 0]}, TypeError, "pad_value", "number", "[0, 0, 0]"),
+    "array": ({"pad_value": np.zeros(3)}, TypeError, "pad_value", "number"),
+    "clips": ({"input": "THW", "output": "THW", **PADDED}, ValueError, "augment=CenterCrop(size)"),
+    "multiple of 0": ({"multiple_of": 0, **PADDED}, ValueError, "multiple_of", "got 0"),
+    "negative": ({"multiple_of": (8, -8), **PADDED}, ValueError, "multiple_of", "-8"),
+    "too large": ({"multiple_of": 2**63, **PADDED}, ValueError, "multiple_of", str(2**63)),
+    "three": ({"multiple_of": (8, 8, 8), **PADDED}, ValueError, "multiple_of", "(8, 8, 8)"),
+    "float": ({"multiple_of": 8.0, **PADDED}, TypeError, "multiple_of", "8.0"),
+    "bool": ({"multiple_of": True, **PADDED}, TypeError, "multiple_of", "True"),
+    "multiple text": ({"multiple_of": "8", **PADDED}, TypeError, "multiple_of", "'8'"),
+    "multiple alone": ({"multiple_of": 8}, ValueError, "multiple_of", "pad_value"),
+    "sizes alone": ({"sizes": True}, ValueError, "sizes", "pad_value"),
+    "mask alone": ({"mask": "mask"}, ValueError, "mask", "pad_value"),
+    "sizes": ({"sizes": 1, **PADDED}, TypeError, "sizes", "True, False or the key", "got 1"),
+    "mask": ({"mask": None, **PADDED}, TypeError, "mask", "True, False or the key", "None"),
+    "one key": ({"sizes": "a", "mask": "a", **PADDED}, ValueError, "different keys", "'a'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS.keys())
+def test_arguments(bad):
+    arguments, error, *words = bad
+    check(lambda: Image(**arguments), error, "Image: ", *words)
+
+
+IMAGE, OTHER = random_array((4, 5, 3)), random_array((3, 6, 3))
+PIXELS = PIL.Image.new("RGB", (5, 4))
+FLOATS = np.zeros((4, 5, 3), np.float32)
+CLIP = np.zeros((2, 4, 5, 3), np.uint8)
+CROP = augment.RandomCrop(4)
+
+# The field, samples, and what the error says; samples beyond the first are of another size.
+BAD_SAMPLES = {
+    "float": (Image(), [IMAGE.astype(float)], TypeError, "uint8", "(H, W, C)", "float64 (4, 5, 3)"),
+    "grey": (Image(), [IMAGE[..., 0]], ValueError, "(H, W, C)", "(4, 5)", 'input="HW"'),
+    "grey PIL": (Image(), [PIXELS.convert("L")], ValueError, "(4, 5)", 'input="HW"'),
+    "shapes": (Image(), [IMAGE, IMAGE, IMAGE[:3]], ValueError, "sample 2", "expected shape (4, 5, 3) as in sample 0, got (3, 5, 3); pad_value"),
+    "channels": (Image(), [IMAGE, IMAGE[..., :2]], ValueError, "got (4, 5, 2); PIL"),
+    "ranks": (Image(), [IMAGE, IMAGE[0]], ValueError, "sample 1", "(4, 5, 3)", "(5, 3)"),
+    "PIL sizes": (Image(), [PIXELS, PIXELS.resize((4, 5))], ValueError, "sample 1", "(5, 4, 3)"),
+    "PIL modes": (Image(), [PIXELS, PIXELS.convert("RGBA")], ValueError, "sample 1", "(4, 5, 4)"),
+    "dtypes": (Image(), [IMAGE, IMAGE.astype("i1")], TypeError, "sample 1", "uint8", "int8"),
+    "numbers": (Image(), [1, 2], TypeError, "sample 0", "int"),
+    "a clip": (Image(), [CLIP], ValueError, "sample 0", 'clips take input="THWC", output="CTHW"'),
+    "constants": (Image([0.5] * 4), [IMAGE], ValueError, "3 channels", "4 values"),
+    "padded, float": (Image(**PADDED), [IMAGE / 255], TypeError, "expected uint8", "float64 (4, 5, 3)"),
+    "padded, grey": (Image(**PADDED), [IMAGE[..., 0]], ValueError, "expected images of shape", "uint8 (4, 5)"),
+    "padded, channels": (Image(**PADDED), [IMAGE, OTHER[..., :2]], ValueError, "sample 1", "3 channels as in sample 0, got shape (3, 6, 2)"),
+    "padded, rank": (Image(**PADDED), [IMAGE, OTHER[..., 0]], ValueError, "sample 1", "3 axes as in sample 0 of shape (4, 5, 3), got"),
+    "padded, dtype": (Image(**PADDED), [IMAGE, OTHER.astype("i1")], TypeError, "sample 1", "dtype uint8 as in sample 0"),
+    "padded, PIL modes": (Image(**PADDED), [IMAGE, PIL.Image.new("L", (6, 3))], ValueError, "sample 1", "3 axes as in sample 0"),
+    "padded, CHW": (Image(**PADDED), [IMAGE, OTHER.transpose(2, 0, 1)], ValueError, "sample 1", "3 channels as in sample 0"),
+    "padded, constants": (Image([0.5] * 4, **PADDED), [IMAGE, OTHER], ValueError, "3 channels and 4 values"),
+    "floats as classes": (Image(dtype=torch.int64), [FLOATS], TypeError, "integers that int64 can hold, of shape (H, W, C), got float32 (4, 5, 3)"),
+    "between classes": (Image(**HW, dtype=torch.int64, augment=augment.Resize(2)), [IMAGE[..., 0]], TypeError, 'interpolation="nearest" resizes masks, dtype=torch.float32 images'),
+    "colours of floats": (Image(color=augment.RandomInvert()), [FLOATS], TypeError, "color is for uint8 images with dtype=torch.uint8 or a floating one, got images of float32"),
+    "frames": (Image(input="THWC", output="TCHW", augment=CROP), [CLIP, CLIP[:1]], ValueError, "3 channels and 2 frames as in sample 0"),
+    "a fill": (Image(augment=augment.RandomCrop(8, padding=4, fill=-1), scale=1), [IMAGE], ValueError, "fill", "uint8 can hold"),
+    **{
+        f"PIL mode {mode}": (Image(), [PIXELS, PIL.Image.new(mode, (5, 4))], TypeError, "sample 1", "'RGB'", f"got {mode!r}")
+        for mode in ("P", "1", "I")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD_SAMPLES.values(), ids=BAD_SAMPLES.keys())
+def test_samples(bad):
+    field, samples, error, *words = bad
+    collate = Collate({"views": (field,)})
+    batch = [{"views": (sample,)} for sample in samples]
+    check(lambda: collate(batch), error, "Collate: leaf ['views'][0]", *words)
+
+
+def test_rows_that_are_no_images():
+    for images, field, error, words in (
+        (np.zeros((2, 4, 5, 3)), Image(), TypeError, "got float64 (4, 5, 3)"),
+        (np.zeros((2, 4, 5, 3), np.uint8), Image([0.5] * 4), ValueError, "3 channels"),
+    ):
+        rows = pinfeed.ArrayDataset({"image": images}).__getitems__([1, 0])
+        collate = Collate({"image": field})
+        check(lambda c=collate, r=rows: c(r), error, "leaf ['image']", words)
+
+
+def test_a_fill_that_floats_can_hold():
+    view = augment.RandomCrop(8, padding=4, fill=-1)
+    collate = Collate(Image(augment=view, scale=1))
+    assert float(collate([np.zeros((4, 4, 3), np.float32)]).min()) == -1
+
+
+@pytest.mark.parametrize("multiple_of", [2**62, 2**63 - 1, (2**40, 2**40)], ids=str)
+def test_larger_than_memory_can_be(multiple_of):
+    collate = Collate(Image(multiple_of=multiple_of, mask=True, **PADDED))
+    with pytest.raises(ValueError, match="larger than memory can be"):
+        collate([IMAGE, OTHER])
+
+
+def test_more_than_there_is_memory():
+    with pytest.raises(MemoryError):
+        Collate(Image(multiple_of=2**23, **PADDED))([IMAGE, OTHER])

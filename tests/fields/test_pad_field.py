@@ -1,0 +1,267 @@
+"""Pad in a Collate: against `pinfeed.pad`, in every place of a spec, with keys beside its leaf."""
+
+import collections
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+import reference
+from arrays import assert_same_bits, random_array
+from messages import check
+from pinfeed import Collate, Jagged, Pad
+from samples import Bag, Point, Record, TaggedDict, assert_same
+from sequences import assert_same_padded, batches
+
+pytestmark = pytest.mark.kernels
+
+
+SAMPLES = [[5, 6, 7], [8]]
+VALUES, LENGTHS = torch.tensor([[5, 6, 7], [8, 0, 0]]), torch.tensor([3, 1])
+MASK = torch.tensor([[True, True, True], [True, False, False]])
+
+
+@given(batches())
+def test_a_field_means_what_the_function_means(batch):
+    result = Collate(Pad(**batch.keywords))(batch.samples)
+    assert_same_padded(result, batch._replace(is_tensor=True))
+
+
+# A leaf, with what stands in it.
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda x: x, lambda x: [x], lambda x: (x,), lambda x: Point(x, 1)]
+)
+def test_lengths_are_in_a_leaf_that_is_in_no_dict(wrap):
+    spec = wrap(Pad())
+    spec = spec._replace(y=None) if isinstance(spec, Point) else spec
+    batch = Collate(spec)([wrap(sample) for sample in SAMPLES])
+    leaf = batch if isinstance(batch, pinfeed.Padded) else batch[0]
+    assert_same(leaf, pinfeed.Padded(VALUES, LENGTHS))
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, TaggedDict, Bag])
+def test_in_a_dict_a_leaf_is_a_tensor(kind):
+    batch = Collate(kind({"x": Pad()}))([kind({"x": sample, "y": 1}) for sample in SAMPLES])
+    assert type(batch) is kind
+    assert_same(batch["x"], VALUES)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "leaf"),
+    [
+        ({}, VALUES),
+        ({"lengths": None}, VALUES),
+        ({"lengths": False}, VALUES),
+        ({"lengths": True}, pinfeed.Padded(VALUES, LENGTHS)),
+        ({"mask": True}, pinfeed.Padded(VALUES, mask=MASK)),
+        ({"mask": True, "lengths": True}, pinfeed.Padded(VALUES, LENGTHS, MASK)),
+    ],
+)
+def test_what_a_leaf_of_a_dict_can_be_asked_for(keywords, leaf):
+    batch = Collate({"x": Pad(**keywords)})([{"x": sample} for sample in SAMPLES])
+    assert_same(batch, {"x": leaf})
+
+
+def test_one_field_in_several_places():
+    field = Pad()
+    collate = Collate({"a": field, "b": (field, Record(field, {"c": field}))})
+    batch = collate([{"a": s, "b": (s, Record(s, {"c": s}))} for s in SAMPLES])
+    padded = pinfeed.Padded(VALUES, LENGTHS)
+    assert_same(batch, {"a": VALUES, "b": [padded, Record(padded, {"c": VALUES})]})
+    assert_same(Collate(field)(SAMPLES), padded)
+
+
+# Keys beside a leaf.
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, TaggedDict, Bag])
+def test_lengths_and_mask_beside_a_leaf(kind):
+    spec = {"a": kind({"x": Pad(lengths="n", mask="where"), "y": Pad(lengths="m", mask=True)})}
+    batch = Collate(spec)([{"a": kind({"x": s, "y": s, "z": 1})} for s in SAMPLES])["a"]
+    assert type(batch) is kind
+    assert set(batch) == {"x", "n", "where", "y", "m", "z"}
+    assert_same([batch[key] for key in ("x", "n", "where")], [VALUES, LENGTHS, MASK])
+    assert_same([batch[key] for key in ("y", "m")], [pinfeed.Padded(VALUES, mask=MASK), LENGTHS])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8, torch.bool])
+@pytest.mark.parametrize("time_major", [False, True])
+def test_dtypes_of_masks(dtype, time_major):
+    field = Pad(mask="mask", mask_dtype=dtype, lengths=False, time_major=time_major)
+    expected = (MASK.T if time_major else MASK).to(dtype)
+    assert_same(Collate({"x": field})([{"x": sample} for sample in SAMPLES])["mask"], expected)
+    jagged = Collate(Jagged())(SAMPLES)
+    assert_same(field.apply(jagged, jagged, pinfeed.Leaf("leaf")).siblings["mask"], expected)
+    assert f"mask_dtype={dtype}" in repr(field)
+
+
+def test_keys_stand_after_their_leaf():
+    batch = Collate({"x": Pad(lengths="n", mask="m")})([{"w": 1, "x": [1], "y": 2}])
+    assert list(batch) == ["w", "x", "n", "m", "y"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"x": Pad(mask="y"), "y": None},
+        {"x": Pad(mask="x")},
+        {"x": Pad(mask="m", lengths="m")},
+        {"x": Pad(mask="m"), "y": Pad(mask="m")},
+        {"x": Pad(mask="m"), "y": Pad(lengths="m")},
+        {"a": {"x": Pad(mask="m"), "m": Pad()}},
+    ],
+    ids=str,
+)
+def test_two_leaves_for_a_key(spec):
+    with pytest.raises(
+        ValueError, match=r"spec.* has two leaves for the key '[xym]'; choose another"
+    ):
+        Collate(spec)
+
+
+@pytest.mark.parametrize(
+    "spec", [Pad(mask="m"), (Pad(lengths="n"),), Point(Pad(mask="m"), None), {"a": [Pad(mask="m")]}]
+)
+def test_a_key_needs_a_dict(spec):
+    with pytest.raises(ValueError, match=r"spec.* names keys \['[mn]'\], but is in no dict"):
+        Collate(spec)
+
+
+def test_a_key_that_samples_have():
+    collate = Collate({"x": Pad(mask="y")})
+    message = r"leaf \['x'\] goes with a 'y', but samples have a leaf under that key"
+    with pytest.raises(ValueError, match=message):
+        collate([{"x": [1], "y": 2}])
+    rows = pinfeed.ArrayDataset({"x": np.ones((3, 2)), "y": np.ones(3)}).__getitems__([0])
+    with pytest.raises(ValueError, match=message):
+        collate(rows)
+    # Elsewhere the key is free.
+    assert list(Collate({"a": {"x": Pad(mask="y")}})([{"a": {"x": [1]}, "y": 2}])["a"]) == [
+        "x",
+        "y",
+    ]
+
+
+@pytest.mark.parametrize("keyword", ["lengths", "mask"])
+@pytest.mark.parametrize("request_", ["", 1, b"m", ("m",)])
+def test_requests_that_are_none(keyword, request_):
+    with pytest.raises(TypeError, match=f"Pad: {keyword} must be True, False or the key of a dict"):
+        Pad(**{keyword: request_})
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error"),
+    [
+        ({"side": "top"}, ValueError),
+        ({"max_length": 0}, ValueError),
+        ({"multiple_of": -8}, ValueError),
+        ({"multiple_of": 8.0}, TypeError),
+        ({"axes": ()}, TypeError),
+        ({"value": "0"}, TypeError),
+        ({"value": 256, "dtype": np.uint8}, ValueError),
+        ({"mask_dtype": "int64", "mask": True}, TypeError),
+        ({"mask_dtype": torch.int64}, ValueError),
+    ],
+)
+def test_keywords_are_checked_early(keywords, error):
+    with pytest.raises(error, match=rf"^Pad: {next(iter(keywords))}"):
+        Pad(**keywords)
+
+
+def test_messages_name_leaf_and_sample():
+    collate = Collate({"a": [Pad()]})
+    for bad, error in [([[1]], TypeError), (np.ones(1), TypeError), (np.ones((1, 1)), ValueError)]:
+        with pytest.raises(error, match=r"^Collate: leaf \['a'\]\[0\] of sample 1: expected"):
+            collate([{"a": [[1]]}, {"a": [bad]}])
+
+
+# Rows of datasets, which are read where they lie.
+
+
+@given(st.data())
+def test_rows_of_a_ragged_array(data):
+    lengths = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
+    offsets = np.cumsum([data.draw(st.integers(0, 3)), *lengths])
+    rest = data.draw(st.sampled_from([(), (3,), (2, 2)]))
+    values = random_array((offsets[-1] + 2, *rest), data.draw(st.sampled_from(["i2", "f4", "c16"])))
+    if data.draw(st.booleans()):
+        values = values[::-1]
+    source = pinfeed.RaggedArray(values, offsets.astype(data.draw(st.sampled_from(["i4", "i8"]))))
+    order = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1))
+    keywords = {
+        "side": data.draw(st.sampled_from(["right", "left"])),
+        "max_length": data.draw(st.sampled_from([None, 1, 5])),
+        "multiple_of": data.draw(st.sampled_from([1, 4])),
+        "time_major": data.draw(st.booleans()),
+    }
+    rows = pinfeed.ArrayDataset({"x": source}).__getitems__(order)
+    batch = Collate({"x": Pad(3, lengths="n", mask="m", **keywords)})(rows)
+    samples = [values[offsets[i] : offsets[i + 1]] for i in order]
+    expected = reference.pad(samples, 3, **keywords)
+    for key, part in zip(batch, expected, strict=True):
+        assert_same_bits(batch[key], part)
+
+
+def test_rows_of_single_values():
+    rows = pinfeed.ArrayDataset(np.arange(3)).__getitems__([0, 1])
+    with pytest.raises(ValueError, match="expected samples with at least one axis"):
+        Collate(Pad())(rows)
+
+
+# Samples that are lists of sequences.
+
+
+SEQUENCES = st.lists(st.integers(-9, 9), max_size=5)
+
+
+@given(
+    st.integers(1, 3).flatmap(
+        lambda count: st.lists(st.lists(SEQUENCES, min_size=count, max_size=count), min_size=1)
+    ),
+    st.sampled_from(["right", "left"]),
+    st.sampled_from([None, 3]),
+    st.sampled_from([None, 2]),
+    st.sampled_from([list, tuple, np.array, torch.tensor]),
+)
+def test_lists_of_sequences(samples, side, max_length, multiple_of, convert):
+    """Each as its sequences alone would be."""
+    keywords = {"side": side, "max_length": max_length, "multiple_of": multiple_of}
+    field = Pad(-1, **keywords, lengths="lengths", mask="mask", dtype=torch.int64)
+    sequences = [sequence for sample in samples for sequence in sample]
+    expected = pinfeed.pad(sequences, -1, **keywords, mask=True, dtype=torch.int64)
+    nested = [[convert(sequence) for sequence in sample] for sample in samples]
+    batch = Collate({"x": field})([{"x": sample} for sample in nested])
+    shape = (len(samples), len(samples[0]))
+    for leaf, part in zip(("x", "lengths", "mask"), expected, strict=True):
+        assert torch.equal(batch[leaf], part.view(*shape, *part.shape[1:]))
+
+
+CHOICES = [[[1, 2], [3]], [[4], []]]
+
+# Samples, the field, the error, and words of its message.
+BAD_CHOICES = {
+    "their number": (
+        [*CHOICES, [[1]]],
+        Pad(lengths=False),
+        ValueError,
+        "sample 2",
+        "2 seq",
+        "got 1",
+    ),
+    "a dtype": ([*CHOICES, [[1], [0.5]]], Pad(lengths=False), TypeError, "sample 2[1]", "float32"),
+    "lengths": (CHOICES, Pad(), ValueError, "beside the leaf", "lengths=False"),
+    "a mask": (CHOICES, Pad(lengths=False, mask=True), ValueError, "mask='mask' in a dict"),
+    "axes": (CHOICES, Pad(axes=0), TypeError, "nested lists need np.asarray"),
+    "deeper": ([[[[1]]]], Pad(lengths=False), TypeError, "sample 0[0]", "nested lists"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CHOICES)
+def test_lists_of_sequences_that_do_not_fit(case):
+    samples, field, error, *words = BAD_CHOICES[case]
+    check(lambda: Collate(field)(samples), error, "Collate: the leaf", *words)
