@@ -22,6 +22,10 @@ from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.ragged_builder import SampleReader
 
+_ONE_SHAPE = (
+    "a .npy file holds samples of one shape; give the path of a directory for samples of different "
+    "lengths"
+)
 _WITHOUT_NUMPY = "convert with .float(), or take the bits with .view(torch.uint16)"
 
 # Samples are written together: as many, or of as many bytes.
@@ -94,7 +98,7 @@ def write_array(
     items = _iterable(batches if samples is None else samples, name)
     total = _length(batches, samples)
     files = OutputFiles(path, overwrite, False, "write_array")
-    drain = Drain("write_array", files)
+    drain = Drain("write_array", files, may_be_alike=True)
     leaves = _Leaves(files.is_file, dtype)
     parts = leaves.of_batches(items) if samples is None else leaves.of_samples(items)
     try:
@@ -211,25 +215,28 @@ class _Leaves:
                 found = f"has the keys {keys}" if self._is_dict else "is no dict"
                 raise ValueError(f"write_array: dtype names {key!r}, but the first item {found}")
         if not self._is_dict:
-            self._leaves[None] = _Leaf(self._dtype, self._is_file, is_ragged=not self._is_file)
+            self._leaves[None] = _Leaf(self._dtype, self._is_file, takes_numbers=self._is_file)
         elif not keys:
             raise ValueError("write_array: expected a dict with at least one key, got an empty one")
         for key in keys:
-            self._leaves[key] = _Leaf(dtypes.get(key), self._is_file, is_ragged=False)
+            self._leaves[key] = _Leaf(dtypes.get(key), self._is_file, takes_numbers=True)
 
 
 class _Leaf:
     """Reads the samples of one leaf, and holds each against the first.
 
+    Samples are numbers, or arrays: of one shape if they go into a .npy file, else sequences, of which
+    `Drain` sees in the end whether all have one length.
+
     Args:
         dtype: What samples are cast to; None: they all have that of the first.
-        is_file: Whether it is to be one .npy file, in which samples have one shape.
-        is_ragged: Whether samples are sequences even if all have one length.
+        is_file: Whether it is to be one .npy file.
+        takes_numbers: Whether samples may be single numbers.
     """
 
-    def __init__(self, dtype: Any, is_file: bool, *, is_ragged: bool) -> None:
+    def __init__(self, dtype: Any, is_file: bool, takes_numbers: bool) -> None:
         self._reader = SampleReader(dtype, "write_array", _WITHOUT_NUMPY, takes_numbers=True)
-        self._is_file, self._is_ragged = is_file, is_ragged
+        self._is_file, self._takes_numbers = is_file, takes_numbers
         self._shape: tuple[int, ...] | None = None  # of the first sample that has one
         self._waiting, self._used = bytearray(_BYTES), 0  # used again: fresh memory costs more
         self._lengths: list[int] = []  # of the waiting samples
@@ -245,9 +252,9 @@ class _Leaf:
             raise TypeError(
                 f"{where}: expected a string like the first, got {type(sample).__name__}"
             )
-        if type(sample) is list and not sample and not self._is_file:  # of any dtype and shape
-            self._is_ragged = True
-            self._lengths.append(0)
+        if isinstance(sample, list) and not sample and not self._is_file and self._shape != ():
+            self._takes_numbers = False
+            self._lengths.append(0)  # of any dtype and shape
             return 0
         if isinstance(sample, tuple):
             raise TypeError(
@@ -271,22 +278,19 @@ class _Leaf:
         if self._strings is not None:
             strings, self._strings = self._strings, []
             return strings
-        if self._reader.dtype is None or (self._shape is None and not self._is_ragged):
+        if self._reader.dtype is None or (self._shape is None and self._takes_numbers):
             raise ValueError(
                 "write_array: expected a sample that has a dtype, got empty lists only; name one "
                 "with dtype="
-                if self._is_ragged
+                if self._lengths
                 else "write_array: expected at least one sample, got none"
             )
-        self._shape = self._shape or (0,) * self._is_ragged
         lengths, self._used, self._lengths = self._lengths, 0, []
-        shape = (len(lengths), *self._shape)
-        if self._is_ragged:
-            shape = (sum(lengths), *self._shape[1:])
+        shape = (0,) if self._shape is None else self._shape
+        is_dense = self._is_file or not shape
+        shape = (len(lengths), *shape) if is_dense else (sum(lengths), *shape[1:])
         values = np.frombuffer(self._waiting, self._reader.dtype, math.prod(shape)).reshape(shape)
-        if not self._is_ragged:
-            return values
-        return JaggedBatch(values, np.cumsum([0, *lengths]))
+        return values if is_dense else JaggedBatch(values, np.cumsum([0, *lengths]))
 
     def batch(self, batch: Any, where: str) -> Any:
         """A batch: an array whose first axis counts samples, or a list with no arrays in it."""
@@ -313,10 +317,11 @@ class _Leaf:
         return self.take()
 
     def _jagged(self, batch: JaggedBatch | RaggedArray, where: str) -> Any:
+        if self._is_file:
+            raise ValueError(f"{where}: {_ONE_SHAPE}")
         ragged = RaggedArray(batch.values, batch.offsets)  # which checks it
         first, last = int(ragged.offsets[0]), int(ragged.offsets[-1])
         values = self._reader.read(ragged.values[first:last], where)
-        self._be_ragged(where)
         self._check(values.shape, where)
         return JaggedBatch(values, ragged.offsets - first)
 
@@ -328,35 +333,27 @@ class _Leaf:
                 "single samples are no batches"
             )
         self._check(shape[1:], where)
-        if not self._is_ragged:
+        if self._is_file or len(shape) == 1:
             return samples
         rows = samples.reshape(shape[0] * shape[1], *shape[2:])
         return JaggedBatch(rows, np.arange(shape[0] + 1) * shape[1])
 
-    def _be_ragged(self, where: str) -> None:
-        if self._is_file:
-            raise ValueError(
-                f"{where}: a .npy file holds samples of one shape; give the path of a directory for "
-                "samples of different lengths"
-            )
-        self._is_ragged = True
-
     def _check(self, shape: tuple[int, ...], where: str) -> None:
         """Raises if a sample of this shape can't follow the first."""
-        if self._is_ragged and not shape:
+        if not shape and not self._takes_numbers:
             raise ValueError(
                 f"{where}: expected an array or a list of numbers, got a number; numbers go into a "
                 ".npy file, or into dicts"
             )
-        self._shape = shape if self._shape is None else self._shape
-        if shape == self._shape:
-            return
-        if len(shape) != len(self._shape) or shape[1:] != self._shape[1:]:
+        first = shape if self._shape is None else self._shape
+        self._shape = first
+        if len(shape) != len(first) or shape[1:] != first[1:]:
             raise ValueError(
-                f"{where}: expected a sample of shape {self._shape} like the first, got {shape}; "
-                "only the first axis may differ"
+                f"{where}: expected a sample of shape {first} like the first, got {shape}; only the "
+                "first axis may differ"
             )
-        self._be_ragged(where)
+        if self._is_file and shape != first:
+            raise ValueError(f"{where}: {_ONE_SHAPE}")
 
 
 def _require_no_palette(sample: Any, where: str) -> None:

@@ -63,75 +63,82 @@ class NpyHeader(NamedTuple):
 
 
 class NpyFile:
-    """A new .npy file, which is written to in any place, and gets its header at the end.
+    """A new .npy file: an array that grows by rows, and whose header is written at the end.
 
     Args:
         path: Of the file; one that is there is emptied.
         dtype: Of an item.
+        row: The shape of a row.
         axes: The most axes that the array is going to have.
     """
 
-    def __init__(self, path: str, dtype: np.dtype[Any], axes: int) -> None:
-        self.path, self.dtype = path, dtype
+    def __init__(
+        self, path: str, dtype: np.dtype[Any], row: tuple[int, ...], axes: int | None = None
+    ) -> None:
+        self.path, self.dtype, self.row, self.rows = path, dtype, row, 0
+        axes = len(row) + 1 if axes is None else axes
         self._start = len(_header(dtype, (sys.maxsize,) * axes))
         # Without a buffer: one whose disk is full tries again when it is let go.
         self._file = io.FileIO(path, "w+")
 
     @classmethod
-    def open(cls, path: str, header: NpyHeader) -> NpyFile:
-        """One that was saved, to go on with; ``header`` is what it has."""
+    def open(cls, path: str, header: NpyHeader, rows: int) -> NpyFile:
+        """One that was saved, to go on behind some of its rows; ``header`` is what it has."""
         self = cls.__new__(cls)
-        self.path, self.dtype = path, header.dtype
+        self.path, self.dtype, self.row, self.rows = path, header.dtype, header.shape[1:], rows
         self._start = header.offset
         self._file = io.FileIO(path, "r+")
         return self
 
-    def reserve(self, items: int) -> None:
-        """Takes room for so many items on the disk.
+    @property
+    def _row_bytes(self) -> int:
+        return math.prod(self.row) * self.dtype.itemsize
+
+    def reserve(self, rows: int) -> None:
+        """Takes room for so many rows on the disk.
 
         Raises:
             OSError: There is none.
         """
         before = os.fstat(self._file.fileno()).st_size
         try:
-            _allocate(self._file.fileno(), self._start + items * self.dtype.itemsize)
+            _allocate(self._file.fileno(), self._start + rows * self._row_bytes)
         except OSError as error:
             os.truncate(self._file.fileno(), before)  # what there was room for doesn't stay taken
             raise OSError(error.errno, error.strerror, self.path) from error
 
-    def write(self, start: int, array: npt.NDArray[Any]) -> None:
-        """Writes items from number ``start`` on: those of an array of the file's dtype, in C order."""
-        position = self._start + start * self.dtype.itemsize
-        step = len(array)
+    def append(self, array: npt.NDArray[Any]) -> None:
+        """Writes rows of the file's dtype behind those that are there."""
+        step = max(1, len(array))
         if not array.flags.c_contiguous:
-            step = max(1, _CHUNK_BYTES * step // max(1, array.nbytes))
-        for first in range(0, len(array), max(1, step)):
+            step = max(1, _CHUNK_BYTES // max(1, self._row_bytes))
+        for first in range(0, len(array), step):
             chunk = np.ascontiguousarray(array[first : first + step])
+            position = self._start + (self.rows + first) * self._row_bytes
             self._write(position, chunk.reshape(-1).view(np.uint8).data)
-            position += chunk.nbytes
+        self.rows += len(array)
 
-    def item(self, number: int) -> Any:
-        """One item."""
+    def __getitem__(self, number: int) -> Any:
+        """One row of a file of numbers."""
         size = self.dtype.itemsize
         data = os.pread(self._file.fileno(), size, self._start + number * size)
         return np.frombuffer(data, self.dtype)[0]
 
-    def save(self, shape: tuple[int, ...]) -> None:
-        """Writes the header of an array of that shape, once its items are on the disk."""
+    def save(self) -> None:
+        """Writes the header of an array of all rows, once they are on the disk."""
         os.fsync(self._file.fileno())
-        self._write(0, _header(self.dtype, shape, self._start))
+        self._write(0, _header(self.dtype, (self.rows, *self.row), self._start))
 
-    def finish(self, shape: tuple[int, ...]) -> None:
-        """Makes an array of that shape of the first items, waits until it is on the disk, and closes."""
-        self._file.truncate(self._start + math.prod(shape) * self.dtype.itemsize)
-        self._write(0, _header(self.dtype, shape, self._start))
+    def finish(self, shape: tuple[int, ...] | None = None) -> None:
+        """Waits until all is on the disk, and closes the file.
+
+        Args:
+            shape: Of the array that the rows become; None: as many rows as there are.
+        """
+        self._file.truncate(self._start + self.rows * self._row_bytes)
+        self._write(0, _header(self.dtype, shape or (self.rows, *self.row), self._start))
         os.fsync(self._file.fileno())
         self._file.close()
-
-    def move(self, path: str) -> None:
-        """Gives the file another name."""
-        os.rename(self.path, path)
-        self.path = path
 
     def close(self) -> None:
         """Closes the file as it is."""

@@ -523,14 +523,14 @@ def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:
 
 def _write_npy(path: str, array: npt.NDArray[Any], dtype: np.dtype[Any], shift: int) -> None:
     """Writes an array of numbers less ``shift``."""
-    file = NpyFile(path, dtype, array.ndim)
+    file = NpyFile(path, dtype, array.shape[1:])
     try:
         if shift or array.dtype != dtype:
             for start in range(0, len(array), _CHUNK_OFFSETS):
                 chunk = array[start : start + _CHUNK_OFFSETS]
-                file.write(start, np.subtract(chunk, shift, dtype=dtype))
+                file.append(np.subtract(chunk, shift, dtype=dtype))
         else:
-            file.write(0, array)
-        file.finish(array.shape)
+            file.append(array)
+        file.finish()
     finally:
         file.close()

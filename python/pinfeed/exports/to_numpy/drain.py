@@ -15,10 +15,11 @@ from pinfeed.exports.loader import PlannedLength
 from pinfeed.exports.to_numpy.columns import (
     ArrayColumn,
     Column,
-    FileColumn,
     ListColumn,
+    RaggedColumn,
+    SequenceColumn,
     TextColumn,
-    has_lengths,
+    is_ragged,
     is_text,
     plain,
 )
@@ -34,6 +35,7 @@ _SECONDS = 1.0
 _SHARE = 0.1
 
 _ARRAYS = (np.ndarray, torch.Tensor, RaggedArray)
+_SEQUENCES: Any = JaggedBatch | Padded
 _OBJECTS = {str, bytes, int, float, bool, type(None)}
 
 
@@ -54,6 +56,8 @@ class Drain:
         limit: The most samples to take.
         plan: What the loader says about its length.
         skip: How many samples to leave out, because they lie in the files already.
+        may_be_alike: Whether sequences in files become an array if all have one length, other than those
+            that are all there is.
 
     Attributes:
         samples: How many were taken, with those that were there.
@@ -67,9 +71,12 @@ class Drain:
         limit: int | None = None,
         plan: PlannedLength | None = None,
         skip: int = 0,
+        *,
+        may_be_alike: bool = False,
     ) -> None:
         self._function, self._files = function, files
         self._limit, self._plan, self._skip = limit, plan, skip
+        self._may_be_alike = may_be_alike
         self._staging: dict[torch.device, StagingBuffers] = {}
         self._pending: _Pending | None = None
         self._template: Any = None  # a batch with numbers for leaves
@@ -122,10 +129,9 @@ class Drain:
                 f"{self._function}: loader ended {self._skip} samples before the "
                 f"{self.samples} that an earlier run has written"
             )
-        for column in self._columns.values():
-            if column is not None:
-                column.finish(self.samples)
         if self._files is not None:
+            for column in self._array_columns():
+                column.finish()
             self._files.commit()
         return self._result()
 
@@ -144,11 +150,13 @@ class Drain:
     def save(self) -> None:
         """Makes the files such that another run can go on with them."""
         began = time.monotonic()
-        for column in self._columns.values():
-            if isinstance(column, FileColumn):
-                column.save()
+        for column in self._array_columns():
+            column.save()
         now = time.monotonic()
         self._save_at = now + max(_SECONDS, (now - began) / _SHARE)
+
+    def _array_columns(self) -> list[ArrayColumn]:
+        return [column for column in self._columns.values() if isinstance(column, ArrayColumn)]
 
     def _result(self) -> Any:
         results = [
@@ -194,8 +202,11 @@ class Drain:
         if leaf is None:
             return None
         name = "" if files is None else files.name(steps, f"{where}batch 0")
-        if isinstance(leaf, (*_ARRAYS, JaggedBatch, Padded)) and not is_text(leaf):
-            return ArrayColumn(where) if files is None else FileColumn(where, files, name)
+        if is_ragged(leaf):
+            kind = SequenceColumn if self._may_be_alike and steps else RaggedColumn
+            return kind(where, files, name)
+        if isinstance(leaf, np.ndarray | torch.Tensor) and not is_text(leaf):
+            return ArrayColumn(where, files, name)
         if not isinstance(leaf, list | tuple) and not is_text(leaf):
             raise TypeError(
                 f"{where}batch 0: expected a tensor, an ndarray, or a list with an object for each "
@@ -243,17 +254,18 @@ class Drain:
         rows = [column.check(leaf) for column, leaf in zip(columns, found, strict=True)]
         if number == 0 and self._files is not None and self._files.samples:
             for column, row in zip(columns, rows, strict=True):
-                if isinstance(column, FileColumn):
+                if isinstance(column, ArrayColumn):
                     column.restore(row, self._files.samples)
         for column, row in zip(columns, rows, strict=True):
             column.write(row)
         self._written = self.samples
         if number == 0 and self._plan is not None:
-            self._reserve(columns, self._plan.samples)
+            self._reserve(self._plan.samples)
 
-    def _reserve(self, columns: list[Column], expected: int) -> None:
+    def _reserve(self, expected: int) -> None:
         """Makes room for all samples."""
         self.expected = expected if self._limit is None else min(expected, self._limit)
+        columns = self._array_columns()
         if self._files is None:
             size = sum(column.size(self.expected) for column in columns)
             require_memory(size, f"the result of {self.expected:,} samples needs")
@@ -309,7 +321,7 @@ def is_remote(part: Any) -> bool:
 
 def _is_leaf(node: Any) -> bool:
     """Whether a container is a leaf: sequences, and lists with no array in them."""
-    if isinstance(node, JaggedBatch) or has_lengths(node):
+    if is_ragged(node):
         return True
     if not isinstance(node, list | tuple) or is_namedtuple(node):
         return False
@@ -320,7 +332,7 @@ def _is_leaf(node: Any) -> bool:
 
 def _parts(leaf: Any) -> list[Any]:
     """The arrays that a leaf consists of."""
-    return [*leaf] if isinstance(leaf, JaggedBatch) or has_lengths(leaf) else [leaf]
+    return list(leaf) if isinstance(leaf, _SEQUENCES) else [leaf]
 
 
 def _copied(part: Any) -> Any:
@@ -333,7 +345,7 @@ def _length(leaf: Any) -> int | None:
     """How many samples a leaf has, None if it doesn't count them."""
     if isinstance(leaf, JaggedBatch):
         return len(leaf.offsets) - 1
-    if has_lengths(leaf):
+    if isinstance(leaf, Padded):
         return len(leaf.lengths)
     return None if getattr(leaf, "ndim", 1) == 0 else len(leaf)
 
@@ -342,8 +354,8 @@ def _part(leaf: Any, start: int, stop: int) -> Any:
     """The samples of a leaf from ``start`` to ``stop``."""
     if isinstance(leaf, JaggedBatch):
         return leaf._replace(offsets=leaf.offsets[start : stop + 1])
-    if has_lengths(leaf):
-        return type(leaf)(*(None if part is None else part[start:stop] for part in leaf))
+    if isinstance(leaf, Padded):
+        return type(leaf)(*(None if part is None else part[start:stop] for part in _parts(leaf)))
     return leaf[start:stop]
 
 

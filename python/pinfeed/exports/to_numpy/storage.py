@@ -6,6 +6,7 @@ import contextlib
 import math
 import mmap
 import os
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,26 +30,28 @@ SMALL = 1 << 20
 
 
 class Memory:
-    """Anonymous memory, which Linux lengthens and cuts by moving pages, not bytes.
+    """An array in anonymous memory, which Linux lengthens and cuts by moving pages, not bytes.
 
     ``ndarray.resize`` could do as much, but writes zeros into all that it adds, so that room to
     grow would be memory in use.
 
     Args:
         dtype: Of an item.
+        row: The shape of a row.
     """
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: np.dtype[Any], row: tuple[int, ...]) -> None:
+        self.dtype, self.row, self.rows = dtype, row, 0
+        self._row_bytes = math.prod(row) * dtype.itemsize
         self._map = _anonymous(1)
 
-    def reserve(self, items: int) -> None:
-        """Makes room for so many items, which may turn out to be more or fewer.
+    def reserve(self, rows: int) -> None:
+        """Makes room for so many rows, which may turn out to be more or fewer.
 
         Raises:
             MemoryError: There is none.
         """
-        size = max(1, items * self.dtype.itemsize)
+        size = max(1, rows * self._row_bytes)
         try:
             self._map.resize(size)
         except (BufferError, SystemError):
@@ -63,38 +66,38 @@ class Memory:
             with contextlib.suppress(OSError):  # a kernel that was built without them
                 self._map.madvise(mmap.MADV_HUGEPAGE)
 
-    def write(self, start: int, array: npt.NDArray[Any]) -> None:
-        """Copies an array of this dtype behind ``start`` items."""
-        missing = start * self.dtype.itemsize + array.nbytes - len(self._map)
+    def append(self, array: npt.NDArray[Any]) -> None:
+        """Copies rows of this dtype behind those that are there."""
+        rows = self.rows + len(array)
+        missing = rows * self._row_bytes - len(self._map)
         if missing > 0:
             # Asked here, because the system hands out more than it has, and kills later.
             require_memory(missing, f"after {len(self._map):,} bytes of a leaf, more samples need")
             try:
                 # Room that nothing was written to yet costs nothing.
-                self.reserve(
-                    max(start + array.size, _GROWTH * len(self._map) // self.dtype.itemsize)
-                )
+                self.reserve(max(rows, _GROWTH * len(self._map) // self._row_bytes))
             except MemoryError:
-                self.reserve(start + array.size)
-        target = self._view(start, array.shape)
+                self.reserve(rows)
+        target = self._view(self.rows, len(array))
         if array.nbytes > SMALL and self.dtype.kind in "biufc" and self.dtype.isnative:
             _core.gather(array, None, self.dtype.name, None, target, "to_numpy", get_num_threads())
         else:
             target[...] = array
+        self.rows = rows
 
-    def item(self, number: int) -> Any:
-        """One item."""
-        return self._view(number, ())[()]
+    def __getitem__(self, number: int) -> Any:
+        """One row."""
+        return self._view(number, 1)[0]
 
-    def take(self, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """The first items as an array of that shape; the rest of the room is given back."""
+    def take(self, rows: int) -> npt.NDArray[Any]:
+        """The first rows as an array; the rest of the room is given back."""
         with contextlib.suppress(BufferError, SystemError):  # where it can't be cut
-            self._map.resize(max(1, math.prod(shape) * self.dtype.itemsize))
-        return self._view(0, shape)
+            self._map.resize(max(1, rows * self._row_bytes))
+        return self._view(0, rows)
 
-    def _view(self, start: int, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        items = np.frombuffer(self._map, self.dtype, math.prod(shape), start * self.dtype.itemsize)
-        return items.reshape(shape)
+    def _view(self, start: int, rows: int) -> npt.NDArray[Any]:
+        items, offset = rows * math.prod(self.row), start * self._row_bytes
+        return np.frombuffer(self._map, self.dtype, items, offset).reshape(rows, *self.row)
 
 
 def require_memory(size: int, what: str) -> None:
@@ -187,36 +190,33 @@ class OutputFiles:
             self._names.add(taken)
         return name
 
-    def create(self, name: str, dtype: np.dtype[Any], axes: int) -> NpyFile:
-        """A new file, for an array of at most so many axes."""
+    def create(self, name: str, like: npt.NDArray[Any]) -> NpyFile:
+        """A new file, for an array of such rows; it may get an axis more in the end."""
         path = self._path(name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._files.append(NpyFile(path, dtype, axes))
+        self._files.append(NpyFile(path, like.dtype, like.shape[1:], like.ndim + 1))
         return self._files[-1]
 
-    def open(self, name: str, dtype: np.dtype[Any], where: str) -> tuple[NpyFile, tuple[int, ...]]:
-        """A file that an earlier run has left, and the shape of its array.
+    def open(self, name: str, like: npt.NDArray[Any], rows: int, where: str) -> NpyFile:
+        """A file that an earlier run has left, to go on behind some rows.
 
         Raises:
-            ValueError: It has left none, or one of another dtype.
+            ValueError: It has left none, or one of other rows.
         """
         header = _header(self._path(name))
-        if header is None or header.dtype != dtype:
-            held = "no such leaf" if header is None else f"{header.dtype} there"
+        if header is None or (header.dtype, header.shape[1:]) != (like.dtype, like.shape[1:]):
+            held = f"{header.dtype} {header.shape[1:]} there" if header else "no such leaf"
             raise ValueError(
-                f"{where}: got {dtype}, but the earlier run has {held}; remove {self._write.scratch} "
-                "to begin anew"
+                f"{where}: got {like.dtype} {like.shape[1:]}, but the earlier run has {held}; remove "
+                f"{self._write.scratch} to begin anew"
             )
-        self._files.append(NpyFile.open(self._path(name), header))
-        return self._files[-1], header.shape
+        self._files.append(NpyFile.open(self._path(name), header, rows))
+        return self._files[-1]
 
-    def has(self, name: str) -> bool:
-        """Whether there is such a file yet."""
-        return os.path.exists(self._path(name))
-
-    def move(self, file: NpyFile, name: str) -> None:
-        """Gives a file another name."""
-        file.move(self._path(name))
+    def take_out(self, file: NpyFile, folder: str) -> None:
+        """Puts a finished file, the one that counts in a directory, in the place of that: ``x.npy``."""
+        os.rename(file.path, self._path(f"{folder}.npy"))
+        shutil.rmtree(self._path(folder))
 
     def array(self, name: str) -> npt.NDArray[Any]:
         """The array of a file that is in its place, mapped."""

@@ -6,9 +6,11 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from pinfeed.arguments import positive_integer, require_flags
@@ -16,6 +18,9 @@ from pinfeed.exports.loader import PlannedLength, Progress, planned_length, requ
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
 from pinfeed.structure import rebuild
+
+# To make an ndarray of a tensor takes longer than to copy so many bytes.
+_TINY = 1 << 14
 
 
 def to_numpy(
@@ -55,9 +60,8 @@ def to_numpy(
     - Tensors, on any device and with gradients or not, and ndarrays become arrays. Their first axis
       counts samples, and all leaves of a batch have the same number. (A 0-d tensor, such as a loss,
       is an error.) bfloat16, which NumPy doesn't have, becomes float32.
-    - If the samples of two batches differ along their first axis, they become a `RaggedArray`, each
-      as long as it was in its batch; so do `JaggedBatch` and `Padded` with lengths, of which the
-      data is kept.
+    - `JaggedBatch`, `Padded` with lengths and `RaggedArray` become a `RaggedArray` of the data
+      without its padding. Samples of all other arrays have one shape.
     - A list or tuple with no array in it holds an object for each sample, and becomes a list; so does
       an ndarray of objects or strings. Files can hold strings, as a `RaggedArray` of them. Other
       lists and tuples are part of the structure.
@@ -97,7 +101,7 @@ def to_numpy(
     if type(loader) is list and out is None and max_samples is None and not progress:
         joined = _joined(loader)
         if joined is not None:
-            return joined[0]
+            return joined
     files = None if out is None else OutputFiles(out, overwrite, resume, "to_numpy: out")
     try:
         drain, batches = _begin(loader, files, max_samples)
@@ -159,43 +163,50 @@ def _begin(
     return Drain("to_numpy", files, limit, plan), itertools.chain(first, batches)
 
 
-def _joined(batches: list[Any]) -> tuple[Any, list[int]] | None:
-    """Small batches in memory as one, and the length of each.
+def _joined(batches: list[Any]) -> Any:
+    """Small batches in memory as one; to walk each of them would take longer than to copy it.
 
     Returns:
-        None for what isn't plain numbers of one dtype and shape; `Drain` takes that, or refuses it.
+        None for what isn't plain numbers of one dtype and shape, or dicts, tuples or lists of such;
+        `Drain` takes that, or refuses it.
     """
     kinds = {*map(type, batches)}
     if kinds not in ({dict}, {tuple}, {list}):
         return _joined_arrays(batches, kinds)
-    first: Any = batches[0]
-    keys = list(first) if kinds == {dict} else range(len(first))
-    if not keys or any(len(batch) != len(first) for batch in batches):
+    first = batches[0]
+    if not first or {*map(len, batches)} != {len(first)}:
         return None
-    arrays: list[Any] = []
-    lengths: list[int] = []
+    keys = first.keys() if kinds == {dict} else range(len(first))
+    arrays, counts = [], []
     for key in keys:
         try:
-            part = _joined([batch[key] for batch in batches])
+            leaf = [batch[key] for batch in batches]
         except KeyError:
             return None
-        if part is None or lengths not in ([], part[1]):
+        array = _joined_arrays(leaf, {*map(type, leaf)})
+        if array is None:
             return None
-        arrays.append(part[0])
-        lengths = part[1]
-    return rebuild(first, arrays), lengths
+        arrays.append(array)
+        if len(first) > 1:
+            counts.append([part.shape[0] for part in leaf])
+    return rebuild(first, arrays) if all(count == counts[0] for count in counts) else None
 
 
-def _joined_arrays(arrays: list[Any], kinds: set[type]) -> tuple[Any, list[int]] | None:
+def _joined_arrays(arrays: list[Any], kinds: set[type]) -> npt.NDArray[Any] | None:
     # torch's subclasses and NumPy's, such as masked arrays, are no plain numbers.
     if kinds not in ({torch.Tensor}, {np.ndarray}):
         return None
     try:
-        if kinds == {torch.Tensor}:
-            arrays = [tensor.numpy() for tensor in arrays]
-        dtype = arrays[0].dtype
-        if dtype.kind not in "biufcmM" or arrays[0].nbytes > SMALL:
-            return None
-        return np.concatenate(arrays, dtype=dtype, casting="no"), [*map(len, arrays)]
-    except (TypeError, ValueError, RuntimeError):  # other dtypes and shapes, devices, gradients
-        return None
+        size = arrays[0].nbytes
+        if kinds == {torch.Tensor} and size <= _TINY:
+            if len({*map(attrgetter("dtype"), arrays)}) == 1:
+                return torch.cat(arrays).detach().numpy()
+        elif size <= SMALL:
+            if kinds == {torch.Tensor}:
+                arrays = [tensor.numpy() for tensor in arrays]
+            dtype = arrays[0].dtype
+            if dtype.kind in "biufcmM":
+                return np.concatenate(arrays, dtype=dtype, casting="no")
+    except (TypeError, ValueError, RuntimeError):  # other dtypes, shapes, devices, layouts
+        pass
+    return None
