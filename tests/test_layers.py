@@ -128,8 +128,6 @@ def test_the_ops_of_the_cpu_need_no_cuda():
         "cuda_launch.cpp",
         "cuda_launch.h",
         "cuda_problem.cpp",
-        "device_constants.cpp",
-        "device_constants.h",
     }
 
 
@@ -147,13 +145,13 @@ def test_the_work_of_device_threads_needs_no_cuda():
     }
     launching = {
         f"{noun}.{kind}"
-        for noun in ("current_device", "images", "jagged", "permute")
+        for noun in ("current_device", "images", "jagged")
         for kind in ("h", "cu")
     }
     assert needing == launching | {"launch.cuh"}
     text = "".join(path.read_text() for path in sources(CSRC / "tests"))
     assert re.findall(r'"cuda/\w+_plan\.h"', text)
-    assert not re.search(r'"cuda/(images|jagged|permute)\.h"|\.cuh"', text)
+    assert not re.search(r'"cuda/(images|jagged)\.h"|\.cuh"', text)
 
 
 def test_the_module_file_is_a_table_of_contents():

@@ -1,6 +1,6 @@
-// Images of any strides, number of channels and alignment, smaller than their places or not, and
-// their mask. A thread writes a vector of 16 bytes wherever the output is aligned to its items, and
-// looks for the byte of each item by itself.
+// Images of any strides, number of channels and alignment, smaller than their places or not. A
+// thread writes a vector of 16 bytes wherever the output is aligned to its items, and looks for the
+// byte of each item by itself.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,6 @@ namespace pinfeed::cuda {
 template <PixelType kType, ImageLayout kLayout>
 struct AnyImages {
   static constexpr int kThreads = 256;
-  static constexpr int kSharedBytes = 0;
   static constexpr int kItems = kVectorItems<kType>;
 
   SourceImages source;
@@ -29,40 +28,24 @@ struct AnyImages {
   std::int64_t most_height;  // of an image: of the source's and of its place
   std::int64_t most_width;
   std::uint8_t* out;
-  std::uint8_t* mask;
   std::int64_t items;
-  std::int64_t pixels;        // of the mask; 0 without one
-  std::int64_t value_blocks;  // the rest of the blocks write the mask
   std::uint32_t fill;
   ChannelTable constants;
 
-  std::int64_t blocks() const {
-    return value_blocks + blocks_of(vectors(pixels, mask_skip()), kThreads);
-  }
+  std::int64_t blocks() const { return blocks_of(blocks_of(items + skip(), kItems), kThreads); }
 
   // The first vector of an output that does not begin at a multiple of 16 bytes lacks these items.
   PINFEED_BOTH int skip() const {
     return static_cast<int>(misalignment(out, kVectorBytes)) / kItemBytes<kType>;
   }
-  PINFEED_BOTH int mask_skip() const { return static_cast<int>(misalignment(mask, kVectorBytes)); }
-  PINFEED_BOTH static std::int64_t vectors(std::int64_t items, int skip, int of_vector) {
-    return items == 0 ? 0 : blocks_of(items + skip, of_vector);
-  }
-  PINFEED_BOTH static std::int64_t vectors(std::int64_t pixels, int skip) {
-    return vectors(pixels, skip, kVectorBytes);
-  }
 
   PINFEED_BOTH void run(std::int64_t block, int thread) const {
-    if (block < value_blocks) {
-      write_items((block * kThreads + thread) * kItems - skip());
-    } else {
-      write_mask(((block - value_blocks) * kThreads + thread) * kVectorBytes - mask_skip());
-    }
+    write_items((block * kThreads + thread) * kItems - skip());
   }
 
  private:
   struct Image {
-    const std::uint8_t* data;  // null: there is none
+    const std::uint8_t* data;
     std::int64_t height;
     std::int64_t width;
   };
@@ -73,7 +56,6 @@ struct AnyImages {
       found.height = clamp(load_int64(sizes + 2 * image), 0, most_height);
       found.width = clamp(load_int64(sizes + 2 * image + 1), 0, most_width);
     }
-    if (found.data == nullptr) found.height = found.width = 0;
     return found;
   }
 
@@ -179,23 +161,6 @@ struct AnyImages {
       if ((is_data & (1u << k)) == 0) word = (word & ~bits) | (padding & bits);
     }
     return vector;
-  }
-
-  PINFEED_BOTH void write_mask(std::int64_t first) const {
-    if (first >= pixels) return;
-    const Division column = width.divide(larger(first, 0));
-    const Division row = height.divide(column.quotient);
-    std::int64_t x = column.remainder, y = row.remainder, i = row.quotient;
-    Image image = find(i);
-    store_mask(mask, first, pixels, [&] {
-      const bool is_data = y < image.height && x < image.width;
-      if (++x < width.divisor()) return is_data;
-      x = 0;
-      if (++y < height.divisor()) return is_data;
-      y = 0;
-      if (++i * width.divisor() * height.divisor() < pixels) image = find(i);
-      return is_data;
-    });
   }
 };
 

@@ -4,124 +4,56 @@
 #include <cstdint>
 
 #include "cuda/any_images.h"
-#include "cuda/image_batch.h"
 #include "cuda/pixels_to_planes.h"
-#include "cuda/planes_to_pixels.h"
 #include "cuda/same_order.h"
 
 namespace pinfeed::cuda {
 
-inline bool is_valid(const ImageBatch& batch) {
-  for (const std::int64_t size : {batch.source_count, batch.source_height, batch.source_width,
-                                  batch.count, batch.height, batch.width, batch.channels}) {
-    if (size < 0) return false;
-  }
-  if (batch.count * batch.height * batch.width * batch.channels == 0) return true;
-  if (batch.out == nullptr) return false;
-  const bool reads = batch.source_count > 0 && batch.source_height > 0 && batch.source_width > 0;
-  if (reads && batch.images == nullptr) return false;
-  if (batch.indices == nullptr && batch.count > batch.source_count) return false;
-  if (batch.type == PixelType::uint8) return true;
-  const ChannelConstants& constants = batch.constants;
-  if (constants.scale == nullptr || constants.bias == nullptr) return false;
-  return constants.on_device || batch.channels <= kInlineChannels;
+// Whether the bytes of a row are adjacent: pixel by pixel, or those of one channel.
+inline bool has_adjacent_pixels(const ImageTensor& batch) {
+  return (batch.channels == 1 || batch.channel_stride == 1) &&
+         (batch.width == 1 || batch.column_stride == batch.channels);
+}
+inline bool has_adjacent_columns(const ImageTensor& batch) {
+  return batch.width == 1 || batch.column_stride == 1;
 }
 
-// How the fast kernels see the source of a batch: which of its bytes are adjacent.
-struct SourceOrder {
-  bool pixels;  // a row's: pixel by pixel
-  bool planes;  // a row's of one channel
-  bool rows;    // each row ends where the next begins
-  bool images;  // each image ends where the next begins, and none is gathered
-};
-
-inline SourceOrder order_of(const ImageBatch& batch) {
-  const std::int64_t c = batch.channels, w = batch.width, h = batch.height;
-  SourceOrder order{};
-  order.pixels = (c == 1 || batch.channel_stride == 1) && (w == 1 || batch.column_stride == c);
-  order.planes = w == 1 || batch.column_stride == 1;
-  const std::int64_t row_bytes = order.pixels ? w * c : w;
-  order.rows = h == 1 || batch.row_stride == row_bytes;
-  order.images = order.pixels && order.rows && batch.indices == nullptr &&
-                 (batch.count == 1 || batch.image_stride == row_bytes * h);
-  return order;
+// Cuts a batch into runs for a fast kernel: `planes` of each image, whose rows are `row_items`
+// items of the output and `row_bytes` adjacent bytes of the source. False: runs are no whole
+// groups, or the source is not aligned for it.
+template <class Work>
+bool set_runs(Work& work, const ImageTensor& batch, std::int64_t planes, std::int64_t row_items,
+              std::int64_t row_bytes) {
+  const bool rows_adjacent = batch.height == 1 || batch.row_stride == row_bytes;
+  const std::int64_t rows = rows_adjacent ? 1 : batch.height;
+  const std::int64_t run_items = rows_adjacent ? row_items * batch.height : row_items;
+  work.source = SourceImages(batch);
+  work.runs = {Divider(run_items / Work::kItems), Divider(rows), Divider(planes)};
+  work.row_stride = rows == 1 ? 0 : batch.row_stride;
+  work.out = static_cast<std::uint8_t*>(batch.out);
+  work.groups = batch.count * planes * batch.height * row_items / Work::kItems;
+  const auto is_aligned = [](std::int64_t stride, std::int64_t steps) {
+    return steps == 1 || stride % Work::kAlignment == 0;
+  };
+  const std::int64_t images = batch.indices == nullptr ? batch.count : batch.source_count;
+  return run_items % Work::kItems == 0 && run_items / Work::kItems <= std::int64_t{UINT32_MAX} &&
+         misalignment(batch.images, Work::kAlignment) == 0 &&
+         is_aligned(batch.image_stride, images) && is_aligned(batch.row_stride, rows) &&
+         is_aligned(batch.channel_stride, planes);
 }
-
-// Whether all images fill their places, so that there is nothing but data.
-inline bool has_padding(const ImageBatch& batch) {
-  return batch.sizes != nullptr || batch.source_height < batch.height ||
-         batch.source_width < batch.width;
-}
-
-inline bool is_multiple(std::int64_t value, std::int64_t of) { return value % of == 0; }
-
-// What the fast kernels agree on. `run_items`: adjacent items of the source; `runs_divide`: whether
-// each is a whole number of groups of `group_items`.
-struct FastPlan {
-  std::int64_t rows;  // runs of a plane: 1, or each row by itself
-  std::int64_t run_items;
-  bool fits;
-};
-
-inline FastPlan plan_runs(const ImageBatch& batch, bool rows_adjacent, std::int64_t row_items,
-                          std::int64_t group_items, std::int64_t alignment) {
-  FastPlan plan{};
-  plan.rows = rows_adjacent ? 1 : batch.height;
-  plan.run_items = rows_adjacent ? row_items * batch.height : row_items;
-  plan.fits =
-      is_multiple(plan.run_items, group_items) &&
-      plan.run_items / group_items <= std::int64_t{UINT32_MAX} &&
-      misalignment(batch.images, static_cast<unsigned>(alignment)) == 0 &&
-      (batch.count == 1 && batch.indices == nullptr ? true
-                                                    : is_multiple(batch.image_stride, alignment)) &&
-      (plan.rows == 1 || is_multiple(batch.row_stride, alignment));
-  return plan;
-}
-
-inline std::uint8_t* bytes_of(void* pointer) { return static_cast<std::uint8_t*>(pointer); }
 
 // Calls visit(work) if pixels of kChannels channels become planes and the kernel for that can do
 // it.
 template <PixelType kType, int kChannels, class Visit>
-bool visit_pixels_to_planes(const ImageBatch& batch, const SourceOrder& order, Visit&& visit) {
-  using Work = PixelsToPlanes<kType, kChannels>;
-  if (batch.channels != kChannels || batch.layout != ImageLayout::chw || !order.pixels)
+bool visit_pixels_to_planes(const ImageTensor& batch, Visit&& visit) {
+  if (batch.channels != kChannels || batch.layout != ImageLayout::chw) return false;
+  PixelsToPlanes<kType, kChannels> work{};
+  if (!has_adjacent_pixels(batch) ||
+      !set_runs(work, batch, 1, batch.width, batch.width * kChannels)) {
     return false;
-  const FastPlan plan = plan_runs(batch, order.rows, batch.width, Work::kItems, Work::kAlignment);
-  if (!plan.fits) return false;
-  const std::int64_t pixels = batch.height * batch.width;
-  const ChannelTable table(batch.constants, kChannels);
-  Work work{};
-  work.source = SourceImages(batch);
-  work.runs = {Divider(plan.run_items / Work::kItems), Divider(plan.rows), Divider(1)};
-  work.row_stride = plan.rows == 1 ? 0 : batch.row_stride;
-  work.plane_bytes = pixels * kItemBytes<kType>;
-  work.out = bytes_of(batch.out);
-  work.groups = batch.count * pixels / Work::kItems;
-  work.fill = batch.fill;
-  for (int c = 0; c < kChannels; ++c) work.affine[c] = table.at(c);
-  visit(work);
-  return true;
-}
-
-template <PixelType kType, int kChannels, class Visit>
-bool visit_planes_to_pixels(const ImageBatch& batch, const SourceOrder& order, Visit&& visit) {
-  using Work = PlanesToPixels<kType, kChannels>;
-  if (batch.channels != kChannels || batch.layout != ImageLayout::hwc || !order.planes)
-    return false;
-  const bool rows_adjacent = batch.height == 1 || batch.row_stride == batch.width;
-  const FastPlan plan =
-      plan_runs(batch, rows_adjacent, batch.width, Work::kItems, Work::kAlignment);
-  if (!plan.fits || !is_multiple(batch.channel_stride, Work::kAlignment)) return false;
-  const ChannelTable table(batch.constants, kChannels);
-  Work work{};
-  work.source = SourceImages(batch);
-  work.runs = {Divider(plan.run_items / Work::kItems), Divider(plan.rows), Divider(1)};
-  work.row_stride = plan.rows == 1 ? 0 : batch.row_stride;
-  work.plane_stride = batch.channel_stride;
-  work.out = bytes_of(batch.out);
-  work.groups = batch.count * batch.height * batch.width / Work::kItems;
-  work.fill = batch.fill;
+  }
+  work.plane_bytes = batch.height * batch.width * kItemBytes<kType>;
+  const ChannelTable table(batch);
   for (int c = 0; c < kChannels; ++c) work.affine[c] = table.at(c);
   visit(work);
   return true;
@@ -130,49 +62,35 @@ bool visit_planes_to_pixels(const ImageBatch& batch, const SourceOrder& order, V
 // The same for planes that stay planes, kPeriod 1, or pixels that stay pixels: of kPeriod channels,
 // or bytes of any number of channels, kPeriod 1.
 template <PixelType kType, int kPeriod, class Visit>
-bool visit_same_order(const ImageBatch& batch, const SourceOrder& order, Visit&& visit) {
+bool visit_same_order(const ImageTensor& batch, Visit&& visit) {
   using Work = SameOrder<kType, kPeriod>;
   const bool one_channel = batch.channels == 1;
-  const bool planes = batch.layout == ImageLayout::chw || one_channel;
-  constexpr bool kBytes = kType == PixelType::uint8;
-  const bool pixels_are_adjacent =
-      (batch.layout == ImageLayout::hwc || one_channel) && order.pixels;
-  const bool planes_are_adjacent = planes && order.planes;
-  if (kPeriod != 1 && (batch.channels != kPeriod || !pixels_are_adjacent)) return false;
-  if (kPeriod == 1 && !planes_are_adjacent && !(pixels_are_adjacent && (kBytes || one_channel))) {
-    return false;
-  }
-  const bool as_pixels = kPeriod != 1 || pixels_are_adjacent;
-  const std::int64_t items = batch.count * batch.height * batch.width * batch.channels;
-  const std::int64_t row_items = as_pixels ? batch.width * batch.channels : batch.width;
-  const bool rows_adjacent = batch.height == 1 || batch.row_stride == row_items;
-  const std::int64_t plane_count = as_pixels ? 1 : batch.channels;
-  FastPlan plan = plan_runs(batch, rows_adjacent, row_items, Work::kItems, Work::kAlignment);
-  if (plane_count > 1 && !is_multiple(batch.channel_stride, Work::kAlignment)) plan.fits = false;
+  const bool pixels =
+      (batch.layout == ImageLayout::hwc || one_channel) && has_adjacent_pixels(batch);
+  const bool planes =
+      (batch.layout == ImageLayout::chw || one_channel) && has_adjacent_columns(batch);
+  if (kPeriod != 1 && (batch.channels != kPeriod || !pixels)) return false;
+  constexpr bool kAnyChannels = kType == PixelType::uint8;
+  if (kPeriod == 1 && !planes && !(pixels && (kAnyChannels || one_channel))) return false;
 
   Work work{};
-  work.source = SourceImages(batch);
-  work.items = items;
-  work.groups = blocks_of(items, Work::kItems);
-  // A batch without gaps is one run, and then its end may be anywhere.
-  const bool one_run = as_pixels && order.images;
-  if (one_run) {
-    plan.fits = misalignment(batch.images, Work::kAlignment) == 0 &&
-                work.groups <= std::int64_t{UINT32_MAX};
-  }
-  if (!plan.fits) return false;
-  if (one_run) {
+  const std::int64_t row_items = pixels ? batch.width * batch.channels : batch.width;
+  bool fits = set_runs(work, batch, pixels ? 1 : batch.channels, row_items, row_items);
+  const std::int64_t image_items = batch.channels * batch.height * batch.width;
+  work.items = batch.count * image_items;
+  const bool no_gaps = pixels && batch.indices == nullptr &&
+                       (batch.count == 1 || batch.image_stride == image_items) &&
+                       (batch.height == 1 || batch.row_stride == row_items);
+  if (no_gaps) {  // then the batch is one run, and its end may be anywhere
+    work.groups = blocks_of(work.items, Work::kItems);
     work.runs = {Divider(work.groups), Divider(1), Divider(1)};
-  } else {
-    work.runs = {Divider(plan.run_items / Work::kItems), Divider(plan.rows), Divider(plane_count)};
+    fits = misalignment(batch.images, Work::kAlignment) == 0 &&
+           work.groups <= std::int64_t{UINT32_MAX};
   }
-  work.row_stride = plan.rows == 1 ? 0 : batch.row_stride;
-  work.plane_stride = plane_count == 1 ? 0 : batch.channel_stride;
-  work.out = bytes_of(batch.out);
-  work.fill = batch.fill;
-  const ChannelTable table =
-      kBytes ? ChannelTable() : ChannelTable(batch.constants, batch.channels);
-  if (kPeriod == 1) {
+  if (!fits) return false;
+  work.plane_stride = pixels ? 0 : batch.channel_stride;
+  const ChannelTable table(batch);
+  if constexpr (kPeriod == 1) {
     work.channels = table;
   } else {
     for (int c = 0; c < kPeriod; ++c) work.affine[c] = table.at(c);
@@ -182,9 +100,8 @@ bool visit_same_order(const ImageBatch& batch, const SourceOrder& order, Visit&&
 }
 
 template <PixelType kType, ImageLayout kLayout, class Visit>
-void visit_any_images(const ImageBatch& batch, Visit&& visit) {
-  using Work = AnyImages<kType, kLayout>;
-  Work work{};
+void visit_any_images(const ImageTensor& batch, Visit&& visit) {
+  AnyImages<kType, kLayout> work{};
   work.source = SourceImages(batch);
   work.row_stride = batch.row_stride;
   work.column_stride = batch.column_stride;
@@ -195,33 +112,24 @@ void visit_any_images(const ImageBatch& batch, Visit&& visit) {
   work.sizes = batch.sizes;
   work.most_height = smaller(batch.height, batch.source_height);
   work.most_width = smaller(batch.width, batch.source_width);
-  work.out = bytes_of(batch.out);
-  work.mask = batch.mask;
+  work.out = static_cast<std::uint8_t*>(batch.out);
   work.items = batch.count * batch.height * batch.width * batch.channels;
-  work.pixels = batch.mask == nullptr ? 0 : batch.count * batch.height * batch.width;
-  work.value_blocks =
-      blocks_of(Work::vectors(work.items, work.skip(), Work::kItems), Work::kThreads);
   work.fill = batch.fill;
-  if (kType != PixelType::uint8) work.constants = ChannelTable(batch.constants, batch.channels);
+  work.constants = ChannelTable(batch);
   visit(work);
 }
 
-// Calls visit(work) with the work for a batch of this type that is valid and has items, once.
+// Calls visit(work) with the work for a batch of this type that has items, once.
 template <PixelType kType, class Visit>
-void visit_image_work(const ImageBatch& batch, Visit&& visit) {
-  const bool fast =
-      !has_padding(batch) && batch.mask == nullptr && misalignment(batch.out, kVectorBytes) == 0;
-  const SourceOrder order = order_of(batch);
-  if (fast && visit_same_order<kType, 1>(batch, order, visit)) return;
-  if (fast && !batch.constants.on_device) {  // the others take constants by value
+void visit_image_work(const ImageTensor& batch, Visit&& visit) {
+  if (!batch.is_padded() && misalignment(batch.out, kVectorBytes) == 0) {
+    if (visit_same_order<kType, 1>(batch, visit)) return;
     if constexpr (kType != PixelType::uint8) {
-      if (visit_same_order<kType, 3>(batch, order, visit)) return;
-      if (visit_same_order<kType, 4>(batch, order, visit)) return;
+      if (visit_same_order<kType, 3>(batch, visit)) return;
+      if (visit_same_order<kType, 4>(batch, visit)) return;
     }
-    if (visit_pixels_to_planes<kType, 3>(batch, order, visit)) return;
-    if (visit_pixels_to_planes<kType, 4>(batch, order, visit)) return;
-    if (visit_planes_to_pixels<kType, 3>(batch, order, visit)) return;
-    if (visit_planes_to_pixels<kType, 4>(batch, order, visit)) return;
+    if (visit_pixels_to_planes<kType, 3>(batch, visit)) return;
+    if (visit_pixels_to_planes<kType, 4>(batch, visit)) return;
   }
   if (batch.layout == ImageLayout::chw) {
     visit_any_images<kType, ImageLayout::chw>(batch, visit);

@@ -4,37 +4,34 @@
 #include <cstdint>
 
 #include "cuda/divider.h"
-#include "cuda/image_batch.h"
 #include "cuda/memory.h"
 #include "cuda/portable.h"
+#include "kernels/image_tensor.h"
 
 namespace pinfeed::cuda {
+
+using kernels::ImageLayout;
+using kernels::ImageTensor;
+using kernels::PixelType;
 
 // The source's images, gathered by index or one after the other.
 class SourceImages {
  public:
   SourceImages() = default;
-  explicit SourceImages(const ImageBatch& batch)
+  explicit SourceImages(const ImageTensor& batch)
       : images_(batch.images),
         stride_(batch.image_stride),
         count_(batch.source_count),
-        indices_(batch.indices),
-        bad_indices_(batch.bad_indices) {}
+        indices_(batch.indices) {}
 
-  // Null if there is no such image.
   PINFEED_BOTH const std::uint8_t* find(std::int64_t image) const {
-    std::int64_t index = image;
     if (indices_ != nullptr) {
-      index = load_int64(indices_ + image);
-      if (index < 0) index += count_;
-      if (index < 0 || index >= count_) {
-        if (bad_indices_ == nullptr) stop_index_out_of_range();
-        *bad_indices_ = 1;
-        return nullptr;
-      }
+      image = load_int64(indices_ + image);
+      if (image < 0) image += count_;
+      if (image < 0 || image >= count_) stop_index_out_of_range();
     }
     if (images_ == nullptr) return nullptr;  // a source without a pixel
-    return images_ + index * stride_;
+    return images_ + image * stride_;
   }
 
  private:
@@ -42,7 +39,6 @@ class SourceImages {
   std::int64_t stride_ = 0;
   std::int64_t count_ = 0;
   const std::int64_t* indices_ = nullptr;
-  std::int32_t* bad_indices_ = nullptr;
 };
 
 // A group, what one thread writes at a time, and where it is.

@@ -6,7 +6,7 @@ namespace pinfeed::cuda {
 namespace {
 
 template <PixelType kType>
-cudaError_t launch_images(const ImageBatch& batch, cudaStream_t stream) {
+cudaError_t launch_images(const ImageTensor& batch, cudaStream_t stream) {
   cudaError_t error = cudaSuccess;
   visit_image_work<kType>(batch, [&](const auto& work) { error = launch(work, stream); });
   return error;
@@ -14,9 +14,7 @@ cudaError_t launch_images(const ImageBatch& batch, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t normalize_images(const ImageBatch& batch, cudaStream_t stream) {
-  if (!is_valid(batch)) return cudaErrorInvalidValue;
-  if (batch.count * batch.height * batch.width * batch.channels == 0) return cudaSuccess;
+cudaError_t normalize_images(const ImageTensor& batch, cudaStream_t stream) {
   switch (batch.type) {
     case PixelType::float32:
       return launch_images<PixelType::float32>(batch, stream);

@@ -4,18 +4,12 @@
 
 namespace pinfeed::cuda {
 
-cudaError_t pad_jagged(const PadJagged& pad, cudaStream_t stream) {
-  if (!is_valid(pad)) return cudaErrorInvalidValue;
-  cudaError_t error = cudaSuccess;
-  visit_pad_work(pad, [&](const auto& work) { error = launch(work, stream); });
-  return error;
+cudaError_t pad_jagged(const kernels::PadJagged& pad, cudaStream_t stream) {
+  return launch(work_of(pad), stream);
 }
 
-cudaError_t unpad_to_jagged(const UnpadToJagged& unpad, cudaStream_t stream) {
-  if (!is_valid(unpad)) return cudaErrorInvalidValue;
-  cudaError_t error = cudaSuccess;
-  visit_unpad_work(unpad, [&](const auto& work) { error = launch(work, stream); });
-  return error;
+cudaError_t unpad_to_jagged(const kernels::UnpadToJagged& unpad, cudaStream_t stream) {
+  return launch(work_of(unpad), stream);
 }
 
 }  // namespace pinfeed::cuda

@@ -1,22 +1,18 @@
-// Which kernel pads a jagged batch or undoes that, and with which arguments.
+// The kernels that pad a jagged batch and undo that, and their arguments.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
-#include "cuda/jagged_batch.h"
 #include "cuda/jagged_rows.h"
 #include "cuda/row_copies.h"
 
 namespace pinfeed::cuda {
 
 // Values, mask and lengths of a padded batch: each block writes of one of them.
-template <int kWidth>
 struct PadWork {
   static constexpr int kThreads = 256;
-  static constexpr int kSharedBytes = 0;
 
-  RowCopies<PaddedRows, kWidth> copies;
+  RowCopies<PaddedRows> copies;
   std::uint8_t* mask;
   std::int64_t* lengths;
   std::int64_t places;  // of the mask; 0 without one
@@ -31,9 +27,7 @@ struct PadWork {
   PINFEED_BOTH int mask_skip() const { return static_cast<int>(misalignment(mask, kVectorBytes)); }
 
   PINFEED_BOTH void run(std::int64_t block, int thread) const {
-    if (block < value_blocks) {
-      return copies.write(block * (kThreads * copies.kVectors) + thread, kThreads);
-    }
+    if (block < value_blocks) return copies.write(block, thread, kThreads);
     block -= value_blocks;
     if (block < mask_blocks) {
       return write_mask((block * kThreads + thread) * kVectorBytes - mask_skip());
@@ -44,6 +38,7 @@ struct PadWork {
   }
 
  private:
+  // A vector of the mask, from a multiple of 16 bytes on; what is beyond either end is left out.
   PINFEED_BOTH void write_mask(std::int64_t first) const {
     if (first >= places) return;
     const JaggedRows& rows = copies.rows.rows;
@@ -51,62 +46,43 @@ struct PadWork {
     std::int64_t sample = rows.time_major ? at.remainder : at.quotient;
     std::int64_t step = rows.time_major ? at.quotient : at.remainder;
     SampleRows own = rows.sample(sample);
-    store_mask(mask, first, places, [&] {
-      const bool is_data = step >= own.place && step < own.place + own.kept;
-      const std::int64_t before = sample;
-      if (rows.time_major) {
-        if (++sample == rows.count) sample = 0, ++step;
-      } else {
-        if (++step == rows.length) step = 0, ++sample;
+    const bool is_whole = first >= 0 && first + kVectorBytes <= places;
+    std::uint32_t words[4] = {};
+    PINFEED_UNROLL
+    for (int word = 0; word < 4; ++word) {
+      PINFEED_NO_UNROLL
+      for (int byte = 0; byte < 4; ++byte) {
+        const std::int64_t place = first + 4 * word + byte;
+        if (place < 0 || place >= places) continue;
+        const bool is_data = step >= own.place && step < own.place + own.kept;
+        words[word] |= (is_data ? 1u : 0u) << (8 * byte);
+        if (!is_whole) mask[place] = is_data ? 1 : 0;
+        const std::int64_t before = sample;
+        if (rows.time_major) {
+          if (++sample == rows.count) sample = 0, ++step;
+        } else {
+          if (++step == rows.length) step = 0, ++sample;
+        }
+        // After the last place there is no sample.
+        if (sample != before && sample < rows.count) own = rows.sample(sample);
       }
-      // After the last place there is no sample.
-      if (sample != before && sample < rows.count) own = rows.sample(sample);
-      return is_data;
-    });
+    }
+    if (is_whole) store_words<4>(mask + first, {{words[0], words[1], words[2], words[3]}});
   }
 };
 
 // The values of a jagged batch.
-template <int kWidth>
 struct UnpadWork {
   static constexpr int kThreads = 256;
-  static constexpr int kSharedBytes = 0;
 
-  RowCopies<UnpaddedRows, kWidth> copies;
+  RowCopies<UnpaddedRows> copies;
 
-  std::int64_t blocks() const { return blocks_of(copies.vectors(), kThreads * copies.kVectors); }
+  std::int64_t blocks() const { return copies.blocks(kThreads); }
 
   PINFEED_BOTH void run(std::int64_t block, int thread) const {
-    copies.write(block * (kThreads * copies.kVectors) + thread, kThreads);
+    copies.write(block, thread, kThreads);
   }
 };
-
-inline bool is_valid(const JaggedShape& shape) {
-  if (shape.count < 0 || shape.total < 0 || shape.length < 0 || shape.row_bytes < 0) return false;
-  if (shape.most < 0 || shape.most > shape.length) return false;
-  const std::int64_t size = shape.fill.size;
-  if (size != 1 && size != 2 && size != 4 && size != 8 && size != 16) return false;
-  if (shape.row_bytes % size != 0) return false;
-  return misalignment(shape.offsets, 8) == 0;
-}
-
-inline bool is_valid(const PadJagged& pad) {
-  if (!is_valid(pad.shape) || misalignment(pad.lengths, 8) != 0) return false;
-  const std::int64_t places = pad.shape.count * pad.shape.length;
-  const bool writes_values = places > 0 && pad.shape.row_bytes > 0;
-  if (writes_values && pad.out == nullptr) return false;
-  if (writes_values && pad.shape.total > 0 && pad.values == nullptr) return false;
-  return pad.shape.offsets != nullptr || pad.shape.count == 0;
-}
-
-inline bool is_valid(const UnpadToJagged& unpad) {
-  const JaggedShape& shape = unpad.shape;
-  if (!is_valid(shape)) return false;
-  if (shape.total * shape.row_bytes == 0) return true;
-  if (unpad.out == nullptr) return false;
-  if (shape.count * shape.length > 0 && unpad.padded == nullptr) return false;
-  return shape.offsets != nullptr || shape.count == 0;
-}
 
 // The largest power of two up to 16 that divides a row and both addresses.
 inline std::int32_t common_unit(std::int64_t row_bytes, const void* from, const void* to) {
@@ -119,64 +95,35 @@ inline std::int32_t common_unit(std::int64_t row_bytes, const void* from, const 
   return unit;
 }
 
-// Calls visit with std::integral_constant<int, width>: where time comes first, a vector would hold
-// rows of several samples, so it is no wider than what a row divides into.
-template <class Visit>
-void with_width(const JaggedShape& shape, std::int32_t unit, Visit&& visit) {
-  switch (shape.time_major ? unit : kVectorBytes) {
-    case 1:
-      return visit(std::integral_constant<int, 1>());
-    case 2:
-      return visit(std::integral_constant<int, 2>());
-    case 4:
-      return visit(std::integral_constant<int, 4>());
-    case 8:
-      return visit(std::integral_constant<int, 8>());
-    default:
-      return visit(std::integral_constant<int, 16>());
-  }
-}
-
-// Calls visit(work) with the work for arguments that are valid.
-template <class Visit>
-void visit_pad_work(const PadJagged& pad, Visit&& visit) {
+inline PadWork work_of(const kernels::PadJagged& pad) {
   const JaggedShape& shape = pad.shape;
-  const std::int32_t unit = common_unit(shape.row_bytes, pad.values, pad.out);
-  with_width(shape, unit, [&](auto width) {
-    const PaddedRows rows{JaggedRows(shape), static_cast<const std::uint8_t*>(pad.values),
-                          shape.row_bytes, Divider(shape.row_bytes),
-                          Divider(shape.time_major ? shape.count : shape.length)};
-    const std::int64_t places = shape.count * shape.length;
-    PadWork<width> work{.copies = {.rows = rows,
-                                   .out = static_cast<std::uint8_t*>(pad.out),
-                                   .bytes = places * shape.row_bytes,
-                                   .unit = unit,
-                                   .fill = FillPattern(shape.fill)},
-                        .mask = pad.mask,
-                        .lengths = pad.lengths,
-                        .places = pad.mask == nullptr ? 0 : places,
-                        .value_blocks = 0,
-                        .mask_blocks = 0};
-    work.value_blocks = blocks_of(work.copies.vectors(), work.kThreads * work.copies.kVectors);
-    const std::int64_t mask_bytes = work.places == 0 ? 0 : work.places + work.mask_skip();
-    work.mask_blocks = blocks_of(mask_bytes, work.kThreads * kVectorBytes);
-    visit(work);
-  });
+  const std::int64_t places = shape.count * shape.length;
+  PadWork work{.copies = {.rows = {JaggedRows(shape), static_cast<const std::uint8_t*>(pad.values),
+                                   shape.row_bytes, Divider(shape.row_bytes),
+                                   Divider(shape.time_major ? shape.count : shape.length)},
+                          .out = static_cast<std::uint8_t*>(pad.out),
+                          .bytes = places * shape.row_bytes,
+                          .unit = common_unit(shape.row_bytes, pad.values, pad.out),
+                          .fill = FillPattern(shape.fill)},
+               .mask = pad.mask,
+               .lengths = pad.lengths,
+               .places = pad.mask == nullptr ? 0 : places,
+               .value_blocks = 0,
+               .mask_blocks = 0};
+  work.value_blocks = work.copies.blocks(work.kThreads);
+  const std::int64_t mask_bytes = work.places == 0 ? 0 : work.places + work.mask_skip();
+  work.mask_blocks = blocks_of(mask_bytes, work.kThreads * kVectorBytes);
+  return work;
 }
 
-template <class Visit>
-void visit_unpad_work(const UnpadToJagged& unpad, Visit&& visit) {
+inline UnpadWork work_of(const kernels::UnpadToJagged& unpad) {
   const JaggedShape& shape = unpad.shape;
-  const std::int32_t unit = common_unit(shape.row_bytes, unpad.padded, unpad.out);
-  with_width(shape, unit, [&](auto width) {
-    const UnpaddedRows rows{JaggedRows(shape), static_cast<const std::uint8_t*>(unpad.padded),
-                            shape.row_bytes, Divider(shape.row_bytes)};
-    visit(UnpadWork<width>{.copies = {.rows = rows,
-                                      .out = static_cast<std::uint8_t*>(unpad.out),
-                                      .bytes = shape.total * shape.row_bytes,
-                                      .unit = unit,
-                                      .fill = FillPattern(shape.fill)}});
-  });
+  return {.copies = {.rows = {JaggedRows(shape), static_cast<const std::uint8_t*>(unpad.padded),
+                              shape.row_bytes, Divider(shape.row_bytes)},
+                     .out = static_cast<std::uint8_t*>(unpad.out),
+                     .bytes = shape.total * shape.row_bytes,
+                     .unit = common_unit(shape.row_bytes, unpad.padded, unpad.out),
+                     .fill = FillPattern(shape.fill)}};
 }
 
 }  // namespace pinfeed::cuda

@@ -4,11 +4,13 @@
 #include <cstdint>
 
 #include "cuda/divider.h"
-#include "cuda/jagged_batch.h"
 #include "cuda/memory.h"
 #include "cuda/portable.h"
+#include "kernels/jagged.h"
 
 namespace pinfeed::cuda {
+
+using kernels::JaggedShape;
 
 // Where a byte of the output comes from, and how many bytes from it on come from the addresses
 // after that, or are fill.

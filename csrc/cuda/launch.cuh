@@ -8,25 +8,13 @@
 
 namespace pinfeed::cuda {
 
-// Work has blocks(), kThreads, and what each thread of a block does: run(), or, where it needs
-// kSharedBytes of shared memory, gather() and then write(). More blocks than a launch can have are
-// worked off in rounds.
+// Work has blocks(), kThreads, and what each thread of a block does, run(). More blocks than a
+// launch can have are worked off in rounds.
 template <class Work>
 __global__ void __launch_bounds__(Work::kThreads)
     run_work(const __grid_constant__ Work work, const std::int64_t blocks) {
-  const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (Work::kSharedBytes == 0) {
-    for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-      work.run(block, thread);
-    }
-  } else {
-    __shared__ alignas(16) std::uint8_t shared[Work::kSharedBytes];
-    for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-      work.gather(block, thread, shared);
-      __syncthreads();
-      work.write(block, thread, shared);
-      __syncthreads();
-    }
+  for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+    work.run(block, static_cast<int>(threadIdx.x));
   }
 }
 

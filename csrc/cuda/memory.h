@@ -84,27 +84,6 @@ PINFEED_BOTH void store_words(std::uint8_t* to, const Words<kCount>& words) {
 #endif
 }
 
-// The same for memory that the launch itself wrote: shared memory.
-template <int kCount>
-PINFEED_BOTH Words<kCount> load_shared(const std::uint8_t* from) {
-  Words<kCount> words;
-#if defined(__CUDA_ARCH__)
-  if constexpr (kCount == 1) {
-    words.at[0] = *reinterpret_cast<const unsigned*>(from);
-  } else if constexpr (kCount == 2) {
-    const uint2 value = *reinterpret_cast<const uint2*>(from);
-    words.at[0] = value.x, words.at[1] = value.y;
-  } else {
-    const uint4 value = *reinterpret_cast<const uint4*>(from);
-    words.at[0] = value.x, words.at[1] = value.y, words.at[2] = value.z, words.at[3] = value.w;
-  }
-#else
-  require_aligned(from, 4 * kCount);
-  std::memcpy(words.at, from, sizeof words);
-#endif
-  return words;
-}
-
 // Bytes [skew, skew + 16) of two vectors, skew from 0 to 15. Without indexing at run time, which
 // would move the words from registers to local memory.
 PINFEED_BOTH Vector middle(const Vector& low, const Vector& high, unsigned skew) {
@@ -178,37 +157,6 @@ PINFEED_BOTH void store_small(std::uint8_t* to, std::uint32_t value) {
     require_aligned(to, 2);
     to[0] = static_cast<std::uint8_t>(value), to[1] = static_cast<std::uint8_t>(value >> 8);
 #endif
-  }
-}
-
-// Writes bytes [first, first + 16) of a mask of `size` bytes, those there are; is_data() says for
-// one after the other whether it is 1. `mask + first` is a multiple of 16.
-template <class IsData>
-PINFEED_BOTH void store_mask(std::uint8_t* mask, std::int64_t first, std::int64_t size,
-                             IsData&& is_data) {
-  std::uint64_t halves[2] = {};
-  PINFEED_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    PINFEED_NO_UNROLL
-    for (int k = 0; k < 8; ++k) {
-      const std::int64_t at = first + 8 * half + k;
-      if (at < 0 || at >= size) continue;
-      halves[half] |= static_cast<std::uint64_t>(is_data() ? 1 : 0) << (8 * k);
-    }
-  }
-  if (first >= 0 && first + kVectorBytes <= size) {
-    return store_words<4>(
-        mask + first,
-        {{static_cast<std::uint32_t>(halves[0]), static_cast<std::uint32_t>(halves[0] >> 32),
-          static_cast<std::uint32_t>(halves[1]), static_cast<std::uint32_t>(halves[1] >> 32)}});
-  }
-  PINFEED_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    PINFEED_NO_UNROLL
-    for (int k = 0; k < 8; ++k) {
-      const std::int64_t at = first + 8 * half + k;
-      if (at >= 0 && at < size) mask[at] = static_cast<std::uint8_t>(halves[half] >> (8 * k));
-    }
   }
 }
 

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 
-#include "cuda/image_batch.h"
 #include "cuda/memory.h"
 #include "cuda/portable.h"
+#include "kernels/image_tensor.h"
 #include "kernels/round.h"
 
 namespace pinfeed::cuda {
+
+using kernels::ImageTensor;
+using kernels::PixelType;
 
 template <PixelType kType>
 inline constexpr int kItemBytes = static_cast<int>(kernels::pixel_size(kType));
@@ -20,38 +23,24 @@ struct Affine {
   float bias = 0;
 };
 
+// Constants of so many channels travel with a launch, by value.
+inline constexpr std::int64_t kMostChannels = 128;
+
 // The constants of every channel.
 class ChannelTable {
  public:
   ChannelTable() = default;
-  ChannelTable(const ChannelConstants& constants, std::int64_t channels) {
-    if (constants.scale == nullptr) return;  // bytes need none
-    if (constants.on_device) {
-      device_scale_ = constants.scale;
-      device_bias_ = constants.bias;
-      return;
+  explicit ChannelTable(const ImageTensor& batch) {
+    if (batch.scale == nullptr) return;  // bytes need none
+    for (std::int64_t c = 0; c < batch.channels; ++c) {
+      affine_[c] = {batch.scale[c], batch.bias[c]};
     }
-    for (std::int64_t c = 0; c < channels; ++c)
-      inline_[c] = {constants.scale[c], constants.bias[c]};
   }
 
-  PINFEED_BOTH Affine at(std::int64_t channel) const {
-    if (device_scale_ == nullptr) return inline_[channel];
-    return {load_float(device_scale_ + channel), load_float(device_bias_ + channel)};
-  }
+  PINFEED_BOTH Affine at(std::int64_t channel) const { return affine_[channel]; }
 
  private:
-  PINFEED_BOTH static float load_float(const float* from) {
-#if defined(__CUDA_ARCH__)
-    return __ldg(from);
-#else
-    return *from;
-#endif
-  }
-
-  const float* device_scale_ = nullptr;
-  const float* device_bias_ = nullptr;
-  Affine inline_[kInlineChannels];
+  Affine affine_[kMostChannels];
 };
 
 // Byte `index` of words that lie one after the other.

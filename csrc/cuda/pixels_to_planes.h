@@ -14,7 +14,6 @@ namespace pinfeed::cuda {
 template <PixelType kType, int kChannels>
 struct PixelsToPlanes {
   static constexpr int kThreads = 256;
-  static constexpr int kSharedBytes = 0;
   static constexpr int kItems = kVectorItems<kType>;  // pixels of a group
   // Groups of a thread, all of whose loads are on their way before the first is waited for.
   static constexpr int kGroups = kType == PixelType::uint8 ? 1 : 2;
@@ -29,7 +28,6 @@ struct PixelsToPlanes {
   std::int64_t plane_bytes;  // of the output
   std::uint8_t* out;
   std::int64_t groups;  // of the batch
-  std::uint32_t fill;
   Affine affine[kChannels];
 
   std::int64_t blocks() const { return blocks_of(groups, kThreads * kGroups); }
@@ -37,7 +35,6 @@ struct PixelsToPlanes {
   PINFEED_BOTH void run(std::int64_t block, int thread) const {
     Words<kLoadWords> loaded[kGroups][kLoads];
     std::uint8_t* to[kGroups];
-    bool found[kGroups];
     PINFEED_UNROLL
     for (int i = 0; i < kGroups; ++i) {
       const std::int64_t group = (block * kGroups + i) * kThreads + thread;
@@ -47,8 +44,6 @@ struct PixelsToPlanes {
       const std::uint8_t* const image = source.find(place.image);
       const std::int64_t vector = place.row * runs.groups.divisor() + place.group;
       to[i] = out + place.image * kChannels * plane_bytes + vector * kVectorBytes;
-      found[i] = image != nullptr;
-      if (!found[i]) continue;
       const std::uint8_t* const from =
           image + place.row * row_stride + place.group * (kItems * kChannels);
       PINFEED_UNROLL
@@ -61,9 +56,7 @@ struct PixelsToPlanes {
       if (to[i] == nullptr) continue;
       PINFEED_UNROLL
       for (int c = 0; c < kChannels; ++c) {
-        Vector vector = repeat_item<kType>(fill);
-        if (found[i]) vector = plane(loaded[i], c);
-        store_words<4>(to[i] + c * plane_bytes, vector);
+        store_words<4>(to[i] + c * plane_bytes, plane(loaded[i], c));
       }
     }
   }

@@ -14,7 +14,6 @@ namespace pinfeed::cuda {
 template <PixelType kType, int kPeriod>
 struct SameOrder {
   static constexpr int kThreads = 256;
-  static constexpr int kSharedBytes = 0;
   static constexpr int kItems = kVectorItems<kType>;  // of a group
   static constexpr int kGroups = 4;  // of a thread, whose loads are on their way at once
   static constexpr int kLoadWords = kItems / 4;
@@ -25,9 +24,8 @@ struct SameOrder {
   std::int64_t row_stride;    // bytes
   std::int64_t plane_stride;  // bytes
   std::uint8_t* out;
-  std::int64_t groups;  // of the batch
-  std::int64_t items;   // of the batch; only the last group may be short of some
-  std::uint32_t fill;
+  std::int64_t groups;     // of the batch
+  std::int64_t items;      // of the batch; only the last group may be short of some
   ChannelTable channels;   // of planes
   Affine affine[kPeriod];  // of pixels
 
@@ -36,7 +34,6 @@ struct SameOrder {
   PINFEED_BOTH void run(std::int64_t block, int thread) const {
     Words<kLoadWords> loaded[kGroups];
     GroupPlace places[kGroups];
-    bool found[kGroups];
     const std::int64_t first = block * (kGroups * kThreads) + thread;
     const std::int64_t whole_groups = items / kItems;
     PINFEED_UNROLL
@@ -44,17 +41,13 @@ struct SameOrder {
       const std::int64_t group = first + i * kThreads;
       if (group >= whole_groups) continue;
       places[i] = runs.find(group);
-      const std::uint8_t* const from = find(places[i]);
-      found[i] = from != nullptr;
-      if (found[i]) loaded[i] = load_words<kLoadWords>(from);
+      loaded[i] = load_words<kLoadWords>(find(places[i]));
     }
     PINFEED_UNROLL
     for (int i = 0; i < kGroups; ++i) {
       const std::int64_t group = first + i * kThreads;
       if (group >= whole_groups) continue;
-      Vector vector = repeat_item<kType>(fill);
-      if (found[i]) vector = converted(loaded[i], places[i]);
-      store_words<4>(out + group * kVectorBytes, vector);
+      store_words<4>(out + group * kVectorBytes, converted(loaded[i], places[i]));
     }
     // One thread writes the items that are left after the last whole group.
     const std::int64_t ahead = whole_groups - first;
@@ -65,9 +58,8 @@ struct SameOrder {
  private:
   // The source's bytes of a group.
   PINFEED_BOTH const std::uint8_t* find(const GroupPlace& place) const {
-    const std::uint8_t* const image = source.find(place.image);
-    if (image == nullptr) return nullptr;
-    return image + place.plane * plane_stride + place.row * row_stride + place.group * kItems;
+    return source.find(place.image) + place.plane * plane_stride + place.row * row_stride +
+           place.group * kItems;
   }
 
   // How far into the period a group begins.
@@ -120,13 +112,10 @@ struct SameOrder {
     std::uint8_t* const to = out + group * kVectorBytes;
     PINFEED_NO_UNROLL
     for (int i = 0; i < rest; ++i) {
-      std::uint32_t item = fill;
-      if (from != nullptr) {
-        const int index = (phase_of(place.group) + i) % kPeriod;
-        const Affine constants = kPeriod == 1 ? channels.at(place.plane) : affine[index];
-        item = convert_item<kType>(load_byte(from + i), constants);
-      }
-      store_item<kType>(to + i * kItemBytes<kType>, item);
+      const int index = (phase_of(place.group) + i) % kPeriod;
+      const Affine constants = kPeriod == 1 ? channels.at(place.plane) : affine[index];
+      store_item<kType>(to + i * kItemBytes<kType>,
+                        convert_item<kType>(load_byte(from + i), constants));
     }
   }
 };

@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/strided_copy.h"
-
 namespace pinfeed::kernels {
 
 enum class ScalarType {
@@ -65,28 +63,5 @@ struct CastTable {
 
 extern const CastTable kCastScalar;
 extern const CastTable kCastAvx2;
-
-// A cast that goes through arrays with any strides. Planned once, it fits every array of the same
-// shape and strides, on any thread, and allocates nothing.
-class StridedCast {
- public:
-  // `cast`: between the two types. strides: bytes.
-  StridedCast(Cast cast, ScalarType from, ScalarType to, std::size_t axes,
-              const std::int64_t* shape, const std::int64_t* strides);
-
-  // Writes the array at `source` to contiguous memory. `streaming` as for copy_bytes. Returns what
-  // a Cast does.
-  bool run(const PermuteRuns& runs, const void* source, void* out, bool streaming) const;
-
- private:
-  bool cast_run(const std::byte* from, std::size_t count, std::byte* to, bool streaming) const;
-  bool cast_row(const PermuteRuns& runs, const std::byte* from, std::byte* to,
-                bool streaming) const;
-
-  Cast cast_;
-  std::size_t from_size_;
-  std::size_t to_size_;
-  StridedRows rows_;
-};
 
 }  // namespace pinfeed::kernels

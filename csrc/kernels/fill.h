@@ -12,6 +12,7 @@ namespace pinfeed::kernels {
 class Fill {
  public:
   Fill() = default;  // a byte of 0
+  explicit Fill(std::size_t item_size) : item_size_(item_size) {}  // one of zeros
   Fill(const void* item, std::size_t item_size);
 
   std::size_t item_size() const { return item_size_; }

@@ -1,4 +1,5 @@
-// Documents in rows of one length, and what tells a model where each of them is.
+// Samples of different lengths, one after the other, with gaps behind them or without: documents in
+// rows of one length; and what tells a model where each of them is.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +10,7 @@
 
 namespace pinfeed::kernels {
 
-// A stretch of the rows, which lie one after the other: a document, or what is left at the end of a
-// row.
+// A stretch of the output: a document, or what is left at the end of a row.
 struct Segment {
   std::int64_t begin;
   std::int64_t data;    // how many of its places have a token: the first ones
@@ -22,16 +22,16 @@ struct PackBatch {
   const Sample* samples;
   const Segment* segments;  // those of the samples
   std::size_t count;
-  std::int64_t places;    // in all rows
-  std::size_t row_items;  // of one token, which may be more than a number
+  std::int64_t places;    // of the whole output
+  std::size_t row_items;  // of one place, which may have more than a number
   const Fill* fill;       // its item size is the output's
   const Fill* first;      // overwrites the first token of each document; null: nothing does
   std::byte* out;
   bool streaming;  // write around the cache: the core won't read the output again
 };
 
-// Writes documents [begin, end), whole, each with the fill behind it up to the next one; the last
-// one up to the end of all rows. Disjoint ranges may run at the same time.
+// Writes samples [begin, end), whole, each with the fill behind it up to the next one; the last
+// one up to the end of all places. Disjoint ranges may run at the same time.
 void pack_samples(const PackBatch& batch, const PermuteRuns& runs, std::size_t begin,
                   std::size_t end);
 

@@ -4,8 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cast.h"
-#include "kernels/permute_runs.h"
+#include "kernels/strided_copy.h"
 
 namespace pinfeed::kernels {
 
@@ -17,7 +16,7 @@ struct Sample {
   bool contiguous;              // as a whole
   // How to bring together a block that is not contiguous: planned for its shape and strides. Null:
   // it is contiguous, or a single item.
-  const StridedCast* plan = nullptr;
+  const StridedCopy* plan = nullptr;
   // Becomes true, by an atomic store, when an integer of the sample does not fit in the batch's
   // type. Null: nobody asks.
   bool* misfit = nullptr;

@@ -16,6 +16,9 @@ struct Complex128 {
 // stay in the L1 cache together.
 constexpr std::size_t kSide = 32;
 
+// Small enough that what goes through a tile stays in the L1 cache.
+constexpr std::size_t kTileBytes = 4096;
+
 template <class Item>
 Item load(const std::byte* from) {
   Item item;
@@ -119,27 +122,77 @@ void copy_items(const PermuteRuns& runs, const std::byte* from, Axis slow, Axis 
   }
 }
 
-StridedCopy::StridedCopy(const void* source, std::size_t axes, const std::int64_t* shape,
-                         const std::int64_t* strides, std::size_t item_size, void* out)
-    : rows_(axes, shape, strides, item_size),
-      source_(static_cast<const std::byte*>(source)),
-      out_(static_cast<std::byte*>(out)),
-      item_size_(item_size) {}
+StridedCopy::StridedCopy(std::size_t axes, const std::int64_t* shape, const std::int64_t* strides,
+                         std::size_t item_size, Cast cast, std::size_t out_size)
+    : cast_(cast),
+      item_size_(item_size),
+      out_size_(out_size),
+      rows_(axes, shape, strides, item_size) {}
 
-void StridedCopy::run(const PermuteRuns& runs, std::size_t row_begin, std::size_t row_end,
-                      bool streaming) const {
+bool StridedCopy::run(const PermuteRuns& runs, const void* source, void* out, std::size_t begin,
+                      std::size_t end, bool streaming) const {
   const std::size_t bytes = row_bytes();
   const bool contiguous = rows_.fast().stride == static_cast<std::ptrdiff_t>(item_size_);
-  for (std::size_t row = row_begin; row < row_end; ++row) {
-    const std::byte* from = source_ + rows_.offset(row);
-    std::byte* to = out_ + row * bytes;
-    if (contiguous) {
+  bool fits = true;
+  for (std::size_t row = begin; row < end; ++row) {
+    const std::byte* const from = static_cast<const std::byte*>(source) + rows_.offset(row);
+    std::byte* const to = static_cast<std::byte*>(out) + row * bytes;
+    if (!cast_ && contiguous) {
       copy_bytes(to, from, bytes, streaming);
-    } else {
+    } else if (!cast_) {
       copy_items(runs, from, rows_.slow(), rows_.fast(), item_size_, to, streaming);
+    } else {
+      fits &= contiguous ? cast_run(from, rows_.items(), to, streaming)
+                         : cast_row(runs, from, to, streaming);
     }
   }
   if (streaming) stores_done();
+  return fits;
+}
+
+// Items that stand next to each other.
+bool StridedCopy::cast_run(const std::byte* from, std::size_t count, std::byte* to,
+                           bool streaming) const {
+  if (!streaming) return cast_(from, count, to);
+  alignas(64) std::byte tile[kTileBytes];
+  const std::size_t tile_items = kTileBytes / out_size_;
+  bool fits = true;
+  for (std::size_t begin = 0; begin < count; begin += tile_items) {
+    const std::size_t items = std::min(tile_items, count - begin);
+    fits &= cast_(from + begin * item_size_, items, tile);
+    copy_bytes(to + begin * out_size_, tile, items * out_size_, streaming);
+  }
+  return fits;
+}
+
+// A row with strides is brought together in blocks that fill a tile: whole runs of the fast axis if
+// they are short, else parts of up to kSide of them, so that lines of a transposed source are used
+// up while they are in the cache.
+bool StridedCopy::cast_row(const PermuteRuns& runs, const std::byte* from, std::byte* to,
+                           bool streaming) const {
+  alignas(64) std::byte tile[kTileBytes];
+  const Axis slow = rows_.slow(), fast = rows_.fast();
+  const std::size_t tile_items = kTileBytes / item_size_;
+  const std::size_t slow_step = std::min(slow.size, std::max(kSide, tile_items / fast.size));
+  const std::size_t fast_step = std::min(fast.size, tile_items / slow_step);
+  bool fits = true;
+  for (std::size_t i = 0; i < slow.size; i += slow_step) {
+    const Axis slow_part{std::min(slow_step, slow.size - i), slow.stride};
+    for (std::size_t j = 0; j < fast.size; j += fast_step) {
+      const Axis fast_part{std::min(fast_step, fast.size - j), fast.stride};
+      const std::byte* const first = from + static_cast<std::ptrdiff_t>(i) * slow.stride +
+                                     static_cast<std::ptrdiff_t>(j) * fast.stride;
+      copy_items(runs, first, slow_part, fast_part, item_size_, tile, false);
+      const bool whole = fast_part.size == fast.size;
+      const std::size_t parts = whole ? 1 : slow_part.size;
+      const std::size_t items = whole ? slow_part.size * fast.size : fast_part.size;
+      for (std::size_t part = 0; part < parts; ++part) {
+        fits &= cast_run(tile + part * items * item_size_, items,
+                         to + ((i + part) * fast.size + j) * out_size_, streaming);
+      }
+    }
+  }
+  return fits;
 }
 
 }  // namespace pinfeed::kernels

@@ -1,10 +1,11 @@
-// A strided array, made contiguous: the one kernel behind every permutation of axes.
+// Strided arrays, made contiguous: the one kernel behind every permutation of axes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cast.h"
 #include "kernels/permute_runs.h"
 
 namespace pinfeed::kernels {
@@ -41,25 +42,40 @@ class StridedRows {
 void copy_items(const PermuteRuns& runs, const std::byte* from, Axis slow, Axis fast,
                 std::size_t item_size, std::byte* to, bool streaming);
 
-// The copy of a source with any strides into a contiguous output in the same order of axes.
-// Planning picks the loop order once, so that ranges of one copy can run on several threads.
+// The copy of arrays with any strides into contiguous memory in the same order of axes, cast or as
+// they are. Planned once, it fits every array of the same shape and strides, on any thread, and
+// allocates nothing.
 class StridedCopy {
  public:
-  // item_size: 1, 2, 4, 8 or 16 bytes.
-  StridedCopy(const void* source, std::size_t axes, const std::int64_t* shape,
-              const std::int64_t* strides, std::size_t item_size, void* out);
+  // Items of `item_size` bytes, 1, 2, 4, 8 or 16, become such of `out_size`, by `cast`. Without it
+  // they stay as they are.
+  StridedCopy(std::size_t axes, const std::int64_t* shape, const std::int64_t* strides,
+              std::size_t item_size, Cast cast, std::size_t out_size);
+  StridedCopy(std::size_t axes, const std::int64_t* shape, const std::int64_t* strides,
+              std::size_t item_size)
+      : StridedCopy(axes, shape, strides, item_size, {}, item_size) {}
 
-  // Work is counted in rows of `row_bytes()` output bytes; disjoint ranges may run at once.
+  // Work is counted in rows of `row_bytes()` output bytes.
   std::size_t rows() const { return rows_.count(); }
-  std::size_t row_bytes() const { return rows_.items() * item_size_; }
-  void run(const PermuteRuns& runs, std::size_t row_begin, std::size_t row_end,
-           bool streaming) const;
+  std::size_t row_bytes() const { return rows_.items() * out_size_; }
+
+  // Writes rows [begin, end) of the output that begins at `out`. `streaming` as for copy_bytes; the
+  // stores are done when this returns. Returns what a Cast does. Disjoint ranges may run at once.
+  bool run(const PermuteRuns& runs, const void* source, void* out, std::size_t begin,
+           std::size_t end, bool streaming) const;
+  bool run(const PermuteRuns& runs, const void* source, void* out, bool streaming) const {
+    return run(runs, source, out, 0, rows(), streaming);
+  }
 
  private:
-  StridedRows rows_;
-  const std::byte* source_;
-  std::byte* out_;
+  bool cast_run(const std::byte* from, std::size_t count, std::byte* to, bool streaming) const;
+  bool cast_row(const PermuteRuns& runs, const std::byte* from, std::byte* to,
+                bool streaming) const;
+
+  Cast cast_;
   std::size_t item_size_;
+  std::size_t out_size_;
+  StridedRows rows_;
 };
 
 }  // namespace pinfeed::kernels

@@ -1,4 +1,5 @@
-// Casts, against values read and written one at a time, and StridedCast against a copy and a cast.
+// Casts, against values read and written one at a time; of strided arrays against a copy and a
+// cast.
 #include "kernels/cast.h"
 
 #include <bit>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "dispatch/dispatch.h"
+#include "kernels/strided_copy.h"
 #include "tests/check.h"
 #include "tests/guarded_memory.h"
 #include "tests/rounding.h"
@@ -26,7 +28,6 @@ using pinfeed::dispatch::Isa;
 using pinfeed::kernels::kScalarTypes;
 using pinfeed::kernels::scalar_size;
 using pinfeed::kernels::ScalarType;
-using pinfeed::kernels::StridedCast;
 using pinfeed::kernels::StridedCopy;
 using pinfeed::kernels::takes_scale;
 using Bytes = std::vector<std::byte>;
@@ -311,13 +312,12 @@ void check_strided(const Isa& isa, const GuardedBytes& memory, ScalarType from, 
   const void* const source = memory.place(lowest, highest, random);
   const auto& runs = *isa.permute;
   Bytes contiguous(count * scalar_size(from)), expected(count * scalar_size(to));
-  const StridedCopy copy(source, layout.shape.size(), layout.shape.data(), layout.strides.data(),
-                         scalar_size(from), contiguous.data());
-  copy.run(runs, 0, copy.rows(), false);
+  StridedCopy(layout.shape.size(), layout.shape.data(), layout.strides.data(), scalar_size(from))
+      .run(runs, source, contiguous.data(), false);
   isa.casts->find(from, to, 0.25f)(contiguous.data(), count, expected.data());
 
-  const StridedCast cast(isa.casts->find(from, to, 0.25f), from, to, layout.shape.size(),
-                         layout.shape.data(), layout.strides.data());
+  const StridedCopy cast(layout.shape.size(), layout.shape.data(), layout.strides.data(),
+                         scalar_size(from), isa.casts->find(from, to, 0.25f), scalar_size(to));
   for (const bool streaming : {false, true}) {
     MarkedOutput out(expected.size(), random() % 64);
     cast.run(runs, source, out.data(), streaming);

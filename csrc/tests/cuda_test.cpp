@@ -4,13 +4,11 @@
 
 void cuda_parts_tests();
 void cuda_images_tests();
-void cuda_permute_tests();
 void cuda_jagged_tests();
 
 int main() {
   cuda_parts_tests();
   cuda_images_tests();
-  cuda_permute_tests();
   cuda_jagged_tests();
   return pinfeed::tests::summary();
 }

@@ -8,7 +8,6 @@ void color_tests();
 void copy_tests();
 void fill_tests();
 void image_tests();
-void join_tests();
 void layout_tests();
 void pack_tests();
 void pad_tests();
@@ -24,7 +23,6 @@ int main() {
   copy_tests();
   fill_tests();
   image_tests();
-  join_tests();
   layout_tests();
   pack_tests();
   pad_tests();

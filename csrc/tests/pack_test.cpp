@@ -1,13 +1,18 @@
-// pack_samples and mark_segment, against rows written out one place at a time.
+// pack_samples and mark_segment, against items written one at a time.
 #include "kernels/pack.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "dispatch/dispatch.h"
 #include "tests/check.h"
+#include "tests/guarded_memory.h"
+#include "tests/sample_case.h"
 
 namespace {
 
@@ -17,78 +22,151 @@ using pinfeed::kernels::mark_segment;
 using pinfeed::kernels::pack_samples;
 using pinfeed::kernels::PackBatch;
 using pinfeed::kernels::PackMarks;
-using pinfeed::kernels::Sample;
 using pinfeed::kernels::Segment;
 
-constexpr std::int32_t kUnwritten = -77;
-
-// Documents with gaps behind them: their tokens, and where they lie.
+// Samples whose rows have one shape, and gaps of so many rows before the first and behind each.
 struct PackCase {
-  std::vector<std::vector<std::int32_t>> tokens;
-  std::vector<Segment> segments;
-  std::int64_t places = 0;
+  ScalarType type;
+  Shape row_shape;
+  std::int64_t before = 0;
+  std::vector<SampleCase> samples = {};
+  std::vector<std::int64_t> gaps = {};
 
-  explicit PackCase(std::mt19937& random) {
-    for (std::size_t count = 1 + random() % 9; count > 0; --count) {
-      const auto length = static_cast<std::int64_t>(1 + random() % 40);
-      const std::int64_t gap = random() % 2 ? static_cast<std::int64_t>(random() % 30) : 0;
-      tokens.emplace_back();
-      for (std::int64_t i = 0; i < length; ++i) {
-        tokens.back().push_back(static_cast<std::int32_t>(random() % 1000));
-      }
-      segments.push_back(
-          {places, length, places + length + gap, static_cast<std::int32_t>(segments.size())});
-      places += length + gap;
-    }
+  void add(std::int64_t length, std::int64_t gap, Random& random) {
+    Shape shape = row_shape;
+    shape.insert(shape.begin(), length);
+    samples.push_back(random_sample(type, shape, random));
+    gaps.push_back(gap);
+  }
+
+  std::string describe() const {
+    std::string text = "to type " + std::to_string(static_cast<int>(type)) + ", gaps " +
+                       to_text(gaps) + " behind " + std::to_string(before);
+    for (const SampleCase& sample : samples) text += "; " + sample.describe();
+    return text;
   }
 };
 
-void test_documents_and_fill() {
-  std::mt19937 random(3);
-  const std::int32_t fill_value = -1, first_value = -100;
-  const Fill fill(&fill_value, sizeof fill_value), first(&first_value, sizeof first_value);
-  const auto& runs = *pinfeed::dispatch::active_isa().permute;
-  for (int round = 0; round < 500; ++round) {
-    const PackCase given(random);
-    const bool overwrites = random() % 2;
-    std::vector<Sample> samples;
-    std::vector<std::int32_t> expected;
-    const std::int64_t stride = sizeof(std::int32_t);
-    for (std::size_t i = 0; i < given.tokens.size(); ++i) {
-      samples.push_back({.data = reinterpret_cast<const std::byte*>(given.tokens[i].data()),
-                         .shape = &given.segments[i].data,
-                         .strides = &stride,
-                         .cast = nullptr,
-                         .contiguous = true,
-                         .plan = nullptr});
-      const std::size_t begin = expected.size();
-      expected.insert(expected.end(), given.tokens[i].begin(), given.tokens[i].end());
-      if (overwrites) expected[begin] = first_value;
-      expected.resize(static_cast<std::size_t>(given.segments[i].end), fill_value);
+// Adds all items of a sample from an axis on to a batch.
+void append_items(const Isa& isa, const SampleCase& sample, std::size_t axis, const std::byte* from,
+                  ScalarType to, Bytes& out) {
+  if (axis == sample.shape.size()) {
+    out.resize(out.size() + scalar_size(to));
+    return write_item(isa, sample.type, from, to, &out[out.size() - scalar_size(to)]);
+  }
+  for (std::int64_t i = 0; i < sample.shape[axis]; ++i) {
+    append_items(isa, sample, axis + 1, from + i * sample.strides[axis], to, out);
+  }
+}
+
+Bytes repeated(const Bytes& item, std::size_t items) {
+  Bytes bytes;
+  for (std::size_t i = 0; i < items; ++i) bytes.insert(bytes.end(), item.begin(), item.end());
+  return bytes;
+}
+
+void check_pack(const Isa& isa, const PackCase& test, Random& random) {
+  const std::size_t row_items = product(test.row_shape), item_size = scalar_size(test.type);
+  Bytes fill_item(item_size), first_item(item_size);
+  for (std::byte& byte : fill_item) byte = static_cast<std::byte>(random());
+  for (std::byte& byte : first_item) byte = static_cast<std::byte>(random());
+  const Fill fill(fill_item.data(), item_size), first(first_item.data(), item_size);
+  const bool overwrites = random() % 2 == 0;
+
+  // The rows before the first sample are not the kernel's.
+  Bytes expected(static_cast<std::size_t>(test.before) * row_items * item_size,
+                 MarkedOutput::kMark);
+  std::vector<std::size_t> offsets{expected.size()};
+  std::vector<Segment> segments;
+  std::int64_t places = test.before;
+  for (std::size_t i = 0; i < test.samples.size(); ++i) {
+    const SampleCase& sample = test.samples[i];
+    const std::int64_t begin = places, length = sample.shape[0];
+    places += length + test.gaps[i];
+    segments.push_back({begin, length, places, static_cast<std::int32_t>(i)});
+    if (product(sample.shape) > 0) {
+      append_items(isa, sample, 0, sample.data, test.type, expected);
+      if (overwrites) {
+        const Bytes row = repeated(first_item, row_items);
+        std::copy(row.begin(), row.end(),
+                  expected.begin() + static_cast<std::ptrdiff_t>(offsets.back()));
+      }
     }
-    std::vector<std::int32_t> out(expected.size() + 1, kUnwritten);
-    const PackBatch batch{.samples = samples.data(),
-                          .segments = given.segments.data(),
-                          .count = samples.size(),
-                          .places = given.places,
-                          .row_items = 1,
-                          .fill = &fill,
-                          .first = overwrites ? &first : nullptr,
-                          .out = reinterpret_cast<std::byte*>(out.data()),
-                          .streaming = random() % 2 == 0};
-    const std::size_t half = random() % (samples.size() + 1);
-    pack_samples(batch, runs, half, samples.size());
-    const std::size_t written =
-        half < samples.size() ? static_cast<std::size_t>(given.segments[half].begin) : out.size();
-    if (written > 0) CHECK(out[0] == kUnwritten);
-    pack_samples(batch, runs, 0, half);
-    CHECK(out.back() == kUnwritten);
-    out.pop_back();
-    CHECK(out == expected);
+    const Bytes gap = repeated(fill_item, static_cast<std::size_t>(test.gaps[i]) * row_items);
+    expected.insert(expected.end(), gap.begin(), gap.end());
+    offsets.push_back(expected.size());
+  }
+  for (const bool streaming : {false, true}) {
+    const SampleList samples(
+        isa, test.samples, test.type, [](const Shape&) { return std::size_t{0}; }, random);
+    const auto write = [&](std::byte* out, std::size_t begin, std::size_t end) {
+      const PackBatch batch{.samples = samples.data(),
+                            .segments = segments.data(),
+                            .count = segments.size(),
+                            .places = places,
+                            .row_items = row_items,
+                            .fill = &fill,
+                            .first = overwrites ? &first : nullptr,
+                            .out = out,
+                            .streaming = streaming};
+      pack_samples(batch, *isa.permute, begin, end);
+    };
+    if (!writes_rows(expected, offsets, random, write)) {
+      throw std::runtime_error(test.describe() + (streaming ? "; streaming" : ""));
+    }
+  }
+}
+
+void test_random_batches(const Isa& isa) {
+  Random random(1);
+  constexpr std::int64_t sizes[] = {1, 1, 2, 3, 4, 5, 17, 70};
+  for (int repeat = 0; repeat < 2000; ++repeat) {
+    PackCase test{random_type(random), {}, static_cast<std::int64_t>(random() % 3)};
+    for (std::size_t axis = random() % 4; axis > 0; --axis) {
+      const bool empty = random() % 40 == 0;
+      const std::int64_t size = empty ? 0 : sizes[random() % std::size(sizes)];
+      test.row_shape.push_back(product(test.row_shape) > 100 ? 1 : size);
+    }
+    const std::size_t longest = 400 / std::max<std::size_t>(product(test.row_shape), 1) + 1;
+    const bool has_gaps = random() % 2 == 0;
+    for (std::size_t count = random() % 8; count > 0; --count) {
+      const std::size_t gap = has_gaps && random() % 2 == 0 ? random() % (longest + 1) : 0;
+      test.add(static_cast<std::int64_t>(random() % (longest + 1)), static_cast<std::int64_t>(gap),
+               random);
+    }
+    check_pack(isa, test, random);
+  }
+}
+
+void test_every_length(const Isa& isa) {
+  Random random(2);
+  for (const std::int64_t columns : {0, 1, 3}) {
+    for (int repeat = 0; repeat < 10; ++repeat) {
+      PackCase test{random_type(random), {columns}};
+      for (std::int64_t length = 0; length <= 40; ++length) test.add(length, 0, random);
+      std::shuffle(test.samples.begin(), test.samples.end(), random);
+      check_pack(isa, test, random);
+    }
+  }
+}
+
+// Long enough for streaming stores and for more than one tile.
+void test_long_samples(const Isa& isa) {
+  Random random(3);
+  for (const Shape& row_shape : {Shape{}, Shape{3}, Shape{64}, Shape{7, 5}}) {
+    for (int repeat = 0; repeat < 10; ++repeat) {
+      PackCase test{random_type(random), row_shape};
+      const auto rows = static_cast<std::int64_t>(8000 / product(row_shape));
+      for (const std::int64_t length : {rows, rows / 2, std::int64_t{1}, rows / 3}) {
+        test.add(length, repeat % 2 * rows / 5, random);
+      }
+      check_pack(isa, test, random);
+    }
   }
 }
 
 void test_marks() {
+  constexpr std::int32_t kUnwritten = -77;
   std::vector<std::int64_t> positions(8, kUnwritten);
   std::vector<std::int32_t> documents(8, kUnwritten), numbers(8, kUnwritten);
   std::vector<unsigned char> attention(8, 7);
@@ -110,6 +188,14 @@ void test_marks() {
 }  // namespace
 
 void pack_tests() {
-  run("documents, and fill behind them", test_documents_and_fill);
+  for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
+    const auto run_isa = [&](const char* name, void (*test)(const Isa&)) {
+      const std::string full = "pack_samples on " + std::string(isa.name) + ": " + name;
+      run_if(isa.supported(), "this CPU does not have it", full.c_str(), [&] { test(isa); });
+    };
+    run_isa("random batches", test_random_batches);
+    run_isa("every length", test_every_length);
+    run_isa("long samples", test_long_samples);
+  }
   run("marks of documents and tails", test_marks);
 }

@@ -159,8 +159,8 @@ class SampleList {
           .plan = nullptr};
       const std::size_t axis = block_axis(test.shape);
       if (axis < test.shape.size() && (!test.contiguous(axis) || random() % 2 == 0)) {
-        plans_.emplace_back(isa.casts->find(test.type, to), test.type, to, test.shape.size() - axis,
-                            sample.shape + axis, sample.strides + axis);
+        plans_.emplace_back(test.shape.size() - axis, sample.shape + axis, sample.strides + axis,
+                            scalar_size(test.type), sample.cast, scalar_size(to));
         sample.plan = &plans_.back();
       }
       samples_.push_back(sample);
@@ -172,7 +172,7 @@ class SampleList {
   const kernels::Sample* data() const { return samples_.data(); }
 
  private:
-  std::vector<kernels::StridedCast> plans_;
+  std::vector<kernels::StridedCopy> plans_;
   std::vector<kernels::Sample> samples_;
 };
 

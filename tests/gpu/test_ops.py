@@ -264,13 +264,13 @@ def test_nothing_waits_for_the_device():
 def test_two_devices():
     images, (values, offsets) = op_cases.images(), op_cases.jagged()
     there = images.to(DEVICE)
-    with pytest.raises(ValueError, match=r"images must be on the same device .* got cpu"):
+    with pytest.raises(ValueError, match=r"indices must be on cpu .* got cuda:0"):
         P.normalize_images(images, indices=torch.tensor([0], device=DEVICE))
-    with pytest.raises(ValueError, match=r"indices must be on the same device .* got cpu"):
+    with pytest.raises(ValueError, match=r"indices must be on cuda:0 .* got cpu"):
         P.normalize_images(there, indices=torch.tensor([0]))
-    with pytest.raises(ValueError, match=r"out must be on the same device .* got cpu"):
+    with pytest.raises(ValueError, match=r"out must be on cuda:0 .* got cpu"):
         P.normalize_images(there, out=torch.empty(3, 3, 5, 7))
-    with pytest.raises(ValueError, match=r"offsets must be on the same device .* got cpu"):
+    with pytest.raises(ValueError, match=r"offsets must be on cuda:0 .* got cpu"):
         P.pad_jagged(values.to(DEVICE), offsets, 3)
     if torch.cuda.device_count() > 1:
         with pytest.raises(ValueError, match=r"offsets must be on cuda:0 .* got cuda:1"):
@@ -294,12 +294,19 @@ def test_offsets_and_sizes_out_of_range():
     assert (batch[1] == 5).all()
 
 
-def test_many_sets_of_constants():
-    images = op_cases.images(DEVICE, (1, 2, 2, 40))
-    torch.cuda.synchronize()
-    with torch.cuda.stream(torch.cuda.Stream()):  # it doesn't wait for what CUDA itself copies
-        for k in range(200):
-            mean = [float(k)] * 40
-            assert torch.equal(
-                P.normalize_images(images, mean).cpu(), P.normalize_images(images.cpu(), mean)
-            )
+@pytest.mark.parametrize("channels", [40, 128])
+def test_many_channels(channels):
+    images = op_cases.images(DEVICE, (2, 5, 3, channels))
+    mean = [c / channels for c in range(channels)]
+    expected = P.normalize_images(images.cpu(), mean)
+    assert torch.equal(P.normalize_images(images, mean).cpu(), expected)
+
+
+def test_too_many_channels():
+    images = op_cases.images(DEVICE, (2, 5, 3, 129))
+    with pytest.raises(ValueError, match="at most 128 channels, got 129"):
+        P.normalize_images(images)
+    halves = [P.normalize_images(images[..., part]) for part in (slice(64), slice(64, None))]
+    assert torch.equal(torch.cat(halves, 1).cpu(), P.normalize_images(images.cpu()))
+    there = P.normalize_images(images, dtype=torch.uint8)  # moved, not computed
+    assert torch.equal(there, images.permute(0, 3, 1, 2))

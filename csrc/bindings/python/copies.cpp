@@ -15,7 +15,6 @@
 #include "bindings/python/samples.h"
 #include "bindings/python/scalar_types.h"
 #include "dispatch/dispatch.h"
-#include "kernels/cast.h"
 #include "kernels/gather.h"
 #include "kernels/lookahead.h"
 #include "kernels/strided_copy.h"
@@ -26,58 +25,44 @@ namespace pinfeed::bindings {
 namespace {
 
 // Bodies of run_rows must not throw, so whatever allocates is done before.
-void write_copies(const Samples& samples, std::size_t row_bytes, std::byte* out, bool streaming,
-                  std::size_t threads) {
-  if (samples.all_contiguous()) {
+void write_rows(const Samples& samples, const std::optional<Types>& types, std::size_t row_bytes,
+                std::byte* out, bool streaming, std::size_t threads, const std::string& name) {
+  const bool all_contiguous = samples.all_contiguous();
+  if (!types && all_contiguous) {
     run_samples(samples.reads(), samples.count(), row_bytes, threads,
                 [&](std::size_t begin, std::size_t end) {
                   kernels::gather_rows(samples.data(), row_bytes, out, begin, end, streaming);
                 });
     return;
   }
-  const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
+  const std::size_t item_size = samples.dtype().item_size();
+  const bool alike = all_contiguous || samples.have_one_layout();
   std::vector<kernels::StridedCopy> copies;
-  copies.reserve(samples.count());
-  for (std::size_t i = 0; i < samples.count(); ++i) {
-    copies.emplace_back(samples.data()[i], samples.shape().size(), samples.shape().data(),
-                        samples.strides(i), samples.dtype().item_size(), out + i * row_bytes);
-  }
-  run_samples(samples.reads(), samples.count(), row_bytes, threads,
-              [&](std::size_t begin, std::size_t end) {
-                for (std::size_t i = begin; i < end; ++i)
-                  copies[i].run(runs, 0, copies[i].rows(), streaming);
-              });
-}
-
-void write_casts(const Samples& samples, const Types& types, std::size_t row_bytes, std::byte* out,
-                 bool streaming, std::size_t threads, const std::string& name) {
-  const dispatch::Isa& isa = dispatch::active_isa();
-  const bool alike = samples.all_contiguous() || samples.have_one_layout();
-  std::vector<kernels::StridedCast> casts;
   const std::size_t plans = alike ? 1 : samples.count();
-  casts.reserve(plans);
+  copies.reserve(plans);
   for (std::size_t i = 0; i < plans; ++i) {
-    casts.emplace_back(types.cast(), types.from.type, types.to.type, samples.shape().size(),
-                       samples.shape().data(), samples.strides(i));
+    copies.emplace_back(samples.shape().size(), samples.shape().data(), samples.strides(i),
+                        item_size, types ? types->cast() : kernels::Cast{},
+                        types ? types->to.dtype.item_size() : item_size);
   }
+  const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
   bool fits = true;  // any thread may change it
-  std::size_t source_bytes = samples.dtype().item_size();
+  std::size_t source_bytes = item_size;
   for (const std::int64_t items : samples.shape()) source_bytes *= static_cast<std::size_t>(items);
   const auto memory_of = [&](std::size_t i) { return std::span(samples.data(i), source_bytes); };
-  run_samples(samples.reads(), samples.count(), row_bytes, threads,
-              [&](std::size_t begin, std::size_t end) {
-                kernels::Lookahead ahead(begin, end, source_bytes);
-                for (std::size_t i = begin; i < end; ++i) {
-                  ahead.before(i, memory_of);
-                  if (!casts[alike ? 0 : i].run(*isa.permute, samples.data(i), out + i * row_bytes,
-                                                streaming)) {
-                    __atomic_store_n(&fits, false, __ATOMIC_RELAXED);
-                  }
-                }
-              });
-  if (fits) return;
-  for (std::size_t i = 0; i < samples.count(); ++i) {
-    require_integers_fit(samples.data(i), samples.shape(), samples.strides(i), types,
+  run_samples(
+      samples.reads(), samples.count(), row_bytes, threads,
+      [&](std::size_t begin, std::size_t end) {
+        kernels::Lookahead ahead(begin, end, source_bytes);
+        for (std::size_t i = begin; i < end; ++i) {
+          ahead.before(i, memory_of);
+          if (!copies[alike ? 0 : i].run(runs, samples.data(i), out + i * row_bytes, streaming)) {
+            __atomic_store_n(&fits, false, __ATOMIC_RELAXED);
+          }
+        }
+      });
+  for (std::size_t i = 0; !fits && i < samples.count(); ++i) {
+    require_integers_fit(samples.data(i), samples.shape(), samples.strides(i), *types,
                          Subject{name, static_cast<std::int64_t>(i)});
   }
 }
@@ -119,11 +104,7 @@ py::object gather(py::object source, py::object indices, const std::optional<std
       samples.plan_reads(types && may_not_fit(samples.dtype(), out_dtype), threads);
     }
   }
-  if (types) {
-    write_casts(samples, *types, row_bytes, out.data, streaming, threads, name);
-  } else {
-    write_copies(samples, row_bytes, out.data, streaming, threads);
-  }
+  write_rows(samples, types, row_bytes, out.data, streaming, threads, name);
   return out.array;
 }
 
@@ -146,10 +127,11 @@ py::object permute(const py::object& array, const std::vector<std::size_t>& axes
       make_output(OutputRequest{std::move(target), view.is_tensor}, shape, view.dtype, function);
   check_no_overlap(out, bytes, view, function);
   if (bytes == 0) return out.array;
-  const kernels::StridedCopy copy(view.data, shape.size(), shape.data(), strides.data(),
-                                  view.dtype.item_size(), out.data);
+  const kernels::StridedCopy copy(shape.size(), shape.data(), strides.data(),
+                                  view.dtype.item_size());
   run_rows(copy.rows(), copy.row_bytes(), threads, [&](std::size_t begin, std::size_t end) {
-    copy.run(*dispatch::active_isa().permute, begin, end, worth_streaming(bytes));
+    copy.run(*dispatch::active_isa().permute, view.data, out.data, begin, end,
+             worth_streaming(bytes));
   });
   return out.array;
 }

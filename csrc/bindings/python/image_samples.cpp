@@ -6,7 +6,7 @@
 
 #include "bindings/python/scalar_types.h"
 #include "dispatch/dispatch.h"
-#include "kernels/cast.h"
+#include "kernels/strided_copy.h"
 
 namespace py = pybind11;
 
@@ -174,8 +174,8 @@ void Images::require_fractions() const {
   for (const std::int64_t size : shape) items *= size;
   const Types types = find_types(dtype(), "float32", Subject{name_});
   std::vector<float> values(static_cast<std::size_t>(items));
-  kernels::StridedCast(types.cast(), types.from.type, types.to.type, shape.size(), shape.data(),
-                       strides.data())
+  kernels::StridedCopy(shape.size(), shape.data(), strides.data(), dtype().item_size(),
+                       types.cast(), sizeof(float))
       .run(*dispatch::active_isa().permute, samples_.data(0),
            reinterpret_cast<std::byte*>(values.data()), false);
   float most = 0;

@@ -1,6 +1,4 @@
 // _core.join: samples of different lengths, one right after the other.
-#include "kernels/join.h"
-
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -15,6 +13,7 @@
 #include "bindings/python/samples.h"
 #include "bindings/python/scalar_types.h"
 #include "dispatch/dispatch.h"
+#include "kernels/pack.h"
 
 namespace py = pybind11;
 
@@ -62,10 +61,13 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
 
   const std::size_t count = samples.count();
   Shape starts(count + 1);
+  std::vector<kernels::Segment> segments(count);
   for (std::size_t i = 0; i < count; ++i) {
-    if (__builtin_add_overflow(starts[i], samples.shape(i)[0], &starts[i + 1])) {
+    const std::int64_t length = samples.shape(i)[0];
+    if (__builtin_add_overflow(starts[i], length, &starts[i + 1])) {
       throw py::value_error(name + ": the samples together are larger than memory can be");
     }
+    segments[i] = {.begin = starts[i], .data = length, .end = starts[i + 1], .number = 0};
   }
   Shape shape(samples.shape().begin(), samples.shape().end());
   shape[0] = starts.back();
@@ -83,12 +85,21 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
   if (bytes > 0) {
     std::size_t row_items = 1;
     for (std::size_t axis = 1; axis < shape.size(); ++axis) row_items *= shape[axis];
+    const kernels::Fill no_gaps(out_dtype.item_size());
+    const kernels::PackBatch batch{.samples = samples.prepared(),
+                                   .segments = segments.data(),
+                                   .count = count,
+                                   .places = starts.back(),
+                                   .row_items = row_items,
+                                   .fill = &no_gaps,
+                                   .first = nullptr,
+                                   .out = out.data,
+                                   .streaming = streaming};
     const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
-    run_samples(
-        samples.reads(), count, bytes / count, threads, [&](std::size_t begin, std::size_t end) {
-          kernels::join_samples(samples.prepared(), starts.data(), row_items, out_dtype.item_size(),
-                                runs, out.data, streaming, begin, end);
-        });
+    run_samples(samples.reads(), count, bytes / count, threads,
+                [&](std::size_t begin, std::size_t end) {
+                  kernels::pack_samples(batch, runs, begin, end);
+                });
   }
   samples.require_fit();
   return py::make_tuple(out.array, written.array);

@@ -56,7 +56,6 @@ DType Samples::common_dtype(DType if_all_are_empty_lists) const {
 
 void Samples::begin_casts(DType dtype, Scale scale) {
   dtype_ = dtype;
-  scale_ = scale;
   casts_.resize(count());
   prepared_.reserve(count());
   plans_.reserve(count());  // prepared_ points into it
@@ -106,9 +105,8 @@ void Samples::prepare_one(std::size_t i, std::size_t block_axis, bool streaming)
   const bool needs_plan =
       (streaming && sample.cast) || !(sample.contiguous || contiguous(i, block_axis));
   if (needs_plan && block_axis < axes_) {
-    const Types types = find_types(dtype(i), dtype_.name(), subject(i), scale_);
-    plans_.emplace_back(types.cast(), types.from.type, types.to.type, axes_ - block_axis,
-                        sample.shape + block_axis, sample.strides + block_axis);
+    plans_.emplace_back(axes_ - block_axis, sample.shape + block_axis, sample.strides + block_axis,
+                        dtype(i).item_size(), sample.cast, dtype_.item_size());
     sample.plan = &plans_.back();
   }
 }

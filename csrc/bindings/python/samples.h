@@ -175,10 +175,9 @@ class Samples {
   std::unique_ptr<FileReads> reads_;
 
   DType dtype_{};
-  Scale scale_;
   std::vector<kernels::Cast> casts_;
   std::vector<kernels::Sample> prepared_;
-  std::vector<kernels::StridedCast> plans_;
+  std::vector<kernels::StridedCopy> plans_;
   bool misfit_ = false;  // set by the kernels
 };
 

@@ -1,9 +1,13 @@
 #include "bindings/torch/images.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace pinfeed::torch_ops {
 namespace {
+
+using kernels::ImageLayout;
+using kernels::PixelType;
 
 constexpr char kFunction[] = "normalize_images";
 
@@ -38,8 +42,7 @@ PixelType pixel_type(ScalarType type) {
   }
 }
 
-void check_images_tensor(const Tensor& images, const Axes& axes, DeviceKind kind) {
-  check_device(images, kind, subject("images"));
+void check_images_tensor(const Tensor& images, const Axes& axes) {
   if (images.scalar_type() == ScalarType::Byte && images.dim() == axes.count) return;
   fail(subject("images"), " must be uint8 with shape ", axes.text, ", got ",
        dtype_text(images.scalar_type()), " ", shape_text(images),
@@ -70,21 +73,19 @@ class PerChannel {
 };
 
 // In float64, rounded to float32 once, as pinfeed.normalize does.
-void set_constants(ImageBatch& batch, const ImageArguments& arguments) {
-  if (batch.type == PixelType::uint8) {
+void set_constants(NormalizeCall& call, const ImageArguments& arguments) {
+  if (call.batch.type == PixelType::uint8) {
     if (arguments.mean || arguments.std || arguments.scale != 1.0 / 255) {
       fail(kFunction, ": dtype uint8 only permutes, so mean, std and scale must be left out");
     }
-    batch.scale.resize(static_cast<std::size_t>(batch.channels));  // nothing reads them
-    batch.bias = batch.scale;
     return;
   }
-  const PerChannel mean(arguments.mean, 0, "mean", batch.channels);
-  const PerChannel std(arguments.std, 1, "std", batch.channels);
+  const PerChannel mean(arguments.mean, 0, "mean", call.batch.channels);
+  const PerChannel std(arguments.std, 1, "std", call.batch.channels);
   if (!std::isfinite(arguments.scale)) {
     fail(subject("scale"), " must be finite, got ", arguments.scale);
   }
-  for (std::size_t c = 0; c < static_cast<std::size_t>(batch.channels); ++c) {
+  for (std::size_t c = 0; c < static_cast<std::size_t>(call.batch.channels); ++c) {
     if (std[c] == 0) fail(subject("std"), " must not be 0");
     const auto scale = static_cast<float>(arguments.scale / std[c]);
     const auto bias = static_cast<float>(-mean[c] / std[c]);
@@ -92,9 +93,15 @@ void set_constants(ImageBatch& batch, const ImageArguments& arguments) {
       fail(kFunction, ": scale / std and mean / std must fit in float32, got scale ",
            arguments.scale, ", mean ", mean[c], ", std ", std[c]);
     }
-    batch.scale.push_back(scale);
-    batch.bias.push_back(bias);
+    call.scale.push_back(scale);
+    call.bias.push_back(bias);
   }
+  call.batch.scale = call.scale.data();
+  call.batch.bias = call.bias.data();
+}
+
+const std::int64_t* integers(const std::optional<Tensor>& tensor) {
+  return tensor ? static_cast<const std::int64_t*>(tensor->const_data_ptr()) : nullptr;
 }
 
 // A place's height or width: what was asked for, or the images' own.
@@ -110,7 +117,7 @@ std::int64_t place_size(std::optional<std::int64_t> asked, std::int64_t source, 
 
 }  // namespace
 
-ImageBatch check_images(const ImageArguments& arguments, DeviceKind kind, const Tensor* out) {
+NormalizeCall check_images(const ImageArguments& arguments, const Tensor* out) {
   const Tensor& images = arguments.images;
   const Axes axes = input_axes(arguments.input);
   const bool chw = arguments.output == "NCHW";
@@ -122,51 +129,55 @@ ImageBatch check_images(const ImageArguments& arguments, DeviceKind kind, const 
   }
   const ScalarType dtype = arguments.dtype.value_or(ScalarType::Float);
   const PixelType type = pixel_type(dtype);
-  check_images_tensor(images, axes, kind);
+  check_images_tensor(images, axes);
 
-  ImageBatch batch{.images = images,
-                   .source_count = images.size(0),
-                   .source_height = images.size(axes.height),
-                   .source_width = images.size(axes.width),
-                   .channels = axes.channel < 0 ? 1 : images.size(axes.channel),
-                   .image_stride = images.stride(0),
-                   .row_stride = images.stride(axes.height),
-                   .column_stride = images.stride(axes.width),
-                   .channel_stride = axes.channel < 0 ? 1 : images.stride(axes.channel),
-                   .count = images.size(0),
-                   .type = type,
-                   .out = images};
+  NormalizeCall call{.images = images, .out = images};
+  ImageTensor& batch = call.batch;
+  batch = {.images = static_cast<const std::uint8_t*>(images.const_data_ptr()),
+           .source_count = images.size(0),
+           .source_height = images.size(axes.height),
+           .source_width = images.size(axes.width),
+           .image_stride = images.stride(0),
+           .row_stride = images.stride(axes.height),
+           .column_stride = images.stride(axes.width),
+           .channel_stride = axes.channel < 0 ? 1 : images.stride(axes.channel),
+           .count = images.size(0),
+           .channels = axes.channel < 0 ? 1 : images.size(axes.channel),
+           .type = type};
   if (arguments.indices) {
     const Tensor& indices = *arguments.indices;
     const Shape shape{indices.dim() == 1 ? indices.size(0) : images.size(0)};
-    batch.indices = check_integers(indices, shape, subject("indices"), kind, images);
+    call.indices = check_integers(indices, shape, subject("indices"), images);
     batch.count = shape[0];
   }
   if (arguments.sizes) {
-    batch.sizes =
-        check_integers(*arguments.sizes, {batch.count, 2}, subject("sizes"), kind, images);
+    call.sizes = check_integers(*arguments.sizes, {batch.count, 2}, subject("sizes"), images);
   }
+  batch.indices = integers(call.indices);
+  batch.sizes = integers(call.sizes);
   const bool has_sizes = arguments.sizes.has_value();
   batch.height = place_size(arguments.height, batch.source_height, has_sizes, "height");
   batch.width = place_size(arguments.width, batch.source_width, has_sizes, "width");
-  set_constants(batch, arguments);
-  batch.fill = item_of(arguments.pad_value.value_or(0), dtype, subject("pad_value"));
+  set_constants(call, arguments);
+  const Item fill = item_of(arguments.pad_value.value_or(0), dtype, subject("pad_value"));
+  std::memcpy(&batch.fill, fill.bytes.data(), sizeof(batch.fill));
 
   const Shape shape = chw ? Shape{batch.count, batch.channels, batch.height, batch.width}
                           : Shape{batch.count, batch.height, batch.width, batch.channels};
-  batch.bytes = checked_bytes(shape, pixel_size(type), kFunction);
+  call.bytes = checked_bytes(shape, pixel_size(type), kFunction);
   const Order order = arguments.channels_last ? Order::channels_last : Order::contiguous;
   const Output output = out == nullptr
                             ? make_output(shape, dtype, order, subject("out"), images)
-                            : check_output(*out, shape, dtype, chw, subject("out"), kind, images);
+                            : check_output(*out, shape, dtype, chw, subject("out"), images);
   if (out != nullptr) {
     check_no_overlap(*out, images, subject("out"), "images");
-    if (batch.indices) check_no_overlap(*out, *batch.indices, subject("out"), "indices");
-    if (batch.sizes) check_no_overlap(*out, *batch.sizes, subject("out"), "sizes");
+    if (call.indices) check_no_overlap(*out, *call.indices, subject("out"), "indices");
+    if (call.sizes) check_no_overlap(*out, *call.sizes, subject("out"), "sizes");
   }
-  batch.out = output.tensor;
+  call.out = output.tensor;
+  batch.out = call.out.mutable_data_ptr();
   batch.layout = chw && output.order == Order::contiguous ? ImageLayout::chw : ImageLayout::hwc;
-  return batch;
+  return call;
 }
 
 }  // namespace pinfeed::torch_ops

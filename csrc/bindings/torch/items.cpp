@@ -115,7 +115,7 @@ std::size_t item_size(ScalarType type, const std::string& subject) {
 }
 
 Item item_of(double value, ScalarType type, const std::string& subject) {
-  Item item{.size = item_size(type, subject)};
+  Item item{.size = static_cast<std::int64_t>(item_size(type, subject))};
   const Dtype& dtype = *find_dtype(type);
   bool fits = false;
   if (dtype.kind == Kind::whole) {

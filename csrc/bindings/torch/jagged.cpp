@@ -5,6 +5,8 @@
 namespace pinfeed::torch_ops {
 namespace {
 
+using kernels::JaggedShape;
+
 Shape shape_of(const Tensor& tensor, std::int64_t first_axis) {
   Shape shape;
   for (std::int64_t axis = first_axis; axis < tensor.dim(); ++axis) {
@@ -15,16 +17,15 @@ Shape shape_of(const Tensor& tensor, std::int64_t first_axis) {
 
 // The keywords that both directions take.
 struct Keywords {
-  const Tensor& offsets;
   std::int64_t length;
   std::optional<std::int64_t> max_length;
   const std::string& side;
   bool time_major;
 };
 
-JaggedShape check_keywords(const Keywords& keywords, const std::string& function, DeviceKind kind,
-                           const Tensor& first) {
-  const Tensor& offsets = keywords.offsets;
+// Offsets are contiguous afterwards.
+JaggedShape check_keywords(const Keywords& keywords, const std::string& function,
+                           const Tensor& first, Tensor& offsets) {
   if (offsets.dim() != 1 || offsets.numel() == 0 || offsets.scalar_type() != ScalarType::Long) {
     fail(function, ": offsets must be int64 with shape (B + 1,), got ",
          dtype_text(offsets.scalar_type()), " ", shape_text(offsets));
@@ -34,13 +35,13 @@ JaggedShape check_keywords(const Keywords& keywords, const std::string& function
   }
   const std::int64_t most = keywords.max_length.value_or(keywords.length);
   if (most < 0) fail(function, ": max_length must not be negative, got ", most);
-  return {
-      .offsets = check_integers(offsets, {offsets.size(0)}, function + ": offsets", kind, first),
-      .count = offsets.size(0) - 1,
-      .length = keywords.length,
-      .most = std::min(most, keywords.length),
-      .left = keywords.side == "left",
-      .time_major = keywords.time_major};
+  offsets = check_integers(offsets, {offsets.size(0)}, function + ": offsets", first);
+  return {.offsets = static_cast<const std::int64_t*>(offsets.const_data_ptr()),
+          .count = offsets.size(0) - 1,
+          .length = keywords.length,
+          .most = std::min(most, keywords.length),
+          .left = keywords.side == "left",
+          .time_major = keywords.time_major};
 }
 
 Shape padded_shape(const JaggedShape& shape, const Shape& row) {
@@ -50,29 +51,20 @@ Shape padded_shape(const JaggedShape& shape, const Shape& row) {
   return padded;
 }
 
-// An output that was given, or a new one.
-Tensor output(const Tensor* given, const Shape& shape, ScalarType type, const std::string& subject,
-              DeviceKind kind, const Tensor& first) {
-  if (given == nullptr) return make_output(shape, type, Order::contiguous, subject, first).tensor;
-  return check_output(*given, shape, type, false, subject, kind, first).tensor;
-}
-
 }  // namespace
 
-PadBatch check_pad(const PadArguments& arguments, bool with_mask, const std::string& function,
-                   DeviceKind kind, const PadOutputs& outputs) {
+PadCall check_pad(const PadArguments& arguments, bool with_mask, const std::string& function,
+                  const PadOutputs& outputs) {
   const Tensor& values = arguments.values;
-  check_device(values, kind, function + ": values");
   if (values.dim() == 0) fail(function, ": values must have shape (total, ...), got ()");
   if (arguments.length < 0) {
     fail(function, ": length must not be negative, got ", arguments.length);
   }
-  PadBatch batch{.shape = check_keywords({arguments.offsets, arguments.length, arguments.max_length,
-                                          arguments.side, arguments.time_major},
-                                         function, kind, values),
-                 .values = values,
-                 .out = values};
-  JaggedShape& shape = batch.shape;
+  PadCall call{.values = values, .offsets = arguments.offsets, .out = values};
+  JaggedShape& shape = call.batch.shape;
+  shape =
+      check_keywords({arguments.length, arguments.max_length, arguments.side, arguments.time_major},
+                     function, values, call.offsets);
   const ScalarType type = values.scalar_type();
   const std::size_t item = item_size(type, function + ": the dtype of values");
   const Shape row = shape_of(values, 1);
@@ -81,13 +73,16 @@ PadBatch check_pad(const PadArguments& arguments, bool with_mask, const std::str
   shape.fill = item_of(arguments.value.value_or(0), type, function + ": value");
 
   const Shape padded = padded_shape(shape, row);
-  batch.bytes = checked_bytes(padded, item, function);
-  batch.out = output(outputs.values, padded, type, function + ": out", kind, values);
+  call.bytes = checked_bytes(padded, item, function);
+  call.out = output_of(outputs.values, padded, type, function + ": out", values);
+  call.batch.out = call.out.mutable_data_ptr();
   if (with_mask) {
-    const Shape mask = padded_shape(shape, {});
-    batch.lengths = output(outputs.lengths, {shape.count}, ScalarType::Long, function + ": lengths",
-                           kind, values);
-    batch.mask = output(outputs.mask, mask, ScalarType::Bool, function + ": mask", kind, values);
+    call.lengths =
+        output_of(outputs.lengths, {shape.count}, ScalarType::Long, function + ": lengths", values);
+    call.mask = output_of(outputs.mask, padded_shape(shape, {}), ScalarType::Bool,
+                          function + ": mask", values);
+    call.batch.lengths = static_cast<std::int64_t*>(call.lengths->mutable_data_ptr());
+    call.batch.mask = static_cast<std::uint8_t*>(call.mask->mutable_data_ptr());
   }
   const Tensor* const given[] = {outputs.values, outputs.lengths, outputs.mask};
   const char* const names[] = {": out", ": lengths", ": mask"};
@@ -99,26 +94,24 @@ PadBatch check_pad(const PadArguments& arguments, bool with_mask, const std::str
       check_no_overlap(*given[i], *given[k], function + names[i], names[k] + 2);
     }
   }
-  batch.values = in_order(values);
-  return batch;
+  call.values = in_order(values);
+  call.batch.values = call.values.const_data_ptr();
+  return call;
 }
 
-UnpadBatch check_unpad(const UnpadArguments& arguments, DeviceKind kind, const Tensor* out) {
+UnpadCall check_unpad(const UnpadArguments& arguments, const Tensor* out) {
   const std::string function = "unpad_to_jagged";
   const Tensor& padded = arguments.padded;
   const char* const layout = arguments.time_major ? "(L, B, ...)" : "(B, L, ...)";
-  check_device(padded, kind, function + ": padded");
   if (padded.dim() < 2) {
     fail(function, ": padded must have shape ", layout, ", got ", shape_text(padded));
   }
   if (arguments.total < 0) fail(function, ": total must not be negative, got ", arguments.total);
-  UnpadBatch batch{
-      .shape = check_keywords({arguments.offsets, padded.size(arguments.time_major ? 0 : 1),
-                               arguments.max_length, arguments.side, arguments.time_major},
-                              function, kind, padded),
-      .padded = padded,
-      .out = padded};
-  JaggedShape& shape = batch.shape;
+  UnpadCall call{.padded = padded, .offsets = arguments.offsets, .out = padded};
+  JaggedShape& shape = call.batch.shape;
+  shape = check_keywords({padded.size(arguments.time_major ? 0 : 1), arguments.max_length,
+                          arguments.side, arguments.time_major},
+                         function, padded, call.offsets);
   const std::int64_t samples = padded.size(arguments.time_major ? 1 : 0);
   if (samples != shape.count) {
     fail(function, ": padded must have shape ", layout, " with ", shape.count,
@@ -129,16 +122,18 @@ UnpadBatch check_unpad(const UnpadArguments& arguments, DeviceKind kind, const T
   Shape jagged = shape_of(padded, 2);
   shape.total = arguments.total;
   shape.row_bytes = checked_bytes(jagged, item, function);
-  shape.fill = {.size = item};
+  shape.fill.size = static_cast<std::int64_t>(item);
   jagged.insert(jagged.begin(), shape.total);
-  batch.bytes = checked_bytes(jagged, item, function);
-  batch.out = output(out, jagged, type, function + ": out", kind, padded);
+  call.bytes = checked_bytes(jagged, item, function);
+  call.out = output_of(out, jagged, type, function + ": out", padded);
   if (out != nullptr) {
     check_no_overlap(*out, padded, function + ": out", "padded");
     check_no_overlap(*out, arguments.offsets, function + ": out", "offsets");
   }
-  batch.padded = in_order(padded);
-  return batch;
+  call.padded = in_order(padded);
+  call.batch.padded = call.padded.const_data_ptr();
+  call.batch.out = call.out.mutable_data_ptr();
+  return call;
 }
 
 }  // namespace pinfeed::torch_ops

@@ -11,35 +11,24 @@
 
 namespace pinfeed::torch_ops {
 
-// What a jagged and a padded batch have in common, checked. Offsets are checked on the CPU only:
-// elsewhere that would mean to wait.
-struct JaggedShape {
-  Tensor offsets;           // int64, contiguous, (count + 1,)
-  std::int64_t count = 0;   // samples
-  std::int64_t total = 0;   // rows of the jagged values
-  std::int64_t length = 0;  // rows of each box of the padded batch
-  std::int64_t most = 0;    // rows of a sample that go into its box; longer ones are cut
-  std::int64_t row_bytes = 0;
-  bool left = false;  // data stands at the end of its box, and is cut at its beginning
-  bool time_major = false;
-  Item fill = {};
-};
-
-// Every tensor is contiguous.
-struct PadBatch {
-  JaggedShape shape;
-  Tensor values;  // (total, ...)
-  Tensor out;     // (count, length, ...) or (length, count, ...)
-  std::int64_t bytes = 0;
+// Checked calls, and what the batches point into: contiguous tensors. Offsets are checked on the
+// CPU only: elsewhere that would mean to wait.
+struct PadCall {
+  Tensor values;                       // (total, ...)
+  Tensor offsets;                      // int64 (count + 1,)
+  Tensor out;                          // (count, length, ...) or (length, count, ...)
   std::optional<Tensor> lengths = {};  // int64 (count,)
   std::optional<Tensor> mask = {};     // bool (count, length) or (length, count)
+  std::int64_t bytes = 0;              // of `out`
+  kernels::PadJagged batch = {};
 };
 
-struct UnpadBatch {
-  JaggedShape shape;
+struct UnpadCall {
   Tensor padded;
-  Tensor out;  // (total, ...): what is in no box, or in no sample, becomes `fill`, which is 0
+  Tensor offsets;
+  Tensor out;  // (total, ...): what is in no box, or in no sample, becomes 0
   std::int64_t bytes = 0;
+  kernels::UnpadToJagged batch = {};
 };
 
 struct PadArguments {
@@ -69,69 +58,66 @@ struct PadOutputs {
 };
 
 // Check everything, then make the outputs, or take those given. Write nothing.
-PadBatch check_pad(const PadArguments& arguments, bool with_mask, const std::string& function,
-                   DeviceKind kind, const PadOutputs& outputs);
-UnpadBatch check_unpad(const UnpadArguments& arguments, DeviceKind kind, const Tensor* out);
+PadCall check_pad(const PadArguments& arguments, bool with_mask, const std::string& function,
+                  const PadOutputs& outputs);
+UnpadCall check_unpad(const UnpadArguments& arguments, const Tensor* out);
 
-// The ops and their overloads `out`, for a kind of device and what writes its batches; that gets
+// The ops and their overloads `out`, for what writes the batches of a kind of device; that gets
 // empty ones, too, for the numbers inside `offsets` are checked there.
-template <DeviceKind kind, void (*write)(const PadBatch&)>
+template <void (*write)(const PadCall&)>
 Tensor pad_jagged(const Tensor& values, const Tensor& offsets, std::int64_t length,
                   std::optional<std::int64_t> max_length, std::optional<double> value,
                   const std::string& side, bool time_major) {
-  const PadBatch batch = check_pad({values, offsets, length, max_length, value, side, time_major},
-                                   false, "pad_jagged", kind, {});
-  write(batch);
-  return batch.out;
+  const PadCall call = check_pad({values, offsets, length, max_length, value, side, time_major},
+                                 false, "pad_jagged", {});
+  write(call);
+  return call.out;
 }
 
-template <DeviceKind kind, void (*write)(const PadBatch&)>
+template <void (*write)(const PadCall&)>
 void pad_jagged_out(const Tensor& values, const Tensor& offsets, std::int64_t length,
                     std::optional<std::int64_t> max_length, std::optional<double> value,
                     const std::string& side, bool time_major, const Tensor& out) {
   write(check_pad({values, offsets, length, max_length, value, side, time_major}, false,
-                  "pad_jagged", kind, {.values = &out}));
+                  "pad_jagged", {.values = &out}));
 }
 
-template <DeviceKind kind, void (*write)(const PadBatch&)>
+template <void (*write)(const PadCall&)>
 std::tuple<Tensor, Tensor, Tensor> pad_jagged_with_mask(const Tensor& values, const Tensor& offsets,
                                                         std::int64_t length,
                                                         std::optional<std::int64_t> max_length,
                                                         std::optional<double> value,
                                                         const std::string& side, bool time_major) {
-  const PadBatch batch = check_pad({values, offsets, length, max_length, value, side, time_major},
-                                   true, "pad_jagged_with_mask", kind, {});
-  write(batch);
-  return {batch.out, *batch.lengths, *batch.mask};
+  const PadCall call = check_pad({values, offsets, length, max_length, value, side, time_major},
+                                 true, "pad_jagged_with_mask", {});
+  write(call);
+  return {call.out, *call.lengths, *call.mask};
 }
 
-template <DeviceKind kind, void (*write)(const PadBatch&)>
+template <void (*write)(const PadCall&)>
 void pad_jagged_with_mask_out(const Tensor& values, const Tensor& offsets, std::int64_t length,
                               std::optional<std::int64_t> max_length, std::optional<double> value,
                               const std::string& side, bool time_major, const Tensor& out,
                               const Tensor& lengths, const Tensor& mask) {
   write(check_pad({values, offsets, length, max_length, value, side, time_major}, true,
-                  "pad_jagged_with_mask", kind,
-                  {.values = &out, .lengths = &lengths, .mask = &mask}));
+                  "pad_jagged_with_mask", {.values = &out, .lengths = &lengths, .mask = &mask}));
 }
 
-template <DeviceKind kind, void (*write)(const UnpadBatch&)>
+template <void (*write)(const UnpadCall&)>
 Tensor unpad_to_jagged(const Tensor& padded, const Tensor& offsets, std::int64_t total,
                        std::optional<std::int64_t> max_length, const std::string& side,
                        bool time_major) {
-  const UnpadBatch batch =
-      check_unpad({padded, offsets, total, max_length, side, time_major}, kind, nullptr);
-  write(batch);
-  return batch.out;
+  const UnpadCall call =
+      check_unpad({padded, offsets, total, max_length, side, time_major}, nullptr);
+  write(call);
+  return call.out;
 }
 
-template <DeviceKind kind, void (*write)(const UnpadBatch&)>
+template <void (*write)(const UnpadCall&)>
 void unpad_to_jagged_out(const Tensor& padded, const Tensor& offsets, std::int64_t total,
                          std::optional<std::int64_t> max_length, const std::string& side,
                          bool time_major, const Tensor& out) {
-  const UnpadBatch batch =
-      check_unpad({padded, offsets, total, max_length, side, time_major}, kind, &out);
-  write(batch);
+  write(check_unpad({padded, offsets, total, max_length, side, time_major}, &out));
 }
 
 }  // namespace pinfeed::torch_ops

@@ -26,42 +26,31 @@ bool same_letters_once(Letters input, Letters output) {
 
 }  // namespace
 
-Permutation check_permutation(const Tensor& images, const std::string& input,
-                              const std::string& output, DeviceKind kind, const Tensor* out) {
+PermuteCall check_permute(const Tensor& images, const std::string& input, const std::string& output,
+                          const Tensor* out) {
   const Letters from = letters_of(input), to = letters_of(output);
   if (!same_letters_once(from, to)) {
     fail("permute: input and output must have the same letters, each once, got ", input, " and ",
          output);
   }
-  check_device(images, kind, "permute: images");
   if (images.dim() != static_cast<std::int64_t>(from.size())) {
     fail("permute: images must have an axis for each of the letters ", input, ", got shape ",
          shape_text(images));
   }
   const ScalarType type = images.scalar_type();
-  Permutation permutation{.images = images,
-                          .item_size = item_size(type, "permute: the dtype of images"),
-                          .out = images};
-  Shape order;
+  PermuteCall call{.images = images,
+                   .item_size = item_size(type, "permute: the dtype of images"),
+                   .out = images};
   for (const std::string& letter : to) {
     const std::int64_t axis = std::ranges::find(from, letter) - from.begin();
-    order.push_back(axis);
-    permutation.shape.push_back(images.size(axis));
-    permutation.strides.push_back(images.stride(axis) *
-                                  static_cast<std::int64_t>(permutation.item_size));
+    call.order.push_back(axis);
+    call.shape.push_back(images.size(axis));
+    call.strides.push_back(images.stride(axis));
   }
-  if (order == Shape{0, 3, 1, 2}) permutation.layout = ImageLayout::chw;
-  if (order == Shape{0, 2, 3, 1}) permutation.layout = ImageLayout::hwc;
-  permutation.bytes = checked_bytes(permutation.shape, permutation.item_size, "permute");
-  if (out == nullptr) {
-    permutation.out =
-        make_output(permutation.shape, type, Order::contiguous, "permute: out", images).tensor;
-  } else {
-    check_output(*out, permutation.shape, type, false, "permute: out", kind, images);
-    check_no_overlap(*out, images, "permute: out", "images");
-    permutation.out = *out;
-  }
-  return permutation;
+  call.bytes = checked_bytes(call.shape, call.item_size, "permute");
+  call.out = output_of(out, call.shape, type, "permute: out", images);
+  if (out != nullptr) check_no_overlap(*out, images, "permute: out", "images");
+  return call;
 }
 
 }  // namespace pinfeed::torch_ops

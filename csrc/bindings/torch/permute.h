@@ -2,45 +2,40 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "bindings/torch/tensors.h"
-#include "kernels/image.h"
 
 namespace pinfeed::torch_ops {
 
-using kernels::ImageLayout;
-
-// A checked copy of `images` with its axes in another order.
-struct Permutation {
+// A checked call: a copy of `images` with its axes in another order.
+struct PermuteCall {
   Tensor images;
+  Shape order = {};    // which axis of `images` is each of the output's
   Shape shape = {};    // of the output
-  Shape strides = {};  // of `images` along the output's axes, in bytes
+  Shape strides = {};  // of `images` along the output's axes, in items
   std::size_t item_size = 1;
-  // If it is between NHWC and NCHW, whatever the letters: how the output lies in memory.
-  std::optional<ImageLayout> layout = {};
   Tensor out;
   std::int64_t bytes = 0;
 };
 
 // Checks everything, then makes the output, or takes `out`. Writes nothing. `input` and `output`
 // have a letter for each axis.
-Permutation check_permutation(const Tensor& images, const std::string& input,
-                              const std::string& output, DeviceKind kind, const Tensor* out);
+PermuteCall check_permute(const Tensor& images, const std::string& input, const std::string& output,
+                          const Tensor* out);
 
-template <DeviceKind kind, void (*write)(const Permutation&)>
+template <void (*write)(const PermuteCall&)>
 Tensor permute(const Tensor& images, const std::string& input, const std::string& output) {
-  const Permutation permutation = check_permutation(images, input, output, kind, nullptr);
-  if (permutation.bytes > 0) write(permutation);
-  return permutation.out;
+  const PermuteCall call = check_permute(images, input, output, nullptr);
+  if (call.bytes > 0) write(call);
+  return call.out;
 }
 
-template <DeviceKind kind, void (*write)(const Permutation&)>
+template <void (*write)(const PermuteCall&)>
 void permute_out(const Tensor& images, const std::string& input, const std::string& output,
                  const Tensor& out) {
-  const Permutation permutation = check_permutation(images, input, output, kind, &out);
-  if (permutation.bytes > 0) write(permutation);
+  const PermuteCall call = check_permute(images, input, output, &out);
+  if (call.bytes > 0) write(call);
 }
 
 }  // namespace pinfeed::torch_ops

@@ -1,4 +1,4 @@
-// The ops of torch.ops.pinfeed. What they mean is documented in python/pinfeed/ops.
+// The ops of torch.ops.pinfeed. docs/torch-ops.md says what they mean.
 //
 // The overloads `out` return nothing: torch can make a mutable op functional, as torch.compile
 // wants it, only if no output is one of its inputs.

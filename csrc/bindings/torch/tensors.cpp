@@ -29,25 +29,20 @@ arrays::Extent extent(const Tensor& tensor) {
   return arrays::extent(tensor.const_data_ptr(), sizes(tensor), strides(tensor), item, item);
 }
 
-}  // namespace
-
-void check_device(const Tensor& tensor, DeviceKind kind, const std::string& subject,
-                  const Tensor* first) {
-  const bool is_there = kind == DeviceKind::cuda ? tensor.is_cuda() : tensor.is_cpu();
-  if (!is_there) {
-    // The dispatcher chose by another of the call's tensors.
-    fail(subject, " must be on the same device as the other tensors, ",
-         kind == DeviceKind::cuda ? "a CUDA device" : "the CPU", ", got ", device_text(tensor));
-  }
-  if (first != nullptr && tensor.get_device_index() != first->get_device_index()) {
-    fail(subject, " must be on ", device_text(*first), " as the other tensors, got ",
+// The dispatcher chose by any of the call's tensors.
+void check_device(const Tensor& tensor, const std::string& subject, const Tensor& first) {
+  if (tensor.is_cpu() != first.is_cpu() ||
+      tensor.get_device_index() != first.get_device_index()) {
+    fail(subject, " must be on ", device_text(first), " as the other tensors, got ",
          device_text(tensor));
   }
 }
 
+}  // namespace
+
 Tensor check_integers(const Tensor& tensor, const Shape& shape, const std::string& subject,
-                      DeviceKind kind, const Tensor& first) {
-  check_device(tensor, kind, subject, &first);
+                      const Tensor& first) {
+  check_device(tensor, subject, first);
   const bool has_shape = shape_text(tensor) == shape_text(shape);
   if (tensor.scalar_type() != ScalarType::Long || !has_shape) {
     fail(subject, " must be int64 with shape ", shape_text(shape), ", got ",
@@ -80,9 +75,8 @@ Output make_output(const Shape& shape, ScalarType type, Order order, const std::
 }
 
 Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
-                    bool may_be_channels_last, const std::string& subject, DeviceKind kind,
-                    const Tensor& first) {
-  check_device(out, kind, subject, &first);
+                    bool may_be_channels_last, const std::string& subject, const Tensor& first) {
+  check_device(out, subject, first);
   if (out.scalar_type() != type || shape_text(out) != shape_text(shape)) {
     fail(subject, " must be ", dtype_text(type), " with shape ", shape_text(shape), ", got ",
          dtype_text(out.scalar_type()), " ", shape_text(out));
@@ -93,6 +87,12 @@ Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
   }
   fail(subject, " must be contiguous", may_be_channels_last ? " or in channels_last memory" : "",
        ", got strides ", shape_text(strides(out)));
+}
+
+Tensor output_of(const Tensor* given, const Shape& shape, ScalarType type,
+                 const std::string& subject, const Tensor& first) {
+  if (given == nullptr) return make_output(shape, type, Order::contiguous, subject, first).tensor;
+  return check_output(*given, shape, type, false, subject, first).tensor;
 }
 
 void check_no_overlap(const Tensor& out, const Tensor& input, const std::string& subject,

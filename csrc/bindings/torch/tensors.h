@@ -6,7 +6,6 @@
 
 #include <torch/csrc/stable/tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -16,12 +15,14 @@
 #include <vector>
 
 #include "arrays/layout.h"
+#include "kernels/jagged.h"
 
 namespace pinfeed::torch_ops {
 
 using arrays::checked_bytes;
 using arrays::Shape;
 using arrays::shape_text;
+using kernels::Item;
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
@@ -47,17 +48,10 @@ std::string dtype_text(ScalarType type);
 // Bytes of an item of a dtype that the kernels have. Fails, in the name of `subject`, for others.
 std::size_t item_size(ScalarType type, const std::string& subject);
 
-// Where the tensors of one call must be: the kind of device that a library is for.
-enum class DeviceKind : std::uint8_t { cpu, cuda };
-
-// Fails unless the tensor is on a device of that kind and, if given, on the same one as `first`.
-void check_device(const Tensor& tensor, DeviceKind kind, const std::string& subject,
-                  const Tensor* first = nullptr);
-
 // Fails unless the tensor is int64 of that shape and on the device of `first`; gives it back
 // contiguous.
 Tensor check_integers(const Tensor& tensor, const Shape& shape, const std::string& subject,
-                      DeviceKind kind, const Tensor& first);
+                      const Tensor& first);
 
 // The tensor itself, or a copy, in contiguous memory.
 Tensor in_order(const Tensor& tensor);
@@ -74,20 +68,18 @@ struct Output {
 Output make_output(const Shape& shape, ScalarType type, Order order, const std::string& subject,
                    const Tensor& first);
 Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
-                    bool may_be_channels_last, const std::string& subject, DeviceKind kind,
-                    const Tensor& first);
+                    bool may_be_channels_last, const std::string& subject, const Tensor& first);
+
+// One or the other, contiguous.
+Tensor output_of(const Tensor* given, const Shape& shape, ScalarType type,
+                 const std::string& subject, const Tensor& first);
 
 // Fails if the output shares memory with an input. Strides of tensors are never negative.
 void check_no_overlap(const Tensor& out, const Tensor& input, const std::string& subject,
                       const char* input_name);
 
-// A padding value as an item of a dtype.
-struct Item {
-  std::array<std::uint8_t, 16> bytes{};
-  std::size_t size = 1;
-};
-
-// Fails for a value that the dtype can't hold. Of complex dtypes it is the real part.
+// A padding value as an item of a dtype. Fails for one that the dtype can't hold. Of complex
+// dtypes it is the real part.
 Item item_of(double value, ScalarType type, const std::string& subject);
 
 }  // namespace pinfeed::torch_ops
