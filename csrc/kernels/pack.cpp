@@ -22,9 +22,10 @@ void pack_samples(const PackBatch& batch, const PermuteRuns& runs, std::size_t b
   const auto at = [&](std::int64_t place) {
     return batch.out + static_cast<std::size_t>(place) * batch.row_items * item_size;
   };
-  std::size_t all = 0;
-  for (std::size_t i = begin; i < end; ++i) all += items(i) * item_size;
-  Lookahead ahead(begin, end, all / std::max<std::size_t>(end - begin, 1));
+  if (begin == end) return;
+  const std::byte* const last = at(batch.segments[end - 1].begin + batch.segments[end - 1].data);
+  const auto all = static_cast<std::size_t>(last - at(batch.segments[begin].begin));
+  Lookahead ahead(begin, end, all / (end - begin));
   for (std::size_t i = begin; i < end; ++i) {
     ahead.before(i, memory_of);
     const Segment& segment = batch.segments[i];
@@ -36,7 +37,7 @@ void pack_samples(const PackBatch& batch, const PermuteRuns& runs, std::size_t b
     const std::int64_t data_end = segment.begin + segment.data;
     const std::int64_t next = i + 1 < batch.count ? batch.segments[i + 1].begin : batch.places;
     const auto rest = static_cast<std::size_t>(next - data_end) * batch.row_items;
-    batch.fill->write(at(data_end), rest, batch.streaming);
+    if (rest > 0) batch.fill->write(at(data_end), rest, batch.streaming);
   }
   if (batch.streaming) stores_done();
 }

@@ -2,6 +2,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <vector>
 
@@ -38,18 +39,19 @@ std::int64_t kept_rows(const JaggedShape& shape, std::size_t i) {
 // The samples of a batch as kernels take them: rows of `items` items, `step` bytes apart.
 class KeptSamples {
  public:
-  // data(i): where the rows of a sample that go into its box begin.
+  // data(i, rows): where the rows of a sample begin that go into its box.
   template <class Data>
   KeptSamples(const JaggedShape& shape, std::int64_t items, std::int64_t item_size,
               std::int64_t step, const Data& data)
       : strides_{step, item_size} {
     const auto count = static_cast<std::size_t>(shape.count);
-    shapes_.reserve(2 * count);  // samples point into it
+    shapes_.resize(count);  // samples point into it
     samples_.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
-      shapes_.insert(shapes_.end(), {kept_rows(shape, i), items});
-      samples_.push_back({.data = data(i),
-                          .shape = &shapes_[2 * i],
+      const std::int64_t kept = kept_rows(shape, i);
+      shapes_[i] = {kept, items};
+      samples_.push_back({.data = data(i, kept),
+                          .shape = shapes_[i].data(),
                           .strides = strides_,
                           .cast = {},
                           .contiguous = step == items * item_size});
@@ -65,7 +67,7 @@ class KeptSamples {
   std::size_t count() const { return samples_.size(); }
 
  private:
-  std::vector<std::int64_t> shapes_;
+  std::vector<std::array<std::int64_t, 2>> shapes_;
   std::vector<Sample> samples_;
   std::deque<kernels::StridedCopy> plans_;  // whose items stay where they are
   std::int64_t strides_[2];
@@ -104,11 +106,11 @@ void pad_on_cpu(const PadCall& call) {
   const JaggedShape& shape = batch.shape;
   check_offsets(shape, call.mask ? "pad_jagged_with_mask" : "pad_jagged");
   const std::int64_t item_size = shape.fill.size, items = shape.row_bytes / item_size;
-  const KeptSamples samples(shape, items, item_size, shape.row_bytes, [&](std::size_t i) {
-    const std::int64_t first =
-        shape.left ? shape.offsets[i + 1] - kept_rows(shape, i) : shape.offsets[i];
-    return static_cast<const std::byte*>(batch.values) + first * shape.row_bytes;
-  });
+  const KeptSamples samples(
+      shape, items, item_size, shape.row_bytes, [&](std::size_t i, std::int64_t kept) {
+        const std::int64_t first = shape.left ? shape.offsets[i + 1] - kept : shape.offsets[i];
+        return static_cast<const std::byte*>(batch.values) + first * shape.row_bytes;
+      });
   const kernels::Fill fill(shape.fill.bytes.data(), static_cast<std::size_t>(item_size));
   write_boxes(shape, samples, items, fill, batch.out, false,
               dispatch::worth_streaming(static_cast<std::size_t>(call.bytes)));
@@ -117,7 +119,7 @@ void pad_on_cpu(const PadCall& call) {
     batch.lengths[i] = kept_rows(shape, static_cast<std::size_t>(i));
   }
   const auto* const unread = reinterpret_cast<const std::byte*>(batch.mask);
-  const KeptSamples ones(shape, 1, 1, 1, [&](std::size_t) { return unread; });
+  const KeptSamples ones(shape, 1, 1, 1, [&](std::size_t, std::int64_t) { return unread; });
   write_boxes(shape, ones, 1, kernels::Fill(), batch.mask, true, false);
 }
 
@@ -131,17 +133,15 @@ void unpad_on_cpu(const UnpadCall& call) {
   // From one step of a sample to the next, and from one sample to the next.
   const std::int64_t step = shape.row_bytes * (shape.time_major ? shape.count : 1);
   const std::int64_t sample = shape.row_bytes * (shape.time_major ? 1 : shape.length);
-  const KeptSamples samples(shape, items, item_size, step, [&](std::size_t i) {
-    const std::int64_t first = shape.left ? shape.length - kept_rows(shape, i) : 0;
+  std::vector<kernels::Segment> segments;
+  segments.reserve(static_cast<std::size_t>(shape.count));
+  const KeptSamples samples(shape, items, item_size, step, [&](std::size_t i, std::int64_t kept) {
+    const std::int64_t begin = shape.left ? shape.offsets[i + 1] - kept : shape.offsets[i];
+    segments.push_back({.begin = begin, .data = kept, .end = begin + kept, .number = 0});
+    const std::int64_t first = shape.left ? shape.length - kept : 0;
     return static_cast<const std::byte*>(batch.padded) + static_cast<std::int64_t>(i) * sample +
            first * step;
   });
-  std::vector<kernels::Segment> segments(samples.count());
-  for (std::size_t i = 0; i < segments.size(); ++i) {
-    const std::int64_t kept = kept_rows(shape, i);
-    const std::int64_t begin = shape.left ? shape.offsets[i + 1] - kept : shape.offsets[i];
-    segments[i] = {.begin = begin, .data = kept, .end = begin + kept, .number = 0};
-  }
   const kernels::Fill zeros(static_cast<std::size_t>(item_size));
   const kernels::PackBatch work{
       .samples = samples.data(),
