@@ -144,9 +144,7 @@ def test_the_work_of_device_threads_needs_no_cuda():
         if re.search(r"cuda_runtime|__global__|<<<|\.cuh\"", path.read_text())
     }
     launching = {
-        f"{noun}.{kind}"
-        for noun in ("current_device", "images", "jagged")
-        for kind in ("h", "cu")
+        f"{noun}.{kind}" for noun in ("current_device", "images", "jagged") for kind in ("h", "cu")
     }
     assert needing == launching | {"launch.cuh"}
     text = "".join(path.read_text() for path in sources(CSRC / "tests"))
