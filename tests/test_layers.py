@@ -15,10 +15,11 @@ PACKAGE = ROOT / "python" / "pinfeed"
 # The rooms of the Python package in the order in which data flows: each imports only from the rows
 # above its own, and from itself. The picture is at the top of python/pinfeed/README.md.
 ROOMS = [
-    {"arguments", "optional", "limits", "packing", "structure"},
+    {"arguments", "optional", "limits", "structure"},
     {"batches", "runtime", "ranks"},
     {"files", "memory"},
-    {"sources", "streams", "samplers"},
+    {"sources", "samplers"},
+    {"streams"},
     {"functions"},
     {"augment"},
     {"fields"},

@@ -33,13 +33,13 @@ from pinfeed.memory.trainer import arena_stats, set_arena_limit
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads
 from pinfeed.samplers.length_buckets import LengthBucketSampler
 from pinfeed.samplers.pack import PackSampler
-from pinfeed.samplers.packed_stream import PackedStream
 from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.samplers.weighted import BalancedSampler, WeightedSampler
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import ArrayDataset, IndexedDataset, Rows
 from pinfeed.sources.npz import open_npz
 from pinfeed.sources.ragged import RaggedArray
+from pinfeed.streams.packed_stream import PackedStream
 from pinfeed.streams.stream_dataset import StreamDataset
 
 __all__ = [

@@ -27,6 +27,9 @@ class PartArrays:
 page_bytes: int
 
 def create_shared_file(name: str) -> int: ...
+def compare_exchange(
+    cells: npt.NDArray[np.int64], place: int, expected: int, desired: int
+) -> bool: ...
 
 class SharedSlot:
     def __init__(self, descriptor: int, offset: int, capacity: int, is_new: bool) -> None: ...

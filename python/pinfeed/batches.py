@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from itertools import filterfalse
+from typing import Any, ClassVar, NamedTuple, overload
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.packing import Packing
+
+class Packing(NamedTuple):
+    """Where the documents of a batch lie in rows that they share.
+
+    Arrays are int64 and have one entry for each document.
+
+    Attributes:
+        documents: The indices in the dataset.
+        totals: How long each document is.
+        starts: Its first token that is taken.
+        lengths: How many tokens are taken.
+        places: Where it begins, counted in tokens over all rows end to end: row × seq_length + column.
+        rows: The number of rows.
+        seq_length: Their length.
+        multiple_of: What the room of a document is a multiple of.
+        max_documents: The most documents in a row, if that is limited.
+    """
+
+    documents: npt.NDArray[np.int64]
+    totals: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+    rows: int
+    seq_length: int
+    multiple_of: int
+    max_documents: int | None
 
 
 class IndexBatch(Sequence[int]):
@@ -145,3 +174,34 @@ class SampleList(SampleBatch):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.samples)
+
+
+class LastSample:
+    """The sample that a pass over a stream yielded last, and the epoch of the pass.
+
+    DataLoader makes a plain list of a stream's samples, which can't tell their epoch. But it collates a
+    batch before it takes the next sample. So `Collate` looks whose last sample is that of its batch.
+
+    Args:
+        epoch: The epoch of the pass.
+    """
+
+    _of_passes: ClassVar[WeakValueDictionary[int, LastSample]] = WeakValueDictionary()
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self._sample: deque[Any] = deque(maxlen=1)
+        self._of_passes[id(self)] = self
+
+    def keeping(self, samples: Iterable[Any]) -> Iterator[Any]:
+        """The samples, each of which is kept until the next one is taken."""
+        return filterfalse(self._sample.append, samples)  # append returns None
+
+    @classmethod
+    def epoch_of(cls, samples: Sequence[Any]) -> int | None:
+        """The epoch of samples that were just taken from a stream; None if they were not."""
+        for reference in cls._of_passes.valuerefs():
+            last = reference()
+            if last is not None and any(sample is samples[-1] for sample in tuple(last._sample)):
+                return last.epoch
+        return None

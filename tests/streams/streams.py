@@ -16,9 +16,10 @@ from pinfeed import StreamDataset
 
 
 @contextlib.contextmanager
-def as_worker(worker: int, workers: int) -> Iterator[None]:
-    """This process takes itself for one of the workers of a DataLoader."""
-    info = _utils.worker.WorkerInfo(id=worker, num_workers=workers, seed=0, dataset=None)
+def as_worker(worker: int, workers: int, seed: int = 0) -> Iterator[None]:
+    """This process takes itself for one of the workers that a DataLoader gives a seed."""
+    seed += worker
+    info = _utils.worker.WorkerInfo(id=worker, num_workers=workers, seed=seed, dataset=None)
     with mock.patch.object(_utils.worker, "_worker_info", info):
         yield
 

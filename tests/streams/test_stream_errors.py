@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from pinfeed import StreamDataset
 from samples import FrozenError
@@ -209,6 +209,13 @@ EVEN: dict[str, Any] = SHARDS | {"even": "drop"}
         ({"source": 5}, TypeError, "source must be an iterable .*, got int"),
         ({"source": "a.tar"}, TypeError, r"got 'a.tar'; pass \['a.tar'\] and open="),
         ({"source": Path("a")}, TypeError, "pass .* and open="),
+        (
+            {"source": ["a.jsonl.gz", "b.jsonl.gz"]},
+            TypeError,
+            r"list of names, such as 'a.jsonl.gz'; write StreamDataset\(source, open=read_shard\), with",
+        ),
+        ({"source": (Path("a"),)}, TypeError, "a tuple of names, such as .*Path.*'a'.*open="),
+        ({"source": {"train": [1]}}, TypeError, "source must be an iterable .*, got dict"),
         ({"source": "a.tar", "open": iter}, TypeError, "must be a list of shards, got str"),
         ({"source": iter, "open": iter}, TypeError, "must be a list of shards, got builtin"),
         ({"source": [], "open": iter}, ValueError, "expected at least one shard, got none"),
@@ -274,13 +281,49 @@ def test_stop_iteration_does_not_end_the_stream() -> None:
     assert skipping.skipped == 2
 
 
-def test_a_stream_of_a_stream() -> None:
-    inner = StreamDataset(range(3))
-    with pytest.raises(TypeError, match="source is a StreamDataset, which deals"):
-        StreamDataset(inner)
-    for outer in (StreamDataset(lambda: inner), StreamDataset([1], open=lambda _: inner)):
-        with pytest.raises(TypeError, match="source is a StreamDataset, which deals"):
-            list(outer)
+class Numbers(IterableDataset[int]):
+    """As torch asks of it, it deals out its samples to workers; or it doesn't."""
+
+    def __init__(self, deals: bool) -> None:
+        self.deals = deals
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info() if self.deals else None
+        return iter(range(100) if info is None else range(info.id, 100, info.num_workers))
+
+
+@pytest.mark.parametrize("deals", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        StreamDataset,
+        lambda numbers: StreamDataset(lambda: numbers),
+        lambda numbers: StreamDataset([1], open=lambda _: numbers),
+    ],
+)
+def test_a_source_that_may_deal_out_its_samples(make: Any, deals: bool) -> None:
+    numbers = Numbers(deals)
+    assert list(make(numbers)) == list(DataLoader(make(numbers), None, num_workers=1))
+    message = (
+        r"Numbers, an IterableDataset, which .* to 2 workers of 1 ranks by itself;(.|\n)*open="
+    )
+    with pytest.raises(TypeError, match=message):
+        list(DataLoader(make(numbers), None, num_workers=2))
+    # The way out.
+    stream = StreamDataset(Numbers(deals=False).__iter__)
+    assert sorted(DataLoader(stream, None, num_workers=2)) == list(range(100))
+
+
+def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = StreamDataset(range(10))
+    assert list(StreamDataset(inner)) == list(range(10))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(
+        TypeError, match=r"StreamDataset, an IterableDataset, .* workers of 2 ranks"
+    ):
+        list(StreamDataset(inner))
+    assert list(StreamDataset(inner, rank=0, world_size=1)) == [1, 3, 5, 7, 9]
 
 
 @pytest.mark.parametrize("size", [2**63, 2**70])

@@ -21,6 +21,7 @@ PYBIND11_MODULE(_core, m) {
   register_problem(m);
   register_row_plan(m);
   register_runtime(m);
+  register_shared_cells(m);
   register_shared_slot(m);
   register_strings(m);
 }

@@ -21,6 +21,7 @@ void register_prefetch(pybind11::module_& m);
 void register_problem(pybind11::module_& m);
 void register_row_plan(pybind11::module_& m);
 void register_runtime(pybind11::module_& m);
+void register_shared_cells(pybind11::module_& m);
 void register_shared_slot(pybind11::module_& m);
 void register_strings(pybind11::module_& m);
 

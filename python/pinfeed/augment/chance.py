@@ -71,8 +71,12 @@ class SeededChance:
         if self._cells is not None:
             self._cells.values[:2] = torch.tensor([epoch, 0])
 
-    def of(self, samples: Sequence[Any]) -> Chance:
+    def of(self, samples: Sequence[Any], epoch: int | None) -> Chance:
         """The numbers of a batch.
+
+        Args:
+            samples: Its samples.
+            epoch: Their epoch, if they or their stream tell it.
 
         Raises:
             ValueError: There is a seed, and nothing says which samples these are.
@@ -90,7 +94,6 @@ class SeededChance:
                 "doesn't know it; wrap the dataset in pinfeed.IndexedDataset and hand on the batches "
                 "that it gives, or say by key which leaf names a sample, or leave out seed"
             )
-        epoch = None if known is None else known.epoch
         if epoch is None:
             epoch = self.epoch
             self._watch(numbers, None if known is None else known.dataset_length)

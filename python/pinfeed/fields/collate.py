@@ -11,7 +11,7 @@ import torch
 
 from pinfeed.arguments import Problem
 from pinfeed.augment.chance import Chance, SeededChance
-from pinfeed.batches import SampleBatch
+from pinfeed.batches import LastSample, Packing, SampleBatch
 from pinfeed.fields.field import ABSENT, Field, Leaf
 from pinfeed.fields.spec import (
     child_specs,
@@ -24,7 +24,6 @@ from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack, is_taught_to_torch
 from pinfeed.memory.outputs import Pin, is_pinning_wanted
 from pinfeed.memory.trainer import accept_limit, limit_to_hand_over
 from pinfeed.memory.worker import is_worker, worker_arena
-from pinfeed.packing import Packing
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.source import ObjectColumn, Source
 from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
@@ -146,7 +145,9 @@ class Collate:
         if type(samples) is not Rows and isinstance(samples, np.ndarray | torch.Tensor):
             samples = list(samples) if samples.ndim > 0 else samples  # of some __getitems__
         if type(samples) is list and samples:
-            batch = self._batch(samples) if self._augments or self._is_random else _UNKNOWN
+            batch = _UNKNOWN
+            if self._augments or self._is_random:
+                batch = self._batch(samples, None, LastSample.epoch_of(samples))
             return self._place().collate(samples, batch)
         if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
             raise TypeError(
@@ -156,13 +157,12 @@ class Collate:
         if len(samples) == 0:
             raise ValueError("Collate: expected at least one sample, got an empty batch")
         known = samples if isinstance(samples, SampleBatch) else None
-        packing = None if known is None else known.packing
+        packing, epoch = (None, None) if known is None else (known.packing, known.epoch)
         try:
+            batch = self._batch(samples, packing, epoch)
             if isinstance(samples, Rows):
-                return self._place().gather(
-                    samples.sources, samples.indices, self._batch(samples, known)
-                )
-            return self._place().collate(list(samples), self._batch(samples, known))
+                return self._place().gather(samples.sources, samples.indices, batch)
+            return self._place().collate(list(samples), batch)
         except (TypeError, ValueError) as error:
             problem = Problem.of(error)
             indices: Any = ()
@@ -176,13 +176,13 @@ class Collate:
                 problem.index = int(indices[problem.sample])
             raise
 
-    def _batch(self, samples: Sequence[Any], known: SampleBatch | None = None) -> _Batch:
+    def _batch(self, samples: Sequence[Any], packing: Packing | None, epoch: int | None) -> _Batch:
         chance = None
         if self._is_random:
-            chance = self._chance.of(samples)
+            chance = self._chance.of(samples, epoch)
         elif self._augments:  # by what is certain: no number of these is looked at
             chance = Chance(np.arange(len(samples)), key=0)
-        return _Batch(chance) if known is None else _Batch(chance, known.packing, known.epoch)
+        return _Batch(chance, packing, epoch)
 
     def _place(self) -> _Place:
         """What becomes of whole samples, with memory that is pinned or not, as it is wanted now."""

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from pinfeed.arguments import described
 from pinfeed.augment.chance import Chance
+from pinfeed.batches import Packing
 from pinfeed.functions.sequences import Padded
 from pinfeed.memory.outputs import Pin
-from pinfeed.packing import Packing
 from pinfeed.sources.source import Source
 from pinfeed.sources.strings import encode
 

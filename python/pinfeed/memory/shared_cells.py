@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pinfeed import _core
 from pinfeed.memory.outputs import new_shared_storage
 
 
@@ -27,6 +28,10 @@ class SharedCells:
     def __init__(self, values: Sequence[int], owner: str) -> None:
         self._owner = owner
         self.values = self._shared(torch.tensor(values, dtype=torch.int64, device="cpu"))
+
+    def compare_exchange(self, place: int, expected: int, desired: int) -> bool:
+        """Changes a number, unless another process was faster; whether it had the expected value."""
+        return _core.compare_exchange(self.values.numpy(), place, expected, desired)
 
     def __getstate__(self) -> dict[str, Any]:
         is_for_worker = multiprocessing.context.get_spawning_popen() is not None

@@ -13,8 +13,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, positive_integer, require_choice
-from pinfeed.batches import IndexBatch
-from pinfeed.packing import Packing
+from pinfeed.batches import IndexBatch, Packing
 from pinfeed.samplers.epoch_sampler import EpochSampler
 from pinfeed.samplers.length_buckets import checked_lengths
 from pinfeed.samplers.order_sampler import ROUNDS, epoch_keys, permutation

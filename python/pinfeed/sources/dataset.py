@@ -13,8 +13,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.batches import IndexBatch, SampleBatch, SampleList
-from pinfeed.packing import Packing
+from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
 from pinfeed.sources.arrow import table_columns
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source, SourceSubset, positions

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
 from pinfeed.arguments import checked_integer, require_state
+from pinfeed.batches import LastSample
+from pinfeed.streams.epochs import MOST_EPOCH
 from pinfeed.streams.shards import Counter, ShardReader, Start
 from pinfeed.streams.share import Share
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer
@@ -25,6 +26,7 @@ class StreamPass:
             are known, and a function that returns the first position that may be read again.
         share: Which of the shards' samples are the worker's own.
         buffer: Shuffles them; None keeps their order.
+        epoch: Which epoch it is.
         yielded: How many samples the pass that this one continues has yielded.
         starts: Which starts of shards that pass knew. If the share is a stretch: the starts of all
             shards, and the end of the last.
@@ -36,11 +38,13 @@ class StreamPass:
         make_reader: Callable[[Iterable[Start], Callable[[], int]], ShardReader],
         share: Share,
         buffer: ShuffleBuffer | None,
+        epoch: int = 0,
         yielded: int = 0,
         starts: Iterable[Start] = ((0, 0),),
         arrived: int | None = None,
     ) -> None:
         self._share, self._buffer = share, buffer
+        self._last = LastSample(epoch)
         self._arrived = arrived
         self._counter = Counter(yielded)
         self._starts = list(starts)
@@ -54,8 +58,10 @@ class StreamPass:
         the caller drops it.
         """
         if self._buffer is None:
-            return self._counter.counting(self._own_samples(self._counter.count))
-        return self._counter.counting(chain.from_iterable(self._shuffled(self._buffer)))
+            samples = self._own_samples(self._counter.count)
+        else:
+            samples = chain.from_iterable(self._shuffled(self._buffer))
+        return self._last.keeping(self._counter.counting(samples))
 
     def state(self) -> dict[str, Any]:
         """The arguments with which another pass goes on after this one."""
@@ -177,7 +183,7 @@ class StreamState(NamedTuple):
         if arrived is not None:
             arrived = checked_integer(arrived, name("arrived"), yielded, most)
         return cls(
-            checked_integer(state["epoch"], name("epoch"), 0, sys.maxsize),
+            checked_integer(state["epoch"], name("epoch"), 0, MOST_EPOCH),
             yielded,
             arrived,
             _checked_starts(state["starts"], shards),

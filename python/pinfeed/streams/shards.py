@@ -9,11 +9,13 @@ import os
 import sys
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import compress, islice, repeat
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, NamedTuple
+
+from torch.utils.data import IterableDataset
 
 from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.optional import add_note
@@ -33,6 +35,8 @@ class StreamSource:
             shards.
         open_shard: Returns the samples of a shard.
 
+    A Hugging Face ``IterableDataset`` is a list of its shards, and knows how to open them.
+
     Raises:
         TypeError: An argument is of the wrong kind.
         ValueError: There is no shard.
@@ -44,6 +48,10 @@ class StreamSource:
                 "StreamDataset: open must be a function of a shard, got "
                 f"{type(open_shard).__name__}"
             )
+        self._is_hugging_face = open_shard is None and _is_hugging_face(source)
+        if self._is_hugging_face:
+            open_shard = partial(source.shard, source.num_shards)
+            source = range(source.num_shards)
         self._source: Any = (
             _checked_iterable(source) if open_shard is None else _checked_shards(source)
         )
@@ -101,26 +109,31 @@ class StreamSource:
                 f"StreamDataset: {kind}, which can be read once, and has been; {way_out}"
             )
 
-    def samples(self, shard: int) -> Iterator[Any]:
+    def samples(self, shard: int, readers: Readers, epoch: int) -> Iterator[Any]:
         """The samples of a shard.
+
+        Args:
+            shard: Its number.
+            readers: Who is about to read the stream.
+            epoch: The epoch of the pass.
 
         Raises:
             RuntimeError: The source is an iterator, and a pass over it has begun.
+            TypeError: The samples may be dealt out to workers and ranks already.
         """
         if self._begun is not None:
             self.require_unread()  # two passes may have been made before either began
             self._begun.values[0] = True
         if self._open_shard is not None:
-            return iter(self._opened(self._open_shard, self._source[shard]))
-        return iter(self._source if _is_iterable(self._source) else self._opened(self._source))
-
-    @staticmethod
-    def _opened(function: Any, *arguments: Any) -> Any:
-        try:
-            samples = function(*arguments)
-        except StopIteration as error:  # such as of next() in there; it would end the stream
-            raise RuntimeError(f"{function!r} raised StopIteration") from error
-        return _not_split(samples)
+            samples = _opened(self._open_shard, self._source[shard])
+        else:
+            samples = self._source if _is_iterable(self._source) else _opened(self._source)
+        if self._is_hugging_face:
+            samples.set_epoch(epoch)
+        if _is_hugging_face(samples):
+            return _hugging_face_samples(samples, readers)
+        _require_whole(samples, readers)
+        return iter(samples)
 
     def name(self, shard: int) -> str:
         """What messages call a shard."""
@@ -138,6 +151,19 @@ class StreamSource:
 
     def __repr__(self) -> str:
         return f"{self.shards} shards" if self.has_shards else type(self._source).__name__
+
+
+class Readers(NamedTuple):
+    """Who reads a stream.
+
+    Attributes:
+        workers: The number of workers of each rank.
+        ranks: The number of ranks, as far as the source may know it; 1 where the user has said which
+            of the ranks this is.
+    """
+
+    workers: int
+    ranks: int
 
 
 class ShardReader:
@@ -273,15 +299,42 @@ def _plain(shard: Any) -> Any:
     return shard if is_plain else type(shard)
 
 
-def _not_split(source: Any) -> Any:
-    """Raises TypeError if the source deals its samples out to ranks and workers by itself."""
-    if getattr(source, "is_split_stream", False):
+def _opened(function: Any, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except StopIteration as error:  # such as of next() in there; it would end the stream
+        raise RuntimeError(f"{function!r} raised StopIteration") from error
+
+
+def _require_whole(samples: Any, readers: Readers) -> None:
+    """Raises TypeError if the samples may be dealt out to workers and ranks by themselves."""
+    if readers.workers * readers.ranks > 1 and isinstance(samples, IterableDataset):
+        kind = type(samples).__name__
         raise TypeError(
-            f"StreamDataset: source is a {type(source).__name__}, which deals its samples out to "
-            "workers and ranks already; dealt out twice, most samples would reach none of them. Pass "
-            "what it was made from"
+            f"StreamDataset: the source is a {kind}, an IterableDataset, which may deal out its samples "
+            f"to {readers.workers} workers of {readers.ranks} ranks by itself; dealt out twice, most "
+            "would reach none of them. If it doesn't, pass its iterator: "
+            "StreamDataset(dataset.__iter__). If it does, pass what it reads, with open="
         )
-    return source
+
+
+def _is_hugging_face(source: Any) -> bool:
+    datasets = sys.modules.get("datasets")
+    return isinstance(source, getattr(datasets, "IterableDataset", ()))
+
+
+def _hugging_face_samples(dataset: Any, readers: Readers) -> Iterator[Any]:
+    """All samples of a Hugging Face ``IterableDataset``, whichever worker this is."""
+    if readers.ranks > 1:
+        raise TypeError(
+            "StreamDataset: the source is a Hugging Face IterableDataset, and nothing tells whether "
+            f"split_dataset_by_node has dealt it out to the {readers.ranks} ranks; after that, give "
+            "rank=0, world_size=1, and else rank and world_size of this process"
+        )
+    # Its iterator would yield the share of a worker; its batches are of all samples.
+    for batch in dataset.iter(batch_size=1):
+        is_table = not isinstance(batch, dict)
+        yield batch if is_table else {key: values[0] for key, values in batch.items()}
 
 
 def _checked_iterable(source: Any) -> Any:
@@ -291,9 +344,15 @@ def _checked_iterable(source: Any) -> Any:
     )
     if isinstance(source, str | bytes | os.PathLike):
         raise TypeError(f"{expected}, got {source!r}; pass [{source!r}] and open=")
-    if not _is_iterable(source) and not callable(source):
+    if isinstance(source, list | tuple) and isinstance(next(iter(source), None), str | os.PathLike):
+        raise TypeError(
+            f"{expected}, got a {type(source).__name__} of names, such as {source[0]!r}; write "
+            "StreamDataset(source, open=read_shard), with a function that returns the samples of a "
+            "shard, or if strings are the samples StreamDataset(lambda: source)"
+        )
+    if isinstance(source, Mapping) or not (_is_iterable(source) or callable(source)):
         raise TypeError(f"{expected}, got {type(source).__name__}")
-    return _not_split(source)
+    return source
 
 
 def _checked_shards(source: Any) -> list[Any]:

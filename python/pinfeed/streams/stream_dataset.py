@@ -16,8 +16,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 from pinfeed.arguments import checked_integer
 from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import checked_ranks, environment_ranks, group_ranks
+from pinfeed.streams.epochs import MOST_EPOCH, PassEpochs
 from pinfeed.streams.passes import StreamPass, StreamState
-from pinfeed.streams.shards import ShardReader, Start, StreamSource
+from pinfeed.streams.shards import Readers, ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer, permutation
 
@@ -27,10 +28,8 @@ _ON_ERROR = ("raise", "skip")
 # Goes up whenever the same settings would give a worker other samples: older states are refused.
 _PLANNING = 2
 
-# The cells that a dataset shares with its workers: the epoch that set_epoch was given, the epoch of a
-# loaded state, and the skipped shards, which each worker counts in a cell of its own.
-_NAMED, _OF_STATE, _SKIPPED, _CELLS = 0, 1, 2, 512
-_UNNAMED = -1
+# Each worker counts the shards that it skips in a cell of its own.
+_SKIP_CELLS = 512
 
 
 class StreamDataset(IterableDataset[Any]):
@@ -38,7 +37,8 @@ class StreamDataset(IterableDataset[Any]):
 
     Args:
         source: An iterable of samples; or a function that returns one, called anew for each pass;
-            or, with ``open``, a list of shards.
+            or, with ``open``, a list of shards; or a Hugging Face ``IterableDataset``, of whose shards
+            the same holds.
         shuffle_buffer: How many samples each worker holds in a buffer; the next one is drawn from it.
             Shards come in a new order too, and 1 shuffles only these. 0 keeps the order.
         seed: The order follows from it and the epoch. It must be the same on all ranks.
@@ -57,8 +57,10 @@ class StreamDataset(IterableDataset[Any]):
       Have several times as many: some workers get one shard more than others.
     - With fewer shards, or none, workers take samples in turn. Every worker reads everything, and
       drops the samples of the others.
-    - All workers must see the same shards in the same order: sort what a directory lists. The source
-      must not deal out its samples to workers by itself.
+    - All workers must see the same shards in the same order: sort what a directory lists.
+    - The source must not deal out its samples to workers or ranks by itself, as an
+      ``IterableDataset`` of torch may. Of Hugging Face's, its own dealing out to workers is left
+      out; one that ``split_dataset_by_node`` made takes ``rank=0, world_size=1``.
     - With ``even`` all ranks read the same shards, and take samples in turn; the workers of a rank
       get whole shards. If a worker's last samples are too few for all ranks, they are left out or
       repeated: at most ``world_size - 1`` for each worker. All ranks need equally many workers.
@@ -66,9 +68,10 @@ class StreamDataset(IterableDataset[Any]):
       worker of any other rank. It skips the samples before the stretch in its first shard. At
       most ``world_size - 1`` samples in all are left out or repeated.
 
-    Call `set_epoch` before each epoch, also with persistent workers. The order depends on the numbers
-    of ranks and workers. The set of samples doesn't, but for those that ``even`` leaves out or
-    repeats.
+    Each pass is of the epoch after the one before, in workers of any kind, unless `set_epoch` or
+    `load_state_dict` says otherwise; ranks that make equally many passes agree. `Collate` draws for
+    that epoch. The order depends on the numbers of ranks and workers. The set of samples doesn't, but
+    for those that ``even`` leaves out or repeats.
 
     In a torchdata ``StatefulDataLoader`` a stream goes on in the middle of an epoch. Finished shards
     are not opened again; the current one is read again from its beginning. With a buffer of n samples,
@@ -76,8 +79,9 @@ class StreamDataset(IterableDataset[Any]):
     numbers, and no samples.
 
     Raises:
-        TypeError: An argument is of the wrong kind. In workers that don't start by fork, also:
-            ``source`` or ``open`` can't be pickled.
+        TypeError: An argument is of the wrong kind. When a pass begins: the source may deal out its
+            samples itself; or ``source`` or ``open`` can't be pickled, for workers that don't start by
+            fork.
         ValueError: An argument is out of range, there is no shard, or ``RANK`` and ``WORLD_SIZE``
             contradict each other.
         RuntimeError: ``source`` is an iterator, and this is a second pass, or there are several
@@ -96,8 +100,6 @@ class StreamDataset(IterableDataset[Any]):
         [0, 2, 4]
         [1, 3, 5]
     """
-
-    is_split_stream = True  # a StreamDataset takes no source that has this attribute
 
     def __init__(
         self,
@@ -127,12 +129,8 @@ class StreamDataset(IterableDataset[Any]):
         self._lengths = None if lengths is None else self._checked_lengths(lengths)
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._found_ranks: tuple[int, int] | None = None  # in the process that pickled this
-        self._cells = SharedCells([_UNNAMED, *[0] * (_CELLS - 1)], "StreamDataset")
-        # The epoch that set_epoch was given. The first pass of a worker takes it from here, as it was
-        # when the worker started: the trainer may have changed the cell since, before some workers
-        # begin and after others. Later passes take it from the cell.
-        self._named = _UNNAMED
-        self._is_used_worker = False
+        self._skipped = SharedCells([0] * _SKIP_CELLS, "StreamDataset")
+        self._epochs = PassEpochs("StreamDataset")
         # By worker (None: no worker), because workers may be threads that share this object: the pass
         # that began last, with the constant part of its state; and the state that the next pass takes.
         self._passes: dict[tuple[int, int] | None, tuple[StreamPass, dict[str, Any]]] = {}
@@ -141,18 +139,16 @@ class StreamDataset(IterableDataset[Any]):
     @property
     def epoch(self) -> int:
         """The epoch of the next pass."""
-        if loaded := self._loaded.get(_worker_key()):
-            return loaded.epoch
-        named = int(self._cells.values[_NAMED]) if self._is_used_worker else self._named
-        return int(self._cells.values[_OF_STATE]) if named == _UNNAMED else named
+        loaded = self._loaded.get(_worker_key())
+        return self._epochs.next() if loaded is None else loaded.epoch
 
     @property
     def skipped(self) -> int:
         """How many shards ``on_error="skip"`` has cut short, in this process and all its workers."""
-        return int(self._cells.values[_SKIPPED:].sum())
+        return int(self._skipped.values.sum())
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next pass, from which its order follows.
+        """Says which epoch the next pass is of, where that isn't the one after the last.
 
         A loaded state of the same epoch stays loaded, so a training loop may call this after
         `load_state_dict`. A pass that has begun stays in its epoch.
@@ -161,11 +157,10 @@ class StreamDataset(IterableDataset[Any]):
             TypeError: ``epoch`` is no integer.
             ValueError: ``epoch`` is negative.
         """
-        epoch = checked_integer(epoch, "StreamDataset: epoch", 0, sys.maxsize)
+        epoch = checked_integer(epoch, "StreamDataset: epoch", 0, MOST_EPOCH)
         if epoch != self.epoch:
             self._loaded.pop(_worker_key(), None)
-        self._named = epoch
-        self._cells.values[_NAMED] = epoch
+        self._epochs.set(epoch)
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
@@ -177,12 +172,15 @@ class StreamDataset(IterableDataset[Any]):
                 f"{worker} of {workers}; save and load the state with a torchdata StatefulDataLoader, "
                 "which keeps one for each worker, or read without workers"
             )
-        state = self._loaded.pop(key, None) or StreamState.begin(self.epoch)
-        self._is_used_worker = key is not None
+        loaded = self._loaded.pop(key, None)
+        epoch = self._epochs.begin(None if loaded is None else loaded.epoch)
+        state = loaded or StreamState.begin(epoch)
         share = self._share()
         counts_skips = share.groups > 1 or worker == 0  # in one group all skip the same shards
         order = self._order(state.epoch, share)
-        reader = functools.partial(self._reader, order, counts_skips)
+        readers = Readers(workers, 1 if self._given_ranks else self._ranks()[1])
+        samples = functools.partial(self._source.samples, readers=readers, epoch=state.epoch)
+        reader = functools.partial(self._reader, order, samples, counts_skips)
         starts: Iterable[Start] = state.starts
         if self._lengths is not None:
             ends = np.cumsum(self._lengths[order]).tolist()
@@ -192,7 +190,7 @@ class StreamDataset(IterableDataset[Any]):
             rank, world_size = self._ranks()
             part = worker * world_size + rank, workers * world_size
             buffer = ShuffleBuffer(self.shuffle_buffer, self.seed, (state.epoch, 1, *part))
-        stream_pass = StreamPass(reader, share, buffer, state.yielded, starts, state.arrived)
+        stream_pass = StreamPass(reader, share, buffer, epoch, state.yielded, starts, state.arrived)
         self._passes[key] = stream_pass, {"epoch": state.epoch, **self._identity()}
         return stream_pass.samples()
 
@@ -214,7 +212,7 @@ class StreamDataset(IterableDataset[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes back to where `state_dict` was called: the next pass yields the samples that were left.
 
-        Later passes are of the epoch that `set_epoch` was given, or else of the state's.
+        The pass after that is of the next epoch, or of a different one that `set_epoch` was given.
 
         Raises:
             TypeError: ``state`` is no dict, or a value is of the wrong kind.
@@ -230,7 +228,6 @@ class StreamDataset(IterableDataset[Any]):
             most=None if share.stretch is None else share.stretch[1],
         )
         self._passes.pop(key, None)
-        self._cells.values[_OF_STATE] = self._loaded[key].epoch
 
     def _identity(self) -> dict[str, Any]:
         """The part of the state that must be the same in a stream that goes on from it."""
@@ -298,19 +295,19 @@ class StreamDataset(IterableDataset[Any]):
     def _reader(
         self,
         order: list[int],
+        open_shard: Callable[[int], Iterable[Any]],
         counts_skips: bool,
         starts: Iterable[Start],
         first_needed: Callable[[], int],
     ) -> ShardReader:
         def on_skip(where: str) -> None:
             if counts_skips:
-                cell = _SKIPPED + _worker()[0] % (_CELLS - _SKIPPED)
-                self._cells.values[cell] += 1
+                self._skipped.values[_worker()[0] % _SKIP_CELLS] += 1
                 warnings.warn(f"StreamDataset: skipped the rest of {where}", stacklevel=2)
 
         return ShardReader(
             order,
-            self._source.samples,
+            open_shard,
             self._source.name,
             starts,
             on_skip if self.on_error == "skip" else None,
@@ -320,7 +317,9 @@ class StreamDataset(IterableDataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {
             "_passes": {},
-            "_cells": copy.copy(self._cells),  # a worker's copy shares them, any other doesn't
+            # A worker's copy shares them, any other doesn't.
+            "_skipped": copy.copy(self._skipped),
+            "_epochs": copy.copy(self._epochs),
             "_found_ranks": group_ranks() or self._found_ranks,
         }
 

@@ -13,6 +13,7 @@ from typing_extensions import override
 from pinfeed.arguments import checked_integer, require_state
 from pinfeed.batches import SampleList
 from pinfeed.samplers.pack import PackSampler, Strategy
+from pinfeed.streams.stream_dataset import StreamDataset
 
 
 class PackedStream(IterableDataset[Any]):
@@ -60,7 +61,7 @@ class PackedStream(IterableDataset[Any]):
 
     def __init__(
         self,
-        stream: Any,
+        stream: StreamDataset,
         seq_length: int,
         rows: int = 1,
         *,
@@ -72,7 +73,7 @@ class PackedStream(IterableDataset[Any]):
         shuffle: bool = True,
         seed: int = 0,
     ) -> None:
-        if not getattr(stream, "is_split_stream", False):
+        if not isinstance(stream, StreamDataset):
             raise TypeError(
                 "PackedStream: stream must be a StreamDataset, which deals out documents to ranks and "
                 f"workers, got {type(stream).__name__}; make one of it: StreamDataset(stream)"
@@ -100,15 +101,13 @@ class PackedStream(IterableDataset[Any]):
         self.stream.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[SampleList]:
-        epoch = self.stream.epoch
         documents = iter(self.stream)
         self._position = _Position(self.stream.state_dict(), *self._loaded)
         self._loaded = (0, 0)
-        return self._batches(documents, epoch, self._position)
+        return self._batches(documents, self._position)
 
-    def _batches(
-        self, documents: Iterator[Any], epoch: int, position: _Position
-    ) -> Iterator[SampleList]:
+    def _batches(self, documents: Iterator[Any], position: _Position) -> Iterator[SampleList]:
+        epoch = position.stream["epoch"]
         while samples := list(islice(documents, self.window)):
             lengths = [self._length(sample) for sample in samples]
             if any(lengths):

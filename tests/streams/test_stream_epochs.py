@@ -1,0 +1,262 @@
+"""Each pass over a stream is of the next epoch, or of the one that was said, in all workers and batches."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import time
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from pinfeed import Collate, PackedStream, StreamDataset
+from pinfeed.memory.shared_cells import SharedCells
+from pinfeed.streams.epochs import PassEpochs
+from streams import all_parts, as_worker, keep
+
+SHARDS = [range(10 * n, 10 * n + 10) for n in range(6)]
+
+
+def make_stream(**options: Any) -> StreamDataset:
+    return StreamDataset(SHARDS, 7, open=iter, **options)
+
+
+def orders(workers: int, epochs: int) -> list[list[list[int]]]:
+    """The definition: what each worker yields in each epoch, when set_epoch names it."""
+    ways: list[list[list[int]]] = []
+    for epoch in range(epochs):
+        parts = all_parts(SHARDS, 1, workers, epoch, shuffle_buffer=7, open=iter)
+        ways.append([parts[0, worker] for worker in range(max(workers, 1))])
+        assert sorted(itertools.chain(*ways[-1])) == list(range(60))
+    assert len({str(way) for way in ways}) == epochs
+    return ways
+
+
+def by_worker(batches: Any, workers: int) -> list[list[int]]:
+    """Batches of a loader, which takes them from its workers in turn until one has no more."""
+    parts: list[list[int]] = [[] for _ in range(max(workers, 1))]
+    for number, batch in enumerate(batches):
+        parts[number % len(parts)] += batch
+    return parts
+
+
+def test_without_workers() -> None:
+    expected = [way[0] for way in orders(0, 5)]
+    stream = make_stream()
+    for epoch in range(3):
+        assert stream.epoch == epoch
+        assert list(stream) == expected[epoch]
+    next(iter(stream))  # a pass that is broken off is one
+    assert list(stream) == expected[4]
+    for said in (2, 0, 0):
+        stream.set_epoch(said)
+        assert stream.epoch == said
+        assert list(stream) == expected[said]
+    assert list(stream) == expected[1]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_in_workers(method: str, persistent: bool) -> None:
+    expected = orders(2, 5)
+    stream = make_stream()
+    loader = DataLoader(
+        stream,
+        10,
+        num_workers=2,
+        persistent_workers=persistent,
+        multiprocessing_context=method,
+        collate_fn=keep,
+        timeout=60,
+    )
+    assert by_worker(loader, 2) == expected[0]
+    assert by_worker(loader, 2) == expected[1]
+    assert stream.epoch == 2
+    for said in (4, 0):
+        stream.set_epoch(said)
+        assert by_worker(loader, 2) == expected[said]
+    first = next(iter(loader))  # of epoch 1, and broken off
+    assert first == expected[1][0][:10]
+    assert by_worker(loader, 2) == expected[2]
+    assert list(stream) == orders(0, 4)[3][0]  # without them
+
+
+def wait_by_number(worker: int) -> None:
+    time.sleep(0.3 * worker)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_is_said_while_workers_start(method: str) -> None:
+    expected = orders(2, 6)
+    stream = make_stream()
+    loader = DataLoader(
+        stream,
+        10,
+        num_workers=2,
+        multiprocessing_context=method,
+        worker_init_fn=wait_by_number,
+        collate_fn=keep,
+    )
+    under_way = iter(loader)
+    stream.set_epoch(5)
+    assert by_worker(under_way, 2) == expected[0]
+    assert by_worker(loader, 2) == expected[5]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_two_passes_at_once(persistent: bool) -> None:
+    expected = [sorted(map(str, way)) for way in orders(3, 6)]
+    stream = make_stream()
+    options: dict[str, Any] = {"num_workers": 3, "collate_fn": keep}
+    loaders = [DataLoader(stream, 5, persistent_workers=persistent, **options) for _ in range(2)]
+    for number in range(3):
+        pairs = list(itertools.zip_longest(*loaders, fillvalue=[]))
+        found = [sorted(map(str, by_worker(batches, 3))) for batches in zip(*pairs, strict=True)]
+        assert sorted(map(expected.index, found)) == [2 * number, 2 * number + 1]
+
+
+def begin(epochs: PassEpochs, seed: int, worker: int, barrier: Any, answers: Any) -> None:
+    exchange = SharedCells.compare_exchange
+
+    def exchange_late(*arguments: Any) -> bool:
+        time.sleep(0.01)  # all have seen the same by now
+        return exchange(*arguments)
+
+    with (
+        as_worker(worker, 3, seed),
+        mock.patch.object(SharedCells, "compare_exchange", exchange_late),
+    ):
+        barrier.wait()
+        answers.put((seed, epochs.begin()))
+
+
+def test_workers_that_begin_at_the_same_moment_agree() -> None:
+    fork = multiprocessing.get_context("fork")
+    epochs = PassEpochs("test")
+    for trial in range(5):
+        barrier, answers = fork.Barrier(6), fork.SimpleQueue()
+        jobs = [
+            fork.Process(target=begin, args=(epochs, seed, worker, barrier, answers))
+            for seed in (10 * trial + 1000, 10 * trial + 1005)
+            for worker in range(3)
+        ]
+        for job in jobs:
+            job.start()
+        found = {answers.get() for _ in jobs}
+        for job in jobs:
+            job.join()
+        assert len(found) == 2  # one epoch for each of the two passes
+        assert {epoch for _, epoch in found} == {2 * trial, 2 * trial + 1}
+
+
+def test_ranks_agree() -> None:
+    streams = [make_stream(rank=rank, world_size=2) for rank in range(2)]
+    loaders = [DataLoader(stream, 4, num_workers=2, collate_fn=keep) for stream in streams]
+    passes = [[[*itertools.chain(*loader)] for loader in loaders] for _ in range(3)]
+    assert all(sorted(itertools.chain(*parts)) == list(range(60)) for parts in passes)
+    assert passes[0] != passes[1] != passes[2]
+
+
+def test_seeding_torch_alike_repeats_an_epoch_as_it_does_with_shuffle() -> None:
+    loader = DataLoader(make_stream(), 10, num_workers=2, collate_fn=keep)
+    torch.manual_seed(1)
+    first = list(loader)
+    torch.manual_seed(1)
+    assert list(loader) == first
+    assert list(loader) != first
+
+
+# States.
+
+
+@pytest.mark.parametrize("said", [None, 2, 3])
+def test_after_a_state(said: int | None) -> None:
+    """It is the state that says of which epoch the next pass is, and set_epoch only if it comes last."""
+    expected = [way[0] for way in orders(0, 6)]
+    stream = make_stream()
+    stream.set_epoch(2)
+    head = list(itertools.islice(iter(stream), 10))
+    state = stream.state_dict()
+    stream.set_epoch(1)
+    assert stream.state_dict()["epoch"] == 2  # a pass stays in its epoch
+
+    for before in (True, False):
+        resumed = make_stream()
+        if before and said is not None:
+            resumed.set_epoch(said)
+        resumed.load_state_dict(state)
+        if not before and said is not None:
+            resumed.set_epoch(said)
+        is_dropped = not before and said == 3
+        assert resumed.epoch == (3 if is_dropped else 2)
+        first = list(resumed)
+        assert first == expected[3] if is_dropped else head + first == expected[2]
+        follows = 4 if is_dropped else 3
+        assert [list(resumed), list(resumed)] == expected[follows : follows + 2]
+
+
+# What Collate is told.
+
+
+CROP = pinfeed.augment.RandomCrop(4)
+IMAGES = np.random.default_rng(0).integers(0, 256, (60, 12, 12, 1), np.uint8)
+
+
+def make_collate() -> Collate:
+    image = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=CROP)
+    return Collate({"image": image}, seed=5, key="id")
+
+
+def require_epoch(batch: Any, epoch: int) -> None:
+    """The crops are those of an epoch."""
+    collate = make_collate()
+    collate.set_epoch(epoch)
+    ids = batch["id"].tolist()
+    expected = collate([{"image": IMAGES[i], "id": i} for i in ids])
+    assert torch.equal(batch["image"], expected["image"])
+
+
+def image_samples() -> Iterator[dict[str, Any]]:
+    return ({"image": image, "id": i} for i, image in enumerate(IMAGES))
+
+
+@pytest.mark.parametrize("buffer", [0, 9])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_crops_follow_the_epoch(workers: int, buffer: int) -> None:
+    stream = StreamDataset(image_samples, buffer)
+    loader = DataLoader(stream, 8, num_workers=workers, collate_fn=make_collate())
+    for epoch in (0, 1, 7, 8):
+        if epoch == 7:
+            stream.set_epoch(7)
+        batches = list(loader)
+        assert sorted(torch.cat([batch["id"] for batch in batches]).tolist()) == list(range(60))
+        for batch in batches:
+            require_epoch(batch, epoch)
+
+
+def test_crops_of_one_loader_while_another_one_runs() -> None:
+    collate = make_collate()
+    training, validation = (
+        DataLoader(StreamDataset(image_samples), 8, collate_fn=collate) for _ in range(2)
+    )
+    list(training)
+    for number, batch in enumerate(training):
+        require_epoch(batch, 1)
+        for other in validation:
+            require_epoch(other, number)
+    collate.set_epoch(3)  # what is no stream's sample is of the epoch that Collate was given
+    require_epoch(collate(list(image_samples())), 3)
+
+
+def test_batches_of_a_packed_stream_know_their_epoch() -> None:
+    packed = PackedStream(StreamDataset([[1, 2], [3], [4, 5, 6]], 2), 4)
+    assert [{batch.epoch for batch in packed} for _ in range(3)] == [{0}, {1}, {2}]
+    packed.set_epoch(7)
+    loader = DataLoader(packed, None, num_workers=1, collate_fn=keep)
+    assert {batch.epoch for batch in loader} == {7}
