@@ -81,5 +81,5 @@ try:
 except OSError as error:
     print(error)
 """
-    message = printed("4k", code)
+    message = printed("8k", code)
     assert message.startswith("StreamDataset: no room for 4,096 bytes of shared memory (")
