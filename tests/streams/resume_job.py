@@ -93,7 +93,7 @@ def plain(batch: Any) -> Any:
         return batch.tolist()
     if isinstance(batch, dict):
         return {key: plain(value) for key, value in batch.items()}
-    return [plain(part) for part in batch]
+    return batch and [plain(part) for part in batch]  # a Padded without a mask has None
 
 
 if __name__ == "__main__":
