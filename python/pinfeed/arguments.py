@@ -95,22 +95,8 @@ def checked_integer(value: Any, name: str, least: int, most: int | None = None) 
 
 
 def positive_integer(value: Any, name: str) -> int | None:
-    """The value as an int, None for None.
-
-    Raises:
-        TypeError: It is no integer.
-        ValueError: It is not positive, or beyond 64 bits.
-    """
-    if value is None:
-        return None
-    number = as_integer(value)
-    if number is None:
-        raise TypeError(f"{name} must be an integer or None, got {value!r}")
-    if number <= 0:
-        raise ValueError(f"{name} must be positive, got {value!r}")
-    if number >= 2**63:
-        raise ValueError(f"{name} must be less than 2**63, got {value!r}")
-    return number
+    """The value as an int of at least 1 and at most 64 bits, None for None; raises like the above."""
+    return None if value is None else checked_integer(value, name, 1, 2**63 - 1)
 
 
 def checked_number(
@@ -218,7 +204,7 @@ def require_state(
         kind: What that is: ``"sampler"``, ``"stream"``.
 
     Raises:
-        TypeError: ``state`` is no dict, or has an array in the place of a value.
+        TypeError: ``state`` is no dict.
         ValueError: A key is missing, or a value of the identity differs.
     """
     if not isinstance(state, dict):
@@ -230,24 +216,13 @@ def require_state(
     others = [
         f"{key} is {state[key]!r} there and {value!r} here"
         for key, value in identity.items()
-        if truth(state[key] != value, f"{name}: {key}")
+        if state[key] != value
     ]
     if others:
         raise ValueError(
             f"{name}: the state is of another {kind}: {', '.join(others)}; make this one as that one "
             "was, or begin an epoch anew with set_epoch"
         )
-
-
-def truth(value: Any, name: str) -> bool:
-    """Whether a value of a state is true; raises TypeError if it is several."""
-    try:
-        return bool(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(
-            f"{name} of the state must be one value, as state_dict() has it, "
-            f"got {type(value).__name__}: {error}"
-        ) from error
 
 
 def described(instance: Any, **more: Any) -> str:

@@ -131,7 +131,7 @@ def test_offsets_need_a_dict_and_a_free_key():
         pinfeed.Collate((pinfeed.Jagged(offsets="first"),))
     with pytest.raises(ValueError, match="two leaves for the key 'label'"):
         pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="label"), "label": None})
-    with pytest.raises(ValueError, match="Jagged: max_length must be positive, got 0"):
+    with pytest.raises(ValueError, match="Jagged: max_length must be at least 1, got 0"):
         pinfeed.Jagged(max_length=0)
     with pytest.raises(ValueError, match=r"Jagged: side must be one of .*, got 'end'"):
         pinfeed.Jagged(side="end")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-import json
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import ShuffleSampler
@@ -22,8 +19,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
 ]
-
-NAME = "ShuffleSampler: "
 
 
 def order(count: int, seed: int, epoch: int = 0) -> list[int]:
@@ -155,92 +150,27 @@ def test_a_billion_samples() -> None:
     assert [len(batch) for batch in sampler] == [256]
 
 
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # in torchdata 0.11
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("is_weighted", [False, True])
-def test_a_state_in_the_middle_of_an_epoch(workers: int, is_weighted: bool) -> None:
-    import torchdata.stateful_dataloader as stateful
-
-    def new_loader() -> Any:
-        sampler: Any = ShuffleSampler(50, 4, seed=5)
-        if is_weighted:
-            sampler = pinfeed.WeightedSampler(range(1, 51), batch_size=4, seed=5, replacement=False)
-        sampler.set_epoch(2)
-        return stateful.StatefulDataLoader(
-            range(50), batch_sampler=sampler, num_workers=workers, collate_fn=list
-        )
-
-    expected = list(new_loader())
-    assert sorted(itertools.chain(*expected)) == list(range(50))
-    for taken in (0, 1, 7, 13):
-        loader = new_loader()
-        iterator = iter(loader)
-        for _ in range(taken):
-            next(iterator)
-        state = copy.deepcopy(loader.state_dict())
-        resumed = new_loader()
-        resumed.load_state_dict(state)
-        assert list(resumed) == expected[taken:]
-
-
-class Strict(torch.utils.data.Dataset[int]):
-    """A dataset that takes nothing but Python's integers, one at a time."""
-
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> int:
-        assert type(index) is int
-        return index * 10
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_any_dataset(workers: int) -> None:
-    arrays = pinfeed.ArrayDataset(np.arange(20) * 10)
-    for dataset in (Strict(), Subset(Strict(), range(20)), arrays, Subset(arrays, range(20))):
-        sampler, same = (ShuffleSampler(dataset, 8, seed=1) for _ in range(2))
-        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=workers)
-        for _ in range(2):
-            assert [b.tolist() for b in loader] == [[10 * i for i in b] for b in lists(same)]
-
-
-def test_accelerate_in_one_process() -> None:
-    accelerate = pytest.importorskip("accelerate")
-    sampler, same = (ShuffleSampler(20, 8, seed=1, rank=0, world_size=1) for _ in range(2))
-    loader = accelerate.Accelerator(cpu=True).prepare(DataLoader(Strict(), batch_sampler=sampler))
-    for epoch in range(3):  # which accelerate sets
-        same.set_epoch(epoch)
-        assert [b.tolist() for b in loader] == [[10 * i for i in b] for b in lists(same)]
-
-
-BAD = [
-    ({"dataset": 0}, ValueError, "the number of samples must be at least 1, got 0"),
-    ({"dataset": []}, ValueError, "the number of samples must be at least 1, got 0"),
-    ({"dataset": 2**62 + 1}, ValueError, "the number of samples must be at most"),
-    ({"dataset": 1.5}, TypeError, "dataset must be a number of samples or have a length"),
-    ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
-    ({"batch_size": None}, TypeError, "batch_size must be an integer, got None"),
-    (
-        {"batch_size": 11, "drop_last": True},
-        ValueError,
-        "10 samples make no batch of 11 on each of 1 ranks; take a batch_size of at most 10, or drop_last=False",
-    ),
-    (
-        {"rank": 0, "world_size": 11, "even": "drop"},
-        ValueError,
-        "10 samples make no batch of 4 on each of 11 ranks; take fewer ranks, or even='repeat'",
-    ),
-    ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
-    ({"rank": 2}, ValueError, "expected both rank and world_size"),
-    ({"even": "none"}, ValueError, r"even must be one of \('repeat', 'drop', None\), got 'none'"),
-    ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
-    ({"shuffle": 1}, TypeError, "shuffle must be True or False, got 1"),
-]
-
-
-@pytest.mark.parametrize(("changed", "kind", "message"), BAD)
+@pytest.mark.parametrize(
+    ("changed", "kind", "message"),
+    [
+        ({"dataset": 0}, ValueError, "the number of samples must be at least 1, got 0"),
+        ({"dataset": []}, ValueError, "the number of samples must be at least 1, got 0"),
+        ({"dataset": 2**62 + 1}, ValueError, "the number of samples must be at most"),
+        ({"dataset": 1.5}, TypeError, "dataset must be a number of samples or have a length"),
+        (
+            {"batch_size": 11, "drop_last": True},
+            ValueError,
+            "10 samples make no batch of 11 on each of 1 ranks; take a batch_size of at most 10, or",
+        ),
+        (
+            {"rank": 0, "world_size": 11, "even": "drop"},
+            ValueError,
+            "10 samples make no batch of 4 on each of 11 ranks; take fewer ranks, or even='repeat'",
+        ),
+    ],
+)
 def test_bad_arguments(changed: dict[str, Any], kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=NAME + message):
+    with pytest.raises(kind, match=f"^ShuffleSampler: {message}"):
         ShuffleSampler(**{"dataset": 10, "batch_size": 4} | changed)
 
 
@@ -255,18 +185,3 @@ def test_hints_lead_to_batches() -> None:
     with pytest.raises(TypeError, match="its sampler goes to DataLoader as batch_sampler="):
         next(iter(DataLoader(dataset, 2, sampler=sampler)))
     assert [len(batch) for batch in DataLoader(dataset, batch_sampler=sampler)] == [5, 5]
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"dataset": 11}, {"seed": 1}, {"batch_size": 5}, {"even": None}, {"rank": 0, "world_size": 2}],
-)
-def test_states_of_other_samplers(changed: dict[str, Any]) -> None:
-    good = {"dataset": 10, "batch_size": 4}
-    state = json.loads(json.dumps(ShuffleSampler(**good | changed).state_dict()))
-    ours = ShuffleSampler(**good)
-    with pytest.raises(ValueError, match=f"{NAME}the state is of another sampler.*anew with set_"):
-        ours.load_state_dict(state)
-    ours.set_epoch(state["epoch"])
-    assert len(list(ours)) == 3
-    ShuffleSampler(**good | changed).load_state_dict(state)

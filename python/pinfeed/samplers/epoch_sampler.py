@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Sampler
 
-from pinfeed.arguments import checked_integer, require_flags, require_state, truth
+from pinfeed.arguments import checked_integer, require_flags, require_state
 from pinfeed.batches import IndexBatch
 from pinfeed.files.mapped import require_whole_file
 from pinfeed.ranks import checked_ranks, ranks_now
@@ -157,9 +157,8 @@ class EpochSampler(Sampler[Any]):
     def _iterate(self, position: EpochPosition) -> Iterator[IndexBatch]:
         # It begins here, at the first batch, and not in __iter__: a DataLoader with workers creates
         # two iterators, and only the second one is used.
-        self._found_ranks = (
-            self._ranks()
-        )  # to ask for each batch would take as long as computing it
+        # To ask for each batch would take as long as computing it.
+        self._found_ranks = self._ranks()
         position.epoch = self.next_epoch() if self._said_by is None else self._epoch
         position.start = position.yielded = self._start
         position.has_begun = position.is_under_way = True
@@ -231,7 +230,7 @@ class EpochSampler(Sampler[Any]):
                 f"{self._name}: yielded of the state must be at most {batches}, the number of "
                 f"batches in epoch {epoch}, got {yielded}"
             )
-        finished = truth(state["finished"], f"{self._name}: finished") and yielded == 0
+        finished = bool(state["finished"]) and yielded == 0
         is_over = finished or yielded == batches
         if is_over and self._said_by == "set_epoch" and self._epoch > epoch:
             self._said_by = "set_epoch, and not the state"
@@ -329,6 +328,7 @@ def checked_column(
         ValueError: There are none, or more axes than one.
         OSError: They are mapped from a file that was cut short.
     """
+    require_no_sampler(values, f"{name} must be {what}")
     try:
         if isinstance(values, np.ndarray):
             require_whole_file(values)

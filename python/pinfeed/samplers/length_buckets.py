@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, positive_integer
 from pinfeed.batches import IndexBatch
-from pinfeed.samplers.epoch_plan import EpochPlan, plan_epoch
-from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column, require_no_sampler
+from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column
+from pinfeed.samplers.order_sampler import ROUNDS, epoch_keys, permutation
 
 _MOST_LENGTH = np.iinfo(np.int64).max
 
@@ -108,13 +108,11 @@ class LengthBucketSampler(EpochSampler):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        require_no_sampler(lengths, "LengthBucketSampler: lengths must be integers")
-        if batch_size is None and max_tokens is None:
-            raise ValueError(
-                "LengthBucketSampler: expected batch_size or max_tokens or both, got neither"
-            )
-        super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
         name = "LengthBucketSampler"
+        checked = checked_lengths(lengths, name)
+        if batch_size is None and max_tokens is None:
+            raise ValueError(f"{name}: expected batch_size or max_tokens or both, got neither")
+        super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
         self._batch_size, self.max_tokens = (
             None if most is None else checked_integer(most, f"{name}: {limit}", 1)
             for limit, most in (("batch_size", batch_size), ("max_tokens", max_tokens))
@@ -124,7 +122,7 @@ class LengthBucketSampler(EpochSampler):
         self.shuffle = shuffle
         self.bucket_batches = checked_integer(bucket_batches, f"{name}: bucket_batches", 1)
         self.drop_last = drop_last
-        self._lengths = np.minimum(checked_lengths(lengths, name), self.max_length or _MOST_LENGTH)
+        self._lengths = np.minimum(checked, self.max_length or _MOST_LENGTH)
         self._padded_lengths = _rounded_up(self._lengths, self.multiple_of or 1)
         self._checksum = zlib.crc32(self._padded_lengths.data)
         if self.max_tokens is not None and self._padded_lengths.max() > self.max_tokens:
@@ -141,8 +139,9 @@ class LengthBucketSampler(EpochSampler):
 
     @override
     def batch(self, epoch: int, number: int) -> IndexBatch:
-        plan = self._kept(self._plan, epoch)
-        return IndexBatch(plan.batch(plan.groups[number, self.rank]), epoch)
+        order, cuts, groups = self._kept(self._plan, epoch)
+        place = groups[number, self.rank]
+        return IndexBatch(order[cuts[place] : cuts[place + 1]], epoch)
 
     @override
     def data_identity(self) -> dict[str, Any]:
@@ -166,9 +165,95 @@ class LengthBucketSampler(EpochSampler):
         all_padded = padded[plan.groups].sum()
         return float(1 - tokens[plan.groups].sum() / all_padded) if all_padded > 0 else 0.0
 
-    def _plan(self, epoch: int) -> EpochPlan:
-        settings = {name.lstrip("_"): getattr(self, name) for name in self.SETTINGS}
-        return plan_epoch(self._padded_lengths, epoch, **settings)
+    def _plan(self, epoch: int) -> _Plan:
+        lengths, world_size = self._padded_lengths, self.world_size
+        batch_size, max_tokens = self._batch_size, self.max_tokens
+        count = len(lengths)
+        keys = epoch_keys(self.seed, epoch, 2 * ROUNDS)
+        order = permutation(count, keys[:ROUNDS]) if self.shuffle else np.arange(count)
+        sizes = np.maximum(lengths, 1)  # so that no batch has endless empty samples
+        if self.bucket_batches > 1:
+            samples = count if batch_size is None else batch_size
+            if max_tokens is not None:
+                samples = min(samples, max_tokens * count // _sum(sizes))
+            bucket = samples * self.bucket_batches * world_size
+            most = max(count // 4, samples) if self.shuffle else count
+            order = order[_bucket_order(lengths[order], min(bucket, most, count))]
+        if max_tokens is None:
+            assert batch_size is not None
+            cuts = np.append(np.arange(0, count, min(batch_size, count)), count)
+            is_full = count % batch_size == 0
+        else:
+            cuts, is_full = _cut(sizes[order], batch_size or max_tokens, max_tokens)
+        batches = len(cuts) - 1
+        if self.drop_last and not is_full:
+            batches -= 1
+        groups = _groups(batches, world_size, self.drop_last)
+        if self.shuffle:
+            groups = groups[permutation(len(groups), keys[ROUNDS:])]
+        return _Plan(order, cuts, groups)
+
+
+class _Plan(NamedTuple):
+    """The batches of one epoch, of all ranks.
+
+    Attributes:
+        order: int64 of shape (N,), the samples, batch after batch.
+        cuts: int64 of shape (B + 1,), where in ``order`` batches begin, and where the last one
+            ends.
+        groups: int64 of shape (steps, world_size), the number of each rank's batch in each step.
+    """
+
+    order: npt.NDArray[np.int64]
+    cuts: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int64]
+
+
+def _sum(sizes: npt.NDArray[np.int64]) -> int:
+    # Of both halves, because the sum of a few large sizes is beyond 64 bits.
+    return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())
+
+
+def _bucket_order(lengths: npt.NDArray[np.int64], bucket: int) -> npt.NDArray[np.int64]:
+    """The order that sorts every ``bucket`` neighbours, up and down in turn.
+
+    So lengths go on where the next bucket begins, and a batch may take samples of both.
+    """
+    buckets = np.arange(len(lengths)) // bucket
+    return np.lexsort((np.where(buckets % 2 == 0, lengths, -lengths), buckets))
+
+
+def _cut(
+    sizes: npt.NDArray[np.int64], batch_size: int, max_tokens: int
+) -> tuple[npt.NDArray[np.int64], bool]:
+    """Cuts into batches, each as long as longest × count <= max_tokens and batch_size allow.
+
+    Returns:
+        The beginnings of the batches and the end of the last one, and whether that is full.
+    """
+    cuts = []
+    longest = end = 0  # of the batch under way: its longest sample, and where it has to end
+    start = 0
+    for position, size in enumerate(sizes.tolist()):
+        if size > longest:
+            longest = size
+            end = start + min(batch_size, max_tokens // size)
+        if position >= end:
+            cuts.append(position)
+            start = position
+            longest = size
+            end = start + min(batch_size, max_tokens // size)
+    return np.array([0, *cuts, len(sizes)]), end == len(sizes)
+
+
+def _groups(batches: int, world_size: int, drop_last: bool) -> npt.NDArray[np.int64]:
+    """The numbers of neighbouring batches, ``world_size`` in each row."""
+    steps = batches // world_size if drop_last else -(-batches // world_size)
+    starts = np.arange(steps) * world_size
+    if not drop_last:
+        # The last row ends with the last batch, so what it repeats are batches of similar length.
+        starts = np.minimum(starts, batches - world_size)
+    return (starts[:, None] + np.arange(world_size)) % max(batches, 1)
 
 
 def checked_lengths(lengths: Any, function: str) -> npt.NDArray[np.int64]:

@@ -14,8 +14,6 @@ from pinfeed.arguments import checked_integer
 from pinfeed.samplers.epoch_sampler import checked_column
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, Even, OrderSampler, epoch_keys
 
-_CHUNK = 2**20  # weights read at a time
-
 
 class WeightedSampler(OrderSampler):
     """Batches of samples, each drawn with a chance in proportion to its weight; a ``batch_sampler``.
@@ -25,13 +23,12 @@ class WeightedSampler(OrderSampler):
 
     With replacement a table of 16 bytes a weight is built once (Walker's alias method), and a draw
     takes the same short time whatever the number of weights. Without replacement, each epoch goes
-    through all weights once and keeps the ``num_samples`` that are drawn (Efraimidis and Spirakis'
-    keys).
+    through all weights once (Efraimidis and Spirakis' keys).
 
     Args:
         weights: 1-D, of numbers that are finite, not negative and not all 0; an ndarray, a memmap, a
-            list, a CPU tensor. Arrays and tensors are not copied: make another sampler of other
-            weights instead of changing these.
+            list, a CPU tensor. float64 is not copied: make another sampler of other weights instead
+            of changing these.
         num_samples: How many samples an epoch draws, of all ranks together. None: as many as there
             are weights.
         replacement: Whether a sample may be drawn again within an epoch.
@@ -69,7 +66,8 @@ class WeightedSampler(OrderSampler):
         world_size: int | None = None,
         even: Even = "repeat",
     ) -> None:
-        self._weights, positive, self._checksum = _checked_weights(weights, self._name)
+        self._weights = _checked_weights(weights, self._name)
+        self._checksum = zlib.crc32(self._weights.data)
         self.num_samples = (
             len(self._weights)
             if num_samples is None
@@ -86,6 +84,7 @@ class WeightedSampler(OrderSampler):
             even,
             replacement=replacement,
         )
+        positive = np.count_nonzero(self._weights)
         if not replacement and self.num_samples > positive:
             raise ValueError(
                 f"{self._name}: {positive} weights are above 0, which is fewer than "
@@ -98,14 +97,16 @@ class WeightedSampler(OrderSampler):
         (key,) = epoch_keys(self.seed, epoch, 1)
         if self.replacement:
             if self._table is None:
-                self._table = _core.alias_table(np.ascontiguousarray(self._weights, np.float64))
+                self._table = _core.alias_table(self._weights)
             return _core.draw_from_table(self._table, key, start, stop)
         return self._kept(self._plan, epoch)[start:stop]
 
     def _plan(self, epoch: int) -> npt.NDArray[np.int64]:
-        """All samples of an epoch without replacement."""
+        """All samples of an epoch without replacement: those of the smallest keys, in their order."""
         (key,) = epoch_keys(self.seed, epoch, 1)
-        return _smallest_keys(self._weights, key, self.num_samples)
+        keys = _core.draw_keys(self._weights, key, 0)
+        chosen = np.argpartition(keys, self.num_samples - 1)[: self.num_samples]
+        return chosen[np.lexsort((chosen, keys[chosen]))]
 
     @override
     def data_identity(self) -> dict[str, Any]:
@@ -174,38 +175,15 @@ class BalancedSampler(WeightedSampler):
         )
 
 
-def _checked_weights(weights: Any, name: str) -> tuple[npt.NDArray[Any], int, int]:
-    """The weights, how many of them are above 0, and a checksum of them."""
-    array = checked_column(weights, f"{name}: weights", "numbers")
-    positive = checksum = 0
-    for start in range(0, len(array), _CHUNK):
-        chunk = np.ascontiguousarray(array[start : start + _CHUNK], np.float64)
-        wrong = np.flatnonzero(~((chunk >= 0) & (chunk < np.inf)))
-        if wrong.size:
-            raise ValueError(
-                f"{name}: weights must be finite and not negative, got {chunk[wrong[0]]} at index "
-                f"{start + wrong[0]}; a sample of weight 0 is never drawn"
-            )
-        positive += int(np.count_nonzero(chunk))
-        checksum = zlib.crc32(chunk.data, checksum)
-    if positive == 0:
+def _checked_weights(weights: Any, name: str) -> npt.NDArray[np.float64]:
+    given = checked_column(weights, f"{name}: weights", "numbers")
+    array = np.ascontiguousarray(given, np.float64)
+    wrong = np.flatnonzero(~((array >= 0) & (array < np.inf)))
+    if wrong.size:
+        raise ValueError(
+            f"{name}: weights must be finite and not negative, got {array[wrong[0]]} at index "
+            f"{wrong[0]}; a sample of weight 0 is never drawn"
+        )
+    if not array.any():
         raise ValueError(f"{name}: weights must not all be 0; give samples to draw more")
-    return array, positive, checksum
-
-
-def _smallest_keys(weights: npt.NDArray[Any], key: int, count: int) -> npt.NDArray[np.int64]:
-    """The indices of the smallest keys, in ascending order; memory for ``count`` of them suffices."""
-    keys = np.empty(0)
-    indices = np.empty(0, np.int64)
-    most = np.inf  # of those kept, once they are enough
-    for start in range(0, len(weights), max(_CHUNK, count)):
-        chunk = np.ascontiguousarray(weights[start : start + max(_CHUNK, count)], np.float64)
-        found = _core.draw_keys(chunk, key, start)
-        smaller = np.flatnonzero(found <= most)
-        keys = np.concatenate((keys, found[smaller]))
-        indices = np.concatenate((indices, start + smaller))
-        if len(keys) > count:
-            kept = np.argpartition(keys, count - 1)[:count]
-            keys, indices = keys[kept], indices[kept]
-            most = keys.max()
-    return indices[np.lexsort((indices, keys))]
+    return array

@@ -1,11 +1,8 @@
-"""What all samplers share: each pass is of the next epoch, and a batch says of which, all the way to Collate."""
+"""The epoch of a batch, all the way from a sampler to Collate: in workers, in frameworks, or a warning."""
 
 from __future__ import annotations
 
-import copy
 import functools
-import itertools
-import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, WeightedRandomSampler
 import pinfeed
 from pinfeed import ArrayDataset, Collate, IndexedDataset, augment
 from programs import run_python
+from test_every_sampler import SAMPLERS
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
@@ -30,183 +28,6 @@ COUNT = 40
 IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, 8, 8, 3), dtype=np.uint8)
 ARRAYS = ArrayDataset({"image": IMAGES, "index": np.arange(COUNT)})
 VIEW = augment.Compose([augment.RandomCrop(4), augment.RandomHorizontalFlip()])
-LENGTHS = np.random.default_rng(1).integers(1, 20, COUNT)
-
-SAMPLERS: dict[str, Callable[[], Any]] = {
-    "shuffle": lambda: pinfeed.ShuffleSampler(COUNT, 7),
-    "buckets": lambda: pinfeed.LengthBucketSampler(LENGTHS, max_tokens=60, bucket_batches=2),
-    "pack": lambda: pinfeed.PackSampler(LENGTHS, 20, 3),
-    "weighted": lambda: pinfeed.WeightedSampler(LENGTHS, batch_size=7),
-    "without replacement": lambda: pinfeed.WeightedSampler(LENGTHS, 30, replacement=False, batch_size=7),
-    "balanced": lambda: pinfeed.BalancedSampler(LENGTHS % 3, batch_size=7),
-}  # fmt: skip
-every_sampler = pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
-
-
-def lists(batches: Any) -> list[list[int]]:
-    return [list(batch) for batch in batches]
-
-
-def epochs(make: Callable[[], Any], count: int) -> list[list[list[int]]]:
-    """What `set_epoch` says that epochs are."""
-    found = []
-    for epoch in range(count):
-        sampler = make()
-        sampler.set_epoch(epoch)
-        found.append(lists(sampler))
-    return found
-
-
-@every_sampler
-def test_each_pass_is_of_the_next_epoch(make: Callable[[], Any]) -> None:
-    expected = epochs(make, 6)
-    assert len({str(batches) for batches in expected}) == 6
-    sampler = make()
-    for epoch in range(3):
-        assert sampler.epoch == epoch
-        assert lists(sampler) == expected[epoch]
-    assert next(iter(sampler)) == expected[3][0]  # a pass that is broken off is one
-    iter(sampler)  # and one that nothing is taken of is none
-    assert sampler.epoch == 4
-    batches = list(sampler)
-    assert lists(batches) == expected[4]
-    assert {batch.epoch for batch in batches} == {4}
-    sampler.set_epoch(1)
-    assert sampler.epoch == 1
-    assert lists(sampler) == expected[1]
-    assert lists(sampler) == expected[2]
-
-
-@every_sampler
-@pytest.mark.parametrize("workers", [0, 2])
-def test_each_loop_over_a_loader_is_of_the_next_epoch(
-    make: Callable[[], Any], workers: int
-) -> None:
-    expected = epochs(make, 4)
-    for persistent in {False, workers > 0}:
-        sampler = make()
-        loader = DataLoader(
-            range(COUNT),  # type: ignore[arg-type]
-            batch_sampler=sampler,
-            num_workers=workers,
-            persistent_workers=persistent,
-            collate_fn=list,
-        )
-        assert len(loader) == len(expected[0])
-        assert list(loader) == expected[0]
-        assert list(loader) == expected[1]
-        assert next(iter(loader)) == expected[2][0]
-        for batch, _ in zip(loader, expected[3], strict=True):
-            assert len(loader) == len(expected[3])
-            assert batch in expected[3]
-
-
-@every_sampler
-def test_a_finished_epoch_leads_to_the_next_and_a_broken_one_to_its_rest(
-    make: Callable[[], Any],
-) -> None:
-    expected = epochs(make, 3)
-    sampler = make()
-    list(sampler)
-    for taken in range(len(expected[1]) + 1):
-        sampler.set_epoch(1)
-        assert lists(itertools.islice(sampler, taken)) == expected[1][:taken]
-        resumed = make()
-        resumed.load_state_dict(copy.deepcopy(sampler.state_dict()))
-        assert lists(resumed) == expected[1][taken:]
-        assert lists(resumed) == expected[2]
-    sampler.set_epoch(1)
-    list(sampler)
-    resumed = make()
-    resumed.load_state_dict(sampler.state_dict())
-    assert resumed.epoch == 2
-    assert lists(resumed) == expected[2]
-
-
-@every_sampler
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_state_of_a_device_loader_counts_what_its_loop_got(
-    make: Callable[[], Any], workers: int
-) -> None:
-    def new_loader(levels: int) -> Any:
-        loader: Any = DataLoader(
-            range(COUNT),  # type: ignore[arg-type]
-            batch_sampler=make(),
-            num_workers=workers,
-            collate_fn=list,
-        )
-        for _ in range(levels):
-            loader = pinfeed.DeviceLoader(loader, "cpu", depth=3)
-        return loader
-
-    expected = epochs(make, 4)
-    loader = new_loader(1)
-    list(loader)
-    for levels, taken in ((1, 0), (1, 1), (2, 2), (1, len(expected[1]))):
-        loader.batch_sampler.set_epoch(1)
-        loop = iter(loader)
-        assert [next(loop) for _ in range(taken)] == expected[1][:taken]
-        state = loader.state_dict()
-        loop.close()
-        assert loader.state_dict() == state
-        resumed = new_loader(levels)
-        resumed.load_state_dict(state)
-        assert list(resumed) == expected[1][taken:]
-        assert resumed.state_dict()["finished"]
-        again = new_loader(levels)
-        again.load_state_dict(resumed.state_dict())
-        assert list(again) == list(resumed) == expected[2]
-    loader.batch_sampler.set_epoch(3)
-    assert loader.state_dict() == loader.batch_sampler.state_dict()
-    assert list(loader) == expected[3]
-    assert not hasattr(pinfeed.DeviceLoader(DataLoader(ARRAYS), "cpu"), "state_dict")
-
-
-# Batches
-
-
-@every_sampler
-def test_a_batch_is_small_and_any_dataset_takes_it(make: Callable[[], Any]) -> None:
-    pandas = pytest.importorskip("pandas")
-    for batch in make():
-        copied = pickle.loads(pickle.dumps(batch))
-        assert copied == batch == list(batch) == batch.tolist()
-        assert copied.epoch == 0
-        assert (copied.packing is None) == (batch.packing is None)
-        if batch.packing is None:
-            assert len(pickle.dumps(batch)) < 250 + 8 * len(batch)
-        indices = np.asarray(batch)
-        assert indices.dtype == np.int64
-        assert {type(index) for index in batch} == {int}
-        squares = np.arange(COUNT) ** 2
-        assert squares[batch].tolist() == torch.from_numpy(squares)[batch].tolist()
-        assert pandas.Series(squares).iloc[batch].tolist() == [index**2 for index in batch]
-        assert batch[0] == indices[0]
-        assert (batch[1:3], batch[1:3].epoch) == (indices[1:3].tolist(), 0)
-
-
-@every_sampler
-def test_as_sampler_instead_of_batch_sampler(make: Callable[[], Any]) -> None:
-    for dataset in (
-        [*range(COUNT)],
-        ARRAYS,
-        IndexedDataset(range(COUNT)),
-        Subset(ARRAYS, range(COUNT)),
-    ):
-        with pytest.raises(TypeError, match="batch_sampler=, not "):
-            next(iter(DataLoader(dataset, sampler=make(), collate_fn=list)))  # type: ignore[arg-type]
-    # As torch's bulk loading does it:
-    loader = DataLoader(ARRAYS, batch_size=None, sampler=make(), collate_fn=Collate())
-    assert [batch["index"].tolist() for batch in loader] == lists(make())
-
-
-def test_lightning_does_not_make_one_anew_of_a_distributed_sampler() -> None:
-    theirs: Any = torch.utils.data.DistributedSampler(range(COUNT), 2, 0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"got a DistributedSampler.*use_distributed_sampler=False"):
-        pinfeed.ShuffleSampler(theirs, batch_size=7, drop_last=False)
-
-
-# To Collate
 
 
 class Photos(Dataset[Any]):
@@ -305,7 +126,7 @@ for name in ("torchvision", "torchvision.models", "torchvision.transforms"):
     sys.modules[name] = Nothing(name)
     sys.modules[name].__spec__ = importlib.machinery.ModuleSpec(name, None)
 import lightning
-import test_sampler_epochs as tests
+import test_epochs_to_collate as tests
 
 seen = []
 steps = len(tests.new_loader())

@@ -1,0 +1,625 @@
+"""What all samplers share: epochs, states, ranks, batches, loaders, and bad arguments."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, Subset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import pinfeed
+from pinfeed import ArrayDataset, Collate, IndexedDataset
+from programs import run_python
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),  # in torchdata 0.11
+]
+
+COUNT = 40
+ARRAYS = ArrayDataset({"index": np.arange(COUNT)})
+LENGTHS = np.random.default_rng(1).integers(1, 20, COUNT)
+
+# What they are made for, then each with other settings.
+DATA: dict[str, tuple[type[Any], Any, dict[str, Any]]] = {
+    "shuffle": (pinfeed.ShuffleSampler, COUNT, {"batch_size": 7}),
+    "buckets": (pinfeed.LengthBucketSampler, LENGTHS, {"max_tokens": 60, "bucket_batches": 2}),
+    "pack": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "rows": 3}),
+    "first fit": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "strategy": "first_fit"}),
+    "wrapped": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "strategy": "wrapped"}),
+    "weighted": (pinfeed.WeightedSampler, LENGTHS, {"batch_size": 7}),
+    "drawn once": (
+        pinfeed.WeightedSampler,
+        LENGTHS,
+        {"num_samples": 30, "replacement": False, "batch_size": 7},
+    ),
+    "balanced": (pinfeed.BalancedSampler, LENGTHS % 3, {"batch_size": 7}),
+}
+
+
+def maker(name: str) -> Callable[..., Any]:
+    kind, data, options = DATA[name]
+    return lambda **changed: kind(changed.pop("data", data), **options | changed)
+
+
+SAMPLERS = {name: maker(name) for name in DATA}
+every_sampler = pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
+Make = Callable[..., Any]
+
+
+def lists(batches: Any) -> list[list[int]]:
+    return [list(batch) for batch in batches]
+
+
+def epochs(make: Make, count: int, **options: Any) -> list[list[list[int]]]:
+    """What `set_epoch` says that epochs are."""
+    found = []
+    for epoch in range(count):
+        sampler = make(**options)
+        sampler.set_epoch(epoch)
+        found.append(lists(sampler))
+    return found
+
+
+def position(sampler: Any) -> tuple[int, int]:
+    state = sampler.state_dict()
+    return state["epoch"], state["yielded"]
+
+
+def at(sampler: Any, epoch: int, yielded: int, finished: bool = False) -> dict[str, Any]:
+    """A state of it there."""
+    changed = {"epoch": epoch, "yielded": yielded, "finished": finished}
+    return sampler.state_dict() | changed
+
+
+# Epochs
+
+
+@every_sampler
+def test_each_pass_is_of_the_next_epoch(make: Make) -> None:
+    expected = epochs(make, 6)
+    assert len({str(batches) for batches in expected}) == 6
+    sampler = make()
+    for epoch in range(3):
+        assert sampler.epoch == epoch
+        assert lists(sampler) == expected[epoch]
+    assert next(iter(sampler)) == expected[3][0]  # a pass that is broken off is one
+    iter(sampler)  # and one that nothing is taken of is none
+    assert sampler.epoch == 4
+    batches = list(sampler)
+    assert lists(batches) == expected[4]
+    assert {batch.epoch for batch in batches} == {4}
+    sampler.set_epoch(1)
+    assert sampler.epoch == 1
+    assert lists(sampler) == expected[1]
+    assert lists(sampler) == expected[2]
+
+
+@every_sampler
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_loop_over_a_loader_is_of_the_next_epoch(make: Make, workers: int) -> None:
+    expected = epochs(make, 4)
+    for persistent in {False, workers > 0}:
+        sampler = make()
+        loader = DataLoader(
+            range(COUNT),  # type: ignore[arg-type]
+            batch_sampler=sampler,
+            num_workers=workers,
+            persistent_workers=persistent,
+            collate_fn=list,
+        )
+        assert len(loader) == len(expected[0])
+        assert list(loader) == expected[0]
+        assert list(loader) == expected[1]
+        assert next(iter(loader)) == expected[2][0]
+        for batch, _ in zip(loader, expected[3], strict=True):
+            assert len(loader) == len(expected[3])
+            assert batch in expected[3]
+
+
+@every_sampler
+def test_epochs_and_seeds_differ_and_are_the_same_again(make: Make) -> None:
+    found = {str(epochs(make, 1, seed=seed)) for seed in (0, 1, 2**70)} | {str(epochs(make, 2)[1:])}
+    assert len(found) == 4
+    for epoch, batches in enumerate(epochs(make, 3)):
+        sampler = make()
+        sampler.set_epoch(epoch)
+        assert len(sampler) == len(batches)
+        assert lists(pickle.loads(pickle.dumps(sampler))) == lists(sampler) == batches
+    assert len(pickle.dumps(sampler)) < 3000  # without its plan
+
+
+@every_sampler
+def test_set_epoch_while_iterating(make: Make) -> None:
+    expected = epochs(make, 2)
+    sampler = make()
+    iterator = iter(sampler)
+    seen = [next(iterator), next(iterator)]
+    sampler.set_epoch(1)
+    assert position(sampler) == (1, 0)
+    assert len(sampler) == len(expected[1])
+    assert lists(seen + list(iterator)) == expected[0]
+    assert position(sampler) == (1, 0)
+    assert lists(sampler) == expected[1]
+    for epoch, error in ((-1, ValueError), (1.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match=rf"{type(sampler).__name__}: epoch must be .*got {epoch}"):
+            sampler.set_epoch(epoch)
+
+
+@every_sampler
+def test_two_iterators_at_once(make: Make) -> None:
+    expected = epochs(make, 4)
+    sampler = make()
+    sampler.load_state_dict(at(sampler, 1, 2))
+    iter(sampler)  # which counts for nothing
+    first, second = iter(sampler), iter(sampler)
+    assert [list(next(first)) for _ in range(2)] == expected[1][2:4]
+    assert position(sampler) == (1, 4)
+    assert next(second) == expected[2][0]
+    assert position(sampler) == (2, 1)  # of the one that began last
+    assert lists(first) == expected[1][4:]
+    assert position(sampler) == (2, 1)
+    assert lists(second) == expected[2][1:]
+    assert lists(sampler) == expected[3]
+
+
+# States
+
+
+@every_sampler
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_state_goes_on_where_it_was_taken(make: Make, world_size: int) -> None:
+    ranks = {"rank": world_size - 1, "world_size": world_size}
+    expected = epochs(make, 3, **ranks)
+    sampler = make(**ranks)
+    list(sampler)
+    iterator = iter(sampler)
+    for taken in range(len(expected[1]) + 2):
+        state = sampler.state_dict()
+        is_over = taken > len(expected[1])
+        if taken > 0:
+            assert position(sampler) == (1, 0 if is_over else taken)
+            assert state["finished"] == is_over
+        other = make(**ranks)
+        other.load_state_dict(json.loads(json.dumps(state)))
+        if taken > 0:
+            assert other.state_dict() == state
+        assert other.epoch == 1 + is_over
+        rest = [] if is_over else expected[1][taken:]
+        assert lists(copy.deepcopy(other)) == (expected[2] if is_over else rest)
+        if not is_over:
+            assert lists(other) == rest
+        assert lists(other) == expected[2]
+        next(iterator, None)
+
+
+@every_sampler
+def test_the_state_is_that_of_all_ranks(make: Make) -> None:
+    samplers = [make(rank=rank, world_size=2) for rank in range(2)]
+    for sampler in samplers:
+        next(iter(sampler))
+    states = [sampler.state_dict() for sampler in samplers]
+    assert states[0] == states[1]
+    file = io.BytesIO()
+    torch.save(states[0], file)
+    file.seek(0)
+    assert torch.load(file, weights_only=True) == states[0]
+
+
+@every_sampler
+def test_the_usual_loop_resumes(make: Make) -> None:
+    """Calling set_epoch for the epoch that was loaded keeps the position; another one does not."""
+    expected = epochs(make, 3)
+    sampler = make()
+    sampler.load_state_dict(at(sampler, 1, 3))
+    seen = []
+    for epoch in range(sampler.epoch, 3):
+        sampler.set_epoch(epoch)
+        seen.append(lists(sampler))
+    assert seen == [expected[1][3:], expected[2]]
+    sampler.load_state_dict(at(sampler, 1, 3))
+    sampler.set_epoch(2)
+    assert position(sampler) == (2, 0)
+    sampler.set_epoch(1)
+    assert lists(sampler) == expected[1]
+
+
+@every_sampler
+def test_load_while_iterating(make: Make) -> None:
+    expected = epochs(make, 4)
+    sampler = make()
+    iterator, not_begun = iter(sampler), iter(sampler)
+    next(iterator)
+    sampler.load_state_dict(at(sampler, 2, 2))
+    assert lists(iterator) == expected[0][1:]
+    assert position(sampler) == (2, 2)
+    assert lists(not_begun) == expected[2][2:]
+    assert lists(sampler) == expected[3]
+
+
+@every_sampler
+def test_an_epoch_that_is_over_does_not_take_set_epoch_back(make: Make) -> None:
+    """A StatefulDataLoader loads when its iteration starts, and that is after set_epoch."""
+    expected = epochs(make, 3)
+    sampler, last = make(), len(expected[1])
+    for over in (at(sampler, 1, last), at(sampler, 1, 0, finished=True)):
+        sampler.set_epoch(2)
+        iter(sampler)
+        sampler.load_state_dict(over)
+        assert lists(sampler) == expected[2]
+    for going_on in (at(sampler, 1, 3), at(sampler, 1, 3, finished=True)):
+        sampler.set_epoch(2)
+        sampler.load_state_dict(going_on)
+        assert lists(sampler) == expected[1][3:]
+    sampler.set_epoch(2)
+    sampler.load_state_dict(at(sampler, 1, 0))  # not begun
+    assert lists(sampler) == expected[1]
+    sampler.set_epoch(0)
+    sampler.load_state_dict(at(sampler, 1, last))  # not later
+    assert lists(sampler) == []
+
+
+@every_sampler
+def test_states_of_other_samplers(make: Make) -> None:
+    name = type(make()).__name__
+    ranks = {"rank": 0, "world_size": 2}
+    others = {"seed": make(seed=1), "world_size": make(**ranks)}
+    if name != "ShuffleSampler":
+        others["_crc32"] = make(data=np.roll(LENGTHS, 1))
+    settings = {"batch_size": 5, "drop_last": True, "seq_length": 25, "rows": 2, "max_tokens": 61}
+    settings |= {"shuffle": False, "bucket_batches": 9, "num_samples": 29, "even": None}
+    for key, value in settings.items():
+        if key in make().state_dict():
+            others[key] = make(**{key: value})
+    assert len(others) > 5
+    for key, other in others.items():
+        sampler = make()
+        message = rf"^{name}: the state is of another sampler: .*{key} is .* there and .* here"
+        with pytest.raises(ValueError, match=message):
+            sampler.load_state_dict(other.state_dict())
+        sampler.set_epoch(3)  # the way out
+        assert len(list(sampler)) == len(sampler) > 0
+
+
+BAD_STATES = [
+    ({"planning": 0}, ValueError, "the state is of another sampler: planning is 0 there"),
+    ({"epoch": -1}, ValueError, "epoch of the state must be at least 0, got -1"),
+    ({"epoch": 0.5}, TypeError, r"epoch of the state must be an integer, got 0\.5"),
+    ({"yielded": -1}, ValueError, "yielded of the state must be at least 0, got -1"),
+    ({"yielded": None}, TypeError, "yielded of the state must be an integer, got None"),
+    ({"yielded": 99}, ValueError, r"yielded of the state must be at most \d+, .* epoch 0, got 99"),
+]
+
+
+@every_sampler
+def test_bad_states(make: Make) -> None:
+    sampler = make()
+    before = sampler.state_dict()
+    for changed, error, message in BAD_STATES:
+        with pytest.raises(error, match=f"^{type(sampler).__name__}: {message}"):
+            sampler.load_state_dict(before | changed)
+    with pytest.raises(TypeError, match="state must be a dict, got list"):
+        sampler.load_state_dict([1])
+    part = {key: before[key] for key in before if key not in ("epoch", "samples")}
+    with pytest.raises(
+        ValueError, match=r"what state_dict\(\) returned, but has no epoch, samples"
+    ):
+        sampler.load_state_dict(part)
+    assert sampler.state_dict() == before
+
+
+# Loaders
+
+
+@every_sampler
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_loader_resumes(make: Make, workers: int) -> None:
+    def new_loader() -> Any:
+        return StatefulDataLoader(
+            ARRAYS, batch_sampler=make(), num_workers=workers, collate_fn=list
+        )
+
+    expected = list(new_loader())
+    for taken in (0, 1, len(expected) - 1):
+        loader = new_loader()
+        iterator = iter(loader)
+        for _ in range(taken):
+            next(iterator)
+        resumed = new_loader()
+        resumed.load_state_dict(copy.deepcopy(loader.state_dict()))
+        assert list(resumed) == expected[taken:]
+
+
+@every_sampler
+def test_whoever_trains_counts_where_workers_run_ahead(make: Make) -> None:
+    sampler = make()
+    loader = DataLoader(range(COUNT), batch_sampler=sampler, num_workers=2, collate_fn=list)  # type: ignore[arg-type]
+    expected = epochs(make, 2)[1]
+    for trained in (0, 2, len(expected)):
+        sampler.set_epoch(1)
+        iterator = iter(loader)
+        assert [next(iterator) for _ in range(trained)] == expected[:trained]
+        other = make()
+        other.load_state_dict(sampler.state_dict() | {"yielded": trained, "finished": False})
+        assert lists(other) == expected[trained:]
+
+
+@every_sampler
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_state_of_a_device_loader_counts_what_its_loop_got(make: Make, workers: int) -> None:
+    def new_loader(levels: int) -> Any:
+        loader: Any = DataLoader(
+            range(COUNT),  # type: ignore[arg-type]
+            batch_sampler=make(),
+            num_workers=workers,
+            collate_fn=list,
+        )
+        for _ in range(levels):
+            loader = pinfeed.DeviceLoader(loader, "cpu", depth=3)
+        return loader
+
+    expected = epochs(make, 4)
+    loader = new_loader(1)
+    list(loader)
+    for levels, taken in ((1, 0), (1, 1), (2, 2), (1, len(expected[1]))):
+        loader.batch_sampler.set_epoch(1)
+        loop = iter(loader)
+        assert [next(loop) for _ in range(taken)] == expected[1][:taken]
+        state = loader.state_dict()
+        loop.close()
+        assert loader.state_dict() == state
+        resumed = new_loader(levels)
+        resumed.load_state_dict(state)
+        assert list(resumed) == expected[1][taken:]
+        assert resumed.state_dict()["finished"]
+        again = new_loader(levels)
+        again.load_state_dict(resumed.state_dict())
+        assert list(again) == list(resumed) == expected[2]
+    loader.batch_sampler.set_epoch(3)
+    assert loader.state_dict() == loader.batch_sampler.state_dict()
+    assert list(loader) == expected[3]
+    assert not hasattr(pinfeed.DeviceLoader(DataLoader(ARRAYS), "cpu"), "state_dict")
+
+
+class Strict(Dataset[int]):
+    """A dataset that takes nothing but Python's integers, one at a time."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> int:
+        assert type(index) is int
+        return index * 10
+
+
+@every_sampler
+def test_any_dataset(make: Make) -> None:
+    expected = [[10 * i for i in batch] for batch in epochs(make, 1)[0]]
+    arrays = ArrayDataset(np.arange(COUNT) * 10)
+    for dataset in (Strict(), Subset(Strict(), range(COUNT)), arrays, Subset(arrays, range(COUNT))):
+        loader = DataLoader(dataset, batch_sampler=make())  # type: ignore[var-annotated, arg-type]
+        assert [batch.tolist() for batch in loader] == expected
+
+
+@every_sampler
+def test_accelerate_in_one_process(make: Make) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    loader = DataLoader(Strict(), batch_sampler=make(rank=0, world_size=1), collate_fn=list)
+    prepared = accelerate.Accelerator(cpu=True).prepare(loader)
+    for batches in epochs(make, 3):  # which accelerate sets
+        assert list(prepared) == [[10 * i for i in batch] for batch in batches]
+
+
+# Batches
+
+
+@every_sampler
+def test_a_batch_is_small_and_any_dataset_takes_it(make: Make) -> None:
+    pandas = pytest.importorskip("pandas")
+    for batch in make():
+        copied = pickle.loads(pickle.dumps(batch))
+        assert copied == batch == list(batch) == batch.tolist()
+        assert copied.epoch == 0
+        assert (copied.packing is None) == (batch.packing is None)
+        if batch.packing is None:
+            assert len(pickle.dumps(batch)) < 250 + 8 * len(batch)
+        indices = np.asarray(batch)
+        assert indices.dtype == np.int64
+        assert {type(index) for index in batch} == {int}
+        squares = np.arange(COUNT) ** 2
+        assert squares[batch].tolist() == torch.from_numpy(squares)[batch].tolist()
+        assert pandas.Series(squares).iloc[batch].tolist() == [index**2 for index in batch]
+        assert batch[0] == indices[0]
+        assert (batch[1:3], batch[1:3].epoch) == (indices[1:3].tolist(), 0)
+
+
+@every_sampler
+def test_as_sampler_instead_of_batch_sampler(make: Make) -> None:
+    for dataset in (
+        [*range(COUNT)],
+        ARRAYS,
+        IndexedDataset(range(COUNT)),
+        Subset(ARRAYS, range(COUNT)),
+    ):
+        with pytest.raises(TypeError, match="batch_sampler=, not "):
+            next(iter(DataLoader(dataset, sampler=make(), collate_fn=list)))  # type: ignore[arg-type]
+    # As torch's bulk loading does it:
+    loader = DataLoader(ARRAYS, batch_size=None, sampler=make(), collate_fn=Collate())
+    assert [batch["index"].tolist() for batch in loader] == lists(make())
+
+
+# Ranks
+
+RANKS = """
+import os, sys
+import torch.distributed as dist
+from pinfeed import LengthBucketSampler
+
+early = LengthBucketSampler(range(40), 4)
+assert (early.rank, early.world_size, len(early)) == (0, 1, 10)
+child = os.fork()
+rank = 0 if child else 1
+dist.init_process_group(
+    "gloo", store=dist.FileStore(sys.argv[1] + "/store", 2), rank=rank, world_size=2
+)
+sampler = LengthBucketSampler(range(40), 4)
+assert (sampler.rank, sampler.world_size) == (rank, 2)
+assert (early.rank, early.world_size, len(early)) == (rank, 2, 5)
+assert list(early) == list(sampler)
+given = LengthBucketSampler(range(40), 4, rank=2, world_size=3)
+assert (given.rank, given.world_size) == (2, 3)
+theirs = [None, None]
+dist.all_gather_object(theirs, list(sampler))
+assert sorted(i for batches in theirs for batch in batches for i in batch) == list(range(40))
+dist.destroy_process_group()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    print("both")
+"""
+
+
+def test_ranks_of_torch_distributed(tmp_path: Path) -> None:
+    assert run_python(RANKS, str(tmp_path)).split() == ["both"]
+
+
+@every_sampler
+def test_ranks_have_as_many_batches_as_each_other(make: Make) -> None:
+    assert (make().rank, make().world_size) == (0, 1)
+    for world_size in (2, 3):
+        ranks = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
+        assert len({len(list(sampler)) for sampler in ranks}) == 1
+        assert [sampler.rank for sampler in ranks] == list(range(world_size))
+
+
+# Arguments
+
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
+    ({"seed": None}, TypeError, "seed must be an integer, got None"),
+    ({"seed": 1.5}, TypeError, r"seed must be an integer, got 1\.5"),
+    ({"rank": 0}, ValueError, "expected both rank and world_size, or neither, got rank=0 and"),
+    ({"world_size": 2}, ValueError, "expected both rank and world_size, or neither, got rank=None"),
+    ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
+    ({"rank": -1, "world_size": 2}, ValueError, "rank must be at least 0, got -1"),
+    ({"rank": 0, "world_size": 0}, ValueError, "world_size must be at least 1, got 0"),
+    ({"rank": True, "world_size": 2}, TypeError, "rank must be an integer, got True"),
+    ({"rank": 0, "world_size": 2.0}, TypeError, "world_size must be an integer"),
+    ({"shuffle": 1}, TypeError, "shuffle must be True or False, got 1"),
+    ({"drop_last": "no"}, TypeError, "drop_last must be True or False, got 'no'"),
+    ({"replacement": None}, TypeError, "replacement must be True or False, got None"),
+    ({"even": "none"}, ValueError, r"even must be one of \('repeat', 'drop', None\), got 'none'"),
+    ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
+    ({"batch_size": 2.0}, TypeError, r"batch_size must be an integer, got 2\.0"),
+    ({"batch_size": np.True_}, TypeError, "batch_size must be an integer, got np.True_"),
+]
+
+
+@every_sampler
+@pytest.mark.parametrize(("changed", "error", "message"), BAD)
+def test_bad_arguments(make: Make, changed: Any, error: type[Exception], message: str) -> None:
+    kind = type(make())
+    if not {*changed} <= {*kind.__init__.__annotations__}:
+        with pytest.raises(TypeError, match=rf"{kind.__name__}.*unexpected keyword argument"):
+            make(**changed)
+    else:
+        with pytest.raises(error, match=f"^{kind.__name__}: {message}"):
+            make(**changed)
+
+
+@every_sampler
+def test_another_sampler_in_the_place_of_its_data(make: Make) -> None:
+    """Lightning makes samplers anew for its ranks; that must be an error."""
+    theirs: Any = torch.utils.data.DistributedSampler(range(COUNT), 2, 0)  # type: ignore[arg-type]
+    hint = "got a DistributedSampler.*use_distributed_sampler=False"
+    with pytest.raises(TypeError, match=f"^{type(make()).__name__}: .*{hint}"):
+        make(data=theirs)
+    sampler = make()
+    sampler.sampler.set_epoch(3)  # as trainers do that know torch's batch samplers
+    assert sampler.epoch == 3
+
+
+@every_sampler
+def test_its_repr_tells_its_settings(make: Make) -> None:
+    sampler = make(seed=4)
+    sampler.set_epoch(7)
+    found = repr(sampler)
+    assert found.startswith(f"{type(sampler).__name__}({COUNT} samples, ")
+    assert found.endswith("rank=0, epoch=7)")
+    for name, value in sampler.state_dict().items():
+        if (
+            name not in ("epoch", "yielded", "finished", "samples", "planning")
+            and "crc" not in name
+        ):
+            assert f"{name}={value!r}" in found
+
+
+# A number for each sample: lengths, weights, labels.
+
+COLUMNS = {name: maker(name) for name, (_, data, _) in DATA.items() if data is not COUNT}
+every_column = pytest.mark.parametrize("make", COLUMNS.values(), ids=COLUMNS)
+
+
+@every_column
+def test_kinds_of_columns(make: Make, tmp_path: Path) -> None:
+    column = LENGTHS if type(make()).__name__ != "BalancedSampler" else LENGTHS % 3
+    expected = epochs(make, 1)
+    np.save(tmp_path / "column.npy", column.astype(np.uint16))
+    wide = np.zeros((COUNT, 3), int)
+    wide[:, 1] = column
+    for given in (
+        column.tolist(),
+        tuple(column),
+        wide[:, 1],
+        column[::-1].copy()[::-1],
+        column.astype(">i4"),
+        column.astype(np.uint64),
+        np.load(tmp_path / "column.npy", mmap_mode="r"),
+        torch.from_numpy(column),
+        torch.from_numpy(wide)[:, 1],
+        torch.from_numpy(column).to(torch.int16),
+    ):
+        assert epochs(make, 1, data=given) == expected
+    if "max_tokens" in make().state_dict() or "rows" in make().state_dict():
+        ragged = pinfeed.RaggedArray(np.zeros(column.sum()), np.append(0, np.cumsum(column)))
+        for given in (ragged, ragged.split(20), SimpleNamespace(lengths=torch.from_numpy(column))):
+            assert epochs(make, 1, data=given) == expected
+
+
+@every_column
+@pytest.mark.parametrize(
+    ("column", "error", "message"),
+    [
+        ([], ValueError, "must not be empty"),
+        (np.empty(0, np.int32), ValueError, "must not be empty"),
+        (np.ones((1, 2), int), ValueError, r"must be 1-D, got shape \(1, 2\)"),
+        (5, ValueError, r"must be 1-D, got shape \(\)"),
+        (torch.ones(2, dtype=torch.bfloat16), TypeError, r"1-D \w+ in CPU memory"),
+        (torch.ones(2, requires_grad=True), TypeError, r"1-D \w+ in CPU memory"),
+        (torch.ones(2, device="meta"), TypeError, r"1-D \w+ in CPU memory"),
+        (torch.ones(2).to_sparse(), TypeError, r"1-D \w+ in CPU memory"),
+        ([1, None], TypeError, "must be (integers|numbers|of one type)"),
+    ],
+)
+def test_bad_columns(make: Make, column: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^{type(make()).__name__}: .*{message}"):
+        make(data=column)
+
+
+@every_column
+def test_the_column_is_not_asked_again(make: Make) -> None:
+    column = np.array(LENGTHS % 3 if type(make()).__name__ == "BalancedSampler" else LENGTHS)
+    sampler = make(data=column)
+    column[:] = 1
+    assert lists(sampler) == epochs(make, 1)[0]
