@@ -118,6 +118,12 @@ void repeat_line(void* out, const void* line, std::size_t lines) {
   }
 }
 
+void copy_lines(void* out, const void* in, std::size_t lines) {
+  auto* to = static_cast<std::byte*>(out);
+  const auto* from = static_cast<const std::byte*>(in);
+  for (std::size_t i = 0; i < lines; ++i) stream_line(to + i * kLine, load_line(from + i * kLine));
+}
+
 void stores_done() { _mm_sfence(); }
 
 #else
@@ -127,6 +133,10 @@ void copy_bytes(void* out, const void* in, std::size_t count, bool) { std::memcp
 void repeat_line(void* out, const void* line, std::size_t lines) {
   auto* to = static_cast<std::byte*>(out);
   for (std::size_t i = 0; i < lines; ++i) std::memcpy(to + i * kLine, line, kLine);
+}
+
+void copy_lines(void* out, const void* in, std::size_t lines) {
+  std::memcpy(out, in, lines * kLine);
 }
 
 void stores_done() {}

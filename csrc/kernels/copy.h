@@ -20,6 +20,9 @@ inline constexpr std::size_t kPagesInTurn = std::size_t{16} << 10;
 // line.
 void repeat_line(void* out, const void* line, std::size_t lines);
 
+// Copies `lines` lines around the cache. Both sides begin one.
+void copy_lines(void* out, const void* in, std::size_t lines);
+
 // Orders streaming stores before whatever the thread does next.
 void stores_done();
 

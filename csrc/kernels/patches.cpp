@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/copy.h"
 
@@ -71,21 +72,59 @@ PatchMisfit find_patched_size(const PatchSizes& sizes, std::int64_t height, std:
 //
 // A patch is a batch of its own for `normalize`: one small image, or a clip of its frames. Its
 // planes are short and begin anywhere in a cache line, so a few patches are put together in the L1
-// cache, and from there, because they are one run of bytes in the output, streamed.
+// cache, as far from the beginning of a line as they are in the output, and streamed from there.
+// What they leave of a line stands in front of the next ones.
+
+class Stage {
+ public:
+  static constexpr std::size_t kBytes = std::size_t{16} << 10;
+
+  explicit Stage(std::byte* out) : out_(out), lead_(reinterpret_cast<std::uintptr_t>(out) % kLine) {
+    first_ = lead_;
+  }
+
+  // Where the next bytes go, at most kBytes.
+  std::byte* next() { return bytes_ + lead_; }
+
+  // Writes them, but for what they leave of a line.
+  void write(std::size_t count) {
+    std::byte* to = out_ - lead_;
+    const std::byte* from = bytes_;
+    std::size_t lines = (lead_ + count) / kLine;
+    out_ += count;
+    if (lines > 0 && first_ > 0) {  // a line that begins with bytes of others
+      std::memcpy(to + first_, from + first_, kLine - first_);
+      first_ = 0;
+      to += kLine;
+      from += kLine;
+      --lines;
+    }
+    copy_lines(to, from, lines);
+    from += lines * kLine;
+    if (from != bytes_) std::memcpy(bytes_, from, kLine);
+    lead_ = (lead_ + count) % kLine;
+  }
+
+  void finish() { std::memcpy(out_ - lead_ + first_, bytes_ + first_, lead_ - first_); }
+
+ private:
+  alignas(kLine) std::byte bytes_[kBytes + 2 * kLine];
+  std::byte* out_;  // where the next bytes belong
+  std::size_t lead_;
+  std::size_t first_;  // the bytes of the first line that are not ours
+};
 
 void write_patches(NormalizeImages normalize, const PatchOrder& order, const ImageBatch& group,
                    std::size_t row_begin, std::size_t row_end) {
-  constexpr std::size_t kStageBytes = std::size_t{16} << 10;
   const bool is_chw = group.out_layout == ImageLayout::chw;
   const bool is_whole = order.slots == order.frames;
   const std::size_t plane_bytes = order.size * order.size * pixel_size(group.out_type);
   const std::size_t frame_bytes = plane_bytes * group.channels;
   const std::size_t patch_bytes = frame_bytes * order.frames;
-  const bool is_staged = group.streaming && is_whole && patch_bytes <= kStageBytes;
-  const std::size_t most =
-      std::clamp<std::size_t>(kStageBytes / patch_bytes, 1, PatchOrder::kMostFrames / order.frames);
+  const bool is_staged = group.streaming && is_whole && patch_bytes <= Stage::kBytes;
+  const std::size_t most = std::clamp<std::size_t>(Stage::kBytes / patch_bytes, 1,
+                                                   PatchOrder::kMostFrames / order.frames);
 
-  alignas(kLine) std::byte stage[kStageBytes];
   ImageSource sources[PatchOrder::kMostFrames];
   ImageWindow windows[PatchOrder::kMostFrames];
   ImageBatch patches = group;
@@ -106,7 +145,9 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
                      group.sources[group.count == 1 ? 0 : frame], window);
   };
   const std::size_t end = row_end / order.size * width;
-  for (std::size_t first = row_begin / order.size * width, count; first < end; first += count) {
+  const std::size_t begin = row_begin / order.size * width;
+  Stage stage(static_cast<std::byte*>(group.out) + begin * patch_bytes);
+  for (std::size_t first = begin, count; first < end; first += count) {
     count = std::min(most, end - first);
     std::byte* const out = static_cast<std::byte*>(group.out) + first * patch_bytes;
     if (is_whole) {
@@ -115,9 +156,9 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
         sources[i] = source_of(first + i / order.frames, i % order.frames, windows[i]);
       }
       patches.sources = sources;
-      patches.out = is_staged ? stage : out;
+      patches.out = is_staged ? stage.next() : out;
       normalize(patches, 0, patches.count * order.size);
-      if (is_staged) copy_bytes(out, stage, count * patch_bytes, true);
+      if (is_staged) stage.write(count * patch_bytes);
       continue;
     }
     // The planes of a frame lie among those of the others.
@@ -130,6 +171,7 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
       normalize(patches, 0, order.size);
     }
   }
+  if (is_staged) stage.finish();
   if (group.streaming) stores_done();
 }
 

@@ -18,7 +18,7 @@ from pinfeed.diagnosis.diagnose import diagnose
 from pinfeed.exports.to_numpy import to_numpy
 from pinfeed.exports.to_tensorflow import to_tensorflow
 from pinfeed.exports.write_array import write_array
-from pinfeed.fields import Field, Image, Jagged, Keep, Leaf, Pad, Stack
+from pinfeed.fields import Field, Image, Jagged, Keep, Leaf, Pad, Patches, Stack
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.pack import Pack
 from pinfeed.functions.arrays import gather, normalize, permute
@@ -61,6 +61,7 @@ __all__ = [
     "PackedStream",
     "Pad",
     "Padded",
+    "Patches",
     "RaggedArray",
     "Rows",
     "ShuffleSampler",

@@ -236,7 +236,7 @@ class Image(Field):
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         is_mask = self.dtype in _INTEGERS[1:]
-        images = [_as_array(s, is_mask, leaf.name, i) for i, s in enumerate(samples)]
+        images = [as_array(s, is_mask, leaf.name, i) for i, s in enumerate(samples)]
         return self._batch(images, None, leaf)
 
     @override
@@ -370,7 +370,8 @@ def _multiples(multiple_of: Any) -> tuple[int, int]:
     return height or 1, width or 1
 
 
-def _as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
+def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
+    """A PIL image as an array; anything else as it is."""
     if isinstance(sample, np.ndarray | torch.Tensor):
         return sample
     pil = sys.modules.get("PIL.Image")  # nobody has a PIL image without having imported it

@@ -1,0 +1,315 @@
+"""Leaves that are images for vision transformers of native resolution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from typing_extensions import override
+
+from pinfeed.arguments import Problem
+from pinfeed.fields.field import Beside, Field, Leaf, Request, check_request
+from pinfeed.fields.image import as_array
+from pinfeed.functions.normalization import PerChannel
+from pinfeed.functions.patches import Patching, grid_of
+from pinfeed.memory.outputs import as_output, batch_allocator
+from pinfeed.sources.source import Source
+
+
+class Patches(Field):
+    """Images of any sizes, resized, normalized and cut into patches in one native pass.
+
+    What vision-language models take instead of (B, C, H, W): the patches of all images of the batch,
+    one behind the other, (N, C · temporal · patch_size²), and a grid that says how many each image
+    has. With ``pad_to``, as many patches for each image: (B, pad_to, C · patch_size²).
+
+    A sample is an image, a clip, None, or a list of several, which may be empty: those of a document.
+    They follow each other in the order of the samples. `from_processor` makes the field of one of
+    transformers' image processors.
+
+    Args:
+        patch_size: Rows and columns of a patch.
+        mean: Number or one per channel, in units of ``x * scale``. None is 0.
+        std: The same. None is 1.
+        scale: As in `Image`.
+        merge: Patches come in blocks of merge × merge, which a model merges into one token, and
+            sides are multiples of so many patches.
+        temporal: How many frames a patch has. The last frame of a clip is repeated until they fit;
+            an image is a clip of one frame, and is resized once.
+        order: The axes within a patch: ``"CHW"``, which with frames is channel, frame, row, column;
+            or ``"HWC"``: frame, row, column, channel.
+        dtype: ``torch.float32``, ``float16`` or ``bfloat16``; or ``uint8``, without mean, std and
+            scale.
+        input: How a sample lies in memory, as in `Image`; ``"THWC"`` and so on for clips.
+        interpolation: How images are resized, antialiased: ``"bicubic"``, ``"bilinear"``, or
+            ``"nearest"``.
+        min_pixels: With ``max_pixels``: images are resized to sides that are multiples of patch_size
+            × merge and have from so many pixels to so many, with as nearly the ratio that they had as
+            can be. An image one side of which is more than 200 times the other is refused. As
+            ``smart_resize`` of Qwen2-VL does it; the pixels are those of one frame.
+        max_pixels: The same.
+        max_patches: Images are resized to the largest size of their ratio that has so many patches
+            at most, as SigLIP 2 does it. Without either rule, sides must be multiples already.
+        multiple_of: More than ``merge``: sides are multiples of so many patches.
+        min_side: Images with a shorter side are refused.
+        pad_to: How many patches each image gets, with zeros for those that it lacks.
+        grid: int64 (images, 3): the patches in time, height and width; with ``pad_to`` (B, 2), height
+            and width. A key of the dict that the leaf is in, or True for a tuple.
+        cu_seqlens: int32: where the patches of each frame, or group of frames, begin, and the end:
+            attention does not go beyond them. A key, or True for a tuple.
+        mask: With ``pad_to``: bool (B, pad_to), True where a patch is. A key, or True.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit; images that don't fit raise when they are
+            collated, with the number of the sample.
+
+    Example:
+        >>> field = pinfeed.Patches(14, 0.5, 0.25, merge=2, min_pixels=56 * 56, max_pixels=10**6)
+        >>> photos = [np.zeros((60, 90, 3), np.uint8), np.zeros((120, 80, 3), np.uint8)]
+        >>> values, grid = pinfeed.Collate(field)(photos)
+        >>> values.shape, grid.tolist()
+        (torch.Size([72, 588]), [[1, 4, 6], [1, 8, 6]])
+        >>> field.tokens(60, 90)
+        6
+    """
+
+    def __init__(
+        self,
+        patch_size: int,
+        mean: PerChannel = None,
+        std: PerChannel = None,
+        *,
+        scale: float | None = None,
+        merge: int = 1,
+        temporal: int = 1,
+        order: Literal["CHW", "HWC"] = "CHW",
+        dtype: torch.dtype = torch.float32,
+        input: Literal["HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW"] | None = None,
+        interpolation: Literal["bilinear", "bicubic", "nearest"] = "bicubic",
+        min_pixels: float | None = None,
+        max_pixels: float | None = None,
+        max_patches: int | None = None,
+        multiple_of: int | None = None,
+        min_side: int = 1,
+        pad_to: int | None = None,
+        grid: Request = True,
+        cu_seqlens: Request = False,
+        mask: Request = False,
+    ) -> None:
+        self.patch_size = patch_size
+        self.mean = mean
+        self.std = std
+        self.scale = scale
+        self.merge = merge
+        self.temporal = temporal
+        self.order = order
+        self.dtype = dtype
+        self.input = input
+        self.interpolation = interpolation
+        self.min_pixels = min_pixels
+        self.max_pixels = max_pixels
+        self.max_patches = max_patches
+        self.multiple_of = multiple_of
+        self.min_side = min_side
+        self.pad_to = pad_to
+        self.grid = check_request(grid, "Patches: grid")
+        self.cu_seqlens = check_request(cu_seqlens, "Patches: cu_seqlens")
+        self.mask = check_request(mask, "Patches: mask")
+        self._patching = Patching(
+            "Patches",
+            patch_size,
+            mean,
+            std,
+            scale=scale,
+            input=input,
+            order=order,
+            dtype=dtype,
+            merge=merge,
+            temporal=temporal,
+            interpolation=interpolation,
+            pad_to=pad_to,
+            min_pixels=min_pixels,
+            max_pixels=max_pixels,
+            max_patches=max_patches,
+            multiple_of=multiple_of,
+            min_side=min_side,
+        )
+        if pad_to is None and mask is not False:
+            raise ValueError("Patches: mask is about padding; give pad_to, or leave it out")
+        if pad_to is not None and (cu_seqlens is not False or "T" in self._patching.input):
+            raise ValueError(
+                "Patches: pad_to is for images, each in a row of its own; leave it out where there are "
+                "clips or cu_seqlens"
+            )
+
+    @classmethod
+    def from_processor(cls, processor: Any, **arguments: Any) -> Self:
+        """The field that makes what an image processor of transformers makes, from its settings.
+
+        Those of Qwen2-VL (which Qwen2.5-VL, Qwen3-VL and others have too), MiniMax-M3-VL,
+        ERNIE-4.5-VL, VideoLLaMA 3, HunYuanVL, HY-V4-VL, GLM-4V, GLM-4.6V and SigLIP 2. The grids are theirs,
+        and the values but for the last bits of the normalization: bytes are resized as torch resizes
+        them on CPUs; of PIL's, one in 10,000 differs by more than 1. Grey images and RGBA are
+        refused; theirs convert them. GLM's enlarge images with sides below ``min_side``, which are
+        refused here.
+
+        Args:
+            processor: The image processor, or a processor that has one.
+            arguments: Arguments of the field that are to be different.
+
+        Raises:
+            TypeError: The processor is none of these.
+            ValueError: The field does not cover one of its settings.
+
+        Example:
+            ``{"pixel_values": pinfeed.Patches.from_processor(processor).of("image")}``
+        """
+        processor = getattr(processor, "image_processor", processor)
+        return cls(**_settings(processor) | arguments)
+
+    def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
+        """The rows and columns of an image's patches, as `patch_grid`, from its size alone."""
+        return grid_of(height, width, self._patching.options.sizes, "Patches")
+
+    def tokens(self, height: Any, width: Any) -> Any:
+        """How many tokens a model makes of an image: its patches, merged.
+
+        Args:
+            height: In pixels: an integer, or an array of them, such as a column of sizes that is made
+                of the headers of files. Added to the lengths of texts, it is what samplers take.
+            width: The same.
+        """
+        rows, columns = self.grid_of(height, width)
+        return rows * columns // self.merge**2
+
+    @override
+    def names(self) -> tuple[str, ...]:
+        return tuple(key for key in (self.grid, self.cu_seqlens, self.mask) if isinstance(key, str))
+
+    @override
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+        images: list[Any] = []
+        clips, places = [], []
+        for place, clip in _clips(samples, leaf.name):
+            frames = self._patching.frames_of(clip)
+            images += frames
+            clips.append(len(frames))
+            places += [place] * len(frames)
+        if not images:
+            raise ValueError(
+                Problem(
+                    leaf.name,
+                    "at least one image in a batch",
+                    "none",
+                    "a leaf that no sample of a batch has is .optional(), and None in all of them",
+                )
+            )
+        frames_of_clips = np.array(clips) if len(clips) < len(images) else None
+        try:
+            return self._batch(images, None, frames_of_clips, leaf)
+        except (TypeError, ValueError) as error:
+            problem = Problem.of(error)
+            if problem.sample is not None:
+                problem.sample, problem.part = places[problem.sample]
+            raise
+
+    @override
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+        if source.is_ragged or "T" in self._patching.input:
+            return super().gather(source, indices, leaf)
+        selection = source.select(indices)
+        return self._batch(selection.rows, selection.indices, None, leaf)
+
+    @override
+    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
+        raise TypeError(
+            f"{leaf.name}: Patches() makes its batch where the samples are, whose sizes differ; give it "
+            "to the DataLoader's collate_fn, and leave it out of fields. dtype=torch.bfloat16 halves "
+            "what goes over the bus"
+        )
+
+    def _batch(self, images: Any, indices: Any, frames: Any, leaf: Leaf) -> Any:
+        values, grid = self._patching.batch(
+            images, indices, frames, batch_allocator(leaf.pin), leaf.name
+        )
+        counts = grid[:, 1] * grid[:, 2]
+        wanted: list[tuple[Request, torch.Tensor]] = []
+        if self.grid is not False:
+            wanted.append((self.grid, grid if self.pad_to is None else grid[:, 1:].contiguous()))
+        if self.cu_seqlens is not False:
+            ends = torch.repeat_interleave(counts, grid[:, 0]).cumsum(0, dtype=torch.int32)
+            wanted.append((self.cu_seqlens, torch.nn.functional.pad(ends, (1, 0))))
+        if self.pad_to is not None and self.mask is not False:
+            wanted.append((self.mask, torch.arange(self.pad_to) < counts[:, None]))
+        beside = {key: as_output(part, leaf.pin) for key, part in wanted if isinstance(key, str)}
+        inside = [as_output(part, leaf.pin) for key, part in wanted if key is True]
+        batch = (values, *inside) if inside else values
+        return Beside(batch, beside) if beside else batch
+
+
+def _clips(samples: Sequence[Any], name: str) -> Iterator[tuple[tuple[int, int | None], Any]]:
+    """The images and clips of a batch, each with its sample and, in a list, its place there."""
+    for number, sample in enumerate(samples):
+        if isinstance(sample, list | tuple):
+            for part, image in enumerate(sample):
+                yield (number, part), as_array(image, False, name, number)
+        elif sample is not None:
+            yield (number, None), as_array(sample, False, name, number)
+
+
+# transformers' image processors whose arithmetic this is: what their settings don't say.
+_BY_PIXELS = ("Qwen2VL", "MiniMaxM3VL", "Ernie4_5_VLMoe", "VideoLlama3")
+_ROW_BY_ROW = ("HunYuanVL", "HYV4VL")  # the patches of a merged block stand apart
+_BY_PIXELS_OF_ALL_FRAMES = ("Glm4v", "Glm46V")
+_BY_PATCHES = ("Siglip2",)
+_RESAMPLING = {2: "bilinear", 3: "bicubic"}
+
+
+def _settings(processor: Any) -> dict[str, Any]:
+    """The arguments of `Patches` for an image processor of transformers."""
+    kind = type(processor).__name__
+    family = kind.removesuffix("Fast").removesuffix("Pil").removesuffix("ImageProcessor")
+    families = (*_BY_PIXELS, *_ROW_BY_ROW, *_BY_PIXELS_OF_ALL_FRAMES, *_BY_PATCHES)
+    if family not in families:
+        names = ", ".join(f"{family}ImageProcessor" for family in families)
+        raise TypeError(
+            f"Patches: processor must be one of {names}, or have one, got {kind}; where sizes and order "
+            "of the patches are alike, give the arguments of Patches"
+        )
+
+    def refuse(setting: str, expected: str) -> None:
+        raise ValueError(
+            f"Patches: {kind} has {setting}={getattr(processor, setting)!r}, and this is for {expected}"
+        )
+
+    settings: dict[str, Any] = {
+        "patch_size": processor.patch_size,
+        "scale": processor.rescale_factor if processor.do_rescale else 1,
+    }
+    if processor.do_normalize:
+        settings |= {"mean": tuple(processor.image_mean), "std": tuple(processor.image_std)}
+    resample = 3 if family in _ROW_BY_ROW else int(processor.resample)
+    if resample not in _RESAMPLING:
+        refuse("resample", "2 (bilinear) and 3 (bicubic)")
+    settings["interpolation"] = _RESAMPLING[resample]
+    if family in _BY_PATCHES:
+        most = processor.max_num_patches
+        settings |= {"order": "HWC", "pad_to": most}
+        settings |= {"mask": "pixel_attention_mask", "grid": "spatial_shapes"}
+        return settings | ({"max_patches": most} if processor.do_resize else {})
+    temporal = processor.temporal_patch_size
+    settings |= {"temporal": temporal, "grid": "image_grid_thw"}
+    merge = "multiple_of" if family in _ROW_BY_ROW else "merge"
+    settings[merge] = processor.merge_size
+    if not processor.do_resize:
+        return settings
+    low, high = processor.size["shortest_edge"], processor.size["longest_edge"]
+    if family in _BY_PIXELS_OF_ALL_FRAMES:
+        if temporal & (temporal - 1):  # the quotients would be rounded
+            refuse("temporal_patch_size", "powers of 2")
+        low, high = low / temporal, high / temporal
+        settings["min_side"] = processor.patch_size * processor.merge_size
+    return settings | {"min_pixels": low, "max_pixels": high}

@@ -1,0 +1,189 @@
+"""pinfeed.Patches in a Collate: the patches of each image, one behind the other, with their grids."""
+
+import pickle
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from arrays import assert_same_bits, random_array
+from messages import check
+
+MEAN, STD = (0.5, 0.25, 0.125), (0.3, 0.5, 0.2)
+RULE = {"merge": 2, "temporal": 2, "min_pixels": 20**2, "max_pixels": 60**2}
+
+
+def photos(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [random_array((*rng.integers(20, 90, 2), 3), seed=i) for i in range(count)]
+
+
+def alone(image, **arguments):
+    """The patches of one image and its row of the grid."""
+    return pinfeed.patchify([image], 7, MEAN, STD, **RULE | arguments)
+
+
+def field(**arguments):
+    return pinfeed.Patches(7, MEAN, STD, **RULE | arguments)
+
+
+def test_lists_of_images_follow_each_other_in_the_order_of_the_samples():
+    images = photos(5)
+    samples = [images[:2], [], images[2], None, tuple(images[3:])]
+    values, grid, ends = pinfeed.Collate(field(cu_seqlens=True))(samples)
+    parts = [alone(image) for image in images]
+    assert_same_bits(values, np.concatenate([part for part, _ in parts]))
+    assert grid.tolist() == [grid.tolist()[0] for _, grid in parts]
+    assert grid.dtype == torch.int64
+    assert ends.dtype == torch.int32
+    assert ends.tolist() == [0, *np.cumsum([len(part) for part, _ in parts])]
+
+
+def test_keys_stand_beside_the_leaf():
+    images = photos(3)
+    spec = {"pixel_values": field(grid="image_grid_thw", cu_seqlens="cu_seqlens").of("image")}
+    batch = pinfeed.Collate(spec)([{"image": image, "label": 1} for image in images])
+    assert set(batch) == {"pixel_values", "image_grid_thw", "cu_seqlens", "label"}
+    assert_same_bits(batch["pixel_values"], np.concatenate([alone(image)[0] for image in images]))
+    bare = pinfeed.Collate(field(grid=False))(images)
+    assert_same_bits(bare, batch["pixel_values"].numpy())
+
+
+def test_clips_of_any_length_fill_up_with_their_last_frame():
+    clips = [random_array((frames, 30, 50, 3), seed=frames) for frames in (1, 2, 5)]
+    values, grid, ends = pinfeed.Collate(field(input="THWC", cu_seqlens=True))(clips)
+    filled = [np.concatenate([clip, *[clip[-1:]] * (len(clip) % 2)]) for clip in clips]
+    pairs = [clip[i : i + 2] for clip in filled for i in range(0, len(clip), 2)]
+    assert_same_bits(values, np.concatenate([alone(pair, input="THWC")[0] for pair in pairs]))
+    assert grid[:, 0].tolist() == [1, 1, 3]
+    assert len(ends) == 1 + len(pairs)
+    assert ends[-1] == len(values)
+
+
+def test_padded_to_so_many_patches():
+    images = photos(4)
+    most = 24
+    padded = pinfeed.Patches(
+        7,
+        MEAN,
+        STD,
+        order="HWC",
+        max_patches=most,
+        pad_to=most + 3,
+        mask=True,
+        interpolation="bilinear",
+    )
+    values, shapes, mask = pinfeed.Collate(padded)(images)
+    assert values.shape == (4, most + 3, 7 * 7 * 3)
+    for row, shape, there, image in zip(values, shapes, mask, images, strict=True):
+        expected, grid = pinfeed.patchify(
+            [image], 7, MEAN, STD, order="HWC", max_patches=most, interpolation="bilinear"
+        )
+        assert shape.tolist() == grid[0, 1:].tolist()
+        assert_same_bits(row[: len(expected)], expected)
+        assert not row[len(expected) :].any()
+        assert there.tolist() == [i < len(expected) for i in range(most + 3)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_of_files_and_workers_make_the_same_bits(tmp_path, workers):
+    images = random_array((10, 40, 50, 3))
+    path = tmp_path / "images.npy"
+    np.save(path, images)
+    dataset = pinfeed.ArrayDataset({"image": path})
+    spec = {"image": field(grid="grid")}
+    loader = DataLoader(
+        dataset, batch_size=4, num_workers=workers, collate_fn=pinfeed.Collate(spec)
+    )
+    batches = list(loader)
+    expected = np.concatenate([alone(image)[0] for image in images])
+    assert_same_bits(torch.cat([batch["image"] for batch in batches]), expected)
+    assert torch.cat([batch["grid"] for batch in batches]).tolist() == [[1, 6, 8]] * 10
+
+
+def test_pil_images_and_tensors():
+    image = photos(1)[0]
+    expected = alone(image)[0]
+    for form in (PIL.Image.fromarray(image), torch.from_numpy(image.copy())):
+        assert_same_bits(pinfeed.Collate(field())([form])[0], expected)
+
+
+def test_sizes_are_known_from_headers():
+    images = photos(6)
+    one = field()
+    heights, widths = np.array([image.shape[:2] for image in images]).T
+    _, grid = pinfeed.Collate(one)(images)
+    rows, columns = one.grid_of(heights, widths)
+    assert np.stack([rows, columns], 1).tolist() == grid[:, 1:].tolist()
+    assert one.tokens(heights, widths).tolist() == (rows * columns // 4).tolist()
+    assert one.tokens(int(heights[0]), int(widths[0])) == rows[0] * columns[0] // 4
+
+
+def test_fields_pickle_and_say_how_they_were_made():
+    one = field(grid="grid")
+    text = repr(one)
+    assert text.startswith("Patches(7, mean=(0.5, 0.25, 0.125)")
+    assert "merge=2" in text
+    image = photos(1)
+    same = pickle.loads(pickle.dumps(one))
+    spec = {"a": one}, {"a": same}
+    first, second = (pinfeed.Collate(s)([{"a": i} for i in image])["a"] for s in spec)
+    assert_same_bits(first, second.numpy())
+
+
+GOOD = np.zeros((30, 40, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("samples", "arguments", "error", "words"),
+    [
+        (
+            [GOOD, [GOOD, GOOD[:1]]],
+            {"min_side": 7},
+            ValueError,
+            ["sample 1[1]", "at least 7 pixels"],
+        ),
+        (
+            [GOOD, np.zeros((5, 2000, 3), np.uint8)],
+            {},
+            ValueError,
+            ["sample 1", "200 times", "crop"],
+        ),
+        ([GOOD, GOOD[..., 0]], {}, ValueError, ["sample 1", "(30, 40)", '.convert("RGB")']),
+        (
+            [[GOOD], [np.zeros((30, 40, 4), np.uint8)]],
+            {},
+            ValueError,
+            ["sample 1[0]", "3 channels"],
+        ),
+        ([GOOD[..., :1]], {}, ValueError, ["1 channels and 3 values"]),
+        ([GOOD.astype(np.int64)], {}, TypeError, ["int64", ".astype(np.uint8)"]),
+        ([[], None], {}, ValueError, ["at least one image", ".optional()"]),
+        (
+            [GOOD, np.zeros((35, 41, 3), np.uint8)],
+            {"min_pixels": None, "max_pixels": None},
+            ValueError,
+            ["sample 0", "multiples of 14", "max_pixels"],
+        ),
+        ([GOOD], {"pad_to": 5}, ValueError, ["at most 5 patches", "max_patches"]),
+        (["photo.png"], {}, TypeError, ["sample 0", "str"]),
+    ],
+    ids=str,
+)
+def test_bad_images(samples, arguments, error, words):
+    check(lambda: pinfeed.Collate(field(**arguments))(samples), error, *words)
+
+
+def test_bad_arguments():
+    check(lambda: field(mask=True), ValueError, "give pad_to")
+    check(lambda: field(pad_to=9, cu_seqlens=True), ValueError, "row of its own")
+    check(lambda: field(pad_to=9, input="THWC"), ValueError, "clips")
+    check(lambda: field(grid=3), TypeError, "Patches: grid must be")
+    check(lambda: pinfeed.Patches(7, 0.5, 0), ValueError, "std must not be 0")
+    loader = pinfeed.DeviceLoader(
+        DataLoader([torch.zeros(30, 40, 3)], batch_size=1), "cpu", fields=field()
+    )
+    check(lambda: next(iter(loader)), TypeError, "collate_fn", "leave it out of fields")

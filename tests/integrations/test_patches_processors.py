@@ -1,0 +1,122 @@
+"""pinfeed.Patches.from_processor against transformers' own image processors, made of settings."""
+
+import importlib
+import importlib.metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+from messages import check
+from programs import run_python
+
+pytest.importorskip("transformers")
+
+SMALL = {"size": {"shortest_edge": 56 * 56, "longest_edge": 200 * 200}}
+PROCESSORS = {
+    "qwen2_vl Qwen2VL": SMALL,
+    "qwen2_vl Qwen2VL ": {"patch_size": 16, "temporal_patch_size": 1, "image_mean": [0.5] * 3}
+    | SMALL,
+    "minimax_m3_vl MiniMaxM3VL": SMALL,
+    "video_llama_3 VideoLlama3": SMALL,
+    "ernie4_5_vl_moe Ernie4_5_VLMoe": SMALL,
+    "hunyuan_vl HunYuanVL": SMALL,
+    "hy_v4_vl HYV4VL": SMALL,
+    "glm4v Glm4v": SMALL,
+    "glm46v Glm46V": SMALL,
+    "siglip2 Siglip2": {"max_num_patches": 64},
+}
+
+
+def images():
+    rng = np.random.default_rng(0)
+    sizes = [(28, 28), (56, 112), (84, 56), (60, 700), (2000, 333)]
+    sizes += [tuple(size) for size in rng.integers(60, 900, (4, 2))]
+    return [np.kron(rng.integers(0, 256, (4, 4, 3)), np.ones((h // 4 + 1, w // 4 + 1, 1)))[:h, :w]
+            .astype(np.uint8) for h, w in sizes]  # fmt: skip
+
+
+def compare(module, name, settings, suffix, tolerance):
+    """Asserts that grids are equal, and values, in steps of a byte, but for hardly any of PIL's."""
+    infix = "pil_" if suffix == "Pil" else ""
+    path = f"transformers.models.{module}.image_processing_{infix}{module}"
+    processor = getattr(importlib.import_module(path), f"{name}ImageProcessor{suffix}")(**settings)
+    field = pinfeed.Patches.from_processor(processor)
+    photos = [image for image in images() if min(image.shape[:2]) >= field.min_side]
+    theirs = processor(photos, return_tensors="pt")
+    ours = pinfeed.Collate({"pixel_values": field.of("image")})(
+        [{"image": image} for image in photos]
+    )
+    for key in ours.keys() - {"pixel_values"}:
+        assert torch.equal(ours[key].long(), theirs[key].long()), key
+    step = 1 / 255 / min(processor.image_std)
+    assert ours["pixel_values"].shape == theirs["pixel_values"].shape
+    difference = (ours["pixel_values"] - theirs["pixel_values"]).abs() / step
+    beyond = float((difference > tolerance).float().mean())
+    assert beyond <= (1e-4 if suffix else 0), (name, beyond, float(difference.max()))
+    assert difference.max() < 10
+
+
+@pytest.mark.parametrize("label", [label for label in PROCESSORS if "MiniMax" not in label])
+def test_values_are_those_of_processors_that_resize_by_pil(label):
+    module, name = label.split()
+    compare(module, name, PROCESSORS[label], "Pil", 1.01)
+
+
+# torch resizes bicubic bytes as we do, so only the normalization rounds differently; bilinear ones
+# in float32, where the CPU has AVX-512.
+PROGRAM = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+sys.modules.pop("torchvision", None)
+import torch
+# A wheel built for another torch lacks its operators, which nothing here needs but their schemas.
+schemas = torch.library.Library("torchvision", "FRAGMENT")
+for name in ("nms", "qnms"):
+    if not hasattr(torch.ops.torchvision, name):
+        schemas.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+import test_patches_processors as tests
+for label, settings in tests.PROCESSORS.items():
+    module, name = label.split()
+    tolerance = 1.01 if name == "Siglip2" else 1e-3
+    tests.compare(module, name, settings, "", tolerance)
+    print(label)
+"""
+
+
+def test_bits_of_bytes_are_those_of_processors_that_resize_by_torch():
+    try:
+        importlib.metadata.version("torchvision")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("torchvision is not installed")
+    here = Path(__file__).parent
+    printed = run_python(PROGRAM, str(here), str(here.parent), fresh=True)
+    assert printed.split("\n")[:-1] == list(PROCESSORS)
+
+
+def processor_of(label, **settings):
+    module, name = label.split()
+    path = f"transformers.models.{module}.image_processing_pil_{module}"
+    return getattr(importlib.import_module(path), f"{name}ImageProcessorPil")(**settings)
+
+
+def test_what_is_not_covered_is_refused_by_name():
+    make = pinfeed.Patches.from_processor
+    check(lambda: make(object()), TypeError, "Qwen2VLImageProcessor", "got object")
+    processor = processor_of("qwen2_vl Qwen2VL", resample=1)
+    check(lambda: make(processor), ValueError, "Qwen2VLImageProcessorPil has resample=", "bicubic")
+    processor = processor_of("glm4v Glm4v", temporal_patch_size=3)
+    check(lambda: make(processor), ValueError, "temporal_patch_size=3", "powers of 2")
+
+
+def test_settings_that_leave_steps_out():
+    processor = processor_of(
+        "qwen2_vl Qwen2VL", do_resize=False, do_rescale=False, do_normalize=False
+    )
+    field = pinfeed.Patches.from_processor(processor, grid=False, dtype=torch.bfloat16)
+    assert field.max_pixels is None
+    image = images()[1]
+    assert pinfeed.Collate(field)([image]).dtype == torch.bfloat16
+    assert pinfeed.Collate(field)([image]).max() == image.max()
