@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -27,53 +27,23 @@ def require_loader(loader: Any, function: str) -> None:
         )
 
 
-class PlannedLength(NamedTuple):
-    """What a loader says, which may turn out to be wrong: a collate function may leave samples out.
+def planned_batches(loader: Any) -> int | None:
+    """How many batches a DataLoader says it has, if all but the last are of one size.
 
-    Attributes:
-        samples: In all batches together.
-        first: In the first batch; where that is wrong, so is the rest.
-    """
-
-    samples: int
-    first: int
-
-
-def planned_length(loader: Any) -> PlannedLength | None:
-    """The plan of a DataLoader; None for anything else, or if it has none.
-
-    Nothing is iterated, and no ``len()`` called that has effects: a DataLoader over an
-    IterableDataset warns if it yields more than it once said.
+    None for anything else. Nothing is iterated, and no ``len()`` called that has effects: a DataLoader
+    over an IterableDataset warns if it yields more than it once said.
     """
     while isinstance(loader, DeviceLoader):
         loader = loader.loader
-    if not isinstance(loader, DataLoader):
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return None
-    if isinstance(loader.dataset, IterableDataset):
-        return _batches_of(loader.dataset, loader.batch_size, loader.drop_last)
     sampler = loader.batch_sampler
-    if isinstance(sampler, list | tuple):
-        sizes = [len(batch) for batch in sampler]
-        return PlannedLength(sum(sizes), sizes[0]) if sizes else None
-    if isinstance(sampler, OrderSampler):
-        return _batches_of(range(sampler.rank_samples), sampler.batch_size, sampler.drop_last)
-    # Any other batch sampler, and one that counts its batches in its own way, tells only their
-    # number.
-    if isinstance(sampler, BatchSampler) and type(sampler).__len__ is BatchSampler.__len__:
-        return _batches_of(sampler.sampler, sampler.batch_size, sampler.drop_last)
-    return None
-
-
-def _batches_of(samples: Any, size: int | None, drop_last: bool) -> PlannedLength | None:
-    if size is None:  # samples that are batches already
+    if type(sampler) is not BatchSampler and not isinstance(sampler, OrderSampler):
         return None
     try:
-        count = len(samples)
+        return len(sampler)
     except (TypeError, NotImplementedError):
         return None
-    if drop_last:
-        count -= count % size
-    return PlannedLength(count, min(size, count))
 
 
 class Progress:
@@ -96,8 +66,10 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if self._bar is not None:
+            if error is None:  # the last batch may have been smaller than planned
+                self._bar.total = self._bar.n
             self._bar.close()
 
     def advance(self, samples: int, total: int | None) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader
 
-from pinfeed.exports.loader import Progress, planned_length
+from pinfeed.exports.loader import Progress, planned_batches
 from pinfeed.exports.to_numpy.columns import is_text
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import OutputFiles
@@ -96,15 +96,16 @@ def write_array(
         raise TypeError("write_array: expected either samples or batches=")
     name = "batches" if samples is None else "samples"
     items = _iterable(batches if samples is None else samples, name)
-    total = _length(batches, samples)
+    total = None if samples is None else _length(samples)
     files = OutputFiles(path, overwrite, False, "write_array")
-    drain = Drain("write_array", files, may_be_alike=True)
+    planned = planned_batches(batches)
+    drain = Drain("write_array", files, planned=planned, may_be_alike=True)
     leaves = _Leaves(files.is_file, dtype)
     parts = leaves.of_batches(items) if samples is None else leaves.of_samples(items)
     try:
         with Progress(progress, "write_array") as bar:
             for part in parts:
-                bar.advance(drain.add(part), total)
+                bar.advance(drain.add(part), total or drain.expected)
                 del part  # so that its memory can serve for the next one
         if leaves.is_empty:
             raise ValueError(f"write_array: {name} yielded nothing to say what to write")
@@ -131,11 +132,8 @@ def _iterable(items: Any, name: str) -> Iterable[Any]:
     return items
 
 
-def _length(batches: Any, samples: Any) -> int | None:
+def _length(samples: Any) -> int | None:
     """How many samples there are going to be, if that is known."""
-    if samples is None:
-        plan = planned_length(batches)
-        return None if plan is None else plan.samples
     try:
         return len(samples)
     except (TypeError, NotImplementedError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -160,38 +159,6 @@ class StagingBuffers:
                 (room,), torch.uint8, lambda: self._accelerator.pinned(room)
             )
         return buffer
-
-    def fetch(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], StagingBuffer]:
-        """Starts to copy tensors from the device; they may be overwritten as soon as this returns.
-
-        Args:
-            tensors: On the device, as the current stream will have written them.
-
-        Returns:
-            The same tensors on the host, contiguous, and their buffer: ``wait()`` for it before
-            reading them. The next call but one writes into the same memory.
-        """
-        accelerator = self._accelerator
-        starts, end = [], 0
-        for tensor in tensors:
-            starts.append(end)
-            end = aligned(end + tensor.nbytes)
-        buffer = self.claim(end)
-        # Copied on the device first, in a fraction of the time: the next work on the current stream
-        # may write into the tensors again, as a replayed CUDA graph does.
-        buffer.held = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
-        fetched = [
-            buffer.memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-            for start, tensor in zip(starts, tensors, strict=True)
-        ]
-        accelerator.copies.wait_event(accelerator.record(accelerator.current_stream()))
-        try:
-            with accelerator.copies:
-                for target, source in zip(fetched, buffer.held, strict=True):
-                    accelerator.copy(target, source)
-        finally:
-            buffer.copied = accelerator.record(accelerator.copies)
-        return fetched, buffer
 
     def close(self) -> None:
         """Gives the memory back, once nothing is copied from it or to it any more."""

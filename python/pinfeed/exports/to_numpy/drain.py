@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pinfeed.exports.loader import PlannedLength
 from pinfeed.exports.to_numpy.columns import (
     ArrayColumn,
     Column,
@@ -25,7 +24,7 @@ from pinfeed.exports.to_numpy.columns import (
 )
 from pinfeed.exports.to_numpy.storage import OutputFiles, require_memory
 from pinfeed.functions.sequences import JaggedBatch, Padded
-from pinfeed.memory.staging import Accelerator, StagingBuffer, StagingBuffers, has_streams
+from pinfeed.memory.staging import has_streams
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.structure import is_namedtuple, leaves, map_leaves
 
@@ -40,10 +39,10 @@ _OBJECTS = {str, bytes, int, float, bool, type(None)}
 
 
 class _Pending(NamedTuple):
-    """A batch that is on its way from a device."""
+    """A batch that is on its way from devices."""
 
-    leaves: list[Any]  # on the host
-    buffers: list[StagingBuffer]  # to wait for before they are read
+    leaves: list[Any]  # in memory, once the events have happened
+    events: list[torch.Event]
     batch: int  # its number
 
 
@@ -54,7 +53,7 @@ class Drain:
         function: What messages begin with.
         files: Where arrays are written; None: into memory.
         limit: The most samples to take.
-        plan: What the loader says about its length.
+        planned: How many batches the loader says it has, if all but the last are of one size.
         skip: How many samples to leave out, because they lie in the files already.
         may_be_alike: Whether sequences in files become an array if all have one length, other than those
             that are all there is.
@@ -69,15 +68,14 @@ class Drain:
         function: str,
         files: OutputFiles | None = None,
         limit: int | None = None,
-        plan: PlannedLength | None = None,
+        planned: int | None = None,
         skip: int = 0,
         *,
         may_be_alike: bool = False,
     ) -> None:
         self._function, self._files = function, files
-        self._limit, self._plan, self._skip = limit, plan, skip
+        self._limit, self._planned, self._skip = limit, planned, skip
         self._may_be_alike = may_be_alike
-        self._staging: dict[torch.device, StagingBuffers] = {}
         self._pending: _Pending | None = None
         self._template: Any = None  # a batch with numbers for leaves
         self._columns: dict[tuple[str, ...], Column | None] = {}  # None: the leaf is None
@@ -105,15 +103,15 @@ class Drain:
         self._skip -= start
         if (start, stop) != (0, count):
             found = [_part(leaf, start, stop) for leaf in found]
-        if number == 0 and self._plan is not None and self._plan.first != count:
-            self._plan = None  # a collate function leaves samples out, or makes more of them
-        fetched, buffers = self._fetch(found)
+        if number == 0 and self._planned is not None:
+            expected = self.samples - self._skip - start + self._planned * count
+            self.expected = expected if self._limit is None else min(expected, self._limit)
+        pending = self._fetch(found, number)
         self._flush()
         self.samples += stop - start
-        if fetched is None:
+        if pending is None:
             self._write(found, number)
-        else:
-            self._pending = _Pending(fetched, buffers, number)
+        self._pending = pending
         return stop - start
 
     def finish(self) -> Any:
@@ -259,58 +257,42 @@ class Drain:
         for column, row in zip(columns, rows, strict=True):
             column.write(row)
         self._written = self.samples
-        if number == 0 and self._plan is not None:
-            self._reserve(self._plan.samples)
+        if number == 0 and self.expected is not None:
+            self._reserve(self.expected)
 
     def _reserve(self, expected: int) -> None:
         """Makes room for all samples."""
-        self.expected = expected if self._limit is None else min(expected, self._limit)
         columns = self._array_columns()
         if self._files is None:
-            size = sum(column.size(self.expected) for column in columns)
-            require_memory(size, f"the result of {self.expected:,} samples needs")
+            size = sum(column.size(expected) for column in columns)
+            require_memory(size, f"the result of {expected:,} samples needs")
         for column in columns:
-            column.reserve(self.expected)
+            column.reserve(expected)
 
-    def _fetch(self, found: list[Any]) -> tuple[list[Any] | None, list[StagingBuffer]]:
-        """Starts to copy a batch that lies on devices, which may be overwritten afterwards.
+    def _fetch(self, found: list[Any], number: int) -> _Pending | None:
+        """Starts to copy a batch from devices, in order with what is computed there; None if it is here.
 
-        Returns:
-            None for a batch in memory, else its leaves, in memory once the buffers were waited for.
+        A loader may use the memory of the batch again before it is written, so all of it is copied.
         """
-        parts = [_parts(leaf) for leaf in found]
-        places: dict[torch.device, list[tuple[int, int]]] = {}
-        for i, leaf in enumerate(parts):
-            for k, part in enumerate(leaf):
-                if is_remote(part):
-                    places.setdefault(part.device, []).append((i, k))
-        if not places:
-            return None, []
-        # A loader may use the memory of all others again.
-        parts = [[part if is_remote(part) else _copied(part) for part in leaf] for leaf in parts]
-        buffers = []
-        for device, where in places.items():
-            tensors: Any = [plain(parts[i][k], self._function) for i, k in where]
-            if has_streams(device):
-                if device not in self._staging:
-                    self._staging[device] = StagingBuffers(Accelerator(device))
-                tensors, buffer = self._staging[device].fetch(tensors)
-                buffers.append(buffer)
-            for (i, k), tensor in zip(where, tensors, strict=True):
-                parts[i][k] = tensor.cpu()
-        whole = [
-            own[0] if len(own) == 1 else type(leaf)(*own)
-            for leaf, own in zip(found, parts, strict=True)
-        ]
-        return whole, buffers
+        remote = {part.device for leaf in found for part in _parts(leaf) if is_remote(part)}
+        if not remote:
+            return None
+        leaves = []
+        for leaf in found:
+            parts = [_copied(part, self._function) for part in _parts(leaf)]
+            leaves.append(type(leaf)(*parts) if isinstance(leaf, _SEQUENCES) else parts[0])
+        events = [torch.Event(device) for device in remote if has_streams(device)]
+        for event in events:
+            event.record()
+        return _Pending(leaves, events, number)
 
     def _flush(self) -> None:
         """Writes the batch that is being fetched."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None
-        for buffer in pending.buffers:
-            buffer.wait()
+        for event in pending.events:
+            event.synchronize()
         self._write(pending.leaves, pending.batch)
 
 
@@ -335,9 +317,11 @@ def _parts(leaf: Any) -> list[Any]:
     return list(leaf) if isinstance(leaf, _SEQUENCES) else [leaf]
 
 
-def _copied(part: Any) -> Any:
+def _copied(part: Any, function: str) -> Any:
+    """A copy in memory; of a device's tensor, in pinned memory and when the device gets to it."""
     if isinstance(part, torch.Tensor):
-        return part.clone()
+        tensor: Any = plain(part, function)
+        return tensor.to("cpu", non_blocking=has_streams(part.device), copy=True)
     return part.copy() if isinstance(part, np.ndarray | list) else part
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed.arguments import positive_integer, require_flags
-from pinfeed.exports.loader import PlannedLength, Progress, planned_length, require_loader
+from pinfeed.exports.loader import Progress, planned_batches, require_loader
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
 from pinfeed.structure import rebuild
@@ -67,7 +67,7 @@ def to_numpy(
       lists and tuples are part of the structure.
     - None stays None.
 
-    From a device, batches are copied through two pinned buffers while the next one is computed.
+    From a device, a batch is copied through pinned memory while the loader makes the next one.
 
     Returns:
         The structure of a batch, with all samples in each leaf; read-only memmaps, and
@@ -150,17 +150,15 @@ def _begin(
     """The drain, and the batches that it is to take."""
     there = 0 if files is None else files.samples
     if not _is_function(loader):
-        return Drain("to_numpy", files, limit, planned_length(loader), skip=there), loader
+        return Drain("to_numpy", files, limit, planned_batches(loader), skip=there), loader
     rest = loader(there)
     require_loader(rest, "to_numpy")
     batches = iter(rest)
     first = list(itertools.islice(batches, 1))
     if there and not first:  # the first batch of all says what they are like
         return Drain("to_numpy", files, there), loader(0)
-    plan = planned_length(rest)
-    if plan is not None:
-        plan = PlannedLength(there + plan.samples, plan.first)
-    return Drain("to_numpy", files, limit, plan), itertools.chain(first, batches)
+    drain = Drain("to_numpy", files, limit, planned_batches(rest))
+    return drain, itertools.chain(first, batches)
 
 
 def _joined(batches: list[Any]) -> Any:
