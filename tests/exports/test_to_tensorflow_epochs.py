@@ -12,8 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from tensorflow_elements import WAYS
-from tensorflow_loaders import BATCHES, Loader, Squares, numbers
+from tensorflow_elements import BATCHES, WAYS, Loader, Squares, numbers
 
 # Python 3.12 and later warn of every fork of a process that has threads.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -29,61 +28,6 @@ def test_each_epoch_iterates_the_loader_once(way: str) -> None:
         assert loader.begun == epoch
     assert numbers(WAYS[way](dataset.repeat(2))) == 2 * list(range(BATCHES))
     assert loader.begun == 5
-
-
-def test_other_transformations(tf: ModuleType) -> None:
-    dataset = pinfeed.to_tensorflow(Loader())
-    assert sorted(numbers(list(dataset.shuffle(4, seed=0)))) == list(range(BATCHES))
-    assert numbers(list(dataset.take(2))) == [0, 1]
-    assert numbers(list(dataset.skip(4))) == [4, 5]
-    assert int(dataset.reduce(tf.constant(0, tf.int64), lambda total, x: total + x[0])) == 15
-    assert [int(x) for x in dataset.unbatch().take(3)] == [0, 0, 1]
-    assert numbers(list(dataset.cache().repeat(2))) == 2 * list(range(BATCHES))
-    assert numbers(list(dataset.as_numpy_iterator())) == list(range(BATCHES))
-    pairs = tf.data.Dataset.zip(dataset, dataset.map(lambda x: -x))
-    assert [(int(one[0]), int(other[0])) for one, other in pairs] == [(n, -n) for n in range(6)]
-
-
-def test_in_a_tf_function(tf: ModuleType) -> None:
-    dataset = pinfeed.to_tensorflow(Loader())
-
-    @tf.function
-    def total(batches: Any) -> Any:
-        result = tf.constant(0, tf.int64)
-        for batch in batches:
-            result += batch[0]
-        return result
-
-    @tf.function
-    def first(iterator: Any) -> Any:
-        return next(iterator)[0]
-
-    @tf.function
-    def captured() -> Any:
-        return next(iter(dataset))[0] + total(dataset)
-
-    assert int(total(dataset)) == int(total(dataset.prefetch(1))) == 15
-    assert int(captured()) == 15
-    for batches in (dataset, dataset.prefetch(1)):
-        # By turns in and out of the function: it is one iterator.
-        iterator = iter(batches)
-        assert [int(first(iterator)), int(next(iterator)[0]), int(first(iterator))] == [0, 1, 2]
-        iterator = iter(batches)
-        assert [int(next(iterator)[0]), int(first(iterator)), int(next(iterator)[0])] == [0, 1, 2]
-        assert int(iterator.get_next()[0]) == 3
-        assert numbers(list(iterator)) == [4, 5]
-
-
-def test_get_next(tf: ModuleType) -> None:
-    dataset = pinfeed.to_tensorflow(Loader(2))
-    for batches in (dataset, dataset.prefetch(1)):
-        iterator = iter(batches)
-        assert iterator.element_spec == dataset.element_spec
-        assert int(iterator.get_next()[0]) == 0
-        assert int(iterator.get_next_as_optional().get_value()[0]) == 1
-        assert not iterator.get_next_as_optional().has_value()
-        with pytest.raises(tf.errors.OutOfRangeError):
-            iterator.get_next()
 
 
 def test_loops_within_a_loop() -> None:

@@ -44,7 +44,12 @@ CHANGES: list[tuple[Any, Any, type[Exception], str]] = [
         ValueError,
         f"expected shape (None, 3), got (2, 1); {VARIES}",
     ),
-    (JAGGED, JAGGED._replace(offsets=Y.float()), TypeError, "expected int64, got float32"),
+    (
+        JAGGED,
+        JAGGED._replace(offsets=Y.float()),
+        TypeError,
+        "RaggedArray: offsets: expected int64 or int32, got float32",
+    ),
     (["a"], [1], TypeError, "expected strings, got list"),
     (["a"], ["a", 1], TypeError, "expected strings, got a int among them"),
     (["a"], "a", ValueError, "expected shape (None,), got ()"),
@@ -66,7 +71,6 @@ def test_a_batch_that_differs(
         next(elements)
 
 
-NUMBERS = "batch 0: expected numbers that int64 or float32 can hold"
 CHANNELS = "channels_last must be True, False, or names of leaves, got"
 SPEC = "expected a tf.TensorSpec or a tf.RaggedTensorSpec, got"
 LEAF = "batch 0: expected a tensor, an ndarray, numbers, strings or a container"
@@ -107,12 +111,7 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ([np.zeros(2, "M8[s]")], {}, TypeError, "batch 0: TensorFlow has no datetime64[s]; conv"),
     ([np.zeros(2, "i4,f4")], {}, TypeError, "batch 0: TensorFlow has no"),
     ([MASKED], {}, TypeError, "batch 0: the mask of a masked arr"),
-    ([[1, 2**80]], {}, ValueError, NUMBERS),
-    ([[2**63 + 5]], {}, ValueError, NUMBERS),
-    ([[2**63 + 5, 1]], {}, ValueError, NUMBERS),
-    ([[True, -(2**63) - 1]], {}, ValueError, NUMBERS),
-    ([[np.uint64(2**63), -1]], {}, ValueError, NUMBERS),
-    ([[1e300, 1.0]], {}, ValueError, NUMBERS),
+    ([[1, 2**80]], {}, TypeError, "batch 0: TensorFlow has no object"),
     ([[1, "a"]], {}, TypeError, "batch 0: expected numbers, got [1, 'a']"),
     ([MIXED], {}, TypeError, "batch 0: expected strings, got a int among them"),
 ]
@@ -135,22 +134,10 @@ def test_where_and_how_long(tf: ModuleType) -> None:
         list(dataset)
 
 
-@pytest.mark.parametrize(
-    ("offsets", "message"),
-    [
-        ([0, 3], "from 0 to 2"),
-        ([-1, 2], "from 0 to 2"),
-        ([2, 0], "that don't decrease"),
-        ([0, 2, 1, 2], "that don't decrease"),
-        ([], "from 0 to 2"),
-        ([0, 2**62], "from 0 to 2"),
-    ],
-)
-def test_offsets_that_point_elsewhere(offsets: list[int], message: str, tf: ModuleType) -> None:
+@pytest.mark.parametrize("offsets", [[0, 3], [-1, 2], [2, 0], [0, 2, 1, 2], [], [0, 2**62]])
+def test_offsets_that_point_elsewhere(offsets: list[int], tf: ModuleType) -> None:
     batch = pinfeed.JaggedBatch(X, torch.tensor(offsets, dtype=torch.int64))
-    with pytest.raises(
-        tf.errors.OpError, match=f"ValueError: .*batch 0: expected offsets {message}"
-    ):
+    with pytest.raises(tf.errors.OpError, match=r"ValueError: .*batch 0: RaggedArray: offsets"):
         list(pinfeed.to_tensorflow([batch]))
 
 
@@ -192,12 +179,10 @@ class Long:
         return self.length
 
 
-@pytest.mark.parametrize("length", [2, 4])
-def test_a_wrong_length(length: int, tf: ModuleType) -> None:
-    dataset = pinfeed.to_tensorflow(Long(length))
-    for batches in (dataset, dataset.prefetch(1)):
+def test_a_wrong_length(tf: ModuleType) -> None:
+    for length in (2, 4):
         with pytest.raises(tf.errors.OpError, match=f"was expected to contain {length} elements"):
-            list(batches)
+            list(pinfeed.to_tensorflow(Long(length)))
 
 
 def test_a_dataset_that_is_gone(tf: ModuleType) -> None:

@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from programs import run_python
-from tensorflow_elements import WAYS
-from tensorflow_loaders import Loader, Squares, numbers
+from tensorflow_elements import WAYS, Loader, Squares, numbers
 
 # Python 3.12 and later warn of every fork of a process that has threads.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -52,12 +51,6 @@ def test_tensorflow_quotes_the_error_of_the_loader(error: Exception, tf: ModuleT
         with pytest.raises(tf.errors.OpError, match=message) as caught:
             use(pinfeed.to_tensorflow(breaking(error)))
         assert "in breaking\n" in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["a\0b", "no a\udc80.jpg"])
-def test_an_error_whose_text_tensorflow_can_not_read(text: str, tf: ModuleType) -> None:
-    with pytest.raises(tf.errors.OpError, match="OSError: "):
-        list(pinfeed.to_tensorflow(breaking(OSError(text))))
 
 
 class Flaky(torch.utils.data.Dataset):
@@ -115,29 +108,6 @@ def test_an_error_leaves_no_iterator_to_the_garbage_collection(tf: ModuleType) -
             assert not is_open
     finally:
         gc.enable()
-
-
-def test_interrupt() -> None:
-    """Ctrl-C ends a loop at once, wherever the loader is; or with the next batch of TensorFlow."""
-    code = """
-        import os, signal, threading, time, torch, pinfeed
-
-        def slow():
-            for number in range(100):
-                time.sleep(0.1)
-                yield torch.full((2,), number)
-
-        for way in ("loop", "prefetch"):
-            dataset = pinfeed.to_tensorflow(slow())
-            timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-            try:
-                for batch in dataset.prefetch(1) if way == "prefetch" else dataset:
-                    if batch[0] == 0:
-                        timer.start()
-            except KeyboardInterrupt:
-                print(way, int(batch[0]) < 50)
-    """.replace("\n        ", "\n")
-    assert run_python(code, fresh=True) == "loop True\nprefetch True\n"
 
 
 @pytest.mark.parametrize("way", ["held", "failed", "slow"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -115,30 +115,6 @@ def test_same_losses(
     assert_same(train(change(dataset)), expected)
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")
-def test_same_losses_of_unknown_length(train: Callable[..., Training]) -> None:
-    """As of any dataset that doesn't know; Keras then goes a step too far, which shows in Adam."""
-    import tensorflow as tf
-
-    class Unsized:
-        def __iter__(self) -> Iterator[Any]:
-            return iter(loader())
-
-    dataset = pinfeed.to_tensorflow(Unsized(), channels_last=True)
-    own = tf.data.Dataset.from_tensor_slices(arrays()).batch(BATCH).filter(lambda x, y: True)
-    assert_same(train(dataset), train(own))
-
-
-def test_same_losses_of_several_steps_at_once(model: Callable[[], Any]) -> None:
-    def losses(*data: Any, **keywords: Any) -> list[float]:
-        made = model()
-        made.steps_per_execution = 2
-        return made.fit(*data, shuffle=False, verbose=0, **keywords).history["loss"]
-
-    dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
-    assert losses(dataset) == losses(*arrays(), batch_size=BATCH)
-
-
 def test_validation_evaluation_and_prediction(
     train: Callable[..., Training], model: Callable[[], Any]
 ) -> None:
@@ -186,18 +162,6 @@ def test_ragged_and_padded_batches(keras: ModuleType) -> None:
         return made.fit(pairs, epochs=EPOCHS, shuffle=False, verbose=0).history["loss"]
 
     assert losses(pinfeed.Jagged()) == losses(pinfeed.Pad(0))
-
-
-def test_a_generator_lasts_one_epoch(model: Callable[[], Any]) -> None:
-    import tensorflow as tf
-
-    signature = pinfeed.to_tensorflow(loader(), channels_last=True).element_spec
-    dataset = pinfeed.to_tensorflow(iter(loader()), channels_last=True, signature=signature)
-    made = model()
-    steps = SAMPLES // BATCH
-    made.fit(dataset, shuffle=False, verbose=0, steps_per_epoch=steps)
-    with pytest.raises(tf.errors.OpError, match="was used up by an earlier loop"):
-        made.fit(dataset, shuffle=False, verbose=0, steps_per_epoch=steps)
 
 
 ON_TORCH = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 import torch
 
 import pinfeed
-from tensorflow_elements import WAYS, address
-from tensorflow_loaders import BATCHES
+from tensorflow_elements import BATCHES, WAYS, address
 
 # Python 3.12 and later warn of every fork of a process that has threads.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -96,32 +94,6 @@ def test_a_batch_of_the_pool_is_kept(way: str) -> None:
     assert [float(element[-1, -1]) for element in elements] == list(range(BATCHES))
 
 
-def test_what_tensorflow_has_read_ahead_lives() -> None:
-    iterator = iter(pinfeed.to_tensorflow(counted(50)).shuffle(8))
-    first = next(iterator)
-    assert 8 <= alive() <= 10  # it refills by and by
-    del iterator
-    assert alive() == 1
-    del first
-    assert alive() == 0
-
-
-def test_a_loop_reuses_two_buffers() -> None:
-    places = set()
-
-    def seen() -> Iterator[torch.Tensor]:
-        for batch in pooled(50):
-            places.add(batch.data_ptr())
-            yield batch
-
-    for _ in range(2):
-        for _ in pinfeed.to_tensorflow(seen()):
-            pass
-    # The one that the loop holds, the next one, the one that stood in the generator, and one that
-    # TensorFlow lets go of when it calls Python the next time.
-    assert len(places) <= 4
-
-
 def test_tensorflow_does_not_write_into_batches(tf: ModuleType) -> None:
     """Its kernels put their result where their only input was, if that is memory of its own."""
     batch = torch.ones(256, 256)
@@ -134,21 +106,3 @@ def test_tensorflow_does_not_write_into_batches(tf: ModuleType) -> None:
         element = double(element)
         assert float(element[0, 0]) == 11
     assert float(batch.sum()) == batch.numel()
-
-
-def test_buffers_die_in_any_thread() -> None:
-    """ndarrays die with Python's lock, which a thread of TensorFlow has to wait for."""
-    dataset = pinfeed.to_tensorflow([np.ones((64, 64), np.float32) for _ in range(40)])
-    doubled = dataset.map(lambda x: x + x, num_parallel_calls=2).prefetch(4)
-
-    def loop() -> None:
-        for _ in range(5):
-            assert all(float(x[0, 0]) == 2 for x in doubled.take(20))
-
-    threads = [threading.Thread(target=loop) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for _ in range(10):
-        next(iter(doubled))
-    for thread in threads:
-        thread.join()

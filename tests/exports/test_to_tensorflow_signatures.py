@@ -20,7 +20,9 @@ def shapes(dataset: Any) -> Any:
     spec = dataset.element_spec
     if isinstance(spec, dict):
         return {key: tuple(one.shape) for key, one in spec.items()}
-    return [tuple(one.shape) for one in spec] if isinstance(spec, tuple) else tuple(spec.shape)
+    if isinstance(spec, tuple):
+        return [tuple(one.shape) for one in spec if hasattr(one, "shape")]  # not of None
+    return tuple(spec.shape)
 
 
 def once(batch: Any) -> Iterator[Any]:

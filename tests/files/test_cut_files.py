@@ -95,28 +95,13 @@ name, ways = "rows.npy", [
 ]
 """,
     "indices": """
-ragged, dataset = RaggedArray(np.arange(5000), np.arange(5001)), ArrayDataset(np.arange(5000))
+dataset = ArrayDataset(np.arange(5000))
 indices = saved(np.arange(5000))
 os.truncate("rows.npy", 0)
 name, ways = "rows.npy", [
-    lambda: ragged[indices],
-    lambda: ragged[indices[10:20]],
-    lambda: ragged[indices[3:4].reshape(())],
-    lambda: ragged[[indices[3:4].reshape(())]],
     lambda: dataset[indices],
     lambda: dataset.__getitems__(indices),
 ]
-""",
-    "a mask": """
-ragged, mask = RaggedArray(np.arange(5000), np.arange(5001)), saved(np.ones(5000, bool))
-os.truncate("rows.npy", 0)
-name, ways = "rows.npy", [lambda: ragged[mask]]
-""",
-    "sequences": """
-rows = saved(np.ones((5000, 4)))
-os.truncate("rows.npy", 200)
-kinds = [rows], [rows[5:10]], rows, [[rows[5], rows[6]]], [np.ones((1, 4)), rows[::-1]]
-name, ways = "rows.npy", [lambda kind=kind: RaggedArray.from_sequences(kind) for kind in kinds]
 """,
     "lengths": """
 lengths = saved(np.arange(5000))

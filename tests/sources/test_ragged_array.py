@@ -199,7 +199,7 @@ def test_masks() -> None:
 @pytest.mark.parametrize("index", [COUNT, -COUNT - 1, 2**70])
 def test_indices_out_of_range(index: int) -> None:
     ragged = RaggedArray(values(), offsets())
-    with pytest.raises(IndexError, match=r"RaggedArray: index -?\d+ is out of range for 7 seq"):
+    with pytest.raises(IndexError, match=r"RaggedArray: index -?\d+ is out of range for 7 samp"):
         ragged[index]
     with pytest.raises(IndexError, match=r"RaggedArray: indices: index .* at position 1"):
         ragged[[0, index]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import math
 import os
@@ -12,6 +13,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
+
+#: As many bytes as a header may have: NumPy refuses to parse a longer one.
+MOST_HEADER_BYTES = 12 + 10_000
 
 _ZEROS = bytes(1 << 20)
 _CHUNK_BYTES = 16 << 20  # of what has to be brought into C order first
@@ -37,29 +41,39 @@ class NpyHeader(NamedTuple):
         Raises:
             ValueError: There is none, or the array is one of objects, or of a shape that can't be.
         """
-        try:
-            version = npy.read_magic(file)
-            readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-            if version not in readers:
-                raise ValueError(f"format version {version} is not one of numbers")
-            shape, fortran_order, dtype = readers[version](file)
-        except OSError:
-            raise
-        except Exception as error:  # damaged bytes may stop NumPy's parser anywhere
-            raise ValueError(str(error)) from error
-        if dtype.hasobject or dtype.itemsize == 0:
-            raise ValueError(f"expected numbers, got dtype {dtype}; nothing is unpickled")
-        if any(length < 0 for length in shape):
-            raise ValueError(f"the shape {shape} has a negative length")
-        # An axis of length 0 doesn't make the others harmless: they are added up.
-        if math.prod(max(length, 1) for length in shape) * dtype.itemsize > sys.maxsize:
-            raise ValueError(f"an array of {dtype} and shape {shape} is larger than memory can be")
-        return cls(dtype, shape, fortran_order, file.tell())
+        start = file.read(12)
+        size = 10 + int.from_bytes(start[8:10], "little")
+        if start[6:7] == b"\2":
+            size = 12 + int.from_bytes(start[8:12], "little")
+        return _parsed(start + file.read(max(0, min(size, MOST_HEADER_BYTES) - len(start))))
 
     def map(self, file: io.BufferedReader) -> npt.NDArray[Any]:
         """The array as a read-only memmap."""
         order = "F" if self.fortran_order else "C"
         return np.memmap(file, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
+
+
+@functools.lru_cache(
+    64
+)  # thousands of files may have one, and parsing it takes longer than reading
+def _parsed(beginning: bytes) -> NpyHeader:
+    file = io.BytesIO(beginning)
+    try:
+        version = npy.read_magic(file)
+        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        if version not in readers:
+            raise ValueError(f"format version {version} is not one of numbers")
+        shape, fortran_order, dtype = readers[version](file)
+    except Exception as error:  # damaged bytes may stop NumPy's parser anywhere
+        raise ValueError(str(error)) from error
+    if dtype.hasobject or dtype.itemsize == 0:
+        raise ValueError(f"expected numbers, got dtype {dtype}; nothing is unpickled")
+    if any(length < 0 for length in shape):
+        raise ValueError(f"the shape {shape} has a negative length")
+    # An axis of length 0 doesn't make the others harmless: they are added up.
+    if math.prod(max(length, 1) for length in shape) * dtype.itemsize > sys.maxsize:
+        raise ValueError(f"an array of {dtype} and shape {shape} is larger than memory can be")
+    return NpyHeader(dtype, shape, fortran_order, file.tell())
 
 
 class NpyFile:

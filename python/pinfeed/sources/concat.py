@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,14 @@ from pinfeed.files.mapped import open_regular
 from pinfeed.files.npy import NpyHeader
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.source import ArraySource, Selection, Source, StringType, check_dtype
-
-_HEADER_BYTES = 128  # what NumPy writes for an array of few axes, padding included
+from pinfeed.sources.source import (
+    ArraySource,
+    Selection,
+    Source,
+    StringType,
+    check_dtype,
+    checked_position,
+)
 
 
 class ConcatArray(Source):
@@ -64,30 +69,24 @@ class ConcatArray(Source):
         parts = list(parts)
         if not parts:
             raise ValueError("ConcatArray: expected at least one part, got none")
-        self._files: PartFiles | None = None
-        self._parts: list[Any] = []  # of ArraySource, or of RaggedArray
-        if isinstance(parts[0], str | os.PathLike):
-            self._files = PartFiles(_checked_paths(parts), "ConcatArray")
-            self._ends = self._files.ends
-            return
+        is_path = isinstance(parts[0], str | os.PathLike)
+        self._parts: list[Any] = []  # of ArraySource, of RaggedArray, or of _FilePart
         for number, part in enumerate(parts):
-            source = _open_part(part, number)
+            source = _open_part(part, f"ConcatArray: part {number}", is_path)
             _require_alike(self._parts[0] if number else source, source, number)
             self._parts.append(source)
-        self._ends = np.cumsum([len(source) for source in self._parts])
+        self._ends: npt.NDArray[np.int64] = np.cumsum([len(source) for source in self._parts])
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     def __getitem__(self, index: int) -> Any:
-        position = operator.index(index)
-        if not -len(self) <= position < len(self):
-            raise IndexError(
-                f"ConcatArray: index {position} is out of range for {len(self)} samples"
-            )
-        position %= len(self)
-        if self._files is not None:
-            return self._files.gather(np.array([position]), "ConcatArray")[0]
+        position = checked_position(index, len(self), "ConcatArray")
+        if self.reads_files:
+            chosen, name = self.select(np.array([position])), "ConcatArray"
+            return _core.gather(
+                chosen.rows, chosen.indices, None, None, np.ndarray, name, get_num_threads()
+            )[0]
         part = int(self._ends.searchsorted(position, "right"))
         start = int(self._ends[part - 1]) if part > 0 else 0
         return self._parts[part][position - start]
@@ -99,27 +98,34 @@ class ConcatArray(Source):
     @cached_property
     def _rows(self) -> Any:
         """What the native side gathers from; offsets lie in it."""
-        if self._files is not None:
-            return self._files.rows
+        parts = self._parts
         if self.is_ragged:
-            values = tuple(part.values for part in self._parts)
-            return _core.PartArrays(values, tuple(part.offsets for part in self._parts))
-        return _core.PartArrays(tuple(part.array for part in self._parts))
+            values = tuple(part.values for part in parts)
+            return _core.PartArrays(values, tuple(part.offsets for part in parts))
+        if not self.reads_files:
+            return _core.PartArrays(tuple(part.array for part in parts))
+        # It tells dtype, shape and strides; nothing reads it.
+        row = np.empty((1, *parts[0].shape), self.dtype)
+        looks = np.lib.stride_tricks.as_strided(row, (len(self), *row.shape[1:]), row.strides)
+        paths, marks = [part.path for part in parts], [part.marks for part in parts]
+        offsets = [part.offset for part in parts]
+        return _core.FileArray.of_parts(looks, paths, marks, offsets, self._ends.tolist())
 
     @property
     @override
     def is_ragged(self) -> bool:
-        return self._files is None and self._parts[0].is_ragged
+        return bool(self._parts[0].is_ragged)
 
     @property
     @override
     def string_type(self) -> StringType | None:
-        return None if self._files is not None else self._parts[0].string_type
+        string_type: StringType | None = self._parts[0].string_type
+        return string_type
 
     @property
     @override
     def dtype(self) -> Any:
-        return (self._files or self._parts[0]).dtype
+        return self._parts[0].dtype
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -136,73 +142,117 @@ class ConcatArray(Source):
 
     @override
     def check(self) -> None:
-        if self._files is not None:
-            self._files.check()
         for part in self._parts:
             part.check()
 
     @override
     def describe(self) -> str:
-        if self._files is not None:
-            return f"{self._files.dtype} {self._files.shape}"
         return str(self._parts[0].describe())
 
     @property
     @override
     def reads_files(self) -> bool:
-        return self._files is not None
+        return isinstance(self._parts[0], _FilePart)
 
     def __getstate__(self) -> Any:
-        return self._files, self._parts, self._ends
+        return self._parts, self._ends
 
     def __setstate__(self, state: Any) -> None:
-        self._files, self._parts, self._ends = state
+        self._parts, self._ends = state
 
     def __repr__(self) -> str:
-        count = len(self._parts) if self._files is None else len(self._files.paths)
+        count = len(self._parts)
         return (
             f"ConcatArray({len(self)} samples of {self.describe()} in {count} "
             f"part{'s' * (count != 1)})"
         )
 
 
-def _checked_paths(parts: list[Any]) -> list[str]:
-    for number, part in enumerate(parts):
-        if not isinstance(part, str | os.PathLike):
-            raise TypeError(
-                f"ConcatArray: part {number}: expected a path like part 0, "
-                f"got {type(part).__name__}"
+@dataclasses.dataclass(frozen=True, slots=True)
+class _FilePart:
+    """A .npy file, as its header told; a file that is another one by now is an OSError.
+
+    Attributes:
+        path: Absolute, because it is opened again later.
+        shape: Of a row.
+        offset: Where the rows begin, in bytes.
+        marks: Inode, size and time of change of the file.
+    """
+
+    path: str
+    rows: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    marks: tuple[int, int, int]
+
+    is_ragged: ClassVar[bool] = False
+    string_type: ClassVar[None] = None
+
+    @classmethod
+    def open(cls, path: str, name: str) -> _FilePart:
+        """Reads the header of a file."""
+        with open_regular(path, name) as file:
+            status = os.fstat(file.fileno())
+            try:
+                header = NpyHeader.read(file)
+            except ValueError as error:
+                raise ValueError(f"{name}: no .npy file of numbers: {error}") from error
+        check_dtype(header.dtype, name)
+        shape = header.shape
+        if not shape:
+            raise ValueError(f"{name}: expected an axis that counts samples, got a 0-d array")
+        if header.fortran_order and math.prod(shape) > max(shape):
+            raise ValueError(
+                f"{name}: expected C order, got Fortran order, in which rows lie in pieces; "
+                "save it with np.ascontiguousarray, or pass np.load(path, mmap_mode='r')"
             )
-    return [os.fsdecode(part) for part in parts]
+        if status.st_size < header.end:
+            raise OSError(
+                f"{name}: the file was cut short: it has {status.st_size} bytes, "
+                f"the array in it ends at byte {header.end}"
+            )
+        path, marks = os.path.abspath(path), _marks(status)
+        return cls(path, shape[0], header.dtype, shape[1:], header.offset, marks)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def describe(self) -> str:
+        """As `Source.describe`."""
+        return f"{self.dtype} {self.shape}"
+
+    def check(self) -> None:
+        """As `Source.check`."""
+        if _marks(os.stat(self.path)) != self.marks:
+            raise OSError(f"{self.path}: the file was replaced or changed after it was opened")
 
 
-def _open_part(part: Any, number: int) -> Any:
-    name = f"ConcatArray: part {number}"
-    if isinstance(part, RaggedArray):
+def _marks(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _open_part(part: Any, name: str, is_path: bool) -> Any:
+    if isinstance(part, str | os.PathLike) and is_path:
+        path = os.fsdecode(part)
+        return _FilePart.open(path, f"{name} ({path})")
+    if isinstance(part, RaggedArray) and not is_path:
         return part
-    if isinstance(part, np.ndarray | torch.Tensor):
+    if isinstance(part, np.ndarray | torch.Tensor) and not is_path:
         return ArraySource(part, name)
+    expected = "an ndarray, a memmap, a CPU tensor or a RaggedArray, or paths of .npy files only"
     raise TypeError(
-        f"{name}: expected an ndarray, a memmap, a CPU tensor or a RaggedArray, "
-        f"or paths of .npy files only, got {type(part).__name__}"
+        f"{name}: expected {'a path like part 0' if is_path else expected}, got {type(part).__name__}"
     )
 
 
 def _require_alike(first: Any, part: Any, number: int) -> None:
     """Raises if a part is of another kind, dtype or shape than the first."""
-    is_alike = (_kind(part), part.dtype, part.string_type) == (
-        _kind(first),
-        first.dtype,
-        first.string_type,
-    )
-    if not is_alike:
-        error: type[Exception] = TypeError
-    elif part.describe() != first.describe():
-        error = ValueError
-    else:
+    kinds = [(_kind(one), one.dtype, one.string_type) for one in (first, part)]
+    if kinds[0] == kinds[1] and part.describe() == first.describe():
         return
     path = "" if part.is_ragged or part.path is None else f" ({part.path})"
-    raise error(
+    raise (TypeError if kinds[0] != kinds[1] else ValueError)(
         f"ConcatArray: part {number}{path}: expected {_kind(first)} of {first.describe()} like "
         f"part 0, got {_kind(part)} of {part.describe()}"
     )
@@ -213,117 +263,3 @@ def _kind(source: Any) -> str:
         return "a RaggedArray"
     kind = "a tensor" if isinstance(source.dtype, torch.dtype) else "an ndarray"
     return f"a RaggedArray over {kind}" if source.is_ragged else kind
-
-
-class PartFiles:
-    """Rows of .npy files, one file after the other, read when they are asked for.
-
-    A file that has changed since its header was read is an OSError then.
-
-    Args:
-        paths: At least one.
-        name: What messages call the caller.
-    """
-
-    def __init__(self, paths: Sequence[str], name: str) -> None:
-        headers = _Headers(name)
-        parts = [headers.read(path, number) for number, path in enumerate(paths)]
-        self.paths = [os.path.abspath(path) for path in paths]  # they are opened again later
-        self.dtype, self.shape = headers.first.dtype, headers.first.shape[1:]
-        self.offsets = [offset for offset, _, _ in parts]
-        self.ends: npt.NDArray[np.int64] = np.cumsum([rows for _, rows, _ in parts])
-        self._marks = [marks for _, _, marks in parts]
-
-    def __len__(self) -> int:
-        return int(self.ends[-1])
-
-    @cached_property
-    def rows(self) -> Any:
-        """What the native side gathers from."""
-        # It tells dtype, shape and strides; nothing reads it.
-        row = np.empty((1, *self.shape), self.dtype)
-        looks = np.lib.stride_tricks.as_strided(row, (len(self), *self.shape), row.strides)
-        return _core.FileArray.of_parts(
-            looks, self.paths, self._marks, self.offsets, self.ends.tolist()
-        )
-
-    def gather(self, indices: npt.NDArray[np.int64], name: str) -> npt.NDArray[Any]:
-        """The rows of checked indices, as an array of their own."""
-        rows: npt.NDArray[Any] = _core.gather(
-            self.rows, indices, None, None, np.ndarray, name, get_num_threads()
-        )
-        return rows
-
-    def check(self) -> None:
-        """Raises OSError if a file is not what it was."""
-        for path, marks in zip(self.paths, self._marks, strict=True):
-            if _marks(os.stat(path)) != marks:
-                raise OSError(f"{path}: the file was replaced or changed after it was opened")
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        state.pop("rows", None)
-        return state
-
-
-class _Headers:
-    """Reads the headers of the parts, and compares each with the first."""
-
-    first: NpyHeader
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._known: dict[bytes, NpyHeader] = {}  # parsing one takes longer than reading it
-
-    def read(self, path: str, number: int) -> tuple[int, int, tuple[int, int, int]]:
-        """Where the rows of a file begin, how many there are, and the marks of the file."""
-        name = f"{self._name}: part {number} ({path})"
-        with open_regular(path, name) as file:
-            status = os.fstat(file.fileno())
-            header = self._parse(file, name)
-        rows = self._checked_rows(header, number, name)
-        if status.st_size < header.end:
-            raise OSError(
-                f"{name}: the file was cut short: it has {status.st_size} bytes, "
-                f"the array in it ends at byte {header.end}"
-            )
-        return header.offset, rows, _marks(status)
-
-    def _parse(self, file: Any, name: str) -> NpyHeader:
-        beginning = file.read(_HEADER_BYTES)
-        if beginning in self._known:
-            return self._known[beginning]
-        file.seek(0)
-        try:
-            header = NpyHeader.read(file)
-        except ValueError as error:
-            raise ValueError(f"{name}: no .npy file of numbers: {error}") from error
-        if header.offset <= _HEADER_BYTES:
-            self._known[beginning] = header
-        return header
-
-    def _checked_rows(self, header: NpyHeader, number: int, name: str) -> int:
-        check_dtype(header.dtype, name)
-        if not header.shape:
-            raise ValueError(f"{name}: expected an axis that counts samples, got a 0-d array")
-        if header.fortran_order and math.prod(header.shape) > max(header.shape):
-            raise ValueError(
-                f"{name}: expected C order, got Fortran order, in which rows lie in pieces; "
-                "save it with np.ascontiguousarray, or pass np.load(path, mmap_mode='r')"
-            )
-        if number == 0:
-            self.first = header
-        if header.dtype != self.first.dtype:
-            raise TypeError(
-                f"{name}: expected dtype {self.first.dtype} as in part 0, got {header.dtype}"
-            )
-        if header.shape[1:] != self.first.shape[1:]:
-            raise ValueError(
-                f"{name}: expected samples of shape {self.first.shape[1:]} as in part 0, "
-                f"got {header.shape[1:]}"
-            )
-        return header.shape[0]
-
-
-def _marks(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, overload
@@ -16,7 +15,7 @@ from pinfeed import _core
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
 from pinfeed.sources.arrow import table_columns
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
-from pinfeed.sources.source import ArraySource, Source, SourceSubset, positions
+from pinfeed.sources.source import ArraySource, Source, SourceSubset, checked_position, positions
 from pinfeed.sources.strings import encode
 from pinfeed.structure import children, is_container, leaves, map_leaves, rebuild
 
@@ -156,18 +155,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             return self.select(range(*index.indices(self._length)))
         if isinstance(index, str):
             return self._column(index)
-        try:
-            position = operator.index(index)  # type: ignore[arg-type]
-        except TypeError as error:
-            raise TypeError(
-                "ArrayDataset: expected an integer, a slice, a key, or a list or an ndarray of "
-                f"integers, got {type(index).__name__}"
-            ) from error
-        if not -self._length <= position < self._length:
-            raise IndexError(
-                f"ArrayDataset: index {position} is out of range for {self._length} samples"
-            )
-        return _sample(self._sources, position % self._length)
+        expected = "an integer, a slice, a key, or a list or an ndarray of integers"
+        return _sample(
+            self._sources, checked_position(index, self._length, "ArrayDataset", expected)
+        )
 
     def _column(self, key: str) -> Any:
         if not isinstance(self._sources, Mapping) or key not in self._sources:

@@ -11,15 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.files.mapped import open_regular
-from pinfeed.files.npy import NpyHeader
+from pinfeed.files.npy import MOST_HEADER_BYTES, NpyHeader
 
 # A zip's local header, which comes before the bytes of a member: its fixed part ends with the
 # lengths of the name and of the extra fields that follow (PKWARE's APPNOTE.TXT, 4.3.7).
 _LOCAL_HEADER = 30
 _LOCAL_SIGNATURE = b"PK\x03\x04"
-
-# As many bytes as a .npy header may have: NumPy refuses to parse a longer one.
-_NPY_HEADER = 12 + 10_000
 
 
 def open_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
@@ -101,7 +98,7 @@ def _stored_bytes(
 def _array(stored: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
     """The array of a .npy file's bytes."""
     try:
-        header = NpyHeader.read(io.BytesIO(stored[:_NPY_HEADER].tobytes()))
+        header = NpyHeader.read(io.BytesIO(stored[:MOST_HEADER_BYTES].tobytes()))
     except ValueError as error:
         raise ValueError(f"{name} is no .npy file of numbers: {error}") from error
     if header.end > len(stored):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Iterable
 from typing import Any, overload
@@ -15,7 +14,6 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.files.atomic import AtomicWrite
-from pinfeed.files.mapped import require_whole_file
 from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.arrow_lists import ragged_parts
@@ -26,6 +24,7 @@ from pinfeed.sources.source import (
     Source,
     SourceSubset,
     StringType,
+    checked_position,
     positions,
 )
 from pinfeed.sources.strings import encode
@@ -310,24 +309,12 @@ class RaggedArray(Source):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self._slice(index)
-        if isinstance(index, np.ndarray):
-            require_whole_file(index)
         if isinstance(index, list) or (
             isinstance(index, np.ndarray | torch.Tensor) and index.ndim > 0
         ):
             return self._select(positions(index, len(self), "RaggedArray: indices"))
-        try:
-            position = operator.index(index)
-        except TypeError as error:
-            raise TypeError(
-                "RaggedArray: expected an integer, a slice, or a list, an ndarray or a tensor of "
-                f"integers or bools, got {type(index).__name__}"
-            ) from error
-        if not -len(self) <= position < len(self):
-            raise IndexError(
-                f"RaggedArray: index {position} is out of range for {len(self)} sequences"
-            )
-        return self._view(position % len(self))
+        expected = "an integer, a slice, or a list, an ndarray or a tensor of integers or bools"
+        return self._view(checked_position(index, len(self), "RaggedArray", expected))
 
     @property
     def values(self) -> Any:

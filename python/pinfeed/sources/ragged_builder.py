@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy.typing as npt
 import torch
 
 from pinfeed.arguments import dtype_name
-from pinfeed.files.mapped import require_whole_file
 from pinfeed.sources.source import check_mask, check_ndarray, check_tensor
 
 # Growing is cheap, because large memory is remapped and not copied.
@@ -137,7 +135,6 @@ class SampleReader:
         if isinstance(sample, torch.Tensor):
             return self._from_tensor(sample, name)
         check_mask(sample, name)
-        _require_whole_files(sample)
         try:
             array = np.asarray(sample)
         except ValueError as error:  # lists of different lengths in it
@@ -175,12 +172,12 @@ class SampleReader:
 def _from_python(array: npt.NDArray[Any], numbers: Any, name: str) -> npt.NDArray[Any]:
     # Python's ints of 2**63 and more: alone they become uint64, beside others float64.
     if array.dtype in (np.uint64, np.float64) and (array >= 2**63).any():
-        large = next((x for x in _numbers(numbers) if type(x) is int and x >= 2**63), None)
-        if large is not None:
-            raise ValueError(
-                f"{name}: expected integers of 64 bits, got {large}; "
-                "name the dtype of all with dtype="
-            )
+        for number in np.asarray(numbers, object).flat:
+            if type(number) is int and number >= 2**63:
+                raise ValueError(
+                    f"{name}: expected integers of 64 bits, got {number}; "
+                    "name the dtype of all with dtype="
+                )
     if array.dtype not in _PYTHON_DTYPES:
         return array
     return _checked_cast(array, _PYTHON_DTYPES[array.dtype], name)
@@ -213,21 +210,3 @@ def _numpy_dtype(dtype: Any, function: str) -> np.dtype[Any]:
     if result.kind not in _RANK:
         raise TypeError(f"{function}: dtype must be NumPy's, of numbers or bool, got {name}")
     return result
-
-
-def _require_whole_files(sequence: Any) -> None:
-    if isinstance(sequence, np.ndarray):
-        require_whole_file(sequence)
-    elif isinstance(sequence, list | tuple) and isinstance(
-        next(iter(sequence), None), np.ndarray | list | tuple
-    ):  # beside a number are numbers only
-        for item in sequence:
-            _require_whole_files(item)
-
-
-def _numbers(numbers: Any) -> Iterator[Any]:
-    if isinstance(numbers, list | tuple):
-        for item in numbers:
-            yield from _numbers(item)
-    else:
-        yield numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import operator
 import os
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, TypeAlias
@@ -304,6 +305,22 @@ class SourceSubset(Source):
 
     def __repr__(self) -> str:
         return f"SourceSubset({len(self)} samples of {self.describe()})"
+
+
+def checked_position(index: Any, length: int, name: str, expected: str = "an integer") -> int:
+    """The place of a sample, counted from the front; negative ones count from the end.
+
+    Raises:
+        TypeError: It is no integer; the message says what was ``expected``.
+        IndexError: It is out of range.
+    """
+    try:
+        position = operator.index(index)
+    except TypeError as error:
+        raise TypeError(f"{name}: expected {expected}, got {type(index).__name__}") from error
+    if not -length <= position < length:
+        raise IndexError(f"{name}: index {position} is out of range for {length} samples")
+    return position % length
 
 
 def positions(index: Any, length: int, name: str) -> npt.NDArray[np.int64]:

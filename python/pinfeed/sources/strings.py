@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.files.mapped import require_whole_file
 from pinfeed.sources.source import StringType, check_mask
 
 _CHUNK = 1 << 16  # strings that are encoded at a time
@@ -61,7 +60,6 @@ def _chunks(strings: Any, name: str) -> Iterator[list[Any]]:
     """The strings as lists of some thousands."""
     if isinstance(strings, np.ndarray):
         check_mask(strings, name)
-        require_whole_file(strings)
         if strings.ndim != 1:
             raise ValueError(f"{name}s must have shape (N,), got {strings.shape}")
         for start in range(0, len(strings), _CHUNK):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import string
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from typing_extensions import override
 
 from pinfeed.exports.to_numpy.columns import plain
 from pinfeed.functions.arrays import permute
@@ -34,35 +32,11 @@ _DTYPES = {
     )
 } | {np.dtype(_BFLOAT16): tf.bfloat16}
 
+# Python's floats are float32, as Keras has them.
+_PYTHON_DTYPES = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
+
 _STRINGS = (str, bytes)
 _PLAIN = (bool, int, float, complex, np.number, np.bool, *_STRINGS)
-
-
-class Leaf(ABC):
-    """A leaf of all batches.
-
-    Args:
-        *specs: Of the plain arrays that it consists of.
-    """
-
-    def __init__(self, *specs: Any) -> None:
-        self.specs = specs
-
-    @abstractmethod
-    def arrays(self, value: Any, where: str) -> list[Array]:
-        """The arrays of a batch.
-
-        Args:
-            value: What stands in the batch.
-            where: What messages call it, such as ``"to_tensorflow: leaf ['x'] of batch 3"``.
-
-        Raises:
-            TypeError, ValueError: It doesn't fit to the specs.
-        """
-
-    def element(self, tensors: Sequence[Any]) -> Any:
-        """What these arrays, as tensors, are together."""
-        return tensors[0]
 
 
 def spec_of(value: Any, varying: set[int], where: str) -> Any:
@@ -71,7 +45,7 @@ def spec_of(value: Any, varying: set[int], where: str) -> Any:
     Args:
         value: What stands in the batch.
         varying: The axes that differ between batches.
-        where: What messages call it.
+        where: What messages call it, such as ``"to_tensorflow: leaf ['x'] of batch 0"``.
 
     Raises:
         TypeError: It is nothing that TensorFlow could have.
@@ -94,125 +68,105 @@ def spec_of(value: Any, varying: set[int], where: str) -> Any:
     return tf.TensorSpec([None if i in varying else n for i, n in enumerate(array.shape)], dtype)
 
 
-def leaf_of(spec: Any, moves_channels: bool, is_guess: bool, where: str) -> Leaf:
-    """The leaf that a spec describes.
-
-    Args:
-        spec: A ``tf.TensorSpec``, a ``tf.RaggedTensorSpec`` or None.
-        moves_channels: Whether axis 1 of what stands in a batch is the last axis of the tensor.
-        is_guess: Whether the spec is of what stands in a batch.
-        where: What messages call it.
-
-    Raises:
-        TypeError, ValueError: No batch can have such a leaf.
-    """
-    if spec is None:
-        return _NoneLeaf()
+def require_spec(spec: Any, where: str) -> None:
+    """Raises for a spec, or None, that no batch can have."""
     if isinstance(spec, tf.RaggedTensorSpec):
-        return _RaggedLeaf(spec, where)
-    if not isinstance(spec, tf.TensorSpec):
-        raise TypeError(
-            f"to_tensorflow: {where}: expected a tf.TensorSpec or a tf.RaggedTensorSpec, "
-            f"got {spec!r}"
-        )
-    if moves_channels and is_guess:
-        spec = tf.TensorSpec(_moved_sizes(spec.shape), spec.dtype)
-    return _TextLeaf(spec) if spec.dtype == tf.string else _DenseLeaf(spec, moves_channels)
-
-
-class _NoneLeaf(Leaf):
-    @override
-    def arrays(self, value: Any, where: str) -> list[Array]:
-        if value is not None:
-            raise ValueError(f"{where}: expected None, got a {type(value).__name__}")
-        return []
-
-    @override
-    def element(self, tensors: Sequence[Any]) -> None:
-        return None
-
-
-class _DenseLeaf(Leaf):
-    """A tensor of numbers."""
-
-    def __init__(self, spec: Any, moves_channels: bool) -> None:
-        super().__init__(spec)
-        self._moves_channels = moves_channels
-
-    @override
-    def arrays(self, value: Any, where: str) -> list[Array]:
-        array = _host_array(value, where)
-        if self._moves_channels and array.ndim > 1:
-            array = _with_channels_last(array)
-        _check(array, self.specs[0], where)
-        return [array]
-
-
-class _TextLeaf(Leaf):
-    """A tensor of strings."""
-
-    @override
-    def arrays(self, value: Any, where: str) -> list[Array]:
-        if not _is_text(value):
-            raise TypeError(f"{where}: expected strings, got {type(value).__name__}")
-        array = _text_array(value, where)
-        _check_shape(array.shape, self.specs[0], where)
-        return [array]
-
-
-class _RaggedLeaf(Leaf):
-    """A tensor whose samples have different lengths: its values and their row splits."""
-
-    def __init__(self, spec: Any, where: str) -> None:
-        shape = spec.shape
-        if spec.ragged_rank != 1 or spec.row_splits_dtype != tf.int64 or shape.rank is None:
+        if spec.ragged_rank != 1 or spec.row_splits_dtype != tf.int64 or spec.shape.rank is None:
             raise ValueError(
                 f"to_tensorflow: {where}: expected a tf.RaggedTensorSpec of known rank with "
                 f"ragged_rank=1 and row_splits_dtype=tf.int64, got {spec}"
             )
-        splits = None if shape[0] is None else shape[0] + 1
-        super().__init__(
-            tf.TensorSpec([None, *shape[2:]], spec.dtype), tf.TensorSpec([splits], tf.int64)
+    elif not isinstance(spec, tf.TensorSpec | None):
+        raise TypeError(
+            f"to_tensorflow: {where}: expected a tf.TensorSpec or a tf.RaggedTensorSpec, "
+            f"got {spec!r}"
         )
 
-    @override
-    def arrays(self, value: Any, where: str) -> list[Array]:
-        if not isinstance(value, JaggedBatch | RaggedArray):
-            raise TypeError(f"{where}: expected a JaggedBatch, got {type(value).__name__}")
-        values, offsets = _host_array(value.values, where), _host_array(value.offsets, where)
-        if offsets.dtype == np.int32:
-            offsets = offsets.astype(np.int64)
-        for array, spec in zip((values, offsets), self.specs, strict=True):
-            _check(array, spec, where)
-        # TensorFlow would check them by ops of its own, or trust them and read anywhere.
-        if len(offsets) == 0 or offsets[0] < 0 or offsets[-1] > len(values):
-            raise ValueError(f"{where}: expected offsets from 0 to {len(values)}, got {offsets}")
-        if (offsets[1:] < offsets[:-1]).any():
-            raise ValueError(f"{where}: expected offsets that don't decrease, got {offsets}")
-        return [values[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]]
 
-    @override
-    def element(self, tensors: Sequence[Any]) -> Any:
+def parts_of(spec: Any) -> list[Any]:
+    """The specs of the plain arrays that a leaf consists of: none for None, two for a ragged one."""
+    if spec is None:
+        return []
+    if isinstance(spec, tf.RaggedTensorSpec):
+        splits = None if spec.shape[0] is None else spec.shape[0] + 1
+        values = tf.TensorSpec([None, *spec.shape[2:]], spec.dtype)
+        return [values, tf.TensorSpec([splits], tf.int64)]
+    return [spec]
+
+
+def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[Array]:
+    """The arrays of a leaf of a batch.
+
+    Args:
+        spec: What it must be.
+        moves_channels: Whether axis 1 of it is the last axis of the tensor.
+        value: What stands in the batch.
+        where: What messages call it.
+
+    Raises:
+        TypeError, ValueError: It doesn't fit to the spec.
+    """
+    if spec is None:
+        if value is not None:
+            raise ValueError(f"{where}: expected None, got a {type(value).__name__}")
+        return []
+    if isinstance(spec, tf.RaggedTensorSpec):
+        arrays = _ragged_arrays(value, where)
+    elif spec.dtype == tf.string:
+        if not _is_text(value):
+            raise TypeError(f"{where}: expected strings, got {type(value).__name__}")
+        arrays = [_text_array(value, where)]
+    else:
+        arrays = [_host_array(value, where)]
+    if moves_channels and arrays[0].ndim > 1:
+        arrays = [_with_channels_last(arrays[0])]
+    for array, part in zip(arrays, parts_of(spec), strict=True):
+        _check(array, part, where)
+    return arrays
+
+
+def element_of(spec: Any, tensors: Sequence[Any]) -> Any:
+    """What these arrays of a leaf, as tensors, are together."""
+    if isinstance(spec, tf.RaggedTensorSpec):
         return tf.RaggedTensor.from_row_splits(*tensors, validate=False)
+    return None if spec is None else tensors[0]
+
+
+def with_channels_last(spec: Any) -> Any:
+    """The spec of a batch of shape (N, C, ...) once its channels have moved."""
+    return tf.TensorSpec(_moved_sizes(spec.shape), spec.dtype)
+
+
+def _ragged_arrays(value: Any, where: str) -> list[Array]:
+    if not isinstance(value, JaggedBatch | RaggedArray):
+        raise TypeError(f"{where}: expected a JaggedBatch, got {type(value).__name__}")
+    values, offsets = _host_array(value.values, where), _host_array(value.offsets, where)
+    known = values.view(np.int16) if values.dtype == _BFLOAT16 else values
+    try:
+        RaggedArray(
+            known, offsets
+        )  # TensorFlow would check them by ops of its own, or read anywhere
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{where}: {error}") from error
+    first, last = int(offsets[0]), int(offsets[-1])
+    return [values[first:last], np.subtract(offsets, first, dtype=np.int64)]
 
 
 def _check(array: Array, spec: Any, where: str) -> None:
-    got = _tensorflow_dtype(array, where)
-    if got is not spec.dtype:
-        raise TypeError(f"{where}: expected {spec.dtype.name}, got {got.name}")
-    _check_shape(array.shape, spec, where)
-
-
-def _check_shape(shape: tuple[int, ...], spec: Any, where: str) -> None:
-    if spec.shape.is_compatible_with(shape):
+    if spec.dtype != tf.string:
+        got = _tensorflow_dtype(array, where)
+        if got is not spec.dtype:
+            raise TypeError(f"{where}: expected {spec.dtype.name}, got {got.name}")
+    if spec.shape.is_compatible_with(array.shape):
         return
     sizes, hint = tuple(spec.shape), ""
-    if len(shape) == len(sizes):
-        free = tuple(one if one == other else None for one, other in zip(shape, sizes, strict=True))
+    if array.ndim == len(sizes):
+        pairs = zip(array.shape, sizes, strict=True)
+        free = tuple(one if one == other else None for one, other in pairs)
         hint = (
             f"; if that varies, say so: signature= with tf.TensorSpec({free}, tf.{spec.dtype.name})"
         )
-    raise ValueError(f"{where}: expected shape {sizes}, got {shape}{hint}")
+    raise ValueError(f"{where}: expected shape {sizes}, got {array.shape}{hint}")
 
 
 def _host_array(array: Any, where: str) -> Array:
@@ -222,8 +176,9 @@ def _host_array(array: Any, where: str) -> Array:
 
     Raises:
         TypeError: It is no such array, or strings are among the numbers.
-        ValueError: float32 can't hold one.
     """
+    if isinstance(array, np.generic):
+        return np.asarray(array)
     if is_plain(array):
         return _number_array(array, where)
     array = plain(array, where)
@@ -236,6 +191,13 @@ def _host_array(array: Any, where: str) -> Array:
         return array.numpy()
     except TypeError as error:
         raise _unknown(array.dtype, where) from error
+
+
+def _number_array(numbers: Any, where: str) -> Array:
+    array = np.asarray(numbers)
+    if array.dtype.kind in "US":
+        raise TypeError(f"{where}: expected numbers, got {numbers!r}")
+    return array.astype(_PYTHON_DTYPES.get(array.dtype, array.dtype))
 
 
 def _tensorflow_dtype(array: Array, where: str) -> Any:
@@ -275,71 +237,6 @@ def _text_array(node: Any, where: str) -> Array:
         if not isinstance(item, _STRINGS):
             raise TypeError(f"{where}: expected strings, got a {type(item).__name__} among them")
     return array
-
-
-def _number_array(node: Any, where: str) -> Array:
-    if isinstance(node, np.generic):
-        return np.asarray(node)
-    items = np.array(node, object)
-    if any(isinstance(item, _STRINGS) for item in items.flat):
-        raise TypeError(f"{where}: expected numbers, got {node!r}")
-    if all(isinstance(item, bool | np.bool) for item in items.flat):
-        return items.astype(bool)
-    try:
-        if all(isinstance(item, int | np.integer | np.bool) for item in items.flat):
-            # One by one: NumPy makes floats of signed and unsigned ones together, and rounds them.
-            return np.array([*map(int, items.flat)], np.int64).reshape(items.shape)
-        is_complex = any(isinstance(item, complex | np.complexfloating) for item in items.flat)
-        with np.errstate(over="raise"):
-            array = items.astype(np.complex128 if is_complex else np.float64)
-            return array.astype(np.complex64 if is_complex else np.float32)
-    except (OverflowError, FloatingPointError) as error:
-        raise ValueError(
-            f"{where}: expected numbers that int64 or float32 can hold, got {node!r}"
-        ) from error
-
-
-def moved(channels_last: bool | str | Iterable[str], specs: Mapping[str, Any]) -> set[str]:
-    """The names of the leaves whose channels move from axis 1 to the end.
-
-    Args:
-        channels_last: True for all images, or names of leaves, or False.
-        specs: All leaves by name.
-
-    Raises:
-        TypeError: It is nothing of that kind.
-        ValueError: There are no such leaves, or they have no channels.
-    """
-    ranks = {n: s.shape.rank if isinstance(s, tf.TensorSpec) else None for n, s in specs.items()}
-    if channels_last is True:
-        images = {
-            name
-            for name, spec in specs.items()
-            if ranks[name] == 4 and (spec.dtype.is_floating or spec.dtype == tf.uint8)
-        }
-        if not images:
-            raise ValueError(
-                "to_tensorflow: channels_last=True is for leaves of uint8 or floats with 4 axes, "
-                "but there are none; give names, or leave it out"
-            )
-        return images
-    names = [channels_last] if isinstance(channels_last, str) else channels_last or []
-    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
-        raise TypeError(
-            "to_tensorflow: channels_last must be True, False, or names of leaves, "
-            f"got {channels_last!r}"
-        )
-    for name in names:
-        if name not in specs:
-            raise ValueError(
-                f"to_tensorflow: channels_last names {name!r}, but the leaves are {list(specs)}"
-            )
-        if (ranks[name] or 0) < 3:
-            raise ValueError(
-                f"to_tensorflow: channels_last names {name!r}, which must have a batch axis, "
-                f"channels and at least one more, got {ranks[name]} axes"
-            )
-    return set(names)
 
 
 def _moved_sizes(sizes: Sequence[Any]) -> list[Any]:

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pinfeed import structure
-from pinfeed.exports.to_tensorflow.leaves import Leaf, is_plain, leaf_of, moved, spec_of
+from pinfeed.exports.to_tensorflow.leaves import (
+    arrays_of,
+    element_of,
+    is_plain,
+    parts_of,
+    require_spec,
+    spec_of,
+    with_channels_last,
+)
 from pinfeed.fields import Field, Image
 from pinfeed.fields.collate import Collate
 from pinfeed.functions.sequences import JaggedBatch, Padded
@@ -23,21 +31,91 @@ _NONE_SPEC = type(tf.type_spec_from_value(None))
 Steps = tuple[str, ...]
 
 
-def signature_of(batch: Any, varying: Mapping[Steps, set[int]]) -> Any:
-    """The structure of an element of the dataset, of ``tf.TypeSpec``, its channels not yet moved.
+class Signature:
+    """The leaves of batches by their steps: how a batch becomes plain arrays, and these an element.
 
     Args:
-        batch: The first one.
-        varying: Of some leaves, which axes differ between batches, axis 0 aside.
+        template: A structure like that of the batches.
+        specs: Of its leaves, with the channels where they are to be; None for a leaf that is None.
+        moves: Which leaves have their channels moved.
 
-    Raises:
-        TypeError: A leaf is nothing that TensorFlow could have.
+    Attributes:
+        parts: The specs of the plain arrays.
     """
-    specs = (
-        None if leaf is None else spec_of(leaf, {0} | varying.get(steps, set()), _where(steps, 0))
-        for steps, leaf in _leaves(batch)
-    )
-    return _element(batch, specs)
+
+    def __init__(self, template: Any, specs: dict[Steps, Any], moves: set[Steps]) -> None:
+        self._template, self._specs, self._moves = template, specs, moves
+        self.parts = [part for spec in specs.values() for part in parts_of(spec)]
+
+    @classmethod
+    def of_batch(
+        cls, batch: Any, varying: Mapping[Steps, set[int]], channels_last: Any
+    ) -> Signature:
+        """That of a first batch, axis 0 of which varies.
+
+        Args:
+            batch: The first one.
+            varying: Of some leaves, which other axes differ between batches.
+            channels_last: See `pinfeed.to_tensorflow`.
+
+        Raises:
+            TypeError: A leaf is nothing that TensorFlow could have.
+            TypeError, ValueError: The channels don't fit to it.
+        """
+        specs = {
+            steps: None
+            if leaf is None
+            else spec_of(leaf, {0} | varying.get(steps, set()), _where(steps, 0))
+            for steps, leaf in _leaves(batch)
+        }
+        moves = _moved(channels_last, specs)
+        for steps in moves:
+            specs[steps] = with_channels_last(specs[steps])
+        # Not the batch itself, which would live as long.
+        return cls(_element(batch, iter(specs.values())), specs, moves)
+
+    @classmethod
+    def of_specs(cls, given: Any, channels_last: Any) -> Signature:
+        """That which a user has given, a structure of ``tf.TypeSpec``.
+
+        Raises:
+            TypeError, ValueError: No batch could be like this, or the channels don't fit to it.
+        """
+        specs = {
+            steps: None if isinstance(spec, _NONE_SPEC) else spec for steps, spec in _leaves(given)
+        }
+        for steps, spec in specs.items():
+            require_spec(spec, f"signature{_path(steps)}")
+        return cls(given, specs, _moved(channels_last, specs))
+
+    def arrays(self, batch: Any, number: int) -> tuple[Any, ...]:
+        """The arrays of a batch.
+
+        Args:
+            batch: What the loader yielded.
+            number: Which batch that is, for messages.
+
+        Raises:
+            TypeError, ValueError: The batch doesn't fit to the signature.
+        """
+        values = dict(_leaves(batch))
+        if values.keys() != self._specs.keys():
+            raise ValueError(
+                f"{_where((), number)}: expected the leaves {_listed(self._specs)}, "
+                f"got {_listed(values)}"
+            )
+        found: list[Any] = []
+        for steps, spec in self._specs.items():
+            found += arrays_of(spec, steps in self._moves, values[steps], _where(steps, number))
+        return tuple(found)
+
+    def element(self, *arrays: Any) -> Any:
+        """What the arrays of all leaves, as tensors in a graph or not, are together."""
+        left = iter(arrays)
+        leaves = (
+            element_of(spec, [next(left) for _ in parts_of(spec)]) for spec in self._specs.values()
+        )
+        return _element(self._template, leaves)
 
 
 def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
@@ -51,7 +129,7 @@ def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
     for path, node in structure.leaves(batch, lambda node: isinstance(node, Padded)):
         if isinstance(node, Padded):
             steps = tuple(map(step_name, path))
-            has_one_axis = getattr(getattr(node, "lengths", None), "ndim", 0) == 1
+            has_one_axis = getattr(node.lengths, "ndim", 0) == 1
             found[(*steps, "values")] = {1} if has_one_axis else set(range(1, node.values.ndim))
             found[(*steps, "mask")] = set(range(1, node.values.ndim))
     collate = getattr(loader, "collate_fn", None)
@@ -74,65 +152,53 @@ def _axes(field: Field) -> set[int]:
     return {1} if field.pads else set()
 
 
-class Layout:
-    """How a batch becomes plain arrays, and these an element of the dataset.
+def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]) -> set[Steps]:
+    """The leaves whose channels move from axis 1 to the end.
 
     Args:
-        signature: The structure of an element, of ``tf.TypeSpec``.
-        channels_last: Which leaves have their channels moved, see `pinfeed.to_tensorflow`.
-        is_guess: Whether the signature is that of the first batch, in which they haven't moved yet.
-
-    Attributes:
-        specs: Of the plain arrays.
+        channels_last: True for all images, or names of leaves, or False.
+        specs: All leaves.
 
     Raises:
-        TypeError, ValueError: No batch could be like this, or the channels don't fit to it.
+        TypeError: It is nothing of that kind.
+        ValueError: There are no such leaves, or they have no channels; or there is no leaf at all.
     """
-
-    def __init__(
-        self, signature: Any, channels_last: bool | str | Iterable[str], is_guess: bool
-    ) -> None:
-        self._signature = signature
-        found = {
-            steps: None if isinstance(spec, _NONE_SPEC) else spec
-            for steps, spec in _leaves(signature)
+    named = {".".join(steps): steps for steps, spec in specs.items() if spec is not None}
+    if not named:
+        raise ValueError("to_tensorflow: expected at least one array in a batch, got none")
+    ranks = {
+        steps: (spec.shape.rank or 0) if isinstance(spec, tf.TensorSpec) else 0
+        for steps, spec in specs.items()
+    }
+    if channels_last is True:
+        images = {
+            steps
+            for steps, spec in specs.items()
+            if ranks[steps] == 4 and (spec.dtype.is_floating or spec.dtype == tf.uint8)
         }
-        named = {".".join(steps): spec for steps, spec in found.items() if spec is not None}
-        if not named:
-            raise ValueError("to_tensorflow: expected at least one array in a batch, got none")
-        moves = moved(channels_last, named)
-        self._leaves: dict[Steps, Leaf] = {
-            steps: leaf_of(spec, ".".join(steps) in moves, is_guess, f"signature{_path(steps)}")
-            for steps, spec in found.items()
-        }
-        self.specs = [spec for leaf in self._leaves.values() for spec in leaf.specs]
-
-    def arrays(self, batch: Any, number: int) -> tuple[Any, ...]:
-        """The arrays of a batch.
-
-        Args:
-            batch: What the loader yielded.
-            number: Which batch that is, for messages.
-
-        Raises:
-            TypeError, ValueError: The batch doesn't fit to the signature.
-        """
-        values = dict(_leaves(batch))
-        if values.keys() != self._leaves.keys():
+        if not images:
             raise ValueError(
-                f"{_where((), number)}: expected the leaves {_listed(self._leaves)}, "
-                f"got {_listed(values)}"
+                "to_tensorflow: channels_last=True is for leaves of uint8 or floats with 4 axes, "
+                "but there are none; give names, or leave it out"
             )
-        found: list[Any] = []
-        for steps, leaf in self._leaves.items():
-            found += leaf.arrays(values[steps], _where(steps, number))
-        return tuple(found)
-
-    def element(self, *arrays: Any) -> Any:
-        """What the arrays of all leaves, as tensors in a graph or not, are together."""
-        left = iter(arrays)
-        values = [leaf.element([next(left) for _ in leaf.specs]) for leaf in self._leaves.values()]
-        return _element(self._signature, iter(values))
+        return images
+    names = [channels_last] if isinstance(channels_last, str) else channels_last or []
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        raise TypeError(
+            "to_tensorflow: channels_last must be True, False, or names of leaves, "
+            f"got {channels_last!r}"
+        )
+    for name in names:
+        if name not in named:
+            raise ValueError(
+                f"to_tensorflow: channels_last names {name!r}, but the leaves are {list(named)}"
+            )
+        if ranks[named[name]] < 3:
+            raise ValueError(
+                f"to_tensorflow: channels_last names {name!r}, which must have a batch axis, "
+                f"channels and at least one more, got {ranks[named[name]]} axes"
+            )
+    return {named[name] for name in names}
 
 
 def _leaves(node: Any) -> Iterator[tuple[Steps, Any]]:

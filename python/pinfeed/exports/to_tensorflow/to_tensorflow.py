@@ -99,7 +99,7 @@ def to_tensorflow(
             "make the dataset outside of the tf.function"
         )
     # It imports TensorFlow.
-    from pinfeed.exports.to_tensorflow.signature import Layout, signature_of, varying_axes
+    from pinfeed.exports.to_tensorflow.signature import Signature, varying_axes
 
     if in_memory:
         if signature is not None:
@@ -108,24 +108,25 @@ def to_tensorflow(
                 "with in_memory=True there are none, so leave it out"
             )
         arrays = to_numpy(loader)
-        layout = Layout(signature_of(arrays, {}), channels_last, is_guess=True)
-        return tf.data.Dataset.from_tensor_slices(layout.element(*layout.arrays(arrays, 0)))
+        whole = Signature.of_batch(arrays, {}, channels_last)
+        return tf.data.Dataset.from_tensor_slices(whole.element(*whole.arrays(arrays, 0)))
     passes = _Passes(loader)
-    is_guess = signature is None
-    if is_guess:
+    if signature is None:
         batch = passes.peek()
-        signature = signature_of(batch, varying_axes(loader, batch))
-    layout = Layout(signature, channels_last, is_guess)
+        leaves = Signature.of_batch(batch, varying_axes(loader, batch), channels_last)
+        del batch
+    else:
+        leaves = Signature.of_specs(signature, channels_last)
     weak = weakref.ref(passes)
 
     def epoch() -> _Epoch:
         passes = weak()
         if passes is None:
             raise RuntimeError("to_tensorflow: keep the dataset while something iterates it")
-        return _Epoch(passes.begin(), layout)
+        return _Epoch(passes.begin(), leaves)
 
-    dataset = tf.data.Dataset.from_generator(epoch, output_signature=tuple(layout.specs))
-    dataset = dataset.map(layout.element)
+    dataset = tf.data.Dataset.from_generator(epoch, output_signature=tuple(leaves.parts))
+    dataset = dataset.map(leaves.element)
     length = passes.length()
     if length is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
@@ -188,8 +189,8 @@ class _Epoch:
     It is an iterator that goes on after an error, as a DataLoader does; a generator would end.
     """
 
-    def __init__(self, batches: Iterator[Any], layout: Any) -> None:
-        self._batches, self._layout = batches, layout
+    def __init__(self, batches: Iterator[Any], leaves: Any) -> None:
+        self._batches, self._leaves = batches, leaves
         self._number = itertools.count()
         self.inside = threading.Lock()
         _epochs.add(self)
@@ -202,7 +203,7 @@ class _Epoch:
             if _is_exiting.is_set():
                 raise StopIteration
             number = next(self._number)
-            arrays: tuple[Any, ...] = self._layout.arrays(next(self._batches), number)
+            arrays: tuple[Any, ...] = self._leaves.arrays(next(self._batches), number)
             return arrays
 
 
@@ -219,4 +220,4 @@ def _let_threads_out() -> None:
         if epoch.inside.acquire(timeout=5):  # a loader may be busy
             epoch.inside.release()
     if _epochs:
-        time.sleep(0.1)  # for what TensorFlow does in Python around an epoch
+        time.sleep(0.5)  # for what TensorFlow does in Python around an epoch, on a busy machine too
