@@ -12,12 +12,11 @@ native pass over memory, in buffers that are allocated once.
     torch.Size([4, 3, 32, 32])
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from pinfeed import augment
 from pinfeed._core import version as __version__
-from pinfeed.diagnosis.diagnose import diagnose
-from pinfeed.exports.to_numpy import to_numpy
-from pinfeed.exports.to_tensorflow import to_tensorflow
-from pinfeed.exports.write_array import write_array
 from pinfeed.fields import Field, Image, Jagged, Keep, Leaf, Pad, Patches, Stack
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.pack import Pack
@@ -31,16 +30,22 @@ from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.from_numpy import from_numpy
 from pinfeed.memory.trainer import arena_stats, set_arena_limit
 from pinfeed.runtime import build_config, get_num_threads, set_num_threads
-from pinfeed.samplers.length_buckets import LengthBucketSampler
-from pinfeed.samplers.pack import PackSampler
 from pinfeed.samplers.shuffle import ShuffleSampler
-from pinfeed.samplers.weighted import BalancedSampler, WeightedSampler
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import ArrayDataset, IndexedDataset, Rows
-from pinfeed.sources.npz import open_npz
 from pinfeed.sources.ragged import RaggedArray
-from pinfeed.streams.packed_stream import PackedStream
-from pinfeed.streams.stream_dataset import StreamDataset
+
+if TYPE_CHECKING:
+    from pinfeed.diagnosis.diagnose import diagnose
+    from pinfeed.exports.to_numpy.to_numpy import to_numpy
+    from pinfeed.exports.to_tensorflow.to_tensorflow import to_tensorflow
+    from pinfeed.exports.write_array import write_array
+    from pinfeed.samplers.length_buckets import LengthBucketSampler
+    from pinfeed.samplers.pack import PackSampler
+    from pinfeed.samplers.weighted import BalancedSampler, WeightedSampler
+    from pinfeed.sources.npz import open_npz
+    from pinfeed.streams.packed_stream import PackedStream
+    from pinfeed.streams.stream_dataset import StreamDataset
 
 __all__ = [
     "ArrayDataset",
@@ -93,5 +98,32 @@ __all__ = [
     "use_isa",
     "write_array",
 ]
+
+# A training loop needs few of these, so each is imported when it is asked for.
+_LATER = {
+    "BalancedSampler": "samplers.weighted",
+    "LengthBucketSampler": "samplers.length_buckets",
+    "PackSampler": "samplers.pack",
+    "PackedStream": "streams.packed_stream",
+    "StreamDataset": "streams.stream_dataset",
+    "WeightedSampler": "samplers.weighted",
+    "diagnose": "diagnosis.diagnose",
+    "open_npz": "sources.npz",
+    "to_numpy": "exports.to_numpy",
+    "to_tensorflow": "exports.to_tensorflow",
+    "write_array": "exports.write_array",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'pinfeed' has no attribute {name!r}")
+    globals()[name] = getattr(importlib.import_module(f"pinfeed.{_LATER[name]}"), name)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *globals()]
+
 
 _load_ops()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
 from collections.abc import Callable
 
@@ -53,7 +52,7 @@ class AtomicWrite:
         parent, base = os.path.split(self.path)
         if is_file and base == ".npy":
             raise ValueError(f"{name}: expected a name before .npy, got {os.fsdecode(path)!r}")
-        token = "partial" if resume else secrets.token_hex(4)
+        token = "partial" if resume else os.urandom(4).hex()
         self.scratch = os.path.join(parent, f".{base}.{token}")
         self.folder = os.path.join(self.scratch, "result")
         self._lock: int | None = None
