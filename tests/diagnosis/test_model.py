@@ -40,7 +40,8 @@ def run(
         made.sample_seconds = [(slow or {}).get(index, fetch / 4) for index in made.indices or []]
         begun = number * period
         made.begun, made.fetched = begun, begun + sum(made.sample_seconds)
-        made.collated, made.cpu_seconds, made.disk_bytes = made.fetched + collate, cpu, 0
+        made.collated, made.cpu_seconds = made.fetched + collate, cpu
+        made.disk_bytes, made.queued_seconds = 0, 0.0
         passed.append(Passed(begun, begun + period - step, begun + period, made))
     return Run(
         Settings(workers, **options), passed, startup=startup or period, samples=4, bytes=size

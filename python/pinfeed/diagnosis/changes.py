@@ -161,7 +161,7 @@ def _changes_of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Chan
             dataclasses.replace(now, prefetch_factor=factor),
             max(measured.step_seconds, (measured.fetch + measured.collate) / now.workers),
         )
-    if measured.per_batch and measured.large is not None:
+    if measured.large is not None and measured.per_batch > 0.2 * run.period:
         settings = dataclasses.replace(now, batch_factor=measured.large.settings.batch_factor)
         yield Change(
             "batches of four times the size",

@@ -152,9 +152,18 @@ class _Session:
         profiled = loader.run(Settings(1, profile=True), 0.5 * unit).passed[-1].made
         whole = sum(seconds for _, seconds in profiled.functions)
         measured.functions = [(name, taken / whole) for name, taken in profiled.functions if whole]
-        for n in self._numbers_of_workers():
-            self._progress.advance(f"{n} workers")
-            measured.eager[n] = loader.run(Settings(n), unit)
+        numbers = self._numbers_of_workers()
+        for n in numbers * 2:  # in turns: other work on the machine comes and goes
+            self._progress.advance(f"{n} worker{'s' * (n != 1)}")
+            again = loader.run(Settings(n), unit / 2)
+            if n not in measured.eager or again.period < measured.eager[n].period:
+                measured.eager[n] = again
+        if measured.queued > 0.1 * (measured.fetch + measured.collate):
+            share = measured.queued / (measured.fetch + measured.collate)
+            notes.append(
+                f"a single worker waited for a CPU {share:.0%} of its time: other work was running here, "
+                "and predictions are off by as much"
+            )
         if loader.is_stream:
             notes.append(
                 "a stream can't be asked for a certain sample, so the hand-off, changes of its dataset, "
@@ -178,7 +187,7 @@ class _Session:
         measured, own = self._report.measured, self._loader.settings.workers
         by_cpus = measured.cpus.usable
         if measured.cpu > 0:
-            by_cpus *= max(1.0, measured.fetch / measured.cpu)
+            by_cpus *= 1 + measured.idle / measured.cpu
         numbers = {0, 1, own} | {n for n in (2, 4) if n <= by_cpus}
         return sorted(numbers)
 
@@ -196,7 +205,7 @@ class _Progress:
     """A tqdm bar of the runs, if tqdm is installed and there is a terminal or a notebook."""
 
     def __init__(self) -> None:
-        self.total = 11
+        self.total = 15
         self._bar: Any = None
         with contextlib.suppress(ImportError):
             tqdm = import_extra("tqdm.auto", "progress").tqdm

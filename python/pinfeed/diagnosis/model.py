@@ -126,6 +126,17 @@ class Measured:
         )
 
     @property
+    def queued(self) -> float:
+        """Seconds in which the worker waited for a CPU, because other work had it."""
+        run = self.one_worker
+        return 0.0 if run is None else run.mean(lambda made: made.queued_seconds or 0.0)
+
+    @property
+    def idle(self) -> float:
+        """Seconds in which the worker waited for something else than a CPU."""
+        return max(0.0, self.fetch + self.collate - self.cpu - self.queued)
+
+    @property
     def step_seconds(self) -> float:
         """Seconds of the step; 0 without one."""
         return 0.0 if self.step is None else self.step.seconds
@@ -183,27 +194,23 @@ class Measured:
             fetch: What the samples of a batch would take instead.
             collate: What the collate function would take instead.
         """
-        step, cpu = self.step_seconds, self.cpu
-        change = 0.0
-        if fetch is not None:
-            change += fetch - self.fetch
-        if collate is not None:
-            change += collate - self.collate
-        if settings.batch_factor > 1:
-            change -= self.per_batch * (1 - 1 / settings.batch_factor)
+        step, made = self.step_seconds, self.fetch + self.collate
+        changed = (self.fetch if fetch is None else fetch) + (
+            self.collate if collate is None else collate
+        )
+        share = changed / made if made else 1.0
+        saved = self.per_batch * (1 - 1 / settings.batch_factor)
         if settings.workers == 0:
-            inline = self.eager[0].period if 0 in self.eager else self.fetch + self.collate
-            inline = max(0.0, inline + change)
-            return max(step, inline) if settings.in_thread else step + inline
-        worker = self.eager[1].period if 1 in self.eager else self.fetch + self.collate
-        worker = max(0.0, worker + change)
-        both = max(0.0, cpu + min(change, 0.0)) + (self.step.cpu_seconds if self.step else 0.0)
-        return max(
+            inline = share * (self.eager[0].period if 0 in self.eager else made) - saved
+            return max(step, inline) if settings.in_thread else step + max(0.0, inline)
+        worker = share * (self.eager[1].period if 1 in self.eager else made) - saved
+        step_cpu = self.step.cpu_seconds if self.step else 0.0
+        return self.starting(settings) + max(
             step,
             worker / self.n_effective(settings.workers),
             self.handoff_seconds / settings.batch_factor,
-            both / self.cpus.usable,
-        ) + self.starting(settings)
+            (min(share, 1.0) * self.cpu + step_cpu) / self.cpus.usable,
+        )
 
     def starting(self, settings: Settings) -> float:
         """Seconds of the workers' start for each batch of an epoch."""
@@ -215,7 +222,7 @@ class Measured:
     def best_workers(self, settings: Settings) -> int:
         """The smallest number of workers that is within 3 % of the best."""
         most = max(1, *self.eager, round(self.cpus.usable))
-        if self.cpu > 0 and self.fetch > 2 * self.cpu:  # they wait for something else than CPUs
+        if self.idle > self.cpu:  # they wait for something else than CPUs
             most = max(most, min(16, 2 * most))
         choices = {n: self.predict(_with_workers(settings, n)) for n in range(1, most + 1)}
         best = min(choices.values())
@@ -267,13 +274,15 @@ class Measured:
         return max(stages, key=stages.__getitem__)
 
     def straggling(self) -> float:
-        """The share of the samples' time that a few of them take beyond the median."""
-        seconds = [second for run in self._runs() for made in run for second in made.sample_seconds]
-        if len(seconds) < 20 or not sum(seconds):
+        """The share of the workers' time that a few samples take beyond the median."""
+        every = [made for run in self._runs() for made in run]
+        seconds = [second for made in every for second in made.sample_seconds]
+        whole = sum(made.collated - made.begun for made in every)
+        if len(seconds) < 20 or not whole:
             return 0.0
         median = statistics.median(seconds)
         beyond = [second - median for second in seconds if second > OUTLIER * median]
-        return sum(beyond) / sum(seconds) if len(beyond) <= 0.1 * len(seconds) else 0.0
+        return sum(beyond) / whole if len(beyond) <= 0.1 * len(seconds) else 0.0
 
     def outliers(self) -> list[Outlier]:
         """Batches that took more than three times the median of their run, the slowest first."""

@@ -49,8 +49,9 @@ class Report:
         """How many times the batches could come if they were always ready."""
         measured = self.measured
         assert measured.loop is not None
-        least = max(measured.step_seconds, measured.handoff_seconds)
-        return measured.loop.period / least if least else float("inf")
+        handoff = measured.handoff_seconds if measured.loop.settings.workers else 0.0
+        least = max(measured.step_seconds, handoff)
+        return max(1.0, measured.loop.period / least) if least else float("inf")
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in plain numbers and strings, for JSON; times are in seconds for one batch.

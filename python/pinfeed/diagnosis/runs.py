@@ -203,7 +203,9 @@ class LoaderCopy:
         loader, workers = self._loader, settings.workers
         dataset = self.dataset if settings.dataset is None else settings.dataset
         if self.is_stream and settings.dataset is None:
-            timed: TimedDataset = TimedStream(dataset, settings.profile)
+            timed: TimedDataset = TimedStream(
+                dataset, settings.profile, (loader.batch_size or 1) * settings.batch_factor
+            )
         elif isinstance(dataset, TimedDataset):
             timed = dataset
         else:

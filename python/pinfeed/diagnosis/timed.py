@@ -31,6 +31,7 @@ class Made:
         cpu_seconds: Of processor time between the two ends, in this process or, without workers,
             in this thread.
         disk_bytes: Read from a disk meanwhile; None where the system doesn't tell.
+        queued_seconds: In which the thread waited for a CPU; None likewise.
         functions: Own seconds of the functions that took most since the worker began, by name, if
             they were asked for.
         other_seconds: What another collate function took for the same samples.
@@ -50,14 +51,17 @@ class Made:
         self._cpu_clock = time.thread_time if self.worker is None else time.process_time
         self.cpu_seconds = -self._cpu_clock()
         self.disk_bytes = _disk_bytes()
+        self.queued_seconds = _queued_seconds()
         self.begun = time.perf_counter()
 
     def finish(self) -> None:
         """The batch is there."""
         self.collated = time.perf_counter()
         self.cpu_seconds += self._cpu_clock()
-        before, now = self.disk_bytes, _disk_bytes()
-        self.disk_bytes = None if before is None or now is None else now - before
+        if self.disk_bytes is not None:
+            self.disk_bytes = (_disk_bytes() or 0) - self.disk_bytes
+        if self.queued_seconds is not None:
+            self.queued_seconds = (_queued_seconds() or 0.0) - self.queued_seconds
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_cpu_clock"}
@@ -80,6 +84,15 @@ def _disk_bytes() -> int | None:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_inblock * 512
+
+
+def _queued_seconds() -> float | None:
+    """How long this thread has waited for a CPU so far."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 class TimedDataset(Dataset[Any]):
@@ -147,20 +160,34 @@ class TimedDataset(Dataset[Any]):
 
 
 class TimedStream(TimedDataset, IterableDataset[Any]):
-    """The same of an iterable dataset: a sample, and how it was made."""
+    """The same of an iterable dataset: each sample, and how its batch was made.
+
+    Args:
+        dataset: The loader's.
+        profile: As in a `TimedDataset`.
+        size: Of a batch.
+    """
+
+    size: int
+
+    def __init__(self, dataset: Any, profile: bool, size: int) -> None:
+        super().__init__(dataset, profile)
+        self.__dict__["size"] = size
 
     def __iter__(self) -> Iterator[tuple[Any, Made]]:
         stream = iter(self.timed)
         while True:
             made = Made(None)
-            try:
-                with _Profiled(self, made):
-                    sample = next(stream)
-            except StopIteration:
-                return
-            made.fetched = time.perf_counter()
-            made.sample_seconds.append(made.fetched - made.begun)
-            yield sample, made
+            for _ in range(self.size):
+                start = time.perf_counter()
+                try:
+                    with _Profiled(self, made):
+                        sample = next(stream)
+                except StopIteration:
+                    return
+                made.fetched = time.perf_counter()
+                made.sample_seconds.append(made.fetched - start)
+                yield sample, made
 
 
 class _Profiled:
@@ -193,7 +220,7 @@ def _most_expensive(profiler: cProfile.Profile) -> list[tuple[str, float]]:
             name = (
                 f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
             )
-        if "lsprof.Profiler" not in name:
+        if "lsprof.Profiler" not in name and not name.startswith("_Profiled."):
             found.append((name, entry.inlinetime))
     return sorted(found, key=lambda pair: -pair[1])[:8]
 
@@ -221,8 +248,6 @@ class TimedCollate:
         """The batch, and how it was made."""
         if self.is_stream and isinstance(fetched, list):
             samples, made = [sample for sample, _ in fetched], fetched[0][1]
-            made.sample_seconds = [one.sample_seconds[0] for _, one in fetched]
-            made.fetched = fetched[-1][1].fetched
         else:
             samples, made = fetched
         batch = self.collate(samples)

@@ -1,0 +1,240 @@
+"""`python -m bench.diagnosis [names]`: twelve loaders whose bottleneck is known, and what `pinfeed.diagnose` says.
+
+Each is built of real parts, so that the limit is where it was put. Printed are the named limit beside the
+built one, the changes that were tried with predictions and trials, and what is wrong. A machine that does
+other work meanwhile makes the predictions worse, the limits hardly.
+"""
+
+import argparse
+import io
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import pinfeed
+
+
+class Case(NamedTuple):
+    """A loader with a known bottleneck.
+
+    Attributes:
+        loader: It.
+        limits: The names that are right.
+        step: The training step.
+        can_gain: Whether there is an advice that must be found.
+    """
+
+    loader: Any
+    limits: set[str]
+    step: Callable[[Any], Any]
+    can_gain: bool = True
+
+
+class Samples:
+    """A dataset of `length` samples, each made by a function of its index."""
+
+    def __init__(self, make: Callable[[int], Any], length: int = 20_000) -> None:
+        self.make = make
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(index)
+
+
+class Generated(IterableDataset):
+    def __iter__(self):
+        for i in range(100_000):
+            yield torch.tensor(python_work(2) + i)
+
+
+def python_work(ms: float) -> int:
+    """Takes about so long in Python, with the GIL held."""
+    total = 0
+    for i in range(int(ms * 12_000)):
+        total += i & 3
+    return total
+
+
+def sleep(ms: float) -> Callable[[Any], None]:
+    return lambda _: time.sleep(ms / 1000)
+
+
+def python_step(batch: Any) -> None:
+    python_work(10)
+
+
+def slow_python(folder: Path) -> Case:
+    dataset = Samples(lambda i: torch.tensor(python_work(3)))
+    return Case(DataLoader(dataset, batch_size=8, shuffle=True), {"dataset"}, sleep(5))
+
+
+def decode(folder: Path) -> Case:
+    pixels = (
+        np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8).repeat(8, 0).repeat(8, 1)
+    )
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "jpeg")
+
+    def make(index: int) -> torch.Tensor:
+        return torch.from_numpy(np.array(Image.open(buffer)))
+
+    return Case(DataLoader(Samples(make), batch_size=8, shuffle=True), {"dataset"}, sleep(20))
+
+
+def heavy_collate(folder: Path) -> Case:
+    floats = np.random.default_rng(0).random(500).tolist()
+    return Case(DataLoader(Samples(lambda i: floats), batch_size=16), {"collate"}, sleep(2))
+
+
+def as_arrays(samples: list[Any]) -> Any:
+    return np.stack(samples)
+
+
+def large_batches(folder: Path) -> Case:
+    image = np.ones((19_000_000,), np.uint8)
+    loader = DataLoader(Samples(lambda i: image), 8, num_workers=2, collate_fn=as_arrays)
+    return Case(loader, {"hand-off"}, sleep(1))
+
+
+def cold_files(folder: Path) -> Case:
+    path = folder / "rows.npy"
+    rows = np.lib.format.open_memmap(path, "w+", np.uint8, (100_000, 16_384))
+    for start in range(0, len(rows), 10_000):
+        rows[start : start + 10_000] = start % 251
+    rows.flush()
+    del rows
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    rows = np.load(path, mmap_mode="r")
+    dataset = Samples(lambda i: torch.from_numpy(rows[i].copy()), len(rows))
+    return Case(DataLoader(dataset, batch_size=64, shuffle=True), {"files"}, sleep(1))
+
+
+def straggler(folder: Path) -> Case:
+    dataset = Samples(lambda i: time.sleep(0.2 if i % 50 == 17 else 0.001) or torch.tensor(i))
+    return Case(DataLoader(dataset, 10, num_workers=2), {"stragglers"}, sleep(5))
+
+
+def shared_lock(folder: Path) -> Case:
+    lock = multiprocessing.Lock()
+
+    def make(index: int) -> torch.Tensor:
+        with lock:
+            time.sleep(0.003)
+        return torch.tensor(index)
+
+    return Case(DataLoader(Samples(make), 8, num_workers=2), {"lock"}, sleep(1))
+
+
+def slow_step(folder: Path) -> Case:
+    dataset = TensorDataset(torch.arange(100_000.0))
+    return Case(DataLoader(dataset, 32, num_workers=1), {"step"}, sleep(50), can_gain=False)
+
+
+def four_threads(worker: int) -> None:
+    torch.set_num_threads(4)
+
+
+def too_many_workers(folder: Path) -> Case:
+    matrix = torch.ones(256, 256)
+    dataset = Samples(lambda i: (matrix @ matrix).mean())
+    loader = DataLoader(dataset, 16, num_workers=8, worker_init_fn=four_threads)
+    return Case(loader, {"workers", "CPUs"}, sleep(1), can_gain=False)
+
+
+def tiny_batches(folder: Path) -> Case:
+    dataset = TensorDataset(torch.arange(100_000.0), torch.arange(100_000))
+    return Case(DataLoader(dataset, batch_size=1), {"batch"}, lambda batch: None)
+
+
+def generator(folder: Path) -> Case:
+    return Case(DataLoader(Generated(), batch_size=8), {"dataset"}, sleep(5))
+
+
+def busy_main_process(folder: Path) -> Case:
+    dataset = Samples(lambda i: torch.tensor(python_work(1)))
+    loader = pinfeed.DeviceLoader(DataLoader(dataset, batch_size=10), "cpu")
+    return Case(loader, {"GIL"}, python_step)
+
+
+CASES = {
+    case.__name__: case
+    for case in (
+        slow_python,
+        decode,
+        heavy_collate,
+        large_batches,
+        cold_files,
+        straggler,
+        shared_lock,
+        slow_step,
+        too_many_workers,
+        tiny_batches,
+        generator,
+        busy_main_process,
+    )
+}
+
+
+def wrong(case: Case, report: Any) -> list[str]:
+    """What is not as it must be."""
+    found = []
+    if report.limit not in case.limits:
+        found.append(f"the limit is {' or '.join(case.limits)}, and not {report.limit}")
+    if case.can_gain and not report.advised:
+        found.append("no advice, though there is something to gain")
+    if case.limits == {"step"} and report.advised:
+        found.append("an advice, though there is nothing to gain")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.diagnosis", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(CASES)}; all if none")
+    parser.add_argument("--seconds", type=float, default=20, help="for each (default 20)")
+    parser.add_argument("--text", action="store_true", help="print the whole reports")
+    parser.add_argument("--json", type=Path, help="write all numbers there")
+    options = parser.parse_args()
+    numbers, errors, failures = {}, [], 0
+    print(f"{'loader':18} {'limit':11} {'predicted':>9} {'tried':>9} {'error':>6} {'gain':>7}")
+    for name in options.names or CASES:
+        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+            case = CASES[name](Path(folder))
+            report = pinfeed.diagnose(case.loader, case.step, options.seconds)
+        numbers[name] = report.to_dict()
+        if options.text:
+            print(report, end="\n\n")
+        print(f"{name:18} {report.limit:11}")
+        for change in report.changes:
+            if change.tried is None or change.error is None or change.gain is None:
+                continue
+            errors.append(abs(change.error))
+            times = f"{1e3 * change.predicted:9.3g} {1e3 * change.tried:9.3g} {change.error:+6.0%}"
+            mark = "*" if change.is_advised else " "
+            print(f"  {mark} {change.name:27}{times} {1 + change.gain:6.2f}x")
+        for what in wrong(case, report):
+            failures += 1
+            print(f"  WRONG: {what}")
+    within = sum(error <= 0.2 for error in errors)
+    print(f"{within} of {len(errors)} predictions within 20 %; {failures} wrong")
+    if options.json:
+        options.json.write_text(json.dumps(numbers, indent=1))
+
+
+if __name__ == "__main__":
+    main()
