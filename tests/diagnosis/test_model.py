@@ -64,11 +64,14 @@ CASES = {
     "dataset": measured(
         run(0, 0.12, step=0.01, **SLOW_SAMPLES),
         one_worker=run(1, 0.11, **SLOW_SAMPLES),
-        eager=eager(0.11, 0.11, 0.055, 0.028),
+        eager=eager(0.11, 0.11, 0.055, 0.028, **SLOW_SAMPLES),
     ),
-    "collate": measured(run(0, 0.12, step=0.01), one_worker=run(1, 0.11, fetch=0.01, collate=0.1)),
+    "collate": measured(
+        run(0, 0.12, step=0.01, fetch=0.01, collate=0.1),
+        one_worker=run(1, 0.11, fetch=0.01, collate=0.1),
+    ),
     "files": measured(
-        run(0, 0.12, step=0.01),
+        run(0, 0.12, step=0.01, fetch=0.1, collate=0.01),
         one_worker=run(1, 0.11, fetch=0.1, collate=0.01),
         warm=run(1, 0.03, fetch=0.02, collate=0.01),
     ),
@@ -95,7 +98,7 @@ CASES = {
     "lock": measured(
         run(2, 0.1),
         one_worker=run(1, 0.1, fetch=0.1, cpu=0.001),
-        eager=eager(0.1, 0.1, 0.1, 0.1),
+        eager=eager(0.1, 0.1, 0.1, 0.1, fetch=0.1, cpu=0.001),
     ),
     "CPUs": measured(
         run(4, 0.03),
@@ -103,7 +106,10 @@ CASES = {
         eager=eager(0.1, 0.1, 0.05, 0.0255),
     ),
     "workers": measured(
-        run(4, 0.1), one_worker=run(1, 0.1, fetch=0.1, cpu=0.1), eager=eager(0.1, 0.1, 0.05, 0.1)
+        run(4, 0.1),
+        cpus=Cpus(2, 2, None, 1),
+        one_worker=run(1, 0.1, fetch=0.1, cpu=0.1),
+        eager=eager(0.1, 0.1, 0.05, 0.1),
     ),
     "GIL": measured(
         run(0, 0.2, step=0.1, in_thread=True),
@@ -135,6 +141,17 @@ def test_predictions() -> None:
     assert case.n_effective(2) == pytest.approx(2)
     assert case.n_effective(100) == pytest.approx(4 * 0.11 / 0.1)  # by the CPUs
     assert case.best_workers(Settings(0)) == 4
+
+
+def test_stages_may_take_longer_in_the_loop_itself() -> None:
+    case = measured(
+        run(0, 0.3, fetch=0.1, collate=0.2),  # torch's threads wait for each other there
+        one_worker=run(1, 0.11, fetch=0.1, collate=0.01),
+        eager={0: run(0, 0.3, fetch=0.1, collate=0.2)},
+    )
+    assert case.limit() == "collate"
+    assert case.predict(Settings(0), collate=0.01) == pytest.approx(0.11)
+    assert "in the loop itself: dataset 100 ms, collate 200 ms" in str(Report(case))
 
 
 def test_between_and_beyond_the_numbers_of_workers_that_were_run() -> None:

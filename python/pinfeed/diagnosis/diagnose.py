@@ -158,8 +158,8 @@ class _Session:
             again = loader.run(Settings(n), unit / 2)
             if n not in measured.eager or again.period < measured.eager[n].period:
                 measured.eager[n] = again
-        if measured.queued > 0.1 * (measured.fetch + measured.collate):
-            share = measured.queued / (measured.fetch + measured.collate)
+        share = min(1.0, measured.queued / max(1e-9, measured.fetch + measured.collate))
+        if share > 0.1:
             notes.append(
                 f"a single worker waited for a CPU {share:.0%} of its time: other work was running here, "
                 "and predictions are off by as much"

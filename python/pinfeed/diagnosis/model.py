@@ -15,6 +15,8 @@ from pinfeed.limits import cpu_quota
 
 #: The loop is at the step if it waits for less.
 _LITTLE = 0.05
+#: What a loader does for each batch, however many samples that has, takes less than so many seconds.
+_QUICK = 2e-3
 #: A batch or a sample that takes as many times the median is an outlier.
 OUTLIER = 3.0
 
@@ -97,11 +99,12 @@ class Measured:
     @property
     def fetch(self) -> float:
         """Seconds for the samples of a batch."""
-        return (
-            0.0
-            if self.one_worker is None
-            else self.one_worker.mean(lambda made: made.fetch_seconds)
-        )
+        return 0.0 if self.one_worker is None else self.one_worker.stages[0]
+
+    @property
+    def collate(self) -> float:
+        """Seconds for the collate function."""
+        return 0.0 if self.one_worker is None else self.one_worker.stages[1]
 
     @property
     def disk(self) -> float:
@@ -111,12 +114,6 @@ class Measured:
         again = [passed.made.fetch_seconds for passed in self.warm.passed]
         first = [passed.made.fetch_seconds for passed in self.one_worker.passed[: len(again)]]
         return max(0.0, statistics.fmean(first) - statistics.fmean(again))
-
-    @property
-    def collate(self) -> float:
-        """Seconds for the collate function."""
-        run = self.one_worker
-        return 0.0 if run is None else run.mean(lambda made: made.collate_seconds)
 
     @property
     def cpu(self) -> float:
@@ -194,10 +191,11 @@ class Measured:
             fetch: What the samples of a batch would take instead.
             collate: What the collate function would take instead.
         """
-        step, made = self.step_seconds, self.fetch + self.collate
-        changed = (self.fetch if fetch is None else fetch) + (
-            self.collate if collate is None else collate
-        )
+        step = self.step_seconds
+        inside = self.eager.get(0) if settings.workers == 0 else None
+        now = (self.fetch, self.collate) if inside is None else inside.stages
+        made = sum(now)
+        changed = (now[0] if fetch is None else fetch) + (now[1] if collate is None else collate)
         share = changed / made if made else 1.0
         saved = self.per_batch * (1 - 1 / settings.batch_factor)
         if settings.workers == 0:
@@ -236,25 +234,29 @@ class Measured:
         if loop is None or one is None:
             return "unknown"
         settings = loop.settings
-        if self.step is not None and loop.wait_share < _LITTLE:
-            beside = max(self.step_seconds, self.eager[0].period if 0 in self.eager else 0.0)
-            is_slowed = settings.in_thread and settings.workers == 0 and loop.period > 1.3 * beside
-            return "GIL" if is_slowed else "step"
         if settings.in_thread and settings.workers == 0 and self.step is not None:
-            beside = max(self.step_seconds, self.fetch + self.collate)
-            if loop.period > 1.3 * beside:
+            alone = self.eager[0].period if 0 in self.eager else self.fetch + self.collate
+            if loop.period > 1.3 * max(self.step_seconds, alone):
                 return "GIL"
+        if self.step is not None and loop.wait_share < _LITTLE:
+            return "step"
         if self.starting(settings) > 0.5 * loop.wait_share * loop.period:
             return "start"
         workers = settings.workers
         fewer = [run.period for n, run in self.eager.items() if 0 < n < workers]
-        if workers in self.eager and fewer and min(fewer) < 0.9 * self.eager[workers].period:
+        is_crowded = workers > self.cpus.usable and workers in self.eager and fewer
+        if is_crowded and min(fewer) < 0.9 * self.eager[workers].period:
             return "workers"
-        if self.straggling() > 0.2:
-            return "stragglers"
         worker = self.fetch + self.collate
+        if self.disk > 0.5 * worker:
+            return "files"
+        if self.straggling() > 0.3:
+            return "stragglers"
+        alone = self.eager[workers].period if workers in self.eager else math.inf
+        if workers and max(alone, 4 * self.handoff_seconds) < self.step_seconds:
+            return "step"  # batches come faster than it takes them, but for single ones
         small = self.eager.get(workers, loop)
-        if self.per_batch > 0.5 * small.period and small.bytes < 1 << 20:
+        if self.per_batch > 0.5 * small.period and small.period < _QUICK:
             return "batch"
         if workers and self.handoff_seconds > max(
             0.5 * small.period, worker / self.n_effective(workers)
@@ -262,27 +264,26 @@ class Measured:
             return "hand-off"
         several = max(n for n in (1, *self.eager) if n <= max(2, self.cpus.usable))
         if several > 1 and workers and self.n_effective(several) < 1 + 0.25 * (several - 1):
-            used = self.cpu / self.eager[several].period
-            return "CPUs" if used > 0.75 * self.cpus.usable else "lock"
+            run = self.eager[several]
+            busy = run.mean(lambda made: made.cpu_seconds + (made.queued_seconds or 0.0))
+            return "CPUs" if busy > 0.75 * sum(run.stages) else "lock"
         if workers > 1 and self.cpu / small.period > 0.85 * self.cpus.usable:
             return "CPUs"
-        stages = {
-            "files": self.disk,
-            "dataset": self.fetch - self.disk,
-            "collate": self.collate,
-        }
+        fetch, collate = loop.stages  # there, where they may take longer than in a worker alone
+        disk = fetch * self.disk / self.fetch if self.fetch else 0.0
+        stages = {"files": disk, "dataset": fetch - disk, "collate": collate}
         return max(stages, key=stages.__getitem__)
 
     def straggling(self) -> float:
-        """The share of the workers' time that a few samples take beyond the median."""
-        every = [made for run in self._runs() for made in run]
-        seconds = [second for made in every for second in made.sample_seconds]
-        whole = sum(made.collated - made.begun for made in every)
-        if len(seconds) < 20 or not whole:
-            return 0.0
-        median = statistics.median(seconds)
-        beyond = [second - median for second in seconds if second > OUTLIER * median]
-        return sum(beyond) / whole if len(beyond) <= 0.1 * len(seconds) else 0.0
+        """The share of the workers' time that outliers among the samples, a tenth at most, cost more."""
+        more = whole = 0.0
+        for run in self._runs():
+            seconds = sorted(second for made in run for second in made.sample_seconds)
+            least = OUTLIER * statistics.median(seconds)
+            slowest = [s for s in seconds[len(seconds) - len(seconds) // 10 :] if s > least]
+            more += sum(slowest) - len(slowest) * least / OUTLIER
+            whole += sum(made.collated - made.begun for made in run)
+        return more / whole if whole else 0.0
 
     def outliers(self) -> list[Outlier]:
         """Batches that took more than three times the median of their run, the slowest first."""

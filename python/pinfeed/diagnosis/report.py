@@ -206,6 +206,9 @@ class Report:
                 continue
             share = f"{seconds / whole:4.0%}" if name in ("files", "dataset", "collate") else "    "
             yield f"  {name:10} {_ms(seconds):>9} ms {share}  {note}".rstrip()
+        if measured.loop is not None and not measured.loop.settings.workers:
+            fetch, collate = measured.loop.stages
+            yield f"  in the loop itself: dataset {_ms(fetch)} ms, collate {_ms(collate)} ms"
         outliers = measured.outliers()
         if outliers:
             samples = [str(sample) for outlier in outliers for sample in outlier.samples][:6]

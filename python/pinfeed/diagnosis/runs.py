@@ -121,6 +121,13 @@ class Run:
         waited = sum(batch.received - batch.asked for batch in steady)
         return waited / sum(batch.done - batch.asked for batch in steady)
 
+    @property
+    def stages(self) -> tuple[float, float]:
+        """Mean seconds for the samples of a batch, and for the collate function."""
+        return self.mean(lambda made: made.fetch_seconds), self.mean(
+            lambda made: made.collate_seconds
+        )
+
     def mean(self, seconds: Callable[[Made], float]) -> float:
         """The mean of a stage over the batches, the first of each worker left out."""
         return statistics.fmean(seconds(batch.made) for batch in self.steady)
