@@ -127,10 +127,11 @@ class _Session:
         self._progress.advance("the loop as it is")
         measured.loop = loop = loader.run(loader.settings, 2 * unit, self._step)
         first = loop.passed[0]
-        if loop.startup > self._seconds:
+        took = first.made.collated - first.made.begun
+        if took > self._seconds:
             raise ValueError(
-                f"diagnose: seconds={self._seconds:g} is too short: the first batch took "
-                f"{loop.startup:.1f} s; give at least {10 * loop.startup:.0f}"
+                f"diagnose: seconds={self._seconds:g} is too short: the first batch took {took:.1f} s; "
+                f"give at least {10 * took:.0f}"
             )
         self._progress.advance("one worker")
         other = None if isinstance(loader.collate, Collate) or loader.is_stream else Collate()

@@ -281,7 +281,9 @@ class Measured:
             seconds = sorted(second for made in run for second in made.sample_seconds)
             least = OUTLIER * statistics.median(seconds)
             slowest = [s for s in seconds[len(seconds) - len(seconds) // 10 :] if s > least]
-            more += sum(slowest) - len(slowest) * least / OUTLIER
+            beyond = sum(slowest) - len(slowest) * least / OUTLIER
+            # A sample that waited for a CPU is not slow by itself.
+            more += max(0.0, beyond - sum(made.queued_seconds or 0.0 for made in run))
             whole += sum(made.collated - made.begun for made in run)
         return more / whole if whole else 0.0
 
