@@ -84,10 +84,10 @@ def test_permute(by_ops, letters):
 
 
 VALUES = {
-    "int64": [0, -1, 2**53 + 1, 2**63 - 1, -(2**63), 2.0, True],
-    "uint64": [0, 2**64 - 1, 2**63, 2**53 + 1],
+    "int64": [0, -1, 2**53, -(2**63), 2.0, True],
+    "uint64": [0, 2**63, 2**53],
     "float16": [0, 0.1, float("nan"), -0.0, 65504],
-    "complex64": [1, 2.5, 1 + 2j, complex(0, -0.0)],
+    "complex64": [1, 2.5, 3 + 0j],
     "bool": [True, False, 1.0],
 }
 
@@ -147,6 +147,12 @@ def test_pad_errors(monkeypatch):
         pinfeed.pad(batch, dtype=bool)
     with pytest.raises(ValueError, match=r"int64 can hold, got 0\.5"):
         pinfeed.pad(batch, 0.5)
+    for value in (2**53 + 1, -(2**63) + 1):
+        with pytest.raises(ValueError, match=f"on cpu value must be .* float64 holds, got {value}"):
+            pinfeed.pad(batch, value)
+    floats = pinfeed.JaggedBatch(batch.values.to(torch.complex64), batch.offsets)
+    with pytest.raises(ValueError, match=r"float64 holds, got 2j; pad on the CPU"):
+        pinfeed.pad(floats, 2j)
     with pytest.raises(TypeError, match="out must be of the same kind"):
         pinfeed.pad(batch, out=np.zeros((4, 17), np.int64))
     with pytest.raises(TypeError, match="lengths must be True or False"):

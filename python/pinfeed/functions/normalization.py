@@ -139,39 +139,21 @@ def normalization(
     mean: PerChannel, std: PerChannel, scale: float | None, function: str
 ) -> Normalization:
     """A `Normalization`, kept for the next call where all its arguments are plain numbers."""
-    try:
-        key = (_key(mean), _key(std), _key(scale))
-    except TypeError:
-        return Normalization(mean, std, scale, function)
-    kept = _kept.get(key)
-    if kept is None:
-        kept = Normalization(mean, std, scale, function)
+    given: tuple[Any, Any, Any] = (mean, std, scale)
+    numbers = {type(n) for v in given for n in (v if isinstance(v, tuple | list) else (v,))}
+    if not numbers <= _PLAIN:  # arrays may change
+        return Normalization(*given, function)
+    text = repr(given)  # 0.0 and -0.0 are equal and normalize to different bits
+    if text not in _kept:
         if len(_kept) >= _MOST_KEPT:
             _kept.clear()
-        _kept[key] = kept
-    return kept
+        _kept[text] = Normalization(*given, function)
+    return _kept[text]
 
 
-_kept: dict[tuple[Any, ...], Normalization] = {}
+_kept: dict[str, Normalization] = {}
 _MOST_KEPT = 64
-_NUMBERS = frozenset((int, float))
-
-
-def _key(values: PerChannel) -> Any:
-    """What equal numbers have in common, never an object whose value may change.
-
-    A zero goes by its text, because 0.0 and -0.0 are equal and normalize to different bits.
-
-    Raises:
-        TypeError: ``values`` are no plain numbers.
-    """
-    if values is None:
-        return None
-    if type(values) in _NUMBERS:
-        return values or repr(values)
-    if isinstance(values, tuple | list) and _NUMBERS.issuperset(map(type, values)):
-        return repr(values) if 0 in values else tuple(values)
-    raise TypeError
+_PLAIN = {int, float, type(None)}
 
 
 def _values(values: PerChannel, default: float, name: str, function: str) -> npt.NDArray[Any]:

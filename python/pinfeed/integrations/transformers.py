@@ -154,28 +154,33 @@ class _Padding(_Collator):
             "token_type_ids": tokenizer.pad_token_type_id,
             "special_tokens_mask": 1,
         }
-        side, width = tokenizer.padding_side, self._width()
-        multiple = width or self.pad_to_multiple_of
+        width = self._width()
+        padded = [
+            key
+            for key in first
+            if key in fills and getattr(first[key], "ndim", 1) == 1 and key not in without
+        ]
+        makes_mask = (
+            "attention_mask" in tokenizer.model_input_names and "attention_mask" not in first
+        )
+        shape = (tokenizer.padding_side, width or self.pad_to_multiple_of)
+        asked = {"lengths": len(padded) > 1 or width is not None}
+        mask = {"mask": "attention_mask", "mask_dtype": torch.int64} if makes_mask else {}
         sources = {label.source for label in labels.values()}
-        spec, padded = {}, []
+        spec = {}
         for key in first:
-            if key in fills and getattr(first[key], "ndim", 1) == 1 and key not in without:
-                padded.append(key)
-                spec[key] = _padded(fills[key], side, multiple, key, lengths=True)
+            if key in padded:
+                more = mask if key == ids else {}
+                spec[key] = _padded(fills[key], *shape, key, **asked, **more)
             elif key not in without and key not in sources:
                 spec[key] = _numbers(key)
-        if "attention_mask" in tokenizer.model_input_names and "attention_mask" not in first:
-            padded.append("attention_mask")
-            mask = {"mask": "attention_mask", "mask_dtype": torch.int64}
-            spec[ids] = _padded(fills[ids], side, multiple, ids, lengths=True, **mask)
         batch = self._collated(features, first, spec | labels)
-
-        lengths = batch[ids].lengths
-        for key in padded:
-            if not isinstance(batch[key], torch.Tensor):  # as the mask is that was made
-                batch[key], others, _ = batch[key]
-                self._require_same(lengths, others, ids, key)
-            if width is not None:
+        lengths = batch[ids].lengths if asked["lengths"] else None
+        for key in padded if asked["lengths"] else ():
+            batch[key], own, _ = batch[key]
+            self._require_same(lengths, own, ids, key)
+        if width is not None:
+            for key in [*padded, "attention_mask"] if makes_mask else padded:
                 batch[key] = self._widened(batch[key], width, fills[key], lengths)
         return _BatchEncoding(batch)
 

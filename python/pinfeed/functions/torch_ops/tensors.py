@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import string
 from typing import Any
 
@@ -18,7 +17,6 @@ from pinfeed.functions.scaling import scaled
 from pinfeed.functions.torch_ops.library import require
 
 _FAILED_TO_ALLOCATE = "could not be allocated"  # as the libraries say it
-_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
 def by_ops(array: Any) -> bool:
@@ -110,42 +108,48 @@ def pad_tensor(
 
     Raises:
         TypeError: The values can't be cast to the padding's dtype.
-        ValueError: It pads other axes; the batch is empty; the value does not fit.
+        ValueError: It pads other axes; the value does not fit, or in no float64.
         RuntimeError: There are no kernels for where the values are.
     """
     require(name, values.device)
-    dtype = pad_dtype(padding, values, name)
-    length, most = pad_lengths(padding, longest)
+    rank = values.ndim  # of a sample, too
+    if padding.axes not in (None, 0, -rank, (0,), (-rank,)):
+        raise ValueError(
+            f"{name}: on {values.device} {padding.function} pads axis 0, got axes={padding.axes}; "
+            "leave axes out, or pad on the CPU"
+        )
+    dtype = values.dtype if padding.dtype is None else getattr(torch, padding.dtype)
+    most = longest if padding.max_length is None else min(longest, padding.max_length)
+    multiple = padding.multiples[0] if padding.multiples else 1
+    length = -(-max(most, int(multiple > 1)) // multiple) * multiple
     if out is not None and out.ndim > 1:
         length = max(length, out.shape[0 if padding.time_major else 1])
-    exact = _as_float(padding.value, dtype)
-    arguments: dict[str, Any] = {
+    options: dict[str, Any] = {
         "max_length": most,
-        "value": 0.0 if exact is None else exact,
+        "value": _as_float64(padding.value, dtype, values.device, name),
         "side": padding.side,
         "time_major": padding.time_major,
     }
-    values = scaled(values, padding.scale, dtype, name)
-    if not mask and exact is not None:
-        op = torch.ops.pinfeed.pad_jagged
+    batch = scaled(values, padding.scale, dtype, name), offsets, length
+    where = None
+    if mask:
+        op = torch.ops.pinfeed.pad_jagged_with_mask
         if out is None:
-            padded = _call(op.default, values, offsets, length, **arguments)
+            padded, counts, where = _call(op.default, *batch, **options)
         else:
-            padded = out
-            op.out(values, offsets, length, **arguments, out=out)
-        counts = (offsets[1:] - offsets[:-1]).clamp(max=most) if lengths else None
-        return padded, pad_counts(padding, counts), None
-    with_mask = torch.ops.pinfeed.pad_jagged_with_mask
-    if out is None:
-        padded, counts, where = _call(with_mask.default, values, offsets, length, **arguments)
+            shape = (offsets.shape[0] - 1, length)
+            padded, counts = out, offsets.new_empty(shape[0])
+            where = values.new_empty(shape[::-1] if padding.time_major else shape, dtype=torch.bool)
+            op.out(*batch, **options, out=padded, lengths=counts, mask=where)
     else:
-        shape = (offsets.shape[0] - 1, length)
-        padded, counts = out, offsets.new_empty(shape[0])
-        where = values.new_empty(shape[::-1] if padding.time_major else shape, dtype=torch.bool)
-        with_mask.out(values, offsets, length, **arguments, out=padded, lengths=counts, mask=where)
-    if exact is None:
-        fill(padded, where, padding.value)
-    return padded, pad_counts(padding, counts) if lengths else None, where if mask else None
+        op = torch.ops.pinfeed.pad_jagged
+        padded = _call(op.default, *batch, **options) if out is None else out
+        if out is not None:
+            op.out(*batch, **options, out=out)
+        counts = (offsets[1:] - offsets[:-1]).clamp(max=most) if lengths else None
+    if lengths and isinstance(padding.axes, tuple):
+        counts = counts.view(-1, 1)
+    return padded, counts if lengths else None, where
 
 
 def unpad_tensor(
@@ -161,37 +165,6 @@ def unpad_tensor(
     return _call(op, padded, offsets, total, side=side), offsets
 
 
-def pad_dtype(padding: Padding, values: torch.Tensor, name: str) -> torch.dtype:
-    """The dtype of a padded batch, after all that can be wrong with it has been checked.
-
-    Raises:
-        TypeError, ValueError: See `pad_tensor`.
-    """
-    rank = values.ndim  # of a sample, too
-    if padding.axes not in (None, 0, -rank, (0,), (-rank,)):
-        raise ValueError(
-            f"{name}: on {values.device} {padding.function} pads axis 0, got axes={padding.axes}; "
-            "leave axes out, or pad on the CPU"
-        )
-    dtype = values.dtype if padding.dtype is None else getattr(torch, padding.dtype)
-    _core.check_value(padding.value, torch_dtype_name(dtype), name, "value")
-    return dtype
-
-
-def pad_lengths(padding: Padding, longest: int) -> tuple[int, int]:
-    """The size of the batch along axis 0 of its samples, and the most that one has of it."""
-    most = longest if padding.max_length is None else min(longest, padding.max_length)
-    multiple = padding.multiples[0] if padding.multiples else 1
-    return -(-max(most, int(multiple > 1)) // multiple) * multiple, most
-
-
-def pad_counts(padding: Padding, counts: Any) -> Any:
-    """Lengths (B,), or None, in the shape that they have for these ``axes``."""
-    if counts is None or not isinstance(padding.axes, tuple):
-        return counts
-    return counts.view(-1, 1)
-
-
 def longest_sample(offsets: torch.Tensor, name: str) -> int:
     """The length of the longest; offsets on a device have to be waited for.
 
@@ -203,34 +176,17 @@ def longest_sample(offsets: torch.Tensor, name: str) -> int:
     return int((offsets[1:] - offsets[:-1]).max())
 
 
-def _as_float(value: Any, dtype: torch.dtype) -> float | None:
-    """The value as the ops take it; None if they would round it."""
-    if isinstance(value, complex):
-        is_real = value.imag == 0 and math.copysign(1, value.imag) > 0
-        return value.real if is_real else None
-    if isinstance(value, float) or dtype.is_floating_point or dtype.is_complex:
-        return float(value)  # the dtype rounds an int no other way
-    try:
-        return float(value) if int(float(value)) == value else None
-    except OverflowError:
-        return None
-
-
-def as_signed(tensor: torch.Tensor) -> torch.Tensor:
-    """The same bits as integers that torch knows more than a few operations on."""
-    signed = _SIGNED.get(tensor.dtype)
-    return tensor if signed is None else tensor.view(signed)
-
-
-def fill(padded: torch.Tensor, mask: torch.Tensor, value: Any) -> None:
-    """Writes the value wherever the mask is False."""
-    bits = as_signed(padded)
-    if bits is not padded:
-        value = int(value.real)
-        if value > torch.iinfo(bits.dtype).max:
-            value -= 2 ** (8 * bits.itemsize)
-    is_padding = mask.logical_not().view(*mask.shape, *[1] * (padded.ndim - mask.ndim))
-    bits.masked_fill_(is_padding, value)
+def _as_float64(value: Any, dtype: torch.dtype, device: torch.device, name: str) -> float:
+    """The value as the ops take it; raises ValueError if they would round it, or can't hold it."""
+    _core.check_value(value, torch_dtype_name(dtype), name, "value")
+    real = value.real  # of any number
+    is_rounded_anyway = dtype.is_floating_point or dtype.is_complex
+    if value.imag != 0 or not (is_rounded_anyway or int(float(real)) == real):
+        raise ValueError(
+            f"{name}: on {device} value must be a number that float64 holds, got {value!r}; pad on "
+            "the CPU"
+        )
+    return float(real)
 
 
 def traced_normalize(
