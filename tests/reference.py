@@ -82,9 +82,9 @@ def patches(clip, size, merge=1, temporal=1, order="CHW"):
 
 
 def normalized(batch, mean, std, scale, source, dtype, input, output):
-    """The batch that `pinfeed.Image` makes of images of other dtypes than uint8."""
+    """The batch that `pinfeed.Image` makes of images of any dtype."""
     if scale is None:
-        scale = {"uint16": 1 / 65535, "int16": 1 / 32767}.get(source, 1)
+        scale = {"uint8": 1 / 255, "uint16": 1 / 65535, "int16": 1 / 32767}.get(source, 1)
     if input == "NHW":
         batch, input = batch[..., np.newaxis], "NHWC"
     pixels = permute(widened(batch, source), input, "NHWC")

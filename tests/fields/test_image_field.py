@@ -1,4 +1,4 @@
-"""pinfeed.Image in a Collate: lists of images of every kind against exact arithmetic."""
+"""Image: images of every kind and dtype, masks of classes and clips, against exact arithmetic."""
 
 import itertools
 
@@ -8,19 +8,192 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy, interpolate
 
 import pinfeed
 import reference
-from arrays import as_kind, assert_same_bits, bits, random_array, views
+from arrays import assert_same_bits, bits, random_array, views
+from messages import check
+from pinfeed import augment
 
 pytestmark = pytest.mark.kernels
 
-KINDS = ["ndarray", "read-only", "tensor"]
-INPUTS = ["HWC", "CHW", "HW"]
 OUTPUTS = ["CHW", "HWC"]
 DTYPES = ["float32", "float16", "bfloat16", "uint8"]
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+
+SOURCES = ["uint8", "uint16", "int16", "float16", "bfloat16", "float32"]
+FLOATS = ["float32", "float16", "bfloat16"]
+INTEGERS = ["bool", "uint8", "uint16", "int16", "int32", "int64"]
+VIEW = augment.Compose(
+    [augment.RandomCrop((9, 12), padding=4, fill=7), augment.RandomHorizontalFlip()]
+)
+CLIPS = {
+    "THWC": ["CTHW", "TCHW", "THWC"],
+    "TCHW": ["CTHW", "THWC"],
+    "CTHW": ["TCHW"],
+    "THW": ["THW"],
+}
+
+
+def of_dtype(array, dtype):
+    """The array, as a tensor where NumPy lacks the dtype."""
+    return torch.from_numpy(array).view(torch.bfloat16) if dtype == "bfloat16" else array
+
+
+@st.composite
+def image_lists(draw, dtypes):
+    """Images of one size with strides of their own, their dtype and layout."""
+    dtype, input = draw(st.sampled_from(dtypes)), draw(st.sampled_from(["HWC", "CHW", "HW"]))
+    size = st.one_of(st.integers(1, 5), st.integers(1, 40))
+    sizes = {"H": draw(size), "W": draw(size), "C": draw(st.integers(1, 5))}
+    stored = "uint16" if dtype == "bfloat16" else dtype
+    images = [
+        draw(views([sizes[letter] for letter in input], stored, mirrored=dtype != "bfloat16"))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    return images, dtype, input
+
+
+@given(
+    image_lists(SOURCES),
+    st.sampled_from(FLOATS),
+    st.sampled_from(["CHW", "HWC"]),
+    st.sampled_from([None, 1, 1e-3]),
+    st.booleans(),
+)
+def test_any_images(isa, image_list, to, output, scale, channels_last):
+    images, dtype, input = image_list
+    channels_last = channels_last and output == "CHW"
+    if "float" in dtype:
+        scale = scale or 1  # or images beyond 0..1 are refused
+    channels = images[0].shape[input.index("C")] if "C" in input else 1
+    constants = {"mean": [0.5 - 0.04 * c for c in range(channels)], "std": 0.25, "scale": scale}
+    layouts = {"input": input, "output": output, "channels_last": channels_last}
+    field = pinfeed.Image(**constants, **layouts, dtype=getattr(torch, to))
+    batch = pinfeed.Collate(field)([of_dtype(image, dtype) for image in images])
+    expected = reference.normalized(
+        np.stack(images),
+        **constants,
+        source=dtype,
+        dtype=to,
+        input="N" + input,
+        output="N" + output,
+    )
+    nans = np.isnan(reference.widened(expected, to))
+    assert_same_bits(batch.masked_fill(torch.from_numpy(nans), 0), np.where(nans, 0, expected))
+    assert np.array_equal(torch.isnan(batch).numpy(), nans)  # their payload follows no rule
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    assert batch.is_contiguous(memory_format=memory_format)
+
+
+def test_reference_rounds_once():
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(2000).astype(np.float32) * np.float32(1e3)
+    scale, bias = float(np.float32(1 / 3)), float(np.float32(-0.7))
+    exact = [reference.exact_multiply_add(float(value), scale, bias) for value in values]
+    assert_same_bits(reference.multiply_add(values, scale, bias), np.array(exact, np.float32))
+
+
+@given(image_lists(INTEGERS), st.sampled_from(INTEGERS[1:]), st.sampled_from(["CHW", "HWC"]))
+def test_any_integers(isa, image_list, to, output):
+    images, dtype, input = image_list
+    target = np.dtype(to)
+    collate = pinfeed.Collate(pinfeed.Image(input=input, output=output, dtype=getattr(torch, to)))
+    if not np.can_cast(images[0].dtype, target):
+        check(lambda: collate(images), TypeError, f"integers that {to} can hold", f"got {dtype}")
+        return
+    batch = np.stack(images)[..., None] if input == "HW" else np.stack(images)
+    axes = "NHWC" if input == "HW" else "N" + input
+    expected = reference.permute(batch.astype(target), axes, "N" + output)
+    assert_same_bits(collate(images), np.ascontiguousarray(expected))
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4, 5])
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+@pytest.mark.parametrize("output", ["CHW", "HWC"])
+def test_what_is_seen_does_not_depend_on_the_dtype(isa, output, mode, channels):
+    """Bytes are seen right; other dtypes hold them all."""
+    photos = [random_array((17, 15, channels), seed=i) for i in range(12)]
+    crop = augment.RandomCrop((14, 20), padding=6, fill=7, padding_mode=mode)
+    view = augment.Compose([crop, augment.RandomHorizontalFlip(), augment.RandomVerticalFlip()])
+    options = {"output": output, "augment": view}
+
+    def batch(source, **more):
+        samples = [torch.from_numpy(photo).to(source) for photo in photos]
+        collate = pinfeed.Collate(pinfeed.Image(**options, **more), seed=0)
+        return collate(pinfeed.IndexedDataset(samples).__getitems__(range(12)))
+
+    bytes_as_they_are = batch(torch.uint8, scale=1)
+    for dtype in SOURCES[1:]:
+        assert torch.equal(batch(getattr(torch, dtype), scale=1), bytes_as_they_are)
+    for dtype in INTEGERS[2:]:
+        copied = batch(torch.uint8, dtype=getattr(torch, dtype))
+        assert torch.equal(copied.float(), bytes_as_they_are)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "int64"])
+@pytest.mark.parametrize("size", [(5, 9), (40, 31)], ids=str)
+def test_nearest(dtype, size):
+    masks = torch.from_numpy(random_array((3, 21, 17)).astype(dtype))
+    view = augment.Resize(size)
+    options = {"dtype": torch.int64} if dtype == "int64" else {"scale": 1}
+    field = pinfeed.Image(input="HW", output="HW", augment=view, interpolation="nearest", **options)
+    batch = pinfeed.Collate(field)(list(masks))
+    assert torch.equal(batch.double(), interpolate(masks[:, None].double(), size)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("input", "output"), [(one, other) for one in CLIPS for other in CLIPS[one]]
+)
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_clips(isa, input, output, dtype):
+    sizes = {"T": 5, "H": 13, "W": 21, "C": 3}
+    clips = random_array((4, *(sizes[letter] for letter in input))).astype(dtype)
+    expected = reference.permute(clips, "N" + input, "N" + output).astype(np.float32)
+    options = {"input": input, "output": output, "scale": 1}
+    collate = pinfeed.Collate(pinfeed.Image(**options))
+    assert_same_bits(collate(list(clips)), expected)
+    batch = pinfeed.normalize(clips, input="N" + input, output="N" + output, scale=1)
+    assert_same_bits(batch, expected)
+    assert_same_bits(collate(pinfeed.ArrayDataset(clips).__getitems__([0, 1, 2, 3])), expected)
+    if output in ("CTHW", "TCHW"):
+        last = pinfeed.Collate(pinfeed.Image(**options, channels_last=True))(list(clips))
+        assert_same_bits(last, expected)
+        assert last.movedim(1 + output.index("C"), -1).is_contiguous()
+
+
+@pytest.mark.parametrize("resized", [False, True])
+def test_all_frames_of_a_clip_are_seen_alike(resized):
+    frame = random_array((3, 13, 21, 3))
+    clips = np.repeat(frame[:, None], 4, axis=1)
+    view = augment.RandomResizedCrop((9, 12)) if resized else VIEW
+
+    def batch(samples, **options):
+        collate = pinfeed.Collate(pinfeed.Image(**options, augment=view), seed=0)
+        return collate(pinfeed.ArrayDataset(samples).__getitems__([0, 1, 2]))
+
+    images = batch(frame)
+    for output, axis in (("CTHW", 2), ("TCHW", 1)):
+        seen = batch(clips, input="THWC", output=output)
+        assert torch.equal(seen, images.unsqueeze(axis).expand_as(seen))
+
+
+def test_masks_reach_the_loss():
+    image, mask = random_array((13, 21, 3)), random_array((13, 21)) % 2
+    spec = {
+        "image": pinfeed.Image(augment=VIEW),
+        "mask": pinfeed.Image(input="HW", output="HW", dtype=torch.int64, augment=VIEW),
+    }
+    batch = pinfeed.Collate(spec)([{"image": image, "mask": mask}] * 2)
+    assert batch["mask"].shape == (2, 9, 12)
+    assert batch["mask"].dtype == torch.int64
+    logits = torch.nn.Conv2d(3, 8, 1)(batch["image"])
+    assert cross_entropy(logits, batch["mask"]).isfinite()
+
+
+# Bytes.
 
 
 def image_field(dtype="float32", mean=None, std=None, **arguments):
@@ -32,41 +205,6 @@ def image_field(dtype="float32", mean=None, std=None, **arguments):
 def expected_batch(images, input="HWC", output="CHW", **arguments):
     batch = np.stack([np.asarray(image) for image in images])
     return reference.images(batch, input="N" + input, output="N" + output, **arguments)
-
-
-@st.composite
-def image_lists(draw):
-    """Images of one size, each with strides of its own, and the arguments that say so."""
-    input = draw(st.sampled_from(INPUTS))
-    size = st.one_of(st.integers(1, 5), st.integers(1, 60))
-    sizes = {"H": draw(size), "W": draw(size), "C": draw(st.integers(1, 6))}
-    shape = tuple(sizes[letter] for letter in input)
-    images = []
-    for _ in range(draw(st.integers(1, 4))):
-        kind = draw(st.sampled_from(KINDS))
-        images.append(as_kind(kind, draw(views(shape, mirrored=kind != "tensor"))))
-    arguments = {
-        "input": input,
-        "output": draw(st.sampled_from(OUTPUTS)),
-        "dtype": draw(st.sampled_from(DTYPES)),
-    }
-    if arguments["dtype"] != "uint8":
-        channels = sizes["C"] if "C" in input else 1
-        arguments["mean"] = [0.5 - 0.04 * c for c in range(channels)]
-        arguments["std"] = draw(st.sampled_from([0.25, None]))
-    return images, arguments
-
-
-@given(image_lists(), st.booleans())
-def test_any_images(isa, image_list, channels_last):
-    images, arguments = image_list
-    channels_last = channels_last and arguments["output"] == "CHW"
-    field = image_field(**arguments, channels_last=channels_last)
-    batch = pinfeed.Collate(field)(images)
-    assert batch.dtype == getattr(torch, arguments["dtype"])
-    assert_same_bits(batch, expected_batch(images, **arguments))
-    memory_format = torch.channels_last if channels_last else torch.contiguous_format
-    assert batch.is_contiguous(memory_format=memory_format)
 
 
 # The native tests write around the cache with every instruction set; here it is chosen by size.

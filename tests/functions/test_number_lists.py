@@ -219,32 +219,6 @@ def test_conversions_that_change_their_list(change, before):
         padded(*before, numbers, [5])
 
 
-def test_conversions_that_change_other_lists():
-    first, last = [1, 2], [3, 4]
-    growing = [Index(lambda: last.extend(range(1000)) or 5)]
-    with pytest.raises(ValueError, match="sample 2: the list changed while it was read"):
-        padded(first, growing, last)
-    last = [3, 4]
-    shrinking = [Index(lambda: last.clear() or first.clear() or 5)]
-    assert padded(first, shrinking, last, value=-1).tolist() == [[1, 2], [5, -1], [-1, -1]]
-
-
-def test_conversions_that_change_the_batch():
-    samples = [[1], [2, 3]]
-    samples[0][0] = Index(lambda: samples.clear() or 7)
-    assert padded(*samples).tolist() == [[7, 0], [2, 3]]
-    samples = [[Index(lambda: samples.clear() or 7)], [2, 3]]
-    assert pinfeed.pad(samples, lengths=False).tolist() == [[7, 0], [2, 3]]
-    assert samples == []
-
-
-def test_conversions_that_pad():
-    def inner():
-        return int(padded([1, 2], list(range(100))).sum())
-
-    assert padded([Index(inner)] * 3).tolist() == [[4953] * 3]
-
-
 def test_references_are_counted():
     token = 2**70 // 2**40  # of its own
     numbers = [token, 0.5, Big(3)]

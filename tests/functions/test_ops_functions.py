@@ -127,14 +127,6 @@ def test_from_padded(by_ops, side):
     assert_same(*by_ops(pinfeed.JaggedBatch.from_padded, padded, side=side))
 
 
-def test_from_padded_whatever_the_default_device(by_ops):
-    padded = torch.arange(12).view(3, 4)
-    with torch.device("meta"):
-        result, expected = by_ops(pinfeed.JaggedBatch.from_padded, padded, [1, 0, 4])
-    assert result.offsets.is_cpu
-    assert_same(result, expected)
-
-
 def test_pad_errors(monkeypatch):
     for module in (arrays, sequences):
         monkeypatch.setattr(module, "by_ops", lambda _: True)

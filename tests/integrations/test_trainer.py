@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 import pinfeed
 
@@ -167,20 +166,6 @@ def test_language_model(
     assert_same_training(actual, own_training(side))
 
 
-def test_losses_tell_of_a_missing_mask(
-    tokens: list[list[int]],
-    train: Callable[..., Training],
-    own_training: Callable[[str], Training],
-) -> None:
-    masked = language_model_collate("left")
-
-    def unmasked(samples: Any) -> Any:
-        return masked(samples) | {"attention_mask": None}
-
-    actual = train("LlamaForCausalLM", with_labels(tokens), unmasked)
-    assert actual.losses != own_training("left").losses
-
-
 @pytest.mark.parametrize(
     ("arguments", "rows"),
     [
@@ -205,49 +190,3 @@ def test_language_model_from_ragged_arrays(
     actual = train("LlamaForCausalLM", dataset, collate, **arguments)
     assert collate.got_rows is rows
     assert_same_training(actual, own_training("right"))
-
-
-@pytest.mark.parametrize("mask", ["of the tokenizer", "of Pad"])
-def test_classifier(
-    mask: str,
-    transformers: ModuleType,
-    texts: list[str],
-    tokens: list[list[int]],
-    train: Callable[..., Training],
-) -> None:
-    """Every token of Bert looks at every other, so its mask matters on either side."""
-    labels = [int("return" in text.lower()) for text in texts]
-    samples: list[dict[str, Any]] = [
-        {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": label}
-        for ids, label in zip(tokens, labels, strict=True)
-    ]
-    own = transformers.DataCollatorWithPadding(transformers.ByT5Tokenizer())
-    expected = train("BertForSequenceClassification", samples, own)
-    if mask == "of Pad":
-        collate = pinfeed.Collate({"input_ids": pinfeed.Pad(0, mask="attention_mask")})
-        samples = [
-            {"input_ids": ids, "labels": label} for ids, label in zip(tokens, labels, strict=True)
-        ]
-    else:
-        collate = pinfeed.Collate({"input_ids": pinfeed.Pad(0), "attention_mask": pinfeed.Pad(0)})
-    assert_same_training(train("BertForSequenceClassification", samples, collate), expected)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("source", ["tensors", "RaggedArray"])
-def test_tokens_and_lengths_of_a_loader(source: str, workers: int, texts: list[str]) -> None:
-    tensors = [torch.tensor(list(text.encode()), dtype=torch.uint8) for text in texts]
-    dataset: Any = tensors
-    if source == "RaggedArray":
-        dataset = pinfeed.ArrayDataset(pinfeed.RaggedArray.from_sequences(tensors))
-    loader = DataLoader(
-        dataset, batch_size=16, num_workers=workers, collate_fn=pinfeed.Collate(pinfeed.Pad())
-    )
-    seen = 0
-    for tokens, lengths, _ in loader:
-        expected = tensors[seen : seen + 16]
-        assert lengths.tolist() == [len(tensor) for tensor in expected]
-        padded = torch.nn.utils.rnn.pad_sequence(expected, batch_first=True)
-        torch.testing.assert_close(tokens, padded, rtol=0, atol=0)
-        seen += len(tokens)
-    assert seen == len(tensors)
