@@ -121,17 +121,25 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
   const std::size_t plane_bytes = order.size * order.size * pixel_size(group.out_type);
   const std::size_t frame_bytes = plane_bytes * group.channels;
   const std::size_t patch_bytes = frame_bytes * order.frames;
-  const bool is_staged = group.streaming && is_whole && patch_bytes <= Stage::kBytes;
+  // Planes of whole lines are streamed as they are made.
+  const bool has_lines =
+      ((is_chw ? plane_bytes : frame_bytes) | reinterpret_cast<std::uintptr_t>(group.out)) %
+          kLine ==
+      0;
+  const bool is_repeated = is_whole && group.count == 1 && order.frames > 1;
+  const bool is_staged =
+      group.streaming && is_whole && patch_bytes <= Stage::kBytes && (is_repeated || !has_lines);
   const std::size_t most = std::clamp<std::size_t>(Stage::kBytes / patch_bytes, 1,
                                                    PatchOrder::kMostFrames / order.frames);
 
+  alignas(kLine) std::byte once[Stage::kBytes / 2];
   ImageSource sources[PatchOrder::kMostFrames];
   ImageWindow windows[PatchOrder::kMostFrames];
   ImageBatch patches = group;
   patches.height = patches.width = order.size;
   patches.frames = is_chw ? order.frames : 1;
   patches.first_row = 0;
-  patches.streaming = group.streaming && is_whole && !is_staged;
+  patches.streaming = group.streaming && is_whole && !is_staged && !is_repeated;
 
   const std::size_t merged = order.merge * order.merge, width = group.width / order.size;
   const std::size_t blocks = width / order.merge;  // in a row
@@ -150,13 +158,29 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
   for (std::size_t first = begin, count; first < end; first += count) {
     count = std::min(most, end - first);
     std::byte* const out = static_cast<std::byte*>(group.out) + first * patch_bytes;
+    std::byte* const to = is_staged ? stage.next() : out;
+    if (is_repeated && patch_bytes <= Stage::kBytes) {
+      // Normalized once, and copied from the cache.
+      const std::size_t piece = is_chw ? plane_bytes : frame_bytes;
+      patches.count = count;
+      patches.frames = 1;
+      for (std::size_t i = 0; i < count; ++i) sources[i] = source_of(first + i, 0, windows[i]);
+      patches.sources = sources;
+      patches.out = once;
+      normalize(patches, 0, count * order.size);
+      for (std::size_t i = 0; i < count * patch_bytes / piece; ++i) {
+        std::memcpy(to + i * piece, once + i / order.frames * piece, piece);
+      }
+      if (is_staged) stage.write(count * patch_bytes);
+      continue;
+    }
     if (is_whole) {
       patches.count = count * order.frames;
       for (std::size_t i = 0; i < patches.count; ++i) {
         sources[i] = source_of(first + i / order.frames, i % order.frames, windows[i]);
       }
       patches.sources = sources;
-      patches.out = is_staged ? stage.next() : out;
+      patches.out = to;
       normalize(patches, 0, patches.count * order.size);
       if (is_staged) stage.write(count * patch_bytes);
       continue;
