@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/copy.h"
+#include "kernels/prefetch.h"
 
 namespace pinfeed::kernels {
 namespace {
@@ -153,11 +154,25 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
                      group.sources[group.count == 1 ? 0 : frame], window);
   };
   const std::size_t end = row_end / order.size * width;
+  // Asks for the pixels under a patch in the next row of blocks: its rows stand apart in memory,
+  // where the hardware doesn't foresee them.
+  const auto prefetch_below = [&](std::size_t patch) {
+    if (patch + order.merge * width >= end || group.sources->window != nullptr) return;
+    for (std::size_t i = 0; i < group.count; ++i) {
+      const ImageSource source = source_of(patch + order.merge * width, i, windows[0]);
+      for (std::size_t y = 0; y < order.size; ++y) {
+        prefetch_line(source.data + static_cast<std::ptrdiff_t>(y) * source.row_stride);
+      }
+    }
+  };
   const std::size_t begin = row_begin / order.size * width;
   Stage stage(static_cast<std::byte*>(group.out) + begin * patch_bytes);
   for (std::size_t first = begin, count; first < end; first += count) {
     count = std::min(most, end - first);
     std::byte* const out = static_cast<std::byte*>(group.out) + first * patch_bytes;
+    if (group.streaming) {
+      for (std::size_t patch = first; patch < first + count; ++patch) prefetch_below(patch);
+    }
     std::byte* const to = is_staged ? stage.next() : out;
     if (is_repeated && patch_bytes <= Stage::kBytes) {
       // Normalized once, and copied from the cache.

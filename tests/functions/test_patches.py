@@ -119,8 +119,9 @@ def test_large_batches_are_streamed_with_the_same_bits(isa, patch, temporal):
 
 @kernels
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+@pytest.mark.parametrize("interpolation", ["bicubic", "nearest"])
 @pytest.mark.parametrize("order", ["CHW", "HWC"])
-def test_resized_patches_are_those_of_the_resized_image(isa, dtype, order):
+def test_resized_patches_are_those_of_the_resized_image(isa, dtype, interpolation, order):
     rng = np.random.default_rng(1)
     for _ in range(4):
         height, width = rng.integers(20, 300, 2)
@@ -131,7 +132,15 @@ def test_resized_patches_are_those_of_the_resized_image(isa, dtype, order):
         clip = np.stack(frames)
         rule = {"merge": 2, "min_pixels": 40**2, "max_pixels": 120**2}
         values, grid = pinfeed.patchify(
-            [clip], 7, MEAN, STD, input="THWC", temporal=2, order=order, **rule
+            [clip],
+            7,
+            MEAN,
+            STD,
+            input="THWC",
+            temporal=2,
+            order=order,
+            interpolation=interpolation,
+            **rule,
         )
         size = tuple(int(side) * 7 for side in grid[0, 1:])
         resized = pinfeed.Collate(
@@ -140,7 +149,7 @@ def test_resized_patches_are_those_of_the_resized_image(isa, dtype, order):
                 STD,
                 output="HWC",
                 augment=pinfeed.augment.Resize(size),
-                interpolation="bicubic",
+                interpolation=interpolation,
             )
         )(frames)
         expected = reference.patches(resized.numpy(), 7, 2, 2, order)

@@ -109,7 +109,8 @@ class Patches {
     for (const Clip& clip : clips_) {
       is_resized_ |= clip.size != Size{images.height(clip.first), images.width(clip.first)};
     }
-    in_floats_ = images.dtype() != kUint8;
+    in_floats_ =
+        images.dtype() != kUint8 && options.interpolation != kernels::Interpolation::nearest;
     if (is_resized_ && in_floats_ && !is_floating(out_dtype(format))) {
       throw py::type_error(images.name() + ": only uint8 is resized to uint8, got images of " +
                            images.dtype().name() + "; take dtype=torch.float32");
