@@ -76,24 +76,134 @@ class Draws {
   std::uint64_t step_;
 };
 
-Misfit crop_at_random(const GeometryStep& step, Border border, const Draws& draw, Window& window) {
-  const Room rows(window.height, step.height, step.above, step.below, step.pad_if_needed);
-  const Room columns(window.width, step.width, step.left, step.right, step.pad_if_needed);
+double between(const std::array<double, 2>& range, std::uint64_t bits) {
+  return range[0] + uniform(bits) * (range[1] - range[0]);
+}
+
+// One of `count` numbers from 0 on.
+std::size_t one_of(std::size_t count, std::uint64_t bits) {
+  return static_cast<std::size_t>(uniform(bits) * static_cast<double>(count));
+}
+
+// The height and width that a crop has in a window.
+std::array<std::int64_t, 2> crop_size(const GeometryStep& step, const Window& window) {
+  const auto side = [](std::int64_t given, double share, std::int64_t extent) {
+    if (given > 0 || extent == 0) return given;
+    return std::max<std::int64_t>(static_cast<std::int64_t>(share * static_cast<double>(extent)),
+                                  1);
+  };
+  return {side(step.height, step.share[0], window.height),
+          side(step.width, step.share[1], window.width)};
+}
+
+Misfit crop_at_random(const GeometryStep& step, Border border, bool may_be_small, const Draws& draw,
+                      Window& window) {
+  auto [height, width] = crop_size(step, window);
+  if (may_be_small && !step.pad_if_needed) {
+    height = std::min(height, window.height + step.above + step.below);
+    width = std::min(width, window.width + step.left + step.right);
+  }
+  const Room rows(window.height, height, step.above, step.below, step.pad_if_needed);
+  const Room columns(window.width, width, step.left, step.right, step.pad_if_needed);
   for (const Misfit misfit :
        {rows.misfit(window.height, border), columns.misfit(window.width, border)}) {
     if (misfit != Misfit::none) return misfit;
   }
   const auto [first, second] = draw();
-  crop(window, rows.first(first), columns.first(second), step.height, step.width);
+  crop(window, rows.first(first), columns.first(second), height, width);
   return Misfit::none;
+}
+
+// The whole window somewhere in a canvas, as torchvision draws it.
+void zoom_out(const GeometryStep& step, const Draws& draw, Window& window) {
+  const auto [chance, factor_bits] = draw();
+  if (uniform(chance) >= step.probability) return;
+  const auto [left_bits, top_bits] = draw(1);
+  const double factor = between(step.range, factor_bits);
+  const auto side = [&](std::int64_t extent) {
+    return static_cast<std::int64_t>(static_cast<double>(extent) * factor);
+  };
+  const auto first = [](std::int64_t spare, std::uint64_t bits) {
+    return static_cast<std::int64_t>(static_cast<double>(spare) * uniform(bits));
+  };
+  const std::int64_t height = side(window.height), width = side(window.width);
+  crop(window, -first(height - window.height, top_bits), -first(width - window.width, left_bits),
+       height, width);
+}
+
+// A rectangle between pixels.
+struct Box {
+  double left, top, right, bottom;
+
+  double area() const { return (right - left) * (bottom - top); }
+  bool has_centre_of(const Box& other) const {
+    const double x = 0.5 * (other.left + other.right), y = 0.5 * (other.top + other.bottom);
+    return left < x && x < right && top < y && y < bottom;
+  }
+  // The shared part of the two rectangles' union.
+  double overlap(const Box& other) const {
+    const double width = std::min(right, other.right) - std::max(left, other.left);
+    const double height = std::min(bottom, other.bottom) - std::max(top, other.top);
+    const double shared = std::max(width, 0.0) * std::max(height, 0.0);
+    return shared / (area() + other.area() - shared);
+  }
+};
+
+// An object's box in pixels of a window of its image.
+Box box_in(const Window& window, const double* corners) {
+  const auto axis = [](std::int64_t begin, std::int64_t extent, bool flipped, double from,
+                       double to) -> std::array<double, 2> {
+    const auto first = static_cast<double>(begin), size = static_cast<double>(extent);
+    if (flipped) return {size - (to - first), size - (from - first)};
+    return {from - first, to - first};
+  };
+  const auto [left, right] =
+      axis(window.left, window.width, window.flipped_columns, corners[0], corners[2]);
+  const auto [top, bottom] =
+      axis(window.top, window.height, window.flipped_rows, corners[1], corners[3]);
+  return {left, top, right, bottom};
+}
+
+// As torchvision draws it: one of the overlaps, and windows until one of them has the centre of a
+// box, and with such a box that overlap; then another of the overlaps. It never ends where none is
+// 1 and no window will do; here the window stays whole when the draws have been used up.
+void crop_around_boxes(const GeometryStep& step, const Draws& draw, const Objects& objects,
+                       Window& window) {
+  const auto part = [](std::int64_t extent, double factor) {
+    return static_cast<std::int64_t>(static_cast<double>(extent) * factor);
+  };
+  const auto trials = static_cast<std::uint64_t>(step.trials), round = 1 + 2 * trials;
+  for (std::uint64_t first = 0; first + round <= 1u << 16; first += round) {
+    const double least = step.overlaps[one_of(step.overlaps.size(), draw(first)[0])];
+    if (least >= 1) return;
+    for (std::uint64_t trial = 0; trial < trials; ++trial) {
+      const auto [width_bits, height_bits] = draw(first + 1 + 2 * trial);
+      const std::int64_t width = part(window.width, between(step.range, width_bits));
+      const std::int64_t height = part(window.height, between(step.range, height_bits));
+      const double ratio = static_cast<double>(width) / static_cast<double>(height);
+      if (width == 0 || height == 0 || ratio < step.ratio[0] || ratio > step.ratio[1]) continue;
+      const auto [left_bits, top_bits] = draw(first + 2 + 2 * trial);
+      const std::int64_t left = part(window.width - width, uniform(left_bits));
+      const std::int64_t top = part(window.height - height, uniform(top_bits));
+      const Box seen{static_cast<double>(left), static_cast<double>(top),
+                     static_cast<double>(left + width), static_cast<double>(top + height)};
+      double most = -1;
+      for (std::size_t i = 0; i < objects.count; ++i) {
+        const Box box = box_in(window, objects.corners + 4 * i);
+        if (seen.has_centre_of(box)) most = std::max(most, box.overlap(seen));
+      }
+      if (most < 0 || most < least) continue;
+      for (std::size_t i = 0; i < objects.count; ++i) {
+        objects.remain[i] &= seen.has_centre_of(box_in(window, objects.corners + 4 * i));
+      }
+      return crop(window, top, left, height, width);
+    }
+  }
 }
 
 // A window of some area and ratio, as torchvision draws it: ten tries to find one that fits, then
 // the largest in the middle whose ratio is allowed.
 void crop_some_area(const GeometryStep& step, const Draws& draw, Window& window) {
-  const auto between = [](const std::array<double, 2>& range, std::uint64_t bits) {
-    return range[0] + uniform(bits) * (range[1] - range[0]);
-  };
   const auto whole = [](double number) {
     return static_cast<std::int64_t>(std::nearbyint(number));
   };
@@ -101,7 +211,7 @@ void crop_some_area(const GeometryStep& step, const Draws& draw, Window& window)
   const std::array<double, 2> logarithms{std::log(step.ratio[0]), std::log(step.ratio[1])};
   for (std::uint64_t number = 0; number < 10; ++number) {
     const auto [area_bits, ratio_bits] = draw(2 * number);
-    const double area = rows * columns * between(step.area, area_bits);
+    const double area = rows * columns * between(step.range, area_bits);
     const double ratio = std::exp(between(logarithms, ratio_bits));
     const double width = std::nearbyint(std::sqrt(area * ratio));
     const double height = std::nearbyint(std::sqrt(area / ratio));
@@ -121,17 +231,45 @@ void crop_some_area(const GeometryStep& step, const Draws& draw, Window& window)
 }
 
 // What an image of height x width is resized to.
-std::array<std::int64_t, 2> resized_size(const GeometryStep& step, std::int64_t height,
-                                         std::int64_t width) {
-  if (step.kind != Kind::resize_edges) return {step.height, step.width};
+std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& draw,
+                                         std::int64_t height, std::int64_t width) {
+  const auto rows = static_cast<double>(height), columns = static_cast<double>(width);
+  const auto times = [&](double factor) -> std::array<std::int64_t, 2> {
+    return {static_cast<std::int64_t>(rows * factor), static_cast<std::int64_t>(columns * factor)};
+  };
   const auto [shorter, longer] = std::minmax(height, width);
-  std::int64_t new_shorter = step.height, new_longer = step.width;
+  std::int64_t new_shorter = step.height, most = step.width;
+  switch (step.kind) {
+    case Kind::resize_to_one_of: {
+      const std::int64_t size = step.sizes[one_of(step.sizes.size(), draw()[0])];
+      double factor = static_cast<double>(size) / static_cast<double>(shorter);
+      if (most > 0) {
+        factor = std::min(factor, static_cast<double>(most) / static_cast<double>(longer));
+      }
+      return times(factor);
+    }
+    case Kind::scale_jitter:
+      // torchvision's: the target's width goes with the height, and the other way round.
+      return times(std::min(static_cast<double>(step.width) / rows,
+                            static_cast<double>(step.height) / columns) *
+                   between(step.range, draw()[0]));
+    case Kind::resize_between:
+      new_shorter += static_cast<std::int64_t>(
+          one_of(static_cast<std::size_t>(step.width - step.height), draw()[0]));
+      most = 0;
+      break;
+    case Kind::resize_edges:
+      break;
+    default:
+      return {step.height, step.width};
+  }
+  std::int64_t new_longer = most;
   if (new_shorter > 0) new_longer = new_shorter * longer / shorter;
   if (step.height == 0) {
-    new_shorter = step.width * shorter / longer;
-  } else if (step.width > 0 && new_longer > step.width) {
-    new_shorter = step.width * new_shorter / new_longer;
-    new_longer = step.width;
+    new_shorter = most * shorter / longer;
+  } else if (most > 0 && new_longer > most) {
+    new_shorter = most * new_shorter / new_longer;
+    new_longer = most;
   }
   if (width <= height) return {new_longer, new_shorter};
   return {new_shorter, new_longer};
@@ -187,50 +325,68 @@ std::array<double, 6> region(const View& view) {
           source.flipped_columns != kept.flipped_columns ? 1.0 : 0.0};
 }
 
-Misfit find_view(std::span<const GeometryStep> steps, Borders borders, std::int64_t height,
-                 std::int64_t width, std::uint64_t key, std::int64_t sample, View& view) {
+ImageToView image_to_view(const View& view) {
+  const auto [top, left, height, width, flipped_rows, flipped_columns] = region(view);
+  const auto axis = [](double begin, double extent, bool flipped, std::int64_t size) -> AxisToView {
+    const auto seen = static_cast<double>(size);
+    return {begin, extent == 0 ? 0 : seen / extent, flipped ? seen : -1};
+  };
+  return {axis(left, width, flipped_columns != 0, view.seen().width),
+          axis(top, height, flipped_rows != 0, view.seen().height)};
+}
+
+Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t width,
+                 std::int64_t sample, const Objects& objects, View& view) {
   view = {};
   view.source.height = height;
   view.source.width = width;
-  Window* window = &view.source;
-  for (std::size_t number = 0; number < steps.size(); ++number) {
-    const GeometryStep& step = steps[number];
-    const Draws draw(key, sample, number);
-    Misfit misfit = Misfit::none;
+  for (std::size_t number = 0; number < geometry.steps.size(); ++number) {
+    const GeometryStep& step = geometry.steps[number];
+    const Draws draw(geometry.key, sample, number);
+    Window& window = view.seen();
     switch (step.kind) {
       case Kind::flip_rows:
-        window->flipped_rows ^= uniform(draw()[0]) < step.probability;
+        window.flipped_rows ^= uniform(draw()[0]) < step.probability;
         break;
       case Kind::flip_columns:
-        window->flipped_columns ^= uniform(draw()[0]) < step.probability;
+        window.flipped_columns ^= uniform(draw()[0]) < step.probability;
         break;
-      case Kind::center_crop:
-        crop(*window, middle(window->height, step.height), middle(window->width, step.width),
-             step.height, step.width);
+      case Kind::center_crop: {
+        const auto [rows, columns] = crop_size(step, window);
+        crop(window, middle(window.height, rows), middle(window.width, columns), rows, columns);
         break;
-      case Kind::random_crop:
-        misfit =
-            crop_at_random(step, view.resized ? borders.resized : borders.source, draw, *window);
+      }
+      case Kind::random_crop: {
+        const Borders& borders = geometry.borders;
+        const Misfit misfit = crop_at_random(step, view.resized ? borders.resized : borders.source,
+                                             geometry.may_be_small, draw, window);
+        if (misfit == Misfit::none) break;
+        window.height = step.height;
+        window.width = step.width;
+        return misfit;
+      }
+      case Kind::zoom_out:
+        zoom_out(step, draw, window);
+        break;
+      case Kind::iou_crop:
+        crop_around_boxes(step, draw, objects, window);
         break;
       case Kind::random_resized_crop:
       case Kind::resize:
       case Kind::resize_edges:
-        if (window->height == 0 || window->width == 0) return Misfit::empty;
-        if (step.kind == Kind::random_resized_crop) crop_some_area(step, draw, *window);
-        const auto [rows, columns] = resized_size(step, window->height, window->width);
+      case Kind::resize_between:
+      case Kind::resize_to_one_of:
+      case Kind::scale_jitter:
+        if (window.height == 0 || window.width == 0) return Misfit::empty;
+        if (step.kind == Kind::random_resized_crop) crop_some_area(step, draw, window);
+        const auto [rows, columns] = resized_size(step, draw, window.height, window.width);
         if (rows == 0 || columns == 0) return Misfit::vanishes;
         view.resized = true;
         view.height = rows;
         view.width = columns;
         view.kept.height = rows;
         view.kept.width = columns;
-        window = &view.kept;
         break;
-    }
-    if (misfit != Misfit::none) {
-      window->height = step.height;
-      window->width = step.width;
-      return misfit;
     }
   }
   simplify(view);

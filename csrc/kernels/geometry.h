@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/image.h"
 
@@ -15,30 +16,49 @@ struct GeometryStep {
   enum class Kind : std::uint8_t {
     random_crop,
     center_crop,
+    zoom_out,             // to a canvas whose sides are a factor in `range` times the image's
+    iou_crop,             // a window that overlaps the boxes of the image's objects
     random_resized_crop,  // a window of any size, resized to height x width
     resize,               // to height x width
-    resize_edges,  // to a shorter edge of `height`, as long as the other gets `width` at most;
-                   // 0 stands for none
+    resize_edges,      // to a shorter edge of `height`, as long as the other gets `width` at most;
+                       // 0 stands for none
+    resize_between,    // to a shorter edge of `height` to below `width`
+    resize_to_one_of,  // to a shorter edge of one of `sizes`, the other as in resize_edges
+    scale_jitter,      // to fit into height x width, times a factor in `range`
     flip_rows,
     flip_columns
   };
 
   Kind kind = Kind::flip_rows;
-  // Of all but flips.
+  // Of all but flips; of crops 0, where `share` says which part of each side remains.
   std::int64_t height = 0;
   std::int64_t width = 0;
+  std::array<double, 2> share = {};
   // Of random crops: pixels added first, before and after; and on both sides of what lacks some.
   std::int64_t above = 0;
   std::int64_t left = 0;
   std::int64_t below = 0;
   std::int64_t right = 0;
   bool pad_if_needed = false;
-  // Of random resized crops: from and to which share of the area, and which ratio of width to
-  // height.
-  std::array<double, 2> area = {};
-  std::array<double, 2> ratio = {};
-  // Of flips.
+  // From and to which share of the area, or which factor of the sides.
+  std::array<double, 2> range = {};
+  std::array<double, 2> ratio = {};  // of width to height
+  // Of resize_to_one_of.
+  std::vector<std::int64_t> sizes = {};
+  // Of crops around boxes: one is drawn of how much of the union a box must share with the window,
+  // 1 for the whole image; and how many windows are tried for it.
+  std::vector<double> overlaps = {};
+  std::int64_t trials = 0;
+  // Of flips and of zooming out.
   double probability = 0;
+};
+
+// The objects in an image: corners x1, y1, x2, y2 of their boxes in its pixels, and for each
+// whether it remains.
+struct Objects {
+  const double* corners = nullptr;
+  std::uint8_t* remain = nullptr;
+  std::size_t count = 0;
 };
 
 // Rows and columns of an image, maybe beyond it, seen from the bottom or from the right.
@@ -61,7 +81,26 @@ struct View {
   Window kept;
 
   const Window& seen() const { return resized ? kept : source; }
+  Window& seen() { return resized ? kept : source; }
 };
+
+// From a coordinate of the image to that of what is seen of it: a point between pixels, from 0 to
+// the image's size.
+struct AxisToView {
+  double begin;
+  double factor;
+  double mirrored;  // the size of what is seen, if it is mirrored; else negative
+
+  double operator()(double of_image) const {
+    const double moved = (of_image - begin) * factor;
+    return mirrored < 0 ? moved : mirrored - moved;
+  }
+};
+struct ImageToView {
+  AxisToView x;
+  AxisToView y;
+};
+ImageToView image_to_view(const View& view);
 
 // What is seen, in pixels of the image and maybe beyond it: top, left, height and width; 1 or 0 for
 // mirrored top to bottom; the same for left to right.
@@ -78,10 +117,19 @@ struct Borders {
 // to resize, or gets none.
 enum class Misfit : std::uint8_t { none, too_small, no_pixels, too_few_to_mirror, empty, vanishes };
 
-// The view of an image of height x width after all steps, of which at most one resizes. The random
-// numbers follow from the key, the number of the sample and that of the step alone. Of a crop that
-// does not fit, the view has the size.
-Misfit find_view(std::span<const GeometryStep> steps, Borders borders, std::int64_t height,
-                 std::int64_t width, std::uint64_t key, std::int64_t sample, View& view);
+// How the views of a batch are found.
+struct Geometry {
+  std::span<const GeometryStep> steps;  // of which at most one resizes
+  Borders borders;
+  bool may_be_small;  // whether a random crop takes what there is of a smaller image
+  std::uint64_t key;
+};
+
+// The view of an image of height x width after all steps. The random numbers follow from the key,
+// the number of the sample and that of the step alone, and crops around boxes from the objects; of
+// these, those whose centre such a crop does not see no longer remain. Of a crop that does not fit,
+// the view has the size.
+Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t width,
+                 std::int64_t sample, const Objects& objects, View& view);
 
 }  // namespace pinfeed::kernels

@@ -66,8 +66,7 @@ std::size_t pixel_bytes(const ImageBatch& batch) {
 // Where an image's pixels are, if they lie as they usually do, flipped or not.
 std::span<const std::byte> memory_of(const ImageBatch& batch, std::size_t image) {
   const ImageSource& source = batch.sources[image];
-  ImageSize size{batch.height, batch.width};
-  if (batch.padding != nullptr) size = batch.padding->sizes[image];
+  ImageSize size = batch.size_of(image);
   if (source.window != nullptr) size = {source.window->height, source.window->width};
   const auto [height, width] = size;
   if (height == 0 || width == 0) return {};
@@ -142,10 +141,12 @@ void stream_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
       prefetch_shared(out(plane));
       prefetch_shared(out(plane) + bytes);
     }
-    ImageSource source = batch.sources[image];
-    source.data += static_cast<std::ptrdiff_t>(row) * source.row_stride;
+    ImageWindow window;
+    const ImageSource source = seen_from(static_cast<std::ptrdiff_t>(row - batch.first_row), 0,
+                                         batch.sources[image], window);
     ImageBatch staged = batch;
     staged.sources = &source;
+    staged.first_row = 0;
     staged.frames = 1;
     staged.height = rows;
     staged.out = stage;

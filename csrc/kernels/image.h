@@ -140,6 +140,11 @@ struct ImageBatch {
   ScalarType in_type = ScalarType::uint8;
   // The row of each place that the first row of its source stands for; none before it is written.
   std::size_t first_row = 0;
+
+  // How much of its place an image takes.
+  ImageSize size_of(std::size_t image) const {
+    return padding == nullptr ? ImageSize{height, width} : padding->sizes[image];
+  }
 };
 
 // Which plane of `out` is that of an image's channel.

@@ -72,8 +72,7 @@ void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std
   const std::size_t height = batch.height, width = batch.width, channels = batch.channels;
   for (std::size_t row = row_begin; row < row_end; ++row) {
     const std::size_t image = row / height, y = row % height;
-    const ImageSize size =
-        batch.padding == nullptr ? ImageSize{height, width} : batch.padding->sizes[image];
+    const ImageSize size = batch.size_of(image);
     for (std::size_t x = 0; x < width; ++x) {
       for (std::size_t c = 0; c < channels; ++c) {
         const std::size_t index = batch.out_layout == ImageLayout::hwc

@@ -61,13 +61,14 @@ class Resizer {
     if (batch.in_floats) types_ = {images.in_type, PixelType::float32};
     channels_ = images.channels;
     pixel_ = channels_ * pixel_size(types_.out);
-    width_ = images.width;
+    const ImageSize place = images.size_of(image);
+    width_ = place.width;
     scale_.assign(channels_, 1.0F);
     bias_.assign(channels_, -0.0F);
     is_nearest_ = batch.interpolation == Interpolation::nearest;
-    rows_.find({resize.source.height, resize.resized.height, resize.top, images.height,
+    rows_.find({resize.source.height, resize.resized.height, resize.top, place.height,
                 resize.flipped_rows, resize.border, batch.interpolation, batch.in_floats});
-    columns_.find({resize.source.width, resize.resized.width, resize.left, images.width,
+    columns_.find({resize.source.width, resize.resized.width, resize.left, place.width,
                    resize.flipped_columns, resize.border, batch.interpolation, batch.in_floats});
     const std::size_t taps = is_nearest_ ? 1 : 2 * rows_.pairs();
     slot_bytes_ = columns_.outputs() * pixel_ + kRunSlack;
@@ -189,6 +190,7 @@ class Resizer {
 float mean_of(const ResizeRuns& runs, const std::uint8_t* values, std::size_t pixels,
               std::size_t channels) {
   const std::size_t count = channels == 3 ? pixels : pixels * channels;
+  if (count == 0) return 0;
   const std::uint64_t sum = channels == 3
                                 ? runs.gray_sum(values, pixels)
                                 : std::accumulate(values, values + count, std::uint64_t{0});
@@ -220,24 +222,34 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   thread_local std::vector<std::uint8_t> stage;
   const ImageBatch& images = batch.images;
   const std::size_t item = scalar_size(batch.resized_type()), pixel = images.channels * item;
-  const std::size_t row_bytes = images.width * pixel;
+  const auto [height, width] = images.size_of(image);
+  const std::size_t row_bytes = width * pixel;
   // For a mean, all rows of the image at once, also those that another thread writes.
   const bool need_mean = batch.colors != nullptr && batch.colors->need_mean();
   // As many as fit, but patches are made of whole ones.
   const std::size_t step = batch.patches == nullptr ? 1 : batch.patches->rows();
   const std::size_t rows =
-      need_mean ? images.height : std::max<std::size_t>(kStageBytes / row_bytes / step, 1) * step;
-  const std::size_t first = need_mean ? 0 : begin, last = need_mean ? images.height : end;
+      need_mean
+          ? height
+          : std::max<std::size_t>(kStageBytes / std::max<std::size_t>(row_bytes, 1) / step, 1) *
+                step;
+  const std::size_t first = need_mean ? 0 : begin;
+  const std::size_t last = need_mean ? height : std::min(end, height);
   stage.resize(rows * row_bytes + kRunSlack);
 
   const ImageSource staged{stage.data(), static_cast<std::ptrdiff_t>(row_bytes),
                            static_cast<std::ptrdiff_t>(pixel), static_cast<std::ptrdiff_t>(item)};
   ImageBatch one = only(image, images);
+  ImagePadding padding{};
+  if (images.padding != nullptr) {
+    padding = {images.padding->sizes + image, images.padding->fill};
+    one.padding = &padding;
+  }
   one.in_type = batch.resized_type();
   one.sources = &staged;
   const auto mean = [&](const ColorTable& table) {
     runs.recolor(table, stage.data(), rows * row_bytes);
-    return mean_of(runs, stage.data(), rows * images.width, images.channels);
+    return mean_of(runs, stage.data(), rows * width, images.channels);
   };
   std::optional<ColorTable> table;
   for (std::size_t y = first; y < last; y += rows) {
@@ -246,8 +258,10 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
     if (batch.colors != nullptr && !table) table = draw_table(*batch.colors, image, mean);
     if (table) runs.recolor(*table, stage.data(), count * row_bytes);
     one.first_row = y;
-    normalize(runs, batch, one, std::max(y, begin), std::min(y + count, end));
+    const std::size_t from = std::max(y, begin), to = std::min(y + count, end);
+    if (from < to) normalize(runs, batch, one, from, to);
   }
+  if (end > height) runs.normalize(one, std::max(begin, height), end);  // the padding below
 }
 
 void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
@@ -260,7 +274,8 @@ void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
     resizer = {};  // of what it has begun, nothing serves the next image
     throw;
   }
-  const std::size_t row_bytes = images.width * images.channels * scalar_size(batch.resized_type());
+  const std::size_t row_bytes =
+      images.size_of(image).width * images.channels * scalar_size(batch.resized_type());
   write_staged(runs, batch, image, begin, end,
                [&](std::size_t y, std::size_t count, std::uint8_t* to) {
                  for (std::size_t row = 0; row < count; ++row, to += row_bytes) {
@@ -272,6 +287,8 @@ void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
 void write_recolored(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
                      std::size_t begin, std::size_t end) {
   ImageBatch one = only(image, batch.images);
+  one.width = batch.images.size_of(image).width;
+  one.padding = nullptr;
   one.out_layout = ImageLayout::hwc;
   one.out_type = PixelType::uint8;
   one.streaming = false;

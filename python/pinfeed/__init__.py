@@ -17,7 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from pinfeed import augment
 from pinfeed._core import version as __version__
-from pinfeed.fields import Field, Image, Jagged, Keep, Leaf, Pad, Patches, Stack
+from pinfeed.fields import (
+    Boxes,
+    Field,
+    Image,
+    InstanceMasks,
+    Jagged,
+    Keep,
+    Leaf,
+    Pad,
+    Patches,
+    Points,
+    Stack,
+)
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.pack import Pack
 from pinfeed.functions.arrays import gather, normalize, permute
@@ -50,12 +62,14 @@ if TYPE_CHECKING:
 __all__ = [
     "ArrayDataset",
     "BalancedSampler",
+    "Boxes",
     "Collate",
     "ConcatArray",
     "DeviceLoader",
     "Field",
     "Image",
     "IndexedDataset",
+    "InstanceMasks",
     "Jagged",
     "JaggedBatch",
     "Keep",
@@ -67,6 +81,7 @@ __all__ = [
     "Pad",
     "Padded",
     "Patches",
+    "Points",
     "RaggedArray",
     "Rows",
     "ShuffleSampler",

@@ -51,14 +51,22 @@ class SharedSlot:
 _GeometryKind: TypeAlias = Literal[
     "random_crop",
     "center_crop",
+    "zoom_out",
+    "iou_crop",
     "random_resized_crop",
     "resize",
     "resize_edges",
+    "resize_between",
+    "resize_to_one_of",
+    "scale_jitter",
     "flip_rows",
     "flip_columns",
 ]
 _ColorKind: TypeAlias = Literal["jitter", "invert", "posterize", "solarize"]
 _BorderKind: TypeAlias = Literal["constant", "edge", "reflect"]
+_BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
+# Corners of the boxes of objects, where those of each image begin, and which of them remain.
+_Objects: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 _Interpolation: TypeAlias = Literal["bilinear", "bicubic", "nearest"]
 _Target: TypeAlias = Callable[[tuple[int, ...], str], Any] | type | Any | None
 
@@ -104,7 +112,13 @@ class PatchOptions:
 
 class ImagePaddingOptions:
     def __init__(
-        self, *, value: complex | None, multiple_of: tuple[int, int], sizes: bool, mask: bool
+        self,
+        *,
+        value: complex | None,
+        multiple_of: tuple[int, int] = (1, 1),
+        sizes: bool = False,
+        mask: bool = False,
+        least: tuple[int, int] = (0, 0),
     ) -> None: ...
 
 class GeometryStep:
@@ -114,13 +128,17 @@ class GeometryStep:
         kind: _GeometryKind,
         height: int = 0,
         width: int = 0,
+        share: Sequence[float] = (0, 0),
         above: int = 0,
         left: int = 0,
         below: int = 0,
         right: int = 0,
         pad_if_needed: bool = False,
-        area: Sequence[float] = (0, 0),
+        range: Sequence[float] = (0, 0),
         ratio: Sequence[float] = (0, 0),
+        sizes: Sequence[int] = (),
+        overlaps: Sequence[float] = (),
+        trials: int = 0,
         probability: float = 0,
     ) -> None: ...
 
@@ -139,6 +157,8 @@ class ColorStep:
 
 class BorderOptions:
     def __init__(self, *, kind: _BorderKind = "constant", fill: Sequence[float] = (0,)) -> None: ...
+    @property
+    def kind(self) -> _BorderKind: ...
 
 class AugmentOptions:
     def __init__(
@@ -149,7 +169,21 @@ class AugmentOptions:
         resized_border: BorderOptions = ...,
         interpolation: _Interpolation,
         in_floats: bool,
-        colors: Sequence[ColorStep],
+        colors: Sequence[ColorStep] = (),
+        may_be_small: bool = False,
+    ) -> None: ...
+
+class ImageViews: ...
+
+class BoxOptions:
+    def __init__(
+        self,
+        *,
+        format: _BoxFormat = "xyxy",
+        of_image: bool = False,
+        of_batch: bool = False,
+        min_size: float = 1,
+        min_area: float = 1,
     ) -> None: ...
 
 class ErasingOptions:
@@ -224,7 +258,7 @@ def pad_images(
     name: str,
     threads: int,
 ) -> tuple[Any, Any | None, Any | None]: ...
-def crop_images(
+def view_images(
     images: Any,
     indices: npt.NDArray[np.int64] | None,
     format: ImageFormat,
@@ -235,9 +269,30 @@ def crop_images(
     *,
     key: int,
     samples: npt.NDArray[np.int64],
-    other_leaf: tuple[npt.NDArray[np.int64], str] | None,
-    windows: bool,
-) -> tuple[Any, npt.NDArray[np.int64], Any | None]: ...
+    leaf: str,
+    objects: _Objects | None = None,
+    views: ImageViews | None = None,
+    rows: Sequence[int] = (),
+    padding: ImagePaddingOptions | None = None,
+) -> tuple[Any, Any | None, Any | None, ImageViews]: ...
+def image_windows(views: ImageViews, target: _Target, name: str) -> Any: ...
+def to_corners(boxes: npt.NDArray[np.float64], format: _BoxFormat) -> None: ...
+def move_boxes(
+    views: ImageViews,
+    objects: _Objects,
+    options: BoxOptions,
+    place: Sequence[float],
+    target: _Target,
+    name: str,
+) -> tuple[Any, Any]: ...
+def move_points(
+    views: ImageViews,
+    points: npt.NDArray[np.float64],
+    offsets: npt.NDArray[np.int64],
+    remain: npt.NDArray[np.bool_],
+    target: _Target,
+    name: str,
+) -> tuple[Any, Any]: ...
 def gather(
     source: Any,
     indices: npt.NDArray[np.int64] | None,

@@ -164,7 +164,7 @@ ERRORS = [
     (lambda: augment.RandomSolarize(None), TypeError, "threshold must be a number, got None"),
     (lambda: pinfeed.Image(color=[len]), TypeError, "color must be a ColorJitter", "builtin"),
     (
-        lambda: pinfeed.Image(color=augment.RandomInvert(), pad_value=0),
+        lambda: pinfeed.Image(erase=augment.RandomErasing(), pad_value=0),
         ValueError,
         "pad_value",
         "leave one out",

@@ -16,9 +16,14 @@ struct Names<kernels::GeometryStep::Kind> {
   static constexpr std::pair<const char*, Kind> all[] = {
       {"random_crop", Kind::random_crop},
       {"center_crop", Kind::center_crop},
+      {"zoom_out", Kind::zoom_out},
+      {"iou_crop", Kind::iou_crop},
       {"random_resized_crop", Kind::random_resized_crop},
       {"resize", Kind::resize},
       {"resize_edges", Kind::resize_edges},
+      {"resize_between", Kind::resize_between},
+      {"resize_to_one_of", Kind::resize_to_one_of},
+      {"scale_jitter", Kind::scale_jitter},
       {"flip_rows", Kind::flip_rows},
       {"flip_columns", Kind::flip_columns}};
 };
@@ -81,32 +86,124 @@ std::string pair_text(std::int64_t first, std::int64_t second) {
   return shape_text(pair);
 }
 
+[[noreturn]] void fail(const Images& images, std::size_t image, std::string expected,
+                       std::string got, std::string hint = "") {
+  throw wrong_value(Subject{images.name(), static_cast<std::int64_t>(image)}, std::move(expected),
+                    std::move(got), std::move(hint));
+}
+
+std::string size_text(const Images& images, std::size_t image) {
+  return pair_text(images.height(image), images.width(image));
+}
+
+void require_fit(const Images& images, std::size_t image, const Window& window, Misfit misfit) {
+  const std::string subject = "an image of " + size_text(images, image);
+  switch (misfit) {
+    case Misfit::none:
+      return;
+    case Misfit::too_small:
+      fail(images, image,
+           subject + " is too small for RandomCrop(" + pair_text(window.height, window.width) + ")",
+           "", "pass pad_if_needed=True, or more padding, or give Image a pad_value");
+    case Misfit::no_pixels:
+      fail(images, image, subject + " has no pixel that could be repeated", "",
+           "take padding_mode=\"constant\"");
+    case Misfit::too_few_to_mirror:
+      fail(images, image,
+           subject +
+               " has too few pixels for padding_mode=\"reflect\", which adds at most one less than "
+               "there are",
+           "", "take padding_mode=\"edge\"");
+    case Misfit::empty:
+      fail(images, image, subject + " has no pixels to resize", "");
+    case Misfit::vanishes:
+      fail(images, image, subject + " would get a side of 0 pixels", "",
+           "resize to a height and a width");
+  }
+}
+
+// What is resized is looked at pixel by pixel, those beyond the image too; and a strip that is
+// resized by its shorter edge becomes a very long one.
+void require_no_canvas(const Images& images, std::size_t image, const View& view,
+                       bool is_in_proportion) {
+  constexpr double kMost = 1 << 26;
+  const auto pixels = [](const Window& window) {
+    return static_cast<double>(window.height) * static_cast<double>(window.width);
+  };
+  const double own = static_cast<double>(images.height(image) * images.width(image));
+  if (!view.resized) return;
+  if (pixels(view.source) > std::max(kMost, 16 * own)) {
+    fail(images, image,
+         "a crop to " + pair_text(view.source.height, view.source.width) +
+             " would pad an image of " + size_text(images, image) +
+             " to more than 2**26 pixels before it is resized",
+         "", "crop to less, or resize first");
+  }
+  if (is_in_proportion && pixels(view.kept) > kMost) {
+    fail(images, image,
+         "an image of " + size_text(images, image) + " would be resized to " +
+             pair_text(view.kept.height, view.kept.width) + ", more than 2**26 pixels",
+         "", "limit the longer edge by max_size, or leave the sample out");
+  }
+}
+
 }  // namespace
 
-Windows::Windows(const Images& images, const AugmentOptions& options, const Draw& draw)
-    : images_(images), borders_{options.border.kind, options.resized_border.kind} {
+std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
+                                       const Draw& draw, std::string leaf) {
+  if (static_cast<std::size_t>(draw.samples.size()) != images.count()) {
+    throw py::value_error(images.name() + ": expected a number for each sample");
+  }
+  auto found = std::make_shared<ImageViews>(std::move(leaf), std::vector<View>(images.count()),
+                                            images.sizes());
+  const kernels::Geometry geometry{options.steps,
+                                   {options.border.kind, options.resized_border.kind},
+                                   options.may_be_small,
+                                   draw.key};
+  using Kind = GeometryStep::Kind;
+  const bool is_in_proportion = std::ranges::none_of(options.steps, [](const GeometryStep& step) {
+    return step.kind == Kind::resize || step.kind == Kind::random_resized_crop;
+  });
+  kernels::Objects objects;
+  for (std::size_t i = 0; i < images.count(); ++i) {
+    if (draw.objects) {
+      const auto& [corners, offsets, remain] = *draw.objects;
+      const std::int64_t first = offsets.data()[i];
+      objects = {corners.data() + 4 * first,
+                 reinterpret_cast<std::uint8_t*>(const_cast<bool*>(remain.data())) + first,
+                 static_cast<std::size_t>(offsets.data()[i + 1] - first)};
+    }
+    View& view = found->views[i];
+    const Misfit misfit = kernels::find_view(geometry, images.height(i), images.width(i),
+                                             draw.samples.data()[i], objects, view);
+    require_fit(images, i, view.seen(), misfit);
+    require_no_canvas(images, i, view, is_in_proportion);
+  }
+  return found;
+}
+
+py::object write_windows(const ImageViews& views, const OutputRequest& request,
+                         const std::string& name) {
+  const Shape shape{static_cast<std::int64_t>(views.views.size()), 6};
+  const Output out = make_output(request, shape, kFloat64, name);
+  auto* to = reinterpret_cast<double*>(out.data);
+  for (const View& view : views.views) to = std::ranges::copy(kernels::region(view), to).out;
+  return out.array;
+}
+
+Windows::Windows(const Images& images, const AugmentOptions& options, const Draw& draw,
+                 std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows)
+    : images_(images),
+      borders_{options.border.kind, options.resized_border.kind},
+      views_(std::move(views)),
+      rows_(std::move(rows)) {
+  require_sizes();
   interpolate(options.interpolation, options.in_floats);
   const DType resized = in_floats_ ? kFloat32 : images.dtype();
   fills_ = {fill_pixel(options.border.fill, images.dtype(), images.channels(), images.name()),
             fill_pixel(options.resized_border.fill, resized, images.channels(), images.name())};
-  const Integers& samples = draw.samples;
-  if (static_cast<std::size_t>(samples.size()) != images.count()) {
-    throw py::value_error(images.name() + ": expected a number for each sample");
-  }
-  sizes_ = Integers(std::vector<py::ssize_t>{samples.size(), 2});
-  std::int64_t* size = sizes_.mutable_data();
-  for (std::size_t i = 0; i < images.count(); ++i) {
-    *size++ = images.height(i);
-    *size++ = images.width(i);
-  }
-  if (draw.other_leaf) std::apply([&](auto&... leaf) { require_sizes(leaf...); }, *draw.other_leaf);
-  views_.resize(images.count());
-  for (std::size_t i = 0; i < views_.size(); ++i) {
-    require_fit(i, kernels::find_view(options.steps, borders_, images.height(i), images.width(i),
-                                      draw.key, samples.data()[i], views_[i]));
-    require_no_canvas(i);
-  }
-  colors_ = {options.colors, draw.key, samples.data(), static_cast<std::size_t>(images.frames())};
+  colors_ = {options.colors, draw.key, draw.samples.data(),
+             static_cast<std::size_t>(images.frames())};
   require_values();
 }
 
@@ -114,8 +211,8 @@ Windows::Windows(const Images& images, const GivenWindows& given) : images_(imag
   const auto& [windows, size, interpolation, in_floats] = given;
   borders_ = {Border::constant, Border::constant};  // which no window reaches
   interpolate(interpolation, in_floats);
-  views_.resize(images.count());
-  for (std::size_t i = 0; i < views_.size(); ++i) {
+  auto found = std::make_shared<ImageViews>("", std::vector<View>(images.count()), images.sizes());
+  for (std::size_t i = 0; i < images.count(); ++i) {
     const double* const numbers = windows.data() + 6 * i;
     const auto whole = [](double number) { return number == std::floor(number); };
     const double rows = numbers[0] + numbers[2], columns = numbers[1] + numbers[3];
@@ -124,24 +221,46 @@ Windows::Windows(const Images& images, const GivenWindows& given) : images_(imag
         columns > static_cast<double>(images.width(i))) {
       std::string text;
       for (int k = 0; k < 4; ++k) text += (k == 0 ? "" : ", ") + number_text(numbers[k]);
-      fail(i,
-           "a window of whole pixels within an image of " +
-               pair_text(images.height(i), images.width(i)),
+      fail(images, i, "a window of whole pixels within an image of " + size_text(images, i),
            "top, left, height, width " + text,
            "windows with fractions or padding take Image(augment=...)");
     }
     const auto number = [&](int k) { return static_cast<std::int64_t>(numbers[k]); };
-    View& view = views_[i];
+    View& view = found->views[i];
     view = {.source = {number(0), number(1), number(2), number(3)},
             .height = size[0],
             .width = size[1],
             .kept = {.height = size[0], .width = size[1]}};
     view.resized = view.source.height != size[0] || view.source.width != size[1];
-    Window& mirrored = view.resized ? view.kept : view.source;
-    mirrored.flipped_rows = numbers[4] != 0;
-    mirrored.flipped_columns = numbers[5] != 0;
+    view.seen().flipped_rows = numbers[4] != 0;
+    view.seen().flipped_columns = numbers[5] != 0;
   }
+  views_ = std::move(found);
   require_values();
+}
+
+std::vector<ImageSize> Windows::sizes() const {
+  std::vector<ImageSize> sizes(images_.count());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const Window& seen = view(i).seen();
+    sizes[i] = {static_cast<std::size_t>(seen.height), static_cast<std::size_t>(seen.width)};
+  }
+  return sizes;
+}
+
+ImageSize Windows::common_size() const {
+  const std::vector<ImageSize> all = sizes();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].height == all[0].height && all[i].width == all[0].width) continue;
+    const auto text = [](const ImageSize& size) {
+      return pair_text(static_cast<std::int64_t>(size.height),
+                       static_cast<std::int64_t>(size.width));
+    };
+    fail(images_, i, "images of one size, or a crop to one",
+         text(all[0]) + " of sample 0 and " + text(all[i]),
+         "pad_value pads images of different sizes");
+  }
+  return all[0];
 }
 
 void Windows::apply(std::vector<ImageSource>& sources) {
@@ -151,7 +270,7 @@ void Windows::apply(std::vector<ImageSource>& sources) {
     ImageSource& source = sources[i];
     const std::size_t image = i / static_cast<std::size_t>(images_.frames());
     const std::int64_t rows = images_.height(image), columns = images_.width(image);
-    auto [top, left, height, width, flipped_rows, flipped_columns] = views_[image].source;
+    auto [top, left, height, width, flipped_rows, flipped_columns] = view(image).source;
     if (flipped_rows && rows > 0) {
       source.data += (rows - 1) * source.row_stride;
       source.row_stride = -source.row_stride;
@@ -177,20 +296,12 @@ void Windows::apply(std::vector<ImageSource>& sources) {
   for (ImageWindow& window : beyond_) window.fill = fill_row_.data();
 }
 
-py::object Windows::write(const OutputRequest& request) const {
-  const Shape shape{static_cast<std::int64_t>(views_.size()), 6};
-  const Output out = make_output(request, shape, kFloat64, images_.name());
-  auto* to = reinterpret_cast<double*>(out.data);
-  for (const View& view : views_) to = std::ranges::copy(kernels::region(view), to).out;
-  return out.array;
-}
-
 std::vector<std::optional<ImageResize>> Windows::resizes() const {
   if (!any_is_resized()) return {};
   const auto frames = static_cast<std::size_t>(images_.frames());
-  std::vector<std::optional<ImageResize>> resizes(views_.size() * frames);
+  std::vector<std::optional<ImageResize>> resizes(images_.count() * frames);
   for (std::size_t i = 0; i < resizes.size(); ++i) {
-    const View& view = views_[i / frames];
+    const View& view = this->view(i / frames);
     if (!view.resized) continue;
     const auto size = [](std::int64_t height, std::int64_t width) {
       return ImageSize{static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
@@ -208,70 +319,24 @@ std::vector<std::optional<ImageResize>> Windows::resizes() const {
 }
 
 bool Windows::any_is_resized() const {
-  return std::ranges::any_of(views_, [](const View& view) { return view.resized; });
+  return std::ranges::any_of(views_->views, [](const View& view) { return view.resized; });
 }
 
-void Windows::fail(std::size_t image, std::string expected, std::string got,
-                   std::string hint) const {
-  throw wrong_value(Subject{images_.name(), static_cast<std::int64_t>(image)}, std::move(expected),
-                    std::move(got), std::move(hint));
-}
-
-// A window is shared by images that lie upon each other.
-void Windows::require_sizes(const Integers& others, const std::string& leaf) const {
-  for (std::size_t i = 0; others.size() == sizes_.size() && i < images_.count(); ++i) {
-    const std::int64_t* const other = others.data() + 2 * i;
-    if (other[0] == images_.height(i) && other[1] == images_.width(i)) continue;
-    fail(i,
-         "an image of " + pair_text(other[0], other[1]) + " as in " + leaf +
+// A view is shared by images that lie upon each other.
+void Windows::require_sizes() const {
+  if (rows_.empty() && views_->views.size() != images_.count()) {
+    throw py::value_error(images_.name() + ": expected as many images as " + views_->leaf + " has");
+  }
+  for (std::size_t i = 0; i < images_.count(); ++i) {
+    const std::size_t row = rows_.empty() ? i : rows_[i];
+    const auto height = static_cast<std::int64_t>(views_->sources[row].height);
+    const auto width = static_cast<std::int64_t>(views_->sources[row].width);
+    if (height == images_.height(i) && width == images_.width(i)) continue;
+    fail(images_, row,
+         "an image of " + pair_text(height, width) + " as in " + views_->leaf +
              ", with which it shares augment",
-         pair_text(images_.height(i), images_.width(i)),
-         "where images don't belong together, make a second geometry");
+         size_text(images_, i), "where images don't belong together, make a second geometry");
   }
-}
-
-void Windows::require_fit(std::size_t image, Misfit misfit) const {
-  const Window& window = views_[image].seen();
-  if (misfit == Misfit::none && window.height == height() && window.width == width()) return;
-  const std::string subject =
-      "an image of " + pair_text(images_.height(image), images_.width(image));
-  if (misfit == Misfit::too_small) {
-    fail(image,
-         subject + " is too small for RandomCrop(" + pair_text(window.height, window.width) + ")",
-         "", "pass pad_if_needed=True, or more padding");
-  }
-  if (misfit == Misfit::no_pixels) {
-    fail(image, subject + " has no pixel that could be repeated", "",
-         "take padding_mode=\"constant\"");
-  }
-  if (misfit == Misfit::too_few_to_mirror) {
-    fail(image,
-         subject +
-             " has too few pixels for padding_mode=\"reflect\", which adds at most one less than "
-             "there are",
-         "", "take padding_mode=\"edge\"");
-  }
-  if (misfit == Misfit::empty) fail(image, subject + " has no pixels to resize", "");
-  if (misfit == Misfit::vanishes) {
-    fail(image, subject + " would get a side of 0 pixels", "", "resize to a height and a width");
-  }
-  fail(image, "images of one size, or a crop to one",
-       pair_text(height(), width()) + " of sample 0 and " + pair_text(window.height, window.width));
-}
-
-// What is resized is looked at pixel by pixel, those beyond the image too.
-void Windows::require_no_canvas(std::size_t image) const {
-  constexpr double kMost = 1 << 26;
-  const View& view = views_[image];
-  const double seen =
-      static_cast<double>(view.source.height) * static_cast<double>(view.source.width);
-  const double own = static_cast<double>(images_.height(image) * images_.width(image));
-  if (!view.resized || seen <= std::max(kMost, 4 * own)) return;
-  fail(image,
-       "a crop to " + pair_text(view.source.height, view.source.width) + " would pad an image of " +
-           pair_text(images_.height(image), images_.width(image)) +
-           " to more than 2**26 pixels before it is resized",
-       "", "crop to less, or resize first");
 }
 
 void Windows::interpolate(Interpolation interpolation, bool bytes_in_floats) {
@@ -298,10 +363,12 @@ void Windows::require_values() const {
 void register_augment_options(py::module_& m) {
   using Step = GeometryStep;
   bind_options(m, "GeometryStep", Keyword{"kind", &Step::kind}, Keyword{"height", &Step::height},
-               Keyword{"width", &Step::width}, Keyword{"above", &Step::above},
-               Keyword{"left", &Step::left}, Keyword{"below", &Step::below},
-               Keyword{"right", &Step::right}, Keyword{"pad_if_needed", &Step::pad_if_needed},
-               Keyword{"area", &Step::area}, Keyword{"ratio", &Step::ratio},
+               Keyword{"width", &Step::width}, Keyword{"share", &Step::share},
+               Keyword{"above", &Step::above}, Keyword{"left", &Step::left},
+               Keyword{"below", &Step::below}, Keyword{"right", &Step::right},
+               Keyword{"pad_if_needed", &Step::pad_if_needed}, Keyword{"range", &Step::range},
+               Keyword{"ratio", &Step::ratio}, Keyword{"sizes", &Step::sizes},
+               Keyword{"overlaps", &Step::overlaps}, Keyword{"trials", &Step::trials},
                Keyword{"probability", &Step::probability});
   bind_options(m, "ColorStep", Keyword{"kind", &ColorStep::kind},
                Keyword{"probability", &ColorStep::probability},
@@ -309,13 +376,16 @@ void register_augment_options(py::module_& m) {
                Keyword{"contrast", &ColorStep::contrast})
       .def_readonly("probability", &ColorStep::probability);
   bind_options(m, "BorderOptions", Keyword{"kind", &BorderOptions::kind},
-               Keyword{"fill", &BorderOptions::fill});
+               Keyword{"fill", &BorderOptions::fill})
+      .def_readonly("kind", &BorderOptions::kind);
   bind_options(m, "AugmentOptions", Keyword{"steps", &AugmentOptions::steps},
                Keyword{"border", &AugmentOptions::border},
                Keyword{"resized_border", &AugmentOptions::resized_border},
                Keyword{"interpolation", &AugmentOptions::interpolation},
                Keyword{"in_floats", &AugmentOptions::in_floats},
-               Keyword{"colors", &AugmentOptions::colors});
+               Keyword{"colors", &AugmentOptions::colors},
+               Keyword{"may_be_small", &AugmentOptions::may_be_small});
+  py::class_<ImageViews, std::shared_ptr<ImageViews>>(m, "ImageViews");
 }
 
 }  // namespace pinfeed::bindings

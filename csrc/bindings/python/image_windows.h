@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -22,6 +23,8 @@
 namespace pinfeed::bindings {
 
 using Integers = pybind11::array_t<std::int64_t, pybind11::array::c_style>;
+using Corners = pybind11::array_t<double, pybind11::array::c_style>;
+using Flags = pybind11::array_t<bool, pybind11::array::c_style>;
 
 // What stands beyond the edges of images, and for a constant border a value for all channels or one
 // for each.
@@ -38,14 +41,26 @@ struct AugmentOptions {
   kernels::Interpolation interpolation = kernels::Interpolation::bilinear;
   bool in_floats = false;  // whether bytes are interpolated without being rounded
   std::vector<kernels::ColorStep> colors;
+  bool may_be_small = false;  // whether random crops take what there is of smaller images
 };
 
-// What a batch's random numbers follow from, and the images of another leaf, which must have the
-// same sizes.
+// Objects of the images of a batch: corners x1, y1, x2, y2 of their boxes, float64 of shape
+// (total, 4), in pixels of the images; where those of each image begin, int64 of shape (B + 1,);
+// and whether they remain, bool of shape (total,), which what is drawn may change.
+using ObjectBoxes = std::tuple<Corners, Integers, Flags>;
+
+// What is seen of each image of a batch, for all leaves that share the geometry.
+struct ImageViews {
+  std::string leaf;  // for which they were found
+  std::vector<kernels::View> views;
+  std::vector<kernels::ImageSize> sources;  // the sizes of the images
+};
+
+// What a batch's random numbers follow from.
 struct Draw {
   std::uint64_t key;
   const Integers& samples;
-  const std::optional<std::tuple<Integers, std::string>>& other_leaf;  // its sizes and its name
+  const std::optional<ObjectBoxes>& objects;
 };
 
 // Windows that are given: float64 of shape (B, 6), as Windows::write tells them; the height and
@@ -60,20 +75,27 @@ struct GivenWindows {
 // Adds the classes of AugmentOptions to the module.
 void register_augment_options(pybind11::module_& m);
 
-// The windows of a batch's images, all of one size.
+// Finds the views of a batch's images. Throws ValueError; a message about one image says which.
+std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
+                                       const Draw& draw, std::string leaf);
+
+// float64 of shape (B, 6): top, left, height and width of what is seen of each image, in its own
+// pixels; 1 or 0 for mirrored top to bottom; the same for left to right.
+pybind11::object write_windows(const ImageViews& views, const OutputRequest& request,
+                               const std::string& name);
+
+// The windows of a batch's images.
 class Windows {
  public:
-  // Throws ValueError; a message about one image says which.
-  Windows(const Images& images, const AugmentOptions& options, const Draw& draw);
+  // `rows`: which of the views is that of each image; empty: they are as many. Throws ValueError; a
+  // message about one image says which.
+  Windows(const Images& images, const AugmentOptions& options, const Draw& draw,
+          std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows);
   Windows(const Images& images, const GivenWindows& given);
 
-  std::int64_t height() const { return views_[0].seen().height; }
-  std::int64_t width() const { return views_[0].seen().width; }
-  pybind11::object sizes() const { return sizes_; }
-
-  // float64 of shape (B, 6): top, left, height and width of what is seen of each image, in its own
-  // pixels; 1 or 0 for mirrored top to bottom; the same for left to right.
-  pybind11::object write(const OutputRequest& request) const;
+  // Of what is seen of each image; it says so where they should be of one size and are not.
+  std::vector<kernels::ImageSize> sizes() const;
+  kernels::ImageSize common_size() const;
 
   // What is done to their values; null: nothing.
   const kernels::Colors* colors() const { return colors_.steps.empty() ? nullptr : &colors_; }
@@ -87,12 +109,11 @@ class Windows {
   bool in_floats() const { return in_floats_; }
 
  private:
+  const kernels::View& view(std::size_t image) const {
+    return views_->views[rows_.empty() ? image : rows_[image]];
+  }
   bool any_is_resized() const;
-  [[noreturn]] void fail(std::size_t image, std::string expected, std::string got,
-                         std::string hint = "") const;
-  void require_sizes(const Integers& others, const std::string& leaf) const;
-  void require_fit(std::size_t image, kernels::Misfit misfit) const;
-  void require_no_canvas(std::size_t image) const;
+  void require_sizes() const;
   void interpolate(kernels::Interpolation interpolation, bool bytes_in_floats);
   void require_values() const;
 
@@ -102,8 +123,8 @@ class Windows {
   std::vector<std::uint8_t> fill_row_;              // of the first, as ImageWindow takes it
   kernels::Interpolation interpolation_;
   bool in_floats_;
-  Integers sizes_;
-  std::vector<kernels::View> views_;
+  std::shared_ptr<const ImageViews> views_;
+  std::vector<std::size_t> rows_;
   std::vector<kernels::ImageWindow> beyond_;
   kernels::Colors colors_{};
 };

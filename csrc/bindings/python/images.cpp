@@ -1,4 +1,4 @@
-// _core.normalize_images, _core.pad_images and _core.crop_images: everything that makes pixels.
+// _core.normalize_images, _core.pad_images and _core.view_images: everything that makes pixels.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -190,60 +190,109 @@ struct ImagePaddingOptions {
   std::pair<std::int64_t, std::int64_t> multiple_of{1, 1};  // of the height and the width
   bool sizes = false;                                       // whether to return them
   bool mask = false;
+  std::pair<std::int64_t, std::int64_t> least{0, 0};  // height and width of the batch
 };
 
-// Images of any sizes, each at the top left of a place as large as the largest height and width,
-// rounded up to `multiple_of`. Returns the batch, and its sizes and mask or None.
+// The places of images of any sizes: each at the top left of one as large as the largest height and
+// width, rounded up to `multiple_of`.
+class Places {
+ public:
+  // `frames`: images of each size, the frames of a clip.
+  Places(std::vector<ImageSize> sizes, std::size_t frames, const ImagePaddingOptions& options,
+         DType dtype, const std::string& name)
+      : sizes_(std::move(sizes)), options_(options) {
+    std::tie(height_, width_) = options.least;
+    for (const ImageSize& size : sizes_) {
+      height_ = std::max(height_, static_cast<std::int64_t>(size.height));
+      width_ = std::max(width_, static_cast<std::int64_t>(size.width));
+      frame_sizes_.insert(frame_sizes_.end(), frames, size);
+    }
+    height_ = rounded_up(height_, options.multiple_of.first, name);
+    width_ = rounded_up(width_, options.multiple_of.second, name);
+    padding_ = {frame_sizes_.data(), fill_value(options.value, dtype, name + ": pad_value")};
+  }
+  Places(const Places&) = delete;
+
+  std::int64_t height() const { return height_; }
+  std::int64_t width() const { return width_; }
+  const ImagePadding* padding() const { return &padding_; }
+
+  // The sizes and the mask of the batch, or None.
+  std::pair<py::object, py::object> beside(const OutputRequest& request, const std::string& name,
+                                           std::size_t threads) const {
+    py::object sizes = py::none(), mask = py::none();
+    if (options_.sizes) sizes = write_sizes(sizes_, request, name);
+    if (options_.mask) mask = write_mask(sizes_, height_, width_, request, name, threads);
+    return {sizes, mask};
+  }
+
+ private:
+  std::vector<ImageSize> sizes_, frame_sizes_;
+  const ImagePaddingOptions& options_;
+  ImagePadding padding_{};
+  std::int64_t height_ = 0;
+  std::int64_t width_ = 0;
+};
+
+// Images of any sizes, each at the top left of its place. Returns the batch, and its sizes and mask
+// or None.
 py::tuple pad_images(py::object images, py::object indices, const ImageFormat& format,
                      const ImagePaddingOptions& options, py::object target, const std::string& name,
                      std::size_t threads) {
   const DType dtype = out_dtype(format);
   Images checked(std::move(images), std::move(indices), format.input, dtype, true, name);
-  std::int64_t height = 0, width = 0;
-  for (std::size_t i = 0; i < checked.count(); ++i) {
-    height = std::max(height, checked.height(i));
-    width = std::max(width, checked.width(i));
-  }
-  height = rounded_up(height, options.multiple_of.first, name);
-  width = rounded_up(width, options.multiple_of.second, name);
-
-  const std::vector<ImageSize> sizes = checked.sizes();
-  const ImagePadding padding{sizes.data(), fill_value(options.value, dtype, name + ": pad_value")};
+  const Places places(checked.sizes(), static_cast<std::size_t>(checked.frames()), options, dtype,
+                      name);
   const OutputRequest request(std::move(target), true);
-  py::object batch = write_batch(checked, {.format = format,
-                                           .height = height,
-                                           .width = width,
-                                           .padding = &padding,
-                                           .windows = nullptr,
-                                           .output = request,
-                                           .function = name,
-                                           .threads = threads});
-  py::object sizes_array = py::none(), mask = py::none();
-  if (options.sizes) sizes_array = write_sizes(sizes, request, name);
-  if (options.mask) mask = write_mask(sizes, height, width, request, name, threads);
-  return py::make_tuple(batch, sizes_array, mask);
+  const py::object batch = write_batch(checked, {.format = format,
+                                                 .height = places.height(),
+                                                 .width = places.width(),
+                                                 .padding = places.padding(),
+                                                 .windows = nullptr,
+                                                 .output = request,
+                                                 .function = name,
+                                                 .threads = threads});
+  const auto [sizes, mask] = places.beside(request, name, threads);
+  return py::make_tuple(batch, sizes, mask);
 }
 
-// Windows of images of any sizes, all of one size. Returns the batch, the images' sizes, and their
-// windows or None.
-py::tuple crop_images(py::object images, py::object indices, const ImageFormat& format,
+// What is seen of images of any sizes: of one size, or padded. `views`: none to find them, for the
+// leaf of which messages say `leaf`. `rows`: which of the views is that of each image, if they are
+// not as many. Returns the batch, its sizes and mask or None, and the views.
+py::tuple view_images(py::object images, py::object indices, const ImageFormat& format,
                       const AugmentOptions& options, py::object target, const std::string& name,
                       std::size_t threads, std::uint64_t key, const Integers& samples,
-                      const std::optional<std::tuple<Integers, std::string>>& other_leaf,
-                      bool with_windows) {
-  Images checked(std::move(images), std::move(indices), format.input, out_dtype(format), true,
-                 name);
-  Windows windows(checked, options, {key, samples, other_leaf});
+                      const std::string& leaf, const std::optional<ObjectBoxes>& objects,
+                      std::shared_ptr<ImageViews> views, std::vector<std::size_t> rows,
+                      const std::optional<ImagePaddingOptions>& padding) {
+  const DType dtype = out_dtype(format);
+  Images checked(std::move(images), std::move(indices), format.input, dtype, true, name);
+  const Draw draw{key, samples, objects};
+  if (!views) views = find_views(checked, options, draw, leaf);
+  Windows windows(checked, options, draw, views, std::move(rows));
   const OutputRequest request(std::move(target), true);
-  py::object batch = write_batch(checked, {.format = format,
-                                           .height = windows.height(),
-                                           .width = windows.width(),
-                                           .padding = nullptr,
-                                           .windows = &windows,
-                                           .output = request,
-                                           .function = name,
-                                           .threads = threads});
-  return py::make_tuple(batch, windows.sizes(), with_windows ? windows.write(request) : py::none());
+  BatchRequest to{.format = format,
+                  .height = 0,
+                  .width = 0,
+                  .padding = nullptr,
+                  .windows = &windows,
+                  .output = request,
+                  .function = name,
+                  .threads = threads};
+  if (!padding) {
+    const ImageSize size = windows.common_size();
+    to.height = static_cast<std::int64_t>(size.height);
+    to.width = static_cast<std::int64_t>(size.width);
+    return py::make_tuple(write_batch(checked, to), py::none(), py::none(), views);
+  }
+  const Places places(windows.sizes(), static_cast<std::size_t>(checked.frames()), *padding, dtype,
+                      name);
+  to.height = places.height();
+  to.width = places.width();
+  to.padding = places.padding();
+  const py::object batch = write_batch(checked, to);
+  const auto [sizes, mask] = places.beside(request, name, threads);
+  return py::make_tuple(batch, sizes, mask, views);
 }
 
 // Windows of images, which are given; resized where they have another size.
@@ -257,8 +306,8 @@ py::object normalize_windows(py::object images, const ImageFormat& format, py::o
   Images checked(std::move(images), py::none(), format.input, out_dtype(format), false, name);
   Windows windows(checked, GivenWindows{given, size, interpolation, in_floats});
   return write_batch(checked, {.format = format,
-                               .height = windows.height(),
-                               .width = windows.width(),
+                               .height = size[0],
+                               .width = size[1],
                                .padding = nullptr,
                                .windows = &windows,
                                .output = OutputRequest(std::move(target), checked.is_tensor()),
@@ -278,15 +327,24 @@ void register_images(py::module_& m) {
   bind_options(m, "ImagePaddingOptions", Keyword{"value", &ImagePaddingOptions::value},
                Keyword{"multiple_of", &ImagePaddingOptions::multiple_of},
                Keyword{"sizes", &ImagePaddingOptions::sizes},
-               Keyword{"mask", &ImagePaddingOptions::mask});
+               Keyword{"mask", &ImagePaddingOptions::mask},
+               Keyword{"least", &ImagePaddingOptions::least});
   m.def("normalize_images", &normalize_images, py::arg("images"), py::arg("indices"),
         py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"),
         py::arg("argument") = "");
   m.def("pad_images", &pad_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("padding"), py::arg("target"), py::arg("name"), py::arg("threads"));
-  m.def("crop_images", &crop_images, py::arg("images"), py::arg("indices"), py::arg("format"),
+  m.def("view_images", &view_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("options"), py::arg("target"), py::arg("name"), py::arg("threads"), py::kw_only(),
-        py::arg("key"), py::arg("samples"), py::arg("other_leaf"), py::arg("windows"));
+        py::arg("key"), py::arg("samples"), py::arg("leaf"), py::arg("objects") = py::none(),
+        py::arg("views") = py::none(), py::arg("rows") = std::vector<std::size_t>(),
+        py::arg("padding") = py::none());
+  m.def(
+      "image_windows",
+      [](const ImageViews& views, py::object target, const std::string& name) {
+        return write_windows(views, OutputRequest(std::move(target), true), name);
+      },
+      py::arg("views"), py::arg("target"), py::arg("name"));
   m.def("normalize_windows", &normalize_windows, py::arg("images"), py::arg("format"),
         py::arg("target"), py::arg("name"), py::arg("threads"), py::arg("argument") = "",
         py::kw_only(), py::arg("windows"), py::arg("size"), py::arg("interpolation"),

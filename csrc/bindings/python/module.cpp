@@ -24,6 +24,7 @@ PYBIND11_MODULE(_core, m) {
   register_shared_cells(m);
   register_shared_slot(m);
   register_strings(m);
+  register_targets(m);
 }
 
 }  // namespace pinfeed::bindings

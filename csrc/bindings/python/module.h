@@ -24,5 +24,6 @@ void register_runtime(pybind11::module_& m);
 void register_shared_cells(pybind11::module_& m);
 void register_shared_slot(pybind11::module_& m);
 void register_strings(pybind11::module_& m);
+void register_targets(pybind11::module_& m);
 
 }  // namespace pinfeed::bindings

@@ -10,18 +10,22 @@ from pinfeed.augment.color import (
     RandomPosterize,
     RandomSolarize,
 )
+from pinfeed.augment.crops import CenterCrop, RandomCrop, RandomIoUCrop, RandomZoomOut
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import (
-    CenterCrop,
     Compose,
     Geometry,
-    RandomCrop,
     RandomHorizontalFlip,
-    RandomResizedCrop,
     RandomVerticalFlip,
-    Resize,
 )
 from pinfeed.augment.mixing import cutmix, mixup
+from pinfeed.augment.sizes import (
+    RandomResize,
+    RandomResizedCrop,
+    RandomShortestSize,
+    Resize,
+    ScaleJitter,
+)
 from pinfeed.augment.targets import boxes, points
 
 __all__ = [
@@ -34,11 +38,16 @@ __all__ = [
     "RandomErasing",
     "RandomHorizontalFlip",
     "RandomInvert",
+    "RandomIoUCrop",
     "RandomPosterize",
+    "RandomResize",
     "RandomResizedCrop",
+    "RandomShortestSize",
     "RandomSolarize",
     "RandomVerticalFlip",
+    "RandomZoomOut",
     "Resize",
+    "ScaleJitter",
     "boxes",
     "cutmix",
     "mixup",

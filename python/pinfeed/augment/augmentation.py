@@ -16,6 +16,7 @@ from pinfeed.arguments import (
 )
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Color
+from pinfeed.augment.crops import checked_fill
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry
 from pinfeed.runtime import get_num_threads
@@ -28,6 +29,7 @@ class Augmentation:
 
     Attributes:
         parts: The names of the arguments that were given.
+        needs_boxes: Whether a crop is made around the boxes of objects.
 
     Raises:
         TypeError, ValueError: An argument does not fit, or the value to erase with the dtype.
@@ -42,6 +44,8 @@ class Augmentation:
         erase: RandomErasing | None,
         stream: int,
         dtype: torch.dtype,
+        fill: Any,
+        is_padded: bool,
     ) -> None:
         self._geometry = geometry
         self._colors = [] if color is None else color if isinstance(color, Sequence) else [color]
@@ -68,9 +72,15 @@ class Augmentation:
                 erase, RandomErasing, "Image: erase must be a pinfeed.augment.RandomErasing"
             )
             erase.check_dtype(dtype)
+        if fill is not None:
+            fill = checked_fill(fill, "Image: fill")
+            if geometry is None:
+                raise ValueError("Image: fill is for augment; give it, or leave fill out")
+        self.needs_boxes = geometry is not None and geometry.needs_boxes
         # As native code takes them.
         self._options = _core.AugmentOptions(
-            **({} if geometry is None else geometry.native()),
+            **({} if geometry is None else geometry.native(fill)),
+            may_be_small=is_padded,
             interpolation=kind,
             in_floats=in_floats,
             colors=[one.native for one in self._colors],
@@ -95,15 +105,22 @@ class Augmentation:
         images: Any,
         indices: Any,
         format: _core.ImageFormat,
+        padding: _core.ImagePaddingOptions | None,
         chance: Chance,
-        with_windows: bool,
+        objects: Any,
         target: Any,
         name: str,
         path: str,
-    ) -> tuple[Any, Any]:
-        """The batch of these images, as ``_core.crop_images`` takes them, and their windows or None."""
+    ) -> tuple[Any, Any, Any, _core.ImageViews]:
+        """The batch of these images, as ``_core.view_images`` takes and returns them."""
+        if self.needs_boxes and objects is None:
+            raise ValueError(
+                f"{name}: RandomIoUCrop crops around the boxes of objects, and no leaf has those of "
+                'these images; add one with Boxes(image="...") to the spec'
+            )
         key, threads = chance.key(self._stream), get_num_threads()
-        batch, sizes, windows = _core.crop_images(
+        shared = None if self._geometry is None else (self._geometry, self._stream)
+        batch, sizes, mask, views = _core.view_images(
             images,
             indices,
             format,
@@ -113,16 +130,18 @@ class Augmentation:
             threads,
             key=key,
             samples=chance.samples,
-            other_leaf=chance.sizes.get(self._geometry),
-            windows=with_windows,
+            leaf=f"leaf {path}" if path else "the leaf",
+            objects=objects,
+            views=chance.views.get(shared),
+            padding=padding,
         )
-        if self._geometry is not None:
-            chance.sizes.setdefault(self._geometry, (sizes, f"leaf {path}" if path else "the leaf"))
+        if shared is not None:
+            chance.views[shared] = views
         if self._erasing is not None:
             _core.erase_images(
                 batch, format.output, self._erasing, key, chance.samples, name, threads
             )
-        return batch, windows
+        return batch, sizes, mask, views
 
     def refuse_batch(self, name: str) -> None:
         """Raises TypeError where there is anything to do: a batch that is there has no samples.

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.batches import SampleBatch
 from pinfeed.memory.shared_cells import SharedCells
@@ -28,14 +29,14 @@ class Chance:
             is first asked for.
 
     Attributes:
-        sizes: By geometry, the sizes of the images that it was applied to, int64 of shape (B, 2), and
-            the name of their leaf.
+        views: What is seen of each image, by the geometry and the stream that it was drawn for: the
+            leaves that share them see the same.
     """
 
     def __init__(self, samples: npt.NDArray[np.int64], key: int | None = None) -> None:
         self.samples = samples
         self._key = key
-        self.sizes: dict[Any, tuple[npt.NDArray[np.int64], str]] = {}
+        self.views: dict[Any, _core.ImageViews] = {}
 
     def key(self, stream: int) -> int:
         """64 bits, others for each stream."""

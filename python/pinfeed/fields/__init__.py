@@ -7,5 +7,18 @@ from pinfeed.fields.keep import Keep
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.patches import Patches
 from pinfeed.fields.stack import Stack
+from pinfeed.fields.targets import Boxes, InstanceMasks, Points
 
-__all__ = ["Field", "Image", "Jagged", "Keep", "Leaf", "Pad", "Patches", "Stack"]
+__all__ = [
+    "Boxes",
+    "Field",
+    "Image",
+    "InstanceMasks",
+    "Jagged",
+    "Keep",
+    "Leaf",
+    "Pad",
+    "Patches",
+    "Points",
+    "Stack",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,8 @@ import torch
 from pinfeed.arguments import Problem
 from pinfeed.augment.chance import Chance, SeededChance
 from pinfeed.batches import LastSample, Packing, SampleBatch
-from pinfeed.fields.field import ABSENT, Field, Leaf
+from pinfeed.fields.field import ABSENT, Field, Leaf, Scene
+from pinfeed.fields.following import Following
 from pinfeed.fields.spec import (
     child_specs,
     mapping_specs,
@@ -205,6 +206,7 @@ class _Batch(NamedTuple):
     chance: Chance | None
     packing: Packing | None = None
     epoch: int | None = None
+    scene: Scene | None = None
 
 
 _UNKNOWN = _Batch(None)
@@ -276,10 +278,15 @@ class _Place:
                 Problem.of(error).add_hint(mirror_hint(field, samples[0], "samples"))
             raise
 
+    def follow(self, made: Any, batch: _Batch) -> Any:
+        """What becomes of a batch when the images that it follows are there."""
+        assert self._field is not None
+        return self._field.follow(made, self._leaf_in(batch))
+
     def _leaf_in(self, batch: _Batch) -> Leaf:
         leaf = self._leaf
-        chance, packing, epoch = batch
-        if chance is None and packing is None:
+        chance, packing, epoch, scene = batch
+        if chance is None and packing is None and scene is None:
             if epoch != leaf.epoch:  # kept for the next batch, which mostly is of the same epoch
                 self._leaf = leaf = leaf._replace(epoch=epoch)
             return leaf
@@ -323,6 +330,7 @@ class _Structure:
 
     __slots__ = (
         "_changes_keys",
+        "_following",
         "_keys",
         "_kind",
         "_leaf",
@@ -336,10 +344,13 @@ class _Structure:
         self._keys = _keys(node)
         self._leaf = leaf
         path, pin = leaf.path, bool(leaf.pin)
+        self._following: Following | None = None
         if isinstance(node, Mapping):
             leaves = mapping_specs(spec, node, f"Collate: spec{path}")
             self._sources = [source for _, source, _ in leaves]
-            specs = {key: child for key, _, child in leaves}
+            specs = Following.fields({key: child for key, _, child in leaves})
+            if any(isinstance(field, Field) and field.follows for field in specs.values()):
+                self._following = Following(specs, f"Collate: spec{path}")
             self._places = [_Place(specs[key], f"{path}[{key!r}]", pin) for key in specs]
             self._leaves = specs.keys()
             self._changes_keys = list(specs) != list(node) or any(
@@ -363,10 +374,13 @@ class _Structure:
 
     def collate(self, samples: Sequence[Any], batch: _Batch) -> Any:
         columns = self._columns(samples)
-        values = [
-            place.collate(column, batch)
-            for place, column in zip(self._places, columns, strict=True)
-        ]
+        if self._following is not None:
+            values = self._followed(_Place.collate, columns, batch)
+        else:
+            values = [
+                place.collate(column, batch)
+                for place, column in zip(self._places, columns, strict=True)
+            ]
         return self._collated(samples[0], values)
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch) -> Any:
@@ -375,11 +389,26 @@ class _Structure:
             if type(sources) is dict or isinstance(sources, Mapping)
             else [part for _, part in children(sources)]
         )
-        values = [
-            place.gather(part, indices, batch)
-            for place, part in zip(self._places, parts, strict=True)
-        ]
+        if self._following is not None:
+            make = lambda place, part, batch: place.gather(part, indices, batch)
+            values = self._followed(make, parts, batch)
+        else:
+            values = [
+                place.gather(part, indices, batch)
+                for place, part in zip(self._places, parts, strict=True)
+            ]
         return self._collated(sources, values)
+
+    def _followed(
+        self, make: Callable[[_Place, Any, _Batch], Any], parts: Sequence[Any], batch: _Batch
+    ) -> list[Any]:
+        """The batch of each place, where some follow others."""
+        assert self._following is not None
+        places = dict(zip(self._leaves, zip(self._places, parts, strict=True), strict=True))
+        return self._following.batches(
+            lambda key, scene: make(places[key][0], places[key][1], batch._replace(scene=scene)),
+            lambda key, made, scene: places[key][0].follow(made, batch._replace(scene=scene)),
+        )
 
     def _collated(self, node: Any, values: list[Any]) -> Any:
         if self._changes_keys:

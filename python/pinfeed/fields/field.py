@@ -12,11 +12,36 @@ import numpy.typing as npt
 
 from pinfeed.arguments import described
 from pinfeed.augment.chance import Chance
+from pinfeed.augment.geometry import Geometry
 from pinfeed.batches import Packing
 from pinfeed.functions.sequences import Padded
 from pinfeed.memory.outputs import Pin
 from pinfeed.sources.source import Source
 from pinfeed.sources.strings import encode
+
+
+class Scene:
+    """What the leaves of one dict know of one another: images, and what follows them.
+
+    Attributes:
+        objects: The boxes of the images' objects: corners x1, y1, x2, y2 in pixels of the images,
+            float64 of shape (total, 4); where those of each image begin, int64 of shape (B + 1,); and
+            whether each remains, bool of shape (total,). None: nobody has boxes. Once the batch of
+            images is made, the corners move to where it shows them.
+        views: What is seen of each image; None before the batch of images is made.
+        size: The height and width of that batch.
+        augment: The geometry that the views were found for.
+    """
+
+    def __init__(self) -> None:
+        self.objects: Any = None
+        self.views: Any = None
+        self.size = (0, 0)
+        self.augment: Geometry | None = None
+
+    def show(self, views: Any, size: tuple[int, int], augment: Geometry | None) -> None:
+        """Notes what the batch of images shows."""
+        self.views, self.size, self.augment = views, size, augment
 
 
 class Leaf(NamedTuple):
@@ -29,6 +54,8 @@ class Leaf(NamedTuple):
         chance: What is random in the batch; None unless a field of the `Collate` augments.
         packing: Which rows the documents of the batch go to; None unless a `PackSampler` chose them.
         epoch: The epoch that the batch is of; None if nobody told.
+        scene: What the images of the leaf show, or of the leaf that it follows; None: it neither
+            follows images nor is followed.
     """
 
     name: str
@@ -37,6 +64,7 @@ class Leaf(NamedTuple):
     chance: Chance | None = None
     packing: Packing | None = None
     epoch: int | None = None
+    scene: Scene | None = None
 
 
 class Field(ABC):
@@ -51,6 +79,11 @@ class Field(ABC):
         pads: Whether it makes a row of each sample, as long as the longest.
         augments: Whether it makes something else of samples than they are: it needs `Leaf.chance`.
         is_random: Whether any of that is drawn for each sample.
+        shows_images: Whether other fields may follow it: it fills `Leaf.scene`.
+        follows: The key of the images, in the same dict, that it follows; None: it follows none. What
+            `collate` makes of its samples is handed to `follow` when the images are there.
+        objects_of: The keys of the leaves in the same dict that have an entry for each of its items,
+            and lose those that it drops.
     """
 
     source: str | None = None
@@ -59,6 +92,9 @@ class Field(ABC):
     pads: bool = False
     augments: bool = False
     is_random: bool = False
+    shows_images: bool = False
+    follows: str | None = None
+    objects_of: tuple[str, ...] = ()
 
     def of(self, key: str) -> Self:
         """The same field, of the samples' leaf under another key of the same dict.
@@ -121,6 +157,15 @@ class Field(ABC):
             leaf: As for `collate`.
         """
         return self.collate(source.samples(indices, leaf.name), leaf)
+
+    def follow(self, batch: Any, leaf: Leaf) -> Any:
+        """What becomes of a batch when the images that it follows are there: see `follows`.
+
+        Args:
+            batch: What `collate` or `gather` made.
+            leaf: As for `collate`; its scene says what the images show.
+        """
+        return batch
 
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
         """Makes the batch of a leaf that is already batched, as `DeviceLoader` does.

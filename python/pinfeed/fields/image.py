@@ -75,7 +75,7 @@ class Image(Field):
             ``"CTHW"`` in channels_last_3d.
         pad_value: What stands below and to the right of images smaller than the batch's largest
             height and width: a number in units of the batch, after normalization, that ``dtype``
-            can hold. None: all images must have one size.
+            can hold. None: all images must have one size, or get one by ``augment``.
         multiple_of: Round the batch's height and width up to a multiple of this, or of a pair
             (height, width).
         sizes: Each image's height and width, int64 (B, 2), as the ``lengths`` of a `Padded`, or as
@@ -83,9 +83,13 @@ class Image(Field):
         mask: The same for bool (B, H, W), True where an image is: the ``mask`` of a `Padded`, or a
             key.
         augment: What is seen of each image, of `pinfeed.augment`: crops, flips and a size, drawn anew
-            for each sample, in the same pass. Images may differ in size where it makes them one.
+            for each sample, in the same pass. Images may differ in size where it makes them one, or
+            with ``pad_value``.
             Leaves with the same geometry, such as an image and its mask, get the same window of the
             same sample; if they share the object, a sample's images must have the same size.
+        fill: What stands where ``augment`` shows something beyond an image, if not the ``fill`` of
+            its crops: 255 for a mask whose loss has ``ignore_index=255``, or one number for each
+            channel. In units of the image's own values.
         interpolation: How ``augment`` resizes: ``"bilinear"`` or ``"bicubic"``, antialiased, or
             ``"nearest"``, for masks.
         resize_dtype: None: bytes are resized to bytes, whose values are those of
@@ -141,6 +145,7 @@ class Image(Field):
         sizes: Request = False,
         mask: Request = False,
         augment: Geometry | None = None,
+        fill: float | Sequence[float] | None = None,
         interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
         resize_dtype: torch.dtype | None = None,
         windows: Request = False,
@@ -162,6 +167,7 @@ class Image(Field):
         self.sizes = check_request(sizes, "Image: sizes")
         self.mask = check_request(mask, "Image: mask")
         self.augment = augment
+        self.fill = fill
         self.interpolation = interpolation
         self.resize_dtype = resize_dtype
         self.windows = check_request(windows, "Image: windows")
@@ -170,7 +176,15 @@ class Image(Field):
         self.stream = stream
         self._check_layout()
         self._augmentation = Augmentation(
-            augment, interpolation, resize_dtype, color, erase, stream, dtype
+            augment,
+            interpolation,
+            resize_dtype,
+            color,
+            erase,
+            stream,
+            dtype,
+            fill,
+            pad_value is not None,
         )
         self._check_padding()
         if augment is None and windows is not False:
@@ -181,12 +195,14 @@ class Image(Field):
         self._layout = input or "HWC?"
         order = output.replace("C", "") + "C" if channels_last else output
         self._format = self._constants.format(self._layout, order, torch_dtype_name(dtype))
-        self._padding = _core.ImagePaddingOptions(
-            value=pad_value,
-            multiple_of=self._multiples,
-            sizes=sizes is not False,
-            mask=mask is not False,
-        )
+        self._padding = None
+        if pad_value is not None:
+            self._padding = _core.ImagePaddingOptions(
+                value=pad_value,
+                multiple_of=self._multiples,
+                sizes=sizes is not False,
+                mask=mask is not False,
+            )
 
     @property
     def _axes(self) -> str:
@@ -220,17 +236,15 @@ class Image(Field):
                 )
             return
         _core.check_value(self.pad_value, torch_dtype_name(self.dtype), "Image", "pad_value")
-        if isinstance(self.sizes, str) and self.sizes == self.mask:
-            raise ValueError(f"Image: sizes and mask must have different keys, got {self.sizes!r}")
-        if "T" in self._axes:
+        names = self.names()
+        if len({*names}) < len(names):
             raise ValueError(
-                "Image: pad_value is for images, and these are clips; "
-                "augment=CenterCrop(size) gives clips of different sizes one"
+                f"Image: sizes, mask and windows must have different keys, got {names}"
             )
-        if self.augments:
+        if self.erase is not None:
             raise ValueError(
-                "Image: pad_value keeps images of different sizes, and augment, color and erase are "
-                "for those of one size; leave one out"
+                "Image: erase is for images of one size, and pad_value keeps them of different sizes; "
+                "leave one out"
             )
 
     @override
@@ -245,6 +259,8 @@ class Image(Field):
             return super().gather(source, indices, leaf)
         selection = source.select(indices)
         return self._batch(selection.rows, selection.indices, leaf)
+
+    shows_images = True
 
     @property
     @override
@@ -279,31 +295,55 @@ class Image(Field):
 
     def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
         target, threads = batch_allocator(leaf.pin), get_num_threads()
-        if self.augments:
-            chance = leaf.chance
-            if chance is None:
-                chance = Chance(np.arange(len(images if indices is None else indices)))
-            wanted = self.windows is not False
-            batch, windows = self._augmentation.batch(
-                images, indices, self._format, chance, wanted, target, leaf.name, leaf.path
-            )
-            batch = self._axes_in_order(batch)
-            if isinstance(self.windows, str):
-                return Beside(batch, {self.windows: windows})
-            return batch if windows is None else (batch, windows)
-        if self.pad_value is None:
+        sizes = mask = None
+        windows: Any = None
+        if self.augments or leaf.scene is not None:
+            batch, sizes, mask, views = self._augmented(images, indices, target, leaf)
+            if self.windows is not False:
+                windows = _core.image_windows(views, target, leaf.name)
+        elif self._padding is None:
             batch = _core.normalize_images(
                 images, indices, self._format, target, leaf.name, threads
             )
             return self._axes_in_order(batch)
-        batch, sizes, mask = _core.pad_images(
-            images, indices, self._format, self._padding, target, leaf.name, threads
-        )
-        return self._padded(self._axes_in_order(batch), sizes, mask)
+        else:
+            batch, sizes, mask = _core.pad_images(
+                images, indices, self._format, self._padding, target, leaf.name, threads
+            )
+        batch = self._padded(self._axes_in_order(batch), sizes, mask)
+        if windows is None:
+            return batch
+        if not isinstance(self.windows, str):
+            return batch, windows
+        values, beside = batch if isinstance(batch, Beside) else (batch, {})
+        return Beside(values, beside | {self.windows: windows})
 
     def _padded(self, batch: torch.Tensor, sizes: Any, mask: Any) -> Any:
         kind = PaddedImages if self.output == "CHW" else Padded
         return padded_leaf(kind, batch, sizes, self.sizes, mask, self.mask)
+
+    def _augmented(self, images: Any, indices: Any, target: Any, leaf: Leaf) -> Any:
+        """The batch as native code makes it, its sizes, its mask and its views."""
+        chance, scene = leaf.chance, leaf.scene
+        if chance is None:
+            chance = Chance(np.arange(len(images if indices is None else indices)), key=0)
+        objects = None if scene is None else scene.objects
+        batch, sizes, mask, views = self._augmentation.batch(
+            images,
+            indices,
+            self._format,
+            self._padding,
+            chance,
+            objects,
+            target,
+            leaf.name,
+            leaf.path,
+        )
+        if scene is not None:
+            order = self._format.output
+            height, width = (batch.shape[1 + order.index(axis)] for axis in "HW")
+            scene.show(views, (height, width), self.augment)
+        return batch, sizes, mask, views
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
         return batch.movedim(-1, 1 + self.output.index("C")) if self.channels_last else batch

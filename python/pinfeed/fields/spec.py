@@ -52,6 +52,11 @@ def _placed(spec: Any, name: str, check: Callable[[Field, str], None] | None, in
                 f"{name} has {'optional()' if field.is_optional else 'of()'}, which is for fields "
                 "in a dict, but stands in none; make the samples dicts"
             )
+        if field.follows is not None and not in_dict:
+            raise ValueError(
+                f"{name} follows the images under {field.follows!r} of the same dict, but stands in "
+                "none; make the samples dicts"
+            )
         return field
     if not is_container(spec):
         given, hint = type(spec).__name__, ""

@@ -1,0 +1,147 @@
+// _core.move_boxes and _core.move_points: targets that go along with a batch of images.
+#include "kernels/targets.h"
+
+#include <pybind11/numpy.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bindings/python/image_windows.h"
+#include "bindings/python/module.h"
+#include "bindings/python/options.h"
+#include "bindings/python/output.h"
+
+namespace py = pybind11;
+
+namespace pinfeed::bindings {
+
+template <>
+struct Names<kernels::BoxFormat> {
+  static constexpr std::pair<const char*, kernels::BoxFormat> all[] = {
+      {"xyxy", kernels::BoxFormat::xyxy},
+      {"xywh", kernels::BoxFormat::xywh},
+      {"cxcywh", kernels::BoxFormat::cxcywh}};
+};
+
+}  // namespace pinfeed::bindings
+
+template <>
+struct pybind11::detail::type_caster<pinfeed::kernels::BoxFormat>
+    : pinfeed::bindings::NamedCaster<pinfeed::kernels::BoxFormat> {};
+
+namespace pinfeed::bindings {
+namespace {
+
+// How boxes leave: their format, in pixels or in fractions of a size, and which of them remain.
+struct BoxOptions {
+  kernels::BoxFormat format = kernels::BoxFormat::xyxy;
+  bool of_image = false;  // in fractions of what is seen of each image
+  bool of_batch = false;  // in fractions of the batch's height and width
+  double min_size = 1;
+  double min_area = 1;
+};
+
+std::uint8_t* flags_of(const Flags& flags) {
+  return reinterpret_cast<std::uint8_t*>(const_cast<bool*>(flags.data()));
+}
+
+// int64 of shape (B + 1,): where the items that remain of each image begin.
+Output write_offsets(const std::int64_t* offsets, std::size_t images, const std::uint8_t* remain,
+                     const OutputRequest& request, const std::string& name) {
+  Output out = make_output(request, {static_cast<std::int64_t>(images) + 1}, kInt64, name);
+  auto* const to = reinterpret_cast<std::int64_t*>(out.data);
+  to[0] = 0;
+  for (std::size_t i = 0; i < images; ++i) {
+    const auto items = std::span(remain + offsets[i], remain + offsets[i + 1]);
+    to[i + 1] = to[i] + std::ranges::count(items, 1);
+  }
+  return out;
+}
+
+void to_corners(Corners boxes, kernels::BoxFormat format) {
+  kernels::to_corners(format, boxes.mutable_data(), static_cast<std::size_t>(boxes.size()) / 4);
+}
+
+// Moves the corners of `objects` in place, marks which of them remain, and returns those as float32
+// of shape (total, 4), with their offsets. `place`: height and width of the batch.
+py::tuple move_boxes(const ImageViews& views, const ObjectBoxes& objects, const BoxOptions& options,
+                     std::array<double, 2> place, py::object target, const std::string& name) {
+  auto [corners, offsets, remain] = objects;
+  const std::int64_t* const first = offsets.data();
+  const std::size_t images = views.views.size();
+  double* const boxes = corners.mutable_data();
+  std::uint8_t* const flags = flags_of(remain);
+  for (std::size_t i = 0; i < images; ++i) {
+    kernels::move_boxes(views.views[i], {options.min_size, options.min_area}, boxes + 4 * first[i],
+                        flags + first[i], static_cast<std::size_t>(first[i + 1] - first[i]));
+  }
+  const OutputRequest request(std::move(target), true);
+  const Output ends = write_offsets(first, images, flags, request, name);
+  const std::int64_t total = reinterpret_cast<const std::int64_t*>(ends.data)[images];
+  const Output out = make_output(request, {total, 4}, kFloat32, name);
+  auto* to = reinterpret_cast<float*>(out.data);
+  for (std::size_t i = 0; i < images; ++i) {
+    const kernels::Window& seen = views.views[i].seen();
+    std::array<double, 2> unit{1, 1};
+    if (options.of_batch) unit = place;
+    if (options.of_image)
+      unit = {static_cast<double>(seen.height), static_cast<double>(seen.width)};
+    for (std::int64_t item = first[i]; item < first[i + 1]; ++item) {
+      if (!flags[item]) continue;
+      kernels::write_box(options.format, boxes + 4 * item, unit[0], unit[1], to);
+      to += 4;
+    }
+  }
+  return py::make_tuple(out.array, ends.array);
+}
+
+// Points of shape (total, ..., 2 or 3), float64, with offsets; without those that don't remain.
+// They become float32.
+py::tuple move_points(const ImageViews& views, const Corners& points, const Integers& offsets,
+                      const Flags& remain, py::object target, const std::string& name) {
+  const std::int64_t* const first = offsets.data();
+  const std::uint8_t* const flags = flags_of(remain);
+  const std::size_t images = views.views.size();
+  const OutputRequest request(std::move(target), true);
+  const Output ends = write_offsets(first, images, flags, request, name);
+  Shape shape(points.shape(), points.shape() + points.ndim());
+  const auto numbers = static_cast<std::size_t>(shape.back());
+  std::size_t item_points = 1;
+  for (std::size_t axis = 1; axis + 1 < shape.size(); ++axis) {
+    item_points *= static_cast<std::size_t>(shape[axis]);
+  }
+  shape[0] = reinterpret_cast<const std::int64_t*>(ends.data)[images];
+  const Output out = make_output(request, shape, kFloat32, name);
+  auto* to = reinterpret_cast<float*>(out.data);
+  const std::size_t step = item_points * numbers;
+  for (std::size_t i = 0; i < images; ++i) {
+    for (std::int64_t item = first[i]; item < first[i + 1]; ++item) {
+      if (!flags[item]) continue;
+      kernels::move_points(views.views[i], points.data() + static_cast<std::size_t>(item) * step,
+                           item_points, numbers, to);
+      to += step;
+    }
+  }
+  return py::make_tuple(out.array, ends.array);
+}
+
+}  // namespace
+
+void register_targets(py::module_& m) {
+  bind_options(
+      m, "BoxOptions", Keyword{"format", &BoxOptions::format},
+      Keyword{"of_image", &BoxOptions::of_image}, Keyword{"of_batch", &BoxOptions::of_batch},
+      Keyword{"min_size", &BoxOptions::min_size}, Keyword{"min_area", &BoxOptions::min_area});
+  m.def("to_corners", &to_corners, py::arg("boxes").noconvert(), py::arg("format"));
+  m.def("move_boxes", &move_boxes, py::arg("views"), py::arg("objects"), py::arg("options"),
+        py::arg("place"), py::arg("target"), py::arg("name"));
+  m.def("move_points", &move_points, py::arg("views"), py::arg("points"), py::arg("offsets"),
+        py::arg("remain"), py::arg("target"), py::arg("name"));
+}
+
+}  // namespace pinfeed::bindings

@@ -1,0 +1,277 @@
+"""Crops: windows of images, of a fixed size or around objects, and what stands beyond the edges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from typing_extensions import override
+
+from pinfeed import _core
+from pinfeed.arguments import (
+    as_integer,
+    checked_integer,
+    checked_number,
+    checked_range,
+    require_choice,
+    require_flags,
+)
+from pinfeed.augment.geometry import Crop, checked_size
+
+PaddingMode = Literal["constant", "edge", "reflect"]
+
+
+class RandomCrop(Crop):
+    """A window of a fixed size, anywhere in the image and its padding.
+
+    Args:
+        size: Height and width in pixels, or as shares of the image's (a float from above 0 to 1);
+            or one number for both. With a ``pad_value`` of `pinfeed.Image`, a smaller image
+            is taken as it is, and padded with the batch.
+        padding: How many pixels to add on the left, top, right and bottom; or two numbers, for left
+            and right, and for top and bottom; or one for all sides.
+        pad_if_needed: Whether to add to both sides what smaller images lack.
+        fill: With ``padding_mode="constant"``: the added pixels, in units of the image's own values, as
+            one number or one for each channel. They are normalized as any others.
+        padding_mode: ``"constant"``; ``"edge"``, which repeats the nearest pixel; or ``"reflect"``,
+            which mirrors the image about its outermost pixels.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit; an image, when it is collated, is smaller
+            than the window.
+
+    Example:
+        >>> image = pinfeed.Image(dtype=torch.uint8, augment=pinfeed.augment.RandomCrop(2, fill=7))
+        >>> pinfeed.Collate(image)([np.ones((2, 2, 1), np.uint8)])
+        tensor([[[[1, 1],
+                  [1, 1]]]], dtype=torch.uint8)
+    """
+
+    is_random = True
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        padding: int | Sequence[int] | None = None,
+        pad_if_needed: bool = False,
+        fill: int | Sequence[int] = 0,
+        padding_mode: PaddingMode = "constant",
+    ) -> None:
+        self.size = size
+        self.padding = padding
+        require_flags("RandomCrop", pad_if_needed=pad_if_needed)
+        self.pad_if_needed = pad_if_needed
+        self.fill = fill
+        require_choice(padding_mode, ("constant", "edge", "reflect"), "RandomCrop: padding_mode")
+        self.padding_mode = padding_mode
+        self.border = _core.BorderOptions(
+            kind=padding_mode, fill=checked_fill(fill, "RandomCrop: fill")
+        )
+        self._sides = above, left, below, right = _checked_padding(padding)
+        self.fixed_size, sides = _crop_size(size, "RandomCrop")
+        self.native_step = _core.GeometryStep(
+            kind="random_crop",
+            **sides,
+            above=above,
+            left=left,
+            below=below,
+            right=right,
+            pad_if_needed=pad_if_needed,
+        )
+
+    @override
+    def may_pad(self, size: tuple[int, int] | None) -> bool:
+        return self.pad_if_needed or any(self._sides) or _is_larger(self.fixed_size, size)
+
+
+class CenterCrop(Crop):
+    """A window of a fixed size in the middle of the image; zeros around images that are smaller.
+
+    Args:
+        size: Height and width in pixels, or as shares of the image's (a float from above 0 to 1);
+            or one number for both.
+
+    Raises:
+        TypeError, ValueError: ``size`` does not fit.
+
+    Example:
+        >>> image = pinfeed.Image(dtype=torch.uint8, augment=pinfeed.augment.CenterCrop((1, 4)))
+        >>> pinfeed.Collate(image)([np.ones((3, 2, 1), np.uint8)])
+        tensor([[[[0, 1, 1, 0]]]], dtype=torch.uint8)
+    """
+
+    def __init__(self, size: int | Sequence[int]) -> None:
+        self.size = size
+        self.fixed_size, sides = _crop_size(size, "CenterCrop")
+        self.native_step = _core.GeometryStep(kind="center_crop", **sides)
+
+    @override
+    def may_pad(self, size: tuple[int, int] | None) -> bool:
+        is_any = size is None and self.fixed_size is not None
+        return is_any or _is_larger(self.fixed_size, size)
+
+
+class RandomIoUCrop(Crop):
+    """A window that overlaps an object's box by some share, as SSD is trained; or the whole image.
+
+    One of ``sampler_options`` is drawn, and windows until one has the centre of a box, and with such
+    a box that intersection over union; after ``trials`` of them another option is drawn. Objects
+    whose centre the window lacks are dropped. It needs `pinfeed.Boxes` that follow the image, and
+    comes before any resize.
+
+    Args:
+        min_scale: The least share of the image's height, and of its width, that a window has.
+        max_scale: The largest.
+        min_aspect_ratio: The least ratio of a window's width to its height.
+        max_aspect_ratio: The largest.
+        sampler_options: The overlaps to draw from; 1 stands for the whole image. None: 0, 0.1, 0.3,
+            0.5, 0.7, 0.9 and 1.
+        trials: How many windows are drawn for one of them.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit; when samples are collated, no `Boxes` follow
+            the image.
+
+    Example:
+        >>> crop = pinfeed.augment.RandomIoUCrop(sampler_options=[0.5])
+        >>> collate = pinfeed.Collate({"image": pinfeed.Image(augment=crop, pad_value=0), "boxes": pinfeed.Boxes()})
+        >>> sample = {"image": np.zeros((90, 90, 3), np.uint8), "boxes": [[10, 10, 60, 60]], "labels": [1]}
+        >>> len(collate([sample])["boxes"].values)
+        1
+    """
+
+    is_random = True
+    around_boxes = True
+
+    def __init__(
+        self,
+        min_scale: float = 0.3,
+        max_scale: float = 1.0,
+        min_aspect_ratio: float = 0.5,
+        max_aspect_ratio: float = 2.0,
+        sampler_options: Sequence[float] | None = None,
+        trials: int = 40,
+    ) -> None:
+        self.min_scale = min_scale
+        self.max_scale = max_scale
+        self.min_aspect_ratio = min_aspect_ratio
+        self.max_aspect_ratio = max_aspect_ratio
+        self.sampler_options = sampler_options
+        self.trials = checked_integer(trials, "RandomIoUCrop: trials", 1, 1000)
+        options = (
+            [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0] if sampler_options is None else sampler_options
+        )
+        if not isinstance(options, Sequence) or len(options) == 0:
+            raise ValueError(
+                f"RandomIoUCrop: sampler_options must be a list of overlaps, got {options!r}"
+            )
+        name = "RandomIoUCrop: sampler_options"
+        self.native_step = _core.GeometryStep(
+            kind="iou_crop",
+            range=checked_range((min_scale, max_scale), "RandomIoUCrop: min_scale, max_scale", 1),
+            ratio=checked_range(
+                (min_aspect_ratio, max_aspect_ratio),
+                "RandomIoUCrop: min_aspect_ratio, max_aspect_ratio",
+            ),
+            overlaps=[checked_number(option, name, 0) for option in options],
+            trials=trials,
+        )
+
+    @override
+    def may_pad(self, size: tuple[int, int] | None) -> bool:
+        return False
+
+
+class RandomZoomOut(Crop):
+    """The image somewhere on a larger canvas, or as it is: objects get smaller, as SSD is trained.
+
+    Args:
+        fill: The pixels around the image, as in `RandomCrop`.
+        side_range: From and to which factor of the image's sides the canvas has; at least 1.
+        p: How probable a canvas is.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit.
+
+    Example:
+        >>> zoom = pinfeed.augment.RandomZoomOut(side_range=(2, 2), p=1)
+        >>> image = pinfeed.Image(augment=zoom, pad_value=0)
+        >>> pinfeed.Collate(image)([np.ones((3, 4, 3), np.uint8)]).shape
+        torch.Size([1, 3, 6, 8])
+    """
+
+    def __init__(
+        self,
+        fill: float | Sequence[float] = 0,
+        side_range: tuple[float, float] = (1.0, 4.0),
+        p: float = 0.5,
+    ) -> None:
+        self.fill = fill
+        self.side_range = checked_range(side_range, "RandomZoomOut: side_range")
+        if self.side_range[0] < 1:
+            raise ValueError(f"RandomZoomOut: side_range must begin at 1 or more, got {side_range}")
+        self.p = checked_number(p, "RandomZoomOut: p", 0, 1)
+        self.is_random = p > 0
+        self.border = _core.BorderOptions(fill=checked_fill(fill, "RandomZoomOut: fill"))
+        self.native_step = _core.GeometryStep(
+            kind="zoom_out", range=self.side_range, probability=self.p
+        )
+
+    @override
+    def may_pad(self, size: tuple[int, int] | None) -> bool:
+        return True
+
+
+def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[str, Any]]:
+    """Height and width in pixels, or None for shares; and the same as native code takes it."""
+    numbers = size if isinstance(size, tuple | list) else [size]
+    if any(isinstance(number, float) for number in numbers):
+        name = f"{function}: size as a share of the image's"
+        shares = [checked_number(number, name, 0, 1) for number in numbers]
+        if len(shares) not in (1, 2) or 0 in shares:
+            raise ValueError(
+                f"{name} must be a number above 0 or a pair (height, width), got {size!r}"
+            )
+        return None, {"share": (shares[0], shares[-1])}
+    height, width = checked_size(size, function)
+    return (height, width), {"height": height, "width": width}
+
+
+def _is_larger(size: tuple[int, int] | None, than: tuple[int, int] | None) -> bool:
+    """Whether a window of this size is known to be larger than another."""
+    return size is not None and than is not None and (size[0] > than[0] or size[1] > than[1])
+
+
+def _checked_padding(padding: Any) -> tuple[int, int, int, int]:
+    """The pixels to add above, left, below and right."""
+    padding = 0 if padding is None else padding
+    is_several = isinstance(padding, Sequence) and not isinstance(padding, str)
+    numbers = list(padding) if is_several else [padding]
+    if len(numbers) not in (1, 2, 4):
+        raise ValueError(
+            "RandomCrop: padding must be one number, (left and right, top and bottom) or "
+            f"(left, top, right, bottom), got {padding!r}"
+        )
+    left, top, right, bottom = (
+        checked_integer(number, "RandomCrop: padding", 0, 2**31) for number in (numbers * 4)[:4]
+    )
+    return top, left, bottom, right
+
+
+def checked_fill(fill: Any, name: str) -> list[float]:
+    """One number, or one for each channel."""
+    numbers = list(fill) if isinstance(fill, Sequence) and not isinstance(fill, str) else [fill]
+    values = [
+        float(number)
+        if isinstance(number, float | np.floating) and math.isfinite(number)
+        else as_integer(number)
+        for number in numbers
+    ]
+    if not values or None in values:
+        raise ValueError(
+            f"{name} must be a number in units of the image's values, or one for each channel, "
+            f"got {fill!r}"
+        )
+    return [value for value in values if value is not None]

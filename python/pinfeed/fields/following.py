@@ -1,0 +1,111 @@
+"""The order in which the leaves of a dict are made where some follow others: boxes, then images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from pinfeed.fields.field import ABSENT, Field, Scene
+from pinfeed.fields.jagged import Jagged
+from pinfeed.fields.targets import require_as_many
+from pinfeed.functions.sequences import JaggedBatch
+
+
+class Following:
+    """Which leaves of a dict follow which images, and which have an entry for each object.
+
+    Args:
+        specs: The spec of each leaf.
+        name: What messages call the dict's place in the spec.
+
+    Raises:
+        ValueError: A field follows what shows no images, two say which objects remain, or a leaf
+            that should have an entry for each object is not there.
+    """
+
+    def __init__(self, specs: Mapping[Any, Any], name: str) -> None:
+        self._specs = specs
+        keys = list(specs)
+        followers = {key: field for key, field in specs.items() if _follows(field)}
+        self.images = {field.follows for field in followers.values()}
+        # Those that drop objects come before others that follow the same images.
+        self._followers = sorted(followers, key=lambda key: not followers[key].objects_of)
+        self._first = [*self._followers, *(key for key in keys if key in self.images)]
+        self._last = [key for key in keys if key not in self._first]
+        self._objects = {key: field for key, field in followers.items() if field.objects_of}
+        taken: dict[Any, Any] = {}
+        for key, field in followers.items():
+            shown = specs.get(field.follows)
+            if not (isinstance(shown, Field) and shown.shows_images):
+                raise ValueError(
+                    f"{name}[{key!r}] follows {field.follows!r}, which is no Image() there; say by "
+                    f"image= which of {keys} it follows, and give that leaf an Image()"
+                )
+            if field.objects_of and taken.setdefault(field.follows, key) != key:
+                raise ValueError(
+                    f"{name} has boxes under {taken[field.follows]!r} and {key!r} that follow "
+                    f"{field.follows!r}, and one of them says which objects remain; leave one out"
+                )
+            for label in field.objects_of:
+                if label not in specs:
+                    raise ValueError(
+                        f"{name}[{key!r}] has labels={label!r}, and samples have {keys}; name the leaves "
+                        "with an entry for each box, or say labels=()"
+                    )
+
+    @staticmethod
+    def fields(specs: Mapping[Any, Any]) -> dict[Any, Any]:
+        """The specs, with `Jagged` for leaves without one that have an entry for each object."""
+        labels = {
+            label for field in specs.values() if _follows(field) for label in field.objects_of
+        }
+        return {
+            key: Jagged() if field is None and key in labels else field
+            for key, field in specs.items()
+        }
+
+    def batches(
+        self,
+        make: Callable[[Any, Scene | None], Any],
+        follow: Callable[[Any, Any, Scene], Any],
+    ) -> list[Any]:
+        """The batch of each leaf.
+
+        Args:
+            make: Makes that of a key, with a scene or None.
+            follow: `Field.follow` of a key, with what was made.
+        """
+        scenes = {key: Scene() for key in self.images}
+        made = {}
+        for key in (*self._first, *self._last):
+            field = self._specs[key]
+            image = field.follows if _follows(field) else key
+            made[key] = make(key, scenes.get(image))
+        for key in self._followers:
+            if made[key] is not ABSENT:
+                made[key] = follow(key, made[key], scenes[self._specs[key].follows])
+        for key, field in self._objects.items():
+            if made[key] is not ABSENT:
+                _, offsets, remain = scenes[field.follows].objects
+                for label in field.objects_of:
+                    made[label] = _remaining(made[label], offsets, remain, label)
+        return [made[key] for key in self._specs]
+
+
+def _follows(field: Any) -> bool:
+    return isinstance(field, Field) and field.follows is not None
+
+
+def _remaining(batch: Any, offsets: Any, remain: Any, label: Any) -> Any:
+    """The entries of objects that remain."""
+    name = f"Collate: leaf [{label!r}]"
+    if not isinstance(batch, JaggedBatch):
+        raise TypeError(
+            f"{name}: what has an entry for each box takes Jagged(), which can lose some, got "
+            f"{type(batch).__name__}; leave its field out, or pad it afterwards"
+        )
+    require_as_many(batch.offsets.numpy(), offsets, name)
+    return batch if remain.all() else batch.filter(torch.from_numpy(np.array(remain)))

@@ -1,0 +1,361 @@
+"""Boxes, points and masks of the objects in images, which go where the images show them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from typing_extensions import override
+
+from pinfeed import _core
+from pinfeed.arguments import Problem, checked_number, require_choice
+from pinfeed.augment.geometry import Geometry
+from pinfeed.fields.field import Field, Leaf, Scene
+from pinfeed.functions.sequences import JaggedBatch
+from pinfeed.memory.outputs import batch_allocator
+from pinfeed.runtime import get_num_threads
+from pinfeed.sources.source import Source
+
+BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
+
+_MASKS = (torch.uint8, torch.bool)
+
+
+class _Target(Field):
+    """What follows the images under a key of the same dict.
+
+    Args:
+        image: The key.
+    """
+
+    def __init__(self, image: str) -> None:
+        name = type(self).__name__
+        if not isinstance(image, str) or not image:
+            raise TypeError(f"{name}: image must be the key of the images, got {image!r}")
+        self.image = image
+
+    @property
+    @override
+    def follows(self) -> str | None:  # type: ignore[override]
+        """The key of the images."""
+        return self.image
+
+    def _scene(self, leaf: Leaf) -> Scene:
+        if leaf.scene is None:
+            raise ValueError(
+                f"{leaf.name}: {type(self).__name__} follows the images under {self.image!r} of the "
+                "same dict, and stands in none; make the samples dicts"
+            )
+        return leaf.scene
+
+
+class Boxes(_Target):
+    """Boxes of the objects in images, moved along with what `Image` does: a `JaggedBatch`.
+
+    They are cropped, flipped and resized with their image, and clipped to what is seen of it. Boxes
+    of which too little remains are dropped, by the rule of torchvision's ``ClampBoundingBoxes`` and
+    ``SanitizeBoundingBoxes``, and with them their labels, and the `Points` and `InstanceMasks` that
+    follow the same images. It stands in a dict, beside the images.
+
+    Args:
+        image: The key of the images in the same dict.
+        format: The four numbers of a box, in pixels of its image: ``"xyxy"``, two corners;
+            ``"xywh"``, the upper left corner, width and height, as COCO has them; ``"cxcywh"``, the
+            centre, width and height.
+        output: The same for the batch. None: as ``format``.
+        normalized: False: the batch has pixels. True: fractions of the batch's height and width.
+            ``"image"``: of each image's own, without its padding.
+        min_size: A box whose width or height is less, in pixels of the batch, is dropped; so is one
+            with x2 < x1.
+        min_area: The same for its area.
+        labels: The keys of the leaves in the same dict that have an entry for each box, such as
+            ``("labels", "area", "iscrowd")``. They become `JaggedBatch`es without the dropped boxes'.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit. When samples are collated: boxes have no four
+            numbers, or there are not as many labels as boxes.
+
+    Example:
+        >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
+        >>> spec = {"image": pinfeed.Image(augment=flip, pad_value=0), "boxes": pinfeed.Boxes()}
+        >>> samples = [
+        ...     {"image": np.zeros((8, 8, 3), np.uint8), "boxes": [[0, 2, 5, 4], [9, 0, 9, 2]], "labels": [7, 9]},
+        ...     {"image": np.zeros((4, 6, 3), np.uint8), "boxes": [], "labels": []},
+        ... ]
+        >>> batch = pinfeed.Collate(spec)(samples)
+        >>> batch["boxes"].values, batch["boxes"].offsets, batch["labels"].values
+        (tensor([[3., 2., 8., 4.]]), tensor([0, 1, 1]), tensor([7]))
+    """
+
+    def __init__(
+        self,
+        image: str = "image",
+        *,
+        format: BoxFormat = "xyxy",
+        output: BoxFormat | None = None,
+        normalized: bool | Literal["image"] = False,
+        min_size: float = 1.0,
+        min_area: float = 1.0,
+        labels: str | Sequence[str] = "labels",
+    ) -> None:
+        super().__init__(image)
+        require_choice(format, ("xyxy", "xywh", "cxcywh"), "Boxes: format")
+        require_choice(output, ("xyxy", "xywh", "cxcywh", None), "Boxes: output")
+        if not isinstance(normalized, bool) and normalized != "image":
+            raise ValueError(
+                f'Boxes: normalized must be True, False or "image", got {normalized!r}'
+            )
+        keys = (labels,) if isinstance(labels, str) else labels
+        if not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
+            raise TypeError(f"Boxes: labels must be a key or several, got {labels!r}")
+        self.format = format
+        self.output = output
+        self.normalized = normalized
+        self.min_size = checked_number(min_size, "Boxes: min_size", 0)
+        self.min_area = checked_number(min_area, "Boxes: min_area", 0)
+        self.labels = labels
+        self.objects_of = tuple(keys)
+        self._options = _core.BoxOptions(
+            format=output or format,
+            of_image=normalized == "image",
+            of_batch=normalized is True,
+            min_size=self.min_size,
+            min_area=self.min_area,
+        )
+
+    @override
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+        return self._join(_arrays(samples, (4,), leaf.name), None, None, leaf)
+
+    @override
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+        return self._join(*source.select(indices), leaf)
+
+    def _join(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> Any:
+        boxes, offsets = _as_floats(source, offsets, indices, leaf)
+        if boxes.shape[1:] != (4,):
+            got = f"arrays of shape (n, {', '.join(map(str, boxes.shape[1:]))})"
+            raise ValueError(Problem(leaf.name, "boxes of shape (n, 4)", got.replace(", )", ",)")))
+        _core.to_corners(boxes, self.format)
+        self._scene(leaf).objects = (boxes, offsets, np.ones(len(boxes), np.bool_))
+        return None
+
+    @override
+    def follow(self, batch: Any, leaf: Leaf) -> Any:
+        scene, target = self._scene(leaf), batch_allocator(leaf.pin)
+        moved = _core.move_boxes(
+            scene.views, scene.objects, self._options, scene.size, target, leaf.name
+        )
+        return JaggedBatch(*moved)
+
+
+class Points(_Target):
+    """Points in images, such as key points, moved along with what `Image` does: a `JaggedBatch`.
+
+    Coordinates go from 0 at the left and upper border of an image to its width and height, so the
+    centre of its first pixel is (0.5, 0.5). Points are not clipped. Those of an object go when `Boxes`
+    that follow the same images drop its box.
+
+    Args:
+        image: The key of the images in the same dict.
+
+    Samples are of shape (n, 2) or (n, points, 2), with x and y in pixels of the image; or with a third
+    number, as COCO has it: 0 where a point is not known. It becomes 0 where a point is no longer seen.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit. When samples are collated: points have not two
+            or three numbers, or there are not as many objects as boxes.
+
+    Example:
+        >>> view = pinfeed.augment.CenterCrop(4)
+        >>> spec = {"image": pinfeed.Image(augment=view), "points": pinfeed.Points()}
+        >>> sample = {"image": np.zeros((8, 8, 3), np.uint8), "points": [[[2.5, 3.5, 2], [7, 3, 2]]]}
+        >>> pinfeed.Collate(spec)([sample])["points"].values
+        tensor([[[0.5000, 1.5000, 2.0000],
+                 [5.0000, 1.0000, 0.0000]]])
+    """
+
+    def __init__(self, image: str = "image") -> None:
+        super().__init__(image)
+
+    @override
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+        return self._join(_arrays(samples, (2,), leaf.name), None, None, leaf)
+
+    @override
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+        return self._join(*source.select(indices), leaf)
+
+    def _join(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> Any:
+        points, offsets = _as_floats(source, offsets, indices, leaf)
+        if points.ndim < 2 or points.shape[-1] not in (2, 3):
+            got = f"arrays of shape {('n', *points.shape[1:])}".replace("'", "")
+            expected = "points of shape (n, 2), (n, points, 2), or with 3 numbers each"
+            raise ValueError(Problem(leaf.name, expected, got))
+        return points, offsets
+
+    @override
+    def follow(self, batch: Any, leaf: Leaf) -> Any:
+        points, offsets = batch
+        scene = self._scene(leaf)
+        remain = _those_that_remain(scene, offsets, leaf.name)
+        target = batch_allocator(leaf.pin)
+        return JaggedBatch(
+            *_core.move_points(scene.views, points, offsets, remain, target, leaf.name)
+        )
+
+
+class InstanceMasks(_Target):
+    """A mask for each object in an image, which shows what its `Image` shows: a `JaggedBatch`.
+
+    Masks are resized to the nearest pixel, and padded with zeros to the size of the images' batch: the
+    values are (total, H, W). Those of objects go when `Boxes` that follow the same images drop the box.
+
+    Args:
+        image: The key of the images in the same dict.
+        dtype: ``torch.uint8`` or ``torch.bool``.
+
+    Samples are of shape (n, H, W), uint8 or bool, as large as their image.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit. When samples are collated: masks are not as
+            large as their image, or not as many as its boxes.
+
+    Example:
+        >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
+        >>> spec = {"image": pinfeed.Image(augment=flip), "masks": pinfeed.InstanceMasks()}
+        >>> sample = {"image": np.zeros((1, 2, 3), np.uint8), "masks": np.array([[[0, 1]]], np.uint8)}
+        >>> pinfeed.Collate(spec)([sample])["masks"].values
+        tensor([[[1, 0]]], dtype=torch.uint8)
+    """
+
+    def __init__(self, image: str = "image", *, dtype: torch.dtype = torch.uint8) -> None:
+        super().__init__(image)
+        if dtype not in _MASKS:
+            raise TypeError(f"InstanceMasks: dtype must be one of {_MASKS}, got {dtype!r}")
+        self.dtype = dtype
+        self._format = _core.ImageFormat(
+            mean=np.zeros(()),
+            std=np.ones(()),
+            scale=None,
+            input="HW",
+            output="HW",
+            dtype="uint8",
+        )
+
+    @override
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+        for position, masks in enumerate(samples):
+            if _is_empty(masks):
+                continue
+            is_array = isinstance(masks, np.ndarray | torch.Tensor)
+            if not is_array or masks.ndim != 3 or masks.dtype not in (*_MASKS, np.uint8, np.bool_):
+                got = type(masks).__name__
+                if is_array:
+                    got = f"{masks.dtype} {tuple(masks.shape)}"
+                expected = "uint8 or bool masks of shape (n, H, W)"
+                raise ValueError(Problem(leaf.name, expected, got, sample=position))
+        return samples
+
+    @override
+    def follow(self, batch: Any, leaf: Leaf) -> Any:
+        scene = self._scene(leaf)
+        counts = [len(masks) for masks in batch]
+        offsets = np.append(0, np.cumsum(counts))
+        remain = _those_that_remain(scene, offsets, leaf.name)
+        rows = np.repeat(np.arange(len(batch)), counts)[remain]
+        kept = np.append(0, np.cumsum(remain))[offsets]
+        target, height_and_width = batch_allocator(leaf.pin), scene.size
+        masks = [mask for masks in batch for mask in _as_bytes(masks)]
+        masks = [mask for mask, remains in zip(masks, remain.tolist(), strict=True) if remains]
+        if masks:
+            values, _, _, _ = _core.view_images(
+                masks,
+                None,
+                self._format,
+                _options(scene.augment),
+                target,
+                leaf.name,
+                get_num_threads(),
+                key=0,
+                samples=rows,
+                leaf="",
+                views=scene.views,
+                rows=rows.tolist(),
+                padding=_core.ImagePaddingOptions(value=0, least=height_and_width),
+            )
+        else:
+            values = torch.zeros((0, *height_and_width), dtype=torch.uint8, device="cpu")
+        return JaggedBatch(values.view(self.dtype), torch.from_numpy(kept))
+
+
+@functools.lru_cache(maxsize=64)
+def _options(geometry: Geometry | None) -> _core.AugmentOptions:
+    """How masks are seen through a geometry."""
+    steps = {} if geometry is None else geometry.native([0])
+    return _core.AugmentOptions(**steps, interpolation="nearest", in_floats=False)
+
+
+def _as_floats(source: Any, offsets: Any, indices: Any, leaf: Leaf) -> tuple[Any, Any]:
+    """Samples of numbers one after the other as float64, and where each begins."""
+    threads = get_num_threads()
+    joined: tuple[Any, Any] = _core.join(
+        source, offsets, indices, np.ndarray, leaf.name, threads, dtype="float64"
+    )
+    return joined
+
+
+def _is_empty(sample: Any) -> bool:
+    """Whether there is no object."""
+    return hasattr(sample, "__len__") and len(sample) == 0
+
+
+def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> list[Any]:
+    """Samples as arrays; a list of no objects gets the shape of others, or that for an item."""
+    arrays = []
+    for position, sample in enumerate(samples):
+        array = sample
+        if isinstance(sample, list | tuple):
+            try:
+                array = np.array(sample, np.float64)
+            except ValueError:
+                expected = f"numbers of shape (n, {', '.join(map(str, item_shape))})"
+                problem = Problem(name, expected, "a list of unlike items", sample=position)
+                raise ValueError(problem) from None
+        arrays.append(array)
+    shape = next((array.shape[1:] for array in arrays if not _is_empty(array)), item_shape)
+    none = np.zeros((0, *shape))
+    return [none if _is_empty(array) else array for array in arrays]
+
+
+def _as_bytes(masks: Any) -> Any:
+    if isinstance(masks, torch.Tensor):
+        return masks.view(torch.uint8) if masks.dtype == torch.bool else masks
+    return masks.view(np.uint8) if getattr(masks, "dtype", None) == np.bool_ else masks
+
+
+def _those_that_remain(scene: Scene, offsets: Any, name: str) -> npt.NDArray[np.bool_]:
+    """Which objects remain: all, unless boxes say more."""
+    if scene.objects is None:
+        return np.ones(int(offsets[-1]), np.bool_)
+    _, expected, remain = scene.objects
+    require_as_many(offsets, expected, name)
+    kept: npt.NDArray[np.bool_] = remain
+    return kept
+
+
+def require_as_many(offsets: Any, expected: Any, name: str) -> None:
+    """Raises ValueError unless each sample has an entry for each of its boxes."""
+    if np.array_equal(offsets, expected):
+        return
+    counts, boxes = np.diff(offsets), np.diff(expected)
+    sample = int(np.flatnonzero(counts != boxes)[0])
+    raise ValueError(
+        Problem(
+            name, f"{boxes[sample]} entries, one for each box", str(counts[sample]), sample=sample
+        )
+    )

@@ -1,0 +1,206 @@
+"""Images whose sizes differ after an augmentation: each as alone, and padded with the batch."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pinfeed
+from arrays import assert_same_bits
+from messages import check
+from pinfeed import augment
+
+pytestmark = pytest.mark.kernels
+
+sides = st.one_of(st.integers(1, 12), st.integers(13, 90))
+
+GEOMETRIES = [
+    augment.RandomHorizontalFlip(),
+    augment.CenterCrop(0.6),
+    augment.RandomCrop((0.5, 0.9)),
+    augment.RandomCrop(30),
+    augment.Resize(24, max_size=60),
+    augment.RandomShortestSize((9, 17, 40), max_size=70),
+    augment.RandomResize(8, 40),
+    augment.ScaleJitter((40, 30), (0.5, 2)),
+    augment.RandomZoomOut(fill=114, side_range=(1, 3)),
+    augment.Compose(
+        [
+            augment.RandomZoomOut([1, 2, 3]),
+            augment.RandomVerticalFlip(),
+            augment.RandomCrop(0.7),
+            augment.RandomShortestSize((20, 30)),
+            augment.RandomHorizontalFlip(),
+        ]
+    ),
+    augment.Compose(
+        [
+            augment.ScaleJitter((32, 32), (0.3, 2)),
+            augment.RandomCrop(32),
+            augment.RandomHorizontalFlip(),
+        ]
+    ),
+    augment.Compose(
+        [augment.Resize((20, 30)), augment.RandomCrop(25, padding=4, padding_mode="edge")]
+    ),
+    augment.Compose([augment.Resize(20), augment.RandomZoomOut(7), augment.CenterCrop(0.8)]),
+]
+
+
+@given(
+    st.sampled_from(GEOMETRIES),
+    st.lists(st.tuples(sides, sides), min_size=1, max_size=4),
+    st.sampled_from(["float32", "bfloat16", "uint8"]),
+    st.sampled_from(["CHW", "HWC"]),
+    st.sampled_from([1, 8, (4, 16)]),
+    st.sampled_from([None, augment.ColorJitter(0.4, 0.4), augment.RandomInvert()]),
+    st.integers(0, 2**40),
+)
+def test_padding_changes_nothing_else(isa, geometry, sizes, dtype, output, multiple, color, seed):
+    rng = np.random.default_rng(seed)
+    images = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
+    constants = {} if dtype == "uint8" else {"mean": 0.4, "std": 0.25}
+    shared = constants | {
+        "dtype": getattr(torch, dtype),
+        "output": output,
+        "augment": geometry,
+        "color": color,
+        "pad_value": 3,
+    }
+    rows = pinfeed.IndexedDataset(images)
+    field = pinfeed.Image(
+        **shared, multiple_of=multiple, sizes="sizes", mask="mask", windows="seen"
+    )
+    collate = pinfeed.Collate({"image": field}, seed=seed)
+    wrapped = pinfeed.IndexedDataset([{"image": image} for image in images])
+    batch = collate(wrapped.__getitems__(range(len(images))))
+    single = pinfeed.Collate(pinfeed.Image(**shared, sizes=True), seed=seed)
+    alone = [single(rows.__getitems__([i])) for i in range(len(images))]
+    assert batch["sizes"].tolist() == [one.lengths[0].tolist() for one in alone]
+    down, right = multiple if isinstance(multiple, tuple) else (multiple, multiple)
+    largest = batch["sizes"].amax(0).tolist()
+    place = (largest[0] + -largest[0] % down, largest[1] + -largest[1] % right)
+    assert batch["mask"].shape == (len(images), *place)
+    for i, one in enumerate(alone):
+        height, width = batch["sizes"][i].tolist()
+        image = batch["image"][i] if output == "HWC" else batch["image"][i].permute(1, 2, 0)
+        expected = one.values[0] if output == "HWC" else one.values[0].permute(1, 2, 0)
+        assert_same_bits(image[:height, :width].clone(), expected.clone())
+        outside = torch.ones(place, dtype=torch.bool)
+        outside[:height, :width] = False
+        assert (image[outside] == 3).all()
+        assert torch.equal(batch["mask"][i], ~outside)
+
+
+def test_clips_are_padded_too():
+    rng = np.random.default_rng(0)
+    clips = [rng.integers(0, 256, (2, h, w, 3), dtype=np.uint8) for h, w in [(9, 20), (16, 7)]]
+    options = {"dtype": torch.uint8, "pad_value": 9, "augment": augment.Resize(8)}
+    for output in ("CTHW", "TCHW", "THWC"):
+        field = pinfeed.Image(input="THWC", output=output, sizes=True, mask=True, **options)
+        batch, sizes, mask = pinfeed.Collate(field)(clips)
+        assert sizes.tolist() == [[8, 17], [18, 8]] and mask.shape == (2, 18, 17)
+        for clip, of_clip, (height, width) in zip(clips, batch, sizes.tolist(), strict=True):
+            order = [output.index(axis) for axis in "THWC"]
+            frames = of_clip.permute(order)
+            single = pinfeed.Image(output="HWC", **options)
+            expected = pinfeed.Collate(single)(list(clip))
+            assert torch.equal(frames[:, :height, :width], expected)
+            assert (frames[:, height:] == 9).all() and (frames[:, :, width:] == 9).all()
+
+
+def test_plain_clips_of_different_sizes():
+    clips = [np.ones((2, 3, 4), np.uint8), np.ones((2, 5, 2), np.uint8)]
+    field = pinfeed.Image(input="THW", output="THW", dtype=torch.uint8, pad_value=0)
+    batch = pinfeed.Collate(field)(clips)
+    assert batch.shape == (2, 2, 5, 4)
+    assert batch[0, :, :3, :4].all() and batch[1, :, :, :2].all() and batch.sum() == 24 + 20
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_do_not_matter(threads):
+    rng = np.random.default_rng(1)
+    images = [rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in [(300, 40), (90, 500)]]
+    view = augment.Compose(
+        [augment.RandomShortestSize((120, 200), 400), augment.RandomHorizontalFlip()]
+    )
+    field = pinfeed.Image(0.5, 0.25, augment=view, pad_value=0, color=augment.ColorJitter(0, 0.4))
+    rows = pinfeed.IndexedDataset(images).__getitems__([0, 1])
+    expected = pinfeed.Collate(field, seed=5)(rows)
+    before = pinfeed.get_num_threads()
+    pinfeed.set_num_threads(threads)
+    try:
+        assert_same_bits(pinfeed.Collate(field, seed=5)(rows), expected)
+    finally:
+        pinfeed.set_num_threads(before)
+
+
+def test_a_fill_of_its_own():
+    view = augment.RandomZoomOut(fill=9, side_range=(2, 2), p=1)
+    spec = {
+        "image": pinfeed.Image(output="HWC", dtype=torch.uint8, augment=view),
+        "mask": pinfeed.Image(input="HW", output="HW", dtype=torch.int64, augment=view, fill=255),
+    }
+    sample = {"image": np.ones((2, 2, 3), np.uint8), "mask": np.ones((2, 2), np.uint8)}
+    batch = pinfeed.Collate(spec)([sample])
+    is_image = batch["image"][0, :, :, 0] == 1
+    assert is_image.sum() == 4 and torch.equal(is_image, batch["mask"][0] == 1)
+    assert (batch["image"][0][~is_image] == 9).all() and (batch["mask"][0][~is_image] == 255).all()
+
+
+ERRORS = [
+    (
+        lambda: augment.RandomShortestSize((8, 9), 8),
+        ValueError,
+        "max_size must be at least min_size",
+    ),
+    (lambda: augment.RandomShortestSize([]), ValueError, "min_size must be one number or several"),
+    (lambda: augment.RandomResize(8, 8), ValueError, "max_size must be more than min_size"),
+    (lambda: augment.ScaleJitter((8, 8), (0, 1)), ValueError, "scale_range", "positive"),
+    (lambda: augment.RandomZoomOut(side_range=(0.5, 1)), ValueError, "begin at 1 or more"),
+    (lambda: augment.RandomIoUCrop(sampler_options=[]), ValueError, "a list of overlaps"),
+    (lambda: augment.RandomIoUCrop(trials=0), ValueError, "trials must be at least 1"),
+    (
+        lambda: augment.Compose([augment.Resize(8), augment.RandomIoUCrop()]),
+        ValueError,
+        "RandomIoUCrop() must come before Resize(8)",
+    ),
+    (
+        lambda: augment.Compose([augment.CenterCrop(8), augment.RandomZoomOut()]),
+        ValueError,
+        "RandomZoomOut() comes after CenterCrop(8)",
+    ),
+    (
+        lambda: augment.Compose([augment.RandomCrop(0.5), augment.CenterCrop(8)]),
+        ValueError,
+        "CenterCrop(8) comes after RandomCrop(0.5)",
+    ),
+    (lambda: pinfeed.Image(fill=3), ValueError, "fill is for augment"),
+    (
+        lambda: pinfeed.Image(sizes="a", mask="a", pad_value=0),
+        ValueError,
+        "sizes, mask and windows must have different keys",
+    ),
+    (
+        lambda: pinfeed.Collate(
+            pinfeed.Image(augment=augment.RandomShortestSize(800), pad_value=0)
+        )([np.zeros((8, 8, 3), np.uint8), np.zeros((1, 20_000, 3), np.uint8)]),
+        ValueError,
+        "sample 1: an image of (1, 20000) would be resized to (800, 16000000)",
+        "limit the longer edge by max_size",
+    ),
+    (
+        lambda: pinfeed.Collate(pinfeed.Image(augment=augment.Resize(8)))(
+            [np.zeros((4, 8, 3), np.uint8), np.zeros((8, 4, 3), np.uint8)]
+        ),
+        ValueError,
+        "of sample 1: expected images of one size",
+        "pad_value pads images of different sizes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])
+def test_errors(call, error, words):
+    check(call, error, *words)
