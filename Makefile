@@ -111,6 +111,7 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.torch
 	$(PIP_INSTALL) --group dev
+	$(PIP_INSTALL) --no-deps $(TORCHVISION)
 	@touch $@
 
 $(VENV)/.tensorflow: pyproject.toml | $(VENV)/.torch

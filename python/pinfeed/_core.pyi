@@ -173,7 +173,8 @@ class AugmentOptions:
         may_be_small: bool = False,
     ) -> None: ...
 
-class ImageViews: ...
+class ImageViews:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
 class BoxOptions:
     def __init__(

@@ -317,8 +317,8 @@ ARGUMENTS = [
     (
         lambda: augment.Compose([resize(8), augment.CenterCrop(6), augment.RandomCrop(4, 1)]),
         ValueError,
-        "RandomCrop((4, 4)",
-        "comes after CenterCrop((6, 6)) and is larger or pads",
+        "RandomCrop(4",
+        "comes after CenterCrop(6) and is larger or pads",
     ),
     (lambda: pinfeed.Image(interpolation="area"), ValueError, "interpolation", "got 'area'"),
     (

@@ -385,7 +385,8 @@ void register_augment_options(py::module_& m) {
                Keyword{"in_floats", &AugmentOptions::in_floats},
                Keyword{"colors", &AugmentOptions::colors},
                Keyword{"may_be_small", &AugmentOptions::may_be_small});
-  py::class_<ImageViews, std::shared_ptr<ImageViews>>(m, "ImageViews");
+  py::class_<ImageViews, std::shared_ptr<ImageViews>>(
+      m, "ImageViews", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)));
 }
 
 }  // namespace pinfeed::bindings

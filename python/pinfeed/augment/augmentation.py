@@ -113,13 +113,14 @@ class Augmentation:
         path: str,
     ) -> tuple[Any, Any, Any, _core.ImageViews]:
         """The batch of these images, as ``_core.view_images`` takes and returns them."""
-        if self.needs_boxes and objects is None:
+        key, threads = chance.key(self._stream), get_num_threads()
+        shared = None if self._geometry is None else (self._geometry, self._stream)
+        views = chance.views.get(shared)
+        if self.needs_boxes and objects is None and views is None:
             raise ValueError(
                 f"{name}: RandomIoUCrop crops around the boxes of objects, and no leaf has those of "
                 'these images; add one with Boxes(image="...") to the spec'
             )
-        key, threads = chance.key(self._stream), get_num_threads()
-        shared = None if self._geometry is None else (self._geometry, self._stream)
         batch, sizes, mask, views = _core.view_images(
             images,
             indices,
@@ -132,7 +133,7 @@ class Augmentation:
             samples=chance.samples,
             leaf=f"leaf {path}" if path else "the leaf",
             objects=objects,
-            views=chance.views.get(shared),
+            views=views,
             padding=padding,
         )
         if shared is not None:

@@ -118,7 +118,7 @@ class Image(Field):
 
         >>> photos = [np.zeros((8, 6, 3), np.uint8), np.zeros((5, 9, 3), np.uint8)]
         >>> image = pinfeed.Image(pad_value=0, multiple_of=16, sizes=True)
-        >>> batch, sizes = pinfeed.Collate(image)(photos)
+        >>> batch, sizes, _ = pinfeed.Collate(image)(photos)
         >>> batch.shape, sizes.tolist()
         (torch.Size([2, 3, 16, 16]), [[8, 6], [5, 9]])
 

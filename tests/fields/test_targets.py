@@ -1,0 +1,383 @@
+"""Boxes, points and masks that follow their images."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pinfeed
+from messages import check
+from pinfeed import augment
+
+pytestmark = pytest.mark.kernels
+
+
+def collated(sample, field=None, **spec):
+    image = pinfeed.Image(pad_value=0, **(field or {}))
+    fields = {"image": image, **spec}
+    collate = pinfeed.Collate(fields)
+    return collate(sample if isinstance(sample, list) else [sample])
+
+
+def photo(height, width, **more):
+    return {"image": np.zeros((height, width, 3), np.uint8), **more}
+
+
+FORMATS = {
+    "xyxy": [[1.0, 2, 5, 8]],
+    "xywh": [[1.0, 2, 4, 6]],
+    "cxcywh": [[3.0, 5, 4, 6]],
+}
+
+
+@pytest.mark.parametrize("given_format", FORMATS)
+@pytest.mark.parametrize("output", [None, *FORMATS])
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor, lambda x: np.array(x, np.int64)])
+def test_formats(given_format, output, kind):
+    sample = photo(10, 20, boxes=kind(FORMATS[given_format]), labels=[1])
+    boxes = pinfeed.Boxes(format=given_format, output=output)
+    values = collated(sample, boxes=boxes)["boxes"].values
+    assert values.dtype == torch.float32
+    assert values.tolist() == FORMATS[output or given_format]
+
+
+def test_fractions():
+    samples = [
+        photo(10, 20, boxes=[[2, 1, 12, 9]], labels=[0]),
+        photo(20, 10, boxes=[[1, 2, 9, 12]], labels=[0]),
+    ]
+    of_batch = collated(samples, boxes=pinfeed.Boxes(output="cxcywh", normalized=True))["boxes"]
+    assert torch.allclose(
+        of_batch.values, torch.tensor([[0.35, 0.25, 0.5, 0.4], [0.25, 0.35, 0.4, 0.5]])
+    )
+    of_image = collated(samples, boxes=pinfeed.Boxes(normalized="image"))["boxes"]
+    assert torch.allclose(
+        of_image.values, torch.tensor([[0.1, 0.1, 0.6, 0.9], [0.1, 0.1, 0.9, 0.6]])
+    )
+
+
+def test_one_rule_drops_all_of_an_object():
+    boxes = [
+        [-5, -5, 3, 3],
+        [0, 0, 0.5, 9],
+        [8, 1, 2, 4],
+        [2, 2, 50, 50],
+        [np.nan, 0, 4, 4],
+        [12, 0, 15, 5],
+    ]
+    numbers = np.arange(6)
+    sample = photo(
+        10,
+        11,
+        boxes=np.array(boxes),
+        labels=numbers,
+        area=numbers * 1.5,
+        masks=np.ones((6, 10, 11), bool) & (numbers % 2 == 0)[:, None, None],
+        points=np.stack([numbers, numbers, numbers * 0 + 2], 1)[:, None],
+    )
+    batch = collated(
+        [photo(4, 4, boxes=[], labels=[], area=[], masks=[], points=[]), sample],
+        boxes=pinfeed.Boxes(labels=("labels", "area")),
+        masks=pinfeed.InstanceMasks(dtype=torch.bool),
+        points=pinfeed.Points(),
+    )
+    assert batch["boxes"].values.tolist() == [[0, 0, 3, 3], [2, 2, 11, 10]]
+    assert batch["labels"].values.tolist() == [0, 3]
+    assert batch["area"].values.tolist() == [0, 4.5]
+    assert batch["points"].values.tolist() == [[[0, 0, 2]], [[3, 3, 2]]]
+    assert batch["masks"].values.shape == (2, 10, 11)
+    assert batch["masks"].values[0].all()
+    assert not batch["masks"].values[1].any()
+    for key in ("boxes", "labels", "area", "points", "masks"):
+        assert batch[key].offsets.tolist() == [0, 0, 2]
+    targets = pinfeed.unbind({key: batch[key] for key in ("boxes", "labels", "masks")})
+    assert [len(target["masks"]) for target in targets] == [0, 2]
+
+
+def test_a_batch_whose_every_box_is_gone():
+    sample = photo(8, 8, boxes=[[9, 9, 12, 12]], labels=[1], masks=np.ones((1, 8, 8), np.uint8))
+    batch = collated([sample] * 2, boxes=pinfeed.Boxes(), masks=pinfeed.InstanceMasks())
+    assert batch["boxes"].values.shape == (0, 4)
+    assert batch["masks"].values.shape == (0, 8, 8)
+    assert [len(labels) for labels in batch["labels"].unbind()] == [0, 0]
+
+
+def test_limits_of_size():
+    boxes = [[0, 0, 3, 3], [0, 0, 4, 2], [0, 0, 9, 9]]
+    keep = lambda **rule: collated(
+        photo(9, 9, boxes=boxes, labels=[0, 1, 2]), boxes=pinfeed.Boxes(**rule)
+    )["labels"].values.tolist()
+    assert keep() == [0, 1, 2]
+    assert keep(min_size=3) == [0, 2]
+    assert keep(min_area=9) == [0, 2]
+    assert keep(min_size=0, min_area=10) == [2]
+
+
+GEOMETRIES = [
+    augment.RandomShortestSize((20, 33, 50), 70),
+    augment.RandomZoomOut(7, (1, 2.5)),
+    augment.RandomIoUCrop(0.1, 0.9, sampler_options=[0.3, 1.0], trials=5),
+    augment.ScaleJitter((50, 40), (0.4, 2)),
+]
+
+
+@given(st.integers(0, 2**40), st.sampled_from(GEOMETRIES))
+def test_a_mask_and_its_box_agree(seed, geometry):
+    rng = np.random.default_rng(seed)
+    box = np.array([20, 15, 70, 60]) + rng.integers(-10, 10, 4)
+    mask = np.zeros((1, 80, 100), np.uint8)
+    mask[0, box[1] : box[3], box[0] : box[2]] = 1
+    sample = photo(80, 100, boxes=box[None], labels=[0], masks=mask)
+    spec = {
+        "image": pinfeed.Image(pad_value=0, augment=geometry),
+        "boxes": pinfeed.Boxes(),
+        "masks": pinfeed.InstanceMasks(),
+    }
+    batch = pinfeed.Collate(spec, seed=seed)(pinfeed.IndexedDataset([sample]).__getitems__([0]))
+    if len(batch["boxes"].values) == 0:
+        return
+    rows, columns = np.nonzero(batch["masks"].values[0].numpy())
+    around = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+    assert np.abs(batch["boxes"].values[0].numpy() - around).max() <= 1
+
+
+VIEW = augment.Compose(
+    [augment.RandomIoUCrop(), augment.RandomShortestSize((30, 40)), augment.RandomHorizontalFlip()]
+)
+
+
+class Photos:
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        rng = np.random.default_rng(i)
+        height, width, count = rng.integers(30, 60, 3).tolist()
+        count %= 4
+        low = rng.uniform(0, 20, (count, 2))
+        return {
+            "image": rng.integers(0, 256, (height, width, 3), dtype=np.uint8),
+            "boxes": np.concatenate([low, low + rng.uniform(2, 30, (count, 2))], 1),
+            "labels": np.arange(count),
+            "masks": rng.integers(0, 2, (count, height, width), dtype=np.uint8),
+            "scene": rng.integers(0, 9, (height, width), dtype=np.uint8),
+        }
+
+
+def recipe():
+    return {
+        "scene": pinfeed.Image(
+            input="HW",
+            output="HW",
+            dtype=torch.int64,
+            augment=VIEW,
+            interpolation="nearest",
+            pad_value=-100,
+            multiple_of=16,
+        ),
+        "image": pinfeed.Image(0.5, 0.25, augment=VIEW, pad_value=0, multiple_of=16, mask="shown"),
+        "boxes": pinfeed.Boxes(),
+        "masks": pinfeed.InstanceMasks(),
+    }
+
+
+def flat(batch):
+    return [
+        part
+        for value in batch.values()
+        for part in (value if isinstance(value, tuple) else [value])
+    ]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_do_not_matter(context):
+    collate = pinfeed.Collate(recipe(), seed=3)
+    dataset = pinfeed.IndexedDataset(Photos())
+    sampler = pinfeed.ShuffleSampler(12, 4, seed=1)
+    here = list(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate))
+    sampler = pinfeed.ShuffleSampler(12, 4, seed=1)
+    there = DataLoader(
+        dataset,
+        batch_sampler=sampler,
+        collate_fn=collate,
+        num_workers=2,
+        multiprocessing_context=context,
+    )
+    for one, other in zip(here, there, strict=True):
+        for a, b in zip(flat(one), flat(other), strict=True):
+            assert torch.equal(a, b)
+        assert one["scene"].shape == one["masks"].values.shape[1:][:0] + one["shown"].shape
+        assert one["masks"].values.shape[1:] == one["shown"].shape[1:]
+
+
+def test_rows_of_a_dataset():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (4, 20, 30, 3), dtype=np.uint8)
+    boxes = [rng.uniform(0, 15, (n, 2)) for n in (2, 0, 1, 3)]
+    boxes = [np.concatenate([low, low + 9], 1) for low in boxes]
+    labels = [np.arange(len(some)) for some in boxes]
+    points = [some[:, None, :2] for some in boxes]
+    ragged = pinfeed.RaggedArray.from_sequences
+    dataset = pinfeed.ArrayDataset(
+        {
+            "image": images,
+            "boxes": ragged(boxes),
+            "labels": ragged(labels),
+            "points": ragged(points),
+        }
+    )
+    view = augment.Compose([augment.RandomCrop(12), augment.RandomHorizontalFlip()])
+    spec = {
+        "image": pinfeed.Image(augment=view),
+        "boxes": pinfeed.Boxes(),
+        "points": pinfeed.Points(),
+    }
+    batch = pinfeed.Collate(spec, seed=0)(dataset.__getitems__([3, 0, 1, 2]))
+    samples = [
+        {"image": images[i], "boxes": boxes[i], "labels": labels[i], "points": points[i]}
+        for i in range(4)
+    ]
+    other = pinfeed.Collate(spec, seed=0)(
+        pinfeed.IndexedDataset(samples).__getitems__([3, 0, 1, 2])
+    )
+    for a, b in zip(flat(batch), flat(other), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_fields_pickle_and_show_themselves():
+    spec = pickle.loads(pickle.dumps(recipe()))
+    assert repr(spec["boxes"]) == "Boxes()"
+    field = pinfeed.Boxes("pixels", format="xywh", labels=("a", "b"))
+    assert repr(field) == "Boxes(image='pixels', format='xywh', labels=('a', 'b'))"
+    assert repr(pinfeed.InstanceMasks(dtype=torch.bool)) == "InstanceMasks(dtype=torch.bool)"
+
+
+def test_another_name_for_images_and_optional_boxes():
+    spec = {
+        "pixel_values": pinfeed.Image().of("image"),
+        "boxes": pinfeed.Boxes("pixel_values", labels=()).optional(),
+    }
+    collate = pinfeed.Collate(spec)
+    batch = collate([photo(4, 4, boxes=[[0, 0, 2, 2]])])
+    assert batch["boxes"].values.tolist() == [[0, 0, 2, 2]]
+    assert list(collate([photo(4, 4)])) == ["pixel_values"]
+    assert list(collate([photo(4, 4, boxes=None)])) == ["pixel_values"]
+
+
+def errors_of(sample, **spec):
+    keys = [key for key in BOX if key in spec or (key == "labels" and "boxes" in spec)]
+    samples = [photo(8, 8, **{key: BOX[key][:0] for key in BOX}), sample]
+    return lambda: collated([{k: s[k] for k in ("image", *keys)} for s in samples], **spec)
+
+
+BOX = {"boxes": [[0, 0, 4, 4]], "labels": [1], "masks": np.ones((1, 8, 8), np.uint8)}
+boxes = pinfeed.Boxes()
+
+ERRORS = [
+    (lambda: pinfeed.Boxes(format="xxyy"), ValueError, "Boxes: format", "'xxyy'"),
+    (
+        lambda: pinfeed.Boxes(normalized="batch"),
+        ValueError,
+        "True, False or \"image\", got 'batch'",
+    ),
+    (lambda: pinfeed.Boxes(3), TypeError, "image must be the key of the images, got 3"),
+    (lambda: pinfeed.Boxes(labels=3), TypeError, "labels must be a key or several"),
+    (lambda: pinfeed.InstanceMasks(dtype=torch.int64), TypeError, "dtype must be one of"),
+    (
+        lambda: pinfeed.Collate(boxes),
+        ValueError,
+        "follows the images under 'image'",
+        "make the samples dicts",
+    ),
+    (lambda: pinfeed.Collate((None, boxes)), ValueError, "stands in none"),
+    (
+        lambda: pinfeed.Collate({"boxes": boxes})([{"boxes": [], "photo": 1, "labels": []}]),
+        ValueError,
+        "['boxes'] follows 'image', which is no Image() there",
+    ),
+    (
+        lambda: pinfeed.Collate({"boxes": boxes, "image": pinfeed.Pad()})(
+            [photo(2, 2, boxes=[], labels=[])]
+        ),
+        ValueError,
+        "which is no Image() there",
+    ),
+    (
+        lambda: collated(photo(2, 2, boxes=[], more=[], labels=[]), boxes=boxes, more=boxes),
+        ValueError,
+        "boxes under 'boxes' and 'more' that follow 'image'",
+    ),
+    (
+        lambda: collated(photo(2, 2, boxes=[]), boxes=boxes),
+        ValueError,
+        "labels='labels'",
+        "labels=()",
+    ),
+    (
+        errors_of(photo(8, 8, **BOX | {"labels": [1, 2]}), boxes=boxes),
+        ValueError,
+        "leaf ['labels'] of sample 1: expected 1 entries, one for each box, got 2",
+    ),
+    (
+        errors_of(
+            photo(8, 8, **BOX | {"masks": np.ones((2, 8, 8), np.uint8)}),
+            boxes=boxes,
+            masks=pinfeed.InstanceMasks(),
+        ),
+        ValueError,
+        "leaf ['masks'] of sample 1: expected 1 entries, one for each box, got 2",
+    ),
+    (
+        errors_of(
+            photo(8, 8, **BOX | {"masks": np.ones((1, 8, 9), np.uint8)}),
+            masks=pinfeed.InstanceMasks(),
+        ),
+        ValueError,
+        "leaf ['masks'] of sample 1: expected an image of (8, 8) as in leaf ['image']",
+        "got (8, 9)",
+    ),
+    (
+        errors_of(
+            photo(8, 8, **BOX | {"masks": np.ones((8, 8), np.float32)}),
+            masks=pinfeed.InstanceMasks(),
+        ),
+        ValueError,
+        "of sample 1: expected uint8 or bool masks of shape (n, H, W), got float32 (8, 8)",
+    ),
+    (
+        errors_of(photo(8, 8, **BOX | {"boxes": [[1, 2, 3]]}), boxes=boxes),
+        ValueError,
+        "boxes of shape (n, 4)",
+    ),
+    (
+        errors_of(photo(8, 8, **BOX | {"boxes": [1, 2, 3, 4]}), boxes=boxes),
+        ValueError,
+        "boxes of shape (n, 4)",
+    ),
+    (
+        errors_of(photo(8, 8, **BOX | {"boxes": [[1, 2], [3]]}), boxes=boxes),
+        ValueError,
+        "sample 1",
+        "unlike items",
+    ),
+    (
+        lambda: collated(photo(2, 2), {"augment": augment.RandomIoUCrop()}),
+        ValueError,
+        "RandomIoUCrop crops around the boxes",
+        'Boxes(image="...")',
+    ),
+    (
+        lambda: collated(photo(2, 2, boxes=[], labels=[]), boxes=boxes, labels=pinfeed.Pad()),
+        TypeError,
+        "['labels']: what has an entry for each box takes Jagged()",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])
+def test_errors(call, error, words):
+    check(call, error, *words)
