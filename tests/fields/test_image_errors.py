@@ -46,7 +46,6 @@ BAD_ARGUMENTS = {
     "text": ({"pad_value": "0"}, TypeError, "pad_value", "number", "'0'"),
     "per channel": ({"pad_value": [0, 0, 0]}, TypeError, "pad_value", "number", "[0, 0, 0]"),
     "array": ({"pad_value": np.zeros(3)}, TypeError, "pad_value", "number"),
-    "clips": ({"input": "THW", "output": "THW", **PADDED}, ValueError, "augment=CenterCrop(size)"),
     "multiple of 0": ({"multiple_of": 0, **PADDED}, ValueError, "multiple_of", "got 0"),
     "negative": ({"multiple_of": (8, -8), **PADDED}, ValueError, "multiple_of", "-8"),
     "too large": ({"multiple_of": 2**63, **PADDED}, ValueError, "multiple_of", str(2**63)),
