@@ -3,13 +3,7 @@
 import torch
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-OPS = [
-    "normalize_images",
-    "permute",
-    "pad_jagged",
-    "pad_jagged_with_mask",
-    "unpad_to_jagged",
-]
+OPS = ["normalize_images", "permute", "pad_jagged", "pad_jagged_with_mask", "unpad_to_jagged"]
 
 
 def images(device="cpu", shape=(3, 5, 7, 3)):

@@ -14,15 +14,7 @@ from torch.utils.data import default_collate
 
 import pinfeed
 from pinfeed import Collate, Image, Keep, Stack, _core
-from samples import (
-    STRUCTURES,
-    Bag,
-    FrozenRecord,
-    Point,
-    Record,
-    assert_same,
-    random_array,
-)
+from samples import STRUCTURES, Bag, FrozenRecord, Point, Record, assert_same, random_array
 
 COUNT = 6
 

@@ -364,8 +364,7 @@ def test_another_seq_length_than_the_sampler_s() -> None:
     data = ArrayDataset(RaggedArray.from_sequences(TOKENS))
     (indices,) = PackSampler([*map(len, TOKENS)], 5, 8)
     with pytest.raises(
-        ValueError,
-        match="Pack and PackSampler must have the same seq_length, got 4 and 5",
+        ValueError, match="Pack and PackSampler must have the same seq_length, got 4 and 5"
     ):
         Collate(Pack(4))(data.__getitems__(indices))
     joined = Collate(Pack(None))(data.__getitems__(indices))

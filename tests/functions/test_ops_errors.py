@@ -249,11 +249,7 @@ TOO_LARGE = {
     (0, 2, 2**62, 1): (P.permute, (torch.empty(0, 1, 1, 2).expand(0, 2**62, 1, 2),), {}),
     (4, 2**62, 2): (P.pad_jagged, (VALUES, OFFSETS, 2**62), {}),
     (0, 2**62, 8): (P.pad_jagged, (torch.zeros(0, 8), integers(0), 2**62), {}),
-    (2**62, 4, 0): (
-        P.pad_jagged_with_mask,
-        (VALUES[:, :0], OFFSETS, 2**62),
-        {"time_major": True},
-    ),
+    (2**62, 4, 0): (P.pad_jagged_with_mask, (VALUES[:, :0], OFFSETS, 2**62), {"time_major": True}),
     (2**62, 0): (P.unpad_to_jagged, (PADDED[..., :0], OFFSETS, 2**62), {}),
 }
 

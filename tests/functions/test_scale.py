@@ -21,8 +21,7 @@ INTEGERS = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"]
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 AUDIO = 2.0**-15
 scales = st.one_of(
-    st.sampled_from([AUDIO, 1, 1 / 255, -0.3, 0.1]),
-    st.floats(2.0**-60, 2.0**40, width=32),
+    st.sampled_from([AUDIO, 1, 1 / 255, -0.3, 0.1]), st.floats(2.0**-60, 2.0**40, width=32)
 )
 
 

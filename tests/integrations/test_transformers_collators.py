@@ -297,10 +297,7 @@ def test_their_trainer(name, workers, tmp_path):
 IDS = [[5, 6, 7], [8]]
 FEATURES = [{"input_ids": ids, "labels": ids} for ids in IDS]
 EQUAL = [{"input_ids": [5, 6], "labels": [5, 6]}, {"input_ids": [7, 8], "labels": [7, 8]}]
-OTHERS = {
-    "DataCollatorForLanguageModeling": {"mlm": False},
-    "DataCollatorWithFlattening": None,
-}
+OTHERS = {"DataCollatorForLanguageModeling": {"mlm": False}, "DataCollatorWithFlattening": None}
 
 
 def collator_of(name, tokenizer=None, module=ours, **options):

@@ -217,12 +217,7 @@ def test_the_second_pass_over_an_epoch_warns_once(
 ) -> None:
     collate = new_collate()
     loader = DataLoader(
-        dataset,
-        7,
-        shuffle,
-        collate_fn=collate,
-        num_workers=workers,
-        persistent_workers=persistent,
+        dataset, 7, shuffle, collate_fn=collate, num_workers=workers, persistent_workers=persistent
     )
 
     def passes(count: int) -> Callable[[], Any]:
