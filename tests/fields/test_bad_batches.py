@@ -30,66 +30,19 @@ def test_what_is_no_batch(samples: Any) -> None:
 @pytest.mark.parametrize(
     ("leaves", "error", "message"),
     [
-        (
-            [np.zeros(2), np.zeros(2), np.zeros(3)],
-            ValueError,
-            "of sample 2: expected shape (2,) as in sample 0, got (3,)",
-        ),
-        (
-            [np.zeros((2, 1)), np.zeros(2)],
-            ValueError,
-            "of sample 1: expected shape (2, 1) as in sample 0, got (2,)",
-        ),
-        (
-            [torch.zeros(2), torch.zeros(3)],
-            ValueError,
-            "of sample 1: expected shape (2,) as in sample 0, got (3,)",
-        ),
-        (
-            [torch.zeros(LARGE), torch.zeros(3)],
-            ValueError,
-            "of sample 1: expected shape (200, 500) as in sample 0, got (3,)",
-        ),
-        (
-            [np.zeros(2), "text"],
-            TypeError,
-            "of sample 1: expected a NumPy array or a torch tensor, got str",
-        ),
-        (
-            [np.zeros(2), None],
-            TypeError,
-            "of sample 1: expected a NumPy array or a torch tensor, got NoneType",
-        ),
-        (
-            [torch.zeros(LARGE), 5],
-            TypeError,
-            "of sample 1: expected a NumPy array or a torch tensor, got int",
-        ),
-        (
-            [np.zeros(2), np.array([{}, []], object)],
-            TypeError,
-            "of sample 1: expected a numeric or bool dtype, got dtype object",
-        ),
-        ([np.array(["a"])], TypeError, "of sample 0: expected a numeric or bool dtype"),
-        ([np.zeros(2, "M8[s]")], TypeError, "of sample 0: expected a numeric or bool dtype"),
-        ([np.zeros(2, [("a", "i4")])], TypeError, "of sample 0: expected a numeric or bool dtype"),
-        (
-            [np.zeros(2), np.zeros(2, ">f8")],
-            TypeError,
-            "of sample 1: expected the machine's byte order, got dtype >f8",
-        ),
-        ([np.zeros(2), torch.zeros(2, device="meta").double()], TypeError, "of sample 1: expected"),
-        ([np.zeros(2), torch.zeros(2).double().to_sparse()], TypeError, "of sample 1: expected"),
+        ([np.zeros(2), np.zeros(2), np.zeros(3)], ValueError, "sample 2: expected shape (2,) as in sample 0, got (3,)"),
+        ([np.zeros((2, 1)), np.zeros(2)], ValueError, "sample 1: expected shape (2, 1) as in sample 0, got (2,)"),
+        ([torch.zeros(2), torch.zeros(3)], ValueError, "sample 1: expected shape (2,) as in sample 0, got (3,)"),
+        ([torch.zeros(LARGE), torch.zeros(3)], ValueError, "sample 1: expected shape (200, 500) as in sample 0, got (3,)"),
+        ([torch.zeros(LARGE), 5], TypeError, "sample 1: expected a NumPy array or a torch tensor, got int"),
+        ([np.array(["a"])], TypeError, "sample 0: expected a numeric or bool dtype"),
         ([None, None], TypeError, ": default_collate: batch must contain"),
         ([1, None], (RuntimeError, TypeError), ""),
     ],
-)
+)  # fmt: skip
 def test_leaves_that_differ(leaves: list[Any], error: Any, message: str) -> None:
-    samples = batch_of(*leaves)
-    with pytest.raises(
-        error, match=re.escape("Collate: leaf ['a'][1]") + ".*" + re.escape(message)
-    ):
-        Collate()(samples)
+    with pytest.raises(error, match=r"Collate: leaf \['a'\]\[1\].*" + re.escape(message)):
+        Collate()(batch_of(*leaves))
 
 
 def test_messages_name_a_bare_leaf() -> None:

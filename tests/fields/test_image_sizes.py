@@ -153,36 +153,6 @@ def test_what_was_asked_for(sizes, mask):
         assert_same_bits(siblings["where"], expected[2])
 
 
-def detection_samples(count=12):
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(20, 90, (count, 2))
-    return [
-        {"image": random_array((*size, 3), seed=i), "boxes": rng.random((i % 3, 4)), "id": i}
-        for i, size in enumerate(sizes)
-    ]
-
-
-DETECTION = pinfeed.Collate(
-    {
-        "image": pinfeed.Image(
-            MEAN, STD, pad_value=0, multiple_of=32, sizes="size", mask="mask", channels_last=True
-        ),
-        "boxes": pinfeed.Keep(),
-    }
-)
-
-
-def test_detection():
-    samples = detection_samples()
-    batch = DETECTION(samples)
-    assert list(batch) == ["image", "size", "mask", "boxes", "id"]
-    images = [sample["image"] for sample in samples]
-    expected = reference.padded_images(images, 0, multiple_of=32, mean=MEAN, std=STD)
-    for key, part in zip(["image", "size", "mask"], expected, strict=True):
-        assert_same_bits(batch[key], part)
-    assert [boxes.shape for boxes in batch["boxes"]] == [(i % 3, 4) for i in range(12)]
-
-
 @pytest.mark.parametrize(
     "pad_value",
     [np.float32(0.5), np.float64(0.5), np.array(1)[()], torch.tensor(0.5), True],

@@ -202,45 +202,6 @@ def test_flat_marks_count_through_all_rows() -> None:
     }
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 999), min_size=1, max_size=9), min_size=1, max_size=8),
-    st.booleans(),
-    st.integers(0, 2),
-    st.sampled_from(["lists", "arrays", "tensors"]),
-)
-def test_documents_one_after_the_other_are_transformers(
-    documents: list[list[int]], with_labels: bool, start: int, kind: str
-) -> None:
-    transformers = pytest.importorskip("transformers")
-    make: Any = {"lists": list, "arrays": np.array, "tensors": torch.tensor}[kind]
-    features = [{"input_ids": make(d)} for d in documents]
-    spec = {
-        "input_ids": Pack(
-            None,
-            position_ids=True,
-            position_start=start,
-            seq_idx=True,
-            cu_seqlens=("cu_seq_lens_q", "cu_seq_lens_k"),
-            max_seqlen=("max_length_q", "max_length_k"),
-        ),
-        "labels": Pack(None, first=-100),
-    }
-    labelled = [
-        f | {"labels": make([-1 - i for i in d])} for f, d in zip(features, documents, strict=True)
-    ]
-    samples = labelled if with_labels else [f | {"labels": f["input_ids"]} for f in features]
-    batch = Collate(spec)(samples)
-    expected = transformers.DataCollatorWithFlattening(
-        return_flash_attn_kwargs=True, return_seq_idx=True, position_ids_start=start
-    )(labelled if with_labels else features)
-    assert batch.keys() == expected.keys()
-    for key, leaf in expected.items():
-        if isinstance(leaf, int):
-            assert batch[key] == leaf
-        else:
-            torch.testing.assert_close(batch[key], leaf, rtol=0, atol=0)
-
-
 def test_tokens_that_are_more_than_a_number() -> None:
     frames = RaggedArray(np.arange(24, dtype=np.float32).reshape(6, 2, 2), np.array([0, 2, 3, 6]))
     (indices,) = PackSampler(frames, 4, 2, shuffle=False)

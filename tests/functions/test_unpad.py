@@ -2,7 +2,6 @@
 
 import pickle
 
-import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -13,7 +12,6 @@ import pinfeed
 from arrays import as_kind, views
 from messages import check
 from samples import Point
-from sequences import batches
 
 pytestmark = pytest.mark.kernels
 
@@ -66,27 +64,6 @@ def test_any_batch(batch):
         np.testing.assert_array_equal(got, row)
         if 0 not in row.shape:
             assert place(got) == place(row)  # the same memory, not a copy
-
-
-@given(batches())
-def test_the_way_back_from_pad(batch):
-    rank, axes = batch.arrays[0].ndim, batch.keywords.get("axes") or 0
-    chosen = [axis % rank for axis in (axes if isinstance(axes, tuple) else [axes])]
-    hypothesis.assume(chosen == [*range(len(chosen))])  # unpad knows lengths of the first axes
-    padded = pinfeed.pad(batch.samples, **batch.keywords | {"lengths": True, "mask": False})
-    side = batch.keywords.get("side", "right")
-    time_major = batch.keywords.get("time_major", False)
-    views = pinfeed.unpad(padded, side=side, time_major=time_major)
-    values, lengths, _ = batch.expected()
-    rows = values.swapaxes(0, 1) if time_major else values
-    for view, row, sizes in zip(views, rows, lengths.reshape(len(rows), -1), strict=True):
-        left = side == "left"
-        window = tuple(
-            slice(n - k, n) if left else slice(k)
-            for k, n in zip(sizes.tolist(), row.shape, strict=False)
-        )
-        got = view.float() if view.dtype == torch.bfloat16 else view
-        np.testing.assert_array_equal(got, row[window])
 
 
 @pytest.mark.parametrize("lengths", [[3, 1], [[3, 2], [1, 4]]])
