@@ -1,1 +1,1 @@
-"""The benchmark suite: `python -m bench` from the checkout; see README.md beside this file."""
+"""Benchmarks: pinfeed beside what else one would use, and beside the physical limit."""

@@ -1,152 +1,92 @@
-"""What only a fresh process shows: page faults batch by batch, peak memory, and import time."""
+"""What only a fresh process shows: the time of an import, the memory of a dataset with workers."""
 
-import json
-import statistics
+import multiprocessing
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).parents[1]
-BATCHES = 8
+import numpy as np
+from torch.utils.data import DataLoader, default_collate
 
-# What bench.probe can do in a fresh process: the key for it, and what a table calls it.
-WAYS = {
-    "pinfeed": "**pinfeed** `normalize`, pooled",
-    "collate": "**pinfeed** `ArrayDataset`, `Collate(Image)`",
-    "out": "**pinfeed** `normalize(out=)`",
-    "torch": "torch, as usually written",
-    "torch-out": "torch, best by hand, into `out`",
-    "numpy": "NumPy, as usually written",
-}
+import pinfeed
+from bench.harness import Job, at_most, limit, other, ours, workload
+
+PATHS, WORKERS, CHARACTERS = 1_000_000, 4, 53
 
 
-def _python(*arguments: str) -> str:
-    """Run Python on the arguments and return what it prints; RuntimeError with its last line."""
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, check=False
+def printed_by(code):
+    """What a fresh Python prints as a number."""
+
+    def run():
+        command, folder = [sys.executable, "-c", code], Path(__file__).parents[1]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+        if done.returncode:
+            raise RuntimeError((done.stderr.splitlines() or ["it ended without a word"])[-1])
+        return float(done.stdout)
+
+    return run
+
+
+@workload(at_most(0.08, unit="s"))
+def importing():
+    """`import pinfeed`, after `import torch`."""
+
+    def after(before, module):
+        timed = f"start = time.perf_counter()\nimport {module}\nprint(time.perf_counter() - start)"
+        return printed_by(f"import time\n{before}\n{timed}")
+
+    return Job(
+        ours("`import pinfeed`, after torch", after("import numpy, torch", "pinfeed")),
+        other("`import torch`, after NumPy", after("import numpy", "torch")),
+        other("`import numpy`", after("", "numpy")),
+        returns="s",
     )
-    if done.returncode:
-        raise RuntimeError(
-            (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[-1]
-        )
-    return done.stdout
 
 
-def probe_json(arguments: Sequence[str]) -> Any:
-    """Run a module with its arguments in a fresh process and return the JSON it prints."""
-    return json.loads(_python("-m", *arguments))
+@workload(at_most(90, unit="bytes"))
+def paths():
+    """A path of 1,000,000, with a trainer and four forked workers after a shuffled epoch."""
+
+    def way(kind):
+        return printed_by(f"from bench.fresh import path_bytes\nprint(path_bytes({kind!r}))")
+
+    return Job(
+        limit("its characters", lambda: CHARACTERS),
+        ours("`RaggedArray.from_strings`", way("pinfeed")),
+        other("a list of str", way("list")),
+        other("`np.array(paths, object)`", way("objects")),
+        returns="bytes",
+    )
 
 
-def probe(name: str, role: str, arguments: Sequence[str], values) -> dict[str, Any]:
-    """Run a probe, given as a module and its arguments, and make a row of what it reports."""
-    way: dict[str, Any] = {"name": name, "role": role, "status": "ok", "note": ""}
-    try:
-        way["report"] = probe_json(arguments)
-        way["values"] = values(way["report"])
-    except RuntimeError as error:
-        missing = "ModuleNotFoundError" in str(error)
-        way["status"] = "not installed" if missing else "failed"
-        way["note"] = str(error)[:200]
-    return way
+def path_bytes(kind):
+    """Return the memory for each path, of the trainer and its workers together, after an epoch."""
+    name = "/data/imagenet/train/n{0:08d}/n{0:08d}_{1:07}.JPEG"
+    drawn = (name.format(i % 1000 * 7919, i) for i in range(PATHS))
+    before = held_bytes()
+    if kind == "pinfeed":
+        dataset = pinfeed.ArrayDataset(pinfeed.RaggedArray.from_strings(drawn))
+    else:
+        dataset = list(drawn) if kind == "list" else np.fromiter(drawn, object, PATHS)
+    stack = pinfeed.Collate() if kind == "pinfeed" else default_collate
+    loader = DataLoader(
+        dataset,
+        batch_sampler=[batch.tolist() for batch in pinfeed.ShuffleSampler(PATHS, 1000)],
+        collate_fn=lambda samples: sum(map(len, stack(samples))),  # all of them are read
+        num_workers=WORKERS,
+        multiprocessing_context="fork",
+        persistent_workers=True,
+    )
+    characters = sum(loader)
+    if characters != CHARACTERS * PATHS:
+        raise RuntimeError(f"{kind}: an epoch has {characters} characters, which is wrong")
+    return (held_bytes() - before) / PATHS
 
 
-def _role(key: str) -> str:
-    return "pinfeed" if key in ("pinfeed", "collate", "out") else "peer"
-
-
-def faults(name: str) -> dict[str, Any]:
-    """Minor page faults of each of the first batches, and what the later ones cost."""
-    ways = []
-    for kept in (0, 1):
-        pattern = "the last one kept" if kept else "each one dropped"
-        for key, label in WAYS.items():
-            ways.append(
-                probe(
-                    f"{label}, {pattern}",
-                    _role(key),
-                    ["bench.probe", "faults", key, str(BATCHES), str(kept)],
-                    lambda report: [
-                        *report["faults"],
-                        f"{statistics.median(report['seconds'][2:]) * 1e3:.1f} ms",
-                    ],
-                )
-            )
-            ways[-1] |= {"key": key, "kept": kept}
-    return {
-        "name": name,
-        "title": "Minor page faults per batch in a fresh process, 256x224x224x3 → float32 NCHW",
-        "kind": "counts",
-        "columns": [*(f"batch {i + 1}" for i in range(BATCHES)), "median of 3 and on"],
-        "ways": ways,
-    }
-
-
-def memory(name: str) -> dict[str, Any]:
-    """Peak memory beyond the input and the batches that the caller holds."""
-    ways = []
-    for kept in (0, 1, 4):
-        for key, label in WAYS.items():
-            if kept and key in ("out", "torch-out"):
-                continue  # one output can't hold several batches
-            ways.append(
-                probe(
-                    f"{label}, {kept} kept",
-                    _role(key),
-                    ["bench.probe", "memory", key, "24", str(kept)],
-                    lambda report: [report["beyond"]],
-                )
-            )
-            ways[-1] |= {"key": key, "kept": kept}
-    return {
-        "name": name,
-        "title": "Peak memory beyond the input and the batches kept, in batches of 154 MB",
-        "kind": "counts",
-        "columns": ["batches"],
-        "ways": ways,
-    }
-
-
-def import_time(name: str) -> dict[str, Any]:
-    """Seconds that `import pinfeed` takes after `import torch`, the runs alternating."""
-    modules = {
-        "numpy": "numpy",
-        "torch": "torch, after numpy",
-        "pinfeed": "**pinfeed**, after torch",
-    }
-    samples: dict[str, list[float]] = {module: [] for module in modules}
-    notes: dict[str, str] = {}
-    for _ in range(7):
-        for module in modules:
-            before = {"numpy": "", "torch": "import numpy\n"}.get(module, "import numpy, torch\n")
-            code = (
-                f"import time\n{before}start = time.perf_counter()\nimport {module}\n"
-                "print(time.perf_counter() - start)"
-            )
-            try:
-                samples[module].append(float(_python("-c", code)))
-            except RuntimeError as error:
-                notes[module] = str(error)[:200]
-    ways = [
-        {
-            "name": label,
-            "role": "pinfeed" if module == "pinfeed" else "peer",
-            "status": "failed" if module in notes else "ok",
-            "note": notes.get(module, ""),
-            "values": [statistics.median(samples[module]), min(samples[module])]
-            if samples[module]
-            else None,
-        }
-        for module, label in modules.items()
-    ]
-    return {
-        "name": name,
-        "title": "Import time",
-        "kind": "counts",
-        "columns": ["median, s", "best, s"],
-        "ways": ways,
-    }
-
-
-WORKLOADS = {"page-faults": faults, "memory": memory, "import": import_time}
+def held_bytes():
+    """Return the proportional set size of this process and its children (Linux)."""
+    processes = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
+    texts = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in processes]
+    lines = [line for text in texts for line in text.splitlines() if line.startswith("Pss:")]
+    return sum(int(line.split()[1]) for line in lines) * 1024

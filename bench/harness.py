@@ -1,240 +1,357 @@
-"""Times several ways of doing one job: verified first, interleaved, beside the physical limit."""
+"""Times several ways of doing one job: verified first, interleaved, beside the physical limit.
 
+A workload is a function with targets, under `workload`, that returns a `Job`. Its name is the
+workload's, its docstring the title.
+"""
+
+import functools
 import gc
+import math
+import multiprocessing
+import os
 import random
+import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 import pinfeed
 
-SAMPLE_SECONDS = 2e-3  # a sample repeats its call until it is at least this long
+SAMPLE_SECONDS = 4e-3  # a sample repeats its call until it is at least this long
+FEWEST, MOST = 3, 60  # samples of a way
+QUICKEST = "quickest other way"
 
-
-class Role(StrEnum):
-    """What a way stands for in a table."""
-
-    LIMIT = "limit"
-    OVERHEAD = "overhead"
-    PINFEED = "pinfeed"
-    PEER = "peer"
-
-
-@runtime_checkable
-class SelfTimed(Protocol):
-    """A callable that does its work in another process, where only it can read the clock."""
-
-    def seconds(self, calls: int) -> float:
-        """Do the job `calls` times and return how long that took."""
-
-
-def nothing() -> None:
-    """Prepare nothing."""
-
-
-def discard(result: Any) -> None:
-    """Let the result die at once, as a training loop does with the batch before."""
+Run = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way of doing a job.
+    """One way of doing a job; `limit`, `ours` and `other` make them.
 
     Attributes:
         name: What a table calls it.
-        build: Sets it up and returns the callable that is verified and timed. An ImportError
-            from it is shown as "not installed", any other exception as "failed".
-        role: A limit's result is not verified, everything else's is.
-        tolerance: Largest absolute difference from the reference that is accepted.
-        error: Measures that difference, where the workload's own reference does not apply.
-        prepare: Called before each sample, outside the timed region.
+        run: Does the job and returns the result. An iterator, an epoch say, is gone through.
+        role: "limit", "pinfeed" or "other". A limit's result is not verified.
+        tolerance: Largest absolute difference from what is expected; the job's if None.
+        expected: What the result has to be, if not what the job expects.
+        prepare: Called before each sample, outside the timed region. A sample is one call then.
+        threads: Of torch and of pinfeed.
+        units: Into how many units of the job one call is divided: batches of an epoch, say.
     """
 
     name: str
-    build: Callable[[], Callable[[], Any]]
-    role: Role = Role.PEER
-    tolerance: float = 0.0
-    error: Callable[[Any], float] | None = None
-    prepare: Callable[[], None] = nothing
+    run: Run
+    role: str
+    tolerance: float | None = None
+    expected: Any = None
+    prepare: Run | None = None
+    threads: int = 1
+    units: int = 1
+
+
+limit = partial(Way, role="limit")
+ours = partial(Way, role="pinfeed", tolerance=0.0)
+other = partial(Way, role="other")
+
+
+def built(make: Callable[..., Run], *args: Any, **options: Any) -> Run:
+    """Set a way up when it is verified: an ImportError is "not installed" then."""
+    made = functools.cache(partial(make, *args, **options))
+    return lambda: made()()
+
+
+class Job:
+    """The ways of doing a job, in the order of the table, and what they share.
+
+    Args:
+        ways: Ratios refer to the first limit and to the first way of pinfeed.
+        expected: What a result has to be, as `difference` takes it; or a function that takes the
+            result and returns its largest absolute difference from the reference.
+        tolerance: What ways of others may differ by.
+        outputs: Buffers that several ways write into. They are spoilt before each is verified.
+        prepare: As in `Way`, for all ways.
+        wait: Waits for what was begun, inside the timed region.
+        returns: "s" or "bytes" if ways measure something themselves and return it.
+    """
+
+    def __init__(
+        self,
+        *ways: Way,
+        expected: Any = None,
+        tolerance: float = 0.0,
+        outputs: Sequence[torch.Tensor] = (),
+        prepare: Run | None = None,
+        wait: Run | None = None,
+        returns: str = "",
+    ) -> None:
+        self.ways, self.expected, self.tolerance, self.outputs = ways, expected, tolerance, outputs
+        self.prepare, self.wait, self.returns = prepare, wait, returns
+
+
+@dataclass(frozen=True)
+class Target:
+    """A promise about a workload; `at_most` and `at_least` make them.
+
+    Attributes:
+        sign: "≤" or "≥".
+        bound: Of a ratio, or of an absolute value if there is a unit.
+        way: Beginning of the name of the way that is measured; "" the first of pinfeed's.
+        of: Beginning of the name of the way that it is compared with.
+        quantity: What is compared: "seconds", "faults" (page faults), "cpu" (of all processes),
+            "own_cpu" (of this one), "peak" (memory).
+        unit: Of an absolute value, a key of `UNITS`.
+        why: Why it is not met on the machine that the README speaks of; "" if it is.
+    """
+
+    sign: str
+    bound: float
+    way: str = ""
+    of: str = ""
+    quantity: str = "seconds"
+    unit: str = ""
+    why: str = ""
+
+
+UNITS = {
+    "s": ("seconds", 1.0),
+    "ms": ("seconds", 1e-3),
+    "µs": ("seconds", 1e-6),
+    "bytes": ("seconds", 1.0),
+    "page faults": ("faults", 1.0),
+    "ms of CPU": ("own_cpu", 1e-3),
+}
+
+
+def at_most(bound: float, way: str = "", of: str = "", **options: Any) -> Target:
+    """A way takes at most so many times what another takes: by default pinfeed's, of the limit."""
+    return Target("≤", bound, way, of, **options)
+
+
+def at_least(bound: float, way: str = QUICKEST, of: str = "", **options: Any) -> Target:
+    """A way takes at least so many times what another takes: by default pinfeed's."""
+    return Target("≥", bound, way, of, **options)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One job and the ways of doing it.
+    """What `workload` registers.
 
     Attributes:
-        name: A short name for the command line and the JSON file.
-        title: One line for a table's heading.
-        ways: In the order of the table. Ratios refer to the first limit and the first pinfeed.
-        error: Returns the largest absolute difference between a result and the reference.
-        consume: Uses up a result inside the timed region (an epoch is an iterator, say).
-        prepare: Called before each sample, outside the timed region.
-        repeat: Whether a sample of a quick way may repeat its call. Not where `prepare` chooses
-            data that has to come from memory: the second call would find it in the cache.
-        images: Images in one result, for a rate; 0 where that means nothing.
+        name: For the command line and the results.
+        title: One line.
+        make: Returns the job.
+        targets: What is promised.
+        usual: In the README, the way that most people take; "" if it isn't there.
     """
 
     name: str
     title: str
-    ways: Sequence[Way]
-    error: Callable[[Any], float]
-    consume: Callable[[Any], object] = discard
-    prepare: Callable[[], None] = nothing
-    repeat: bool = True
-    images: int = 0
+    make: Callable[[], Job]
+    targets: Sequence[Target]
+    usual: str
 
 
-@dataclass
-class _Entry:
-    """A way while its workload runs."""
-
-    way: Way
-    status: str = "ok"
-    note: str = ""
-    measured_error: float | None = None
-    run: Callable[[], Any] = nothing
-    calls: int = 1
-    samples: list[float] = field(default_factory=list)
+WORKLOADS: dict[str, Workload] = {}
 
 
-def _seconds(entry: _Entry, workload: Workload, calls: int) -> float:
-    workload.prepare()
-    entry.way.prepare()
-    if isinstance(entry.run, SelfTimed):
-        return entry.run.seconds(calls)
-    run, consume = entry.run, workload.consume
+def workload(*targets: Target, usual: str = "") -> Callable[[Callable[[], Job]], Any]:
+    """Register a function that returns a job."""
+
+    def register(make: Callable[[], Job]) -> Callable[[], Job]:
+        name, title = make.__name__.replace("_", "-"), " ".join((make.__doc__ or "").split())
+        WORKLOADS[name] = Workload(name, title.rstrip("."), make, targets, usual)
+        return make
+
+    return register
+
+
+def difference(result: Any, expected: Any) -> float:
+    """Return the largest absolute difference of arrays, tensors, and structures of them.
+
+    It is infinity where shapes or dtypes differ, and NaN if there is one. What a tuple has beyond
+    what is expected has to be None.
+    """
+    if isinstance(expected, Mapping):
+        pairs = [(result[key], expected[key]) for key in expected]
+        same = result.keys() == expected.keys()
+    elif isinstance(expected, list | tuple):
+        pairs = list(zip(result, expected, strict=False))
+        same = len(pairs) == len(expected) and not any(x is not None for x in result[len(pairs) :])
+    else:
+        one, two = torch.as_tensor(result), torch.as_tensor(expected)
+        if one.shape != two.shape or one.dtype != two.dtype:
+            return math.inf
+        if torch.equal(one, two):
+            return 0.0
+        # In slices: a whole float32 copy of both would disturb the memory that is measured.
+        slices = zip(one.flatten().split(1 << 20), two.flatten().split(1 << 20), strict=True)
+        return float(np.max([float((a.float() - b.float()).abs().max()) for a, b in slices]))
+    return float(np.max([difference(*pair) for pair in pairs])) if same else math.inf
+
+
+def use_threads(count: int) -> None:
+    """Give torch and pinfeed so many threads each."""
+    if torch.get_num_threads() != count:
+        torch.set_num_threads(count)
+    if pinfeed.get_num_threads() != count:
+        pinfeed.set_num_threads(count)
+
+
+def _use_up(result: Any) -> Any:
+    """Let a result die, as a training loop does with the batch before."""
+    if isinstance(result, Iterator):
+        for _ in result:
+            pass
+
+
+def _counts() -> dict[str, float]:
+    """Return what is counted, the clock last, so that reading the others takes none of its time."""
+    own = all_of_them = time.process_time()
+    for child in multiprocessing.active_children():
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        all_of_them += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    return {"own_cpu": own, "cpu": all_of_them, "faults": faults, "seconds": time.perf_counter()}
+
+
+def _prepare(way: Way, job: Job) -> None:
+    use_threads(way.threads)
+    for prepare in (job.prepare, way.prepare):
+        if prepare is not None:
+            prepare()
+
+
+def _sample(way: Way, job: Job, calls: int) -> dict[str, float]:
+    """Return what a call costs: the counts, and as "spent" the seconds of all, preparing included."""
     start = time.perf_counter()
-    for _ in range(calls):
-        consume(run())
-    return time.perf_counter() - start
+    _prepare(way, job)
+    run, before = way.run, _counts()
+    if job.returns:
+        sample = {"seconds": run()}
+    else:
+        for _ in range(calls):
+            _use_up(run())
+        if job.wait is not None:
+            job.wait()
+        end = time.perf_counter()
+        after = _counts() | {"seconds": end}
+        sample = {key: (after[key] - before[key]) / calls / way.units for key in before}
+    return sample | {"spent": time.perf_counter() - start}
 
 
-def _verify(entry: _Entry, workload: Workload) -> None:
-    """Build the way, check its result, and choose how many calls make one sample."""
-    way = entry.way
+def _verify(way: Way, job: Job) -> dict[str, Any]:
+    """Check a way's result, and choose how many calls make one sample."""
+    record = {"name": way.name, "role": way.role, "status": "ok", "note": "", "calls": 1}
+    record |= {"error": None, "peak": 0, "samples": {}}
+    tolerance = job.tolerance if way.tolerance is None else way.tolerance
+    expected = job.expected if way.expected is None else way.expected
     try:
-        entry.run = way.build()
-        workload.prepare()
-        way.prepare()
-        if way.role is not Role.LIMIT:
-            entry.measured_error = (way.error or workload.error)(entry.run())
-            # Written so that a NaN is wrong as well.
-            if not entry.measured_error <= way.tolerance:
-                entry.status = "wrong"
-                entry.note = f"off by {entry.measured_error:.3g}, allowed {way.tolerance:.3g}"
-                return
-        once = min(_seconds(entry, workload, 1) for _ in range(2))
-        if workload.repeat:
-            entry.calls = max(1, round(SAMPLE_SECONDS / once))
+        for output in job.outputs:
+            output.view(torch.uint8).fill_(255)
+        _prepare(way, job)
+        if way.role == "limit" or job.returns:
+            _use_up(way.run())
+        else:
+            check = expected if callable(expected) else partial(difference, expected=expected)
+            error = record["error"] = check(way.run())
+            if not error <= tolerance:  # so that a NaN is wrong as well
+                note = f"off by {error:.3g}, allowed {tolerance:.3g}"
+                return record | {"status": "wrong", "note": note}
+        if not (way.prepare or job.prepare or job.returns):
+            once = _sample(way, job, 1)["seconds"] * way.units
+            if once < SAMPLE_SECONDS:  # that one may have had more to do than the next
+                once = min(once, _sample(way, job, 1)["seconds"] * way.units)
+            record["calls"] = max(1, round(SAMPLE_SECONDS / once))
     except Exception as error:
-        entry.status = "not installed" if isinstance(error, ImportError) else "failed"
-        entry.note = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-
-
-def _ratio(entry: _Entry, base: _Entry | None) -> dict[str, float]:
-    """Ratios of two ways: the median over the rounds that both took part in, and of the minima."""
-    if base is None or not entry.samples or not base.samples:
-        return {}
-    pairs = [a / b for a, b in zip(entry.samples, base.samples, strict=False)]
-    return {
-        "median": statistics.median(pairs),
-        "min": min(entry.samples) / min(base.samples),
-    }
-
-
-def _record(entry: _Entry, base: dict[Role, _Entry]) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "name": entry.way.name,
-        "role": entry.way.role.value,
-        "status": entry.status,
-        "note": entry.note,
-        "error": entry.measured_error,
-        "tolerance": entry.way.tolerance,
-        "rounds": len(entry.samples),
-        "calls_per_sample": entry.calls,
-    }
-    if entry.samples:
-        record["median_s"] = statistics.median(entry.samples)
-        record["min_s"] = min(entry.samples)
-        record["samples_s"] = entry.samples
-        record["to_limit"] = _ratio(entry, base.get(Role.LIMIT))
-        record["to_pinfeed"] = _ratio(entry, base.get(Role.PINFEED))
+        status = "not installed" if isinstance(error, ImportError) else "failed"
+        note = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        return record | {"status": status, "note": note}
     return record
 
 
-def measure(
-    workload: Workload,
-    *,
-    rounds: int = 30,
-    budget: float = 6.0,
-    progress: Callable[[str], None] = discard,
-) -> dict[str, Any]:
+def _peak(way: Way, job: Job) -> int:
+    """Return how much memory one call takes beyond what the process has, in bytes (Linux)."""
+
+    def status(name: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+    _prepare(way, job)
+    gc.collect()
+    before = status("VmRSS:")
+    Path("/proc/self/clear_refs").write_text("5")  # starts the peak anew
+    _use_up(way.run())
+    return status("VmHWM:") - before
+
+
+def measure(workload: Workload, seconds: float) -> dict[str, Any]:
     """Verify every way of a workload, then time them in turn.
 
     Each round takes one sample of every way, in an order drawn anew, so that none of them always
-    runs after the same neighbour and a slow spell of the machine falls on all of them alike.
-
-    Args:
-        workload: What to measure.
-        rounds: Samples of each way.
-        budget: Seconds after which a slow way stops taking part, once it has three samples.
-        progress: Called with a line of text before each step.
+    runs after the same neighbour and a slow spell of the machine falls on all of them alike. A way
+    that has used up its share of the seconds takes part no more, once it has a few samples.
 
     Returns:
-        A record for the JSON file: name, title, images, and for every way its status, error,
-        median and minimum in seconds per call, samples, and ratios to the limit and to pinfeed.
+        A record for the JSON file: name, title, what the ways return, and for every way its status,
+        error, calls in a sample, peak memory and samples of all quantities.
     """
-    entries = [_Entry(way) for way in workload.ways]
-    for entry in entries:
-        progress(f"{workload.name}: verify {entry.way.name}")
-        _verify(entry, workload)
-    running = [entry for entry in entries if entry.status == "ok"]
-    base: dict[Role, _Entry] = {}
-    for entry in running:
-        base.setdefault(entry.way.role, entry)
-
-    order = random.Random(0)
-    collecting = gc.isenabled()
+    use_threads(1)
+    job = workload.make()
+    records = [_verify(way, job) for way in job.ways]
+    running = [pair for pair in zip(job.ways, records, strict=True) if pair[1]["status"] == "ok"]
+    order, share = random.Random(0), seconds / max(len(running), 1)
     gc.collect()
     gc.disable()
-    try:
-        for number in range(rounds):
-            progress(f"{workload.name}: round {number + 1} of {rounds}")
-            for entry in order.sample(running, len(running)):
-                spent = sum(entry.samples) * entry.calls
-                if len(entry.samples) >= 3 and spent > budget:
-                    continue
-                seconds = _seconds(entry, workload, entry.calls)
-                entry.samples.append(seconds / entry.calls)
-    finally:
-        if collecting:
-            gc.enable()
-    return {
-        "name": workload.name,
-        "title": workload.title,
-        "kind": "timing",
-        "images": workload.images,
-        "ways": [_record(entry, base) for entry in entries],
-    }
+    for number in range(MOST):
+        for way, record in order.sample(running, len(running)):
+            if number < FEWEST or sum(record["samples"]["spent"]) < share:
+                for key, value in _sample(way, job, record["calls"]).items():
+                    record["samples"].setdefault(key, []).append(value)
+    if any(target.quantity == "peak" for target in workload.targets):
+        for way, record in running:
+            record["peak"] = _peak(way, job)
+    gc.enable()
+    facts = {"name": workload.name, "title": workload.title, "returns": job.returns}
+    return facts | {"ways": records}
 
 
-@contextmanager
-def use_threads(count: int) -> Iterator[None]:
-    """Give torch and pinfeed `count` threads each, and what they had before at the end.
+def ratio(one: Mapping[str, Any], two: Mapping[str, Any], quantity: str = "seconds") -> float:
+    """Return the median over the rounds, in which both took part, of the ratio in a round."""
+    if quantity == "peak":
+        return one["peak"] / two["peak"]
+    pairs = zip(one["samples"][quantity], two["samples"][quantity], strict=False)
+    return statistics.median(a / b for a, b in pairs)
 
-    The adapters of other libraries ask torch for the number when they are built.
-    """
-    before = torch.get_num_threads(), pinfeed.get_num_threads()
-    torch.set_num_threads(count)
-    pinfeed.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before[0])
-        pinfeed.set_num_threads(before[1])
+
+class NotMeasured(Exception):
+    """The workload did not run, or the way in it did not."""
+
+
+def find(record: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]:
+    """Return the way whose name begins so; without a name, the first of a role."""
+    ways = [way for way in record["ways"] if way["role"] == role or name]
+    if name == QUICKEST:
+        ways = [way for way in ways if way["role"] == "other" and way["status"] == "ok"]
+        ways.sort(key=lambda way: statistics.median(way["samples"]["seconds"]))
+    way = next((way for way in ways if name == QUICKEST or way["name"].startswith(name)), None)
+    if way is None or way["status"] != "ok":
+        reason = f"{way['name']}: {way['status']}" if way else f"no way {name or role!r}"
+        raise NotMeasured(reason)
+    return way
+
+
+def measured(target: Target, record: Mapping[str, Any]) -> float:
+    """Return what a target speaks of, from a workload's record."""
+    way = find(record, target.way, "pinfeed")
+    if target.unit:
+        quantity, scale = UNITS[target.unit]
+        return statistics.median(way["samples"][quantity]) / scale
+    base = find(record, target.of, "limit" if target.sign == "≤" else "pinfeed")
+    return ratio(way, base, target.quantity)

@@ -1,117 +1,179 @@
-"""Workloads that normalize one batch of images: layouts, dtypes, instruction sets, sizes."""
+"""One batch of images, normalized."""
 
-from collections.abc import Callable
+import ctypes
+from functools import partial
 
+import numpy as np
 import torch
+from torch.utils.data import default_collate
 
 import pinfeed
 from bench import peers
-from bench.harness import Role, Way, Workload
-from bench.image_ways import (
-    MEAN,
-    ImageBatch,
-    core_ways,
-    fill_ways,
-    image_workload,
-    pinfeed_ways,
+from bench.data import MEAN, ROUNDING, STD, Draw, normalized, random_bytes
+from bench.harness import Job, at_least, at_most, built, difference, limit, other, ours, workload
+from pinfeed import augment
+
+ROUNDED = ROUNDING[torch.float32]
+FILL = "fill the output (`out.fill_`)"
+
+
+@workload(
+    at_most(1.10),
+    at_most(1.10, "`normalize`, pooled", "`normalize(out=)`"),
+    at_most(16, "`normalize`, pooled", unit="page faults"),
+    at_most(1.10, "`normalize(out=)` of ndarrays, 16 bytes", "`normalize(out=)` of ndarrays"),
+    at_most(1.00, "`normalize(out=)`, 2 threads", "`normalize(out=)`"),
+    at_least(1),
+    at_least(4, "torch, best"),
+    at_least(12, "OpenCV"),
+    at_least(15, "torchvision"),
+    usual="torch, as usually written",
 )
-
-SIZES = {  # name: images, height, width
-    "1x1-1": (1, 1, 1),
-    "1x1-256": (256, 1, 1),
-    "7x5-1": (1, 7, 5),
-    "7x5-256": (256, 7, 5),
-    "32x32-1": (1, 32, 32),
-    "32x32-256": (256, 32, 32),
-    "224x224-1": (1, 224, 224),
-    "1080x1920-4": (4, 1080, 1920),
-}
-
-
-def _peer_ways(batch: ImageBatch) -> list[Way]:
-    """Return the peers that know this combination of layouts and dtype."""
-    names = ["numpy_forms", "compiled"]
-    if batch.output == "NCHW":
-        names.append("torchvision")
-    if batch.input == "NHWC" and batch.dtype == torch.float32:
-        names += ["opencv"] if batch.output == "NCHW" else []
-        names += ["albumentations", "ffcv", "dali"]
-    return [way for name in names for way in getattr(peers, name).ways(batch)]
-
-
-def _title(batch: ImageBatch) -> str:
-    shape = f"{batch.count}x{batch.height}x{batch.width}x{len(MEAN)}"
-    dtype = str(batch.dtype).removeprefix("torch.")
-    threads = torch.get_num_threads()
-    return f"{shape} uint8 {batch.input} → {dtype} {batch.output}, normalized, {threads} thread(s)"
+def images():
+    """256 photographs of 224×224: uint8 NHWC → float32 NCHW, normalized."""
+    photos = random_bytes(256, 224, 224, 3)
+    given, out = torch.from_numpy(photos), torch.zeros(256, 3, 224, 224)
+    # Where `np.empty` begins, 16 bytes after the beginning of a cache line.
+    memory = torch.zeros(out.numel() + 32)
+    begin = -memory.data_ptr() % 64 // 4 + 4
+    shifted = memory[begin : begin + out.numel()].view(out.shape)
+    tensors = partial(pinfeed.normalize, given, MEAN, STD)
+    arrays = partial(pinfeed.normalize, photos, MEAN, STD)
+    of_arrays = "`normalize(out=)` of ndarrays"
+    return Job(
+        limit(FILL, lambda: out.fill_(1)),
+        limit("C library's `memset`", lambda: ctypes.memset(out.data_ptr(), 1, out.nbytes)),
+        ours("`normalize(out=)`", partial(tensors, out=out)),
+        ours("`normalize`, pooled", tensors),
+        ours(of_arrays, partial(arrays, out=out.numpy())),
+        ours(f"{of_arrays}, 16 bytes after a cache line", partial(arrays, out=shifted.numpy())),
+        ours("`normalize(out=)`, 2 threads", partial(tensors, out=out), threads=2),
+        *peers.normalizing(photos, out),
+        expected=normalized(photos),
+        tolerance=2 * ROUNDED,
+        outputs=[out, shifted],
+    )
 
 
-def normalize(name: str, *sizes: int, **keywords) -> Workload:
-    """All ways of normalizing one batch."""
-    batch = ImageBatch(*sizes, **keywords)
-    return image_workload(name, _title(batch), batch, core_ways(batch) + _peer_ways(batch))
+@workload(at_least(1, "torch, best"), at_least(1))
+def one_image():
+    """One image of 32×32, normalized, where the call itself is the cost."""
+    photos, out = random_bytes(1, 32, 32, 3), torch.zeros(1, 3, 32, 32)
+    run = partial(pinfeed.normalize, photos, MEAN, STD, out=out.numpy())
+    return Job(
+        limit(FILL, lambda: out.fill_(1)),
+        ours("`normalize(out=)`", run),
+        *peers.normalizing(photos, out),
+        expected=normalized(photos),
+        tolerance=2 * ROUNDED,
+        outputs=[out],
+    )
 
 
-def _forced(way: Way, isa: str) -> Way:
-    """Let a way run on one instruction set alone."""
+@workload(at_most(1.35), at_least(4, "torch, best"), at_least(15, "torchvision"))
+def gathered():
+    """256 of 8,000 photographs of 224×224 in memory by random index, normalized."""
+    photos = random_bytes(8000, 224, 224, 3)
+    tensor, draw, out = torch.from_numpy(photos), Draw(8000), torch.zeros(256, 3, 224, 224)
+    dataset, collate = pinfeed.ArrayDataset(photos), pinfeed.Collate(pinfeed.Image(MEAN, STD))
+    rows = torch.zeros(256, 224, 224, 3, dtype=torch.uint8)
+    mean, std = peers.constants()
 
-    def build():
-        run = way.build()
+    def by_torch():
+        torch.index_select(tensor, 0, draw.tensor, out=rows)
+        return out.copy_(rows.permute(peers.ORDER)).sub_(mean).div_(std)
 
-        def forced():
-            with pinfeed.use_isa(isa):
-                return run()
+    def by_torchvision():
+        transform = peers.to_normalized()
+        return lambda: default_collate([transform(photos[i]) for i in draw.array.tolist()])
 
-        return forced
-
-    return Way(f"{way.name}, {isa} alone", build, Role.PINFEED, way.tolerance)
-
-
-def sixteen_bits(name: str, dtype: torch.dtype) -> Workload:
-    """A 16-bit output: by the best instruction set and by AVX2 alone."""
-    batch = ImageBatch(256, 224, 224, dtype=dtype)
-    ways = core_ways(batch)
-    place = max(i for i, way in enumerate(ways) if way.role is Role.PINFEED)
-    ways.insert(place + 1, _forced(pinfeed_ways(batch)[0], "avx2"))
-    return image_workload(name, _title(batch), batch, ways + _peer_ways(batch))
-
-
-def threads(name: str, *sizes: int) -> Workload:
-    """One thread against two, in the same rounds."""
-    batch = ImageBatch(*sizes)
-
-    def with_threads(way: Way, count: int) -> Way:
-        def set_threads() -> None:
-            torch.set_num_threads(count)
-            if way.role is Role.PINFEED:
-                pinfeed.set_num_threads(count)
-
-        name = f"{way.name}, {count} thread{'s' if count > 1 else ''}"
-        return Way(name, way.build, way.role, way.tolerance, prepare=set_threads)
-
-    ways = [
-        with_threads(way, count)
-        for way in (fill_ways(batch.out)[0], pinfeed_ways(batch)[0])
-        for count in (1, 2)
-    ]
-    title = f"{'x'.join(map(str, sizes))}x{len(MEAN)} uint8 NHWC → float32 NCHW: threads"
-    return image_workload(name, title, batch, ways)
+    return Job(
+        limit(FILL, lambda: out.fill_(1)),
+        ours("`ArrayDataset`, `Collate(Image)`", lambda: collate(dataset.__getitems__(draw.array))),
+        other("torch, best by hand (`index_select`, `copy_`, …)", by_torch),
+        other("torchvision v2 per sample + `default_collate`", built(by_torchvision)),
+        expected=lambda batch: difference(batch, normalized(photos[draw.array])),
+        tolerance=ROUNDED,
+        prepare=draw.again,
+    )
 
 
-def workloads() -> dict[str, tuple[int, Callable[[str], Workload]]]:
-    """Return every workload here by name: its number of threads and what makes it."""
-    photographs = (256, 224, 224)
-    table: dict[str, tuple[int, Callable[[str], Workload]]] = {
-        "images": (1, lambda name: normalize(name, *photographs)),
-        "images-2-threads": (2, lambda name: normalize(name, *photographs)),
-        "images-float16": (1, lambda name: sixteen_bits(name, torch.float16)),
-        "images-bfloat16": (1, lambda name: sixteen_bits(name, torch.bfloat16)),
-        "images-NHWC-NHWC": (1, lambda name: normalize(name, *photographs, output="NHWC")),
-        "images-NCHW-NCHW": (1, lambda name: normalize(name, *photographs, input="NCHW")),
-    }
-    for size, shape in SIZES.items():
-        table[f"size-{size}"] = (1, lambda name, shape=shape: normalize(name, *shape))
-    for size in ("32x32-1", "32x32-256"):
-        table[f"threads-{size}"] = (1, lambda name, shape=SIZES[size]: threads(name, *shape))
-    table["threads-224x224-256"] = (1, lambda name: threads(name, *photographs))
-    return table
+@workload(
+    at_most(1.30, "to bfloat16", "fill as many bfloat16"),
+    at_most(2.00, "to bfloat16, by AVX2", "fill as many bfloat16"),
+    at_most(1.20, "of uint16", "read as many uint16"),
+    at_most(1.20, "of float32", "read as many float32"),
+    at_most(1.05, "clips", "to float32"),
+    at_most(1.05, "half of them flipped", "to float32"),
+)
+def image_kinds():
+    """128 photographs of 224×224: other dtypes, clips, flips."""
+    photos = random_bytes(128, 224, 224, 3)
+    whole, halves = normalized(photos), torch.zeros(128, 3, 224, 224, dtype=torch.bfloat16)
+    wide, floats = photos.astype(np.uint16) * 257, photos.astype(np.float32) / 255
+
+    def collated(samples, **options):
+        collate = pinfeed.Collate(pinfeed.Image(MEAN, STD, **options), seed=0)
+        rows = pinfeed.ArrayDataset(samples).__getitems__(np.arange(len(samples)))
+        return lambda: collate(rows)
+
+    def by_avx2():
+        with pinfeed.use_isa("avx2"):
+            return to_bfloat16()
+
+    def read_and_fill(samples):
+        words, out = torch.from_numpy(samples).view(-1).view(torch.int64), torch.zeros(whole.shape)
+        return lambda: (words.sum(), out.fill_(1))
+
+    def flipped_error(result):
+        flips = (result[:, :, :, 0] != whole[:, :, :, 0]).flatten(1).any(1)
+        expected = torch.where(flips.view(-1, 1, 1, 1), whole.flip(3), whole)
+        return float((result - expected).abs().max()) if 30 < flips.sum() < 98 else float("inf")
+
+    to_bfloat16 = collated(photos, dtype=torch.bfloat16)
+    bfloat16 = {"expected": normalized(photos, torch.bfloat16)}
+    clips = collated(photos.reshape(8, 16, 224, 224, 3), input="THWC", output="CTHW")
+    in_clips = {"expected": whole.view(8, 16, 3, 224, 224).transpose(1, 2)}
+    flips = collated(photos, augment=augment.RandomHorizontalFlip())
+    return Job(
+        limit("fill as many bfloat16", lambda: halves.fill_(1)),
+        limit("read as many uint16 and fill", read_and_fill(wide)),
+        limit("read as many float32 and fill", read_and_fill(floats)),
+        ours("to float32", collated(photos)),
+        ours("to bfloat16", to_bfloat16, **bfloat16),
+        ours("to bfloat16, by AVX2 alone", by_avx2, **bfloat16),
+        ours("of uint16", collated(wide), tolerance=ROUNDED),
+        ours("of float32", collated(floats), tolerance=ROUNDED),
+        ours("clips of 16 frames", clips, **in_clips),
+        ours("half of them flipped", flips, expected=flipped_error),
+        expected=whole,
+    )
+
+
+@workload(at_least(10, "torchvision v2 per image + copy into a canvas"))
+def mixed_sizes():
+    """32 images of 100–500 pixels a side, normalized and padded."""
+    sides = np.random.default_rng(0).integers(100, 501, (32, 2))
+    sides[0] = 500
+    photos = [random_bytes(height, width, 3) for height, width in sides.tolist()]
+    collate = pinfeed.Collate(pinfeed.Image(MEAN, STD, pad_value=0.0))
+
+    def filled(transform):
+        canvas = torch.zeros(32, 3, 500, 500)
+        for image, place in zip(photos, canvas, strict=True):
+            place[:, : image.shape[0], : image.shape[1]] = transform(image)
+        return canvas
+
+    def by_torchvision():
+        transform = peers.to_normalized()
+        return lambda: filled(transform)
+
+    expected = filled(lambda image: normalized(image[None])[0])
+    out = torch.zeros(expected.shape)
+    return Job(
+        limit(FILL, lambda: out.fill_(1)),
+        ours("`Collate(Image(pad_value=0))`", lambda: collate(photos)),
+        other("torchvision v2 per image + copy into a canvas of zeros", built(by_torchvision)),
+        expected=expected,
+        tolerance=ROUNDED,
+    )

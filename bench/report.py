@@ -1,67 +1,198 @@
-"""What the suite prints and writes: tables of times and of counts, and the one table of README.md."""
+"""What is printed and written: the machine, tables of workloads, targets beside what was measured."""
 
-from collections.abc import Mapping
-from typing import Any
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from bench.tables import duration, table, workload_table
+import pinfeed
+from bench.harness import QUICKEST, WORKLOADS, NotMeasured, Target, find, measured, ratio
 
-# The workloads in README.md's table: what it calls the job, and the way that most people take.
-README_JOBS = {
-    "images": (
-        "256 photographs of 224×224: uint8 NHWC → float32 NCHW, normalized",
-        "torch, as usually written",
-    ),
-    "epoch": (
-        "An epoch over 50,000 images of 32×32, shuffled, normalized",
-        "DataLoader, torchvision v2 per sample",
-    ),
-    "pad-tensors": ("256 sequences of 1–511 tokens, padded", "torch `pad_sequence`"),
-    "epoch-ragged": (
-        "250,000 of 1,000,000 sequences of 1–256 tokens, shuffled, padded",
-        "list of tensors, `pad_sequence`",
-    ),
-}
+PACKAGES = ("numpy", "torch", "torchvision", "opencv-python-headless", "albumentations", "numba")
+PACKAGES += ("transformers", "datasets", "trl", "ray", "tensorflow-cpu")
+Record = Mapping[str, Any]
 
 
-def result_table(result: Mapping[str, Any]) -> str:
-    """Return the table of one workload, whether it has times or counts."""
-    if result["kind"] == "timing":
-        return workload_table(result)
-    rows = []
-    for way in result["ways"]:
-        values = way.get("values")
-        if values is None:
-            rows.append([way["name"], way["status"], *["-"] * (len(result["columns"]) - 1)])
+def machine_facts() -> dict[str, Any]:
+    """Return the CPU, how many may be used, the system, versions, and the instruction set in use."""
+    cpu = platform.processor() or platform.machine()
+    if sys.platform == "linux":
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next((x.partition(": ")[2] for x in lines if x.startswith("model name")), cpu)
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "cpu": cpu,
+        "cpus": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "packages": {"pinfeed": pinfeed.__version__, **versions},
+        "isa": pinfeed.build_config()["isa"]["active"],
+    }
+
+
+def facts_line(facts: Record) -> str:
+    """Return the machine and the versions in one line."""
+    packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
+    machine = f"{facts['cpu']}, {facts['cpus']} CPUs, {facts['system']}, Python {facts['python']}"
+    return f"{machine}, {packages}; instruction set: {facts['isa']}"
+
+
+def _digits(value: float) -> str:
+    """Write a number to three digits, without an exponent."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _amount(value: float, unit: str) -> str:
+    """Write a time with the unit that suits it, or bytes."""
+    if unit == "bytes":
+        return f"{_digits(value)} B"
+    for name, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{_digits(value / size)} {name}"
+    return f"{value * 1e9:.0f} ns"
+
+
+def _median(way: Record, quantity: str = "seconds") -> float:
+    return statistics.median(way["samples"][quantity])
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
+    """Return a markdown table that lines up in plain text too; so many columns are words."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * width if i < words else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    aligned = [str.ljust if i < words else str.rjust for i in range(len(widths))]
+    return "\n".join(
+        f"| {' | '.join(f(x, w) for f, x, w in zip(aligned, line, widths, strict=True))} |"
+        for line in (lines[0], rule, *lines[1:])
+    )
+
+
+def _times(record: Record, way: Record, role: str) -> str:
+    """Write how many times what the first way of a role takes a way takes."""
+    try:
+        return f"{_digits(ratio(way, find(record, '', role)))} x"
+    except NotMeasured:
+        return "-"
+
+
+def result_table(record: Record) -> str:
+    """Return all ways of a workload under its heading, with what did not run and why."""
+    rows, notes = [], []
+    for way in record["ways"]:
+        if way["status"] != "ok":
+            notes.append(f"- {way['name']}: {way['status']} ({way['note']})")
+            continue
+        name = f"**pinfeed** {way['name']}" if way["role"] == "pinfeed" else way["name"]
+        times = (_median(way), min(way["samples"]["seconds"]))
+        cells = [_amount(value, record["returns"]) for value in times]
+        cells += [_times(record, way, role) for role in ("limit", "pinfeed")]
+        faults = f"{_median(way, 'faults'):,.0f}" if "faults" in way["samples"] else "-"
+        rows.append([name, *cells, faults])
+    header = ["way", "median", "best", "to the limit", "to pinfeed", "page faults"]
+    heading = f"### `{record['name']}`: {record['title']}"
+    return "\n\n".join([heading, table(header, rows), "\n".join(notes)]).strip()
+
+
+class Verdict(NamedTuple):
+    """A target of a workload, what was measured or why nothing was, and whether that meets it."""
+
+    workload: str
+    text: str
+    measured: str
+    is_met: bool | None
+    why: str
+
+
+def _text(target: Target) -> str:
+    subject = target.way or "pinfeed"
+    if target.unit:
+        return f"{subject} {target.sign} {target.bound:g} {target.unit}"
+    what = {"cpu": "CPU time of ", "peak": "peak memory of "}.get(target.quantity, "")
+    base = target.of or ("the limit" if target.sign == "≤" else "pinfeed")
+    return f"{what}{subject} {target.sign} {target.bound:.3g} x {base}"
+
+
+def check(record: Record) -> list[Verdict]:
+    """Compare a workload's targets with its record, at the two decimals that are shown."""
+    verdicts = []
+    for target in WORKLOADS[record["name"]].targets:
+        try:
+            value = round(measured(target, record), 2)
+        except NotMeasured as reason:
+            shown, is_met = str(reason), None
         else:
-            rows.append([way["name"], *map(_cell, values)])
-    body = table(["way", *result["columns"]], rows)
-    notes = [
-        f"- {way['name']}: {way['status']} ({way['note']})" for way in result["ways"] if way["note"]
+            shown = f"{value:.2f}"
+            is_met = value <= target.bound if target.sign == "≤" else value >= target.bound
+        verdicts.append(Verdict(record["name"], _text(target), shown, is_met, target.why))
+    return verdicts
+
+
+def target_table(verdicts: Sequence[Verdict], missed: bool = False) -> str:
+    """Return the targets, or only those that are not met, and how many there are."""
+    words = {True: "met", False: "not met", None: "not measured"}
+    rows = [
+        [f"`{v.workload}`", v.text, v.measured, words[v.is_met] + (v.why and f": {v.why}")]
+        for v in verdicts
+        if not (missed and v.is_met)
     ]
-    return "\n".join([f"### {result['title']}", "", body, "", *notes])
+    met = sum(v.is_met is True for v in verdicts)
+    line = f"{met} of {len(verdicts)} targets are met{', all but:' if missed and rows else '.'}"
+    header = ["workload", "target", "measured", "verdict"]
+    return f"{line}\n\n{table(header, rows, words=4) if rows else ''}"
 
 
-def _cell(value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:.3g}" if isinstance(value, float) else f"{value:,}"
+def failures(records: Iterable[Record], verdicts: Iterable[Verdict]) -> list[str]:
+    """Return what failed or was wrong, and the targets that are missed without a reason."""
+    lines = [
+        f"{record['name']}: {way['name']}: {way['status']} ({way['note']})"
+        for record in records
+        for way in record["ways"]
+        if way["status"] in ("failed", "wrong")
+    ]
+    return lines + [
+        f"{v.workload}: {v.text}: {v.measured}" for v in verdicts if v.is_met is False and not v.why
+    ]
 
 
-def readme_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a row for each job: pinfeed, the physical limit, the quickest peer, the usual way."""
-    rows = []
-    for name, (job, usual_name) in README_JOBS.items():
-        ways = [way for way in results.get(name, {}).get("ways", ()) if way.get("to_pinfeed")]
-        limit = next((way for way in ways if way["role"] == "limit"), None)
-        own = next((way for way in ways if way["role"] == "pinfeed"), None)
-        usual = next((way for way in ways if way["name"] == usual_name), None)
-        if limit is None or own is None or usual is None:
-            continue  # a row that was not measured as a whole says nothing
-        peers = [way for way in ways if way["role"] == "peer"]
-        quickest = min(peers, key=lambda way: way["to_pinfeed"]["median"])
-        rows.append(
-            [job, duration(own["median_s"]), duration(limit["median_s"])]
-            + [f"{way['name']}: {way['to_pinfeed']['median']:.2g} x" for way in (quickest, usual)]
-        )
+def _row(record: Record, *others: str) -> list[str]:
+    """Return the times of pinfeed and the limit, and other ways in times of pinfeed's."""
+    cells = []
+    for name, role in (("", "pinfeed"), ("", "limit"), *((name, "other") for name in others)):
+        try:
+            way = find(record, name, role)
+            text = _amount(_median(way), record["returns"])
+            cells.append(f"{way['name']}: {_times(record, way, 'pinfeed')}" if name else text)
+        except NotMeasured:
+            cells.append("-")
+    return cells
+
+
+def main_table(records: Mapping[str, Record]) -> str:
+    """Return one row for each workload."""
+    rows = [
+        [f"`{name}`", record["title"], *_row(record, QUICKEST)] for name, record in records.items()
+    ]
+    return table(["workload", "job", "pinfeed", "limit", "quickest other way"], rows, words=2)
+
+
+def readme_table(records: Mapping[str, Record]) -> str:
+    """Return the workloads that have a usual way, which stands beside the quickest."""
+    rows = [
+        [record["title"], *_row(record, QUICKEST, WORKLOADS[name].usual)]
+        for name, record in records.items()
+        if WORKLOADS[name].usual
+    ]
     header = ["job, one thread", "pinfeed", "physical limit", "quickest other way", "usual way"]
     return table(header, rows)

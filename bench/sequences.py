@@ -1,304 +1,291 @@
-"""Sequences of different lengths, padded: ndarrays, tensors, lists of int, and frames of floats."""
+"""Sequences of different lengths: padded, joined, packed."""
 
+import copy
+import importlib
 import itertools
 import struct
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import partial
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 import pinfeed
-from bench.arrays import difference
-from bench.harness import Role, Way, Workload
-from bench.image_ways import fill_ways
-from bench.peers import transformers
+from bench import data
+from bench.data import lengths_of, padded
+from bench.harness import Job, at_least, at_most, built, difference, limit, other, ours, workload
+
+SEQ_LENGTH, ROWS = 8192, 4
+FILL = "fill the output (`out.fill_`)"
 
 
-class SequenceBatch:
-    """Random sequences in every kind that a way may take, and what padding makes of them.
-
-    Args:
-        count: Sequences in the batch.
-        longest: Length of the first; the others have from 1 to as many items.
-        item: Shape of one item of a sequence.
-        dtype: NumPy's.
-    """
-
-    def __init__(
-        self, count: int, longest: int, item: tuple[int, ...] = (), dtype: type = np.int64
-    ) -> None:
-        random = np.random.default_rng(0)
-        self.sizes = [longest, *random.integers(1, longest + 1, count - 1).tolist()]
-        self.arrays = [
-            random.integers(0, 50_000, (size, *item)).astype(dtype, copy=False)
-            for size in self.sizes
-        ]
-        self.tensors = [torch.from_numpy(array) for array in self.arrays]
-        self.lengths = torch.tensor(self.sizes)
-        self.out = torch.zeros((count, longest, *item), dtype=self.tensors[0].dtype)
-
-    @cached_property
-    def lists(self) -> list[list[int]]:
-        """The sequences as tokenizers give them."""
-        return [array.tolist() for array in self.arrays]
-
-    @cached_property
-    def padded(self) -> torch.Tensor:
-        """What padding with 0 has to give."""
-        padded = torch.zeros_like(self.out)
-        for row, tensor in zip(padded, self.tensors, strict=True):
-            row[: len(tensor)] = tensor
-        return padded
-
-    def error(self, result) -> float:
-        """Compare padded values and lengths with what they have to be."""
-        values, lengths = result[:2]
-        worst = max(difference(values, self.padded), difference(lengths, self.lengths))
-        self.out.fill_(-1)  # so that the next way can't be right by what this one wrote
-        return worst
-
-    def title(self) -> str:
-        """Number, dtype and shape of the sequences."""
-        longest, *item = self.out.shape[1:]
-        shape = f"(1–{longest}, {', '.join(map(str, item))})" if item else f"of 1–{longest}"
-        return f"{len(self.sizes)} {str(self.out.dtype).removeprefix('torch.')} sequences {shape}"
+def by_torch(tensors):
+    """Pad as one does in torch, lengths included."""
+    return pad_sequence(tensors, batch_first=True), lengths_of(tensors)
 
 
-def tensor_lengths(sequences) -> torch.Tensor:
-    """Return the lengths as one writes it in torch."""
-    return torch.tensor([len(sequence) for sequence in sequences])
+@workload(
+    at_least(6, "torch `pad_sequence`"),
+    at_least(2, "NumPy `concatenate`", "`pad` of ndarrays"),
+    usual="torch `pad_sequence`",
+)
+def pad():
+    """256 sequences of 1–511 tokens, padded."""
+    arrays = data.sequences(256, 511)
+    tensors, expected = [*map(torch.from_numpy, arrays)], padded(arrays)
+    out, collate = torch.zeros_like(expected), pinfeed.Collate(pinfeed.Pad())
+
+    def masked():
+        lengths, array = np.array([*map(len, arrays)]), out.numpy()
+        array.fill(0)
+        array[np.arange(array.shape[1]) < lengths[:, None]] = np.concatenate(arrays)
+        return array, lengths
+
+    return Job(
+        limit(FILL, lambda: out.fill_(1)),
+        ours("`pad`, pooled", lambda: pinfeed.pad(tensors)),
+        ours("`pad(out=)`", lambda: pinfeed.pad(tensors, out=out)),
+        ours("`Collate(Pad())`", lambda: collate(tensors)),
+        ours("`pad` of ndarrays", lambda: pinfeed.pad(arrays)),
+        other("torch `pad_sequence`", lambda: by_torch(tensors)),
+        other("NumPy `concatenate` + mask into `out`", masked),
+        expected=(expected, lengths_of(arrays)),
+        outputs=[out],
+    )
 
 
-def array_lengths(sequences) -> np.ndarray:
-    """Return the lengths as one writes it in NumPy."""
-    return np.array([len(sequence) for sequence in sequences])
+@workload(at_least(100, "transformers"), at_least(2))
+def pad_lists():
+    """256 lists of 1–511 ints, padded."""
+    arrays = data.sequences(256, 511)
+    lists, expected = [array.tolist() for array in arrays], padded(arrays)
+    out, lengths = np.zeros(expected.shape, np.int64), partial(lengths_of, arrays)
 
-
-def _pinfeed_ways(sequences: list, out) -> list[Way]:
-    def collate():
-        collate_fn = pinfeed.Collate(pinfeed.Pad())
-        return lambda: collate_fn(sequences)
-
-    return [
-        Way("**pinfeed** `pad`, pooled", lambda: lambda: pinfeed.pad(sequences), Role.PINFEED),
-        Way(
-            "**pinfeed** `pad(out=)`", lambda: lambda: pinfeed.pad(sequences, out=out), Role.PINFEED
-        ),
-        Way("**pinfeed** `Collate(Pad())`", collate, Role.PINFEED),
-    ]
-
-
-def _array_ways(batch: SequenceBatch) -> list[Way]:
-    """Padding ndarrays."""
-    arrays, out = batch.arrays, batch.out
-
-    def from_numpy():
-        tensors = [torch.from_numpy(array) for array in arrays]
-        return pad_sequence(tensors, batch_first=True), tensor_lengths(arrays)
-
-    def loop():
-        array_out = out.numpy()
-        array_out.fill(0)
-        for row, array in zip(array_out, arrays, strict=True):
-            row[: len(array)] = array
-        return array_out, array_lengths(arrays)
-
-    def mask():
-        lengths, array_out = array_lengths(arrays), out.numpy()
-        array_out.fill(0)
-        array_out[np.arange(array_out.shape[1]) < lengths[:, None]] = np.concatenate(arrays)
-        return array_out, lengths
-
-    return [
-        Way("torch `from_numpy` + `pad_sequence`", lambda: from_numpy),
-        Way("NumPy, a loop over rows of `out`", lambda: loop),
-        Way("NumPy `concatenate` + mask into `out`", lambda: mask),
-    ]
-
-
-def _tensor_ways(batch: SequenceBatch) -> list[Way]:
-    """Padding tensors."""
-    tensors, out = batch.tensors, batch.out
-
-    def stock():
-        return pad_sequence(tensors, batch_first=True), tensor_lengths(tensors)
-
-    def loop():
-        out.zero_()
-        for row, tensor in zip(out, tensors, strict=True):
-            row[: len(tensor)] = tensor
-        return out, tensor_lengths(tensors)
-
-    def nested():
-        joined = torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
-        return joined.to_padded_tensor(0), joined.offsets().diff()
-
-    return [
-        Way("torch `pad_sequence`", lambda: stock),
-        Way("torch, a loop over rows of `out`", lambda: loop),
-        Way("torch.nested `to_padded_tensor`", lambda: nested),
-    ]
-
-
-def _list_ways(batch: SequenceBatch) -> list[Way]:
-    """Padding lists of int: every conversion that NumPy has, and what is built on torch."""
-    lists = batch.lists
-    out = batch.out.numpy()
-
-    def flat() -> Iterator[int]:
-        return itertools.chain.from_iterable(lists)
-
-    def by_rows(convert: Callable[[list[int]], object]):
-        def run():
-            out.fill(0)
-            for row, numbers in zip(out, lists, strict=True):
-                row[: len(numbers)] = convert(numbers)
-            return out, array_lengths(lists)
-
-        return lambda: run
-
-    def mask():
-        lengths = array_lengths(lists)
+    def masked():
         out.fill(0)
-        where = np.arange(out.shape[1]) < lengths[:, None]
-        out[where] = np.fromiter(flat(), np.int64, lengths.sum())
-        return out, lengths
-
-    def slices():
-        lengths = array_lengths(lists)
-        out.fill(0)
-        numbers = np.fromiter(flat(), np.int64, lengths.sum())
-        ends = np.cumsum(lengths).tolist()
-        for row, start, end in zip(out, [0, *ends], ends, strict=False):
-            row[: end - start] = numbers[start:end]
-        return out, lengths
+        numbers = np.fromiter(itertools.chain.from_iterable(lists), np.int64)
+        out[np.arange(out.shape[1]) < lengths().numpy()[:, None]] = numbers
+        return out, lengths()
 
     def packed():
         out.fill(0)
         for i, numbers in enumerate(lists):
             struct.pack_into(f"{len(numbers)}q", out, i * out.strides[0], *numbers)
-        return out, array_lengths(lists)
+        return out, lengths()
 
-    def tensors():
-        rows = [torch.tensor(numbers) for numbers in lists]
-        return pad_sequence(rows, batch_first=True), tensor_lengths(lists)
+    def transformers():
+        theirs = importlib.import_module("transformers")
+        tokenizer = theirs.ByT5Tokenizer()
+        tokenizer.model_input_names = ["input_ids"]  # without its mask, the faster form
+        collate = theirs.DataCollatorWithPadding(tokenizer)
+        samples = [{"input_ids": numbers} for numbers in lists]
+        return lambda: (collate(samples)["input_ids"], lengths())
 
-    return [
-        Way("NumPy, `out[i, :n] = list`", by_rows(lambda numbers: numbers)),
-        Way("NumPy, `np.array` of each list into `out`", by_rows(np.array)),
-        Way("NumPy `fromiter` + mask into `out`", lambda: mask),
-        Way("NumPy `fromiter`, slices into `out`", lambda: slices),
-        Way("NumPy's `out` as a buffer for `struct.pack_into`", lambda: packed),
-        Way("torch `tensor` of each list + `pad_sequence`", lambda: tensors),
-        *transformers.ways(batch),
-    ]
-
-
-def _workload(
-    name: str,
-    batch: SequenceBatch,
-    kind: str,
-    ways: list[Way],
-    result: str = "padded, with lengths",
-) -> Workload:
-    title = f"{batch.title()}, {kind} → {result}, {torch.get_num_threads()} thread(s)"
-    return Workload(name, title, [*fill_ways(batch.out), *ways], error=batch.error)
+    return Job(
+        limit("fill the output (`out.fill`)", lambda: out.fill(1)),
+        ours("`pad`, pooled", lambda: pinfeed.pad(lists)),
+        other("NumPy `fromiter` + mask into `out`", masked),
+        other("NumPy's `out` as a buffer for `struct.pack_into`", packed),
+        other("torch `tensor` + `pad_sequence`", lambda: by_torch([*map(torch.tensor, lists)])),
+        other("transformers `DataCollatorWithPadding`, without its mask", built(transformers)),
+        expected=(expected, lengths()),
+        outputs=[torch.from_numpy(out)],
+    )
 
 
-def _tokens() -> SequenceBatch:
-    return SequenceBatch(256, 511)
+@workload(at_least(9, "torch `pad_sequence`"))
+def pad_cold():
+    """256 of 100,000 sequences of 1–63 tokens that no cache of the CPU holds, padded."""
+    tensors = [*map(torch.from_numpy, data.sequences(100_000, 63))]
+    draw, chosen, out = data.Draw(len(tensors)), [], torch.zeros(256, 63, dtype=torch.int64)
+
+    def choose():
+        draw.again()
+        chosen[:] = [tensors[i] for i in draw.array.tolist()]
+        data.empty_caches()
+
+    def error(batch):
+        return difference(batch, (padded([*map(torch.Tensor.numpy, chosen)]), lengths_of(chosen)))
+
+    return Job(
+        limit(FILL, lambda: out.fill_(1)),
+        ours("`pad`, pooled", lambda: pinfeed.pad(chosen)),
+        other("torch `pad_sequence`", lambda: by_torch(chosen)),
+        expected=error,
+        prepare=choose,
+    )
 
 
-def ndarrays(name: str) -> Workload:
-    """Tokens as ndarrays."""
-    batch = _tokens()
-    ways = [*_pinfeed_ways(batch.arrays, batch.out.numpy()), *_array_ways(batch)]
-    return _workload(name, batch, "a list of ndarrays", ways)
+@workload(
+    at_most(1.35, "`pad`, pooled", "fill the padded output"),
+    at_least(1.7, "torch `pad_sequence`", "`pad`, pooled"),
+    at_most(1.2, "`Collate(Jagged())`", "copy as many values"),
+    at_most(1.2, "`JaggedBatch.from_padded`", "copy as many values"),
+    at_most(1.2, "`unpad`", "copy as many values"),
+)
+def frames():
+    """64 sequences of (1–1499, 80) float32: padded, joined with offsets, and back."""
+    arrays = data.sequences(64, 1499, 80, dtype=np.float32)
+    tensors, in_rows, lengths = [*map(torch.from_numpy, arrays)], padded(arrays), lengths_of(arrays)
+    joined, offsets = torch.cat(tensors), torch.from_numpy(data.offsets_of(lengths.numpy()))
+    out, target = torch.zeros_like(in_rows), torch.zeros_like(joined)
+    collate = pinfeed.Collate(pinfeed.Jagged())
+
+    def cat(rows):
+        begin = torch.zeros(len(rows) + 1, dtype=torch.int64)
+        torch.cumsum(lengths_of(rows), 0, out=begin[1:])
+        return torch.cat(rows, out=target), begin
+
+    def jagged(make, *args):
+        def run():
+            batch = make(*args)
+            return batch.values, batch.offsets
+
+        return run
+
+    unpad = partial(pinfeed.unpad, in_rows, lengths)
+    from_padded = jagged(pinfeed.JaggedBatch.from_padded, in_rows, lengths)
+    rows = {"expected": (in_rows, lengths)}
+    return Job(
+        limit("fill the padded output (`out.fill_`)", lambda: out.fill_(1)),
+        limit("copy as many values (`copy_`)", lambda: target.copy_(joined)),
+        ours("`pad`, pooled", lambda: pinfeed.pad(tensors), **rows),
+        ours("`Collate(Jagged())`", jagged(collate, tensors)),
+        ours("`JaggedBatch.from_padded`", from_padded),
+        ours("`unpad`, a list of views", unpad, expected=tensors),
+        other("torch `pad_sequence`", lambda: by_torch(tensors), **rows),
+        other("torch `cat(out=)`", lambda: cat(tensors)),
+        expected=(joined, offsets),
+        outputs=[out, target],
+    )
 
 
-def tensors(name: str) -> Workload:
-    """Tokens as tensors."""
-    batch = _tokens()
-    ways = [*_pinfeed_ways(batch.tensors, batch.out), *_tensor_ways(batch)]
-    return _workload(name, batch, "a list of tensors", ways)
+# Collators of transformers: what a feature has beside tokens and mask, and its value for a text.
+COLLATORS = {
+    "DataCollatorWithPadding": ("label", len),
+    "DataCollatorForTokenClassification": ("labels", list),
+    "DataCollatorForSeq2Seq": ("labels", list),
+    "DataCollatorForLanguageModeling": (None, None),
+    "DataCollatorWithFlattening": ("labels", list),
+}
+ON_ROWS = "`DataCollatorForLanguageModeling` on an ArrayDataset"
 
 
-def lists(name: str) -> Workload:
-    """Tokens as lists."""
-    batch = _tokens()
-    ways = [*_pinfeed_ways(batch.lists, batch.out), *_list_ways(batch)]
-    return _workload(name, batch, "lists of int", ways)
+@workload(
+    *(at_least(10, f"transformers `{name}`", f"`{name}`") for name in COLLATORS),
+    at_most(1.5, ON_ROWS, "`Collate(Pad())`"),
+)
+def collators():
+    """256 features of 1–511 tokens as lists of ints, for transformers' models."""
+    texts = [(array % 250 + 3).tolist() for array in data.sequences(256, 511)]
+    modules = "transformers", "pinfeed.integrations.transformers"
+    theirs, mine = map(importlib.import_module, modules)
+
+    def collator(module, name):
+        if name == "DataCollatorWithFlattening":
+            return getattr(module, name)(return_flash_attn_kwargs=True)
+        options = {"mlm": False} if name == "DataCollatorForLanguageModeling" else {}
+        return getattr(module, name)(theirs.ByT5Tokenizer(), **options)
+
+    def as_tensors(batch):
+        return {key: torch.as_tensor(value) for key, value in batch.items()}
+
+    ways = []
+    for name, (key, label) in COLLATORS.items():
+        features = [{"input_ids": text, "attention_mask": [1] * len(text)} for text in texts]
+        if key is not None:
+            features = [feature | {key: label(feature["input_ids"])} for feature in features]
+        expected = {"expected": as_tensors(collator(theirs, name)(features))}
+        ways.append(ours(f"`{name}`", partial(collator(mine, name), features), **expected))
+        run = partial(collator(theirs, name), features)
+        ways.append(other(f"transformers `{name}`", run, **expected))
+
+    ragged = pinfeed.RaggedArray.from_sequences([*map(np.array, texts)])
+    rows = pinfeed.ArrayDataset({"input_ids": ragged}).__getitems__(np.arange(len(texts)))
+    pad = pinfeed.Collate({"input_ids": pinfeed.Pad(lengths=False, mask="attention_mask")})
+    language = collator(mine, "DataCollatorForLanguageModeling")
+    tokens = padded([*map(np.array, texts)])
+
+    def same_tokens(batch):
+        return difference(batch["input_ids"], tokens)
+
+    return Job(
+        *ways,
+        ours("`Collate(Pad())` of the same", partial(pad, rows)),
+        ours(ON_ROWS, partial(language, rows)),
+        expected=same_tokens,
+    )
 
 
-def frames(name: str) -> Workload:
-    """Audio features: long sequences of rows."""
-    batch = SequenceBatch(64, 1499, (80,), np.float32)
-    ways = [*_pinfeed_ways(batch.tensors, batch.out), *_tensor_ways(batch), *_array_ways(batch)]
-    return _workload(name, batch, "a list of tensors", ways)
+@workload(
+    at_most(1, "`PackSampler`", unit="s"),
+    at_most(1.05, "batch 100,000", "the epoch's first batch"),
+)
+def pack_plan():
+    """Rows of 8192 tokens planned for 10,000,000 documents, and resumed."""
+    lengths = data.document_lengths(10_000_000, 6, SEQ_LENGTH)
+    least, out = -(-int(lengths.sum()) // SEQ_LENGTH), np.empty_like(lengths)
+    sampler = pinfeed.PackSampler(lengths, SEQ_LENGTH, ROWS)
+    sampler.set_epoch(1)
+    state = sampler.state_dict()
+
+    def resumed(yielded):
+        expected = [*sampler.batch(1, yielded)]
+
+        def run():
+            other = copy.copy(sampler)  # without its plan
+            other.load_state_dict(state | {"yielded": yielded})
+            return [*next(iter(other))]
+
+        return {"run": run, "expected": lambda batch: 0.0 if batch == expected else np.inf}
+
+    return Job(
+        limit("copy the lengths", lambda: np.copyto(out, lengths)),
+        ours("`PackSampler`", lambda: len(pinfeed.PackSampler(lengths, SEQ_LENGTH))),
+        ours("the epoch's first batch", **resumed(0)),
+        ours("batch 100,000", **resumed(100_000)),
+        # At most 1 % more rows than have to be.
+        expected=lambda rows: max(rows / least - 1.01, 0.0),
+    )
 
 
-def variants(name: str) -> Workload:
-    """What else padding can do, each beside torch's own way to it."""
-    batch = _tokens()
-    sequences, padded = batch.tensors, batch.padded
-    where = torch.arange(padded.shape[1]) < batch.lengths[:, None]
-    flipped = torch.zeros_like(padded)
-    for row, tensor in zip(flipped, sequences, strict=True):
-        row[len(row) - len(tensor) :] = tensor
+@workload(
+    at_most(1.3, "tokens alone", "copy as many bytes"),
+    at_most(2, "with all that models take", "copy as many, marks included"),
+)
+def pack_fill():
+    """4 × 8192 int64 tokens of documents in memory, packed."""
+    offsets = data.offsets_of(data.document_lengths(2_000, 6, SEQ_LENGTH))
+    tokens = np.random.default_rng(1).integers(0, 50_000, offsets[-1])
+    ragged = pinfeed.RaggedArray(tokens, offsets)
+    indices = next(iter(pinfeed.PackSampler(ragged, SEQ_LENGTH, ROWS)))
+    samples = pinfeed.ArrayDataset({"input_ids": ragged}).__getitems__(indices)
+    marks = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens")
 
-    def pair(words: str, own: Callable, stock: Callable, *expected: torch.Tensor) -> list[Way]:
-        def error(result) -> float:
-            *parts, lengths = result
-            pairs = zip([*parts, lengths], [*expected, batch.lengths], strict=True)
-            return max(difference(part, wanted) for part, wanted in pairs)
+    def by_pinfeed(**options):
+        return partial(pinfeed.Collate({"input_ids": pinfeed.Pack(SEQ_LENGTH, **options)}), samples)
 
-        return [
-            Way(f"**pinfeed** `pad`, {words}", lambda: own, Role.PINFEED, error=error),
-            Way(f"torch `pad_sequence`, {words}", lambda: stock, error=error),
-        ]
+    def copies(run):
+        source = torch.ones(sum(leaf.nbytes for leaf in run().values()), dtype=torch.uint8)
+        return partial(torch.empty_like(source).copy_, source)
 
-    def own(**keywords):
-        return lambda: pinfeed.pad(sequences, **keywords)[:2]
+    def by_numpy():
+        """Documents into rows one after the other, where the sampler put them."""
+        out, row, place = np.zeros((ROWS, SEQ_LENGTH), np.int64), 0, 0
+        for document in (ragged[i] for i in indices):
+            if place + len(document) > SEQ_LENGTH:
+                row, place = row + 1, 0
+            out[row, place : place + len(document)] = document
+            place += len(document)
+        return {"input_ids": out}
 
-    def own_mask():
-        values, lengths, mask = pinfeed.pad(sequences, mask=True)
-        return values, mask, lengths
-
-    def stock_mask():
-        values, lengths = pad_sequence(sequences, batch_first=True), tensor_lengths(sequences)
-        return values, torch.arange(values.shape[1]) < lengths[:, None], lengths
-
-    def stock(then: Callable = lambda values: values, **keywords):
-        return lambda: (then(pad_sequence(sequences, **keywords)), tensor_lengths(sequences))
-
-    ways = [
-        *pair("as it is", own(), stock(batch_first=True), padded),
-        *pair(
-            "on the left",
-            own(side="left"),
-            stock(batch_first=True, padding_side="left"),
-            flipped,
-        ),
-        *pair("time-major", own(time_major=True), stock(), padded.T),
-        *pair(
-            "cast to int32",
-            own(dtype=torch.int32),
-            stock(lambda values: values.to(torch.int32), batch_first=True),
-            padded.to(torch.int32),
-        ),
-        *pair("with a mask", own_mask, stock_mask, padded, where),
-    ]
-    return _workload(name, batch, "a list of tensors", ways, "padded in five forms")
-
-
-def workloads() -> dict[str, tuple[int, Callable[[str], Workload]]]:
-    """Return every workload here by name: its number of threads and what makes it."""
-    return {
-        "pad-ndarrays": (1, ndarrays),
-        "pad-tensors": (1, tensors),
-        "pad-lists": (1, lists),
-        "pad-frames": (1, frames),
-        "pad-variants": (1, variants),
-    }
+    expected = by_numpy()["input_ids"]
+    alone, marked = by_pinfeed(), by_pinfeed(**dict.fromkeys(marks, True))
+    return Job(
+        limit("copy as many bytes", copies(alone)),
+        limit("copy as many, marks included", copies(marked)),
+        ours("tokens alone", alone),
+        ours("with all that models take", marked),
+        other("NumPy, document by document", by_numpy),
+        expected=lambda batch: difference(batch["input_ids"], expected),
+    )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import torch
-from bench.tables import machine_facts
+from bench.report import machine_facts
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 

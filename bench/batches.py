@@ -1,0 +1,129 @@
+"""What a batch costs however small it is, and batches of several sizes in turns."""
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+import pinfeed
+from bench.data import empty_caches
+from bench.harness import Job, at_least, at_most, other, ours, workload
+
+KINDS, COUNTS = ("tensors", "ndarrays", "ints", "rows"), (8, 256)
+
+
+def columns(count):
+    """Arrays of four kinds."""
+    rng = np.random.default_rng(0)
+    images, features = rng.random((count, 3, 32, 32), np.float32), rng.random((count, 16))
+    labels, weights = rng.integers(0, 1000, count), rng.random(count)
+    return {"image": images, "features": features, "label": labels, "weight": weights}
+
+
+def samples_of(kind, count):
+    """Samples of four leaves, or ints."""
+    arrays = columns(count)
+    if kind == "ints":
+        return arrays["label"].tolist()
+    if kind == "rows":
+        return pinfeed.ArrayDataset(arrays).__getitems__(list(range(count)))
+    array = torch.tensor if kind == "tensors" else np.array
+    leaves = {"image": array, "features": array, "label": int, "weight": float}
+    return [{key: make(arrays[key][i]) for key, make in leaves.items()} for i in range(count)]
+
+
+@workload(
+    *(
+        at_least(1, f"`default_collate`, {count} {kind}", f"`Collate()`, {count} {kind}")
+        for kind in KINDS
+        for count in COUNTS
+    )
+)
+def small_batches():
+    """8 and 256 samples of four leaves, or ints: what a drop-in costs."""
+    ways = []
+    for kind in KINDS:
+        for count in COUNTS:
+            samples, name = samples_of(kind, count), f"{count} {kind}"
+            expected = {"expected": default_collate(samples)}
+            mine, theirs = (partial(f, samples) for f in (pinfeed.Collate(), default_collate))
+            ways.append(ours(f"`Collate()`, {name}", mine, **expected))
+            ways.append(other(f"`default_collate`, {name}", theirs, **expected))
+    return Job(*ways)
+
+
+@workload(
+    at_most(25, "8 rows", unit="µs"),
+    at_most(60, "8 rows, nothing in the CPU's caches", unit="µs"),
+    at_most(1.2, "256 rows of a tensor", "256 rows of an ndarray"),
+)
+def rows():
+    """Rows of an ArrayDataset: 8 of four leaves, 256 of one array."""
+    dataset, collate, arrays = pinfeed.ArrayDataset(columns(1000)), pinfeed.Collate(), columns(1000)
+    table = np.random.default_rng(0).random((10_000, 16), np.float32)
+    tensor, indices = torch.from_numpy(table), np.random.default_rng(1).integers(0, 10_000, 256)
+    few = {"expected": {key: array[100:108] for key, array in arrays.items()}}
+    eight, cold = list(range(100, 108)), {"prepare": empty_caches}
+
+    def of_rows():
+        return collate(dataset.__getitems__(eight))
+
+    def of(source):
+        one = pinfeed.ArrayDataset(source)
+        return lambda: collate(one.__getitems__(indices))
+
+    return Job(
+        ours("8 rows", of_rows, **few),
+        ours("8 rows, nothing in the CPU's caches", of_rows, **few, **cold),
+        ours("256 rows of an ndarray", of(table)),
+        ours("256 rows of a tensor", of(tensor)),
+        other("torch `tensor[indices]`", lambda: tensor[torch.from_numpy(indices)]),
+        other("NumPy `array[indices]`", lambda: table[indices]),
+        expected=table[indices],
+    )
+
+
+TURNS = (
+    "`pad` of 1 MB and of 31 MB",
+    "two loaders, of 39 MB and of 14 MB",
+    "one batch of leaves of 39 MB, 5 MB and 1 MB",
+    "`pad` of 5 to 42 MB, 16 lengths",
+    "lists of tensors of 12 KB beside a loader",
+)
+
+
+@workload(
+    *(at_most(16, name, unit="page faults") for name in TURNS),
+    at_least(1, "`default_collate` of lists", "lists of tensors"),
+)
+def mixtures():
+    """Batches of several sizes in turns, each dropped before the next: page faults."""
+    photos, small = np.zeros((64, 224, 224, 3), np.uint8), [*torch.rand(64, 3, 32, 32)]
+    tokens = pinfeed.RaggedArray.from_sequences([np.arange(2_000)] * 64)
+    leaves = {"image": photos, "features": np.zeros((64, 20_000), np.float32), "tokens": tokens}
+    fields = {"image": pinfeed.Image(), "features": None, "tokens": pinfeed.Pad()}
+
+    def padding(*lengths):
+        batches = [[np.ones((length, 512), np.float32)] * 64 for length in lengths]
+        return lambda: [pinfeed.pad(batch)[0].shape[1] for batch in batches]
+
+    def loading(source, field, *counts):
+        dataset, collate = pinfeed.ArrayDataset(source), pinfeed.Collate(field)
+        return lambda: [len(collate(dataset.__getitems__(np.arange(n)))) for n in counts]
+
+    def turns(name, make, *numbers):
+        """What is made says how large it is."""
+        return ours(name, make(*numbers), expected=lambda sizes: float(sizes != [*numbers]))
+
+    many = np.random.default_rng(0).integers(40, 320, 16).tolist()
+    images = partial(loading, photos, pinfeed.Image())
+    beside = {"expected": torch.stack(small), "prepare": images(64)}
+    return Job(
+        turns(TURNS[0], padding, 8, 240),
+        turns(TURNS[1], images, 64, 24),
+        ours(TURNS[2], loading(leaves, fields, 64), expected=lambda sizes: float(sizes != [3])),
+        turns(TURNS[3], padding, *many),
+        ours(TURNS[4], partial(pinfeed.Collate(), small), **beside),
+        other("`default_collate` of lists", partial(default_collate, small), **beside),
+    )

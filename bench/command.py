@@ -1,0 +1,115 @@
+"""Runs workloads, writes their tables, and compares them with their targets."""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import warnings
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from bench import report
+from bench.harness import WORKLOADS, measure
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- benchmark: begin -->", "<!-- benchmark: end -->"
+
+
+def _arguments(module: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=__doc__)
+    add = parser.add_argument
+    add("names", nargs="*", default=["*"], help="workloads, or patterns such as 'epoch*'")
+    add("--list", action="store_true", help="print the workloads")
+    add("--quick", action="store_true", help="only see that everything runs")
+    add("--last", action="store_true", help="show the last results, run nothing")
+    add("--check", action="store_true", help="fail if a target is missed that gives no reason")
+    add("--write", action="store_true", help="write the main tables into the pages")
+    add("--seconds", type=float, default=8, help="for a workload (default 8)")
+    add("--results", type=Path, default=ROOT / "bench" / "results", help="where the results go")
+    add("--here", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _nothing(name: str, status: str, note: str) -> dict[str, Any]:
+    """Return the record of a workload that has none."""
+    way = {"name": "the whole workload", "role": "other", "status": status, "note": note}
+    return {"name": name, "title": WORKLOADS[name].title, "returns": "", "ways": [way]}
+
+
+def _run(module: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure a workload in a fresh process, so that none finds what another left behind."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "record.json")
+        command = [sys.executable, "-m", module, name, "--here", str(path)]
+        command += ["--quick"] if options.quick else ["--seconds", str(options.seconds)]
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        if not path.exists():
+            return _nothing(name, "failed", f"exit status {code}")
+        return json.loads(path.read_text())
+
+
+def _measure_here(name: str, seconds: float) -> dict[str, Any]:
+    warnings.simplefilter("ignore")  # nobody trains with these loops
+    try:
+        return measure(WORKLOADS[name], seconds)
+    except ImportError as error:
+        return _nothing(name, "not installed", str(error))
+
+
+def _write_page(path: Path, text: str) -> None:
+    """Replace what stands between the marks."""
+    before, begin, rest = path.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise SystemExit(f"{path} lacks the marks {BEGIN} and {END}")
+    path.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}")
+
+
+def main(module: str) -> int:
+    """Do what the command line asks for; `module` is what Python was asked to run."""
+    options = _arguments(module)
+    names = [n for n in WORKLOADS if any(fnmatch(n, pattern) for pattern in options.names)]
+    if not names:
+        raise SystemExit(f"no workload is called {' or '.join(options.names)}; see --list")
+    if options.list:
+        print("\n".join(f"{name:20} {WORKLOADS[name].title}" for name in names))
+        return 0
+    if options.here:
+        record = _measure_here(names[0], 0.0 if options.quick else options.seconds)
+        options.here.write_text(json.dumps(record))
+        return 0
+
+    path = options.results / "results.json"
+    saved = json.loads(path.read_text()) if path.exists() else {}
+    if not options.last:
+        facts, earlier = report.machine_facts(), saved
+        # Those of other workloads stay, if they are of the same machine and the same versions.
+        saved = {"facts": facts, "workloads": {}}
+        if earlier.get("facts") == facts and len(names) < len(WORKLOADS):
+            saved["workloads"] = earlier["workloads"]
+        print(report.facts_line(facts), flush=True)
+        options.results.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            record = saved["workloads"][name] = _run(module, name, options)
+            print(f"\n{report.result_table(record)}", flush=True)
+            path.write_text(json.dumps(saved))  # after each, so that an interrupt loses nothing
+    if not saved:
+        raise SystemExit(f"no results in {options.results}; run without --last first")
+
+    records = {name: saved["workloads"][name] for name in WORKLOADS if name in saved["workloads"]}
+    verdicts = [verdict for record in records.values() for verdict in report.check(record)]
+    heading = f"Measured by `python -m {module}` on {report.facts_line(saved['facts'])}."
+    targets = report.target_table(verdicts)
+    parts = [heading, *map(report.result_table, records.values()), targets]
+    (options.results / "results.md").write_text("\n\n".join(parts) + "\n")
+    print(f"\n{targets}")
+    if options.write:
+        _write_page(ROOT / "README.md", f"{report.readme_table(records)}\n\n{heading}")
+        missed = report.target_table(verdicts, missed=True)
+        table = f"{heading}\n\n{report.main_table(records)}\n\n{missed}"
+        _write_page(ROOT / "bench" / "README.md", table)
+    failed = report.failures(records.values(), verdicts)
+    print("\n".join(failed), file=sys.stderr)
+    return 1 if options.check and failed else 0

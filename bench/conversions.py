@@ -1,0 +1,159 @@
+"""Between layouts and between libraries: PyTorch, NumPy, TensorFlow, Ray."""
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+import pinfeed
+from bench import peers
+from bench.data import MEAN, STD, lengths_of, normalized, padded, random_bytes, sequences
+from bench.harness import Job, at_least, at_most, difference, limit, other, ours, workload
+
+
+@workload(at_least(1), at_least(1, "NHWC to NCHW: torch", "NHWC to NCHW: `permute"))
+def permute():
+    """64 float32 images of 224×224 from NCHW to NHWC, and back."""
+    planes, order = torch.rand(64, 3, 224, 224), (0, 2, 3, 1)
+    pixels = planes.permute(order).contiguous()
+    out, back = torch.zeros_like(pixels), torch.zeros_like(planes)
+    to_pixels = partial(pinfeed.permute, planes, "NCHW", "NHWC", out=out)
+    to_planes = partial(pinfeed.permute, pixels, "NHWC", "NCHW", out=back)
+    array, viewed = out.numpy(), planes.numpy().transpose(order)
+    returned = {"expected": planes}
+    return Job(
+        limit("copy as many bytes (`copy_`)", lambda: back.copy_(planes)),
+        ours("`permute(out=)`", to_pixels),
+        other("torch `out.copy_(x.permute(…))`", lambda: out.copy_(planes.permute(order))),
+        other("torch `x.permute(…).contiguous()`", lambda: planes.permute(order).contiguous()),
+        other("NumPy `copyto(out, x.transpose(…))`", lambda: (np.copyto(array, viewed), array)[1]),
+        ours("NHWC to NCHW: `permute(out=)`", to_planes, **returned),
+        other("NHWC to NCHW: torch", lambda: back.copy_(pixels.permute(peers.ORDER)), **returned),
+        expected=pixels,
+        outputs=[out, back],
+    )
+
+
+SHAPES = {"40 × (500, 256)": 1.3, "40 × (64, 10)": 2.0, "2,000 × (32, 8)": 2.0}
+LARGE = "196 × (256, 3, 32, 32)"
+
+
+@workload(
+    *(at_most(b, f"`to_numpy`, {s}", f"`np.concatenate`, {s}") for s, b in SHAPES.items()),
+    at_most(1.3, f"`to_numpy`, {LARGE}", f"copy {LARGE}"),
+    at_most(1.05, f"`to_numpy`, {LARGE}", f"copy {LARGE}", quantity="peak"),
+    at_most(1.05, "`to_numpy` of an iterator", f"copy {LARGE}", quantity="peak"),
+)
+def to_numpy():
+    """Batches in memory as one array."""
+    ways = []
+    for shape in [*SHAPES, LARGE]:
+        count, rows, *item = (
+            int(x) for x in shape.replace(",", "").replace("× (", "")[:-1].split()
+        )
+        whole = np.random.default_rng(0).random((count * rows, *item), np.float32)
+        batches, expected = torch.from_numpy(whole).split(rows), {"expected": whole}
+        arrays = [batch.numpy() for batch in batches]
+        ways += [
+            limit(f"copy {shape} once", whole.copy),
+            ours(f"`to_numpy`, {shape}", partial(pinfeed.to_numpy, batches), **expected),
+            other(f"`np.concatenate`, {shape}", partial(np.concatenate, arrays), **expected),
+            other(f"`torch.cat`, {shape}", partial(torch.cat, batches), **expected),
+        ]
+    unknown = "`to_numpy` of an iterator, whose length it does not know"
+    ways.append(ours(unknown, lambda: pinfeed.to_numpy(iter(batches)), **expected))
+    return Job(*ways)
+
+
+@workload(
+    at_most(1.3, "`to_tensorflow(channels_last=True)`", "copy the batch"),
+    at_least(3, "NHWC: NumPy", "`to_tensorflow(channels_last=True)`"),
+    at_least(1, "`Dataset.from_generator`", "`to_tensorflow`"),
+)
+def to_tensorflow():
+    """A batch of 154 MB for TensorFlow: as it is, and from NCHW to NHWC."""
+    import tensorflow as tf
+
+    batch = torch.rand(256, 3, 224, 224)
+    out, moved = torch.empty_like(batch), batch.permute(0, 2, 3, 1)
+    endless = [batch] * 1_000_000  # one pass over it is longer than any measurement
+    nchw, nhwc = (pinfeed.to_tensorflow(endless, channels_last=last) for last in (False, True))
+    arrays = partial(map, torch.Tensor.numpy, endless)
+    signature = tf.TensorSpec(batch.shape, tf.float32)
+    generated = tf.data.Dataset.from_generator(arrays, output_signature=signature)
+
+    def by_torch():
+        there = batch.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1)
+        return tf.experimental.dlpack.from_dlpack(there.__dlpack__())
+
+    def by_numpy():
+        return tf.convert_to_tensor(np.ascontiguousarray(moved.numpy()))
+
+    def expecting(tensor):
+        return {"expected": lambda result: difference(result.numpy(), tensor)}
+
+    return Job(
+        limit("copy the batch (`copy_`)", lambda: out.copy_(batch)),
+        ours("`to_tensorflow`", partial(next, iter(nchw))),
+        ours("`to_tensorflow(channels_last=True)`", partial(next, iter(nhwc)), **expecting(moved)),
+        other("`Dataset.from_generator`", partial(next, iter(generated))),
+        other("NHWC: NumPy `ascontiguousarray`, `convert_to_tensor`", by_numpy, **expecting(moved)),
+        other("NHWC: torch `contiguous`, DLPack", by_torch, **expecting(moved)),
+        **expecting(batch),
+    )
+
+
+@workload(
+    at_least(10, "images: Ray's default, then torch, best", "images: `RayCollate(Image)`"),
+    at_least(5, "tokens: an ndarray for each row, `pad_sequence`", "tokens: `RayCollate(Pad)`"),
+    at_least(1, "tokens: an ndarray for each row, `np.zeros`", "tokens: `RayCollate(Pad)`"),
+)
+def ray():
+    """Ray Data: a batch of 256 images, or of lists of tokens, from Arrow's memory to tensors."""
+    import pyarrow as pa
+    from ray.data.block import BlockAccessor
+    from ray.data.collate_fn import DefaultCollateFn
+    from ray.data.extensions import ArrowTensorArray
+
+    from pinfeed.integrations.ray import RayCollate
+
+    photos, arrays = random_bytes(256, 224, 224, 3), sequences(256, 511)
+    images = pa.table({"image": ArrowTensorArray.from_numpy(photos)})
+    tokens = pa.table({"tokens": pa.array(arrays)})
+    mean, std = peers.constants()
+    default, out = DefaultCollateFn(combine_chunks=True), torch.zeros(256, 3, 224, 224)
+
+    def rows_of_ray():
+        """As Ray hands them to a plain function."""
+        return BlockAccessor.for_block(tokens).to_batch_format("numpy")["tokens"]
+
+    def best():
+        given = default(images)["image"].permute(peers.ORDER)
+        return {"image": torch.empty(out.shape).copy_(given).sub_(mean).div_(std)}
+
+    def with_torch():
+        tensors = [torch.as_tensor(row) for row in rows_of_ray()]
+        return {"tokens": pad_sequence(tensors, True), "lengths": lengths_of(tensors)}
+
+    def with_numpy():
+        rows = rows_of_ray()
+        values = np.zeros((len(rows), max(map(len, rows))), np.int64)
+        for place, row in zip(values, rows, strict=True):
+            place[: len(row)] = row
+        return {"tokens": torch.from_numpy(values), "lengths": lengths_of(rows)}
+
+    by_image = partial(RayCollate({"image": pinfeed.Image(MEAN, STD)}), images)
+    by_pad = partial(RayCollate({"tokens": pinfeed.Pad(lengths="lengths")}), tokens)
+    of_tokens = {"expected": {"tokens": padded(arrays), "lengths": lengths_of(arrays)}}
+    each = "tokens: an ndarray for each row"
+    return Job(
+        limit("fill the images (`out.fill_`)", lambda: out.fill_(1)),
+        ours("images: `RayCollate(Image)`", by_image),
+        other("images: Ray's default, then torch, best by hand", best),
+        ours("tokens: `RayCollate(Pad)`", by_pad, **of_tokens),
+        other(f"{each}, `np.zeros` filled", with_numpy, **of_tokens),
+        other(f"{each}, `pad_sequence`", with_torch, **of_tokens),
+        expected={"image": normalized(photos)},
+        tolerance=4e-6,
+    )

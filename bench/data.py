@@ -1,0 +1,116 @@
+"""Samples to work on, what has to come of them, and files that are not in memory."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+# One rounding of the largest normalized value, 2.64: others round elsewhere than pinfeed does.
+ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2.0**-6}
+# What a difference of one in an image of bytes becomes.
+ONE = 1 / 255 / min(STD)
+
+
+def random_bytes(*shape: int) -> np.ndarray:
+    """Return random uint8."""
+    size = int(np.prod(shape))
+    return np.frombuffer(bytearray(np.random.default_rng(0).bytes(size)), np.uint8).reshape(shape)
+
+
+def smooth_images(count: int, height: int, width: int) -> np.ndarray:
+    """Return images of which ways that interpolate differently make similar pixels."""
+    coarse = torch.from_numpy(random_bytes(count, 3, 6, 8))
+    sizes: dict[str, Any] = {"size": (height, width), "mode": "bicubic", "antialias": True}
+    images = torch.nn.functional.interpolate(coarse, **sizes)
+    return images.permute(0, 2, 3, 1).contiguous().numpy()
+
+
+@cache
+def normalize_table(std: tuple[float, ...] = STD) -> torch.Tensor:
+    """Return what each byte becomes in each channel: float32 (256, 3).
+
+    Computed in float64 from the two float32 constants of the documented arithmetic, so that the
+    only rounding left is the last one.
+    """
+    scale = (np.float64(1 / 255) / np.asarray(std)).astype(np.float32)
+    bias = (-np.asarray(MEAN) / np.asarray(std)).astype(np.float32)
+    values = np.arange(256, dtype=np.float64)[:, None] * scale + bias.astype(np.float64)
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def normalized(
+    images: np.ndarray, dtype: torch.dtype = torch.float32, std: tuple[float, ...] = STD
+) -> torch.Tensor:
+    """Return (N, H, W, 3) bytes as (N, 3, H, W), normalized by the table."""
+    count, height, width, _ = images.shape
+    result = torch.empty((count, 3, height, width), dtype=dtype)
+    table, channels = normalize_table(std), torch.arange(3)
+    step = max(1, 500_000 // (height * width))
+    for start in range(0, count, step):
+        some = torch.from_numpy(images[start : start + step]).int()
+        result[start : start + step] = table[some, channels].permute(0, 3, 1, 2)
+    return result
+
+
+def sequences(count: int, longest: int, *item: int, dtype: Any = np.int64) -> list[np.ndarray]:
+    """Return arrays of 1 to `longest` items, the first the longest."""
+    rng = np.random.default_rng(0)
+    sizes = [longest, *rng.integers(1, longest + 1, count - 1).tolist()]
+    return [rng.integers(1, 50_000, (size, *item)).astype(dtype) for size in sizes]
+
+
+def padded(arrays: list[np.ndarray]) -> torch.Tensor:
+    """Return what padding them with 0 has to give."""
+    shape = (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:])
+    result = np.zeros(shape, arrays[0].dtype)
+    for row, array in zip(result, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(result)
+
+
+def lengths_of(samples: Any) -> torch.Tensor:
+    """Return the lengths as one writes it in torch."""
+    return torch.tensor([len(sample) for sample in samples])
+
+
+def document_lengths(count: int, mean: float, longest: int) -> np.ndarray:
+    """Return lognormal lengths; `mean` is of their logarithm."""
+    lengths = np.random.default_rng(0).lognormal(mean, 1.1, count)
+    return lengths.astype(np.int64).clip(1, longest)
+
+
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """Return where each begins, and where the last ends."""
+    return np.append(0, np.cumsum(lengths))
+
+
+class Draw:
+    """Indices that are drawn anew before each sample, so that rows come from memory, not the cache.
+
+    Attributes:
+        batches: int64 (batches, size). `array` is the first of them.
+    """
+
+    def __init__(self, rows: int, size: int = 256, batches: int = 1) -> None:
+        self._rng, self._rows = np.random.default_rng(1), rows
+        self.batches = np.zeros((batches, size), np.int64)
+        self.array = self.batches[0]
+        self.tensor = torch.from_numpy(self.array)
+        self.again()
+
+    def again(self) -> None:
+        """Draw."""
+        self.batches[:] = self._rng.integers(0, self._rows, self.batches.shape)
+
+
+@cache
+def _much() -> np.ndarray:
+    return np.zeros(256 << 20, np.uint8)
+
+
+def empty_caches() -> None:
+    """Have the CPU's caches hold something else."""
+    _much()[:] += 1

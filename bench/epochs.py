@@ -1,0 +1,319 @@
+"""Whole epochs through torch's DataLoader, and the orders that samplers give to them."""
+
+import tempfile
+from functools import partial
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
+
+import pinfeed
+from bench import data, peers
+from bench.data import MEAN, STD
+from bench.harness import Job, at_least, at_most, built, difference, limit, other, ours, workload
+
+BATCH = 256
+ALONE = "DataLoader alone (indices only)"
+
+
+def iterated(make):
+    """Build a loader when its way is verified, and begin an epoch of it with each call."""
+    return built(lambda: partial(iter, make()))
+
+
+def once_each(batches, expected):
+    """Return 0 if these indices, together, are those expected, else infinity."""
+    indices = np.sort(np.concatenate([np.asarray(batch) for batch in batches]))
+    return 0.0 if np.array_equal(indices, expected) else float("inf")
+
+
+class Indices:
+    """A dataset whose samples are their own indices: what is left is DataLoader itself."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitems__(self, indices):
+        return indices
+
+
+class ImageEpoch:
+    """Images with their own indices as labels, so that every shuffled batch can be checked."""
+
+    def __init__(self, count):
+        self.images, self.labels = data.random_bytes(count, 32, 32, 3), np.arange(count)
+        self.tensors = torch.from_numpy(self.images), torch.from_numpy(self.labels)
+        self.mean, self.std = peers.constants()
+
+    def normalize(self, images):
+        """Normalize a batch as one does in torch."""
+        return images.permute(peers.ORDER).float().sub_(self.mean).div_(self.std)
+
+    def loader(self, dataset, collate=None, **options):
+        """Return torch's, shuffling."""
+        return DataLoader(dataset, BATCH, shuffle=True, collate_fn=collate, **options)
+
+    def pinfeed(self, view=None, **options):
+        """Return a loader of pinfeed's classes."""
+        image = pinfeed.Image(MEAN, STD, augment=view)
+        dataset = pinfeed.ArrayDataset((self.images, self.labels))
+        return self.loader(dataset, pinfeed.Collate((image, None), seed=0), **options)
+
+    def each(self, transform):
+        """Return a loader of samples that are transformed one by one."""
+        samples = list(zip(self.images, self.labels, strict=True))
+        return self.loader(
+            samples, lambda some: default_collate([(transform(x), y) for x, y in some])
+        )
+
+    def error(self, batches):
+        """Return the largest error of all batches; infinity unless each image comes up once."""
+        seen, worst = [], 0.0
+        for images, labels in batches:
+            seen.append(labels.clone())
+            worst = max(worst, difference(images, data.normalized(self.images[labels])))
+        return worst + once_each(seen, self.labels)
+
+
+@workload(
+    at_most(1.5),
+    at_least(10, "DataLoader(TensorDataset)"),
+    at_least(60, "DataLoader, torchvision"),
+    usual="DataLoader, torchvision v2 per sample",
+)
+def epoch():
+    """An epoch over 50,000 images of 32×32, shuffled, normalized."""
+    epoch = ImageEpoch(50_000)
+    count, out = len(epoch.labels), torch.zeros(len(epoch.labels), 3, 32, 32)
+
+    def chosen(indices):
+        return epoch.normalize(epoch.tensors[0][indices]), epoch.tensors[1][indices]
+
+    def by_tensors():
+        loader = epoch.loader(TensorDataset(*epoch.tensors))
+        return lambda: ((epoch.normalize(images), labels) for images, labels in loader)
+
+    by_workers = partial(epoch.pinfeed, num_workers=2, persistent_workers=True)
+    return Job(
+        limit("fill all of the output once", lambda: out.fill_(1)),
+        limit(ALONE, partial(iter, epoch.loader(Indices(count), list))),
+        ours("`ArrayDataset`, `Collate(Image)`", iterated(epoch.pinfeed)),
+        ours("the same in 2 worker processes", iterated(by_workers)),
+        other(
+            "DataLoader, `__getitems__` + torch",
+            partial(iter, epoch.loader(Indices(count), chosen)),
+        ),
+        other(
+            "no DataLoader: slices + torch", lambda: map(chosen, torch.randperm(count).split(BATCH))
+        ),
+        other("DataLoader(TensorDataset) + torch on the batch", built(by_tensors)),
+        other(
+            "DataLoader, torchvision v2 per sample",
+            iterated(lambda: epoch.each(peers.to_normalized())),
+        ),
+        expected=epoch.error,
+        tolerance=data.ROUNDING[torch.float32],
+    )
+
+
+class Part:
+    """The same indices in a new order for each epoch, as costly as what `shuffle=True` takes."""
+
+    def __init__(self, indices):
+        self.indices = indices
+
+    def __len__(self):
+        return len(self.indices)
+
+    def __iter__(self):
+        yield from self.indices[torch.randperm(len(self.indices))].tolist()
+
+
+@workload(at_least(10, "list of tensors"), usual="list of tensors, `pad_sequence`")
+def epoch_sequences():
+    """250,000 of 1,000,000 sequences of 1–256 tokens, shuffled, padded."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 257, 1_000_000)
+    offsets = data.offsets_of(lengths)
+    values = np.arange(offsets[-1])  # they count on, so that every batch can be checked
+    part = torch.from_numpy(rng.permutation(len(lengths))[:250_000])
+    step = len(values) // len(lengths) * BATCH
+    target = torch.zeros(step, dtype=torch.int64)
+
+    def loader(dataset, collate):
+        return DataLoader(dataset, BATCH, sampler=Part(part), collate_fn=collate)
+
+    def by_pinfeed():
+        dataset = pinfeed.ArrayDataset(pinfeed.RaggedArray(values, offsets))
+        return loader(dataset, pinfeed.Collate(pinfeed.Pad()))
+
+    def by_tensors():
+        # Views of one memory, in order: no list of tensors lies better.
+        tensors = list(torch.from_numpy(values).split(lengths.tolist()))
+        return loader(tensors, lambda batch: (pad_sequence(batch, True), data.lengths_of(batch)))
+
+    def error(batches):
+        seen, place = [], np.arange(256)
+        for rows, sizes in batches:
+            seen.append(np.searchsorted(offsets, rows[:, 0].numpy()))
+            where = place[: rows.shape[1]]
+            counted = (offsets[seen[-1]][:, None] + where) * (where < sizes.numpy()[:, None])
+            if difference((rows, sizes), (counted, lengths[seen[-1]])):
+                return float("inf")
+        return once_each(seen, np.sort(part.numpy()))
+
+    copied = torch.from_numpy(values).split(step)[: len(part) // BATCH]
+    return Job(
+        limit("copy as many values in order", lambda: map(target.copy_, copied)),
+        limit(ALONE, partial(iter, loader(Indices(len(lengths)), list))),
+        ours("`ArrayDataset(RaggedArray)`, `Collate(Pad())`", iterated(by_pinfeed)),
+        other("list of tensors, `pad_sequence`", iterated(by_tensors)),
+        expected=error,
+    )
+
+
+@workload(
+    at_most(1.5, "`from_arrow` of a table in 16 chunks", "`ArrayDataset.from_arrow`"),
+    at_least(20, 'datasets `with_format("torch")`'),
+)
+def epoch_arrow():
+    """An epoch over 20,000 rows of 128 tokens and a mask of a Hugging Face dataset, shuffled."""
+    import pyarrow as pa
+    from datasets import Dataset
+
+    ids = np.random.default_rng(0).integers(0, 50_000, (20_000, 128))
+    mask, labels = (ids > 1000).astype(np.int8), np.arange(len(ids))
+    columns = {"input_ids": ids, "attention_mask": mask, "label": labels}
+    lists = [pa.FixedSizeListArray.from_arrays(array.ravel(), 128) for array in (ids, mask)]
+    table = pa.table([*lists, labels], names=[*columns])
+    chunked = pa.concat_tables(table.slice(start, 1250) for start in range(0, len(ids), 1250))
+    outs = [np.empty_like(array) for array in columns.values()]
+
+    def by_pinfeed(dataset):
+        collate = pinfeed.Collate()
+        return partial(iter, DataLoader(dataset, BATCH, shuffle=True, collate_fn=collate))
+
+    def formatted(kind):
+        return partial(iter, DataLoader(Dataset(table).with_format(kind), BATCH, shuffle=True))
+
+    def error(batches):
+        seen = []
+        for batch in batches:
+            seen.append(batch["label"].numpy())
+            for name, column in columns.items():  # the formats of datasets make them all int64
+                if not np.array_equal(batch[name].numpy(), column[seen[-1]]):
+                    return float("inf")
+        return once_each(seen, labels)
+
+    from_arrow = pinfeed.ArrayDataset.from_arrow
+    return Job(
+        limit("copy all rows in order", lambda: [*map(np.copyto, outs, columns.values())]),
+        ours("`ArrayDataset.from_arrow`", by_pinfeed(from_arrow(Dataset(table)))),
+        ours("`from_arrow` of a table in 16 chunks", by_pinfeed(from_arrow(chunked))),
+        ours("`ArrayDataset` of plain arrays", by_pinfeed(pinfeed.ArrayDataset(columns))),
+        other('datasets `with_format("torch")`', formatted("torch")),
+        other('datasets `with_format("numpy")`', formatted("numpy")),
+        expected=error,
+    )
+
+
+@workload(at_least(5, "TRL"))
+def epoch_packed():
+    """20,000 documents in a file as int64 batches of 4 × 8192, shuffled, planning included."""
+    size, rows = 8192, 4
+    offsets = data.offsets_of(data.document_lengths(20_000, 5, size))
+    tokens = np.random.default_rng(0).integers(1, 50_000, offsets[-1], np.uint16)
+    with tempfile.TemporaryDirectory(prefix="pinfeed-bench-") as folder:
+        pinfeed.RaggedArray(tokens, offsets).save(f"{folder}/tokens")
+        ragged = pinfeed.RaggedArray.open(f"{folder}/tokens")  # mapped: the file may go
+
+    def by_pinfeed(sampler, field):
+        """Every epoch plans anew: a sampler is made for it."""
+        dataset, collate = pinfeed.ArrayDataset(ragged), pinfeed.Collate(field)
+        return lambda: iter(DataLoader(dataset, batch_sampler=sampler(ragged), collate_fn=collate))
+
+    def by_trl():
+        import pyarrow as pa
+        from datasets import Dataset, disable_progress_bars
+        from trl import pack_dataset
+
+        disable_progress_bars()
+        lists = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(tokens))
+        dataset = Dataset(pa.table({"input_ids": lists}))
+
+        def collate(batch):
+            return pad_sequence([row["input_ids"] for row in batch], batch_first=True)
+
+        def epoch():
+            packed = pack_dataset(dataset, size, "bfd").with_format("torch")
+            return iter(DataLoader(packed, rows, shuffle=True, collate_fn=collate))
+
+        return epoch
+
+    def error(batches):
+        """Every token comes once, and nothing else but zeros."""
+        found = np.array([(int(batch.count_nonzero()), int(batch.sum())) for batch in batches])
+        return float(abs(found.sum(0) - (len(tokens), int(tokens.sum(dtype=np.int64)))).sum())
+
+    packing = partial(pinfeed.PackSampler, seq_length=size, rows=rows)
+    padding = partial(pinfeed.LengthBucketSampler, max_tokens=size * rows)
+    padded = by_pinfeed(padding, pinfeed.Pad(dtype="int64", lengths=False))
+    words = torch.from_numpy(tokens).split(size * rows)
+    return Job(
+        limit("tokens to int64, in order", lambda: (part.long() for part in words)),
+        ours("`PackSampler`, `Pack`", by_pinfeed(packing, pinfeed.Pack(size, dtype="int64"))),
+        ours("`LengthBucketSampler`, `Pad`", padded),
+        other("TRL `pack_dataset`, DataLoader", built(by_trl)),
+        expected=error,
+    )
+
+
+@workload(
+    at_least(5, "torch `RandomSampler`", "`ShuffleSampler`"),
+    at_most(1, "the first batch", unit="ms"),
+    at_least(1, "`torch.multinomial`", "`WeightedSampler`"),
+)
+def samplers():
+    """2,000,000 indices in random order, and 1,000,000 drawn from 10,000,000 by weight."""
+    count, draws = 2_000_000, 1_000_000
+    indices, weights = np.arange(count), np.random.default_rng(0).random(10_000_000)
+    out, tensor = np.empty_like(indices), torch.from_numpy(weights)
+    shuffled = pinfeed.ShuffleSampler(count, BATCH)
+    endless = pinfeed.ShuffleSampler(1_000_000_000, BATCH)
+    weighted = pinfeed.WeightedSampler(weights, draws, batch_size=BATCH)
+    random = BatchSampler(RandomSampler(range(count)), BATCH, drop_last=False)
+    by_weight = WeightedRandomSampler(tensor, draws)
+    by_weight = BatchSampler(by_weight, BATCH, drop_last=False)
+    mean = float((weights * weights).sum() / weights.sum())  # of the weights that are drawn
+
+    def mean_error(batches):
+        drawn = weights[np.concatenate([np.asarray(batch) for batch in batches])]
+        deviation = float(drawn.std()) / len(drawn) ** 0.5
+        return 0.0 if len(drawn) == draws and abs(drawn.mean() - mean) < 6 * deviation else 9.0
+
+    def multinomial():
+        return [torch.multinomial(tensor, draws, replacement=True).numpy()]
+
+    drawn = {"expected": mean_error}
+    first = "the first batch of 1,000,000,000 by `ShuffleSampler`"
+    return Job(
+        limit("copy the indices", lambda: np.copyto(out, indices)),
+        ours("`ShuffleSampler`", lambda: [*shuffled]),
+        ours(first, lambda: next(iter(endless)), expected=lambda batch: float(len(batch) != BATCH)),
+        ours("`WeightedSampler`", lambda: [*weighted], **drawn),
+        other("torch `RandomSampler` + `BatchSampler`", lambda: [*random]),
+        other("`torch.multinomial`, in one batch", multinomial, **drawn),
+        other("torch `WeightedRandomSampler` + `BatchSampler`", lambda: [*by_weight], **drawn),
+        expected=lambda batches: once_each(batches, indices),
+    )

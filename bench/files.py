@@ -1,0 +1,197 @@
+"""Random rows of files: from a cold disk, from the page cache, and of many files as one array."""
+
+import itertools
+import mmap
+import os
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from bench.data import Draw, random_bytes
+from bench.harness import Job, at_least, at_most, difference, limit, other, ours, workload
+
+BATCH, READERS, PARTS = 256, 16, 1000
+CONCAT = f"`ConcatArray` of {PARTS:,} files"
+TAKE = "NumPy `take` of a memmap"
+
+
+class Rows:
+    """Batches of random rows of a file, which are drawn anew before each sample.
+
+    Args:
+        row: Shape of a row.
+        size: Bytes of the file, about.
+        parts: Into how many .npy files the same rows are written as well.
+        batches: In one call.
+    """
+
+    def __init__(self, row, size, parts=0, batches=1):
+        self.folder = tempfile.TemporaryDirectory(prefix="pinfeed-bench-")
+        self.path = Path(self.folder.name, "rows.npy")
+        self.parts = [self.path.with_name(f"part-{i}.npy") for i in range(parts)]
+        count = size // int(np.prod(row)) // max(parts, 1) * max(parts, 1)
+        np.save(self.path, random_bytes(count, *row))
+        self.rows, self.out = np.load(self.path, mmap_mode="r"), torch.zeros(BATCH, *row).byte()
+        for path, part in zip(self.parts, np.split(self.rows, parts) if parts else [], strict=True):
+            np.save(path, part)
+        os.sync()
+        self.draw = Draw(count, BATCH, batches)
+
+    def hot(self):
+        """See to it that the system has all pages in memory."""
+        for path in (self.path, *self.parts):
+            with open(path, "rb") as file:
+                while file.read(1 << 24):
+                    pass
+
+    def cold(self):
+        """Draw rows, and see to it that the system has no page in memory."""
+        self.draw.again()
+        self.rows._mmap.madvise(mmap.MADV_DONTNEED)  # pages that are mapped are not dropped
+        for path in (self.path, *self.parts):
+            descriptor, size, held = os.open(path, os.O_RDONLY), path.stat().st_size, 0
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            for offset in range(0, size, -(-size // 100)) if path == self.path else ():
+                with suppress(BlockingIOError):
+                    held += os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
+            os.close(descriptor)
+            if held > 1:
+                raise RuntimeError(f"{held} % of {path} stayed in memory")
+
+    def last(self):
+        """The last batch."""
+        return np.array(self.rows[self.draw.batches[-1]])
+
+    def collated(self, source, passes=0):
+        """By pinfeed, after so many passes over all rows."""
+        dataset, collate = pinfeed.ArrayDataset(source), pinfeed.Collate()
+        for start in [*range(0, len(dataset), BATCH)] * passes:
+            collate(dataset.__getitems__(range(start, min(start + BATCH, len(dataset)))))
+
+        def run():
+            for indices in self.draw.batches:
+                batch = collate(dataset.__getitems__(indices))
+            return batch
+
+        return run
+
+    def taken(self, array):
+        """By NumPy, in its fastest form."""
+        for indices in self.draw.batches:
+            np.take(array, indices, axis=0, out=self.out.numpy(), mode="clip")
+        return self.out
+
+    def read(self, readers):
+        """By threads that each read one row after the other."""
+        descriptor, pool = os.open(self.path, os.O_RDONLY), ThreadPoolExecutor(readers)
+        out, offset, size = self.out.numpy(), self.rows.offset, self.rows[0].nbytes
+
+        def read(place, index):
+            return os.preadv(descriptor, [out[place]], offset + index * size)
+
+        def run():
+            for batch in self.draw.batches:
+                list(pool.map(read, range(BATCH), batch.tolist()))
+            return self.out
+
+        return run
+
+
+def cold(*row):
+    """Rows of one file and of many."""
+    rows = Rows(row, 1_000_000_000, PARTS)
+    concat = pinfeed.ConcatArray(rows.parts)
+    return Job(
+        limit(f"`pread` by {READERS} threads", rows.read(READERS)),
+        ours("`ArrayDataset`, `Collate()`", rows.collated(rows.path)),
+        ours(CONCAT, rows.collated(concat)),
+        other("`pread` by 1 thread", rows.read(1)),
+        other(TAKE, partial(rows.taken, rows.rows)),
+        expected=lambda batch: difference(batch, rows.last()),
+        outputs=[rows.out],
+        prepare=rows.cold,
+    )
+
+
+@workload(at_most(1.11), at_most(1.1, CONCAT, "`ArrayDataset`"), at_least(6, TAKE))
+def cold_rows():
+    """256 random rows of 150 KB of a file of 1 GB that is not in memory."""
+    return cold(224, 224, 3)
+
+
+@workload(at_most(1.1, CONCAT, "`ArrayDataset`"), at_least(4, TAKE))
+def cold_rows_small():
+    """256 random rows of 3 KB of a file of 1 GB that is not in memory."""
+    return cold(32, 32, 3)
+
+
+@workload(
+    at_most(1.05, "of the file", "of a tensor in memory"),
+    at_most(1.1, CONCAT, "of the file"),
+    at_least(1, of="of an array in memory"),
+)
+def hot_rows():
+    """8 batches of 256 random rows of 3 KB of a file of 500 MB in the page cache, and in memory."""
+    rows = Rows((32, 32, 3), 500_000_000, PARTS, batches=8)
+    # NumPy asks for pages of 2 MB for its arrays, torch doesn't, and files have none.
+    memory, tensor = np.array(rows.rows), torch.empty(rows.rows.shape, dtype=torch.uint8)
+    np.copyto(tensor.numpy(), memory)
+    rows.hot()
+    concat = pinfeed.ConcatArray(rows.parts)
+    return Job(
+        ours("of the file", rows.collated(rows.path, passes=1)),
+        ours(CONCAT, rows.collated(concat, passes=2)),
+        ours("of an array in memory", rows.collated(memory)),
+        ours("of a tensor in memory", rows.collated(tensor.numpy())),
+        other("NumPy `take` of the array in memory", partial(rows.taken, memory)),
+        other(TAKE, partial(rows.taken, rows.rows)),
+        other("`pread` by 1 thread", rows.read(1)),
+        expected=lambda batch: difference(batch, rows.last()),
+        outputs=[rows.out],
+        prepare=rows.draw.again,
+    )
+
+
+@workload(at_most(1.11), at_least(1, "**pinfeed** `DeviceLoader`, not asked"))
+def cold_epoch():
+    """12 batches of 256 random rows of 150 KB of a cold file, normalized, in a loop."""
+    rows = Rows((224, 224, 3), 1_500_000_000, batches=12)
+    collate = pinfeed.Collate(pinfeed.Image(mean=0.5, std=0.25))
+
+    def ahead(dataset, batches):
+        for batch, following in itertools.zip_longest(batches, batches[1:], fillvalue=[]):
+            dataset.prefetch_rows(following)
+            yield batch
+
+    def looped(wrap, is_asked=False):
+        def run():
+            dataset, sampler = pinfeed.ArrayDataset(rows.path), rows.draw.batches.tolist()
+            sampler = ahead(dataset, sampler) if is_asked else sampler
+            for batch in wrap(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)):
+                last = batch
+            return last
+
+        return run
+
+    def error(batch):
+        images = rows.last().transpose(0, 3, 1, 2)
+        return float(np.abs((images / 255 - 0.5) / 0.25 - batch.numpy()).max())
+
+    in_a_thread = partial(pinfeed.DeviceLoader, device="cpu")
+    asked = looped(in_a_thread, is_asked=True)
+    return Job(
+        limit(f"`pread` by {READERS} threads, nothing else", rows.read(READERS)),
+        ours("`DeviceLoader`, `prefetch_rows` as in `from_numpy`", asked, tolerance=1e-5),
+        other("**pinfeed** `DeviceLoader`, not asked", looped(in_a_thread)),
+        other("**pinfeed** without `DeviceLoader`", looped(iter)),
+        expected=error,
+        tolerance=1e-5,
+        prepare=rows.cold,
+    )

@@ -1,0 +1,143 @@
+"""What one would pick instead to normalize images: one adapter for each library, in its best form.
+
+Each takes uint8 images (N, H, W, 3) and, where it can write into one, a float32 output (N, 3, H, W),
+and returns what does the job once.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from bench.data import MEAN, STD, normalize_table, normalized
+from bench.harness import Run, Way, built, other
+
+ONE_STD = 0.226  # for all channels
+ORDER = (0, 3, 1, 2)
+
+
+def normalizing(images: np.ndarray, out: torch.Tensor) -> list[Way]:
+    """Return all ways. They round elsewhere than pinfeed does, some of them twice."""
+    one_std = {"expected": normalized(images, std=(ONE_STD,) * 3)}
+    return [
+        other("torch, best by hand (`copy_`, `sub_`, `div_` into `out`)", torch_best(images, out)),
+        other("torch, as usually written", torch_usual(images)),
+        other("NumPy, best by hand (`multiply`, `add` into `out`)", numpy_best(images, out)),
+        other("`torch.compile` into `out`", built(torch_compiled, images, out)),
+        other("torchvision v2 per sample + `default_collate`", built(torchvision, images)),
+        other("albumentations per image + `default_collate`", built(albumentations, images)),
+        other("FFCV's technique (numba table, NHWC out)", built(ffcv, images)),
+        other("OpenCV `dnn.blobFromImages` (one std for all)", built(opencv, images), **one_std),
+    ]
+
+
+def constants() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and std of bytes, which broadcast over the channels of (N, 3, H, W)."""
+    return torch.tensor(MEAN).view(1, 3, 1, 1) * 255, torch.tensor(STD).view(1, 3, 1, 1) * 255
+
+
+def torch_best(images: np.ndarray, out: torch.Tensor) -> Run:
+    """Three passes over the output, none over fresh memory."""
+    (mean, std), given = constants(), torch.from_numpy(images).permute(ORDER)
+    return lambda: out.copy_(given).sub_(mean).div_(std)
+
+
+def torch_usual(images: np.ndarray) -> Run:
+    """A pass and fresh memory for each operation."""
+    (mean, std), given = constants(), torch.from_numpy(images).permute(ORDER)
+    return lambda: given.float().sub_(mean).div_(std).contiguous()
+
+
+def torch_compiled(images: np.ndarray, out: torch.Tensor) -> Run:
+    """The same arithmetic, compiled for exactly these sizes."""
+    (mean, std), given = constants(), torch.from_numpy(images)
+
+    @torch.compile(dynamic=False)
+    def normalize(images: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return out.copy_((images.permute(ORDER).float() - mean) / std)
+
+    return lambda: normalize(given, out)
+
+
+def numpy_best(images: np.ndarray, out: torch.Tensor) -> Run:
+    """Two passes over the output."""
+    std = np.asarray(STD, np.float32).reshape(3, 1, 1)
+    scale, bias = 1 / (255 * std), -np.asarray(MEAN, np.float32).reshape(3, 1, 1) / std
+    given, array = images.transpose(ORDER), out.numpy()
+    return lambda: np.add(np.multiply(given, scale, out=array), bias, out=array)
+
+
+def v2() -> Any:
+    """Import `torchvision.transforms.v2`, also where its compiled operators don't match torch."""
+    try:
+        from torchvision.transforms import v2
+    except RuntimeError:
+        # Importing a wheel that was built against another torch fails on the fake kernels of its
+        # operators. The transforms need none of them, only their schemas.
+        schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", schema)
+        from torchvision.transforms import v2
+    return v2
+
+
+def to_normalized(*before: Any) -> Any:
+    """torchvision's transform of one image, after others."""
+    steps = [v2().ToDtype(torch.float32, scale=True), v2().Normalize(MEAN, STD)]
+    return v2().Compose([v2().ToImage(), *before, *steps])
+
+
+def torchvision(images: np.ndarray) -> Run:
+    """One image after the other; there is no `out=`."""
+    transform = to_normalized()
+    return lambda: default_collate([transform(image) for image in images])
+
+
+def albumentations(images: np.ndarray) -> Run:
+    """One image after the other; there is no `out=`."""
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # or importing it asks the network
+    from albumentations import Normalize
+
+    transform = Normalize(MEAN, STD)
+
+    def one(image: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(transform(image=image)["image"].transpose(2, 0, 1))
+
+    return lambda: default_collate([*map(one, images)])
+
+
+def opencv(images: np.ndarray) -> Run:
+    """It knows one standard deviation for all channels; there is no `out=`."""
+    import cv2
+
+    cv2.setNumThreads(torch.get_num_threads())
+    given, size = list(images), (images.shape[2], images.shape[1])
+    mean, scale = tuple(255 * value for value in MEAN), 1 / (255 * ONE_STD)
+    return lambda: cv2.dnn.blobFromImages(given, scale, size, mean)
+
+
+def ffcv(images: np.ndarray) -> Run:
+    """Bytes looked up in a table; NHWC to NHWC, which torch calls NCHW in `channels_last` order."""
+    import numba
+
+    table = np.ascontiguousarray(normalize_table().numpy().T)
+    out = np.zeros(images.shape, np.float32)
+    result = torch.from_numpy(out).permute(ORDER)
+
+    # FFCV compiles for three channels as well; written out, the channels need no inner loop.
+    @numba.njit(boundscheck=False)
+    def look_up(images, table, out):
+        for sample in range(images.shape[0]):
+            for row in range(images.shape[1]):
+                for column in range(images.shape[2]):
+                    out[sample, row, column, 0] = table[0, images[sample, row, column, 0]]
+                    out[sample, row, column, 1] = table[1, images[sample, row, column, 1]]
+                    out[sample, row, column, 2] = table[2, images[sample, row, column, 2]]
+
+    def run() -> torch.Tensor:
+        look_up(images, table, out)
+        return result
+
+    return run

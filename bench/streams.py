@@ -1,0 +1,115 @@
+"""A stream and its source, and what it costs to carry the state that resumes it."""
+
+import itertools
+import json
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset
+
+import pinfeed
+from bench.harness import Job, at_most, limit, other, ours, workload
+
+BUFFER, BATCH = 1000, 256
+BUFFERED = f"`StreamDataset`, buffer of {BUFFER:,}"
+
+
+def read_lines(path):
+    """Samples of a shard."""
+    with path.open() as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+@workload(
+    at_most(1.11),
+    at_most(1.11, BUFFERED, "the source"),
+    at_most(1.05, BUFFERED, "a generator with a buffer"),
+)
+def stream():
+    """48,000 lines of JSON from 16 shards, one by one."""
+    folder = tempfile.TemporaryDirectory(prefix="pinfeed-bench-")
+    shards = [Path(folder.name, str(number)) for number in range(16)]
+    texts = [{"number": number, "text": "a few words " * 5} for number in range(48_000)]
+    for i, path in enumerate(shards):
+        path.write_text("".join(json.dumps(text) + "\n" for text in texts[i::16]))
+
+    def source():
+        return itertools.chain.from_iterable(map(read_lines, shards))
+
+    def by_hand():
+        held = list(itertools.islice(samples := source(), BUFFER))
+        rng = np.random.default_rng(0)
+        blocks = (rng.integers(BUFFER, size=1024).tolist() for _ in itertools.repeat(None))
+        for sample, place in zip(samples, itertools.chain.from_iterable(blocks), strict=False):
+            yield held[place]
+            held[place] = sample
+        yield from held
+
+    def by_pinfeed(buffer):
+        return partial(iter, pinfeed.StreamDataset(shards, buffer, open=read_lines))
+
+    def error(samples):
+        seen = sorted(sample["number"] for sample in samples)
+        folder.name  # noqa: B018 - keeps the files for as long as there are ways to read them
+        return 0.0 if seen == list(range(len(texts))) else float("inf")
+
+    return Job(
+        limit("the source, shard after shard", source),
+        ours("`StreamDataset`", by_pinfeed(0)),
+        ours(BUFFERED, by_pinfeed(BUFFER)),
+        other("a generator with a buffer as large, its places drawn in blocks", by_hand),
+        expected=error,
+    )
+
+
+class WithoutState(IterableDataset):
+    """The same samples."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __iter__(self):
+        return iter(self.dataset)
+
+
+@workload(
+    at_most(1.03, "asked every 100 batches", "never asked"),
+    at_most(1.03, "always asked", "a dataset without state, always asked"),
+)
+def resume():
+    """100,000 numbers in batches of 256 through torchdata's loader, which is asked for its state."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    count, never = 100_000, 10**9
+    shards = [range(start, start + 1000) for start in range(0, count, 1000)]
+
+    def saving(dataset, every):
+        loader = StatefulDataLoader(dataset, BATCH, collate_fn=torch.tensor)
+
+        def epoch():
+            for number, batch in enumerate(loader, 1):
+                if number % every == 0:
+                    loader.state_dict()
+                yield batch
+
+        return epoch
+
+    def stream():
+        return pinfeed.StreamDataset(shards, open=iter)
+
+    def error(batches):
+        seen = torch.cat(list(batches)).sort().values
+        return 0.0 if torch.equal(seen, torch.arange(count)) else float("inf")
+
+    return Job(
+        ours("never asked", saving(stream(), never)),
+        ours("asked every 100 batches", saving(stream(), 100)),
+        ours("always asked", saving(stream(), 1)),
+        other("a dataset without state, never asked", saving(WithoutState(stream()), never)),
+        other("a dataset without state, always asked", saving(WithoutState(stream()), 1)),
+        expected=error,
+    )
