@@ -1,4 +1,4 @@
-"""Between layouts and between libraries: PyTorch, NumPy, TensorFlow, Ray."""
+"""Between libraries: PyTorch, NumPy, TensorFlow, Ray."""
 
 from functools import partial
 
@@ -10,30 +10,6 @@ import pinfeed
 from bench import peers
 from bench.data import MEAN, STD, lengths_of, normalized, padded, random_bytes, sequences
 from bench.harness import Job, at_least, at_most, difference, limit, other, ours, workload
-
-
-@workload(at_least(1), at_least(1, "NHWC to NCHW: torch", "NHWC to NCHW: `permute"))
-def permute():
-    """64 float32 images of 224×224 from NCHW to NHWC, and back."""
-    planes, order = torch.rand(64, 3, 224, 224), (0, 2, 3, 1)
-    pixels = planes.permute(order).contiguous()
-    out, back = torch.zeros_like(pixels), torch.zeros_like(planes)
-    to_pixels = partial(pinfeed.permute, planes, "NCHW", "NHWC", out=out)
-    to_planes = partial(pinfeed.permute, pixels, "NHWC", "NCHW", out=back)
-    array, viewed = out.numpy(), planes.numpy().transpose(order)
-    returned = {"expected": planes}
-    return Job(
-        limit("copy as many bytes (`copy_`)", lambda: back.copy_(planes)),
-        ours("`permute(out=)`", to_pixels),
-        other("torch `out.copy_(x.permute(…))`", lambda: out.copy_(planes.permute(order))),
-        other("torch `x.permute(…).contiguous()`", lambda: planes.permute(order).contiguous()),
-        other("NumPy `copyto(out, x.transpose(…))`", lambda: (np.copyto(array, viewed), array)[1]),
-        ours("NHWC to NCHW: `permute(out=)`", to_planes, **returned),
-        other("NHWC to NCHW: torch", lambda: back.copy_(pixels.permute(peers.ORDER)), **returned),
-        expected=pixels,
-        outputs=[out, back],
-    )
-
 
 SHAPES = {"40 × (500, 256)": 1.3, "40 × (64, 10)": 2.0, "2,000 × (32, 8)": 2.0}
 LARGE = "196 × (256, 3, 32, 32)"

@@ -11,7 +11,6 @@ from torch.utils.data import (
     DataLoader,
     RandomSampler,
     TensorDataset,
-    WeightedRandomSampler,
     default_collate,
 )
 
@@ -97,12 +96,16 @@ def epoch():
     epoch = ImageEpoch(50_000)
     count, out = len(epoch.labels), torch.zeros(len(epoch.labels), 3, 32, 32)
 
-    def chosen(indices):
-        return epoch.normalize(epoch.tensors[0][indices]), epoch.tensors[1][indices]
+    def sliced():
+        for chosen in torch.randperm(count).split(BATCH):
+            yield epoch.normalize(epoch.tensors[0][chosen]), epoch.tensors[1][chosen]
 
     def by_tensors():
         loader = epoch.loader(TensorDataset(*epoch.tensors))
         return lambda: ((epoch.normalize(images), labels) for images, labels in loader)
+
+    def per_sample():
+        return epoch.each(peers.to_normalized())
 
     by_workers = partial(epoch.pinfeed, num_workers=2, persistent_workers=True)
     return Job(
@@ -110,18 +113,9 @@ def epoch():
         limit(ALONE, partial(iter, epoch.loader(Indices(count), list))),
         ours("`ArrayDataset`, `Collate(Image)`", iterated(epoch.pinfeed)),
         ours("the same in 2 worker processes", iterated(by_workers)),
-        other(
-            "DataLoader, `__getitems__` + torch",
-            partial(iter, epoch.loader(Indices(count), chosen)),
-        ),
-        other(
-            "no DataLoader: slices + torch", lambda: map(chosen, torch.randperm(count).split(BATCH))
-        ),
+        other("no DataLoader: slices + torch", sliced),
         other("DataLoader(TensorDataset) + torch on the batch", built(by_tensors)),
-        other(
-            "DataLoader, torchvision v2 per sample",
-            iterated(lambda: epoch.each(peers.to_normalized())),
-        ),
+        other("DataLoader, torchvision v2 per sample", iterated(per_sample)),
         expected=epoch.error,
         tolerance=data.ROUNDING[torch.float32],
     )
@@ -165,7 +159,7 @@ def epoch_sequences():
 
     def error(batches):
         seen, place = [], np.arange(256)
-        for rows, sizes in batches:
+        for rows, sizes, *_ in batches:
             seen.append(np.searchsorted(offsets, rows[:, 0].numpy()))
             where = place[: rows.shape[1]]
             counted = (offsets[seen[-1]][:, None] + where) * (where < sizes.numpy()[:, None])
@@ -244,6 +238,7 @@ def epoch_packed():
         return lambda: iter(DataLoader(dataset, batch_sampler=sampler(ragged), collate_fn=collate))
 
     def by_trl():
+        peers.v2()  # or what TRL imports fails on torchvision
         import pyarrow as pa
         from datasets import Dataset, disable_progress_bars
         from trl import pack_dataset
@@ -293,8 +288,6 @@ def samplers():
     endless = pinfeed.ShuffleSampler(1_000_000_000, BATCH)
     weighted = pinfeed.WeightedSampler(weights, draws, batch_size=BATCH)
     random = BatchSampler(RandomSampler(range(count)), BATCH, drop_last=False)
-    by_weight = WeightedRandomSampler(tensor, draws)
-    by_weight = BatchSampler(by_weight, BATCH, drop_last=False)
     mean = float((weights * weights).sum() / weights.sum())  # of the weights that are drawn
 
     def mean_error(batches):
@@ -314,6 +307,5 @@ def samplers():
         ours("`WeightedSampler`", lambda: [*weighted], **drawn),
         other("torch `RandomSampler` + `BatchSampler`", lambda: [*random]),
         other("`torch.multinomial`, in one batch", multinomial, **drawn),
-        other("torch `WeightedRandomSampler` + `BatchSampler`", lambda: [*by_weight], **drawn),
         expected=lambda batches: once_each(batches, indices),
     )

@@ -46,7 +46,7 @@ def importing():
 
 @workload(at_most(90, unit="bytes"))
 def paths():
-    """A path of 1,000,000, with a trainer and four forked workers after a shuffled epoch."""
+    """A path of 1,000,000, in a trainer and its four forked workers after a shuffled epoch."""
 
     def way(kind):
         return printed_by(f"from bench.fresh import path_bytes\nprint(path_bytes({kind!r}))")
@@ -64,7 +64,11 @@ def path_bytes(kind):
     """Return the memory for each path, of the trainer and its workers together, after an epoch."""
     name = "/data/imagenet/train/n{0:08d}/n{0:08d}_{1:07}.JPEG"
     drawn = (name.format(i % 1000 * 7919, i) for i in range(PATHS))
-    before = held_bytes()
+    options = dict(num_workers=WORKERS, multiprocessing_context="fork", persistent_workers=True)
+    idle = DataLoader(range(WORKERS), **options)
+    sum(idle)
+    before = held_bytes()  # of the processes themselves
+    del idle
     if kind == "pinfeed":
         dataset = pinfeed.ArrayDataset(pinfeed.RaggedArray.from_strings(drawn))
     else:
@@ -72,11 +76,9 @@ def path_bytes(kind):
     stack = pinfeed.Collate() if kind == "pinfeed" else default_collate
     loader = DataLoader(
         dataset,
-        batch_sampler=[batch.tolist() for batch in pinfeed.ShuffleSampler(PATHS, 1000)],
+        batch_sampler=pinfeed.ShuffleSampler(PATHS, 1000),
         collate_fn=lambda samples: sum(map(len, stack(samples))),  # all of them are read
-        num_workers=WORKERS,
-        multiprocessing_context="fork",
-        persistent_workers=True,
+        **options,
     )
     characters = sum(loader)
     if characters != CHARACTERS * PATHS:

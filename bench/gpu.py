@@ -115,7 +115,6 @@ def launch():
 @workload(
     at_most(1 / 0.9),
     at_least(5, "DataLoader(TensorDataset)"),
-    at_least(2, "DataLoader, `__getitems__`"),
 )
 def epoch():
     """A batch of 512 from 20 GB of images in memory, shuffled, normalized on the device."""
@@ -132,13 +131,6 @@ def epoch():
     pinned = torch.zeros(size * block[0].nbytes, dtype=torch.uint8, pin_memory=HAS_GPU)
     target, image = torch.empty_like(pinned, device=DEVICE), {"dtype": torch.bfloat16}
 
-    class Rows(torch.utils.data.Dataset):
-        def __len__(self):
-            return count
-
-        def __getitems__(self, indices):
-            return [tensor[indices] for tensor in tensors]
-
     def loader(dataset, **options):
         return DataLoader(dataset, size, shuffle=True, drop_last=True, **options)
 
@@ -147,15 +139,12 @@ def epoch():
         rows = loader(pinfeed.ArrayDataset((images, labels)), collate_fn=pinfeed.Collate())
         return partial(iter, pinfeed.DeviceLoader(rows, DEVICE, fields=(field, None)))
 
-    def by_torch(dataset, **options):
-        def batches():
-            for x, y in loader(dataset, pin_memory=HAS_GPU, **options):
-                there = x.to(DEVICE, non_blocking=True).permute(0, 3, 1, 2).float()
-                there = there.div_(255).sub_(mean).div_(std)
-                there = there.to(memory_format=torch.channels_last, **image)
-                yield there, y.to(DEVICE, non_blocking=True)
-
-        return batches
+    def by_torch():
+        for x, y in loader(TensorDataset(*tensors), pin_memory=HAS_GPU):
+            there = x.to(DEVICE, non_blocking=True).permute(0, 3, 1, 2).float()
+            there = there.div_(255).sub_(mean).div_(std)
+            there = there.to(memory_format=torch.channels_last, **image)
+            yield there, y.to(DEVICE, non_blocking=True)
 
     def some(run, units):
         """So many batches of an epoch."""
@@ -168,12 +157,10 @@ def epoch():
 
     most, few = (250, 25) if HAS_GPU else (40, 10)
     copies = partial(map, lambda _: target.copy_(pinned, non_blocking=True), range(most))
-    whole, items = by_torch(TensorDataset(*tensors)), by_torch(Rows(), collate_fn=lambda rows: rows)
     return Job(
         limit("one pinned buffer, again and again", **some(copies, most)),
         ours("`DeviceLoader(fields=)`", **some(built(by_pinfeed), most), tolerance=0.02),
-        other("DataLoader(TensorDataset), pinned", **some(whole, few)),
-        other("DataLoader, `__getitems__`, pinned", **some(items, 2 * few)),
+        other("DataLoader(TensorDataset), pinned", **some(by_torch, few)),
         expected=error,
         tolerance=0.02,
         wait=synchronize,

@@ -297,10 +297,6 @@ def measure(workload: Workload, seconds: float) -> dict[str, Any]:
     Each round takes one sample of every way, in an order drawn anew, so that none of them always
     runs after the same neighbour and a slow spell of the machine falls on all of them alike. A way
     that has used up its share of the seconds takes part no more, once it has a few samples.
-
-    Returns:
-        A record for the JSON file: name, title, what the ways return, and for every way its status,
-        error, calls in a sample, peak memory and samples of all quantities.
     """
     use_threads(1)
     job = workload.make()

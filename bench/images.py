@@ -100,7 +100,6 @@ def gathered():
 
 @workload(
     at_most(1.30, "to bfloat16", "fill as many bfloat16"),
-    at_most(2.00, "to bfloat16, by AVX2", "fill as many bfloat16"),
     at_most(1.20, "of uint16", "read as many uint16"),
     at_most(1.20, "of float32", "read as many float32"),
     at_most(1.05, "clips", "to float32"),
@@ -117,10 +116,6 @@ def image_kinds():
         rows = pinfeed.ArrayDataset(samples).__getitems__(np.arange(len(samples)))
         return lambda: collate(rows)
 
-    def by_avx2():
-        with pinfeed.use_isa("avx2"):
-            return to_bfloat16()
-
     def read_and_fill(samples):
         words, out = torch.from_numpy(samples).view(-1).view(torch.int64), torch.zeros(whole.shape)
         return lambda: (words.sum(), out.fill_(1))
@@ -130,8 +125,7 @@ def image_kinds():
         expected = torch.where(flips.view(-1, 1, 1, 1), whole.flip(3), whole)
         return float((result - expected).abs().max()) if 30 < flips.sum() < 98 else float("inf")
 
-    to_bfloat16 = collated(photos, dtype=torch.bfloat16)
-    bfloat16 = {"expected": normalized(photos, torch.bfloat16)}
+    rounded = normalized(photos, torch.bfloat16)
     clips = collated(photos.reshape(8, 16, 224, 224, 3), input="THWC", output="CTHW")
     in_clips = {"expected": whole.view(8, 16, 3, 224, 224).transpose(1, 2)}
     flips = collated(photos, augment=augment.RandomHorizontalFlip())
@@ -140,8 +134,7 @@ def image_kinds():
         limit("read as many uint16 and fill", read_and_fill(wide)),
         limit("read as many float32 and fill", read_and_fill(floats)),
         ours("to float32", collated(photos)),
-        ours("to bfloat16", to_bfloat16, **bfloat16),
-        ours("to bfloat16, by AVX2 alone", by_avx2, **bfloat16),
+        ours("to bfloat16", collated(photos, dtype=torch.bfloat16), expected=rounded),
         ours("of uint16", collated(wide), tolerance=ROUNDED),
         ours("of float32", collated(floats), tolerance=ROUNDED),
         ours("clips of 16 frames", clips, **in_clips),

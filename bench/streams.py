@@ -1,4 +1,4 @@
-"""A stream and its source, and what it costs to carry the state that resumes it."""
+"""A stream, and its source."""
 
 import itertools
 import json
@@ -7,13 +7,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch.utils.data import IterableDataset
 
 import pinfeed
 from bench.harness import Job, at_most, limit, other, ours, workload
 
-BUFFER, BATCH = 1000, 256
+BUFFER = 1000
 BUFFERED = f"`StreamDataset`, buffer of {BUFFER:,}"
 
 
@@ -62,54 +60,5 @@ def stream():
         ours("`StreamDataset`", by_pinfeed(0)),
         ours(BUFFERED, by_pinfeed(BUFFER)),
         other("a generator with a buffer as large, its places drawn in blocks", by_hand),
-        expected=error,
-    )
-
-
-class WithoutState(IterableDataset):
-    """The same samples."""
-
-    def __init__(self, dataset):
-        self.dataset = dataset
-
-    def __iter__(self):
-        return iter(self.dataset)
-
-
-@workload(
-    at_most(1.03, "asked every 100 batches", "never asked"),
-    at_most(1.03, "always asked", "a dataset without state, always asked"),
-)
-def resume():
-    """100,000 numbers in batches of 256 through torchdata's loader, which is asked for its state."""
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    count, never = 100_000, 10**9
-    shards = [range(start, start + 1000) for start in range(0, count, 1000)]
-
-    def saving(dataset, every):
-        loader = StatefulDataLoader(dataset, BATCH, collate_fn=torch.tensor)
-
-        def epoch():
-            for number, batch in enumerate(loader, 1):
-                if number % every == 0:
-                    loader.state_dict()
-                yield batch
-
-        return epoch
-
-    def stream():
-        return pinfeed.StreamDataset(shards, open=iter)
-
-    def error(batches):
-        seen = torch.cat(list(batches)).sort().values
-        return 0.0 if torch.equal(seen, torch.arange(count)) else float("inf")
-
-    return Job(
-        ours("never asked", saving(stream(), never)),
-        ours("asked every 100 batches", saving(stream(), 100)),
-        ours("always asked", saving(stream(), 1)),
-        other("a dataset without state, never asked", saving(WithoutState(stream()), never)),
-        other("a dataset without state, always asked", saving(WithoutState(stream()), 1)),
         expected=error,
     )
