@@ -44,7 +44,7 @@ def importing():
     )
 
 
-@workload(at_most(90, unit="bytes"))
+@workload(at_most(100, unit="bytes"))
 def paths():
     """A path of 1,000,000, in a trainer and its four forked workers after a shuffled epoch."""
 
@@ -64,7 +64,11 @@ def path_bytes(kind):
     """Return the memory for each path, of the trainer and its workers together, after an epoch."""
     name = "/data/imagenet/train/n{0:08d}/n{0:08d}_{1:07}.JPEG"
     drawn = (name.format(i % 1000 * 7919, i) for i in range(PATHS))
-    options = dict(num_workers=WORKERS, multiprocessing_context="fork", persistent_workers=True)
+    options = {
+        "num_workers": WORKERS,
+        "persistent_workers": True,
+        "multiprocessing_context": "fork",
+    }
     idle = DataLoader(range(WORKERS), **options)
     sum(idle)
     before = held_bytes()  # of the processes themselves
