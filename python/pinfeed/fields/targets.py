@@ -316,6 +316,8 @@ def _is_empty(sample: Any) -> bool:
 
 def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> list[Any]:
     """Samples as arrays; a list of no objects gets the shape of others, or that for an item."""
+    if {*map(type, samples)} <= {np.ndarray, torch.Tensor} and len({s.ndim for s in samples}) == 1:
+        return list(samples)
     arrays = []
     for position, sample in enumerate(samples):
         array = sample
