@@ -9,6 +9,8 @@ PARTS = (
     "images",
     "epochs",
     "augmentation",
+    "detection",
+    "patches",
     "sequences",
     "batches",
     "files",

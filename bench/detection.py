@@ -1,0 +1,111 @@
+"""Detection: images resized to one of several sizes and padded, with the targets of their objects."""
+
+import numpy as np
+import torch
+
+import pinfeed
+from bench import peers
+from bench.data import MEAN, ROUNDING, STD, smooth_images
+from bench.harness import Job, at_least, at_most, built, difference, limit, other, ours, workload
+from pinfeed import augment
+
+SIZES, MOST = tuple(range(480, 801, 32)), 1333
+VIEW = augment.Compose([augment.RandomShortestSize(SIZES, MOST), augment.RandomHorizontalFlip()])
+
+
+def photographs(count: int, objects: int) -> list[dict]:
+    """Photographs of 480×640 with boxes, labels and masks."""
+    random, samples = np.random.default_rng(0), []
+    for image in smooth_images(count, 480, 640):
+        low = random.uniform(0, 300, (objects, 2))
+        boxes = np.concatenate([low, low + random.uniform(20, 150, (objects, 2))], 1)
+        masks = np.zeros((objects, 480, 640), np.uint8)
+        for mask, (x1, y1, x2, y2) in zip(masks, boxes.astype(int), strict=True):
+            mask[y1:y2, x1:x2] = 1
+        targets = {"boxes": boxes.astype(np.float32), "labels": np.arange(objects), "masks": masks}
+        samples.append({"image": image} | targets)
+    return samples
+
+
+def collated(samples, field, **fields):
+    """A way that takes of the samples what it has fields for."""
+    keys = {"image", *fields} | ({"labels"} if "boxes" in fields else set())
+    rows = pinfeed.IndexedDataset([{key: sample[key] for key in keys} for sample in samples])
+    collate = pinfeed.Collate({"image": field, **fields}, seed=0)
+    batch = rows.__getitems__(range(len(samples)))
+    return lambda: collate(batch)
+
+
+@workload(
+    at_most(1.15, "images and boxes", "each image alone"),
+    at_most(1.05, "images and boxes", "images, padded"),
+    at_least(5, "torchvision v2 with boxes"),
+    at_least(5, "torchvision v2 with masks", "images, boxes and masks"),
+)
+def detection():
+    """16 photographs of 480×640, shortest side 480–800, flipped, normalized, padded; 10 objects each."""
+    samples = photographs(16, 10)
+    field = pinfeed.Image(MEAN, STD, augment=VIEW, pad_value=0, multiple_of=32, sizes="sizes")
+    masks = {"masks": pinfeed.InstanceMasks()}
+    with_boxes = collated(samples, field, boxes=pinfeed.Boxes())
+    with_masks = collated(samples, field, boxes=pinfeed.Boxes(), **masks)
+    seen = pinfeed.Image(MEAN, STD, augment=VIEW, pad_value=0, windows="windows", sizes="sizes")
+    drawn = collated(samples, seen)()
+    sizes, flips = drawn["sizes"].tolist(), drawn["windows"][:, 5].bool().tolist()
+    expected = collated(samples, field)()["image"].clone()
+    singles = [
+        collated([sample], pinfeed.Image(MEAN, STD, augment=augment.Resize(size)))
+        for sample, size in zip(samples, sizes, strict=True)
+    ]
+
+    def torchvision(with_masks):
+        """Per sample, with what pinfeed drew, and a collate function that pads."""
+        v2 = peers.v2()
+        from torchvision import tv_tensors
+
+        finish = v2.Compose(
+            [
+                v2.ToDtype(torch.float32, scale=True),
+                v2.Normalize(MEAN, STD, inplace=True),
+                v2.ClampBoundingBoxes(),
+                v2.SanitizeBoundingBoxes(),
+            ]
+        )
+
+        def one(sample, size, is_flipped):
+            boxes = torch.from_numpy(sample["boxes"])
+            image = torch.from_numpy(sample["image"]).permute(2, 0, 1)
+            target = {
+                "image": tv_tensors.Image(image),
+                "boxes": tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=(480, 640)),
+                "labels": torch.from_numpy(sample["labels"]),
+            }
+            if with_masks:
+                target["masks"] = tv_tensors.Mask(torch.from_numpy(sample["masks"]))
+            return finish(v2.RandomHorizontalFlip(float(is_flipped))(v2.Resize(size)(target)))
+
+        def batch():
+            done = [*map(one, samples, sizes, flips)]
+            images = torch.zeros(expected.shape)
+            for target, place in zip(done, images, strict=True):
+                _, height, width = target["image"].shape
+                place[:, :height, :width] = target["image"]
+            return images, done
+
+        return batch
+
+    out = torch.empty_like(expected)
+    first = {"expected": lambda batch: difference(batch[0], expected)}
+    of_dict = {"expected": lambda batch: difference(batch["image"], expected)}
+    alone = {"expected": lambda batches: 0.0 if len(batches) == 16 else float("inf")}
+    return Job(
+        limit("fill the images' batch (`out.fill_`)", lambda: out.fill_(0.5)),
+        ours("images and boxes", with_boxes, **of_dict),
+        ours("images, padded", collated(samples, field), **of_dict),
+        ours("each image alone, not padded", lambda: [single() for single in singles], **alone),
+        ours("images, boxes and masks", with_masks, **of_dict),
+        other("torchvision v2 with boxes", built(torchvision, False), **first),
+        other("torchvision v2 with masks", built(torchvision, True), **first),
+        expected=expected,
+        tolerance=2 * ROUNDING[torch.float32],
+    )

@@ -1,0 +1,99 @@
+"""Patches for vision transformers: beside the fill of the output, `Image` and transformers."""
+
+import numpy as np
+import torch
+
+import pinfeed
+from bench import peers
+from bench.data import MEAN, STD
+from bench.harness import Job, at_least, at_most, built, limit, other, ours, workload
+from pinfeed import augment
+
+PATCH, MERGE = 14, 2
+RULE = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
+
+
+def cut(images, temporal):
+    """(B, C, H, W) in patches, as transformers writes it."""
+    count, channels, height, width = images.shape
+    rows, columns = height // PATCH, width // PATCH
+    blocks = (rows // MERGE, MERGE, PATCH, columns // MERGE, MERGE, PATCH)
+    patches = images.reshape(count, channels, *blocks).permute(0, 2, 5, 3, 6, 1, 4, 7)
+    patches = patches.unsqueeze(6).expand(-1, -1, -1, -1, -1, -1, temporal, -1, -1)
+    return patches.reshape(count * rows * columns, -1)
+
+
+def patchified(count, side):
+    """Ways of cutting images that have their size already, two frames to a patch."""
+    images = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
+    planes = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+    mean, std = (255 * torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
+    how = {"merge": MERGE, "temporal": 2}
+    expected = cut(torch.from_numpy(pinfeed.normalize(images, MEAN, STD)), 2)
+    out = torch.empty_like(expected)
+    tensors = torch.from_numpy(images)
+    return Job(
+        limit("fill the output (`out.fill_`)", lambda: out.fill_(0.5)),
+        ours("patchify", lambda: pinfeed.patchify(tensors, PATCH, MEAN, STD, out=out, **how)[0]),
+        other("torch, as transformers", lambda: cut((planes.float() - mean) / std, 2)),
+        other(
+            "`normalize`, torch's permute",
+            lambda: cut(pinfeed.normalize(tensors, MEAN, STD), 2),
+        ),
+        expected=expected,
+        tolerance=1e-5,
+        outputs=[out],
+    )
+
+
+@workload(at_most(1.15), at_least(10, "torch"))
+def patches_448():
+    """16 images of 448×448, normalized and cut into patches of 14×14, two frames each."""
+    return patchified(16, 448)
+
+
+@workload(at_most(1.15), at_least(10, "torch"))
+def patches_1008():
+    """4 images of 1008×1008, normalized and cut into patches of 14×14, two frames each."""
+    return patchified(4, 1008)
+
+
+@workload(at_most(1.1, of="`Image"), at_least(10, "Qwen2VLImageProcessor"))
+def patches_resized():
+    """16 images of 300 to 1,600 pixels a side, resized, normalized and cut, one frame each."""
+    random = np.random.default_rng(0)
+    images = [
+        random.integers(0, 256, (*size, 3), dtype=np.uint8)
+        for size in random.integers(300, 1600, (16, 2))
+    ]
+    field = pinfeed.Patches(PATCH, MEAN, STD, merge=MERGE, grid=False, **RULE)
+    collate = pinfeed.Collate(field)
+    sizes = [[PATCH * n for n in field.grid_of(*image.shape[:2])] for image in images]
+    views = [
+        pinfeed.Collate(
+            pinfeed.Image(MEAN, STD, augment=augment.Resize(size), interpolation="bicubic")
+        )
+        for size in sizes
+    ]
+
+    def resized():
+        return [view([image]) for view, image in zip(views, images, strict=True)]
+
+    def processor():
+        peers.v2()  # torchvision, also where it is built for another torch
+        from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+
+        processor = Qwen2VLImageProcessor(
+            image_mean=MEAN, image_std=STD, temporal_patch_size=1, **RULE
+        )
+        return lambda: processor(images, return_tensors="pt")["pixel_values"]
+
+    expected = torch.cat([cut(batch, 1) for batch in resized()])
+    out = torch.empty_like(expected)
+    return Job(
+        limit("fill the output (`out.fill_`)", lambda: out.fill_(0.5)),
+        ours("`Patches`", lambda: collate(images)),
+        ours("`Image(augment=Resize)`", resized, expected=resized()),
+        other("Qwen2VLImageProcessor", built(processor), tolerance=1e-5),
+        expected=expected,
+    )
