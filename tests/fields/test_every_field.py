@@ -22,6 +22,7 @@ from pinfeed import (
     Keep,
     Pack,
     Pad,
+    Patches,
     RaggedArray,
     Stack,
     augment,
@@ -47,6 +48,7 @@ FIELDS: dict[str, tuple[pinfeed.Field, list[Any]]] = {
     "Image bytes": (Image(dtype=torch.uint8, channels_last=True), PHOTOS),
     "Image padded": (Image(0.5, pad_value=-1, multiple_of=(8, 4), sizes=True, mask=True), UNEVEN),
     "Image augmented": (Image(0.5, augment=VIEW), UNEVEN),
+    "Patches": (Patches(2, 0.5, 0.25, min_pixels=16, max_pixels=64, grid="grid"), UNEVEN),
     "Pad": (Pad(), TOKENS),
     "Pad left": (Pad(-1, side="left", mask=True, multiple_of=4, dtype=torch.int32), TOKENS),
     "Pad time-major": (Pad(1.5, axes=0, time_major=True, max_length=4), FRAMES),
@@ -108,6 +110,7 @@ def test_any_number_of_threads(field: Any, samples: list[Any], num_threads: int)
     assert_same(batch, collate_of(field)(known(large)))
 
 
+@pytest.mark.processes
 @every_field
 @pytest.mark.parametrize("count", [1, 6])
 def test_workers_make_the_same(field: Any, samples: list[Any], count: int) -> None:
@@ -184,6 +187,8 @@ def test_a_sample_that_does_not_fit_is_named(field: Any, samples: list[Any], mis
     make, error, words = misfit
     if isinstance(field, Stack) and make in (fake_of, freed_of):
         return  # what Stack doesn't take is torch's
+    if isinstance(field, Patches) and make(samples[0]) is None:
+        return  # which is a sample without an image
     batch = [*samples[:2], make(samples[2]), *samples[3:]]
     words = "sample 2", words
     check(lambda: collate_of(field)(known(batch)), error, "Collate: leaf ['leaf'] of ", *words)
@@ -204,7 +209,7 @@ def test_it_goes_on_after_an_error(field: Any, samples: list[Any]) -> None:
     collate = collate_of(field)
     for _ in range(20):
         with pytest.raises(TypeError):
-            collate(known([*samples, None]))
+            collate(known([*samples, object()]))
     assert_same(collate(known(samples)), expected)
 
 

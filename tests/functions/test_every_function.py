@@ -217,6 +217,7 @@ def test_memory_of_a_dropped_result_serves_again(case: Case, convert: Any) -> No
     assert {np.asarray(r).ctypes.data for r in [case.call(array) for _ in range(5)]} == places
 
 
+@pytest.mark.processes
 def test_results_are_the_same_in_poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     # Every function writes all of its output, so the poison itself is never seen from here; the
     # native tests of the pool look at it.
