@@ -355,9 +355,7 @@ class DataCollatorForLanguageModeling(
                 self._pad_token_id()  # raises without one
         if not self.mlm:
             tokens = batch["labels"].numpy()
-            in_text = tokens == tokenizer.pad_token_id
-            if in_text.any():
-                tokens[in_text] = -100
+            tokens[tokens == tokenizer.pad_token_id] = -100
             return batch
         if self.seed is not None and self.generator is None:
             self.create_rng()
