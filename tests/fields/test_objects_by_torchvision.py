@@ -132,11 +132,13 @@ def by_torchvision(names, sample, uniform):
 
 @st.composite
 def samples(draw):
-    height, width = draw(st.integers(8, 90)), draw(st.integers(8, 90))
+    side = st.one_of(st.integers(8, 90), st.integers(91, 700))
+    height, width = draw(side), draw(side)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     count = draw(st.integers(1, 6))
     corners = rng.uniform(-0.2, 1.2, (count, 2, 2)) * [width, height]
     boxes = np.concatenate([corners.min(1), corners.max(1)], 1)
+    boxes[rng.random(count) < 0.1] = corners.reshape(count, 4)[:1]  # maybe with x2 < x1
     boxes = np.round(boxes * 8) / 8  # so that float32 has what a crop around boxes compares
     return {
         "image": rng.integers(0, 256, (height, width, 3), dtype=np.uint8),

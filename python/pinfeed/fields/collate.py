@@ -276,6 +276,11 @@ class _Place:
         except TypeError as error:
             if isinstance(samples[0], Mapping | tuple):
                 Problem.of(error).add_hint(mirror_hint(field, samples[0], "samples"))
+            if type(samples[0]).__module__.startswith("PIL.") and not field.shows_images:
+                Problem.of(error).add_hint(
+                    'Image() takes PIL images, and masks as Image(input="HW", output="HW", '
+                    "dtype=torch.int64, pad_value=...)"
+                )
             raise
 
     def follow(self, made: Any, batch: _Batch) -> Any:
