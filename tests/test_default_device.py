@@ -42,7 +42,6 @@ USES: dict[str, Callable[[], Any]] = {
     "to_nested": lambda: list(JAGGED.to_nested().unbind()),
     "to_nested of arrays": lambda: list(JAGGED_ARRAYS.to_nested().unbind()),
     "to_numpy": lambda: pinfeed.to_numpy([TABLE, TABLE]),
-    "to_numpy ragged": lambda: list(pinfeed.to_numpy([TABLE, TABLE[:, :2]])),
     "to_numpy jagged": lambda: list(pinfeed.to_numpy([JAGGED, JAGGED])),
     "DeviceLoader": lambda: list(pinfeed.DeviceLoader([TABLE, TABLE], device="cpu")),
     "StreamDataset": lambda: list(pinfeed.StreamDataset(range(9), 3)),
