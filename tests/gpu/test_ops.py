@@ -132,7 +132,7 @@ def test_functions():
 @pytest.mark.parametrize("dtype", [None, torch.float64])
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("time_major", [False, True])
-@pytest.mark.parametrize("value", [0, 2**60 + 1])
+@pytest.mark.parametrize("value", [0, 2**60])
 def test_pad_of_a_jagged_batch(value, time_major, side, dtype):
     batch = pinfeed.Collate(pinfeed.Jagged())([np.arange(n) for n in (3, 0, 17, 5)])
     there = pinfeed.JaggedBatch(*(part.to(DEVICE) for part in batch))
