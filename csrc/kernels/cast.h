@@ -2,30 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+
+#include "kernels/scalar_type.h"
 
 namespace pinfeed::kernels {
-
-enum class ScalarType {
-  boolean,
-  uint8,
-  int8,
-  uint16,
-  int16,
-  uint32,
-  int32,
-  uint64,
-  int64,
-  float16,
-  bfloat16,
-  float32,
-  float64,
-  complex64,
-  complex128,
-};
-inline constexpr std::size_t kScalarTypes = 15;
-
-std::size_t scalar_size(ScalarType type);
 
 // Converts `count` items. Neither side needs to be aligned; they must not overlap. Returns whether
 // all integers fit: false if one became another number in an integer type that can't hold it.

@@ -36,7 +36,10 @@ struct Complex {
 using Scalars = std::tuple<Bool, std::uint8_t, std::int8_t, std::uint16_t, std::int16_t,
                            std::uint32_t, std::int32_t, std::uint64_t, std::int64_t, Float16,
                            Bfloat16, float, double, Complex<float>, Complex<double>>;
-static_assert(std::tuple_size_v<Scalars> == kScalarTypes);
+static_assert([]<class... Types>(std::type_identity<std::tuple<Types...>>) {
+  std::size_t i = 0;
+  return sizeof...(Types) == kScalarTypes && ((sizeof(Types) == kScalars[i++].size) && ...);
+}(std::type_identity<Scalars>{}));
 
 template <class T>
 inline constexpr bool is_complex = false;

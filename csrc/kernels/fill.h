@@ -5,15 +5,17 @@
 #include <cstddef>
 
 #include "kernels/copy.h"
+#include "kernels/item.h"
 
 namespace pinfeed::kernels {
 
 // An item of 1, 2, 4, 8 or 16 bytes, as it stands in memory.
 class Fill {
  public:
-  Fill() = default;  // a byte of 0
+  Fill() = default;                                                // a byte of 0
   explicit Fill(std::size_t item_size) : item_size_(item_size) {}  // one of zeros
   Fill(const void* item, std::size_t item_size);
+  explicit Fill(const Item& item) : Fill(item.bytes.data(), static_cast<std::size_t>(item.size)) {}
 
   std::size_t item_size() const { return item_size_; }
 

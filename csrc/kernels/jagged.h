@@ -6,16 +6,11 @@
 // Any alignment will do.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
-namespace pinfeed::kernels {
+#include "kernels/item.h"
 
-// An item of any type as it stands in memory.
-struct Item {
-  std::array<std::uint8_t, 16> bytes{};
-  std::int64_t size = 1;  // bytes: 1, 2, 4, 8 or 16
-};
+namespace pinfeed::kernels {
 
 // What both directions have in common. No value of an offset may read or write beyond the arrays.
 struct JaggedShape {

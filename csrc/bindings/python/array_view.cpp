@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "bindings/python/imported.h"
 #include "bindings/python/torch_exchange.h"
@@ -12,42 +13,46 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-using dlpack::TypeCode;
-
 static_assert(sizeof(py::ssize_t) == sizeof(std::int64_t), "pinfeed is for 64-bit machines");
 
 std::string type_name(py::handle object) {
   return py::str(py::type::handle_of(object).attr("__name__"));
 }
 
-DType dtype_of(const py::array& array, const Subject& subject) {
+// By NumPy's letter for it.
+std::optional<ScalarKind> kind_of(char letter) {
+  switch (letter) {
+    case 'b':
+      return ScalarKind::boolean;
+    case 'u':
+      return ScalarKind::unsigned_int;
+    case 'i':
+      return ScalarKind::signed_int;
+    case 'f':
+      return ScalarKind::floating;
+    case 'c':
+      return ScalarKind::complex;
+    default:
+      return std::nullopt;
+  }
+}
+
+DType ndarray_dtype(const py::array& array, const Subject& subject) {
   const py::dtype dtype = array.dtype();
-  const char order = dtype.byteorder();
-  if (order == '>') {
+  if (dtype.byteorder() == '>') {
     throw wrong_type(subject, "the machine's byte order", "dtype " + std::string(py::str(dtype)),
                      "convert with a.astype(a.dtype.newbyteorder('='))");
   }
-  const auto bits =
-      static_cast<std::uint8_t>(std::min<py::ssize_t>(dtype.itemsize() * 8, UINT8_MAX));
-  switch (dtype.kind()) {
-    case 'b':
-      return {TypeCode::boolean, bits};
-    case 'u':
-      return {TypeCode::unsigned_int, bits};
-    case 'i':
-      return {TypeCode::signed_int, bits};
-    case 'f':
-    case 'c': {
-      const bool real = dtype.kind() == 'f';
-      if (bits <= (real ? 64 : 128)) return {real ? TypeCode::floating : TypeCode::complex, bits};
-      throw wrong_type(
-          subject, "a dtype that torch has", "dtype " + std::string(py::str(dtype)),
-          real ? "convert with .astype(np.float64)" : "convert with .astype(np.complex128)");
-    }
-    default:
-      break;
-  }
-  throw wrong_type(subject, "a numeric or bool dtype", "dtype " + std::string(py::str(dtype)));
+  const std::optional<ScalarKind> kind = kind_of(dtype.kind());
+  const auto size = static_cast<std::size_t>(dtype.itemsize());
+  const auto type = kind ? kernels::find_scalar(*kind, size) : std::nullopt;
+  if (type) return {*type};
+  const std::string got = "dtype " + std::string(py::str(dtype));
+  if (!kind) throw wrong_type(subject, "a numeric or bool dtype", got);
+  const bool real = kind == ScalarKind::floating;
+  throw wrong_type(
+      subject, "a dtype that torch has", got,
+      real ? "convert with .astype(np.float64)" : "convert with .astype(np.complex128)");
 }
 
 // A masked array's mask would be left behind.
@@ -65,7 +70,7 @@ ArrayView view_ndarray(const py::array& array, const Subject& subject) {
   require_no_mask(array, subject);
   return {
       .data = static_cast<std::byte*>(const_cast<void*>(array.data())),
-      .dtype = dtype_of(array, subject),
+      .dtype = ndarray_dtype(array, subject),
       .shape = {reinterpret_cast<const std::int64_t*>(array.shape()),
                 static_cast<std::size_t>(array.ndim())},
       .is_tensor = false,
@@ -93,8 +98,8 @@ void require_plain_values(py::handle object, DType dtype, const Subject& subject
   static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
   static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
   static PyObject* const is_conj = PyUnicode_InternFromString("is_conj");
-  const bool is_complex = dtype.code == TypeCode::complex;
-  if (!is_complex && dtype.code != TypeCode::floating && dtype.code != TypeCode::bfloat) return;
+  const bool is_complex = dtype.kind() == ScalarKind::complex;
+  if (!is_complex && dtype.kind() != ScalarKind::floating) return;
   if (is_true(PyObject_GetAttr(object.ptr(), requires_grad))) {
     throw wrong_type(subject, "expected a tensor without gradients", "", "call .detach() first");
   }
@@ -123,11 +128,9 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
 
 ArrayView view_tensor(py::handle object, const Subject& subject) {
   const dlpack::Tensor tensor = look_at_cpu_tensor(object, subject);
-  const DType dtype{static_cast<TypeCode>(tensor.type.code), tensor.type.bits};
-  if (tensor.type.lanes != 1 || tensor.type.code > static_cast<std::uint8_t>(TypeCode::boolean) ||
-      dtype.bits < 8) {
-    throw wrong_type(subject, "a numeric or bool dtype", py::str(object.attr("dtype")));
-  }
+  const std::optional<DType> known = dtype_of(tensor.type);
+  if (!known) throw wrong_type(subject, "a numeric or bool dtype", py::str(object.attr("dtype")));
+  const DType dtype = *known;
   const std::span<const std::int64_t> shape{tensor.shape, static_cast<std::size_t>(tensor.axes)};
   if (tensor.data == nullptr && std::ranges::find(shape, 0) == shape.end()) {
     throw wrong_type(subject, "a tensor with memory of its own",
@@ -146,24 +149,6 @@ ArrayView view_tensor(py::handle object, const Subject& subject) {
 }
 
 }  // namespace
-
-std::string DType::name() const {
-  switch (code) {
-    case TypeCode::boolean:
-      return "bool";
-    case TypeCode::bfloat:
-      return "bfloat16";
-    case TypeCode::unsigned_int:
-      return "uint" + std::to_string(bits);
-    case TypeCode::signed_int:
-      return "int" + std::to_string(bits);
-    case TypeCode::floating:
-      return "float" + std::to_string(bits);
-    case TypeCode::complex:
-      return "complex" + std::to_string(bits);
-  }
-  return "unknown";
-}
 
 std::int64_t ArrayView::items() const {
   std::int64_t count = 1;

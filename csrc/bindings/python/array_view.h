@@ -10,27 +10,33 @@
 #include <vector>
 
 #include "arrays/layout.h"
-#include "bindings/python/dlpack.h"
 #include "bindings/python/problem.h"
+#include "kernels/scalar_type.h"
 
 namespace pinfeed::bindings {
 
+using kernels::ScalarKind;
+using kernels::ScalarType;
+
+// What the items of an array are.
 struct DType {
-  dlpack::TypeCode code;
-  std::uint8_t bits;
+  ScalarType type;
 
   bool operator==(const DType&) const = default;
-  std::size_t item_size() const { return bits / 8; }
-  std::string name() const;  // "float32"
+  std::size_t item_size() const { return kernels::scalar_size(type); }
+  std::string name() const { return kernels::traits_of(type).name; }
+  ScalarKind kind() const { return kernels::traits_of(type).kind; }
+  bool is_integer() const { return kernels::is_integer(type); }  // not bool
 };
 
-inline constexpr DType kUint8{dlpack::TypeCode::unsigned_int, 8};
-inline constexpr DType kBool{dlpack::TypeCode::boolean, 8};
-inline constexpr DType kInt64{dlpack::TypeCode::signed_int, 64};
-inline constexpr DType kFloat64{dlpack::TypeCode::floating, 64};
-inline constexpr DType kFloat32{dlpack::TypeCode::floating, 32};
-inline constexpr DType kFloat16{dlpack::TypeCode::floating, 16};
-inline constexpr DType kBfloat16{dlpack::TypeCode::bfloat, 16};
+inline constexpr DType kUint8{ScalarType::uint8};
+inline constexpr DType kBool{ScalarType::boolean};
+inline constexpr DType kInt32{ScalarType::int32};
+inline constexpr DType kInt64{ScalarType::int64};
+inline constexpr DType kFloat64{ScalarType::float64};
+inline constexpr DType kFloat32{ScalarType::float32};
+inline constexpr DType kFloat16{ScalarType::float16};
+inline constexpr DType kBfloat16{ScalarType::bfloat16};
 
 using arrays::Extent;
 using arrays::Shape;

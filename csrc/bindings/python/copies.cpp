@@ -43,7 +43,7 @@ void write_rows(const Samples& samples, const std::optional<Types>& types, std::
   for (std::size_t i = 0; i < plans; ++i) {
     copies.emplace_back(samples.shape().size(), samples.shape().data(), samples.strides(i),
                         item_size, types ? types->cast() : kernels::Cast{},
-                        types ? types->to.dtype.item_size() : item_size);
+                        types ? types->to.item_size() : item_size);
   }
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
   bool fits = true;  // any thread may change it
@@ -84,7 +84,7 @@ py::object gather(py::object source, py::object indices, const std::optional<std
   if (dtype && (scale || *dtype != samples.dtype().name())) {
     types = find_types(samples.dtype(), *dtype, Subject{name}, scale);
   }
-  const DType out_dtype = types ? types->to.dtype : samples.dtype();
+  const DType out_dtype = types ? types->to : samples.dtype();
   Shape shape{static_cast<std::int64_t>(samples.count())};
   shape.insert(shape.end(), samples.shape().begin(), samples.shape().end());
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);

@@ -13,27 +13,26 @@ namespace {
 // One over the largest value of an integer dtype.
 double default_scale(DType dtype) {
   if (is_floating(dtype)) return 1;
-  const int digits = dtype.bits - (dtype.code == dlpack::TypeCode::signed_int ? 1 : 0);
-  return 1 / (std::ldexp(1.0, digits) - 1);
+  const int bits = static_cast<int>(8 * dtype.item_size());
+  return 1 / (std::ldexp(1.0, bits - (dtype.kind() == ScalarKind::signed_int ? 1 : 0)) - 1);
 }
 
 }  // namespace
 
 DType out_dtype(const ImageFormat& format) { return dtype_named(format.dtype, Subject{"images"}); }
 
-bool is_floating(DType dtype) {
-  return dtype.code == dlpack::TypeCode::floating || dtype.code == dlpack::TypeCode::bfloat;
-}
+bool is_floating(DType dtype) { return dtype.kind() == ScalarKind::floating; }
 
 kernels::PixelType pixel_type(DType dtype) {
   using kernels::PixelType;
   if (dtype == kBfloat16) return PixelType::bfloat16;
-  if (is_floating(dtype)) return dtype.bits == 32 ? PixelType::float32 : PixelType::float16;
+  if (is_floating(dtype)) return dtype == kFloat32 ? PixelType::float32 : PixelType::float16;
   return kernels::copied_as(dtype.item_size()).out;
 }
 
 kernels::ScalarType item_type(DType from, DType to, const std::string& name) {
-  if (!is_floating(to) && from.bits == to.bits) return kernels::copied_as(to.item_size()).in;
+  if (!is_floating(to) && from.item_size() == to.item_size())
+    return kernels::copied_as(to.item_size()).in;
   return find_types(from, from.name(), Subject{name}).from.type;
 }
 

@@ -18,29 +18,24 @@ using kernels::ImageSource;
 
 constexpr const char* kAlike = "PIL's .convert(\"RGB\") gives all images the same channels";
 
-bool is_integer(DType dtype) {
-  return dtype.code == dlpack::TypeCode::unsigned_int || dtype.code == dlpack::TypeCode::signed_int;
-}
-
 // float32 has all values of these.
 bool becomes_float(DType dtype) {
-  if (dtype.code == dlpack::TypeCode::bfloat) return true;
-  if (dtype.code == dlpack::TypeCode::floating) return dtype.bits <= 32;
-  return dtype == kUint8 || (is_integer(dtype) && dtype.bits == 16);
+  if (dtype.kind() == ScalarKind::floating) return dtype.item_size() <= 4;
+  return dtype == kUint8 || (dtype.is_integer() && dtype.item_size() == 2);
 }
 
 bool becomes(DType from, DType to) {
-  if (!is_integer(to)) return becomes_float(from);
-  return from == kBool || (is_integer(from) && !may_not_fit(from, to));
+  if (!to.is_integer()) return becomes_float(from);
+  return from == kBool || (from.is_integer() && !may_not_fit(from, to));
 }
 
 std::string hint_for(DType from, DType to) {
-  if (is_integer(to)) {
-    if (!is_integer(from)) return "floats become a floating dtype";
+  if (to.is_integer()) {
+    if (!from.is_integer()) return "floats become a floating dtype";
     return becomes(from, kInt64) ? "dtype=torch.int64 holds all of them" : "";
   }
   if (from == kBool) return "convert with .astype(np.uint8) * 255 or .to(torch.uint8) * 255";
-  if (is_integer(from)) {
+  if (from.is_integer()) {
     return "where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8); "
            "masks take dtype=torch.int64";
   }
@@ -120,11 +115,11 @@ std::string Images::got() const {
 
 bool Images::are_colors() const { return dtype() == kUint8 && (out_ == kUint8 || become_floats()); }
 
-bool Images::become_floats() const { return !is_integer(out_); }
+bool Images::become_floats() const { return !out_.is_integer(); }
 
 void Images::require_dtype() const {
   if (becomes(dtype(), out_)) return;
-  const std::string kinds = is_integer(out_)
+  const std::string kinds = out_.is_integer()
                                 ? "integers that " + out_.name() + " can hold, "
                                 : "uint8, uint16, int16, float16, bfloat16 or float32 ";
   throw wrong_type(subject(), kinds + layout(), got(), hint_for(dtype(), out_));

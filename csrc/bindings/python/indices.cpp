@@ -1,13 +1,14 @@
 // _core.as_indices: whatever a sampler hands over, as checked int64 row numbers.
 #include <pybind11/numpy.h>
 
-#include <cstring>
 #include <string>
-#include <utility>
 
 #include "bindings/python/array_view.h"
 #include "bindings/python/mapped_file.h"
 #include "bindings/python/module.h"
+#include "bindings/python/scalar_types.h"
+#include "dispatch/dispatch.h"
+#include "kernels/strided_copy.h"
 
 namespace py = pybind11;
 
@@ -49,66 +50,41 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
                             : ""));
 }
 
-// One pass without branches; which index is outside is looked for only if one is.
-template <class Integer>
-void convert(const ArrayView& view, std::int64_t length, const std::string& name,
-             std::int64_t* out) {
-  const std::int64_t count = view.shape[0];
-  const std::int64_t step = view.stride(0);
-  const auto read = [data = view.data, step](std::int64_t i) {
-    Integer value;
-    std::memcpy(&value, data + i * step, sizeof(Integer));
-    return value;
-  };
-  const auto is_inside = [length](Integer value) {
-    return std::cmp_greater_equal(value, -length) && std::cmp_less(value, length);
-  };
-  bool all_inside = true;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Integer value = read(i);
-    all_inside &= is_inside(value);
-    const auto index = static_cast<std::int64_t>(value);
-    out[i] = index + (index < 0 ? length : 0);
-  }
-  for (std::int64_t i = 0; !all_inside && i < count; ++i) {
-    // Another thread may write to the indices meanwhile, so the last one ends this in any case.
-    if (const Integer value = read(i); !is_inside(value) || i + 1 == count) {
-      refuse(std::to_string(value), static_cast<std::size_t>(i), length, name);
-    }
-  }
-}
-
+// Another thread may write to the indices meanwhile, so they are converted first and looked at
+// then.
 py::array_t<std::int64_t> from_array(py::handle indices, std::int64_t length,
                                      const std::string& name) {
-  using dlpack::TypeCode;
   MappedFiles().check(indices);
   const ArrayView view = view_array(indices, Subject{name});
-  if (view.axes() != 1 ||
-      (view.dtype.code != TypeCode::signed_int && view.dtype.code != TypeCode::unsigned_int)) {
+  if (view.axes() != 1 || !view.dtype.is_integer()) {
     throw py::type_error(name + ": expected a 1-D array of integers, got " + view.dtype.name() +
                          " " + shape_text(view.shape));
   }
   py::array_t<std::int64_t> result(view.shape[0]);
-  std::int64_t* out = result.mutable_data();
-  const bool is_signed = view.dtype.code == TypeCode::signed_int;
-  switch (view.dtype.bits) {
-    case 8:
-      is_signed ? convert<std::int8_t>(view, length, name, out)
-                : convert<std::uint8_t>(view, length, name, out);
-      break;
-    case 16:
-      is_signed ? convert<std::int16_t>(view, length, name, out)
-                : convert<std::uint16_t>(view, length, name, out);
-      break;
-    case 32:
-      is_signed ? convert<std::int32_t>(view, length, name, out)
-                : convert<std::uint32_t>(view, length, name, out);
-      break;
-    default:
-      is_signed ? convert<std::int64_t>(view, length, name, out)
-                : convert<std::uint64_t>(view, length, name, out);
-      break;
+  std::int64_t* const out = result.mutable_data();
+  const auto count = static_cast<std::size_t>(view.shape[0]);
+  const kernels::Cast cast = Types{view.dtype, kInt64}.cast();
+  bool fits = true;
+  if (view.contiguous()) {
+    fits = cast(view.data, count, out);
+  } else {
+    const std::int64_t stride = view.stride(0);
+    fits = kernels::StridedCopy(1, view.shape.data(), &stride, view.dtype.item_size(), cast,
+                                sizeof(*out))
+               .run(*dispatch::active_isa().permute, view.data, out, false);
   }
+  // Without branches; which index is outside is looked for only if one is. Those of uint64 that
+  // don't fit have become negative.
+  const std::int64_t least = view.dtype.kind() == ScalarKind::signed_int ? -length : 0;
+  bool all_inside = true;
+  for (std::size_t i = 0; i < count; ++i) all_inside &= out[i] >= least && out[i] < length;
+  for (std::size_t i = 0; !all_inside && i < count; ++i) {
+    if (out[i] >= least && out[i] < length) continue;
+    const bool wraps = !fits && out[i] < 0;
+    refuse(wraps ? std::to_string(static_cast<std::uint64_t>(out[i])) : std::to_string(out[i]), i,
+           length, name);
+  }
+  for (std::size_t i = 0; i < count; ++i) out[i] += out[i] < 0 ? length : 0;
   return result;
 }
 

@@ -60,17 +60,17 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
                               : dtype_named(samples.common_dtype(kInt64).name(), Subject{name, 0});
 
   const std::size_t count = samples.count();
-  Shape starts(count + 1);
   std::vector<kernels::Segment> segments(count);
+  std::int64_t total = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t length = samples.shape(i)[0];
-    if (__builtin_add_overflow(starts[i], length, &starts[i + 1])) {
+    const std::int64_t begin = total, length = samples.shape(i)[0];
+    if (__builtin_add_overflow(begin, length, &total)) {
       throw py::value_error(name + ": the samples together are larger than memory can be");
     }
-    segments[i] = {.begin = starts[i], .data = length, .end = starts[i + 1], .number = 0};
+    segments[i] = {.begin = begin, .data = length, .end = total, .number = 0};
   }
   Shape shape(samples.shape().begin(), samples.shape().end());
-  shape[0] = starts.back();
+  shape[0] = total;
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
   samples.plan_reads(may_not_fit(samples.dtype(0), out_dtype), threads);
@@ -81,7 +81,9 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
   const Output out = make_output(request, shape, out_dtype, function);
   const Output written =
       make_output(request, Shape{static_cast<std::int64_t>(count) + 1}, kInt64, function);
-  std::copy(starts.begin(), starts.end(), reinterpret_cast<std::int64_t*>(written.data));
+  auto* const starts = reinterpret_cast<std::int64_t*>(written.data);
+  for (std::size_t i = 0; i < count; ++i) starts[i] = segments[i].begin;
+  starts[count] = total;
   if (bytes > 0) {
     std::size_t row_items = 1;
     for (std::size_t axis = 1; axis < shape.size(); ++axis) row_items *= shape[axis];
@@ -89,7 +91,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
     const kernels::PackBatch batch{.samples = samples.prepared(),
                                    .segments = segments.data(),
                                    .count = count,
-                                   .places = starts.back(),
+                                   .places = total,
                                    .row_items = row_items,
                                    .fill = &no_gaps,
                                    .first = nullptr,

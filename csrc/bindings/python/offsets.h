@@ -17,8 +17,7 @@ class Offsets {
  public:
   Offsets(pybind11::handle array, const std::string& name)
       : view_(view_array(array, Subject{name + ": offsets"})) {
-    const bool integers =
-        view_.dtype == kInt64 || view_.dtype == DType{dlpack::TypeCode::signed_int, 32};
+    const bool integers = view_.dtype == kInt64 || view_.dtype == kInt32;
     if (!integers || view_.axes() != 1 || view_.shape[0] == 0) {
       throw pybind11::type_error(name +
                                  ": offsets must be int64 or int32 with shape (N + 1,), got " +
@@ -33,7 +32,7 @@ class Offsets {
 
   std::int64_t operator[](std::int64_t i) const {
     const std::byte* const entry = view_.data + i * view_.stride(0);
-    if (view_.dtype.bits == 64) return load<std::int64_t>(entry);
+    if (view_.dtype == kInt64) return load<std::int64_t>(entry);
     return load<std::int32_t>(entry);
   }
 

@@ -211,10 +211,9 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
     data = reinterpret_cast<std::remove_reference_t<decltype(data)>>(written.data);
     mark_bytes += of.item_size();
   };
-  const DType int32{dlpack::TypeCode::signed_int, 32};
   mark(options.position_ids, kInt64, marks.positions);
-  mark(options.document_ids, int32, marks.documents);
-  mark(options.seq_idx, int32, marks.numbers);
+  mark(options.document_ids, kInt32, marks.documents);
+  mark(options.seq_idx, kInt32, marks.numbers);
   mark(options.attention_mask, kBool, marks.attention);
   py::object cu_seqlens = py::none();
   if (options.cu_seqlens) {
@@ -223,7 +222,7 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
       const std::int64_t most = std::min(packing->max_documents.value_or(0), packing->seq_length);
       size = 1 + (most == 0 ? few_values(size - 1) : packing->rows * (1 + most));
     }
-    const Output written = make_output(request, Shape{size}, int32, name);
+    const Output written = make_output(request, Shape{size}, kInt32, name);
     auto* const ends = reinterpret_cast<std::int32_t*>(written.data);
     std::ranges::copy(layout.ends, ends);
     std::fill(ends + layout.ends.size(), ends + size, layout.ends.back());

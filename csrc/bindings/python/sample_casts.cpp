@@ -3,35 +3,28 @@
 #include <optional>
 
 #include "bindings/python/samples.h"
+#include "kernels/item.h"
 
 namespace py = pybind11;
 
 namespace pinfeed::bindings {
 namespace {
 
-using dlpack::TypeCode;
-
 // Whether a dtype holds all integers of [smallest, largest], rounded if it is floating.
 bool holds(DType dtype, std::int64_t smallest, std::int64_t largest) {
-  if (dtype.code == TypeCode::signed_int) {
-    if (dtype.bits == 64) return true;
-    const std::int64_t limit = std::int64_t{1} << (dtype.bits - 1);
-    return -limit <= smallest && largest < limit;
-  }
-  if (dtype.code == TypeCode::unsigned_int) {
-    return smallest >= 0 && (dtype.bits == 64 || largest < std::int64_t{1} << dtype.bits);
-  }
   constexpr std::int64_t kMostInFloat16 = 65519;  // what is beyond rounds to infinity
-  const bool half = dtype == kFloat16;
-  return !half || (-kMostInFloat16 <= smallest && largest <= kMostInFloat16);
+  if (dtype == kFloat16) return -kMostInFloat16 <= smallest && largest <= kMostInFloat16;
+  if (dtype == kInt64 || !dtype.is_integer()) return true;
+  return kernels::item_of_integer(smallest, dtype.type) &&
+         kernels::item_of_integer(largest, dtype.type);
 }
 
 }  // namespace
 
 // Whether a sample is what NumPy and torch make of an empty list.
 bool Samples::is_empty_array(std::size_t i) const {
-  const TypeCode code = content(i).stored.code;
-  return code == TypeCode::floating && axes_ == 1 && shape(i)[0] == 0 && are_separate();
+  return content(i).stored.kind() == ScalarKind::floating && axes_ == 1 && shape(i)[0] == 0 &&
+         are_separate();
 }
 
 DType Samples::common_dtype(DType if_all_are_empty_lists) const {

@@ -1,7 +1,6 @@
 #include "bindings/python/scalar_types.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 
 #include "dispatch/dispatch.h"
@@ -11,29 +10,10 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-using dlpack::TypeCode;
-using kernels::ScalarType;
-
-constexpr Scalar kScalars[] = {
-    {{TypeCode::boolean, 8}, ScalarType::boolean},
-    {{TypeCode::unsigned_int, 8}, ScalarType::uint8},
-    {{TypeCode::signed_int, 8}, ScalarType::int8},
-    {{TypeCode::unsigned_int, 16}, ScalarType::uint16},
-    {{TypeCode::signed_int, 16}, ScalarType::int16},
-    {{TypeCode::unsigned_int, 32}, ScalarType::uint32},
-    {{TypeCode::signed_int, 32}, ScalarType::int32},
-    {{TypeCode::unsigned_int, 64}, ScalarType::uint64},
-    {{TypeCode::signed_int, 64}, ScalarType::int64},
-    {{TypeCode::floating, 16}, ScalarType::float16},
-    {{TypeCode::bfloat, 16}, ScalarType::bfloat16},
-    {{TypeCode::floating, 32}, ScalarType::float32},
-    {{TypeCode::floating, 64}, ScalarType::float64},
-    {{TypeCode::complex, 64}, ScalarType::complex64},
-    {{TypeCode::complex, 128}, ScalarType::complex128},
-};
-
-const Scalar* find_named(const std::string& dtype) {
-  return std::ranges::find_if(kScalars, [&](const Scalar& s) { return s.dtype.name() == dtype; });
+std::optional<DType> find_named(const std::string& dtype) {
+  const auto found = std::ranges::find(kernels::kScalars, dtype, &kernels::Scalar::name);
+  if (found == kernels::kScalars.end()) return std::nullopt;
+  return DType{static_cast<ScalarType>(found - kernels::kScalars.begin())};
 }
 
 }  // namespace
@@ -45,15 +25,14 @@ kernels::Cast Types::cast() const {
 Types find_types(DType from, const std::string& to, const Subject& subject, Scale scale,
                  std::optional<DType> shown) {
   const std::string given = shown.value_or(from).name();
-  const auto source = std::ranges::find(kScalars, from, &Scalar::dtype);
-  const auto target = find_named(to);
+  const std::optional<DType> target = find_named(to);
   std::string hint;
-  if (source != std::end(kScalars) && target != std::end(kScalars)) {
-    if (scale && !kernels::takes_scale(source->type, target->type)) {
+  if (target) {
+    if (scale && !kernels::takes_scale(from.type, target->type)) {
       throw wrong_type(subject, "scale is for integers, got " + given, "",
                        "leave it out and multiply the batch");
     }
-    const Types types{*source, *target, scale.value_or(1)};
+    const Types types{from, *target, scale.value_or(1)};
     if (types.cast()) return types;
     hint = "cast in the dataset if what gets lost doesn't matter";
   }
@@ -61,8 +40,7 @@ Types find_types(DType from, const std::string& to, const Subject& subject, Scal
 }
 
 DType dtype_named(const std::string& dtype, const Subject& subject) {
-  const Scalar* const found = find_named(dtype);
-  if (found != std::end(kScalars)) return found->dtype;
+  if (const std::optional<DType> found = find_named(dtype)) return *found;
   throw wrong_type(subject, "dtype must be numeric or bool, got " + dtype);
 }
 
@@ -73,20 +51,24 @@ void require_numpy_has(DType dtype, const std::string& function) {
 }
 
 double overflow_limit(DType dtype) {
-  const int bits = dtype.code == TypeCode::complex ? dtype.bits / 2 : dtype.bits;
-  if (dtype.code == TypeCode::bfloat) return 0x1.ffp127;
-  if (bits == 16) return 65520;
-  if (bits == 32) return 0x1.ffffffp127;
-  return std::numeric_limits<double>::infinity();
+  switch (dtype.type) {
+    case ScalarType::bfloat16:
+      return 0x1.ffp127;
+    case ScalarType::float16:
+      return 65520;
+    case ScalarType::float32:
+    case ScalarType::complex64:
+      return 0x1.ffffffp127;
+    default:
+      return std::numeric_limits<double>::infinity();
+  }
 }
 
 bool may_not_fit(DType from, DType to) {
-  using dlpack::TypeCode;
-  const bool is_signed = from.code == TypeCode::signed_int;
-  if (!is_signed && from.code != TypeCode::unsigned_int) return false;
-  if (to.code == TypeCode::signed_int)
-    return is_signed ? to.bits < from.bits : to.bits <= from.bits;
-  return to.code == TypeCode::unsigned_int && (is_signed || to.bits < from.bits);
+  if (!from.is_integer() || !to.is_integer()) return false;
+  const std::size_t from_size = from.item_size(), to_size = to.item_size();
+  if (from.kind() == to.kind()) return to_size < from_size;
+  return from.kind() == ScalarKind::signed_int || to_size <= from_size;
 }
 
 void require_integers_fit(const std::byte* data, std::span<const std::int64_t> shape,
@@ -99,11 +81,11 @@ void require_integers_fit(const std::byte* data, std::span<const std::int64_t> s
   }
   std::uint64_t bits = 0;
   if (types.cast()(data, 1, &bits)) return;
-  const bool is_signed = types.from.dtype.code == dlpack::TypeCode::signed_int;
-  find_types(types.from.dtype, is_signed ? "int64" : "uint64", subject).cast()(data, 1, &bits);
+  const bool is_signed = types.from.kind() == ScalarKind::signed_int;
+  find_types(types.from, is_signed ? "int64" : "uint64", subject).cast()(data, 1, &bits);
   const std::string value =
       is_signed ? std::to_string(static_cast<std::int64_t>(bits)) : std::to_string(bits);
-  throw wrong_value(subject, "integers that " + types.to.dtype.name() + " can hold", value,
+  throw wrong_value(subject, "integers that " + types.to.name() + " can hold", value,
                     "pass a wider dtype");
 }
 

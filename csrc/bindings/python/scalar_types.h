@@ -9,13 +9,8 @@
 
 namespace pinfeed::bindings {
 
-struct Scalar {
-  DType dtype;
-  kernels::ScalarType type;
-};
-
 struct Types {
-  Scalar from, to;
+  DType from, to;
   float scale = 1;
 
   kernels::Cast cast() const;  // of the instruction set in use

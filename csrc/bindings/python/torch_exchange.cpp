@@ -1,5 +1,7 @@
 #include "bindings/python/torch_exchange.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "bindings/python/imported.h"
@@ -37,6 +39,12 @@ const Torch& torch() {
   return once([] { return load_torch(); });
 }
 
+using dlpack::TypeCode;
+
+// In the order of ScalarKind.
+constexpr TypeCode kCodes[] = {TypeCode::boolean, TypeCode::unsigned_int, TypeCode::signed_int,
+                               TypeCode::floating, TypeCode::complex};
+
 }  // namespace
 
 bool is_tensor(py::handle object) {
@@ -48,6 +56,22 @@ dlpack::Tensor look_at_tensor(py::handle tensor) {
   dlpack::Tensor view;
   if (torch().api->tensor_from_object(tensor.ptr(), &view) != 0) throw py::error_already_set();
   return view;
+}
+
+dlpack::DataType dlpack_type(DType dtype) {
+  const TypeCode code =
+      dtype == kBfloat16 ? TypeCode::bfloat : kCodes[static_cast<std::size_t>(dtype.kind())];
+  return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * dtype.item_size()), 1};
+}
+
+std::optional<DType> dtype_of(const dlpack::DataType& type) {
+  const auto code = static_cast<TypeCode>(type.code);
+  if (code == TypeCode::bfloat) return kBfloat16;
+  const auto* const found = std::ranges::find(kCodes, code);
+  if (found == std::end(kCodes) || type.lanes != 1 || type.bits % 8 != 0) return std::nullopt;
+  const auto scalar =
+      kernels::find_scalar(static_cast<ScalarKind>(found - kCodes), std::size_t{type.bits} / 8);
+  return scalar ? std::optional(DType{*scalar}) : std::nullopt;
 }
 
 py::object adopt_as_tensor(dlpack::ManagedTensor* managed) {

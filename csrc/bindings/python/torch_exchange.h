@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "bindings/python/array_view.h"
@@ -17,6 +18,10 @@ bool is_tensor(pybind11::handle object);
 // A look at a tensor that does not own it. Throws what torch raised if it has no plain memory
 // (sparse, meta, ...).
 dlpack::Tensor look_at_tensor(pybind11::handle tensor);
+
+// What DLPack calls a dtype, and the way back: none for those that no kernel has.
+dlpack::DataType dlpack_type(DType dtype);
+std::optional<DType> dtype_of(const dlpack::DataType& type);
 
 // Makes a torch tensor that owns `managed` (its deleter runs when the tensor's storage dies).
 pybind11::object adopt_as_tensor(dlpack::ManagedTensor* managed);
@@ -45,7 +50,7 @@ pybind11::object new_tensor(void* data, const Shape& shape, DType dtype, LetGo l
       .tensor = {.data = data,
                  .device = {dlpack::kCpu, 0},
                  .axes = static_cast<std::int32_t>(shape.size()),
-                 .type = {static_cast<std::uint8_t>(dtype.code), dtype.bits, 1},
+                 .type = dlpack_type(dtype),
                  .shape = owner->shape.data(),
                  .strides = owner->strides.data(),
                  .byte_offset = 0},

@@ -41,7 +41,8 @@ JaggedShape check_keywords(const Keywords& keywords, const std::string& function
           .length = keywords.length,
           .most = std::min(most, keywords.length),
           .left = keywords.side == "left",
-          .time_major = keywords.time_major};
+          .time_major = keywords.time_major,
+          .fill = {}};
 }
 
 Shape padded_shape(const JaggedShape& shape, const Shape& row) {

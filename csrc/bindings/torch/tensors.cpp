@@ -31,8 +31,7 @@ arrays::Extent extent(const Tensor& tensor) {
 
 // The dispatcher chose by any of the call's tensors.
 void check_device(const Tensor& tensor, const std::string& subject, const Tensor& first) {
-  if (tensor.is_cpu() != first.is_cpu() ||
-      tensor.get_device_index() != first.get_device_index()) {
+  if (tensor.is_cpu() != first.is_cpu() || tensor.get_device_index() != first.get_device_index()) {
     fail(subject, " must be on ", device_text(first), " as the other tensors, got ",
          device_text(tensor));
   }

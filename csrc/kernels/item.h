@@ -1,0 +1,26 @@
+// A number as an item of an array.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/scalar_type.h"
+
+namespace pinfeed::kernels {
+
+// As it stands in memory.
+struct Item {
+  std::array<std::uint8_t, 16> bytes{};
+  std::int64_t size = 1;  // bytes: 1, 2, 4, 8 or 16
+};
+
+// The item of a type nearest to a number, of ties the even one. None if the type can't hold it: for
+// an integer what is no whole number, else a finite number that would become infinite. The
+// imaginary part is for complex types alone.
+std::optional<Item> item_of(double real, double imaginary, ScalarType type);
+
+// The same for an integer type or bool, and a number that double may not have.
+std::optional<Item> item_of_integer(__int128 number, ScalarType type);
+
+}  // namespace pinfeed::kernels
