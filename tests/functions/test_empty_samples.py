@@ -39,6 +39,9 @@ def pack_in_one_row(samples, dtype):
 WAYS = {
     "pad": lambda samples, dtype: pinfeed.pad(samples, dtype=dtype).values,
     "pad, on the left": lambda samples, dtype: pinfeed.pad(samples, side="left", dtype=dtype)[0],
+    "pad, time first": lambda samples, dtype: (
+        pinfeed.pad(samples, time_major=True, dtype=dtype).values.T
+    ),
     "Pad": lambda samples, dtype: (
         pinfeed.Collate(pinfeed.Pad(dtype=getattr(torch, dtype.name)))(samples).values
     ),
