@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -62,8 +64,13 @@ def stream_loader(workers: int) -> tuple[Any, SetEpoch]:
 LOADERS = {"array": array_loader, "bucket": bucket_loader, "stream": stream_loader}
 
 
-def train(kind: str, workers: int, ahead: bool, path: Path, step_seconds: float = 0.0) -> list[Any]:
-    """Runs the job to its end; returns all batches, those of processes before this one included."""
+def train(
+    kind: str, workers: int, ahead: bool, path: Path, killed_after: int | None = None
+) -> list[Any]:
+    """Runs the job to its end; returns all batches, those of processes before this one included.
+
+    With ``killed_after`` it ends soon after that many batches, at any instruction.
+    """
     loader, set_epoch = LOADERS[kind](workers)
     if ahead:
         loader = pinfeed.DeviceLoader(loader, "cpu", depth=3)
@@ -75,9 +82,12 @@ def train(kind: str, workers: int, ahead: bool, path: Path, step_seconds: float 
     for number in range(epoch, EPOCHS):
         set_epoch(number)
         for batch in loader:
-            time.sleep(step_seconds)
             batches.append((number, plain(batch)))
             save(path, {"epoch": number, "batches": batches, "loader": loader.state_dict()})
+            if len(batches) == killed_after:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 0.004))
+            if killed_after is not None:
+                time.sleep(0.002)
     return batches
 
 
@@ -97,4 +107,5 @@ def plain(batch: Any) -> Any:
 
 
 if __name__ == "__main__":
-    train(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "ahead", Path(sys.argv[4]), 0.002)
+    kind, workers, path, *killed_after = sys.argv[1:]
+    train(kind, int(workers), True, Path(path), *map(int, killed_after))

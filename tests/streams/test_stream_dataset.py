@@ -8,28 +8,20 @@ import itertools
 import pickle
 import weakref
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-import pinfeed
 from pinfeed import StreamDataset
 from streams import (
     all_parts,
-    as_worker,
     expected_order,
     expected_parts,
     expected_stretches,
-    keep,
     numbered,
-    read_shard,
 )
 
 SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
@@ -88,19 +80,6 @@ def test_shards_of_known_lengths_in_every_small_world(workers: int, even: str) -
             assert again == shuffled
 
 
-def test_known_lengths_spare_reading() -> None:
-    opened: list[int] = []
-
-    def open_shard(number: int) -> range:
-        opened.append(number)
-        return range(10 * number, 10 * number + 10)
-
-    options: dict[str, Any] = {"even": "drop", "lengths": [10] * 8}
-    parts = all_parts(range(8), 2, 2, open=open_shard, **options)
-    assert parts[1, 1] == list(range(60, 80))
-    assert opened == [0, 1, 4, 5, 2, 3, 6, 7]
-
-
 def test_a_shard_that_is_shorter_than_its_length() -> None:
     dataset = StreamDataset([[1, 2], [3]], open=iter, even="drop", lengths=[2, 2])
     with pytest.raises(
@@ -147,30 +126,25 @@ def test_even_numbers_of_batches(
         assert max(served.values(), default=0) <= (1 if even == "drop" else ranks)
 
 
-def test_as_many_shards_as_workers_are_each_read_once() -> None:
-    opened: list[str] = []
+@pytest.mark.parametrize(
+    ("workers", "options", "opened"),
+    [
+        (3, {}, [0, 6, 1, 2, 3, 4, 5]),  # as many as workers: each once, in turn
+        (3, {"even": "drop"}, 2 * [0, 3, 6, 1, 4, 2, 5]),  # by one worker of each rank
+        (2, {"even": "drop", "lengths": [10] * 7}, [0, 1, 1, 2, 3, 3, 4, 5, 5, 6]),
+        (4, {}, 8 * [*range(7)]),  # fewer than workers: all by all
+    ],
+)
+def test_which_shards_are_opened(workers: int, options: Any, opened: list[int]) -> None:
+    found: list[int] = []
 
-    def open_shard(name: str) -> Iterator[str]:
-        opened.append(name)
-        yield name
+    def open_shard(number: int) -> range:
+        found.append(number)
+        return range(10 * number, 10 * number + 10)
 
-    parts = all_parts(list("abcdefg"), 2, 3, open=open_shard)
-    assert sorted(opened) == list("abcdefg")
-    assert parts == {(0, 0): ["a", "g"], (1, 0): ["b"], (0, 1): ["c"], (1, 1): ["d"]} | {
-        (0, 2): ["e"],
-        (1, 2): ["f"],
-    }
-
-
-def test_even_shards_are_read_by_one_worker_of_each_rank() -> None:
-    opened: list[int] = []
-
-    def open_shard(number: int) -> list[int]:
-        opened.append(number)
-        return [number] * 4
-
-    all_parts(list(range(6)), 2, 3, open=open_shard, even="drop")
-    assert Counter(opened) == dict.fromkeys(range(6), 2)
+    parts = all_parts(range(7), 2, workers, open=open_shard, **options)
+    assert sorted(found) == sorted(opened)
+    assert sorted(itertools.chain(*parts.values())) == list(range(70))
 
 
 # Order.
@@ -212,40 +186,6 @@ def test_shards_are_shuffled_alone() -> None:
     assert list(StreamDataset(shards, 0, 1, open=iter)) == list(range(200))
 
 
-# In a DataLoader.
-
-
-@pytest.mark.parametrize("workers", [0, 2, 3])
-@pytest.mark.parametrize("buffer", [0, 10])
-def test_in_a_data_loader(workers: int, buffer: int, tmp_path: Path) -> None:
-    shards = write_shards(tmp_path, [7, 0, 30, 4, 11])
-    dataset = StreamDataset(shards, buffer, open=read_shard)
-    loader = DataLoader(dataset, 4, num_workers=workers, collate_fn=keep)
-    for epoch in range(2):
-        dataset.set_epoch(epoch)
-        samples = list(itertools.chain(*loader))
-        assert sorted(samples) == list(range(52))
-        parts = all_parts(shards, 1, max(workers, 1), epoch, shuffle_buffer=buffer, open=read_shard)
-        assert sorted(samples) == sorted(itertools.chain(*parts.values()))
-
-
-def write_shards(folder: Path, sizes: list[int]) -> list[Path]:
-    paths = []
-    for number, samples in enumerate(numbered(sizes)):
-        paths.append(folder / f"shard-{number}.txt")
-        paths[-1].write_text("".join(f"{sample}\n" for sample in samples))
-    return paths
-
-
-def test_with_collate() -> None:
-    images = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3), np.uint8)
-    dataset = StreamDataset({"image": image, "label": i} for i, image in enumerate(images))
-    collate = pinfeed.Collate({"image": pinfeed.Image(0.5, 0.25)})
-    (batch,) = DataLoader(dataset, 10, collate_fn=collate)
-    assert torch.equal(batch["image"], torch.from_numpy(pinfeed.normalize(images, 0.5, 0.25)))
-    assert batch["label"].tolist() == list(range(10))
-
-
 # Ranks.
 
 
@@ -256,15 +196,12 @@ def test_ranks_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(StreamDataset(range(7), rank=0, world_size=2)) == [0, 2, 4, 6]
 
 
-@pytest.mark.parametrize(("rank", "world_size"), [("3", "3"), ("-1", "2"), ("x", "2"), ("0", None)])
+@pytest.mark.parametrize(("rank", "world_size"), [("3", "3"), ("-1", "2"), ("x", "2"), ("0", "")])
 def test_a_contradictory_environment(
-    rank: str, world_size: str | None, monkeypatch: pytest.MonkeyPatch
+    rank: str, world_size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", rank)
-    if world_size is None:
-        monkeypatch.delenv("WORLD_SIZE", raising=False)
-    else:
-        monkeypatch.setenv("WORLD_SIZE", world_size)
+    monkeypatch.setenv("WORLD_SIZE", world_size)
     with pytest.raises(ValueError, match=f"RANK={rank!r} and WORLD_SIZE={world_size!r}"):
         iter(StreamDataset(range(7)))
     list(StreamDataset(range(7), rank=0, world_size=1))
@@ -334,14 +271,3 @@ def test_repr() -> None:
     )
     assert repr(StreamDataset([1, 2], 3, open=iter)) == text
     assert repr(StreamDataset(range(3))).startswith("StreamDataset(range, ")
-
-
-def test_workers_without_processes_are_like_real_ones() -> None:
-    dataset = StreamDataset(range(30), 5)
-    loader = DataLoader(dataset, None, num_workers=3)
-    parts = []
-    for worker in range(3):
-        with as_worker(worker, 3):
-            parts.append(list(dataset))
-    dataset.set_epoch(0)
-    assert [int(sample) for sample in loader] == list(itertools.chain(*zip(*parts, strict=True)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import operator
 from collections.abc import Iterator
@@ -125,31 +124,10 @@ def test_an_iterator_is_read_once() -> None:
         "pass a function that returns a new one",
     ):
         iter(dataset)
-
-
-def test_two_passes_over_an_iterator() -> None:
-    """That are made before one of them begins to read."""
-    dataset = StreamDataset(iter(range(6)))
     with pytest.raises(RuntimeError, match="which can be read once, and has been"):
-        list(zip(dataset, dataset, strict=True))
-    for buffer in (0, 2):
-        dataset = StreamDataset(iter(range(6)), buffer)
-        first, second = iter(dataset), iter(dataset)
-        assert next(second) in range(6)
-        with pytest.raises(RuntimeError, match="which can be read once, and has been"):
-            next(first)
-        assert len(list(second)) == 5
-
-
-def test_a_copy_has_the_same_iterator() -> None:
-    dataset = StreamDataset(iter(range(6)))
-    copied = copy.copy(dataset)
-    assert list(copied) == list(range(6))
-    with pytest.raises(RuntimeError, match="which can be read once, and has been"):
-        iter(dataset)
-    dataset = StreamDataset(iter(range(6)))
-    copied = copy.deepcopy(dataset)  # with an iterator of its own
-    assert list(copied) == list(dataset) == list(range(6))
+        list(zip(*2 * [StreamDataset(iter(range(6)))], strict=True))
+    dataset = StreamDataset(lambda: iter(range(5)))  # the way out
+    assert list(dataset) == list(dataset) == list(range(5))
 
 
 def test_an_iterator_is_not_for_several_workers() -> None:
@@ -168,11 +146,6 @@ def test_one_worker_reads_an_iterator_once() -> None:
     assert [batch.tolist() for batch in loader] == [list(range(5))]
     with pytest.raises(RuntimeError, match="which can be read once, and has been"):
         list(loader)
-
-
-def test_a_function_that_returns_iterators_is_read_again() -> None:
-    dataset = StreamDataset(lambda: iter(range(5)))
-    assert list(dataset) == list(dataset) == list(range(5))
 
 
 # Workers that get a copy.
@@ -221,13 +194,12 @@ EVEN: dict[str, Any] = SHARDS | {"even": "drop"}
         ({"source": [], "open": iter}, ValueError, "expected at least one shard, got none"),
         ({"open": 5}, TypeError, "open must be a function of a shard, got int"),
         ({"shuffle_buffer": -1}, ValueError, "shuffle_buffer must be at least 0, got -1"),
-        ({"shuffle_buffer": 1.5}, TypeError, "shuffle_buffer must be an integer, got 1.5"),
+        ({"shuffle_buffer": 2**63}, ValueError, "shuffle_buffer must be at most .*, got"),
         ({"shuffle_buffer": True}, TypeError, "shuffle_buffer must be an integer, got True"),
         ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
         ({"seed": "1"}, TypeError, "seed must be an integer, got '1'"),
-        ({"even": "yes"}, ValueError, "even must be 'none', 'drop' or 'repeat', got 'yes'"),
-        ({"even": True}, TypeError, "even must be 'none', 'drop' or 'repeat', got True"),
-        ({"on_error": "warn"}, ValueError, "on_error must be 'raise' or 'skip', got 'warn'"),
+        ({"even": True}, ValueError, r"even must be one of \('none', 'drop', 'repeat'\), got True"),
+        ({"on_error": "warn"}, ValueError, "on_error must be one of .*'skip'.*, got 'warn'"),
         ({"on_error": "skip"}, ValueError, "on_error='skip' leaves out the rest of a shard"),
         ({"lengths": [3], "even": "drop"}, ValueError, "lengths are for shards"),
         (SHARDS | {"lengths": [3, 3]}, ValueError, "lengths are for .*even='drop'"),
@@ -236,11 +208,7 @@ EVEN: dict[str, Any] = SHARDS | {"even": "drop"}
         (EVEN | {"lengths": [3, -1]}, ValueError, "at least 0, got -1"),
         (EVEN | {"lengths": [3, 0.5]}, TypeError, "1-D integers.*, got dtype float64"),
         ({"rank": 0}, ValueError, "both rank and world_size, or neither"),
-        ({"world_size": 2}, ValueError, "both rank and world_size, or neither"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
-        ({"rank": -1, "world_size": 2}, ValueError, "rank must be at least 0, got -1"),
-        ({"rank": 0, "world_size": 0}, ValueError, "world_size must be at least 1, got 0"),
-        ({"rank": 0.5, "world_size": 2}, TypeError, "rank must be an integer, got 0.5"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], error: Any, message: str) -> None:
@@ -250,7 +218,11 @@ def test_wrong_arguments(arguments: dict[str, Any], error: Any, message: str) ->
 
 @pytest.mark.parametrize(
     ("epoch", "error", "message"),
-    [(-1, ValueError, "at least 0, got -1"), ("1", TypeError, "an integer, got '1'")],
+    [
+        (-1, ValueError, "at least 0, got -1"),
+        ("1", TypeError, "an integer, got '1'"),
+        (2**63, ValueError, "at most 1073741824, got"),
+    ],
 )
 def test_wrong_epochs(epoch: Any, error: Any, message: str) -> None:
     dataset = StreamDataset(range(3))
@@ -324,11 +296,3 @@ def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch: pytest.Mon
     ):
         list(StreamDataset(inner))
     assert list(StreamDataset(inner, rank=0, world_size=1)) == [1, 3, 5, 7, 9]
-
-
-@pytest.mark.parametrize("size", [2**63, 2**70])
-def test_sizes_beyond_any_machine(size: int) -> None:
-    with pytest.raises(ValueError, match=f"shuffle_buffer must be at most .*, got {size}"):
-        StreamDataset(range(3), size)
-    with pytest.raises(ValueError, match=f"epoch must be at most .*, got {size}"):
-        StreamDataset(range(3)).set_epoch(size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import math
@@ -177,61 +176,46 @@ def test_ranks_that_read_the_same_shards_need_no_earlier_ones() -> None:
 # States that are refused.
 
 
-def a_state(**changes: Any) -> dict[str, Any]:
-    options: dict[str, Any] = {"seed": 3, "rank": 1, "world_size": 2} | changes
-    dataset = StreamDataset(list(range(8)), 4, open=lambda n: range(3), **options)
+def make_stream(**changes: Any) -> StreamDataset:
+    options = {"source": list(range(8)), "shuffle_buffer": 4, "seed": 3, "rank": 1, "world_size": 2}
+    return StreamDataset(**options | {"open": lambda n: range(3)} | changes)
+
+
+def a_state() -> dict[str, Any]:
+    dataset = make_stream()
     next(iter(dataset))
     return dataset.state_dict()
 
 
+LETTERS: dict[str, Any] = {"source": ["abc", "de", "fg"], "open": iter, "even": "drop"}
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("there", "here", "message"),
     [
-        ({"seed": 4}, "seed is 3 there and 4 here"),
-        ({"rank": 0}, "rank is 1 there and 0 here"),
-        ({"world_size": 3}, "world_size is 2 there and 3 here"),
-        ({"even": "drop"}, "even is 'none' there and 'drop' here"),
-        ({"shuffle_buffer": 5}, "shuffle_buffer is 4 there and 5 here"),
-        ({"source": list(range(9))}, "shards is 8 there and 9 here"),
+        ({}, {"seed": 4}, "seed is 3 there and 4 here"),
+        ({}, {"rank": 0}, "rank is 1 there and 0 here"),
+        ({}, {"world_size": 3}, "world_size is 2 there and 3 here"),
+        ({}, {"even": "drop"}, "even is 'none' there and 'drop' here"),
+        ({}, {"shuffle_buffer": 5}, "shuffle_buffer is 4 there and 5 here"),
+        ({}, {"source": range(9)}, "shards is 8 there and 9 here"),
+        ({}, {"seed": 4, "world_size": 3}, "seed is 3 .* 4 here, world_size is 2 there and 3 here"),
         (
-            {"seed": 4, "world_size": 3},
-            "seed is 3 there and 4 here, world_size is 2 there and 3 here",
+            {"source": range(10), "open": None},
+            {"source": range(11), "open": None},
+            "samples is 10 there and 11 here",
         ),
+        (LETTERS | {"lengths": [3, 2, 2]}, LETTERS, "samples is 7 there and None here"),
+        (LETTERS, LETTERS | {"lengths": [3, 2, 2]}, "samples is None there and 7 here"),
     ],
 )
-def test_a_state_of_another_stream(changes: dict[str, Any], message: str) -> None:
-    options = {
-        "source": list(range(8)),
-        "shuffle_buffer": 4,
-        "seed": 3,
-        "rank": 1,
-        "world_size": 2,
-        "open": lambda n: range(3),
-    }
-    other = StreamDataset(**options | changes)
+def test_a_state_of_another_stream(there: Any, here: Any, message: str) -> None:
+    stream = make_stream(**there)
+    next(iter(stream))
+    state = stream.state_dict()
     with pytest.raises(ValueError, match=f"the state is of another stream: {message}"):
-        other.load_state_dict(a_state())
-    same = StreamDataset(**options)
-    same.load_state_dict(a_state())
-
-
-def test_a_state_of_another_size() -> None:
-    state = StreamDataset(range(10)).state_dict()
-    with pytest.raises(ValueError, match="samples is 10 there and 11 here"):
-        StreamDataset(range(11)).load_state_dict(state)
-
-
-def test_a_state_with_lengths_and_one_without() -> None:
-    options: dict[str, Any] = {"source": ["abc", "de", "fg"], "open": iter, "even": "drop"}
-    states = {}
-    for lengths in (None, [3, 2, 2]):
-        dataset = StreamDataset(**options, lengths=lengths, rank=1, world_size=2)
-        next(iter(dataset))
-        states[len(lengths or [])] = dataset.state_dict()
-    with pytest.raises(ValueError, match="samples is 7 there and None here"):
-        StreamDataset(**options, rank=1, world_size=2).load_state_dict(states[3])
-    with pytest.raises(ValueError, match="samples is None there and 7 here"):
-        dataset.load_state_dict(states[0])
+        make_stream(**here).load_state_dict(state)
+    make_stream(**there).load_state_dict(state)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -245,38 +229,7 @@ def test_a_state_of_no_worker(workers: int) -> None:
     assert list(DataLoader(dataset, None)) == list(range(1, 10))
 
 
-def test_a_state_of_an_earlier_plan() -> None:
-    """Of before the samples were dealt out as they are now."""
-    dataset = StreamDataset(["abc", "de"], open=iter, even="drop", lengths=[3, 2])
-    with pytest.raises(ValueError, match=r"another stream: planning is 1 there and 2 here;"):
-        dataset.load_state_dict(dataset.state_dict() | {"planning": 1})
-
-
-def test_a_source_whose_length_raises() -> None:
-    source = DataLoader(StreamDataset(range(10)), None)
-    dataset, resumed = StreamDataset(source), StreamDataset(source)
-    samples = iter(dataset)
-    head = list(itertools.islice(samples, 3))
-    assert dataset.state_dict()["samples"] is None
-    resumed.load_state_dict(dataset.state_dict())
-    assert head + list(resumed) == list(range(10))
-
-
-@pytest.mark.parametrize("length", [-1, 2**70, "two"])
-def test_a_source_with_a_wrong_length(length: Any) -> None:
-    class Source:
-        def __iter__(self) -> Iterator[int]:
-            return iter(range(3))
-
-        def __len__(self) -> Any:
-            return length
-
-    dataset = StreamDataset(Source())
-    assert list(dataset) == [0, 1, 2]
-    assert dataset.state_dict()["samples"] is None
-
-
-def test_a_state_of_another_worker() -> None:
+def test_a_state_of_another_worker_or_of_an_earlier_plan() -> None:
     dataset = StreamDataset(range(10))
     with as_worker(1, 2):
         state = dataset.state_dict()
@@ -284,56 +237,66 @@ def test_a_state_of_another_worker() -> None:
         dataset.load_state_dict(state)
     with pytest.raises(ValueError, match="workers is 2 there and 1 here"):
         dataset.load_state_dict(state)
+    with pytest.raises(ValueError, match=r"another stream: planning is 1 there and 2 here;"):
+        dataset.load_state_dict(dataset.state_dict() | {"planning": 1})
+
+
+@pytest.mark.parametrize("length", [-1, 2**70, "two", LookupError])
+def test_a_source_with_a_wrong_length(length: Any) -> None:
+    class Source:
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(10))
+
+        def __len__(self) -> Any:
+            if length is LookupError:
+                raise length
+            return length
+
+    dataset, resumed = StreamDataset(Source()), StreamDataset(Source())
+    head = list(itertools.islice(iter(dataset), 3))
+    assert dataset.state_dict()["samples"] is None
+    resumed.load_state_dict(dataset.state_dict())
+    assert head + list(resumed) == list(range(10))
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("state", "error", "message"),
     [
-        (lambda state: 5, TypeError, "state must be a dict, got int"),
-        (lambda state: {}, ValueError, "has no epoch, yielded, arrived, starts"),
-        (lambda state: state | {"yielded": "1"}, TypeError, "yielded of the state must be an int"),
-        (
-            lambda state: state | {"yielded": -1},
-            ValueError,
-            "yielded of the state must be at least",
+        (5, TypeError, "state must be a dict, got int"),
+        ({}, ValueError, "has no epoch, yielded, arrived, starts"),
+        *(
+            (a_state() | {key: value}, error, f"{key} of the state .*{expected}")
+            for key, value, error, expected in [
+                ("yielded", "1", TypeError, "must be an int"),
+                ("yielded", -1, ValueError, "must be at least"),
+                ("yielded", 2**64, ValueError, "at most"),
+                ("arrived", 1.5, TypeError, "must be an int"),
+                ("arrived", 0, ValueError, "must be at least 1"),
+                ("arrived", 2**70, ValueError, "at most"),
+                ("epoch", None, TypeError, "must be an int"),
+                ("epoch", -1, ValueError, "must be at least"),
+                ("epoch", 2**70, ValueError, "at most"),
+                ("starts", [], ValueError, "must be pairs"),
+                ("starts", 5, ValueError, "must be pairs"),
+                ("starts", "ab", ValueError, "must be pairs"),
+                ("starts", [[1, 2, 3]], ValueError, "must be pairs"),
+                ("starts", [[0, 1], [2, 5]], ValueError, "neighbouring"),
+                ("starts", [[0, 1], [1, 0]], ValueError, "neighbouring"),
+                ("starts", [[-1, 0]], ValueError, "neighbouring"),
+                ("starts", [[5, 0]], ValueError, "neighbouring .*out of the 4"),
+                ("starts", [[3, 5], [4, 6], [5, 7]], ValueError, "neighbouring"),
+            ]
         ),
-        (lambda state: state | {"epoch": None}, TypeError, "epoch of the state"),
-        (lambda state: state | {"arrived": 1.5}, TypeError, "arrived of the state"),
-        (
-            lambda state: state | {"arrived": 0},
-            ValueError,
-            "arrived of the state must be at least 1",
-        ),
-        (lambda state: state | {"starts": []}, ValueError, "starts of the state must be pairs"),
-        (lambda state: state | {"starts": 5}, ValueError, "starts of the state must be pairs"),
-        (lambda state: state | {"starts": [[0, 1], [2, 5]]}, ValueError, "neighbouring"),
-        (lambda state: state | {"starts": [[0, 1], [1, 0]]}, ValueError, "neighbouring"),
-        (lambda state: state | {"starts": [[-1, 0]]}, ValueError, "neighbouring"),
-        (lambda state: state | {"starts": [[5, 0]]}, ValueError, "neighbouring .*out of the 4"),
-        (lambda state: state | {"starts": [[3, 5], [4, 6], [5, 7]]}, ValueError, "neighbouring"),
-        (lambda state: state | {"starts": [[1, 2, 3]]}, ValueError, "starts of the state must be"),
-        (lambda state: state | {"starts": "ab"}, ValueError, "starts of the state must be pairs"),
-        (lambda state: state | {"yielded": 2**64}, ValueError, "yielded of the state .* at most"),
-        (lambda state: state | {"arrived": 2**70}, ValueError, "arrived of the state .* at most"),
-        (lambda state: state | {"epoch": 2**70}, ValueError, "epoch of the state .* at most"),
-        (lambda state: state | {"epoch": -1}, ValueError, "epoch of the state must be at least"),
     ],
 )
-def test_a_state_that_is_none(change: Any, error: Any, message: str) -> None:
-    state = change(copy.deepcopy(a_state()))
-    dataset = StreamDataset(
-        list(range(8)), 4, seed=3, rank=1, world_size=2, open=lambda n: range(3)
-    )
+def test_a_state_that_is_none(state: Any, error: Any, message: str) -> None:
+    dataset = make_stream()
     with pytest.raises(error, match=f"StreamDataset: .*{message}"):
         dataset.load_state_dict(state)
     assert list(dataset)
 
 
-def test_starts_that_do_not_reach_back() -> None:
-    dataset = StreamDataset(range(8), open=lambda n: range(3))
-    dataset.load_state_dict(dataset.state_dict() | {"yielded": 5, "starts": [[2, 6]]})
-    with pytest.raises(ValueError, match="starts of the state must reach back to sample 5"):
-        list(dataset)
+TOO_FEW = r"samples, (but a state|and had)|and finds \d+ now"
 
 
 @pytest.mark.parametrize("buffer", [0, 5])
@@ -343,16 +306,8 @@ def test_more_samples_than_there_are(starts: list[list[int]], yielded: int, buff
     with as_worker(1, 9):
         dataset = StreamDataset(range(8), buffer, open=lambda n: range(3))
         dataset.load_state_dict(dataset.state_dict() | {"yielded": yielded, "starts": starts})
-        with pytest.raises(ValueError, match=r"samples, (but a state|and had)|and finds \d+ now"):
+        with pytest.raises(ValueError, match=TOO_FEW):
             list(dataset)
-
-
-def test_a_state_of_a_longer_stretch() -> None:
-    dataset = StreamDataset(["abc", "de"], open=iter, even="drop", lengths=[3, 2])
-    dataset.load_state_dict(dataset.state_dict() | {"yielded": 5})
-    assert list(dataset) == []
-    with pytest.raises(ValueError, match="yielded of the state must be at most 5, got 6"):
-        dataset.load_state_dict(dataset.state_dict() | {"yielded": 6})
 
 
 @pytest.mark.parametrize("buffer", [0, 5])
@@ -367,63 +322,58 @@ def test_a_stream_that_became_shorter(buffer: int) -> None:
     sizes[:] = [10, 2] if buffer == 0 else [2, 2]
     resumed = make()
     resumed.load_state_dict(dataset.state_dict())
-    with pytest.raises(ValueError, match=r"samples, (but a state|and had)|and finds \d+ now"):
+    with pytest.raises(ValueError, match=TOO_FEW):
         list(resumed)
 
 
-def test_a_state_of_other_shards() -> None:
-    def dataset(names: list[Any]) -> StreamDataset:
-        return StreamDataset(names, open=lambda name: range(3))
-
-    state = dataset(["/data/a.npy", "/data/b.npy"]).state_dict()
-    dataset([Path("/elsewhere/a.npy"), "https://host/b.npy?signed=1"]).load_state_dict(state)
-    with pytest.raises(
-        ValueError, match=r"shard_names is 'a.npy, .*\)' there and 'b.npy, .*\)' here;"
-    ):
-        dataset(["/data/b.npy", "/data/a.npy"]).load_state_dict(state)
-    # Objects may show their address, and that is another one in every process.
-    state = dataset([object(), (range(3), 1)]).state_dict()
-    dataset([object(), (range(3), 1)]).load_state_dict(state)
-    with pytest.raises(ValueError, match="shard_names"):
-        dataset([object(), (range(3), 2)]).load_state_dict(state)
+def test_starts_that_do_not_reach_back_and_a_longer_stretch() -> None:
+    dataset = StreamDataset(range(8), open=lambda n: range(3))
+    dataset.load_state_dict(dataset.state_dict() | {"yielded": 5, "starts": [[2, 6]]})
+    with pytest.raises(ValueError, match="starts of the state must reach back to sample 5"):
+        list(dataset)
+    dataset = StreamDataset(**LETTERS | {"lengths": [3, 2, 2]})
+    dataset.load_state_dict(dataset.state_dict() | {"yielded": 7})
+    assert list(dataset) == []
+    with pytest.raises(ValueError, match="yielded of the state must be at most 7, got 8"):
+        dataset.load_state_dict(dataset.state_dict() | {"yielded": 8})
 
 
-def shard_names(*shards: Any) -> str:
-    names = StreamDataset(list(shards), open=iter).state_dict()["shard_names"]
-    assert isinstance(names, str)
-    return names
+# The names of shards.
 
 
-def test_names_of_any_string() -> None:
-    # A lone surrogate is no character, but a str may hold it, and JSON too.
-    dataset = StreamDataset(["\ud800b", "c\udc80"], open=iter)
-    assert list(dataset) == ["\ud800", "b", "c", "\udc80"]
-    state = json.loads(json.dumps(dataset.state_dict()))
-    StreamDataset(["\ud800b", "c\udc80"], open=iter).load_state_dict(state)
-    with pytest.raises(ValueError, match="shard_names"):
-        StreamDataset(["\ud800b", "c\udc81"], open=iter).load_state_dict(state)
+def begins_at(number: int) -> Any:
+    return {"a": 1}, ["/data/a.npy", (number, 9)]
 
 
-def test_names_that_look_alike_when_joined() -> None:
-    assert shard_names("a\0b", "c") != shard_names("a", "b\0c")
-    assert shard_names(("a, b",)) != shard_names(("a", "b"))
-    assert shard_names(("1",)) != shard_names((1,))
-
-
-def test_names_of_nested_shards() -> None:
-    def begins_at(number: int) -> Any:
-        return {"a": 1}, ["/data/a.npy", (number, 9)]
-
-    assert shard_names(begins_at(3)) == shard_names(begins_at(3)) != shard_names(begins_at(4))
-
-
-def test_what_names_do_not_tell() -> None:
-    # The guide says so.
-    assert shard_names("train/0") == shard_names("val/0")
-    assert shard_names("https://host/a?part=0") == shard_names("https://host/a?part=1")
-    assert shard_names({"part": 0}) == shard_names({"part": 1})
-    assert shard_names(np.int64(0)) == shard_names(np.int64(1))
-    assert shard_names(0) != shard_names(1)
+@pytest.mark.parametrize(
+    ("shards", "same", "other"),
+    [
+        (  # what a folder or a signature is called is not looked at
+            ["/data/a.npy", "/data/b.npy"],
+            [Path("/elsewhere/a.npy"), "https://host/b.npy?signed=1"],
+            ["/data/b.npy", "/data/a.npy"],
+        ),
+        # Objects may show their address, and that is another one in every process.
+        ([object(), (range(3), 1)], [object(), (range(3), 1)], [object(), (range(3), 2)]),
+        ([begins_at(3)], [begins_at(3)], [begins_at(4)]),
+        # A lone surrogate is no character, but a str may hold it, and JSON too.
+        (["\ud800b", "c\udc80"], ["\ud800b", "c\udc80"], ["\ud800b", "c\udc81"]),
+        # Those that look alike when they are joined.
+        (["a\0b", "c"], ["a\0b", "c"], ["a", "b\0c"]),
+        ([("a, b",)], [("a, b",)], [("a", "b")]),
+        ([("1",)], [("1",)], [(1,)]),
+        # What names don't tell, as the guide says.
+        (["train/0"], ["val/0"], ["val/1"]),
+        (["https://host/a?part=0"], ["https://host/a?part=1"], ["https://host/b?part=0"]),
+        ([{"part": 0}], [{"part": 1}], [["part"]]),
+        ([np.int64(0)], [np.int64(1)], [0]),
+    ],
+)
+def test_a_state_of_other_shards(shards: list[Any], same: list[Any], other: list[Any]) -> None:
+    state = json.loads(json.dumps(StreamDataset(shards, open=iter).state_dict()))
+    StreamDataset(same, open=iter).load_state_dict(state)
+    with pytest.raises(ValueError, match=r"shard_names is .* there and .* here;"):
+        StreamDataset(other, open=iter).load_state_dict(state)
 
 
 def test_workers_that_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:

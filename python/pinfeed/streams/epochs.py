@@ -42,6 +42,11 @@ class PassEpochs:
         """The epoch of the next pass."""
         return self._said_now().epoch_after(_Pass.unpacked(int(self._cells.values[_LAST])))
 
+    @property
+    def have_begun(self) -> bool:
+        """Whether there was a pass, here or elsewhere."""
+        return bool(self._cells.values[_LAST])
+
     def begin(self, loaded: int | None = None) -> int:
         """The epoch of a pass that begins now, in this worker or without workers.
 

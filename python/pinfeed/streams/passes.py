@@ -18,6 +18,57 @@ from pinfeed.streams.shuffle_buffer import ShuffleBuffer
 _MOST_SAMPLES = 2**48
 
 
+class StreamState(NamedTuple):
+    """How far a pass has come.
+
+    Attributes:
+        epoch: The epoch, from which the order follows.
+        yielded: How many samples the worker has yielded.
+        arrived: How many samples of its own the worker has in all, if it has read them all.
+        starts: The starts of the shards that may be read again.
+    """
+
+    epoch: int
+    yielded: int
+    arrived: int | None
+    starts: list[Start]
+
+    @classmethod
+    def begin(cls, epoch: int) -> StreamState:
+        """The state before the first sample."""
+        return cls(epoch, 0, None, [[0, 0]])
+
+    @classmethod
+    def loaded(
+        cls, state: Any, identity: Mapping[str, Any], shards: int, most: int | None
+    ) -> StreamState:
+        """The state in a dict that `StreamDataset.state_dict` returned.
+
+        Args:
+            state: The dict.
+            identity: The part of it that must be the same in the stream that goes on.
+            shards: How many shards the worker reads.
+            most: How many samples it yields in all, if that is known.
+
+        Raises:
+            TypeError: ``state`` is no dict, or a number is none.
+            ValueError: The identity differs, or a value is out of range or missing.
+        """
+        require_state(state, cls._fields, identity, "StreamDataset", "stream")
+        name = "StreamDataset: {} of the state".format
+        most = _MOST_SAMPLES if most is None else most
+        yielded = checked_integer(state["yielded"], name("yielded"), 0, most)
+        arrived = state["arrived"]
+        if arrived is not None:
+            arrived = checked_integer(arrived, name("arrived"), yielded, most)
+        return cls(
+            checked_integer(state["epoch"], name("epoch"), 0, MOST_EPOCH),
+            yielded,
+            arrived,
+            _checked_starts(state["starts"], shards),
+        )
+
+
 class StreamPass:
     """The samples of one worker in one epoch.
 
@@ -26,11 +77,8 @@ class StreamPass:
             are known, and a function that returns the first position that may be read again.
         share: Which of the shards' samples are the worker's own.
         buffer: Shuffles them; None keeps their order.
-        epoch: Which epoch it is.
-        yielded: How many samples the pass that this one continues has yielded.
-        starts: Which starts of shards that pass knew. If the share is a stretch: the starts of all
-            shards, and the end of the last.
-        arrived: How many samples of its own the worker has in all, if that pass had read them all.
+        state: Where the pass begins. If the share is a stretch, its starts are those of all shards,
+            and the end of the last.
     """
 
     def __init__(
@@ -38,16 +86,13 @@ class StreamPass:
         make_reader: Callable[[Iterable[Start], Callable[[], int]], ShardReader],
         share: Share,
         buffer: ShuffleBuffer | None,
-        epoch: int = 0,
-        yielded: int = 0,
-        starts: Iterable[Start] = ((0, 0),),
-        arrived: int | None = None,
+        state: StreamState,
     ) -> None:
         self._share, self._buffer = share, buffer
-        self._last = LastSample(epoch)
-        self._arrived = arrived
-        self._counter = Counter(yielded)
-        self._starts = list(starts)
+        self._epoch, self._arrived = state.epoch, state.arrived
+        self._counter = Counter(state.yielded)
+        self._last = LastSample(state.epoch)
+        self._starts = list(state.starts)
         self._make_reader = make_reader
         self._reader = make_reader(self._starts, self._first_needed)
 
@@ -63,14 +108,14 @@ class StreamPass:
             samples = chain.from_iterable(self._shuffled(self._buffer))
         return self._last.keeping(self._counter.counting(samples))
 
-    def state(self) -> dict[str, Any]:
-        """The arguments with which another pass goes on after this one."""
+    def state(self) -> StreamState:
+        """Where another pass goes on after this one."""
         starts: list[Any] = [[0, 0]]
         if self._share.stretch is None:
             if self._buffer is None:
                 self._reader.drop_starts(self._first_needed())
             starts = [list(start) for start in self._reader.starts]
-        return {"yielded": self._counter.count, "arrived": self._arrived, "starts": starts}
+        return StreamState(self._epoch, self._counter.count, self._arrived, starts)
 
     def _first_needed(self) -> int:
         """The first sample of the group's shards that a pass which goes on from here reads."""
@@ -137,57 +182,6 @@ class StreamPass:
                 f"saved, and finds {found} now; load the state with the same data"
             )
         return held, samples
-
-
-class StreamState(NamedTuple):
-    """How far a pass has come.
-
-    Attributes:
-        epoch: The epoch, from which the order follows.
-        yielded: How many samples the worker has yielded.
-        arrived: How many samples of its own the worker has in all, if it has read them all.
-        starts: The starts of the shards that may be read again.
-    """
-
-    epoch: int
-    yielded: int
-    arrived: int | None
-    starts: list[Start]
-
-    @classmethod
-    def begin(cls, epoch: int) -> StreamState:
-        """The state before the first sample."""
-        return cls(epoch, 0, None, [[0, 0]])
-
-    @classmethod
-    def loaded(
-        cls, state: Any, identity: Mapping[str, Any], shards: int, most: int | None
-    ) -> StreamState:
-        """The state in a dict that `StreamDataset.state_dict` returned.
-
-        Args:
-            state: The dict.
-            identity: The part of it that must be the same in the stream that goes on.
-            shards: How many shards the worker reads.
-            most: How many samples it yields in all, if that is known.
-
-        Raises:
-            TypeError: ``state`` is no dict, or a number is none.
-            ValueError: The identity differs, or a value is out of range or missing.
-        """
-        require_state(state, cls._fields, identity, "StreamDataset", "stream")
-        name = "StreamDataset: {} of the state".format
-        most = _MOST_SAMPLES if most is None else most
-        yielded = checked_integer(state["yielded"], name("yielded"), 0, most)
-        arrived = state["arrived"]
-        if arrived is not None:
-            arrived = checked_integer(arrived, name("arrived"), yielded, most)
-        return cls(
-            checked_integer(state["epoch"], name("epoch"), 0, MOST_EPOCH),
-            yielded,
-            arrived,
-            _checked_starts(state["starts"], shards),
-        )
 
 
 def _checked_starts(starts: Any, shards: int) -> list[Start]:

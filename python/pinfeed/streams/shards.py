@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import compress, islice, repeat
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.optional import add_note
 
 _NAME_LENGTH = 200  # a shard may be anything, a large array too
@@ -56,9 +55,6 @@ class StreamSource:
             _checked_iterable(source) if open_shard is None else _checked_shards(source)
         )
         self._open_shard = open_shard
-        # Whether the only pass over an iterator has begun, here or in a worker.
-        is_iterator = open_shard is None and isinstance(self._source, Iterator)
-        self._begun = SharedCells([False], "StreamDataset") if is_iterator else None
 
     @property
     def has_shards(self) -> bool:
@@ -94,36 +90,37 @@ class StreamSource:
             digest.update(b"%d:%b" % (len(encoded), encoded))
         return f"{names[0][:_NAME_LENGTH]}, ... ({digest.hexdigest()[:16]})"
 
-    def require_unread(self, workers: int = 1) -> None:
-        """Raises RuntimeError for an iterator that was begun, or that several workers are to read."""
-        if self._begun is None:
+    def require_readable(self, workers: int, is_again: bool) -> None:
+        """Raises RuntimeError for an iterator that several workers are to read, or that is read again."""
+        if (
+            self.has_shards
+            or not isinstance(self._source, Iterator)
+            or (workers == 1 and not is_again)
+        ):
             return
-        kind = f"source is an iterator ({self!r})"
-        way_out = "pass a function that returns a new one"
-        if workers > 1:
-            raise RuntimeError(
-                f"StreamDataset: {kind}, which can't be read by {workers} workers; {way_out}"
-            )
-        if self._begun.values[0]:
-            raise RuntimeError(
-                f"StreamDataset: {kind}, which can be read once, and has been; {way_out}"
-            )
+        reason = (
+            f"can't be read by {workers} workers"
+            if workers > 1
+            else "can be read once, and has been"
+        )
+        raise RuntimeError(
+            f"StreamDataset: source is an iterator ({self!r}), which {reason}; pass a function that "
+            "returns a new one"
+        )
 
-    def samples(self, shard: int, readers: Readers, epoch: int) -> Iterator[Any]:
+    def samples(self, shard: int, workers: int, ranks: int, epoch: int) -> Iterator[Any]:
         """The samples of a shard.
 
         Args:
             shard: Its number.
-            readers: Who is about to read the stream.
+            workers: How many workers of each rank are about to read.
+            ranks: How many ranks; 1 where the user has said which of them this is, and so knows
+                whether the source is dealt out to them.
             epoch: The epoch of the pass.
 
         Raises:
-            RuntimeError: The source is an iterator, and a pass over it has begun.
             TypeError: The samples may be dealt out to workers and ranks already.
         """
-        if self._begun is not None:
-            self.require_unread()  # two passes may have been made before either began
-            self._begun.values[0] = True
         if self._open_shard is not None:
             samples = _opened(self._open_shard, self._source[shard])
         else:
@@ -131,8 +128,14 @@ class StreamSource:
         if self._is_hugging_face:
             samples.set_epoch(epoch)
         if _is_hugging_face(samples):
-            return _hugging_face_samples(samples, readers)
-        _require_whole(samples, readers)
+            return _hugging_face_samples(samples, ranks)
+        if workers * ranks > 1 and isinstance(samples, IterableDataset):
+            raise TypeError(
+                f"StreamDataset: the source is a {type(samples).__name__}, an IterableDataset, which may "
+                f"deal out its samples to {workers} workers of {ranks} ranks by itself; dealt out twice, "
+                "most would reach none of them. If it doesn't, pass its iterator: "
+                "StreamDataset(dataset.__iter__). If it does, pass what it reads, with open="
+            )
         return iter(samples)
 
     def name(self, shard: int) -> str:
@@ -151,19 +154,6 @@ class StreamSource:
 
     def __repr__(self) -> str:
         return f"{self.shards} shards" if self.has_shards else type(self._source).__name__
-
-
-class Readers(NamedTuple):
-    """Who reads a stream.
-
-    Attributes:
-        workers: The number of workers of each rank.
-        ranks: The number of ranks, as far as the source may know it; 1 where the user has said which
-            of the ranks this is.
-    """
-
-    workers: int
-    ranks: int
 
 
 class ShardReader:
@@ -306,29 +296,17 @@ def _opened(function: Any, *arguments: Any) -> Any:
         raise RuntimeError(f"{function!r} raised StopIteration") from error
 
 
-def _require_whole(samples: Any, readers: Readers) -> None:
-    """Raises TypeError if the samples may be dealt out to workers and ranks by themselves."""
-    if readers.workers * readers.ranks > 1 and isinstance(samples, IterableDataset):
-        kind = type(samples).__name__
-        raise TypeError(
-            f"StreamDataset: the source is a {kind}, an IterableDataset, which may deal out its samples "
-            f"to {readers.workers} workers of {readers.ranks} ranks by itself; dealt out twice, most "
-            "would reach none of them. If it doesn't, pass its iterator: "
-            "StreamDataset(dataset.__iter__). If it does, pass what it reads, with open="
-        )
-
-
 def _is_hugging_face(source: Any) -> bool:
     datasets = sys.modules.get("datasets")
     return isinstance(source, getattr(datasets, "IterableDataset", ()))
 
 
-def _hugging_face_samples(dataset: Any, readers: Readers) -> Iterator[Any]:
+def _hugging_face_samples(dataset: Any, ranks: int) -> Iterator[Any]:
     """All samples of a Hugging Face ``IterableDataset``, whichever worker this is."""
-    if readers.ranks > 1:
+    if ranks > 1:
         raise TypeError(
             "StreamDataset: the source is a Hugging Face IterableDataset, and nothing tells whether "
-            f"split_dataset_by_node has dealt it out to the {readers.ranks} ranks; after that, give "
+            f"split_dataset_by_node has dealt it out to the {ranks} ranks; after that, give "
             "rank=0, world_size=1, and else rank and world_size of this process"
         )
     # Its iterator would yield the share of a worker; its batches are of all samples.

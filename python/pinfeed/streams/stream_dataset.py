@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import IterableDataset, get_worker_info
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, require_choice
 from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import checked_ranks, environment_ranks, group_ranks
 from pinfeed.streams.epochs import MOST_EPOCH, PassEpochs
 from pinfeed.streams.passes import StreamPass, StreamState
-from pinfeed.streams.shards import Readers, ShardReader, Start, StreamSource
+from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer, permutation
 
@@ -118,8 +118,9 @@ class StreamDataset(IterableDataset[Any]):
             shuffle_buffer, "StreamDataset: shuffle_buffer", 0, sys.maxsize
         )
         self.seed = checked_integer(seed, "StreamDataset: seed", 0)
-        self.even = _choice(even, "even", _EVEN)
-        self.on_error = _choice(on_error, "on_error", _ON_ERROR)
+        require_choice(even, _EVEN, "StreamDataset: even")
+        require_choice(on_error, _ON_ERROR, "StreamDataset: on_error")
+        self.even, self.on_error = even, on_error
         if open is None and on_error == "skip":
             raise ValueError(
                 "StreamDataset: on_error='skip' leaves out the rest of a shard, and this source has "
@@ -132,7 +133,7 @@ class StreamDataset(IterableDataset[Any]):
         self._skipped = SharedCells([0] * _SKIP_CELLS, "StreamDataset")
         self._epochs = PassEpochs("StreamDataset")
         # By worker (None: no worker), because workers may be threads that share this object: the pass
-        # that began last, with the constant part of its state; and the state that the next pass takes.
+        # that began last, with the part of its state that doesn't change; and the state that the next pass takes.
         self._passes: dict[tuple[int, int] | None, tuple[StreamPass, dict[str, Any]]] = {}
         self._loaded: dict[tuple[int, int] | None, StreamState] = {}
 
@@ -164,7 +165,7 @@ class StreamDataset(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
-        self._source.require_unread(workers)
+        self._source.require_readable(workers, self._epochs.have_begun)
         key = _worker_key()
         if key is not None and None in self._loaded:
             raise RuntimeError(
@@ -176,22 +177,18 @@ class StreamDataset(IterableDataset[Any]):
         epoch = self._epochs.begin(None if loaded is None else loaded.epoch)
         state = loaded or StreamState.begin(epoch)
         share = self._share()
-        counts_skips = share.groups > 1 or worker == 0  # in one group all skip the same shards
-        order = self._order(state.epoch, share)
-        readers = Readers(workers, 1 if self._given_ranks else self._ranks()[1])
-        samples = functools.partial(self._source.samples, readers=readers, epoch=state.epoch)
-        reader = functools.partial(self._reader, order, samples, counts_skips)
-        starts: Iterable[Start] = state.starts
+        order = self._order(epoch, share)
         if self._lengths is not None:
             ends = np.cumsum(self._lengths[order]).tolist()
-            starts = list(enumerate([0, *ends]))
+            state = state._replace(starts=list(enumerate([0, *ends])))
         buffer = None
         if self.shuffle_buffer > 1:
             rank, world_size = self._ranks()
             part = worker * world_size + rank, workers * world_size
-            buffer = ShuffleBuffer(self.shuffle_buffer, self.seed, (state.epoch, 1, *part))
-        stream_pass = StreamPass(reader, share, buffer, epoch, state.yielded, starts, state.arrived)
-        self._passes[key] = stream_pass, {"epoch": state.epoch, **self._identity()}
+            buffer = ShuffleBuffer(self.shuffle_buffer, self.seed, (epoch, 1, *part))
+        reader = functools.partial(self._reader, epoch, order, share)
+        stream_pass = StreamPass(reader, share, buffer, state)
+        self._passes[key] = stream_pass, self._identity()
         return stream_pass.samples()
 
     def state_dict(self) -> dict[str, Any]:
@@ -204,10 +201,10 @@ class StreamDataset(IterableDataset[Any]):
         """
         key = _worker_key()
         if key in self._passes:
-            stream_pass, constant = self._passes[key]
-            return {**stream_pass.state(), **constant}
+            stream_pass, identity = self._passes[key]
+            return stream_pass.state()._asdict() | identity
         state = self._loaded.get(key) or StreamState.begin(self.epoch)
-        return {**state._asdict(), **self._identity()}
+        return state._asdict() | self._identity()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes back to where `state_dict` was called: the next pass yields the samples that were left.
@@ -294,20 +291,23 @@ class StreamDataset(IterableDataset[Any]):
 
     def _reader(
         self,
+        epoch: int,
         order: list[int],
-        open_shard: Callable[[int], Iterable[Any]],
-        counts_skips: bool,
+        share: Share,
         starts: Iterable[Start],
         first_needed: Callable[[], int],
     ) -> ShardReader:
+        worker, workers = _worker()
+        ranks = 1 if self._given_ranks else self._ranks()[1]
+
         def on_skip(where: str) -> None:
-            if counts_skips:
-                self._skipped.values[_worker()[0] % _SKIP_CELLS] += 1
+            if share.groups > 1 or worker == 0:  # in one group all skip the same shards
+                self._skipped.values[worker % _SKIP_CELLS] += 1
                 warnings.warn(f"StreamDataset: skipped the rest of {where}", stacklevel=2)
 
         return ShardReader(
             order,
-            open_shard,
+            functools.partial(self._source.samples, workers=workers, ranks=ranks, epoch=epoch),
             self._source.name,
             starts,
             on_skip if self.on_error == "skip" else None,
@@ -339,11 +339,3 @@ def _worker_key() -> tuple[int, int] | None:
 def _worker() -> tuple[int, int]:
     """The same; outside of workers, the only one of one."""
     return _worker_key() or (0, 1)
-
-
-def _choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
-    if not isinstance(value, str) or value not in choices:
-        expected = ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
-        kind = ValueError if isinstance(value, str) else TypeError
-        raise kind(f"StreamDataset: {name} must be {expected}, got {value!r}")
-    return value
