@@ -53,6 +53,11 @@ WAYS = {
     "Jagged": lambda samples, dtype: (
         pinfeed.Collate(pinfeed.Jagged(dtype=getattr(torch, dtype.name)))(samples).values
     ),
+    "Jagged, of tensors": lambda samples, dtype: (
+        pinfeed.Collate(pinfeed.Jagged(dtype=getattr(torch, dtype.name)))(
+            [torch.from_numpy(s) if isinstance(s, np.ndarray) else s for s in samples]
+        ).values
+    ),
 }
 
 
@@ -72,7 +77,7 @@ def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source)
             case = f"{source} to {dtype}, {empty!r} at {places}"
             if isinstance(without, type):
                 assert got is without, case
-            elif way == "Jagged":
+            elif way.startswith("Jagged"):
                 np.testing.assert_array_equal(got, np.concatenate(full).astype(dtype), case)
             else:
                 expected = np.zeros((len(samples), 3), dtype)
