@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import copy
 import pickle
@@ -68,18 +69,8 @@ def test_a_loader_that_yields_nothing(empty: Any) -> None:
     batches = on_cpu(empty)
     assert list(batches) == []
     assert batches.stats().batches == 0
-
-
-def test_batches_that_are_none() -> None:
-    assert list(on_cpu([None, None])) == [None, None]
-
-
-def test_the_end_stays_the_end() -> None:
-    batches = iter(on_cpu([1]))
-    assert next(batches) == 1
-    for _ in range(3):
-        with pytest.raises(StopIteration):
-            next(batches)
+    loop = iter(batches)
+    assert [next(loop, "end") for _ in range(3)] == ["end"] * 3
 
 
 # Several loops.
@@ -100,17 +91,6 @@ def test_two_iterators_at_once_of_a_generator() -> None:
     assert rest == list(range(COUNT))[-len(rest) :]  # but for what was fetched ahead
     with pytest.raises(RuntimeError, match=r"ended when a later one began.*drop one first"):
         next(first)
-
-
-def test_several_consumers_of_several_loops() -> None:
-    batches = on_cpu(range(200))
-    results: list[list[int]] = [[] for _ in range(4)]
-    threads = [threading.Thread(target=lambda r=r: r.extend(batches)) for r in results]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [list(range(200))] * 4
 
 
 @pytest.mark.parametrize("levels", [2, 4])
@@ -173,68 +153,13 @@ def test_a_batch_is_let_go_while_the_loader_works_on_the_next() -> None:
 # What the loader sees.
 
 
-def test_modes_of_the_consumer() -> None:
-    def loader() -> Iterator[Any]:
-        for _ in range(3):
-            tensor = torch.ones(1, requires_grad=True) * 2
-            yield tensor.requires_grad, tensor.is_inference(), variable.get()
-
-    variable = contextvars.ContextVar("variable", default="nothing")
-    assert list(on_cpu(loader())) == [(True, False, "nothing")] * 3
-    variable.set("something")
-    with torch.no_grad():
-        assert list(on_cpu(loader())) == [(False, False, "something")] * 3
-    with torch.inference_mode():
-        assert list(on_cpu(loader())) == [(False, True, "something")] * 3
-
-
-def test_autocast_of_the_consumer() -> None:
-    def loader() -> Iterator[Any]:
-        for _ in range(4):
-            product = torch.ones(2, 2) @ torch.ones(2, 2)
-            yield product.dtype, torch.is_autocast_cache_enabled()
-
-    def dtypes(dtype: torch.dtype, **options: Any) -> list[Any]:
-        with torch.autocast("cpu", dtype, **options):
-            return list(on_cpu(loader()))
-
-    assert dtypes(torch.bfloat16) == [(torch.bfloat16, True)] * 4
-    assert dtypes(torch.float16, cache_enabled=False) == [(torch.float16, False)] * 4
-    assert dtypes(torch.float16, enabled=False) == [(torch.float32, True)] * 4
-    assert list(on_cpu(loader())) == [(torch.float32, True)] * 4
-
-
-def test_the_default_device_of_the_consumer() -> None:
-    def loader() -> Iterator[str]:
-        for _ in range(4):
-            yield torch.zeros(1).device.type
-
-    with torch.device("meta"):
-        assert list(on_cpu(loader())) == ["meta"] * 4
-        with torch.device("cpu"):
-            assert list(on_cpu(loader())) == ["cpu"] * 4
-    torch.set_default_device("meta")
-    try:
-        assert list(on_cpu(on_cpu(loader()))) == ["meta"] * 4
-    finally:
-        torch.set_default_device(None)
-
-
-def test_modes_after_an_error() -> None:
-    with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
-        loop = iter(on_cpu(FailsFirst()))
-        with pytest.raises(LookupError):
-            next(loop)
-        assert list(loop) == [("meta", torch.bfloat16)] * 4
-
-
-class FailsFirst:
-    """An iterator that goes on after an error, and says in what modes."""
+class Modes:
+    """An iterator that goes on after an error, and yields the modes that it is asked in."""
 
     def __init__(self) -> None:
         self.asked = 0
 
-    def __iter__(self) -> FailsFirst:
+    def __iter__(self) -> Modes:
         return self
 
     def __next__(self) -> Any:
@@ -243,8 +168,47 @@ class FailsFirst:
             raise LookupError
         if self.asked > 5:
             raise StopIteration
-        on_cpu = torch.ones(2, 2, device="cpu")
-        return torch.zeros(1).device.type, (on_cpu @ on_cpu).dtype
+        tensor = torch.ones(2, 2, device="cpu", requires_grad=True) * 2
+        kinds = torch.zeros(1).device.type, (tensor @ tensor).dtype
+        cached = torch.is_autocast_cache_enabled()
+        return tensor.requires_grad, tensor.is_inference(), *kinds, cached, VARIABLE.get()
+
+
+VARIABLE = contextvars.ContextVar("variable", default="nothing")
+USUAL = {"grad": True, "inference": False, "device": "cpu", "dtype": torch.float32}
+USUAL |= {"cache": True, "variable": "nothing"}
+BFLOAT16, HALF = torch.bfloat16, torch.float16
+
+
+@pytest.mark.parametrize(
+    ("modes", "changes"),
+    [
+        ([], {}),
+        ([torch.no_grad], {"grad": False}),
+        ([torch.inference_mode], {"grad": False, "inference": True}),
+        ([lambda: torch.autocast("cpu", BFLOAT16)], {"dtype": BFLOAT16}),
+        (
+            [lambda: torch.autocast("cpu", HALF, cache_enabled=False)],
+            {"dtype": HALF, "cache": False},
+        ),
+        ([lambda: torch.autocast("cpu", HALF, enabled=False)], {}),
+        ([lambda: torch.device("meta")], {"device": "meta"}),
+        ([lambda: torch.device("meta"), lambda: torch.device("cpu")], {}),
+    ],
+)
+def test_the_loader_sees_the_modes_of_the_consumer(
+    modes: list[Any], changes: dict[str, Any]
+) -> None:
+    token = VARIABLE.set("something")
+    with contextlib.ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode())
+        loop = iter(on_cpu(on_cpu(Modes())))
+        with pytest.raises(LookupError):
+            next(loop)
+        seen = list(loop)
+    VARIABLE.reset(token)
+    assert seen == [tuple((USUAL | changes | {"variable": "something"}).values())] * 4
 
 
 def test_iter_is_called_in_the_consumers_thread() -> None:
@@ -337,40 +301,38 @@ def test_repr() -> None:
 # What does not fit.
 
 
-@pytest.mark.parametrize("loader", [None, 3, object()])
-def test_no_loader(loader: Any) -> None:
-    with pytest.raises(TypeError, match="loader must be an iterable of batches, got"):
-        DeviceLoader(loader)
+DATASET = pinfeed.ArrayDataset(np.zeros((4, 2)))
+NO_LOADER, NO_DEVICE = "loader must be an iterable of batches, got", "device must be a torch.device"
 
 
-def test_a_dataset_is_no_loader() -> None:
-    dataset = pinfeed.ArrayDataset(np.zeros((4, 2)))
-    with pytest.raises(
-        TypeError, match=r"got ArrayDataset, .* give DataLoader\(dataset, batch_size"
-    ):
-        DeviceLoader(dataset)
-    loader = DataLoader(dataset, 2, collate_fn=pinfeed.Collate())
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((None,), TypeError, f"{NO_LOADER} NoneType"),
+        ((3,), TypeError, f"{NO_LOADER} int"),
+        (
+            (DATASET,),
+            TypeError,
+            f"{NO_LOADER} ArrayDataset, .* give DataLoader.dataset, batch_size",
+        ),
+        (([], "gpu"), ValueError, NO_DEVICE),
+        (([], "cuda:-1"), ValueError, NO_DEVICE),
+        (([], -1), ValueError, NO_DEVICE),
+        (([], 1.5), TypeError, NO_DEVICE),
+        (([], (pinfeed.Image(),)), TypeError, f"{NO_DEVICE}.* give fields by name: fields="),
+        (([], None, None, 0), ValueError, "depth must be at least 1"),
+        (([], None, None, 2.0), TypeError, "depth must be an integer"),
+        (([], None, None, True), TypeError, "depth must be an integer"),
+    ],
+)
+def test_what_does_not_fit(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        DeviceLoader(*arguments)
+
+
+def test_the_way_out_for_a_dataset() -> None:
+    loader = DataLoader(DATASET, 2, collate_fn=pinfeed.Collate())
     assert [batch.shape for batch in DeviceLoader(loader, "cpu")] == [(2, 2)] * 2
-
-
-@pytest.mark.parametrize(
-    ("depth", "error"), [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)]
-)
-def test_bad_depths(depth: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="depth must be"):
-        DeviceLoader([], depth=depth)
-    assert DeviceLoader([], depth=np.int64(3)).depth == 3
-
-
-@pytest.mark.parametrize(
-    ("device", "error"),
-    [("gpu", ValueError), ("cuda:-1", ValueError), (-1, ValueError), (1.5, TypeError)],
-)
-def test_what_is_no_device(device: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"device must be a torch\.device"):
-        DeviceLoader([], device)
-    with pytest.raises(TypeError, match=r"got \(Image\(\),\); give fields by name: fields=\.\.\.$"):
-        DeviceLoader([], (pinfeed.Image(),))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("device", ["meta", "cuda:99", "xpu:99"])
@@ -393,12 +355,6 @@ def test_why_a_device_can_not_be_used(reason: str, monkeypatch: pytest.MonkeyPat
     said = reason.splitlines()[0]
     with pytest.raises(ValueError, match=rf"no accelerator \({said}\); leave device out"):
         iter(batches)
-
-
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
-def test_the_device_of_a_machine_without_accelerator() -> None:
-    batch = torch.ones(1)
-    assert next(iter(DeviceLoader([batch]))) is batch
 
 
 UNTOUCHED = """

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 import pinfeed
 from loaders import feeding_threads, watchdog
@@ -125,17 +125,6 @@ def test_a_worker_that_is_killed() -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and feeding_threads():
         time.sleep(0.01)  # the thread looks after the workers once in a timeout
-
-
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[int]:
-        yield from range(COUNT)
-
-
-def test_a_stream() -> None:
-    batches = DeviceLoader(loader(Stream(), num_workers=1), "cpu")
-    for _ in range(2):
-        assert_same(list(batches), [expected(i) for i in range(BATCHES)])
 
 
 def test_other_workers_start_during_a_loop() -> None:
