@@ -7,29 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch.utils.data import DataLoader
 
 import pinfeed
-from arrays import assert_same_bits, random_array
+from arrays import random_array
 from cold_files import bring_to, every_temperature, saved
 from programs import run_python
 
 pytestmark = pytest.mark.kernels
-
-
-@every_temperature
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("kind", ["path", "memmap"])
-def test_in_workers(kind: str, method: str, temperature: str, tmp_path: Path) -> None:
-    array = random_array((400, 100), np.int16)
-    path = saved(tmp_path, array)
-    dataset = pinfeed.ArrayDataset(path if kind == "path" else np.load(path, mmap_mode="r"))
-    bring_to(temperature, dataset, path)
-    options = {"num_workers": 2, "multiprocessing_context": method, "persistent_workers": True}
-    loader = DataLoader(dataset, 50, collate_fn=pinfeed.Collate(), **options)
-    for _ in range(2):
-        assert_same_bits(torch.cat(list(loader)).numpy(), array)
 
 
 @every_temperature

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -117,18 +116,6 @@ def test_views_of_a_batch() -> None:
     assert (views.as_numpy == -1).all()
 
 
-def test_views_of_a_small_batch_share_memory_too() -> None:
-    (views,) = loader([sample["x"][:4, :9] for sample in SAMPLES[:4]], collate_fn=views_of_small)
-    assert not in_arena(views[0])
-    views[0][1] = -1
-    assert (views[1] == -1).all()
-
-
-def views_of_small(samples: Any) -> list[torch.Tensor]:
-    batch = pinfeed.Collate()(samples)
-    return [batch, batch[1]]
-
-
 class Caching:
     """Returns the same tensor for ever."""
 
@@ -190,15 +177,6 @@ def test_batches_of_the_dataset() -> None:
     batches = list(loader(Batches(), batch_size=None, collate_fn=as_it_is))
     assert all(in_arena(batch["x"]) for batch in batches)
     assert_same(batches, [Batches()[i] for i in range(5)])
-
-
-def test_several_loaders_at_once() -> None:
-    pairs = zip(loader(), loader(list(reversed(SAMPLES))), expected(), strict=True)
-    kept = []
-    for one, other, wanted in pairs:
-        assert_same(one, wanted)
-        kept.append(other)
-    assert_same(kept, expected(list(reversed(SAMPLES))))
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -353,14 +331,6 @@ def test_wrong_limits(wrong: Any, error: type[Exception], limited: None) -> None
     assert pinfeed.arena_stats()["max_bytes"] == 2**20
 
 
-def test_the_largest_limit() -> None:
-    pinfeed.set_arena_limit(2**63 - 1)
-    try:
-        assert_same(list(loader()), expected())
-    finally:
-        pinfeed.set_arena_limit(None)
-
-
 def test_ranks_share_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = pinfeed.arena_stats()["max_bytes"]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
@@ -382,20 +352,6 @@ def test_slots_grow_with_the_batches() -> None:
         # Eight slots of up to 450 kB, not one of each size.
         assert pinfeed.arena_stats()["resident_bytes"] < 8 * 2**19
         del batch
-
-
-def test_views_die_in_many_threads() -> None:
-    def consume(batches: list[Any]) -> None:
-        while batches:
-            batches.pop()
-
-    kept = list(loader(SAMPLES * 4))
-    threads = [threading.Thread(target=consume, args=(kept[i::4],)) for i in range(4)]
-    del kept
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def test_info_says_where_batches_go() -> None:

@@ -44,45 +44,6 @@ def run_script(tmp_path: Path, code: str, *arguments: str) -> str:
     return run_python(run, str(script), *arguments)
 
 
-FORK_IN_WORKER = """
-class Samples:
-    def __len__(self):
-        return 6
-
-    def __getitem__(self, i):
-        collate = pinfeed.Collate()
-        collate([np.zeros(3)])
-        files = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
-        pid = os.fork()
-        if pid == 0:  # must not close what is not its own
-            try:
-                collate([np.zeros(3)])
-                [os.fstat(file) for file in files]
-                os._exit(0)
-            except BaseException as error:
-                print(repr(error), flush=True)
-                os._exit(1)
-        assert os.waitpid(pid, 0)[1] == 0
-        [os.close(file) for file in files]
-        return np.full(2000, i)
-
-if __name__ == "__main__":
-    loader = DataLoader(
-        Samples(), 2, num_workers=1, collate_fn=pinfeed.Collate(), timeout=60,
-        multiprocessing_context=sys.argv[1],
-    )
-    for i, batch in enumerate(loader):
-        assert in_arena(batch) and batch[:, 0].tolist() == [2 * i, 2 * i + 1]
-    del batch, loader
-    nothing_is_left()
-"""
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_worker_that_forks(method: str, tmp_path: Path) -> None:
-    assert run_script(tmp_path, FORK_IN_WORKER, method) == ""
-
-
 # A filter of system calls, as containers have: memfd_create is not permitted.
 REFUSE = """
 class Instruction(ctypes.Structure):

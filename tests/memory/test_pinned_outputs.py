@@ -120,13 +120,6 @@ def test_rows_of_arrays_are_pinned(memory: PinnedMemory) -> None:
     assert_same(batches[1]["x"], torch.from_numpy(arrays["x"][4:]))
 
 
-def test_what_is_more_than_its_bytes_stays_so(memory: PinnedMemory) -> None:
-    samples = [torch.ones(3, requires_grad=True) * i for i in range(3)]
-    batch = Collate()(samples)
-    assert batch.requires_grad
-    assert not memory.tensors
-
-
 @pytest.mark.parametrize("left", [0, 1, 5])
 def test_memory_that_is_refused(left: int, memory: PinnedMemory) -> None:
     memory.left = left
@@ -149,16 +142,6 @@ def test_not_unless_asked(memory: PinnedMemory) -> None:
     pinfeed.pad([[1], [2, 3]])
     pinfeed.normalize(torch.zeros(2, 4, 4, 3, dtype=torch.uint8))
     assert not memory.tensors
-
-
-def test_a_collate_within_another_has_its_own(memory: PinnedMemory) -> None:
-    class Nested(Keep):
-        def collate(self, samples: Any, leaf: Any) -> Any:
-            return Collate(pin=False)(samples)
-
-    batch = Collate({"inner": Nested()})([{"inner": np.ones(3), "outer": np.ones(3)}] * 2)
-    assert not memory.has(batch["inner"])
-    assert memory.has(batch["outer"])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")

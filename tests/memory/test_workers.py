@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Subset, get_worker_info
+from torch.utils.data import DataLoader, get_worker_info
 
 import pinfeed
 from arena_model import in_arena
@@ -121,24 +121,6 @@ def test_same_batches_for_any_workers(
             assert all(in_arena(batch["image"]) for batch in batches)
 
 
-def test_a_plain_dataset_in_workers(dataset: pinfeed.ArrayDataset, expected: list[Any]) -> None:
-    samples = [dataset[i] for i in range(COUNT)]
-    assert_same(list(loader(samples, "fork", 2)), expected)
-
-
-def test_a_subset_in_workers(dataset: pinfeed.ArrayDataset, expected: list[Any]) -> None:
-    subset = Subset(dataset, range(BATCH, 3 * BATCH))
-    assert_same(list(loader(subset, "fork", 2)), expected[1:3])
-
-
-def test_shuffled_with_a_seed(dataset: pinfeed.ArrayDataset) -> None:
-    def batches(workers: int) -> list[Any]:
-        generator = torch.Generator().manual_seed(5)
-        return list(loader(dataset, "fork", workers, shuffle=True, generator=generator))
-
-    assert_same(batches(2), batches(0))
-
-
 def facts(_: Any) -> list[Any]:
     """Inside a worker: its number of threads, and which leaves are in its slots, or too small."""
     arena = worker_arena()
@@ -178,10 +160,6 @@ def test_outputs_of_workers_are_in_the_arena(method: str, dataset: pinfeed.Array
     assert found == dict.fromkeys(found, True)
     assert large >= 8
     assert pinfeed.get_num_threads() == 2
-
-
-def test_outputs_elsewhere_are_not_shared(dataset: pinfeed.ArrayDataset) -> None:
-    assert not COLLATE(dataset.__getitems__([0, 1]))["image"].is_shared()
 
 
 def test_batches_outlive_their_workers(dataset: pinfeed.ArrayDataset, expected: list[Any]) -> None:
@@ -323,35 +301,6 @@ def test_forks_while_other_threads_collate(place: str) -> None:
         run_python("import warnings; warnings.simplefilter('ignore')\n" + FORKS, "40", place)
         == "done\n"
     )
-
-
-NESTED_FORK = """
-import os
-import numpy as np, pinfeed
-
-pinfeed.set_num_threads(2)
-images = np.ones((64, 96, 96, 3), np.uint8)
-kept = pinfeed.normalize(images)
-expected = kept.copy()
-
-def descend(depth):
-    pid = os.fork()
-    if pid == 0:
-        assert (pinfeed.normalize(images) == expected).all()
-        assert (kept == expected).all()
-        if depth > 0:
-            descend(depth - 1)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-
-descend(3)
-del kept
-assert (pinfeed.normalize(images) == expected).all()
-"""
-
-
-def test_children_of_children() -> None:
-    run_python(NESTED_FORK)
 
 
 INTERRUPTED = """

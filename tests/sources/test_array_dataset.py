@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,6 @@ from array_sources import (
     LENGTH,
     PATHS,
     TENSORS,
-    TORCH_KNOWS,
-    ignore_read_only,
     npy,
     opened,
     plain,
@@ -32,7 +30,7 @@ from array_sources import (
     values,
 )
 from pinfeed.sources.ragged import RaggedArray
-from samples import STRUCTURES, Point, assert_same
+from samples import STRUCTURES, assert_same
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
@@ -47,15 +45,6 @@ def test_every_structure(structure: str, kind: str, tmp_path: Path) -> None:
         assert_same(dataset[i], build(array[i], numbers[i]))
     rows = dataset.__getitems__([5, -2, 5])
     assert_same(list(rows), [build(array[i], numbers[i]) for i in (5, LENGTH - 2, 5)])
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_every_source(kind: str, tmp_path: Path) -> None:
-    source = ALL[kind](tmp_path)
-    array = plain(opened(source))
-    dataset = pinfeed.ArrayDataset({"x": source})
-    assert len(dataset) == len(array)
-    assert_same([sample["x"] for sample in dataset], list(array))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ARRAYS if kind != "no rows of a memmap"])
@@ -184,45 +173,11 @@ def test_no_view_of_each_row_of_a_bare_tensor_is_made(monkeypatch: pytest.Monkey
     assert torch.stack(dataset.__getitems__([5, 0])).tolist() == batches[1].tolist()
 
 
-def test_rows_pickle() -> None:
-    rows = pinfeed.ArrayDataset(Point(values(), np.arange(LENGTH))).__getitems__([4, 2])
-    assert_same(list(pickle.loads(pickle.dumps(rows))), list(rows))
-
-
-@ignore_read_only
-@pytest.mark.parametrize("structure", TORCH_KNOWS)
-@pytest.mark.parametrize("kind", ["ndarray", "memmap r", "bfloat16 tensor"])
-def test_default_collate_gives_the_same_batch(structure: str, kind: str, tmp_path: Path) -> None:
-    dataset = pinfeed.ArrayDataset(STRUCTURES[structure](ALL[kind](tmp_path), np.arange(LENGTH)))
-    rows = dataset.__getitems__([7, 0, 7, -1])
-    assert_same(pinfeed.Collate()(rows), default_collate(rows))
-
-
 def test_subset_stays_native() -> None:
     subset = Subset(pinfeed.ArrayDataset(values()), [9, 8, 7])
     rows = subset.__getitems__([0, 2])
     assert isinstance(rows, pinfeed.Rows)
     np.testing.assert_array_equal(rows.indices, [9, 7])
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_selected_samples(kind: str, tmp_path: Path) -> None:
-    dataset = pinfeed.ArrayDataset({"x": ALL[kind](tmp_path)})
-    samples, numbers = list(dataset), np.arange(len(dataset))
-    mask = numbers % 2 == 1
-    for chosen, order in (
-        (dataset[::-1], numbers[::-1]),
-        (dataset[1:][:2], numbers[1:][:2]),
-        (dataset.select(-1 - numbers[:3]), numbers[::-1][:3]),
-        (dataset.select(mask).select(torch.arange(mask.sum())), numbers[mask]),
-    ):
-        for part in (chosen, pickle.loads(pickle.dumps(chosen))):
-            assert len(part) == len(order)
-            assert_same(list(part), [samples[i] for i in order])
-            part.prefetch_rows(range(len(part)))
-            if len(part) > 0:
-                rows = part[[*range(len(part))]]
-                assert_same(pinfeed.Collate()(rows), pinfeed.Collate()(list(rows)))
 
 
 def test_columns() -> None:
@@ -271,15 +226,6 @@ def test_directories(tmp_path: Path) -> None:
 
 
 # What travels to other processes.
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_pickle_gives_the_same_dataset(kind: str, tmp_path: Path) -> None:
-    dataset = pinfeed.ArrayDataset({"x": ALL[kind](tmp_path)})
-    copy = pickle.loads(pickle.dumps(dataset))
-    assert_same([sample["x"] for sample in copy], [sample["x"] for sample in dataset])
-    again = pickle.loads(pickle.dumps(copy))
-    assert_same([sample["x"] for sample in again], [sample["x"] for sample in dataset])
 
 
 @pytest.mark.parametrize("kind", IN_FILES)
@@ -355,22 +301,6 @@ def sparse_npy(path: Path, shape: tuple[int, ...]) -> Path:
         np.lib.format.write_array_header_1_0(file, header)
         file.truncate(file.tell() + int(np.prod(shape)))
     return path
-
-
-@pytest.mark.parametrize(
-    "open_source",
-    [
-        lambda path: path,
-        str,
-        lambda path: np.load(path, mmap_mode="r"),
-        lambda path: np.load(path, mmap_mode="r+")[::-7, 1:],
-        lambda path: np.memmap(path, np.uint8, "r", 128, (1000, 100_000)),
-    ],
-)
-def test_arrays_in_files_pickle_small(open_source: Callable[[Path], Any], tmp_path: Path) -> None:
-    path = sparse_npy(tmp_path / "large.npy", (1000, 100_000))
-    dataset = pinfeed.ArrayDataset({"x": open_source(path)})
-    assert len(pickle.dumps(dataset)) < 2000
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")

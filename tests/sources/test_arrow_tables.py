@@ -83,15 +83,6 @@ def test_any_chunks(rows: list[Any], step: int, as_batch: bool, data: st.DataObj
         assert batch["b"].values.tolist() == [x for row in chosen for x in row["b"]]
 
 
-def test_a_parquet_file(tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    pa.parquet.write_table(TABLE, path, row_group_size=3)
-    table = pa.parquet.read_table(path, columns=NUMBERS, memory_map=True)
-    dataset = ArrayDataset.from_arrow(table)
-    expected = ArrayDataset.from_arrow(TABLE, NUMBERS)
-    assert [plain(sample) for sample in dataset] == [plain(sample) for sample in expected]
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_memory_mapped_file(tmp_path: Path, workers: int) -> None:
     path = str(tmp_path / "x.arrow")

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
 from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, views
@@ -41,24 +40,6 @@ def as_parts(kind: str, arrays: list[Any], folder: Path) -> list[Any]:
     return paths if kind == "path" else [np.load(path, mmap_mode="r") for path in paths]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("lengths", [[4], [3, 2, 6], [0, 3, 0, 0, 4, 0], [0]])
-def test_samples_are_those_of_the_concatenation(
-    kind: str, lengths: list[int], tmp_path: Path
-) -> None:
-    arrays = [random_array((length, 2, 3), np.float32, length) for length in lengths]
-    whole = np.concatenate(arrays)
-    concat = pinfeed.ConcatArray(as_parts(kind, arrays, tmp_path))
-    assert len(concat) == len(whole)
-    copy = pickle.loads(pickle.dumps(concat))
-    for i in range(-len(whole), len(whole)):
-        assert_same_bits(np.asarray(concat[i]), whole[i])
-        assert_same_bits(np.asarray(copy[i]), whole[i])
-    for i in (len(whole), -len(whole) - 1):
-        with pytest.raises(IndexError, match=f"index {i} is out of range for {len(whole)} samples"):
-            concat[i]
-
-
 @st.composite
 def parts_and_indices(draw: Any) -> tuple[list[Any], list[int]]:
     """Parts with strides of all kinds, and indices into their concatenation."""
@@ -76,31 +57,6 @@ def test_stacking_gathers_the_concatenation(case: tuple[list[Any], list[int]]) -
     dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(parts))
     batch = pinfeed.Collate()(dataset.__getitems__(indices))
     assert_same_bits(batch.numpy(), np.concatenate(parts)[indices])
-
-
-FIELDS = {
-    "Stack": pinfeed.Stack(),
-    "Stack cast": pinfeed.Stack(torch.float32),
-    "Image": pinfeed.Image(mean=0.5),
-    "Image padded": pinfeed.Image(pad_value=0, sizes=True),
-    "Pad": pinfeed.Pad(),
-    "Jagged": pinfeed.Jagged(),
-    "Keep": pinfeed.Keep(),
-}
-
-
-@ignore_read_only
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("field", FIELDS)
-def test_every_field(field: str, kind: str, tmp_path: Path) -> None:
-    arrays = [random_array((length, 5, 4, 3), np.uint8, length) for length in (3, 0, 5)]
-    concat = pinfeed.ConcatArray(as_parts(kind, arrays, tmp_path))
-    one = np.concatenate(arrays)
-    whole = pinfeed.ArrayDataset(torch.from_numpy(one) if kind == "tensor" else one)
-    collate, indices = pinfeed.Collate(FIELDS[field]), [7, 0, 0, -2, 3, 2]
-    rows = pinfeed.ArrayDataset(concat).__getitems__(indices)
-    assert_same(collate(rows), collate(whole.__getitems__(indices)))
-    assert_same(default_collate(rows), default_collate(whole.__getitems__(indices)))
 
 
 RAGGED_PARTS = [
@@ -129,23 +85,6 @@ def test_lengths_are_for_ragged_parts() -> None:
 def test_samples_of_parts_in_memory_are_views() -> None:
     parts = [np.zeros((2, 3)), np.zeros((4, 3))]
     assert np.shares_memory(pinfeed.ConcatArray(parts)[3], parts[1][1])
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_in_workers(method: str, tmp_path: Path) -> None:
-    arrays = [random_array((length, 3), np.int32, length) for length in (5, 0, 6)]
-    leaves = {kind: pinfeed.ConcatArray(as_parts(kind, arrays, tmp_path)) for kind in KINDS}
-    loader = DataLoader(
-        pinfeed.ArrayDataset(leaves),
-        batch_size=4,
-        collate_fn=pinfeed.Collate(),
-        num_workers=2,
-        multiprocessing_context=method,
-    )
-    batches = list(loader)
-    for kind in KINDS:
-        rows = np.concatenate([batch[kind].numpy() for batch in batches])
-        assert_same_bits(rows, np.concatenate(arrays))
 
 
 BAD_PARTS: list[tuple[Any, type[Exception], str]] = [
@@ -425,13 +364,6 @@ def test_truncated_headers(left: int, tmp_path: Path) -> None:
         pinfeed.ConcatArray([path])
 
 
-def test_fortran_order_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.npy"
-    np.save(path, np.asfortranarray(np.zeros((2, 3))))
-    with pytest.raises(ValueError, match="expected C order, got Fortran order"):
-        pinfeed.ConcatArray([path])
-
-
 @pytest.mark.parametrize("sizes", [[1] * 300, [1, 0, 0, 500, *[0] * 50, 2], [7], [1] * 99 + [900]])
 def test_rows_find_their_part(sizes: list[int], tmp_path: Path) -> None:
     arrays, start = [], 0
@@ -512,16 +444,6 @@ def test_sequences_whose_offsets_change_or_whose_file_is_cut(tmp_path: Path) -> 
         os.truncate(tmp_path / "x" / f"{name}.npy", 4096)
         with pytest.raises(OSError, match=r"\w+\.npy: the file was cut short"):
             collate(dataset.__getitems__([3]))
-
-
-def test_offsets_of_parts_are_checked() -> None:
-    with pytest.raises(ValueError, match="expected offsets for each part"):
-        _core.PartArrays((np.zeros(2), np.zeros(3)), (np.array([0, 2]),))
-    with pytest.raises(TypeError, match="part 0: offsets must be int64 or int32 with shape"):
-        _core.PartArrays((np.zeros(2),), (np.array([0.0, 2.0]),))
-    sequences = _core.PartArrays((np.zeros(2),), (np.array([0, 2]),))
-    with pytest.raises(TypeError, match="leaf: expected rows, got sequences"):
-        _core.gather(sequences, np.array([0]), None, None, np.ndarray, "leaf", 1)
 
 
 def test_indices_are_checked_again() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
 import re
 from collections.abc import Callable
@@ -14,14 +13,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array
 from pinfeed.sources.ragged import RaggedArray
 from programs import run_python
-from samples import STRUCTURES, assert_same
+from samples import assert_same
 
 LENGTHS = [3, 0, 1, 5, 0, 2, 4]
 COUNT = len(LENGTHS)
@@ -101,12 +98,6 @@ def test_values_and_offsets_are_not_copied(kind: str, tmp_path: Path) -> None:
     else:
         assert ragged.values.ctypes.data == array.ctypes.data
         assert type(ragged.values) is np.ndarray
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_lengths(kind: str, tmp_path: Path) -> None:
-    lengths = RaggedArray(*KINDS[kind](tmp_path)).lengths
-    assert_same(lengths, np.array(LENGTHS, np.int64))
 
 
 def test_values_that_belong_to_no_sequence() -> None:
@@ -203,12 +194,6 @@ def test_indices_out_of_range(index: int) -> None:
         ragged[index]
     with pytest.raises(IndexError, match=r"RaggedArray: indices: index .* at position 1"):
         ragged[[0, index]]
-
-
-@pytest.mark.parametrize("index", [1.0, "1", None, (1, 2), ..., [1.0], np.array([[1]]), ["1"]])
-def test_indices_that_are_no_integers(index: Any) -> None:
-    with pytest.raises(TypeError, match="integer"):
-        RaggedArray(values(), offsets())[index]
 
 
 def test_repr() -> None:
@@ -319,30 +304,6 @@ def test_selections_larger_than_memory() -> None:
     assert run_python(LARGER_THAN_MEMORY).split() == ["refused"] * 19
 
 
-def test_values_and_offsets_cannot_be_exchanged() -> None:
-    ragged = RaggedArray(values(), offsets())
-    for name in ("values", "offsets"):
-        with pytest.raises(AttributeError, match=name):
-            setattr(ragged, name, np.arange(3))
-
-
-@pytest.mark.parametrize("index", ["abc", 1.5, None, (1, 2), range(2), {1}, b"a"])
-def test_what_is_no_index(index: Any) -> None:
-    expected = "expected an integer, a slice, or a list, an ndarray or a tensor of integers or bool"
-    with pytest.raises(TypeError, match=f"^RaggedArray: {expected}s, got {type(index).__name__}$"):
-        RaggedArray(values(), offsets())[index]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_pickle(kind: str, tmp_path: Path) -> None:
-    ragged = RaggedArray(*KINDS[kind](tmp_path))
-    for array in (ragged, ragged[2:5], ragged[3:3], ragged[[4, 0]]):
-        again = pickle.loads(pickle.dumps(array))
-        assert type(again) is RaggedArray
-        assert_same(list(again), list(array))
-        assert_same(list(pickle.loads(pickle.dumps(again))), list(array))
-
-
 def test_pickles_are_small() -> None:
     large = RaggedArray(np.zeros(10**6), np.arange(10**6 + 1))
     assert len(pickle.dumps(large[500:510])) < 1000
@@ -379,50 +340,6 @@ RAGGED: dict[str, Callable[[Path], RaggedArray]] = {
     "tensor": lambda _: RaggedArray(torch.arange(33), torch.from_numpy(OFFSETS)),
     "bfloat16 tensor": lambda _: RaggedArray(torch.arange(33).bfloat16(), OFFSETS),
 }
-
-
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("kind", RAGGED)
-def test_ragged_leaves(structure: str, kind: str, tmp_path: Path) -> None:
-    build, ragged, numbers = STRUCTURES[structure], RAGGED[kind](tmp_path), np.arange(LENGTH)
-    dataset = pinfeed.ArrayDataset(build(ragged, numbers))
-    assert len(dataset) == LENGTH
-    for i in (0, 1, LENGTH - 1, -1, -LENGTH):
-        assert_same(dataset[i], build(ragged[i], numbers[i]))
-    expected = [build(ragged[i], numbers[i]) for i in (5, LENGTH - 2, 5)]
-    rows = dataset.__getitems__([5, -2, 5])
-    assert isinstance(rows, pinfeed.Rows)
-    assert_same(list(rows), expected)
-    assert_same(list(pickle.loads(pickle.dumps(rows))), expected)
-    keep = pinfeed.Collate(build(pinfeed.Keep(), pinfeed.Keep()))
-    assert_same(keep(rows), keep(expected))
-
-
-@pytest.mark.parametrize("method", [None, "fork", "spawn"])
-@pytest.mark.parametrize("kind", ["ndarray", "files", "tensor"])
-def test_ragged_leaves_in_a_loader(kind: str, method: str | None, tmp_path: Path) -> None:
-    ragged = RAGGED[kind](tmp_path)
-    bare = isinstance(ragged.values, torch.Tensor)
-    dataset = pinfeed.ArrayDataset(ragged if bare else (ragged, ragged.lengths))
-    collate = functools.partial(pad_sequence, batch_first=True) if bare else list
-    loader = DataLoader(
-        dataset,
-        batch_size=4,
-        collate_fn=collate,
-        num_workers=0 if method is None else 2,
-        multiprocessing_context=method,
-    )
-    samples = list(dataset)
-    assert_same(list(loader), [collate(samples[i : i + 4]) for i in (0, 4, 8)])
-
-
-@ignore_read_only
-@pytest.mark.parametrize("kind", RAGGED)
-def test_ragged_samples_of_one_length_stack(kind: str, tmp_path: Path) -> None:
-    ragged = RAGGED[kind](tmp_path)
-    for source in (ragged, {"x": ragged}):
-        rows = pinfeed.ArrayDataset(source).__getitems__([4, 2, 8])
-        assert_same(pinfeed.Collate()(rows), default_collate(rows))
 
 
 @pytest.mark.parametrize("kind", RAGGED)

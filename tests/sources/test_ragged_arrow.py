@@ -13,15 +13,8 @@ import pytest
 import pinfeed
 from pinfeed.sources.ragged import RaggedArray
 from programs import run_python
-from samples import assert_same
 
 LISTS = [[1, 2], [], [3, 4, 5], [6]]
-
-NUMBERS = [
-    *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
-    *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
-    *(pa.float16(), pa.float32(), pa.float64()),
-]
 
 KINDS: dict[str, Callable[[], Any]] = {
     "ListArray": lambda: pa.array(LISTS, pa.list_(pa.int32())),
@@ -36,16 +29,6 @@ KINDS: dict[str, Callable[[], Any]] = {
     "one chunk": lambda: pa.chunked_array([pa.array(LISTS, pa.list_(pa.int32()))]),
     "column": lambda: pa.table({"x": pa.array(LISTS, pa.list_(pa.int32()))})["x"],
 }
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_lists_come_back(kind: str) -> None:
-    array = KINDS[kind]()
-    ragged = RaggedArray.from_arrow(array)
-    assert_same(list(ragged), [np.array(part, np.int32) for part in LISTS])
-    assert ragged.offsets.dtype == (np.int64 if kind.startswith("Large") else np.int32)
-    assert not ragged.values.flags.writeable
-    assert_same(list(ragged[[3, 0]]), [ragged[3], ragged[0]])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -71,28 +54,6 @@ def test_the_memory_lives_as_long_as_the_views() -> None:
     del view
     gc.collect()
     assert pa.total_allocated_bytes() == before
-
-
-@pytest.mark.parametrize("kind", NUMBERS, ids=str)
-def test_every_kind_of_number(kind: Any) -> None:
-    ragged = RaggedArray.from_arrow(pa.array([[1], [2, 3]], pa.list_(kind)))
-    dtype = np.dtype(kind.to_pandas_dtype())
-    assert_same(list(ragged), [np.array([1], dtype), np.array([2, 3], dtype)])
-
-
-@pytest.mark.parametrize("lists", [[], [[]], [[], []]])
-def test_empty(lists: list[Any]) -> None:
-    for kind in (pa.list_(pa.int16()), pa.large_list(pa.int16())):
-        ragged = RaggedArray.from_arrow(pa.array(lists, kind))
-        assert_same(list(ragged), [np.empty(0, np.int16)] * len(lists))
-
-
-def test_in_a_dataset() -> None:
-    table = pa.table({"tokens": LISTS, "label": [0, 1, 0, 1]})
-    tokens = RaggedArray.from_arrow(table["tokens"])
-    dataset = pinfeed.ArrayDataset({"tokens": tokens, "label": table["label"].to_numpy()})
-    assert dataset[2]["tokens"].tolist() == [3, 4, 5]
-    assert dataset[2]["tokens"].ctypes.data == tokens.values[2:].ctypes.data
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {

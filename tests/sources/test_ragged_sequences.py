@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import collections
-import re
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,6 @@ def test_sequences_come_back(data: st.DataObject) -> None:
     assert ragged.values.shape == (sum(lengths), *inner)
     assert ragged.offsets.dtype == np.int64
     assert not any(np.shares_memory(ragged.values, sequence) for sequence in sequences)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 100, 10_000])
-def test_many(count: int) -> None:
-    ragged = RaggedArray.from_sequences(np.full(i % 7, i) for i in range(count))
-    assert_same(list(ragged), [np.full(i % 7, i) for i in range(count)])
-    assert ragged.values.base is None  # nothing is kept that was too much
-    assert ragged.values.nbytes == sum(i % 7 for i in range(count)) * 8
 
 
 INT, FLOAT = np.dtype(np.int64), np.dtype(np.float32)
@@ -234,9 +225,3 @@ def test_the_data_is_never_held_twice(count: int, kind: str) -> None:
     peak, after = map(float, run_python(MEMORY, str(count), kind).split())
     assert peak < 1.4
     assert after < 1.1
-
-
-def test_messages_are_about_the_sequence_that_differs() -> None:
-    sequences = [np.zeros(2, np.int8)] * 12_345 + [np.zeros(2, np.int16)]
-    with pytest.raises(TypeError, match=re.escape("sequence 12345: expected int8")):
-        RaggedArray.from_sequences(iter(sequences))

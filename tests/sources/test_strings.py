@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import default_collate
 
 import pinfeed
 import reference
@@ -108,32 +108,6 @@ def test_their_bytes_as_numbers(kind: str, strings: Any, data: Any, tmp_path: Pa
         assert padded.lengths.tolist() == lengths.tolist()
         assert joined.values.tolist() == expected.tolist()
         assert joined.offsets.tolist() == offsets.tolist()
-
-
-@pytest.mark.parametrize("method", [None, "fork", "spawn"])
-def test_in_a_loader(method: str | None, tmp_path: Path) -> None:
-    strings = {
-        "text": SOME,
-        "bytes": SOME_BYTES,
-        "text in files": SOME,
-        "bytes in files": SOME_BYTES,
-    }
-    arrays = {
-        name: saved(some, tmp_path / name) if "files" in name else from_strings(some)
-        for name, some in strings.items()
-    }
-    loader = DataLoader(
-        ArrayDataset(arrays),
-        batch_size=2,
-        collate_fn=Collate(),
-        num_workers=0 if method is None else 2,
-        multiprocessing_context=method,
-        persistent_workers=method is not None,
-    )
-    assert list(loader) == [
-        {name: some[begin : begin + 2] for name, some in strings.items()} for begin in (0, 2, 4)
-    ]
-    assert pinfeed.to_numpy(loader) == strings
 
 
 def test_from_numpy() -> None:
@@ -238,13 +212,6 @@ def test_what_it_shows() -> None:
     assert repr(data) == "RaggedArray(1 strings of bytes, 3 bytes)"
     assert repr(ConcatArray([data, data])) == "ConcatArray(2 samples of bytes in 2 parts)"
     assert (text.string_type, data.string_type, text.dtype) == (str, bytes, np.uint8)
-
-
-def test_a_file_that_is_cut_short(tmp_path: Path) -> None:
-    dataset = ArrayDataset(saved(["a" * 1000] * 100, tmp_path))
-    os.truncate(tmp_path / "strings" / "utf8.npy", 5000)
-    check(lambda: dataset[99], OSError, "utf8.npy: ", "cut short")
-    check(lambda: Collate()(dataset[[0, 99]]), OSError, "utf8.npy: ", "cut short")
 
 
 NO_TEXT = RaggedArray(np.frombuffer(b"a\xff", np.uint8), np.array([0, 1, 2]), str)

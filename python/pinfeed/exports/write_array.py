@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -236,8 +235,8 @@ class _Leaf:
         self._reader = SampleReader(dtype, "write_array", _WITHOUT_NUMPY, takes_numbers=True)
         self._is_file, self._takes_numbers = is_file, takes_numbers
         self._shape: tuple[int, ...] | None = None  # of the first sample that has one
-        self._waiting, self._used = bytearray(_BYTES), 0  # used again: fresh memory costs more
-        self._lengths: list[int] = []  # of the waiting samples
+        self._waiting: list[npt.NDArray[Any]] = []  # samples, but for empty lists
+        self._lengths: list[int] = []  # of all that wait
         self._strings: list[str | bytes] | None = None  # that wait, if samples are strings
 
     def add(self, sample: Any, where: str) -> int:
@@ -260,14 +259,9 @@ class _Leaf:
                 "which could be either or hold several arrays; make it a list, or a dict of arrays"
             )
         _require_no_palette(sample, where)
-        array = self._reader.read(sample, where)
+        array = np.array(self._reader.read(sample, where))  # whose memory may be used again
         self._check(array.shape, where)
-        start, self._used = self._used, self._used + array.nbytes
-        if self._used > len(self._waiting):
-            self._waiting = self._waiting[:start].ljust(self._used, b"\0")
-        self._waiting[start : self._used] = (
-            np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        )
+        self._waiting.append(array)
         self._lengths.append(len(array) if array.ndim else 1)
         return array.nbytes
 
@@ -283,12 +277,12 @@ class _Leaf:
                 if self._lengths
                 else "write_array: expected at least one sample, got none"
             )
-        lengths, self._used, self._lengths = self._lengths, 0, []
-        shape = (0,) if self._shape is None else self._shape
-        is_dense = self._is_file or not shape
-        shape = (len(lengths), *shape) if is_dense else (sum(lengths), *shape[1:])
-        values = np.frombuffer(self._waiting, self._reader.dtype, math.prod(shape)).reshape(shape)
-        return values if is_dense else JaggedBatch(values, np.cumsum([0, *lengths]))
+        arrays, lengths, self._waiting, self._lengths = self._waiting, self._lengths, [], []
+        if self._is_file or self._shape == ():
+            return np.stack(arrays)
+        if not arrays:
+            arrays = [np.empty((0, *(self._shape or (0,))[1:]), self._reader.dtype)]
+        return JaggedBatch(np.concatenate(arrays), np.cumsum([0, *lengths]))
 
     def batch(self, batch: Any, where: str) -> Any:
         """A batch: an array whose first axis counts samples, or a list with no arrays in it."""
