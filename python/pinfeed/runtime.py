@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import operator
-import os
 from typing import Any
 
 import torch
@@ -13,17 +12,6 @@ from pinfeed import _core
 
 _MOST_THREADS = 65536
 _num_threads: int | None = None
-# The process that the program began with; what it forks has to look.
-_is_main_process = multiprocessing.parent_process() is None
-
-
-def _after_fork() -> None:
-    global _is_main_process
-    _is_main_process = False
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def set_num_threads(count: int | None) -> None:
@@ -58,7 +46,7 @@ def is_worker_process() -> bool:
     The process decides, not torch's worker info alone: threads that work for a DataLoader have one
     too, and they belong to the trainer.
     """
-    if _is_main_process:
+    if multiprocessing.parent_process() is None:
         return False
     loop = getattr(multiprocessing.current_process(), "_target", None)
     is_loop = getattr(loop, "__name__", "") == "_worker_loop"  # torch's, and torchdata's

@@ -140,7 +140,7 @@ def facts(_: Any) -> list[Any]:
         "tokens of a list": COLLATE(list(samples))["tokens"],
         "array of a list": pinfeed.Collate()([np.ones((300, 300))] * 2),
         "tensors of a list": pinfeed.Collate()([torch.ones(300, 300)] * 2),
-        **{f"part {i}": part for i, part in enumerate(parts)},
+        **{f"part {i}": part for i, part in enumerate(parts) if part is not None},
     }
     found = {
         name: leaf.nbytes <= SMALL_BYTES or arena._find(leaf.data_ptr(), leaf.nbytes) is not None

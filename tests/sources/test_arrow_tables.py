@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import ArrayDataset
-from programs import run_python
 
 TABLE = pa.table(
     {
@@ -153,17 +152,6 @@ REFUSED: list[tuple[Any, Any, type[Exception], str]] = [
 def test_what_is_refused(table: Any, columns: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=rf"^ArrayDataset\.from_arrow: {message}"):
         ArrayDataset.from_arrow(table, columns)
-
-
-def test_pyarrow_is_not_imported() -> None:
-    code = """
-import sys, pinfeed
-try:
-    pinfeed.ArrayDataset.from_arrow({})
-except TypeError as error:
-    print(error, "pyarrow" in sys.modules)
-"""
-    assert run_python(code).endswith("got dict False\n")
 
 
 @pytest.mark.parametrize("kind", ["table", "record batch", "one chunk"])

@@ -7,6 +7,5 @@ A batch goes through these files from top to bottom:
     feed            the thread that runs the loader's iterator, and the queue of batches it fetched
     transfer        copies to the device, through memory/staging.py (pinned buffers, streams)
     batch_leaves    which parts of a batch can be on a device
-    device_fields   the fields, applied where the batch is then
     stats           where the time of a loop goes
 """

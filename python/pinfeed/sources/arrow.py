@@ -15,6 +15,8 @@ from pinfeed.sources.arrow_lists import array_parts, is_lists, no_rows, require_
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
 
+pa: Any = import_extra("pyarrow", "arrow")
+
 
 def table_columns(
     table: Any, columns: Sequence[str] | None, function: str
@@ -40,8 +42,7 @@ def table_columns(
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(table, datasets.Dataset):
         table, columns, order = _hugging_face(table, columns, function)
-    pa = sys.modules.get("pyarrow")  # nobody has a table without having imported it
-    if pa is None or not isinstance(table, pa.Table | pa.RecordBatch):
+    if not isinstance(table, pa.Table | pa.RecordBatch):
         raise TypeError(
             f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset "
             f"or the path of a Parquet file, got {_type_name(table)}"
@@ -73,7 +74,6 @@ def _wanted(columns: Sequence[str] | None, names: list[str], function: str) -> l
 
 def _codes(column: Any, where: str) -> tuple[Any, list[Any]]:
     """The codes of a dictionary column, or of lists of such, and the values that they stand for."""
-    pa = sys.modules["pyarrow"]
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     has_lists = is_lists(column.type)
     encoded: Any = lambda chunk: chunk.values if has_lists else chunk
@@ -155,8 +155,7 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
         TypeError: The column holds something else, such as dates.
         ValueError: A value in it is null, or lists have another length than their type says.
     """
-    pa = sys.modules.get("pyarrow")  # nobody has a column without having imported it
-    if pa is None or not isinstance(column, pa.Array | pa.ChunkedArray):
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
         raise TypeError(f"{name}: expected a column of pyarrow, got {type(column).__name__}")
     require_no_nulls(column, name)
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.optional import import_extra
 from pinfeed.sources.source import StringType
 from pinfeed.sources.strings import EncodedStrings
+
+pa: Any = import_extra("pyarrow", "arrow")
 
 # Hugging Face's types of arrays, which know their shape but store lists of lists.
 _ARRAY_XD = "datasets.features.features.Array"
@@ -33,7 +35,6 @@ def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArra
         TypeError: The array holds something else.
         ValueError: A value or a list is null.
     """
-    pa = sys.modules["pyarrow"]  # nobody has such an array without having imported it
     kind = array.type
     if array.null_count:
         raise ValueError(
@@ -68,7 +69,6 @@ def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArra
 
 def is_dense(kind: Any) -> bool:
     """Whether all values of a pyarrow type have one size."""
-    pa = sys.modules["pyarrow"]
     if isinstance(kind, pa.FixedShapeTensorType):
         return True
     if pa.types.is_fixed_size_list(kind):
@@ -78,13 +78,11 @@ def is_dense(kind: Any) -> bool:
 
 def is_lists(kind: Any) -> bool:
     """Whether values of a pyarrow type are lists of any length."""
-    types = sys.modules["pyarrow"].types
-    return bool(types.is_list(kind) or types.is_large_list(kind))
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def no_rows(kind: Any) -> Any:
     """An empty pyarrow array of a type."""
-    pa = sys.modules["pyarrow"]
     if not isinstance(kind, pa.BaseExtensionType):
         return pa.array([], kind)
     return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
@@ -102,15 +100,14 @@ def require_no_nulls(array: Any, name: str) -> None:
 
 def ragged_parts(array: Any, name: str) -> EncodedStrings | tuple[npt.NDArray[Any], Any]:
     """What a `RaggedArray` is made of, of a pyarrow array that must hold lists or strings."""
-    pa = sys.modules.get("pyarrow")  # nobody has such an array without having imported it
-    if pa is not None and isinstance(array, pa.ChunkedArray):
+    if isinstance(array, pa.ChunkedArray):
         if array.num_chunks > 1:
             raise ValueError(
                 f"{name}: expected at most one chunk, got {array.num_chunks}; "
                 "join them with array.combine_chunks(), which copies"
             )
         array = array.chunk(0) if array.num_chunks else no_rows(array.type)
-    if pa is None or not isinstance(array, pa.Array):
+    if not isinstance(array, pa.Array):
         raise TypeError(
             f"{name}: expected a pyarrow array of lists or strings, got {type(array).__name__}"
         )
@@ -137,7 +134,6 @@ def array_parts(
         TypeError: It holds something that is neither.
         ValueError: A value in a list is null, or lists have another length than their type says.
     """
-    pa = sys.modules["pyarrow"]
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith(_ARRAY_XD):
         return _shaped_lists(array.storage, kind.shape, name)
@@ -152,19 +148,20 @@ def array_parts(
 
 
 def _is_text(kind: Any) -> bool:
-    types = sys.modules["pyarrow"].types
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def _is_binary(kind: Any) -> bool:
-    types = sys.modules["pyarrow"].types
-    is_known = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-    return is_known or types.is_fixed_size_binary(kind)
+    is_known = (
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    )
+    return is_known or pa.types.is_fixed_size_binary(kind)
 
 
 def _strings(array: Any) -> EncodedStrings:
     """Strings as views of Arrow's memory; string views are copied."""
-    pa = sys.modules["pyarrow"]
     is_text = _is_text(array.type)
     string_type: StringType = str if is_text else bytes
     if len(array) == 0:
@@ -182,7 +179,6 @@ def _strings(array: Any) -> EncodedStrings:
 
 def _lists(array: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """The values and offsets of lists."""
-    pa = sys.modules["pyarrow"]
     kind = array.type.value_type
     if not is_dense(kind):
         hint = "; if they are, say so with column.cast(): pyarrow.list_(type, length)"
@@ -237,17 +233,16 @@ def _shaped_lists(
 
 def _zero(kind: Any) -> Any:
     """What fills nulls among numbers, or bools."""
-    return False if sys.modules["pyarrow"].types.is_boolean(kind) else 0
+    return False if pa.types.is_boolean(kind) else 0
 
 
 def _hint(kind: Any) -> str:
-    types = sys.modules["pyarrow"].types
-    if types.is_struct(kind):
+    if pa.types.is_struct(kind):
         return "; table.flatten() makes columns of its fields"
-    if types.is_decimal(kind):
+    if pa.types.is_decimal(kind):
         return "; convert with column.cast(pyarrow.float64())"
-    if types.is_date32(kind) or types.is_time32(kind):
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return "; take its numbers with column.cast(pyarrow.int32())"
-    if types.is_temporal(kind) and not types.is_interval(kind):
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         return "; take its numbers with column.cast(pyarrow.int64())"
     return ""

@@ -13,7 +13,6 @@ import torch
 
 from pinfeed import _core
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
-from pinfeed.sources.arrow import table_columns
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source, SourceSubset, checked_position, positions
 from pinfeed.sources.strings import encode
@@ -104,6 +103,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             >>> dataset[1]
             {'tokens': array([3]), 'label': np.int64(1)}
         """
+        from pinfeed.sources.arrow import table_columns  # which imports pyarrow
+
         arrays, order, categories = table_columns(table, columns, f"{cls.__name__}.from_arrow")
         self = cls(arrays)
         self.categories = categories

@@ -16,7 +16,6 @@ from pinfeed.arguments import checked_integer
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.arrow_lists import ragged_parts
 from pinfeed.sources.ragged_builder import RaggedBuilder
 from pinfeed.sources.source import (
     ArraySource,
@@ -173,6 +172,8 @@ class RaggedArray(Source):
             >>> ragged[1]
             array([3])
         """
+        from pinfeed.sources.arrow_lists import ragged_parts  # which imports pyarrow
+
         return cls(*ragged_parts(array, "RaggedArray.from_arrow"))
 
     @classmethod
