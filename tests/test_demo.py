@@ -110,14 +110,18 @@ def test_stock_feed_crops_and_flips_anew_in_each_epoch(photos, tmp_path):
     assert not torch.equal(epochs[1][~still], plain[~still])
 
 
-def test_table_takes_medians_over_epochs():
+def test_table_has_medians_ranges_and_what_waiting_explains():
+    pinfeed = run_with("pinfeed")
+    pinfeed.data_seconds = [0.1, 0.1, 0.2]
+    pinfeed.compute_seconds = [0.1, 0.1, 0.7]  # two lucky epochs, which are not its merit
     rows = {
         line[:34].strip(): line[34:].split()
-        for line in table(run_with("stock"), run_with("pinfeed")).splitlines()[2:]
+        for line in table(run_with("stock"), pinfeed).splitlines()[2:]
     }
-    assert rows["data time per epoch"][:2] == ["300", "ms"]
-    assert rows["images/s in training"][:2] == ["1,000", "1,000"]
-    assert rows["share of the step waiting for data"] == ["30.0%", "30.0%"]
+    assert rows["data time per epoch, ms"] == ["300", "(200-400)", "100", "(100-200)", "3.0", "x"]
+    assert rows["images/s in training"][:2] == ["1,000", "(909-1,111)"]
+    assert rows["images/s in training"][-2:] == ["1.25", "x"]  # (0.3 + 0.7) / (0.1 + 0.7)
+    assert rows["share of the step waiting for data"] == ["30.0%", "50.0%"]
     assert rows["peak memory of the process"][:2] == ["512", "MiB"]
 
 
@@ -180,7 +184,7 @@ def test_the_command_verifies_and_reports(tmp_path):
     assert [line.split()[1] for line in verified] == ["batches:", "order:", "accuracy:"]
     for row in ("data time per epoch", "images/s", "waiting for data", "peak memory"):
         assert row in done.stdout
-    for bar in ("comparing batches", "stock  epoch  2/2", "pinfeed  epoch  2/2"):
+    for bar in ("comparing batches", "stock  epoch  3/3", "pinfeed  epoch  3/3"):
         assert bar in done.stderr
     assert "\r" not in done.stderr
     with Image.open(tmp_path / "demo.png") as plot:

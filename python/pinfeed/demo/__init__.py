@@ -2,8 +2,8 @@
 
 Two photographs are cut into overlapping patches, and a CNN learns which photograph and which of its
 columns a patch comes from, cropped and flipped at random. Both runs start from the same weights and
-see the same batches in the same order, so that what differs between them is only the time spent
-waiting for data.
+see the same batches in the same order, an epoch each in turn, so that what differs between them is
+only the time spent waiting for data.
 
     python -m pinfeed demo --out demo-out
 """
@@ -14,8 +14,9 @@ import argparse
 import multiprocessing
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     # Comparing first also brings both files into the page cache, so that neither run reads cold.
     batches, difference = largest_difference(options.out / "training")
-    stock, pinfeed = (_train_apart(feed, options) for feed in ("stock", "pinfeed"))
+    stock, pinfeed = _train_in_turns(options)
     plot = options.out / "demo.png"
     draw(plot, photos, positions, [stock, pinfeed])
     checks, verified = verdicts(batches, difference, stock, pinfeed)
@@ -78,21 +79,42 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for the results")
     parser.add_argument("--epochs", type=int, default=10, help="epochs of each run (default: 10)")
     parser.add_argument("--patches", type=int, default=20_000, help="training patches to cut")
-    parser.add_argument("--quick", action="store_true", help="2 epochs on 2000 patches")
+    parser.add_argument("--quick", action="store_true", help="3 epochs on 2000 patches")
     options = parser.parse_args(argv)
     if options.quick:
-        options.epochs, options.patches = 2, 2_000
+        options.epochs, options.patches = 3, 2_000
     if options.epochs < 1 or options.patches < 10:
         parser.error("--epochs must be at least 1 and --patches at least 10")
     return options
 
 
-def _train_apart(feed: str, options: argparse.Namespace) -> Run:
-    """Trains in a fresh process, whose peak memory is then that of this run alone."""
+def _train_in_turns(options: argparse.Namespace) -> list[Run]:
+    """Trains with both feeds, an epoch with each in turn, so that a slow minute slows down both.
+
+    Each has a process of its own, whose peak memory is then that of this run alone.
+    """
     # By default OpenMP's threads spin while they wait for each other. Where another program wants
     # the same cores, training would take ten times as long and its times would mean nothing.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=spawn) as executor:
-        threads = torch.get_num_threads()
-        return executor.submit(train, feed, options.out, options.epochs, threads).result()
+    spawn, threads, runs = multiprocessing.get_context("spawn"), torch.get_num_threads(), []
+    with ExitStack() as stack:
+        executors = {
+            feed: stack.enter_context(ProcessPoolExecutor(max_workers=1, mp_context=spawn))
+            for feed in ("stock", "pinfeed")
+        }
+        for _ in range(options.epochs):
+            runs = [
+                executor.submit(_train_on, feed, options.out, options.epochs, threads).result()
+                for feed, executor in executors.items()
+            ]
+    return runs
+
+
+_trainings: dict[str, Iterator[Run]] = {}  # the one that this process goes on with
+
+
+def _train_on(feed: str, out: Path, epochs: int, threads: int) -> Run:
+    """Trains for one more epoch."""
+    if feed not in _trainings:
+        _trainings[feed] = train(feed, out, epochs, threads)
+    return next(_trainings[feed])

@@ -184,8 +184,11 @@ class Run:
     peak_bytes: int = 0  # the most memory that the process ever had resident
 
 
-def train(feed: str, out: Path, epochs: int, threads: int) -> Run:
-    """Trains and evaluates one model; run it in a process of its own, for ``peak_bytes``."""
+def train(feed: str, out: Path, epochs: int, threads: int) -> Iterator[Run]:
+    """Trains one model, and evaluates it at the end; what was measured so far comes after each epoch.
+
+    Run it in a process of its own, for ``peak_bytes``.
+    """
     torch.set_num_threads(threads)
     model = make_model()
     loader = training_loader(feed, out / "training")
@@ -224,11 +227,13 @@ def train(feed: str, out: Path, epochs: int, threads: int) -> Run:
         run.data_seconds.append(data_seconds)
         run.compute_seconds.append(compute_seconds)
         run.losses.append(loss_sum / run.images)
+        if epoch < epochs:
+            yield run
     run.order = order.hexdigest()
     run.training_accuracy = _accuracy(model, make_loader(feed, out / "training"))
     run.held_out_accuracy = _accuracy(model, make_loader(feed, out / "held-out"))
     run.peak_bytes = peak_resident_bytes()
-    return run
+    yield run
 
 
 @torch.no_grad()
