@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import sys
 
 import hypothesis
 import numpy as np
@@ -11,21 +10,11 @@ import pytest
 import torch
 
 import pinfeed
+import torchvision_operators  # noqa: F401
 
 # A shell that starts something in the background has it ignore interrupts, and all it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# torchvision for another torch can't load its operators. What tests compare with needs none of
-# them, but to import it their schemas.
-try:
-    import torchvision  # noqa: F401
-except RuntimeError:
-    for name in [name for name in sys.modules if name.startswith("torchvision")]:
-        del sys.modules[name]
-    _operators = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        _operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 _SETTINGS = {
     "deadline": None,  # shared machines stall

@@ -11,7 +11,7 @@ import pytest
 
 from programs import run_python
 
-ROOT = Path(__file__).parents[1]
+ROOT, TESTS = Path(__file__).parents[1], Path(__file__).parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # The first line of pages about libraries that start threads for good: no later test could fork.
@@ -59,6 +59,8 @@ def test_page(page, tmp_path, monkeypatch, one_thread):
     code = _code(text, blocks)
     if alone := ALONE.match(text):
         strict = f"import warnings; warnings.simplefilter('error'); {FILTERS[alone['library']]}"
+        if alone["library"] == "lightning":
+            strict = f"import sys; sys.path.insert(0, {str(TESTS)!r}); import torchvision_operators; {strict}"
         if alone["ranks"]:
             _run_on_two_ranks(strict + code, tmp_path / "page.py")
         else:

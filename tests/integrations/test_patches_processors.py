@@ -1,7 +1,6 @@
 """pinfeed.Patches.from_processor against transformers' own image processors, made of settings."""
 
 import importlib
-import importlib.metadata
 from pathlib import Path
 
 import numpy as np
@@ -70,13 +69,7 @@ def test_values_are_those_of_processors_that_resize_by_pil(label):
 PROGRAM = """
 import sys
 sys.path[:0] = sys.argv[1:3]
-sys.modules.pop("torchvision", None)
-import torch
-# A wheel built for another torch lacks its operators, which nothing here needs but their schemas.
-schemas = torch.library.Library("torchvision", "FRAGMENT")
-for name in ("nms", "qnms"):
-    if not hasattr(torch.ops.torchvision, name):
-        schemas.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+import torchvision_operators
 import test_patches_processors as tests
 for label, settings in tests.PROCESSORS.items():
     module, name = label.split()
@@ -87,10 +80,6 @@ for label, settings in tests.PROCESSORS.items():
 
 
 def test_bits_of_bytes_are_those_of_processors_that_resize_by_torch():
-    try:
-        importlib.metadata.version("torchvision")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("torchvision is not installed")
     here = Path(__file__).parent
     printed = run_python(PROGRAM, str(here), str(here.parent), fresh=True)
     assert printed.split("\n")[:-1] == list(PROCESSORS)
