@@ -226,7 +226,7 @@ def test_kernels_that_a_device_cannot_run(monkeypatch):
         assert library._can_run.__wrapped__(0)
         return
     said = (
-        r"pinfeed's kernels can't run on cuda:0, so fields take torch's own operations there: CUDA "
+        r"pinfeed's kernels can't run on cuda:0, so fields run on the CPU: CUDA "
         "says .*; the driver is older than the CUDA that pinfeed was built with: update it, or build"
     )
     with pytest.warns(RuntimeWarning, match=said):
