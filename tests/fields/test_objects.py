@@ -99,6 +99,13 @@ def test_one_rule_drops_all_of_an_object():
     assert [len(target["masks"]) for target in targets] == [0, 2]
 
 
+@pytest.mark.parametrize("none", [[], np.array([]), torch.tensor([]), np.zeros((0, 4), np.int64)])
+def test_batches_without_any_object(none):
+    batch = collated([photo(4, 4, boxes=none, labels=[])] * 2, boxes=pinfeed.Boxes())
+    assert batch["boxes"].values.shape == (0, 4)
+    assert batch["boxes"].offsets.tolist() == [0, 0, 0]
+
+
 def test_a_batch_whose_every_box_is_gone():
     sample = photo(8, 8, boxes=[[9, 9, 12, 12]], labels=[1], masks=np.ones((1, 8, 8), np.uint8))
     batch = collated([sample] * 2, boxes=pinfeed.Boxes(), masks=pinfeed.InstanceMasks())

@@ -37,12 +37,15 @@ class Following:
         self._last = [key for key in keys if key not in self._first]
         self._objects = {key: field for key, field in followers.items() if field.objects_of}
         taken: dict[Any, Any] = {}
+        labelled: dict[Any, Any] = {}
         for key, field in followers.items():
             shown = specs.get(field.follows)
             if not (isinstance(shown, Field) and shown.shows_images):
+                hint = f"say by image= which of {keys} it follows, and give that leaf an Image()"
+                if field.follows not in specs:
+                    hint = 'put both in one dict, such as {"image": image, **target}, or ' + hint
                 raise ValueError(
-                    f"{name}[{key!r}] follows {field.follows!r}, which is no Image() there; say by "
-                    f"image= which of {keys} it follows, and give that leaf an Image()"
+                    f"{name}[{key!r}] follows {field.follows!r}, which is no Image() there; {hint}"
                 )
             if field.objects_of and taken.setdefault(field.follows, key) != key:
                 raise ValueError(
@@ -50,6 +53,11 @@ class Following:
                     f"{field.follows!r}, and one of them says which objects remain; leave one out"
                 )
             for label in field.objects_of:
+                if label in followers or labelled.setdefault(label, key) != key:
+                    raise ValueError(
+                        f"{name}[{key!r}] has {label!r} among its labels, which follows images "
+                        "itself or has an entry for each of other boxes; give labels= of its own"
+                    )
                 if label not in specs:
                     raise ValueError(
                         f"{name}[{key!r}] has labels={label!r}, and samples have {keys}; name the leaves "

@@ -118,7 +118,7 @@ class Boxes(_Target):
         self.min_size = checked_number(min_size, "Boxes: min_size", 0)
         self.min_area = checked_number(min_area, "Boxes: min_area", 0)
         self.labels = labels
-        self.objects_of = tuple(keys)
+        self.objects_of = tuple(dict.fromkeys(keys))
         self._options = _core.BoxOptions(
             format=output or format,
             of_image=normalized == "image",
@@ -316,8 +316,10 @@ def _is_empty(sample: Any) -> bool:
 
 def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> list[Any]:
     """Samples as arrays; a list of no objects gets the shape of others, or that for an item."""
-    if {*map(type, samples)} <= {np.ndarray, torch.Tensor} and len({s.ndim for s in samples}) == 1:
-        return list(samples)
+    if {*map(type, samples)} <= {np.ndarray, torch.Tensor}:
+        axes = {sample.ndim for sample in samples}
+        if len(axes) == 1 and max(axes) > 1:
+            return list(samples)
     arrays = []
     for position, sample in enumerate(samples):
         array = sample
@@ -328,6 +330,9 @@ def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> l
                 expected = f"numbers of shape (n, {', '.join(map(str, item_shape))})"
                 problem = Problem(name, expected, "a list of unlike items", sample=position)
                 raise ValueError(problem) from None
+        elif not isinstance(sample, np.ndarray | torch.Tensor):
+            expected = "an ndarray, a tensor or a list, empty where there is no object"
+            raise TypeError(Problem(name, expected, type(sample).__name__, sample=position))
         arrays.append(array)
     shape = next((array.shape[1:] for array in arrays if not _is_empty(array)), item_shape)
     none = np.zeros((0, *shape))
