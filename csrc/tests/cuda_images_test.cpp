@@ -111,7 +111,8 @@ std::string_view check(DeviceCase test, std::size_t count, Random& random) {
       size.width = static_cast<std::size_t>(std::clamp<std::int64_t>(test.sizes[2 * i + 1], 0, w));
     }
     image.sizes.push_back(size);
-    image.sources.push_back({!empty ? images + index * source.image_stride : nullptr,
+    const bool is_there = !empty && index >= 0 && index < static_cast<std::int64_t>(source.count);
+    image.sources.push_back({is_there ? images + index * source.image_stride : nullptr,
                              source.strides.row, source.strides.column, source.strides.channel});
   }
 

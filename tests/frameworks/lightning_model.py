@@ -7,6 +7,11 @@ import os
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+import torchvision_operators  # noqa: F401
+
+# isort: split
 import lightning
 import numpy as np
 import torch
