@@ -127,8 +127,17 @@ def resumable(workers):
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("stop", [5, 17])
+@pytest.mark.parametrize(
+    ("stop", "workers"),
+    [
+        (5, 0),
+        (17, 0),
+        # Lightning takes iterators to look at a loader before it says the first epoch, and with
+        # workers each of them begins an epoch: its first epoch is the sampler's second.
+        pytest.param(5, 2, marks=pytest.mark.xfail(strict=True, raises=AssertionError)),
+        (17, 2),
+    ],
+)
 def test_resuming_within_an_epoch(workers, stop, tmp_path):
     whole = train(resumable(workers))
     steps = len(whole.seen)
