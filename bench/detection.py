@@ -37,7 +37,7 @@ def collated(samples, field, **fields):
 
 
 @workload(
-    at_most(1.15, "images and boxes", "each image alone"),
+    at_most(1.15, "images and boxes", "each image alone, and the fill"),
     at_most(1.05, "images and boxes", "images, padded"),
     at_least(5, "torchvision v2 with boxes"),
     at_least(5, "torchvision v2 with masks", "images, boxes and masks"),
@@ -97,12 +97,16 @@ def detection():
     out = torch.empty_like(expected)
     first = {"expected": lambda batch: difference(batch[0], expected)}
     of_dict = {"expected": lambda batch: difference(batch["image"], expected)}
-    alone = {"expected": lambda batches: 0.0 if len(batches) == 16 else float("inf")}
+    alone = {"expected": lambda batches: 0.0 if len(batches) == 17 else float("inf")}
+
+    def each_alone():
+        return [*(single() for single in singles), out.fill_(0.5)]
+
     return Job(
         limit("fill the images' batch (`out.fill_`)", lambda: out.fill_(0.5)),
         ours("images and boxes", with_boxes, **of_dict),
         ours("images, padded", collated(samples, field), **of_dict),
-        ours("each image alone, not padded", lambda: [single() for single in singles], **alone),
+        ours("each image alone, and the fill", each_alone, **alone),
         ours("images, boxes and masks", with_masks, **of_dict),
         other("torchvision v2 with boxes", built(torchvision, False), **first),
         other("torchvision v2 with masks", built(torchvision, True), **first),
