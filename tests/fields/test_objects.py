@@ -201,12 +201,16 @@ def flat(batch):
     ]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_workers_do_not_matter(context):
+@pytest.mark.parametrize(
+    ("context", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
+)
+def test_workers_do_not_matter(context, persistent):
     collate = pinfeed.Collate(recipe(), seed=3)
     dataset = pinfeed.IndexedDataset(Photos())
     sampler = pinfeed.ShuffleSampler(12, 4, seed=1)
-    here = list(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate))
+    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
+    here = [*loader, *loader]  # two epochs
+    assert not torch.equal(here[0]["boxes"].values, here[3]["boxes"].values)
     sampler = pinfeed.ShuffleSampler(12, 4, seed=1)
     there = DataLoader(
         dataset,
@@ -214,11 +218,12 @@ def test_workers_do_not_matter(context):
         collate_fn=collate,
         num_workers=2,
         multiprocessing_context=context,
+        persistent_workers=persistent,
     )
-    for one, other in zip(here, there, strict=True):
+    for one, other in zip(here, [*there, *there], strict=True):
         for a, b in zip(flat(one), flat(other), strict=True):
             assert torch.equal(a, b)
-        assert one["scene"].shape == one["masks"].values.shape[1:][:0] + one["shown"].shape
+        assert one["scene"].shape == one["shown"].shape
         assert one["masks"].values.shape[1:] == one["shown"].shape[1:]
 
 
