@@ -1,12 +1,27 @@
 #include "kernels/targets.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace pinfeed::kernels {
 
-void to_corners(BoxFormat format, double* boxes, std::size_t count) {
-  if (format == BoxFormat::xyxy) return;
+namespace {
+
+bool are_finite(const double* numbers, std::size_t count) {
+  constexpr std::uint64_t kExponent = 0x7ff0'0000'0000'0000, kOne = 0x0010'0000'0000'0000;
+  std::uint64_t carried = 0;  // the highest bit, where all bits of an exponent are set
+  for (std::size_t i = 0; i < count; ++i) {
+    carried |= (std::bit_cast<std::uint64_t>(numbers[i]) & kExponent) + kOne;
+  }
+  return carried >> 63 == 0;
+}
+
+}  // namespace
+
+bool to_corners(BoxFormat format, double* boxes, std::size_t count) {
+  if (!are_finite(boxes, 4 * count)) return false;
+  if (format == BoxFormat::xyxy) return true;
   for (double* box = boxes; box < boxes + 4 * count; box += 4) {
     if (format == BoxFormat::cxcywh) {
       box[0] -= box[2] / 2;
@@ -15,6 +30,7 @@ void to_corners(BoxFormat format, double* boxes, std::size_t count) {
     box[2] += box[0];
     box[3] += box[1];
   }
+  return true;
 }
 
 void move_boxes(const View& view, const BoxRules& rules, double* corners, std::uint8_t* remain,
@@ -26,32 +42,39 @@ void move_boxes(const View& view, const BoxRules& rules, double* corners, std::u
     low = axis(low);
     high = axis(high);
     if (axis.mirrored >= 0) std::swap(low, high);
-    low = std::clamp(low, 0.0, size);
-    high = std::clamp(high, 0.0, size);
+    low = std::min(std::max(low, 0.0), size);  // without a branch, as std::clamp has
+    high = std::min(std::max(high, 0.0), size);
   };
   for (std::size_t i = 0; i < count; ++i, corners += 4) {
     move(moved.x, seen_width, corners[0], corners[2]);
     move(moved.y, seen_height, corners[1], corners[3]);
     const double width = corners[2] - corners[0], height = corners[3] - corners[1];
-    // Comparisons that no NaN passes.
-    const bool remains =
-        width >= rules.min_size && height >= rules.min_size && width * height >= rules.min_area;
-    remain[i] &= remains ? 1 : 0;
+    remain[i] &= static_cast<int>(width >= rules.min_size) &
+                 static_cast<int>(height >= rules.min_size) &
+                 static_cast<int>(width * height >= rules.min_area);
   }
 }
 
-void write_box(BoxFormat format, const double* corners, double height, double width, float* out) {
-  double box[4] = {corners[0] / width, corners[1] / height, corners[2] / width,
-                   corners[3] / height};
-  if (format != BoxFormat::xyxy) {
-    box[2] -= box[0];
-    box[3] -= box[1];
+float* write_boxes(BoxFormat format, const double* corners, const std::uint8_t* remain,
+                   std::size_t count, double height, double width, float* out) {
+  const bool in_pixels = height == 1 && width == 1;
+  for (std::size_t i = 0; i < count; ++i, corners += 4) {
+    if (!remain[i]) continue;
+    double box[4] = {corners[0], corners[1], corners[2], corners[3]};
+    if (!in_pixels) {
+      for (int k = 0; k < 4; ++k) box[k] /= k % 2 == 0 ? width : height;
+    }
+    if (format != BoxFormat::xyxy) {
+      box[2] -= box[0];
+      box[3] -= box[1];
+    }
+    if (format == BoxFormat::cxcywh) {
+      box[0] += box[2] / 2;
+      box[1] += box[3] / 2;
+    }
+    for (int k = 0; k < 4; ++k) *out++ = static_cast<float>(box[k]);
   }
-  if (format == BoxFormat::cxcywh) {
-    box[0] += box[2] / 2;
-    box[1] += box[3] / 2;
-  }
-  for (int k = 0; k < 4; ++k) out[k] = static_cast<float>(box[k]);
+  return out;
 }
 
 void move_points(const View& view, const double* points, std::size_t count, std::size_t numbers,

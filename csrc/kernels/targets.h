@@ -12,8 +12,8 @@ namespace pinfeed::kernels {
 // the centre with width and height.
 enum class BoxFormat : std::uint8_t { xyxy, xywh, cxcywh };
 
-// Makes corners of `count` boxes, in place.
-void to_corners(BoxFormat format, double* boxes, std::size_t count);
+// Makes corners of `count` boxes, in place. Returns whether all their numbers are finite.
+bool to_corners(BoxFormat format, double* boxes, std::size_t count);
 
 // Which boxes remain: those that have these sides and this area when they have been clipped.
 struct BoxRules {
@@ -26,8 +26,10 @@ struct BoxRules {
 void move_boxes(const View& view, const BoxRules& rules, double* corners, std::uint8_t* remain,
                 std::size_t count);
 
-// Writes corners as float32 numbers of a format, divided by the size of what they are fractions of.
-void write_box(BoxFormat format, const double* corners, double height, double width, float* out);
+// Writes those boxes of one image that remain as float32 numbers of a format, divided by the size
+// of what they are fractions of: 1 x 1 for pixels. Returns where the next image's go.
+float* write_boxes(BoxFormat format, const double* corners, const std::uint8_t* remain,
+                   std::size_t count, double height, double width, float* out);
 
 // Writes `count` points of `numbers` numbers, x and y first. The third, which says whether a point
 // is visible, becomes 0 outside of what is seen; a point whose third number is 0 stays as it is.

@@ -155,6 +155,21 @@ def test_a_fill_of_its_own():
     assert (batch["mask"][0][~is_image] == 255).all()
 
 
+CANVAS = augment.CenterCrop(20_000)
+
+
+def padded(sizes, geometry=None):
+    images = [np.zeros((*size, 1), np.uint8) for size in sizes]
+    return pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, augment=geometry, pad_value=0))(images)
+
+
+def test_what_is_large_without_padding_may_be_larger():
+    assert padded([(9000, 9000), (1, 1)]).shape == (2, 1, 9000, 9000)
+    assert padded([(4000, 9000)], augment.CenterCrop((9000, 9000))).shape == (1, 1, 9000, 9000)
+    assert padded([(8, 8)], augment.Resize((9000, 9000))).shape == (1, 1, 9000, 9000)
+    assert padded([(2**13, 1), (1, 2**13)]).shape == (2, 1, 2**13, 2**13)
+
+
 ERRORS = [
     (
         lambda: augment.RandomShortestSize((8, 9), 8),
@@ -195,6 +210,48 @@ ERRORS = [
         ValueError,
         "sample 1: an image of (1, 20000) would be resized to (800, 16000000)",
         "limit the longer edge by max_size",
+    ),
+    (
+        lambda: padded([(20_000, 1), (1, 20_000)]),
+        ValueError,
+        "the leaf of sample 1: an image of (1, 20000) would be padded to (20000, 20000), more than "
+        "2**26 pixels; leave the sample out",
+    ),
+    (
+        lambda: padded([(1, 20_000), (9, 9), (20_000, 1)], augment.RandomVerticalFlip()),
+        ValueError,
+        "would be padded to (20000, 20000)",
+    ),
+    (
+        lambda: padded([(90, 90), (6000, 1), (2, 20_000)]),
+        ValueError,
+        "sample 1: an image of (6000, 1) would be padded to (6000, 20000)",
+    ),
+    (
+        lambda: padded([(9, 9), (5, 7)], augment.CenterCrop(20_000)),
+        ValueError,
+        "sample 0: a crop to (20000, 20000) would pad an image of (9, 9) to more than 2**26 pixels",
+        "crop to less, or resize first",
+    ),
+    (
+        lambda: padded([(900, 900)], augment.RandomZoomOut(side_range=(99, 99), p=1)),
+        ValueError,
+        "sample 0: a crop to (89100, 89100) would pad an image of (900, 900)",
+    ),
+    (
+        lambda: padded([(9, 9)], augment.RandomCrop(20_000, pad_if_needed=True)),
+        ValueError,
+        "a crop to (20000, 20000) would pad an image of (9, 9)",
+    ),
+    (
+        lambda: padded([(9, 9)], augment.Compose([CANVAS, augment.Resize((8, 8))])),
+        ValueError,
+        "a crop to (20000, 20000) would pad an image of (9, 9)",
+    ),
+    (
+        lambda: padded([(9, 9)], augment.Compose([augment.Resize((8, 8)), CANVAS])),
+        ValueError,
+        "a crop to (20000, 20000) would pad an image of (9, 9), resized to (8, 8), to more than",
     ),
     (
         lambda: pinfeed.Collate(pinfeed.Image(augment=augment.Resize(8)))(

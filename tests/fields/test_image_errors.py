@@ -132,13 +132,14 @@ def test_a_fill_that_floats_can_hold():
     assert float(collate([np.zeros((4, 4, 3), np.float32)]).min()) == -1
 
 
-@pytest.mark.parametrize("multiple_of", [2**62, 2**63 - 1, (2**40, 2**40)], ids=str)
-def test_larger_than_memory_can_be(multiple_of):
+@pytest.mark.parametrize("multiple_of", [2**13 + 1, 2**62, 2**63 - 1, (2**40, 2**40)], ids=str)
+def test_places_of_too_many_pixels(multiple_of):
     collate = Collate(Image(multiple_of=multiple_of, mask=True, **PADDED))
-    with pytest.raises(ValueError, match="larger than memory can be"):
-        collate([IMAGE, OTHER])
+    place = multiple_of if isinstance(multiple_of, tuple) else (multiple_of, multiple_of)
+    words = f"sample 1: an image of (3, 6) would be padded to {place}, more than 2**26 pixels"
+    check(lambda: collate([IMAGE, OTHER]), ValueError, words, "take a smaller multiple_of")
 
 
 def test_more_than_there_is_memory():
     with pytest.raises(MemoryError):
-        Collate(Image(multiple_of=2**23, **PADDED))([IMAGE, OTHER])
+        Collate(Image(augment=augment.Resize((2**22, 2**22))))([IMAGE, OTHER])

@@ -67,7 +67,7 @@ def test_one_rule_drops_all_of_an_object():
         [0, 0, 0.5, 9],
         [8, 1, 2, 4],
         [2, 2, 50, 50],
-        [np.nan, 0, 4, 4],
+        [4, 0, 4, 4],
         [12, 0, 15, 5],
     ]
     numbers = np.arange(6)
@@ -350,8 +350,40 @@ ERRORS = [
             masks=pinfeed.InstanceMasks(),
         ),
         ValueError,
-        "leaf ['masks'] of sample 1: expected an image of (8, 8) as in leaf ['image']",
+        "leaf ['masks'] of sample 1: expected masks of (8, 8), as their image in leaf ['image'] has",
         "got (8, 9)",
+    ),
+    (
+        errors_of(
+            photo(8, 8, boxes=[], labels=[], masks=torch.zeros(0, 8, 9, dtype=torch.bool)),
+            boxes=boxes,
+            masks=pinfeed.InstanceMasks(),
+        ),
+        ValueError,
+        "leaf ['masks'] of sample 1: expected masks of (8, 8)",
+        "got (8, 9)",
+    ),
+    (  # of which none remains
+        errors_of(
+            photo(8, 8, boxes=[[9, 9, 9, 9]], labels=[0], masks=np.ones((1, 9, 8), np.uint8)),
+            boxes=boxes,
+            masks=pinfeed.InstanceMasks(),
+        ),
+        ValueError,
+        "leaf ['masks'] of sample 1: expected masks of (8, 8)",
+        "got (9, 8)",
+    ),
+    (
+        errors_of(photo(8, 8, **BOX | {"boxes": [[0, 0, 4, np.nan]]}), boxes=boxes),
+        ValueError,
+        "leaf ['boxes'] of sample 1: expected finite numbers, got [0.0, 0.0, 4.0, nan] of box 0",
+    ),
+    (
+        errors_of(
+            photo(8, 8, boxes=[[0, 0, 4, 4], [-np.inf, 0, 4, 4]], labels=[0, 1]), boxes=boxes
+        ),
+        ValueError,
+        "leaf ['boxes'] of sample 1: expected finite numbers, got [-inf, 0.0, 4.0, 4.0] of box 1",
     ),
     (
         errors_of(
@@ -364,12 +396,12 @@ ERRORS = [
     (
         errors_of(photo(8, 8, **BOX | {"boxes": [[1, 2, 3]]}), boxes=boxes),
         ValueError,
-        "boxes of shape (n, 4)",
+        "of sample 1: expected boxes of shape (n, 4), got an array of shape (1, 3)",
     ),
     (
         errors_of(photo(8, 8, **BOX | {"boxes": [1, 2, 3, 4]}), boxes=boxes),
         ValueError,
-        "boxes of shape (n, 4)",
+        "of sample 1: expected boxes of shape (n, 4), got an array of shape (4,)",
     ),
     (
         errors_of(photo(8, 8, **BOX | {"boxes": [[1, 2], [3]]}), boxes=boxes),

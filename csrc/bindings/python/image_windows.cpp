@@ -122,29 +122,30 @@ void require_fit(const Images& images, std::size_t image, const Window& window, 
   }
 }
 
-// What is resized is looked at pixel by pixel, those beyond the image too; and a strip that is
-// resized by its shorter edge becomes a very long one.
+// `is_in_proportion`: no step says to which size images are resized.
 void require_no_canvas(const Images& images, std::size_t image, const View& view,
                        bool is_in_proportion) {
-  constexpr double kMost = 1 << 26;
-  const auto pixels = [](const Window& window) {
-    return static_cast<double>(window.height) * static_cast<double>(window.width);
-  };
-  const double own = static_cast<double>(images.height(image) * images.width(image));
-  if (!view.resized) return;
-  if (pixels(view.source) > std::max(kMost, 16 * own)) {
+  const Window& seen = view.source;
+  const auto pad = [&](const Window& window, const std::string& what) {
     fail(images, image,
-         "a crop to " + pair_text(view.source.height, view.source.width) +
-             " would pad an image of " + size_text(images, image) +
-             " to more than 2**26 pixels before it is resized",
+         "a crop to " + pair_text(window.height, window.width) + " would pad " + what + " to " +
+             kTooManyPixels,
          "", "crop to less, or resize first");
+  };
+  const std::string subject = "an image of " + size_text(images, image);
+  const double own = pixels(images.height(image), images.width(image));
+  if (is_too_large(pixels(seen.height, seen.width), own)) pad(seen, subject);
+  if (!view.resized) return;
+  const Window& kept = view.kept;
+  const double resized = pixels(view.height, view.width);
+  if (!is_too_large(pixels(kept.height, kept.width), is_in_proportion ? own : resized)) return;
+  if (kept.height > view.height || kept.width > view.width) {
+    pad(kept, subject + ", resized to " + pair_text(view.height, view.width) + ",");
   }
-  if (is_in_proportion && pixels(view.kept) > kMost) {
-    fail(images, image,
-         "an image of " + size_text(images, image) + " would be resized to " +
-             pair_text(view.kept.height, view.kept.width) + ", more than 2**26 pixels",
-         "", "limit the longer edge by max_size, or leave the sample out");
-  }
+  fail(images, image,
+       subject + " would be resized to " + pair_text(kept.height, kept.width) + ", " +
+           kTooManyPixels,
+       "", "limit the longer edge by max_size, or leave the sample out");
 }
 
 }  // namespace
@@ -386,7 +387,14 @@ void register_augment_options(py::module_& m) {
                Keyword{"colors", &AugmentOptions::colors},
                Keyword{"may_be_small", &AugmentOptions::may_be_small});
   py::class_<ImageViews, std::shared_ptr<ImageViews>>(
-      m, "ImageViews", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)));
+      m, "ImageViews", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
+      .def_property_readonly("sources", [](const ImageViews& views) {
+        py::list sizes;
+        for (const ImageSize& size : views.sources) {
+          sizes.append(py::make_tuple(size.height, size.width));
+        }
+        return sizes;
+      });
 }
 
 }  // namespace pinfeed::bindings

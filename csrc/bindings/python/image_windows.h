@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -71,6 +72,17 @@ struct GivenWindows {
   kernels::Interpolation interpolation;
   bool in_floats;
 };
+
+// Whether padding or a resize makes too much of an image with `own` pixels: more than 2**26, and
+// than 16 times as many. A strip beside an upright one is padded to that, and a strip that is
+// resized by its shorter edge becomes a very long one.
+inline double pixels(auto height, auto width) {
+  return static_cast<double>(height) * static_cast<double>(width);
+}
+inline bool is_too_large(double pixels, double own) {
+  return pixels > std::max(double{1 << 26}, 16 * own);
+}
+inline constexpr const char* kTooManyPixels = "more than 2**26 pixels";
 
 // Adds the classes of AugmentOptions to the module.
 void register_augment_options(pybind11::module_& m);

@@ -197,7 +197,8 @@ struct ImagePaddingOptions {
 // width, rounded up to `multiple_of`.
 class Places {
  public:
-  // `frames`: images of each size, the frames of a clip.
+  // `frames`: images of each size, the frames of a clip. Throws ValueError; a message about one
+  // image says which.
   Places(std::vector<ImageSize> sizes, std::size_t frames, const ImagePaddingOptions& options,
          DType dtype, const std::string& name)
       : sizes_(std::move(sizes)), options_(options) {
@@ -209,6 +210,7 @@ class Places {
     }
     height_ = rounded_up(height_, options.multiple_of.first, name);
     width_ = rounded_up(width_, options.multiple_of.second, name);
+    require_no_canvas(name);
     padding_ = {frame_sizes_.data(), fill_value(options.value, dtype, name + ": pad_value")};
   }
   Places(const Places&) = delete;
@@ -227,6 +229,24 @@ class Places {
   }
 
  private:
+  // Of the tallest and the widest image, a message says the smaller one: it stands out.
+  void require_no_canvas(const std::string& name) const {
+    const auto own = [](const ImageSize& size) { return pixels(size.height, size.width); };
+    const double least = pixels(options_.least.first, options_.least.second);
+    const double largest = own(*std::ranges::max_element(sizes_, {}, own));
+    if (!is_too_large(pixels(height_, width_), std::max(least, largest))) return;
+    const auto tallest = std::ranges::max_element(sizes_, {}, &ImageSize::height);
+    const auto widest = std::ranges::max_element(sizes_, {}, &ImageSize::width);
+    const auto image = own(*tallest) < own(*widest) ? tallest : widest;
+    const std::int64_t size[] = {static_cast<std::int64_t>(image->height),
+                                 static_cast<std::int64_t>(image->width)};
+    const std::int64_t padded[] = {height_, width_};
+    throw wrong_value(Subject{name, image - sizes_.begin()},
+                      "an image of " + shape_text(size) + " would be padded to " +
+                          shape_text(padded) + ", " + kTooManyPixels,
+                      "", "leave the sample out, resize it, or take a smaller multiple_of");
+  }
+
   std::vector<ImageSize> sizes_, frame_sizes_;
   const ImagePaddingOptions& options_;
   ImagePadding padding_{};

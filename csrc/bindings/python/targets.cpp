@@ -63,8 +63,10 @@ Output write_offsets(const std::int64_t* offsets, std::size_t images, const std:
   return out;
 }
 
-void to_corners(Corners boxes, kernels::BoxFormat format) {
-  kernels::to_corners(format, boxes.mutable_data(), static_cast<std::size_t>(boxes.size()) / 4);
+// Whether all numbers are finite.
+bool to_corners(Corners boxes, kernels::BoxFormat format) {
+  return kernels::to_corners(format, boxes.mutable_data(),
+                             static_cast<std::size_t>(boxes.size()) / 4);
 }
 
 // Moves the corners of `objects` in place, marks which of them remain, and returns those as float32
@@ -91,11 +93,9 @@ py::tuple move_boxes(const ImageViews& views, const ObjectBoxes& objects, const 
     if (options.of_batch) unit = place;
     if (options.of_image)
       unit = {static_cast<double>(seen.height), static_cast<double>(seen.width)};
-    for (std::int64_t item = first[i]; item < first[i + 1]; ++item) {
-      if (!flags[item]) continue;
-      kernels::write_box(options.format, boxes + 4 * item, unit[0], unit[1], to);
-      to += 4;
-    }
+    to = kernels::write_boxes(options.format, boxes + 4 * first[i], flags + first[i],
+                              static_cast<std::size_t>(first[i + 1] - first[i]), unit[0], unit[1],
+                              to);
   }
   return py::make_tuple(out.array, ends.array);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -138,9 +139,12 @@ class Boxes(_Target):
     def _join(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> Any:
         boxes, offsets = _as_floats(source, offsets, indices, leaf)
         if boxes.shape[1:] != (4,):
-            got = f"arrays of shape (n, {', '.join(map(str, boxes.shape[1:]))})"
-            raise ValueError(Problem(leaf.name, "boxes of shape (n, 4)", got.replace(", )", ",)")))
-        _core.to_corners(boxes, self.format)
+            raise _wrong_shape(leaf, "boxes of shape (n, 4)", boxes, offsets)
+        if not _core.to_corners(boxes, self.format):
+            row = int(np.flatnonzero(~np.isfinite(boxes).all(1))[0])
+            sample = int(np.searchsorted(offsets, row, "right")) - 1
+            got = f"{boxes[row].tolist()} of box {row - offsets[sample]}"
+            raise ValueError(Problem(leaf.name, "finite numbers", got, sample=sample))
         self._scene(leaf).objects = (boxes, offsets, np.ones(len(boxes), np.bool_))
         return None
 
@@ -193,9 +197,8 @@ class Points(_Target):
     def _join(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> Any:
         points, offsets = _as_floats(source, offsets, indices, leaf)
         if points.ndim < 2 or points.shape[-1] not in (2, 3):
-            got = f"arrays of shape {('n', *points.shape[1:])}".replace("'", "")
             expected = "points of shape (n, 2), (n, points, 2), or with 3 numbers each"
-            raise ValueError(Problem(leaf.name, expected, got))
+            raise _wrong_shape(leaf, expected, points, offsets)
         return points, offsets
 
     @override
@@ -264,6 +267,11 @@ class InstanceMasks(_Target):
     @override
     def follow(self, batch: Any, leaf: Leaf) -> Any:
         scene = self._scene(leaf)
+        for position, (masks, size) in enumerate(zip(batch, scene.views.sources, strict=True)):
+            if getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
+                expected = f"masks of {size}, as their image in leaf [{self.image!r}] has it"
+                got = str(tuple(masks.shape[1:]))
+                raise ValueError(Problem(leaf.name, expected, got, sample=position))
         counts = [len(masks) for masks in batch]
         offsets = np.append(0, np.cumsum(counts))
         remain = _those_that_remain(scene, offsets, leaf.name)
@@ -309,6 +317,13 @@ def _as_floats(source: Any, offsets: Any, indices: Any, leaf: Leaf) -> tuple[Any
     return joined
 
 
+def _wrong_shape(leaf: Leaf, expected: str, items: Any, offsets: Any) -> ValueError:
+    """The error for items of a wrong shape, about the first sample that has any."""
+    sample = int(np.flatnonzero(np.diff(offsets))[0]) if len(items) else 0
+    got = f"an array of shape {(int(offsets[sample + 1] - offsets[sample]), *items.shape[1:])}"
+    return ValueError(Problem(leaf.name, expected, got, sample=sample))
+
+
 def _is_empty(sample: Any) -> bool:
     """Whether there is no object."""
     return hasattr(sample, "__len__") and len(sample) == 0
@@ -317,7 +332,7 @@ def _is_empty(sample: Any) -> bool:
 def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> list[Any]:
     """Samples as arrays; a list of no objects gets the shape of others, or that for an item."""
     if {*map(type, samples)} <= {np.ndarray, torch.Tensor}:
-        axes = {sample.ndim for sample in samples}
+        axes = {*map(operator.attrgetter("ndim"), samples)}
         if len(axes) == 1 and max(axes) > 1:
             return list(samples)
     arrays = []
