@@ -315,7 +315,6 @@ class Stream(torch.utils.data.IterableDataset):
         return 10
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_length_of_a_stream() -> None:
     assert len(pinfeed.to_tensorflow(DataLoader(Stream(), batch_size=4))) == 3
     # Each worker has all of it, which len() doesn't know.

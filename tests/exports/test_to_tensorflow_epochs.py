@@ -14,9 +14,6 @@ from torch.utils.data import DataLoader
 import pinfeed
 from tensorflow_elements import BATCHES, WAYS, Loader, Squares, numbers
 
-# Python 3.12 and later warn of every fork of a process that has threads.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_epoch_iterates_the_loader_once(way: str) -> None:

@@ -17,9 +17,6 @@ import pinfeed
 from programs import run_python
 from tensorflow_elements import WAYS, Loader, Squares, numbers
 
-# Python 3.12 and later warn of every fork of a process that has threads.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 
 class Broken(Exception):
     """An error that neither Python nor TensorFlow knows."""
@@ -136,3 +133,32 @@ def test_the_process_ends_while_tensorflow_has_an_iterator(way: str) -> None:
                     assert sys.argv[1] == "failed" or "used up" in str(error), error
     """.replace("\n        ", "\n")
     run_python(code, way, fresh=True)
+
+
+@pytest.mark.parametrize("ahead", ["0", "3"])
+def test_an_interrupt_ends_a_loop(ahead: str) -> None:
+    code = """
+        import os, signal, sys, threading, torch, pinfeed
+
+        def batches():
+            while True:
+                yield torch.zeros(1000)
+
+        def interrupt():
+            while not done.wait(0.5):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        dataset = pinfeed.to_tensorflow(batches())
+        ahead, done = int(sys.argv[1]), threading.Event()
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            for batch in dataset.prefetch(ahead) if ahead else dataset:
+                pass
+        except BaseException as error:
+            done.set()
+            assert "KeyboardInterrupt" in repr(error), error
+        thread.join()
+        print("interrupted")
+    """.replace("\n        ", "\n")
+    assert run_python(code, ahead, fresh=True) == "interrupted\n"

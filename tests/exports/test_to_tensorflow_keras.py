@@ -13,9 +13,6 @@ from torch.utils.data import DataLoader
 import pinfeed
 from programs import run_python
 
-# Python 3.12 and later warn of every fork of a process that has threads.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 SAMPLES, BATCH, EPOCHS = 70, 16, 2
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.3, 0.35)
 

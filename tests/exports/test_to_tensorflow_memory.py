@@ -13,9 +13,6 @@ import torch
 import pinfeed
 from tensorflow_elements import BATCHES, WAYS, address
 
-# Python 3.12 and later warn of every fork of a process that has threads.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 
 class Memory(bytearray):
     """Bytes that count how many of them are alive."""
@@ -83,6 +80,20 @@ def test_a_batch_lives_as_long_as_tensorflow_holds_it(way: str) -> None:
     assert float(view[0, 0]) == 2
     assert float(kept[-1, -1]) == 3
     del view, kept
+    assert alive() == 0
+
+
+def test_what_reads_ahead_holds_no_more_than_its_buffers(tf: ModuleType) -> None:
+    dataset = pinfeed.to_tensorflow(counted(30))
+    assert [float(batch[0, 0]) for batch in dataset.prefetch(2)] == list(range(30))
+    assert alive() == 0
+    shuffled = []
+    for batch in pinfeed.to_tensorflow(counted(30)).shuffle(5, seed=0).prefetch(2):
+        shuffled.append(float(batch[0, 0]))
+        # Those of both buffers, this one and the one before, and two on their way.
+        assert Memory.alive <= 5 + 2 + 4
+    assert shuffled != sorted(shuffled) == list(range(30))
+    del batch
     assert alive() == 0
 
 

@@ -248,7 +248,6 @@ def hugging_face() -> Any:
     return pytest.importorskip("datasets").Dataset.from_dict(columns)
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("name", [*datasets(), "arrow", "hugging face"])
 def test_any_dataset_hands_its_rows_on(name: str, workers: int) -> None:

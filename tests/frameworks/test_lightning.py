@@ -126,7 +126,6 @@ def resumable(workers):
     return pinfeed.DeviceLoader(loader, "cpu") if workers else loader
 
 
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata 0.11
 @pytest.mark.parametrize(
     ("stop", "workers"),
     [

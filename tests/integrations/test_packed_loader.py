@@ -11,9 +11,7 @@ import pinfeed
 from messages import check
 from pinfeed.integrations.transformers import DataCollatorWithFlattening, packed_loader
 
-# Python 3.12 and later warn of every fork of a process that has threads.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
     # Of what TRL does.
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing. is deprecated"),
     pytest.mark.filterwarnings("ignore:This sequence already has"),

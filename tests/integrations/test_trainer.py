@@ -22,9 +22,6 @@ import torch
 
 import pinfeed
 
-# Python 3.12 and later warn of every fork of a process that has threads.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-
 STEPS = 20
 LONGEST = 128
 MULTIPLE = 8
@@ -190,3 +187,21 @@ def test_language_model_from_ragged_arrays(
     actual = train("LlamaForCausalLM", dataset, collate, **arguments)
     assert collate.got_rows is rows
     assert_same_training(actual, own_training("right"))
+
+
+def test_classifier(
+    transformers: ModuleType,
+    texts: list[str],
+    tokens: list[list[int]],
+    train: Callable[..., Training],
+) -> None:
+    """Every token of Bert looks at every other, so its mask matters."""
+    samples = [
+        {"input_ids": ids, "labels": int("return" in text.lower())}
+        for ids, text in zip(tokens, texts, strict=True)
+    ]
+    own = transformers.DataCollatorWithPadding(transformers.ByT5Tokenizer())
+    masked = [sample | {"attention_mask": [1] * len(sample["input_ids"])} for sample in samples]
+    expected = train("BertForSequenceClassification", masked, own)
+    collate = pinfeed.Collate({"input_ids": pinfeed.Pad(0, mask="attention_mask")})
+    assert_same_training(train("BertForSequenceClassification", samples, collate), expected)

@@ -117,6 +117,27 @@ def test_token_classification(data, name, side, options):
     compare("DataCollatorForTokenClassification", side, features, **options, label_pad_token_id=-1)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_pad_cuts_where_a_tokenizer_truncates(side):
+    texts = ["a longer text", "b", "three"]
+    tokenizer = tokenizer_of(side, truncation_side=side)
+    expected = tokenizer(
+        texts,
+        add_special_tokens=False,
+        padding=True,
+        truncation=True,
+        max_length=4,
+        return_tensors="pt",
+    )
+    field = pinfeed.Pad(0, side=side, max_length=4, mask="attention_mask", mask_dtype=torch.int64)
+    samples = [
+        {"input_ids": tokenizer(text, add_special_tokens=False)["input_ids"]} for text in texts
+    ]
+    batch = pinfeed.Collate({"input_ids": field})(samples)
+    for key, leaf in expected.items():
+        assert torch.equal(batch[key], leaf), key
+
+
 class Decoder:
     """What prepares decoder_input_ids."""
 

@@ -93,6 +93,17 @@ def test_two_iterators_at_once_of_a_generator() -> None:
         next(first)
 
 
+def test_several_consumers_of_several_loops() -> None:
+    batches = on_cpu(range(200))
+    results: list[list[int]] = [[] for _ in range(4)]
+    threads = [threading.Thread(target=lambda r=r: r.extend(batches)) for r in results]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [list(range(200))] * 4
+
+
 @pytest.mark.parametrize("levels", [2, 4])
 def test_nested(levels: int) -> None:
     loader: Any = Generated()

@@ -145,7 +145,6 @@ def test_not_unless_asked(memory: PinnedMemory) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.parametrize("pin", ["auto", True])
 def test_workers_write_into_the_arena(pin: Any, memory: PinnedMemory) -> None:
     loader = DataLoader(

@@ -25,12 +25,6 @@ from pinfeed.memory.worker import SMALL_BYTES, is_worker, worker_arena
 from programs import run_python
 from samples import FrozenRecord, Point, assert_same
 
-pytestmark = [
-    # Python 3.12 and later warn of every fork of a process that has threads.
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
-
 COUNT, BATCH = 60, 8
 METHODS = ["fork", "forkserver", "spawn"]
 COLLATE = pinfeed.Collate(

@@ -17,11 +17,6 @@ import pinfeed
 from pinfeed import ArrayDataset, Collate, IndexedDataset, augment
 from test_every_sampler import SAMPLERS
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
-
 COUNT = 40
 IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, 8, 8, 3), dtype=np.uint8)
 ARRAYS = ArrayDataset({"image": IMAGES, "index": np.arange(COUNT)})

@@ -21,12 +21,6 @@ import pinfeed
 from pinfeed import ArrayDataset, Collate, IndexedDataset
 from programs import run_python
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),  # in torchdata 0.11
-]
-
 COUNT = 40
 ARRAYS = ArrayDataset({"index": np.arange(COUNT)})
 LENGTHS = np.random.default_rng(1).integers(1, 20, COUNT)

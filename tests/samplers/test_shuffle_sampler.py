@@ -15,11 +15,6 @@ from torch.utils.data import DataLoader
 import pinfeed
 from pinfeed import ShuffleSampler
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-]
-
 
 def order(count: int, seed: int, epoch: int = 0) -> list[int]:
     """All samples, in one batch."""

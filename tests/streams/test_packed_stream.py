@@ -103,8 +103,6 @@ def equal(one: Any, other: Any) -> bool:
     return (one == other).all() if hasattr(one, "all") else one == other
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # in torchdata 0.11
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_loader_resumes(workers: int) -> None:
     samples = [{"tokens": tokens, "id": i} for i, tokens in enumerate(documents(LENGTHS))]

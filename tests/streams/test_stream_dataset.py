@@ -10,11 +10,15 @@ import weakref
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+import pinfeed
+import reference
+from arrays import assert_same_bits
 from pinfeed import StreamDataset
 from streams import (
     all_parts,
@@ -205,6 +209,18 @@ def test_a_contradictory_environment(
     with pytest.raises(ValueError, match=f"RANK={rank!r} and WORLD_SIZE={world_size!r}"):
         iter(StreamDataset(range(7)))
     list(StreamDataset(range(7), rank=0, world_size=1))
+
+
+# Batches.
+
+
+def test_batches_have_the_values_of_the_samples() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3), np.uint8)
+    stream = StreamDataset({"image": image, "label": i} for i, image in enumerate(images))
+    collate = pinfeed.Collate({"image": pinfeed.Image(0.5, 0.25)})
+    (batch,) = DataLoader(stream, 10, collate_fn=collate)
+    assert_same_bits(batch["image"], reference.images(images, 0.5, 0.25))
+    assert batch["label"].tolist() == list(range(10))
 
 
 # Copies, and what is held.
