@@ -1,6 +1,7 @@
 """Who may import whom: the layers of csrc and the rooms of the package, read from the sources."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -179,8 +180,10 @@ def room_of(module):
     return module.parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imported_rooms(module):
     """The rooms that a module imports from; in the package's own ``__init__`` "" is all of them."""
+    rooms = set()
     for node in ast.walk(ast.parse((PACKAGE / module).read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -189,7 +192,8 @@ def imported_rooms(module):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        yield from (name.split(".")[1] for name in names if name.startswith("pinfeed."))
+        rooms |= {name.split(".")[1] for name in names if name.startswith("pinfeed.")}
+    return rooms
 
 
 def test_every_module_belongs_to_a_room():

@@ -121,7 +121,7 @@ class Killed(Numbers):
 
 def test_a_worker_that_is_killed() -> None:
     with pytest.raises(RuntimeError, match=r"DataLoader (worker.*(killed|exited)|timed out)"):
-        list(DeviceLoader(loader(Killed(), timeout=5), "cpu"))
+        list(DeviceLoader(loader(Killed(), timeout=2), "cpu"))
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and feeding_threads():
         time.sleep(0.01)  # the thread looks after the workers once in a timeout

@@ -98,10 +98,11 @@ def loader(dataset: Any, method: str | None, workers: int, **options: Any) -> Da
 @pytest.mark.parametrize(
     ("method", "workers", "persistent"),
     [
-        *(("fork", workers, workers > 0) for workers in range(5)),
+        ("fork", 0, False),
+        ("fork", 1, False),
+        ("fork", 4, True),
         ("forkserver", 3, True),
-        ("spawn", 3, True),
-        *((method, 1, False) for method in METHODS),
+        ("spawn", 1, False),
     ],
 )
 def test_same_batches_for_any_workers(

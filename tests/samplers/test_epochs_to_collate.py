@@ -77,7 +77,7 @@ def assert_epochs(loops: Iterator[Any], crops: list[dict[int, Any]]) -> None:
 @pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_epoch_travels_with_the_indices(dataset: Any, workers: int, crops: Any) -> None:
-    for make in SAMPLERS.values():
+    for make in [*SAMPLERS.values()][: 2 if workers else None]:
         loader = DataLoader(
             dataset,
             batch_sampler=make(),

@@ -325,7 +325,7 @@ def test_a_stateful_loader_resumes(make: Make, workers: int) -> None:
         )
 
     expected = list(new_loader())
-    for taken in (0, 1, len(expected) - 1):
+    for taken in (1, 0, len(expected) - 1)[: 1 if workers else None]:
         loader = new_loader()
         iterator = iter(loader)
         for _ in range(taken):
@@ -338,7 +338,7 @@ def test_a_stateful_loader_resumes(make: Make, workers: int) -> None:
 @every_sampler
 def test_whoever_trains_counts_where_workers_run_ahead(make: Make) -> None:
     sampler = make()
-    loader = DataLoader(range(COUNT), batch_sampler=sampler, num_workers=2, collate_fn=list)  # type: ignore[arg-type]
+    loader = DataLoader(range(COUNT), batch_sampler=sampler, num_workers=1, collate_fn=list)  # type: ignore[arg-type]
     expected = epochs(make, 2)[1]
     for trained in (0, 2, len(expected)):
         sampler.set_epoch(1)
@@ -366,7 +366,8 @@ def test_the_state_of_a_device_loader_counts_what_its_loop_got(make: Make, worke
     expected = epochs(make, 4)
     loader = new_loader(1)
     list(loader)
-    for levels, taken in ((1, 0), (1, 1), (2, 2), (1, len(expected[1]))):
+    places = [(2, 2), (1, 0), (1, 1), (1, len(expected[1]))]
+    for levels, taken in places[: 1 if workers else None]:
         loader.batch_sampler.set_epoch(1)
         loop = iter(loader)
         assert [next(loop) for _ in range(taken)] == expected[1][:taken]

@@ -104,14 +104,14 @@ def assert_likely(counts: Any, weights: Any = None) -> None:
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_every_permutation_of_few_is_as_likely(count: int) -> None:
     counts = dict.fromkeys(itertools.permutations(range(count)), 0)
-    for seed in range(6_000):
+    for seed in range(max(600, 50 * len(counts))):
         counts[tuple(order(count, seed))] += 1
     assert_likely(list(counts.values()))
 
 
 @pytest.mark.parametrize("count", [64, 1000, 4099])
 def test_positions_and_pairs_are_uniform(count: int) -> None:
-    orders = np.array([order(count, seed)[:4] for seed in range(4_000)])
+    orders = np.array([order(count, seed)[:4] for seed in range(1_500)])
     bins = orders * 8 // count  # nearly equal ones
     weights = np.bincount(np.arange(count) * 8 // count, minlength=8) / count
     for position in range(4):

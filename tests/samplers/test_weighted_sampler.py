@@ -66,7 +66,7 @@ def test_draws_without_replacement_have_their_chances() -> None:
     weights = np.array([1.0, 2.0, 5.0])
     total = weights.sum()
     counts = np.zeros((3, 3))
-    for seed in range(20_000):
+    for seed in range(5_000):
         first, second = WeightedSampler(
             weights, 2, batch_size=2, replacement=False, seed=seed
         ).order(0, 0, 2)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Subset, default_collate
 
 import pinfeed
@@ -163,14 +164,22 @@ def test_rows_of_a_bare_tensor_are_tensors_to_torch(shape: tuple[int, ...]) -> N
         torch.stack(pinfeed.ArrayDataset({"x": array}).__getitems__([0]))
 
 
-def test_no_view_of_each_row_of_a_bare_tensor_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    dataset = pinfeed.ArrayDataset(torch.arange(12).reshape(6, 2))
-    batches = [
-        collate(dataset.__getitems__([5, 0])) for collate in (default_collate, pinfeed.Collate())
-    ]
-    monkeypatch.setattr(torch.Tensor, "__getitem__", lambda *_: pytest.fail("a view was made"))
-    assert pinfeed.Collate()(dataset.__getitems__([5, 0])).tolist() == batches[0].tolist()
-    assert torch.stack(dataset.__getitems__([5, 0])).tolist() == batches[1].tolist()
+class WithoutViews(TorchDispatchMode):
+    """Where no row of a tensor may be looked at alone."""
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert op.name() != "aten::select.int"
+        return op(*args, **kwargs or {})
+
+
+def test_no_view_of_each_row_of_a_bare_tensor_is_made() -> None:
+    array = torch.arange(12).reshape(6, 2)
+    rows = pinfeed.ArrayDataset(array).__getitems__([5, 0])
+    with WithoutViews():
+        batches = [pinfeed.Collate()(rows), torch.stack(rows)]
+        with pytest.raises(AssertionError):
+            torch.stack(list(rows))  # the mode sees those that are made
+    assert [batch.tolist() for batch in batches] == [array[[5, 0]].tolist()] * 2
 
 
 def test_subset_stays_native() -> None:

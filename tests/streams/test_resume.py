@@ -45,7 +45,7 @@ def test_killed_and_resumed(kind: str, workers: int, ahead: bool, tmp_path: Path
     path = tmp_path / "state"
     # Forks, which know the modules already: the new process is what matters here.
     fork = multiprocessing.get_context("fork")
-    for batch in (len(whole) // 4, 3 * len(whole) // 4):
+    for batch in (len(whole) // 4, 3 * len(whole) // 4)[: 1 if workers else 2]:
         job = fork.Process(target=resume_job.train, args=(kind, workers, ahead, path, batch))
         job.start()
         job.join(120)
@@ -148,6 +148,8 @@ def test_epochs_before_and_after(kind: str, workers: int) -> None:
     over = copy.deepcopy(loader.state_dict())
 
     for yielded, state in enumerate(states):
+        if workers and yielded not in (0, 3, len(states) - 1):
+            continue  # starting workers takes long
         loader = new_loader()
         loader.load_state_dict(state)
         assert list(epoch_of(loader, 1)) == expected[1][yielded:]
