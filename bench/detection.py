@@ -8,17 +8,24 @@ from bench import peers
 from bench.data import MEAN, ROUNDING, STD, smooth_images
 from bench.harness import Job, at_least, at_most, built, difference, limit, other, ours, workload
 from pinfeed import augment
+from pinfeed.augment.chance import Chance
+from pinfeed.fields.field import Scene
 
 SIZES, MOST = tuple(range(480, 801, 32)), 1333
 VIEW = augment.Compose([augment.RandomShortestSize(SIZES, MOST), augment.RandomHorizontalFlip()])
+
+
+def some_boxes(random: np.random.Generator, objects: int) -> np.ndarray:
+    """Boxes in a photograph of 480×640."""
+    low = random.uniform(0, 300, (objects, 2))
+    return np.concatenate([low, low + random.uniform(20, 150, (objects, 2))], 1)
 
 
 def photographs(count: int, objects: int) -> list[dict]:
     """Photographs of 480×640 with boxes, labels and masks."""
     random, samples = np.random.default_rng(0), []
     for image in smooth_images(count, 480, 640):
-        low = random.uniform(0, 300, (objects, 2))
-        boxes = np.concatenate([low, low + random.uniform(20, 150, (objects, 2))], 1)
+        boxes = some_boxes(random, objects)
         masks = np.zeros((objects, 480, 640), np.uint8)
         for mask, (x1, y1, x2, y2) in zip(masks, boxes.astype(int), strict=True):
             mask[y1:y2, x1:x2] = 1
@@ -41,6 +48,7 @@ def collated(samples, field, **fields):
     at_most(1.05, "images and boxes", "images, padded"),
     at_least(5, "torchvision v2 with boxes"),
     at_least(5, "torchvision v2 with masks", "images, boxes and masks"),
+    at_most(3.5, "images, boxes and masks", "images, padded"),
 )
 def detection():
     """16 photographs of 480×640, shortest side 480–800, flipped, normalized, padded; 10 objects each."""
@@ -112,4 +120,26 @@ def detection():
         other("torchvision v2 with masks", built(torchvision, True), **first),
         expected=expected,
         tolerance=2 * ROUNDING[torch.float32],
+    )
+
+
+@workload(at_most(60, unit="µs"))
+def boxes():
+    """Boxes of 64 images, 50 each: cropped, flipped, clipped, dropped; the images are made before."""
+    random = np.random.default_rng(0)
+    samples = [some_boxes(random, 50).astype(np.float32) for _ in range(64)]
+    view = augment.Compose([augment.RandomCrop(400), augment.RandomHorizontalFlip()])
+    image = pinfeed.Image(dtype=torch.uint8, augment=view, windows=True)
+    scene = Scene()
+    chance = Chance(np.arange(64), key=0)
+    photographs = [np.zeros((480, 640, 3), np.uint8)] * 64
+    _, windows = image.collate(photographs, pinfeed.Leaf("images", chance=chance, scene=scene))
+    field, leaf = pinfeed.Boxes(labels=()), pinfeed.Leaf("boxes", scene=scene)
+    joined, offsets = torch.from_numpy(np.concatenate(samples)), torch.arange(0, 3201, 50)
+    moved, remain = augment.boxes(pinfeed.JaggedBatch(joined, offsets), windows, (400, 400))
+    expected = moved.filter(remain)
+    return Job(
+        limit("copy the boxes (`torch.clone`)", lambda: joined.clone()),
+        ours("`Boxes`", lambda: field.follow(field.collate(samples, leaf), leaf)),
+        expected=expected,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -130,14 +129,13 @@ class Boxes(_Target):
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        return self._join(_arrays(samples, (4,), leaf.name), None, None, leaf)
+        return self._checked(*_joined(samples, (4,), leaf), leaf)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return self._join(*source.select(indices), leaf)
+        return self._checked(*_as_floats(*source.select(indices), leaf), leaf)
 
-    def _join(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> Any:
-        boxes, offsets = _as_floats(source, offsets, indices, leaf)
+    def _checked(self, boxes: Any, offsets: Any, leaf: Leaf) -> Any:
         if boxes.shape[1:] != (4,):
             raise _wrong_shape(leaf, "boxes of shape (n, 4)", boxes, offsets)
         if not _core.to_corners(boxes, self.format):
@@ -188,14 +186,13 @@ class Points(_Target):
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        return self._join(_arrays(samples, (2,), leaf.name), None, None, leaf)
+        return self._checked(*_joined(samples, (2,), leaf), leaf)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return self._join(*source.select(indices), leaf)
+        return self._checked(*_as_floats(*source.select(indices), leaf), leaf)
 
-    def _join(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> Any:
-        points, offsets = _as_floats(source, offsets, indices, leaf)
+    def _checked(self, points: Any, offsets: Any, leaf: Leaf) -> Any:
         if points.ndim < 2 or points.shape[-1] not in (2, 3):
             expected = "points of shape (n, 2), (n, points, 2), or with 3 numbers each"
             raise _wrong_shape(leaf, expected, points, offsets)
@@ -329,12 +326,19 @@ def _is_empty(sample: Any) -> bool:
     return hasattr(sample, "__len__") and len(sample) == 0
 
 
+def _joined(samples: Sequence[Any], item_shape: tuple[int, ...], leaf: Leaf) -> tuple[Any, Any]:
+    """As `_as_floats`, of samples that may be lists, or empty in any shape."""
+    try:
+        values, offsets = _as_floats(list(samples), None, None, leaf)
+        if values.ndim > 1:
+            return values, offsets
+    except (TypeError, ValueError):
+        pass  # which is told below
+    return _as_floats(_arrays(samples, item_shape, leaf.name), None, None, leaf)
+
+
 def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> list[Any]:
     """Samples as arrays; a list of no objects gets the shape of others, or that for an item."""
-    if {*map(type, samples)} <= {np.ndarray, torch.Tensor}:
-        axes = {*map(operator.attrgetter("ndim"), samples)}
-        if len(axes) == 1 and max(axes) > 1:
-            return list(samples)
     arrays = []
     for position, sample in enumerate(samples):
         array = sample
