@@ -1,6 +1,7 @@
-"""`python -m bench.diagnosis [names]`: twelve loaders whose bottleneck is known, and what `pinfeed.diagnose` says.
+"""`python -m bench.diagnosis [names]`: loaders whose bottleneck is known, and what `pinfeed.diagnose` says.
 
-Each is built of real parts, so that the limit is where it was put. Printed are the named limit beside the
+Twelve are built of real parts, so that the limit is where it was put; three more are people's: an ImageFolder, and the
+demo's. Printed are the named limit beside the
 built one, the changes that were tried with predictions and trials, and what is wrong. A machine that does
 other work meanwhile makes the predictions worse, the limits hardly.
 """
@@ -20,8 +21,11 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
 
 import pinfeed
+from pinfeed.demo import training
 
 
 class Case(NamedTuple):
@@ -29,14 +33,14 @@ class Case(NamedTuple):
 
     Attributes:
         loader: It.
-        limits: The names that are right.
+        limits: The names that are right; none if nobody built one.
         step: The training step.
         can_gain: Whether there is an advice that must be found.
     """
 
     loader: Any
     limits: set[str]
-    step: Callable[[Any], Any]
+    step: Callable[[Any], Any] | None
     can_gain: bool = True
 
 
@@ -68,35 +72,45 @@ def python_work(ms: float) -> int:
     return total
 
 
-def sleep(ms: float) -> Callable[[Any], None]:
-    return lambda _: time.sleep(ms / 1000)
+def sleep(ms: float, size: int) -> Callable[[Any], None]:
+    """A step that takes so long for a batch of that size, and in proportion for others."""
+
+    def step(batch: Any) -> None:
+        first = next(iter(batch)) if isinstance(batch, list | tuple) else batch
+        time.sleep(ms / 1000 * len(first) / size)
+
+    return step
 
 
 def python_step(batch: Any) -> None:
-    python_work(10)
+    python_work(len(batch))
 
 
 def slow_python(folder: Path) -> Case:
     dataset = Samples(lambda i: torch.tensor(python_work(3)))
-    return Case(DataLoader(dataset, batch_size=8, shuffle=True), {"dataset"}, sleep(5))
+    return Case(DataLoader(dataset, batch_size=8, shuffle=True), {"dataset"}, sleep(5, 8))
+
+
+def jpeg(seed: int) -> bytes:
+    """A picture of 640 × 480 pixels, smooth enough to be like a photograph."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (60, 80, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).resize((640, 480)).save(buffer, "jpeg", quality=90)
+    return buffer.getvalue()
 
 
 def decode(folder: Path) -> Case:
-    pixels = (
-        np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8).repeat(8, 0).repeat(8, 1)
-    )
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "jpeg")
+    file = jpeg(0)
 
     def make(index: int) -> torch.Tensor:
-        return torch.from_numpy(np.array(Image.open(buffer)))
+        return torch.from_numpy(np.array(Image.open(io.BytesIO(file)).resize((128, 128))))
 
-    return Case(DataLoader(Samples(make), batch_size=8, shuffle=True), {"dataset"}, sleep(20))
+    return Case(DataLoader(Samples(make), batch_size=8, shuffle=True), {"dataset"}, sleep(10, 8))
 
 
 def heavy_collate(folder: Path) -> Case:
     floats = np.random.default_rng(0).random(500).tolist()
-    return Case(DataLoader(Samples(lambda i: floats), batch_size=16), {"collate"}, sleep(2))
+    return Case(DataLoader(Samples(lambda i: floats), batch_size=16), {"collate"}, sleep(2, 16))
 
 
 def as_arrays(samples: list[Any]) -> Any:
@@ -106,7 +120,7 @@ def as_arrays(samples: list[Any]) -> Any:
 def large_batches(folder: Path) -> Case:
     image = np.ones((19_000_000,), np.uint8)
     loader = DataLoader(Samples(lambda i: image), 8, num_workers=2, collate_fn=as_arrays)
-    return Case(loader, {"hand-off"}, sleep(1))
+    return Case(loader, {"hand-off"}, sleep(1, 8))
 
 
 def cold_files(folder: Path) -> Case:
@@ -121,12 +135,12 @@ def cold_files(folder: Path) -> Case:
         return torch.frombuffer(bytearray(os.pread(rows, size, index * size)), dtype=torch.uint8)
 
     loader = DataLoader(Samples(make, (1 << 29) // size), batch_size=16, shuffle=True)
-    return Case(loader, {"files"}, sleep(1))
+    return Case(loader, {"files"}, sleep(1, 16))
 
 
 def straggler(folder: Path) -> Case:
     dataset = Samples(lambda i: time.sleep(0.2 if i % 50 == 17 else 0.001) or torch.tensor(i))
-    return Case(DataLoader(dataset, 10, num_workers=2), {"stragglers"}, sleep(5))
+    return Case(DataLoader(dataset, 10, num_workers=2), {"stragglers"}, sleep(5, 10))
 
 
 def shared_lock(folder: Path) -> Case:
@@ -137,18 +151,18 @@ def shared_lock(folder: Path) -> Case:
             time.sleep(0.003)
         return torch.tensor(index)
 
-    return Case(DataLoader(Samples(make), 8, num_workers=2), {"lock"}, sleep(1))
+    return Case(DataLoader(Samples(make), 8, num_workers=2), {"lock"}, sleep(1, 8))
 
 
 def slow_step(folder: Path) -> Case:
     dataset = TensorDataset(torch.arange(100_000.0))
-    return Case(DataLoader(dataset, 32, num_workers=1), {"step"}, sleep(50), can_gain=False)
+    return Case(DataLoader(dataset, 32, num_workers=1), {"step"}, sleep(50, 32), can_gain=False)
 
 
 def too_many_workers(folder: Path) -> Case:
     dataset = Samples(lambda i: torch.tensor(python_work(1)))
     loader = DataLoader(dataset, 16, num_workers=12)
-    return Case(loader, {"workers", "CPUs"}, sleep(1), can_gain=False)
+    return Case(loader, {"workers", "CPUs"}, sleep(1, 16), can_gain=False)
 
 
 def tiny_batches(folder: Path) -> Case:
@@ -157,13 +171,41 @@ def tiny_batches(folder: Path) -> Case:
 
 
 def generator(folder: Path) -> Case:
-    return Case(DataLoader(Generated(), batch_size=8), {"dataset"}, sleep(5))
+    return Case(DataLoader(Generated(), batch_size=8), {"dataset"}, sleep(5, 8))
 
 
 def busy_main_process(folder: Path) -> Case:
     dataset = Samples(lambda i: torch.tensor(python_work(1)))
     loader = pinfeed.DeviceLoader(DataLoader(dataset, batch_size=10), "cpu")
     return Case(loader, {"GIL"}, python_step)
+
+
+def image_folder(folder: Path) -> Case:
+    for label in range(4):
+        (folder / str(label)).mkdir()
+        for i in range(100):
+            (folder / str(label) / f"{i}.jpg").write_bytes(jpeg(i))
+    view = transforms.Compose([transforms.RandomResizedCrop(224), transforms.ToTensor()])
+    dataset = ImageFolder(folder, view)
+    return Case(DataLoader(dataset, 8, shuffle=True), {"dataset"}, sleep(20, 8))
+
+
+def demo(folder: Path, feed: str) -> Case:
+    rng = np.random.default_rng(0)
+    photos = rng.integers(0, 256, (2, 300, 400, 3), np.uint8)
+    positions = training.draw_positions(photos[0].shape, 4096, rng, held_out=False)
+    training.cut_patches(photos, positions, folder)
+    loader = training.training_loader(feed, folder)
+    training.set_epoch(loader, 0)
+    return Case(loader, set(), None, can_gain=feed == "stock")
+
+
+def demo_stock(folder: Path) -> Case:
+    return demo(folder, "stock")
+
+
+def demo_pinfeed(folder: Path) -> Case:
+    return demo(folder, "pinfeed")
 
 
 CASES = {
@@ -181,6 +223,9 @@ CASES = {
         tiny_batches,
         generator,
         busy_main_process,
+        image_folder,
+        demo_stock,
+        demo_pinfeed,
     )
 }
 
@@ -188,7 +233,7 @@ CASES = {
 def wrong(case: Case, report: Any) -> list[str]:
     """What is not as it must be."""
     found = []
-    if report.limit not in case.limits:
+    if case.limits and report.limit not in case.limits:
         found.append(f"the limit is {' or '.join(case.limits)}, and not {report.limit}")
     if case.can_gain and not report.advised:
         found.append("no advice, though there is something to gain")

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_wor
 import pinfeed
 from pinfeed.__main__ import main
 from pinfeed.diagnosis import diagnose as module
+from pinfeed.diagnosis.model import LIMITS
 from programs import run_python
 
 
@@ -111,7 +112,7 @@ def test_a_straggler_is_named() -> None:
 def test_a_stream_and_what_is_not_measured_of_it() -> None:
     report = short(DataLoader(Stream(), batch_size=4))
     assert report.limit == "dataset"
-    assert report.measured.handoff is None
+    assert report.measured.ready is None
     assert any("stream" in note for note in report.notes)
 
 
@@ -180,7 +181,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     options = ["--step", f"{program}:step", "--seconds", "0.3", "--trace", str(trace), "--json"]
     assert main(["diagnose", f"{program}:make_loader", *options]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["limit"] in {"dataset", "CPUs", "start"}
+    assert found["limit"] in set(LIMITS) - {"step", "unknown"}
     assert found["loop"]["wait_share"] > 0.3
     assert json.loads(trace.read_text())["traceEvents"]
     assert main(["diagnose", f"{program}:make_loader", "--seconds", "0.3"]) == 0
@@ -199,7 +200,7 @@ def test_an_interrupt_gives_the_report_so_far(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(module, "time_step", interrupt)
     report = short(loader, lambda batch: None)
-    assert report.measured.one_worker is not None
+    assert report.measured.loop is not None
     assert report.measured.eager == {}
     assert any("interrupted" in note for note in report.notes)
     with pytest.raises(KeyboardInterrupt):  # there is nothing to report yet

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +13,8 @@ import pytest
 from pinfeed.diagnosis.changes import Change, find_changes
 from pinfeed.diagnosis.model import LIMITS, Cpus, Measured
 from pinfeed.diagnosis.report import Report
-from pinfeed.diagnosis.runs import Passed, Run, Settings, StepTimes
-from pinfeed.diagnosis.timed import Made
+from pinfeed.diagnosis.runs import CopyTimes, Run, Settings, StepTimes
+from pinfeed.diagnosis.stages import Batch
 from pinfeed.limits import cpu_quota
 
 CPUS = Cpus(present=4, allowed=4, quota=None, ranks=1)
@@ -26,32 +28,35 @@ def run(
     fetch: float = 0.0,
     collate: float = 0.0,
     cpu: float = 0.0,
+    queued: float = 0.0,
     slow: dict[int, float] | None = None,
     count: int = 40,
-    size: int = 1000,
     startup: float = 0.0,
     **options: Any,
 ) -> Run:
     """A run of `count` batches of four samples, one each `period`; some samples take longer."""
-    passed = []
+    settings = Settings(workers, **options)
+    batches = []
     for number in range(count):
-        made = Made([4 * number + i for i in range(4)])
-        made.worker = number % workers if workers else None
-        made.sample_seconds = [(slow or {}).get(index, fetch / 4) for index in made.indices or []]
-        begun = number * period
-        made.begun, made.fetched = begun, begun + sum(made.sample_seconds)
-        made.collated, made.cpu_seconds = made.fetched + collate, cpu
-        made.disk_bytes, made.queued_seconds = 0, 0.0
-        passed.append(Passed(begun, begun + period - step, begun + period, made))
-    return Run(
-        Settings(workers, **options), passed, startup=startup or period, samples=4, bytes=size
-    )
+        batch = Batch([4 * number + i for i in range(4 * settings.batch_factor)])
+        batch.worker = number % workers if workers else None
+        batch.sample_seconds = [(slow or {}).get(index, fetch / 4) for index in batch.indices or []]
+        batch.begun = batch.asked = number * period
+        batch.fetched = batch.begun + sum(batch.sample_seconds)
+        batch.collated, batch.cpu_seconds = batch.fetched + collate, cpu
+        batch.disk_bytes, batch.queued_seconds = 0, queued
+        batch.done = batch.asked + period
+        batch.received = batch.done - step
+        batches.append(batch)
+    return Run(settings, batches, startup=startup or period, bytes=1000)
 
 
-def measured(loop: Run, **what: Any) -> Measured:
-    step = loop.passed[0].done - loop.passed[0].received
+def measured(loop: Run, one: Run, others: dict[int, Run] | None = None, **what: Any) -> Measured:
+    """A loop as it is, one worker, and what else was run."""
+    step = loop.batches[0].done - loop.batches[0].received
     timed = StepTimes(step, 0.0, False) if step > 1e-9 else None
-    return Measured(**({"cpus": CPUS, "loop": loop, "step": timed} | what))
+    eager = {loop.settings.workers: replace(loop), 0: one, 1: one} | (others or {})
+    return Measured(**({"cpus": CPUS, "loop": loop, "step": timed, "eager": eager} | what))
 
 
 def eager(*periods: float, **options: Any) -> dict[int, Run]:
@@ -59,62 +64,61 @@ def eager(*periods: float, **options: Any) -> dict[int, Run]:
 
 
 SLOW_SAMPLES = {"fetch": 0.1, "collate": 0.01, "cpu": 0.1}
+# With two workers a batch takes as long as with one, and waits for the other's; or for a CPU.
+WAITING = {
+    1: run(1, 0.1, fetch=0.1, cpu=0.01),
+    2: run(2, 0.1, fetch=0.2, cpu=0.01),
+    4: run(4, 0.1, fetch=0.4, cpu=0.01),
+}
+QUEUEING = {
+    1: run(1, 0.1, fetch=0.1, cpu=0.1),
+    2: run(2, 0.1, fetch=0.2, cpu=0.1, queued=0.1),
+}
 CASES = {
-    "step": measured(run(1, 0.2, step=0.199), one_worker=run(1, 0.1, fetch=0.1)),
+    "step": measured(run(1, 0.2, step=0.199), run(1, 0.1, fetch=0.1)),
     "dataset": measured(
         run(0, 0.12, step=0.01, **SLOW_SAMPLES),
-        one_worker=run(1, 0.11, **SLOW_SAMPLES),
-        eager=eager(0.11, 0.11, 0.055, 0.028, **SLOW_SAMPLES),
+        run(1, 0.11, **SLOW_SAMPLES),
+        eager(0.11, 0.11, 0.055, 0.028, **SLOW_SAMPLES),
     ),
     "collate": measured(
-        run(0, 0.12, step=0.01, fetch=0.01, collate=0.1),
-        one_worker=run(1, 0.11, fetch=0.01, collate=0.1),
+        run(0, 0.12, step=0.01, fetch=0.01, collate=0.1), run(1, 0.11, fetch=0.01, collate=0.1)
     ),
     "files": measured(
         run(0, 0.12, step=0.01, fetch=0.1, collate=0.01),
-        one_worker=run(1, 0.11, fetch=0.1, collate=0.01),
-        warm=run(1, 0.03, fetch=0.02, collate=0.01),
+        run(1, 0.11, fetch=0.1, collate=0.01),
+        disk_share=0.8,
     ),
     "hand-off": measured(
         run(2, 0.1, fetch=0.01),
-        one_worker=run(1, 0.1, fetch=0.01, collate=0.01),
-        handoff=run(1, 0.09),
-        eager=eager(0.02, 0.1, 0.1, 0.1, size=1 << 27),
+        run(1, 0.1, fetch=0.01, collate=0.01),
+        eager(0.02, 0.1, 0.1, 0.1, fetch=0.01),
+        ready=run(1, 0.09),
     ),
     "batch": measured(
         run(0, 0.001, fetch=0.0001),
-        one_worker=run(1, 0.001, fetch=0.0001, collate=0.0008),
-        eager=eager(0.001, 0.001, 0.001, 0.001),
+        run(1, 0.001, fetch=0.0001, collate=0.0008),
+        eager(0.001, 0.001, 0.001, 0.001, fetch=0.0001),
         large=run(0, 0.0012, batch_factor=4),
     ),
     "stragglers": measured(
-        run(1, 0.02), one_worker=run(1, 0.02, fetch=0.02, slow={50: 0.4, 100: 0.4, 150: 0.4})
+        run(1, 0.02, fetch=0.001),
+        run(1, 0.02, fetch=0.02, slow={50: 0.4, 100: 0.4, 150: 0.4}),
     ),
     "start": measured(
         run(1, 0.06, step=0.03, epoch=4),
-        one_worker=run(1, 0.01, fetch=0.01),
-        eager={1: run(1, 0.01, startup=0.12)},
+        run(1, 0.01, fetch=0.01, startup=0.12),
+        {1: run(1, 0.01, fetch=0.01, startup=0.12)},
     ),
-    "lock": measured(
-        run(2, 0.1),
-        one_worker=run(1, 0.1, fetch=0.1, cpu=0.001),
-        eager=eager(0.1, 0.1, 0.1, 0.1, fetch=0.1, cpu=0.001),
-    ),
-    "CPUs": measured(
-        run(4, 0.03),
-        one_worker=run(1, 0.1, fetch=0.1, cpu=0.1),
-        eager=eager(0.1, 0.1, 0.05, 0.0255),
-    ),
+    "lock": measured(run(2, 0.1, fetch=0.2), WAITING[1], WAITING),
+    "CPUs": measured(run(2, 0.1, fetch=0.2), QUEUEING[1], QUEUEING),
     "workers": measured(
-        run(4, 0.1),
-        cpus=Cpus(2, 2, None, 1),
-        one_worker=run(1, 0.1, fetch=0.1, cpu=0.1),
-        eager=eager(0.1, 0.1, 0.05, 0.1),
+        run(4, 0.1), QUEUEING[1], QUEUEING | {2: run(2, 0.06), 4: run(4, 0.1, fetch=0.4, cpu=0.4)}
     ),
     "GIL": measured(
         run(0, 0.2, step=0.1, in_thread=True),
-        one_worker=run(1, 0.1, fetch=0.1, cpu=0.1),
-        eager=eager(0.1, 0.1, 0.05, 0.03),
+        run(1, 0.1, fetch=0.1, cpu=0.1),
+        eager(0.1, 0.1, 0.05, 0.03, fetch=0.1),
     ),
     "unknown": Measured(CPUS),
 }
@@ -138,38 +142,67 @@ def test_predictions() -> None:
     assert case.predict(Settings(2)) == pytest.approx(0.055)
     assert case.predict(Settings(4)) == pytest.approx(0.028)
     assert case.predict(Settings(4), fetch=0.0) == pytest.approx(0.01)  # the step
+    assert case.predict(Settings(4), step_saved=0.01) == pytest.approx(0.028)
     assert case.n_effective(2) == pytest.approx(2)
     assert case.n_effective(100) == pytest.approx(4 * 0.11 / 0.1)  # by the CPUs
     assert case.best_workers(Settings(0)) == 4
 
 
-def test_stages_may_take_longer_in_the_loop_itself() -> None:
+def test_what_is_saved_of_a_stage_is_saved_of_the_batch() -> None:
     case = measured(
-        run(0, 0.3, fetch=0.1, collate=0.2),  # torch's threads wait for each other there
-        one_worker=run(1, 0.11, fetch=0.1, collate=0.01),
-        eager={0: run(0, 0.3, fetch=0.1, collate=0.2)},
+        run(0, 0.32, step=0.01, fetch=0.1, collate=0.2),  # torch's threads wait for each other there
+        run(1, 0.11, fetch=0.1, collate=0.01),
+        {0: run(0, 0.31, fetch=0.1, collate=0.2)},
     )
     assert case.limit() == "collate"
-    assert case.predict(Settings(0), collate=0.01) == pytest.approx(0.11)
-    assert "in the loop itself: dataset 100 ms, collate 200 ms" in str(Report(case))
+    assert case.predict(Settings(0), collate=0.1) == pytest.approx(0.31 - 0.18 + 0.01)
+    assert case.predict(Settings(0), fetch=0.5, collate=0.0) == pytest.approx(0.06 + 0.01)
+    assert case.predict(Settings(1), fetch=0.5) == pytest.approx(0.06)
 
 
 def test_between_and_beyond_the_numbers_of_workers_that_were_run() -> None:
     idle = {"fetch": 0.1, "cpu": 0.0}
-    case = measured(
-        run(1, 0.1), one_worker=run(1, 0.1, **idle), eager=eager(0.1, 0.1, 0.0625, 0.04375)
-    )
+    case = measured(run(1, 0.1), run(1, 0.1, **idle), eager(0.1, 0.1, 0.0625, 0.04375, **idle))
     # Each worker beyond the first takes a quarter of a worker from all.
     assert case.n_effective(3) == pytest.approx(3 / 1.5)
     assert case.n_effective(9) == pytest.approx(9 / 3)
 
 
+def test_a_number_of_workers_that_gains_little_is_left() -> None:
+    one = run(1, 0.1, fetch=0.1, cpu=0.09)
+    case = measured(run(2, 0.051), one, {2: run(2, 0.051), 4: run(4, 0.05)})
+    assert case.best_workers(Settings(2)) == 2
+    assert case.best_workers(Settings(1)) == 2
+
+
 def test_a_short_epoch_pays_for_the_start_of_its_workers() -> None:
-    runs = eager(0.1, 0.1, 0.05, 0.025)
+    runs = eager(0.1, 0.1, 0.05, 0.025, fetch=0.1)
     runs[2].startup = 1.1
-    case = measured(run(2, 0.15), one_worker=run(1, 0.1, fetch=0.1), eager=runs)
+    case = measured(run(2, 0.15), run(1, 0.1, fetch=0.1), runs)
     assert case.predict(Settings(2, epoch=10)) == pytest.approx(0.05 + 0.1)
     assert case.predict(Settings(2, epoch=10, persistent=True)) == pytest.approx(0.05)
+
+
+def test_copies_beside_the_step_and_pinned_batches() -> None:
+    loader: Any = SimpleNamespace(settings=Settings(2), is_stream=True)
+    case = measured(
+        run(2, 0.05, step=0.04),
+        run(1, 0.04, fetch=0.04),
+        {2: run(2, 0.02, fetch=0.04)},
+        copies=CopyTimes(pinning=0.002, pageable=0.01, pinned=0.004),
+    )
+    found = {change.name: change for change in find_changes(case, loader)}
+    ahead, pinned = found["copies beside the step"], found["pinned batches"]
+    assert ahead.predicted == pytest.approx(0.04 - 0.01)
+    assert ahead.settings == Settings(2, in_thread=True)
+    assert pinned.predicted == pytest.approx(0.04 - 0.006)
+    assert pinned.settings == Settings(2, pin_memory=True)
+    stages = Report(case).to_dict()["stages"]
+    assert (stages["pinning"], stages["copy"]) == (0.002, 0.01)
+    loader.settings = Settings(2, pin_memory=True)
+    again = {change.name: change for change in find_changes(case, loader)}
+    assert again["copies beside the step"].predicted == pytest.approx(0.04 - 0.004)
+    assert "pinned batches" not in again
 
 
 def test_periods() -> None:
@@ -182,7 +215,8 @@ def test_periods() -> None:
 
 def test_outliers_name_their_samples() -> None:
     slow = {50: 0.4, 103: 0.8}
-    case = measured(run(1, 0.02), one_worker=run(1, 0.02, fetch=0.02, slow=slow))
+    one, other = run(1, 0.02, fetch=0.02, slow=slow), run(0, 0.02, fetch=0.02)
+    case = measured(run(1, 0.02, fetch=0.02), one, {0: other})
     assert [outlier.samples for outlier in case.outliers()] == [[103], [50]]
     assert "2 batches > 3 × the median: samples 103, 50" in str(Report(case))
 
@@ -213,9 +247,9 @@ def test_only_what_has_gained_is_advised(
 
 
 def test_nothing_is_tried_where_the_step_is_the_limit() -> None:
-    no_loader: Any = None
-    assert find_changes(CASES["step"], no_loader) == []
-    assert find_changes(CASES["unknown"], no_loader) == []
+    loader: Any = SimpleNamespace(settings=Settings(1))
+    assert find_changes(CASES["step"], loader) == []
+    assert "nothing to gain here" in str(Report(CASES["step"]))
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from typing_extensions import override
 
 # Larger containers and strings are shared with the copy: nobody wants a dataset in memory twice.
 _MOST_ENTRIES = 10_000
-_SHARED = (np.ndarray, torch.Tensor, torch.nn.Module)
-_CODE = (type, types.FunctionType, types.ModuleType)
 _SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
+_SHARED = (np.ndarray, torch.Tensor, torch.nn.Module, type, types.FunctionType, types.ModuleType)
 
 
 def copied(parts: Any) -> tuple[Any, list[Any]]:
@@ -33,11 +32,10 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
     Returns:
         The copy, and the objects that could not be copied.
     """
-    pickler = _Copier()
+    pickler = _Copier(buffer := io.BytesIO(), pickle.HIGHEST_PROTOCOL)
     pickler.dump(parts)
-    shared = pickler.shared
-    unpickler = _Loader(io.BytesIO(pickler.buffer.getvalue()))
-    unpickler.persistent_load = shared.__getitem__  # type: ignore[method-assign]
+    unpickler = _Loader(io.BytesIO(buffer.getvalue()))
+    unpickler.persistent_load = pickler.shared.__getitem__  # type: ignore[method-assign]
     return unpickler.load(), pickler.not_copied
 
 
@@ -46,10 +44,8 @@ def random_states_kept() -> Iterator[None]:
     """Puts the random states of Python, NumPy, torch and its accelerator back at the end."""
     python, state = random.getstate(), torch.get_rng_state()
     numpy = np.random.get_state()  # noqa: NPY002, the global one, which samples may draw from
-    device = None
-    if torch.accelerator.is_available():
-        device = torch.get_device_module()
-        on_device = device.get_rng_state()
+    device = torch.get_device_module() if torch.accelerator.is_available() else None
+    on_device = None if device is None else device.get_rng_state()
     try:
         yield
     finally:
@@ -60,13 +56,6 @@ def random_states_kept() -> Iterator[None]:
             device.set_rng_state(on_device)
 
 
-class _Original:
-    """Stands in a pickle for an object that is not copied."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
 class _Loader(pickle.Unpickler):
     pass
 
@@ -75,42 +64,26 @@ class _Copier(pickle.Pickler):
     """Pickles objects but for those that are shared.
 
     Attributes:
-        buffer: The pickle.
         shared: Those objects, by the number that stands for them.
         not_copied: Those that could not be pickled.
     """
 
-    def __init__(self) -> None:
-        self.buffer = io.BytesIO()
+    def __init__(self, buffer: io.BytesIO, protocol: int) -> None:
         self.shared: list[Any] = []
         self.not_copied: list[Any] = []
-        super().__init__(self.buffer, pickle.HIGHEST_PROTOCOL)
+        super().__init__(buffer, protocol)
 
     @override
     def persistent_id(self, value: Any) -> int | None:
-        if type(value) is _Original:
-            value = value.value
-        elif type(value) in _SIZED:
+        if type(value) in _SIZED:
             if len(value) <= _MOST_ENTRIES:
                 return None
         elif not isinstance(value, _SHARED):
-            return None
+            try:
+                value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+            except Exception:  # noqa: BLE001, an open file, a lock, a connection
+                self.not_copied.append(value)
+            else:
+                return None
         self.shared.append(value)
         return len(self.shared) - 1
-
-    @override
-    def reducer_override(self, value: Any) -> Any:
-        if value is _same:
-            return NotImplemented
-        if isinstance(value, _CODE):
-            return _same, (_Original(value),)
-        try:
-            value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-        except Exception:  # noqa: BLE001, an open file, a lock, a connection
-            self.not_copied.append(value)
-            return _same, (_Original(value),)
-        return NotImplemented
-
-
-def _same(value: Any) -> Any:
-    return value

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
+
+import torch
 
 from pinfeed.arguments import checked_number
 from pinfeed.diagnosis.changes import find_changes, try_changes
 from pinfeed.diagnosis.copying import random_states_kept
 from pinfeed.diagnosis.model import Cpus, Measured
 from pinfeed.diagnosis.report import Report
-from pinfeed.diagnosis.runs import LoaderCopy, Settings, time_step
-from pinfeed.fields.collate import Collate
+from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, time_copies, time_step
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
 
@@ -113,93 +114,99 @@ class _Session:
         self._step = step
         self._seconds = seconds
         self._unit = seconds / 20
+        self._end = time.perf_counter() + seconds
         self._report = report
         self._progress = progress
 
     def measure(self) -> None:
         """Fills ``report.measured``, the loop as it is first."""
         loader, measured, unit = self._loader, self._report.measured, self._unit
-        notes = self._report.notes
-        if loader.not_copied:
-            notes.append(
-                f"objects that can't be copied ({', '.join(loader.not_copied)}) were used as they are"
-            )
+        own = loader.settings
         self._progress.advance("the loop as it is")
-        measured.loop = loop = loader.run(loader.settings, 2 * unit, self._step)
-        first = loop.passed[0]
-        took = first.made.collated - first.made.begun
+        measured.loop = loop = loader.run(own, 2 * unit, self._step)
+        took = loop.batches[0].collated - loop.batches[0].begun
         if took > self._seconds:
             raise ValueError(
                 f"diagnose: seconds={self._seconds:g} is too short: the first batch took {took:.1f} s; "
                 f"give at least {10 * took:.0f}"
             )
-        self._progress.advance("one worker")
-        other = None if isinstance(loader.collate, Collate) or loader.is_stream else Collate()
-        one = Settings(1, prefetch_factor=loader.settings.prefetch_factor, other=other)
-        measured.one_worker = one_worker = loader.run(one, 1.5 * unit)
-        read = sum(passed.made.disk_bytes or 0 for passed in one_worker.passed)
-        if read and not loader.is_stream:
-            self._progress.advance("the same from memory")
-            batches = [passed.made.indices for passed in one_worker.passed]
-            measured.warm = loader.run(Settings(1, batches=batches), 1.5 * unit)
-        elif one_worker.passed[0].made.disk_bytes is None:
-            notes.append("this system does not tell what was read from a disk")
         if self._step is not None:
             self._progress.advance("the step")
-            measured.step = time_step(self._step, loop.batch, unit)
-            if measured.step.changes_batch:
-                notes.append("the step writes into its batch; it was timed on copies")
+            measured.step = time_step(self._step, loader.batch, unit / 2)
+        device = torch.accelerator.current_accelerator(check_available=True)
+        if device is not None:
+            measured.copies = time_copies(loader.batch, device)
+        self._progress.advance("files")
+        one = Settings(1, prefetch_factor=own.prefetch_factor)
+        measured.eager[1] = cold = loader.run(one, unit)
+        if any(batch.disk_bytes for batch in cold.batches) and not loader.is_stream:
+            again = Settings(1, batches=[batch.indices for batch in cold.batches])
+            warm = loader.run(again, unit)
+            measured.disk_share = max(0.0, 1 - warm.fetch / cold.fetch)
         self._progress.advance("functions")
-        profiled = loader.run(Settings(1, profile=True), 0.5 * unit).passed[-1].made
-        whole = sum(seconds for _, seconds in profiled.functions)
-        measured.functions = [(name, taken / whole) for name, taken in profiled.functions if whole]
-        numbers = self._numbers_of_workers()
-        for n in numbers * 2:  # in turns: other work on the machine comes and goes
-            self._progress.advance(f"{n} worker{'s' * (n != 1)}")
-            again = loader.run(Settings(n), unit / 2)
-            if n not in measured.eager or again.period < measured.eager[n].period:
-                measured.eager[n] = again
-        share = min(1.0, measured.queued / max(1e-9, measured.fetch + measured.collate))
-        if share > 0.1:
-            notes.append(
-                f"a single worker waited for a CPU {share:.0%} of its time: other work was running here, "
-                "and predictions are off by as much"
-            )
-        if loader.is_stream:
-            notes.append(
-                "a stream can't be asked for a certain sample, so the hand-off, changes of its dataset, "
-                "and reading again from memory were not measured"
-            )
-        else:
-            self._progress.advance("ready batches")
-            indices = loader.next_indices()
-            measured.handoff = loader.run(
-                Settings(min(2, int(measured.cpus.usable))), unit, None, indices
-            )
-        if isinstance(first.made.indices, list) and (
-            loader.makes_plain_batches or loader.is_stream
-        ):
-            self._progress.advance("large batches")
-            large = Settings(loader.settings.workers, batch_factor=4)
-            measured.large = loader.run(large, 0.7 * unit)
+        measured.functions = loader.functions(unit / 2)
+        # Each twice, in turns, and the faster counts: other work on the machine comes and goes.
+        for _ in range(2):
+            for n in self._numbers_of_workers():
+                run = self._faster(measured.eager.get(n), Settings(n))
+                if n != 1 or not measured.disk_share:  # where each run reads other files
+                    measured.eager[n] = run
+            if not loader.is_stream:
+                some = min(2, int(measured.cpus.usable))
+                ready = Settings(some, ready=loader.next_indices())
+                measured.ready = self._faster(measured.ready, ready)
+            if loader.can_join_batches:
+                large = Settings(own.workers, batch_factor=4)
+                measured.large = self._faster(measured.large, large)
+        self._report.notes += self._notes()
+
+    def _faster(self, before: Run | None, settings: Settings) -> Run:
+        workers = settings.workers
+        name = f"{workers} worker{'s' * (workers != 1)}"
+        self._progress.advance("ready batches" if settings.ready is not None else name)
+        run = self._loader.run(settings, self._unit / 2)
+        return run if before is None or run.period < before.period else before
 
     def _numbers_of_workers(self) -> list[int]:
         """0 and its own number of workers; 1, 2, 4 as far as there are CPUs, or they need none."""
         measured, own = self._report.measured, self._loader.settings.workers
-        by_cpus = measured.cpus.usable
-        if measured.cpu > 0:
-            by_cpus *= 1 + measured.idle / measured.cpu
-        numbers = {0, 1, own} | {n for n in (2, 4) if n <= by_cpus}
-        return sorted(numbers)
+        one = measured.eager[1]
+        most = measured.cpus.usable * (1 + one.idle / max(one.cpu, 1e-9))
+        return sorted({0, 1, own} | {n for n in (2, 4) if n <= most})
+
+    def _notes(self) -> Iterator[str]:
+        """What makes the numbers worse, and what was not measured."""
+        loader, measured = self._loader, self._report.measured
+        one = measured.eager[1]
+        if loader.not_copied:
+            names = ", ".join(loader.not_copied)
+            yield f"objects that can't be copied ({names}) were used as they are"
+        if measured.step is not None and measured.step.changes_batch:
+            yield "the step writes into its batch; it was timed on copies"
+        if one.batches[0].disk_bytes is None or one.batches[0].queued_seconds is None:
+            yield "this system does not tell what is read from a disk, or who waits for a CPU"
+        queued = one.queued / (one.fetch + one.collate)
+        if queued > 0.1:
+            yield (
+                f"a single worker waited for a CPU {queued:.0%} of its time: other work was running "
+                "here, and predictions are off by as much"
+            )
+        if loader.is_stream:
+            yield (
+                "a stream can't be asked for a certain sample, so the hand-off, changes of its dataset, "
+                "and reading again from memory were not measured"
+            )
 
     def prove(self) -> None:
         """Finds what would gain something, and tries it."""
         report = self._report
         report.changes = find_changes(report.measured, self._loader)
-        tried = report.changes[:_MOST_TRIALS]
+        tried = [change for change in report.changes if change.settings is not None][:_MOST_TRIALS]
         if tried:
-            self._progress.total += 2 * (len(tried) + 1)
-            try_changes(tried, self._loader, self._step, self._unit, self._progress.advance)
+            runs = 2 * (len(tried) + 1)
+            self._progress.total += runs
+            seconds = max(self._unit / 2, (self._end - time.perf_counter()) / runs)
+            try_changes(tried, self._loader, self._step, seconds, self._progress.advance)
 
 
 class _Progress:
