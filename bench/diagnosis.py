@@ -21,10 +21,9 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-from torchvision import transforms
-from torchvision.datasets import ImageFolder
 
 import pinfeed
+from bench import peers
 from pinfeed.demo import training
 
 
@@ -105,7 +104,8 @@ def decode(folder: Path) -> Case:
     def make(index: int) -> torch.Tensor:
         return torch.from_numpy(np.array(Image.open(io.BytesIO(file)).resize((128, 128))))
 
-    return Case(DataLoader(Samples(make), batch_size=8, shuffle=True), {"dataset"}, sleep(10, 8))
+    loader = DataLoader(Samples(make), 8, shuffle=True, num_workers=1)
+    return Case(loader, {"dataset"}, sleep(10, 8))
 
 
 def heavy_collate(folder: Path) -> Case:
@@ -185,7 +185,10 @@ def image_folder(folder: Path) -> Case:
         (folder / str(label)).mkdir()
         for i in range(100):
             (folder / str(label) / f"{i}.jpg").write_bytes(jpeg(i))
-    view = transforms.Compose([transforms.RandomResizedCrop(224), transforms.ToTensor()])
+    v2 = peers.v2()
+    from torchvision.datasets import ImageFolder
+
+    view = v2.Compose([v2.PILToTensor(), v2.RandomResizedCrop(224, antialias=True)])
     dataset = ImageFolder(folder, view)
     return Case(DataLoader(dataset, 8, shuffle=True), {"dataset"}, sleep(20, 8))
 

@@ -150,7 +150,9 @@ def test_predictions() -> None:
 
 def test_what_is_saved_of_a_stage_is_saved_of_the_batch() -> None:
     case = measured(
-        run(0, 0.32, step=0.01, fetch=0.1, collate=0.2),  # torch's threads wait for each other there
+        run(
+            0, 0.32, step=0.01, fetch=0.1, collate=0.2
+        ),  # torch's threads wait for each other there
         run(1, 0.11, fetch=0.1, collate=0.01),
         {0: run(0, 0.31, fetch=0.1, collate=0.2)},
     )
