@@ -1,4 +1,4 @@
-"""Files whose rows are on the disk, or known to be in the page cache."""
+"""Files whose rows are on the disk, or known to be in the page cache; what a folder holds."""
 
 from __future__ import annotations
 
@@ -64,3 +64,12 @@ def open_files() -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # another thread closed it
             paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))
     return paths
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Of every file below a folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

@@ -25,11 +25,6 @@ def jagged(offsets: Any, values: Any = THREE) -> JaggedBatch:
     return JaggedBatch(values, np.array(offsets))
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
-    array.flags.writeable = False
-    return array
-
-
 def nested() -> torch.Tensor:
     return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
 

@@ -22,18 +22,10 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array
-from cold_files import open_files
+from cold_files import contents, open_files
 from pinfeed.exports.to_numpy import to_numpy
 from programs import run_python
 from samples import Point, Record, assert_same
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 @given(
@@ -135,93 +127,6 @@ def test_room_that_was_planned_and_not_needed(tmp_path: Path) -> None:
     loader = DataLoader(range(10), 4, sampler=Promising(range(10)))
     assert_same(np.array(to_numpy(loader, tmp_path / "x.npy")), np.arange(10))
     assert (tmp_path / "x.npy").stat().st_size == 128 + 80
-
-
-def test_overwriting(tmp_path: Path) -> None:
-    file, folder = tmp_path / "x.npy", tmp_path / "x"
-    to_numpy([np.zeros(3)], file)
-    to_numpy([{"a": np.zeros(3), "b": np.zeros((3, 1))}], folder)
-    before = contents(tmp_path)
-
-    def untouched() -> Iterator[Any]:
-        pytest.fail("the loader was asked for a batch")
-        yield
-
-    for path in (file, folder):
-        with pytest.raises(FileExistsError, match="exists; overwrite=True replaces it"):
-            to_numpy(untouched(), path)
-    assert contents(tmp_path) == before
-    to_numpy([np.ones(2)], file, overwrite=True)
-    to_numpy([{"a": np.ones(2)}], folder, overwrite=True)
-    assert sorted(contents(tmp_path)) == ["x.npy", "x/a.npy"]
-    assert np.load(file).tolist() == np.load(folder / "a.npy").tolist() == [1, 1]
-
-
-@pytest.mark.parametrize("make", ["notes.txt", "deep/x.npy", "tokens/more.npy", "link"])
-def test_what_others_wrote_is_never_replaced(tmp_path: Path, make: str) -> None:
-    folder = tmp_path / "x"
-    (folder / make).parent.mkdir(parents=True)
-    if make == "link":
-        (folder / make).symlink_to(tmp_path)
-    else:
-        (folder / make).write_text("mine")
-    (tmp_path / "file").write_text("mine")
-    (tmp_path / "folder.npy").mkdir()
-    for path in (folder, tmp_path / "file", tmp_path / "folder.npy"):
-        with pytest.raises(FileExistsError, match=r"is no .* that to_numpy wrote"):
-            to_numpy([np.zeros(2)], path, overwrite=True)
-    assert len(os.listdir(tmp_path)) == 3
-
-
-def test_a_path_that_is_taken_meanwhile(tmp_path: Path) -> None:
-    def batches() -> Iterator[Any]:
-        yield np.zeros(2)
-        (tmp_path / "x.npy").write_text("mine")
-
-    with pytest.raises(FileExistsError, match="exists"):
-        to_numpy(batches(), tmp_path / "x.npy")
-    assert contents(tmp_path) == {"x.npy": b"mine"}
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-@pytest.mark.parametrize("name", ["x.npy", "x"])
-def test_a_run_that_fails_leaves_the_previous_files(
-    tmp_path: Path, name: str, error: type[BaseException]
-) -> None:
-    def batches() -> Iterator[Any]:
-        yield np.ones((2, 3))
-        yield np.ones((1, 3))
-        raise error
-
-    path = tmp_path / name
-    with pytest.raises(error):
-        to_numpy(batches(), path)
-    assert os.listdir(tmp_path) == []
-    to_numpy([np.zeros((1, 3))], path)
-    before = contents(tmp_path)
-    with pytest.raises(error):
-        to_numpy(batches(), path, overwrite=True)
-    assert contents(tmp_path) == before
-    assert os.listdir(tmp_path) == [name]
-
-
-@pytest.mark.parametrize("renamed", ["x", "result"])
-def test_an_interrupt_behind_either_rename_leaves_a_complete_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renamed: str
-) -> None:
-    to_numpy([np.zeros(2)], tmp_path / "x")
-    rename = os.rename
-
-    def interrupted(source: str, target: str) -> None:
-        rename(source, target)
-        if os.path.basename(source) == renamed:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "rename", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        to_numpy([np.ones(2)], tmp_path / "x", overwrite=True)
-    assert os.listdir(tmp_path) == ["x"]
-    assert_same(np.load(tmp_path / "x" / "values.npy"), np.full(2, float(renamed == "result")))
 
 
 def test_dtypes_that_a_file_would_forget(tmp_path: Path) -> None:

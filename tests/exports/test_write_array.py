@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array, views
+from cold_files import contents
 from pinfeed import JaggedBatch, RaggedArray, write_array
 from programs import run_python
 from samples import assert_same
-from test_to_numpy_files import contents
 
 
 @given(st.data(), st.sampled_from(NUMPY_DTYPES), st.lists(st.integers(0, 4), max_size=3))

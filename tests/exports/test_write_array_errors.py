@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import torch
 from torch.utils.data import DataLoader
 
 from pinfeed import JaggedBatch, Padded, RaggedArray, write_array
-from test_to_numpy_files import contents
 
 ONE, LIST = np.zeros((1, 2)), [1, 2]
 BFLOAT16 = torch.ones(1).bfloat16()
@@ -140,21 +138,6 @@ def test_the_ways_out(tmp_path: Path) -> None:
     assert (len(empty), empty.dtype) == (2, np.uint8)
     widths = write_array(tmp_path / "w", [{"x": LIST}, {"x": [1]}])
     assert [row.tolist() for row in widths["x"]] == [[1, 2], [1]]
-
-
-@pytest.mark.parametrize("name", ["x.npy", "x"])
-def test_a_failure_leaves_the_previous_file(tmp_path: Path, name: str) -> None:
-    def samples() -> Iterator[Any]:
-        for _ in range(5000):
-            yield np.zeros(100)
-        raise KeyboardInterrupt
-
-    write_array(tmp_path / name, [np.ones(3)])
-    before = contents(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        write_array(tmp_path / name, samples(), overwrite=True)
-    assert contents(tmp_path) == before
-    assert os.listdir(tmp_path) == [name]
 
 
 def test_a_length_that_is_not_known(tmp_path: Path) -> None:

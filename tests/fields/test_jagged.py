@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pinfeed
 import reference
-from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, views
+from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, views
 from messages import check
 from sequences import KINDS, LIST_DTYPES, samples_of, torch_dtype
 
@@ -138,16 +138,6 @@ def test_offsets_need_a_dict_and_a_free_key():
     for wrong in (True, "", 3):
         with pytest.raises(TypeError, match="Jagged: offsets must be None or the key of a dict"):
             pinfeed.Jagged(offsets=wrong)
-
-
-@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
-@pytest.mark.parametrize("offsets", [[0, 0, 0], [3, 5, 40], [0, 17, 17, 40]])
-def test_rows_of_a_ragged_array(convert, offsets):
-    values = random_array((40, 3), np.int32)
-    dataset = pinfeed.ArrayDataset(pinfeed.RaggedArray(convert(values), np.array(offsets)))
-    order = [*range(len(dataset))][::-1] * 2
-    expected = reference.jagged([values[offsets[i] : offsets[i + 1]] for i in order])
-    assert_same_batch(JAGGED(dataset.__getitems__(order)), expected)
 
 
 @pytest.mark.parametrize("dtype", [None, np.float64])

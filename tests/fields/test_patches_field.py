@@ -1,7 +1,5 @@
 """pinfeed.Patches in a Collate: the patches of each image, one behind the other, with their grids."""
 
-import pickle
-
 import numpy as np
 import PIL.Image
 import pytest
@@ -120,18 +118,6 @@ def test_sizes_are_known_from_headers():
     assert np.stack([rows, columns], 1).tolist() == grid[:, 1:].tolist()
     assert one.tokens(heights, widths).tolist() == (rows * columns // 4).tolist()
     assert one.tokens(int(heights[0]), int(widths[0])) == rows[0] * columns[0] // 4
-
-
-def test_fields_pickle_and_say_how_they_were_made():
-    one = field(grid="grid")
-    text = repr(one)
-    assert text.startswith("Patches(7, mean=(0.5, 0.25, 0.125)")
-    assert "merge=2" in text
-    image = photos(1)
-    same = pickle.loads(pickle.dumps(one))
-    spec = {"a": one}, {"a": same}
-    first, second = (pinfeed.Collate(s)([{"a": i} for i in image])["a"] for s in spec)
-    assert_same_bits(first, second.numpy())
 
 
 GOOD = np.zeros((30, 40, 3), np.uint8)

@@ -3,10 +3,7 @@
 import contextlib
 import ctypes.util
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ import torch
 import op_cases
 import pinfeed
 from pinfeed.functions.torch_ops import library
+from programs import run_python
 
 pytestmark = pytest.mark.kernels
 
@@ -138,22 +136,10 @@ def test_use_isa_forces_the_ops_too(isa):
     assert torch.equal(batch, pinfeed.normalize(images, op_cases.MEAN, op_cases.STD))
 
 
-def run_python(code, *paths):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=120,
-        check=True,
-    )
-    return done.stdout
-
-
 @pytest.mark.slow  # copies the package
-def test_without_the_library(tmp_path):
+def test_without_the_library(tmp_path, monkeypatch):
     package = Path(pinfeed.__file__).parent
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     shutil.copytree(package, tmp_path / "pinfeed", ignore=shutil.ignore_patterns("libpinfeed*"))
     code = """
 import json, torch, pinfeed
@@ -170,7 +156,7 @@ with pinfeed.use_isa("scalar"):
 said.append(pinfeed.__file__)
 print(json.dumps(said))
 """
-    attribute, function, shape, file = json.loads(run_python(code, tmp_path))
+    attribute, function, shape, file = json.loads(run_python(code, fresh=True))
     assert file.startswith(str(tmp_path))
     assert attribute.startswith("torch.ops.pinfeed.permute: this pinfeed was built without torch;")
     assert attribute.endswith(ADVICE)

@@ -227,77 +227,6 @@ def test_many_epochs_without_growth(workers: int, epochs: int, persistent: int) 
     run_python(RESOURCES, str(workers), str(epochs), str(persistent), timeout=200)
 
 
-FORKS = """
-import os, sys, threading, time
-import numpy as np, pinfeed
-
-images = np.random.default_rng(0).integers(0, 256, (64, 96, 96, 3), np.uint8)
-collate = pinfeed.Collate(pinfeed.Image(0.5, 0.25))
-dataset = pinfeed.ArrayDataset(images)
-pinfeed.set_num_threads(2)
-reference = collate(dataset.__getitems__(range(64)))
-stop = threading.Event()
-
-def keep_collating():
-    while not stop.is_set():
-        collate(dataset.__getitems__(range(64)))
-
-def child():
-    for _ in range(3):  # in the child there are no threads yet: new ones start
-        if not (collate(dataset.__getitems__(range(64))) == reference).all():
-            os._exit(1)
-    os._exit(0)
-
-def fork_often():
-    for _ in range(int(sys.argv[1])):
-        pid = os.fork()
-        if pid == 0:
-            child()
-        pids.append(pid)
-        if len(pids) >= 2:
-            wait(pids.pop(0))
-
-def wait(pid):
-    deadline = time.monotonic() + 20
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            assert status == 0, f"child ended with status {status}"
-            return
-        if time.monotonic() > deadline:
-            os.kill(pid, 9)
-            raise SystemExit("a child hangs")
-        time.sleep(0.001)
-
-pids, busy = [], [threading.Thread(target=keep_collating) for _ in range(2)]
-for thread in busy:
-    thread.start()
-try:
-    if sys.argv[2] == "thread":
-        forker = threading.Thread(target=fork_often)
-        forker.start()
-        forker.join()
-    else:
-        fork_often()
-    for pid in pids:
-        wait(pid)
-finally:
-    stop.set()
-for thread in busy:
-    thread.join()
-assert (collate(dataset.__getitems__(range(64))) == reference).all()
-print("done")
-"""
-
-
-@pytest.mark.parametrize("place", ["main", "thread"])
-def test_forks_while_other_threads_collate(place: str) -> None:
-    assert (
-        run_python("import warnings; warnings.simplefilter('ignore')\n" + FORKS, "40", place)
-        == "done\n"
-    )
-
-
 INTERRUPTED = """
 import os, signal, sys, threading, time
 import numpy as np, pinfeed
@@ -307,7 +236,12 @@ collate = pinfeed.Collate(pinfeed.Image(0.5, 0.25))
 dataset = pinfeed.ArrayDataset(images)
 pinfeed.set_num_threads(2)
 rows = dataset.__getitems__(range(256))
-samples = list(rows)
+np.save(sys.argv[2], images)
+batches = {
+    "rows": rows,
+    "samples": list(rows),
+    "rows of a file": pinfeed.ArrayDataset(sys.argv[2]).__getitems__(range(256)),
+}
 collate(rows)
 sent = None
 
@@ -320,7 +254,7 @@ def interrupt():
 threading.Thread(target=interrupt).start()
 try:
     while True:
-        collate(rows if sys.argv[1] == "rows" else samples)
+        collate(batches[sys.argv[1]])
 except KeyboardInterrupt:
     seconds = time.monotonic() - sent
 assert seconds < 10, seconds
@@ -329,9 +263,9 @@ print("interrupted")
 """
 
 
-@pytest.mark.parametrize("how", ["rows", "samples"])
-def test_an_interrupt_during_a_batch(how: str) -> None:
-    assert run_python(INTERRUPTED, how) == "interrupted\n"
+@pytest.mark.parametrize("how", ["rows", "samples", "rows of a file"])
+def test_an_interrupt_during_a_batch(how: str, tmp_path: Path) -> None:
+    assert run_python(INTERRUPTED, how, str(tmp_path / "x.npy")) == "interrupted\n"
 
 
 def test_threads_that_work_for_a_loader_belong_to_the_trainer(

@@ -10,15 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from samples import STRUCTURES
-
 # torch says once per process that it can't mark a tensor over a read-only array as such.
 ignore_read_only = pytest.mark.filterwarnings("ignore:The given NumPy array is not writ")
 
 LENGTH = 11
-
-# Dataclasses are not among the structures that torch's default_collate takes.
-TORCH_KNOWS = [name for name in STRUCTURES if "dataclass" not in name and name != "nested"]
 
 
 def values() -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -42,20 +41,6 @@ def test_nothing_is_copied(kind: str) -> None:
     assert ragged.offsets.ctypes.data == offsets_start
 
 
-def test_the_memory_lives_as_long_as_the_views() -> None:
-    gc.collect()
-    before = pa.total_allocated_bytes()
-    ragged = RaggedArray.from_arrow(pa.array([[i] * 1000 for i in range(1000)]))
-    assert pa.total_allocated_bytes() - before > 8_000_000
-    view = ragged[500]
-    del ragged
-    gc.collect()
-    assert (view == 500).all()
-    del view
-    gc.collect()
-    assert pa.total_allocated_bytes() == before
-
-
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "list": (lambda: LISTS, TypeError, "expected a pyarrow array of lists or strings, got list"),
     "table": (lambda: pa.table({"x": LISTS}), TypeError, "expected a pyarrow array .*got Table"),
@@ -79,13 +64,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 }
 
 
-@pytest.mark.parametrize("make", [pa.list_, pa.large_list])
-def test_no_chunks(make: Callable[[Any], Any]) -> None:
-    ragged = RaggedArray.from_arrow(pa.chunked_array([], make(pa.int8())))
-    assert len(ragged) == 0
-    assert ragged.dtype == np.int8
-
-
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_is_refused(kind: str) -> None:
     make, error, message = REFUSED[kind]
@@ -103,14 +81,6 @@ def test_lists_of_one_size() -> None:
     assert np.asarray(dataset["x"]).tolist() == [[1, 2], [3, 4]]
 
 
-def test_what_is_copied() -> None:
-    for array in (
-        pa.array([[True], [False, True]]),
-        pa.array([[1], [0, 1]], pa.list_view(pa.int8())),
-    ):
-        assert [part.tolist() for part in RaggedArray.from_arrow(array)] == array.to_pylist()
-
-
 def test_the_ways_out_for_lists_that_are_null() -> None:
     array = pa.array([[1, 2], None, [3]])
     with pytest.raises(
@@ -123,12 +93,3 @@ def test_the_ways_out_for_lists_that_are_null() -> None:
     filled = RaggedArray.from_arrow(array.fill_null([]))
     assert [part.tolist() for part in filled] == [[1, 2], [], [3]]
     assert len(RaggedArray.from_arrow(array[2:])) == 1
-
-
-@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
-def test_the_way_out_for_values_that_are_null(kind: Any) -> None:
-    array = pa.array([[9], [1, None], [3]], kind(pa.int64()))[1:]
-    with pytest.raises(ValueError, match=r"1 values are null; fill them: type\(array\)\.from_arr"):
-        RaggedArray.from_arrow(array)
-    full = type(array).from_arrays(array.offsets, array.values.fill_null(0))
-    assert [part.tolist() for part in RaggedArray.from_arrow(full)] == [[1, 0], [3]]

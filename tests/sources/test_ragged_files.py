@@ -28,31 +28,8 @@ def example() -> RaggedArray:
     return RaggedArray(np.arange(18, dtype=np.int16).reshape(9, 2), ENDS)
 
 
-def other() -> RaggedArray:
-    return RaggedArray(np.ones(5), np.array([0, 2, 5]))
-
-
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_what_was_there_comes_back_when_its_replacement_fails(tmp_path, monkeypatch) -> None:
-    path, rename = tmp_path / "ragged", os.rename
-    example().save(path)
-
-    def rename_once(source: Any, target: Any) -> None:
-        monkeypatch.setattr(os, "rename", fail)
-        rename(source, target)
-
-    def fail(source: Any, target: Any) -> None:
-        monkeypatch.setattr(os, "rename", rename)
-        raise OSError("no rename")
-
-    monkeypatch.setattr(os, "rename", rename_once)
-    with pytest.raises(OSError, match="no rename"):
-        other().save(path, overwrite=True)
-    assert_same(list(RaggedArray.open(path)), list(example()))
-    assert names(tmp_path) == ["ragged"]
 
 
 @pytest.mark.parametrize("kind", [str, Path, lambda path: f"{path}/", os.fsencode])
@@ -140,17 +117,6 @@ ragged.save(sys.argv[1])
     )
 
 
-def test_what_exists_stays_unless_it_is_to_be_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "ragged"
-    example().save(path)
-    with pytest.raises(FileExistsError, match=r"save: .*ragged exists; overwrite=True replaces"):
-        other().save(path)
-    assert_same(list(RaggedArray.open(path)), list(example()))
-    other().save(path, overwrite=True)
-    assert_same(list(RaggedArray.open(path)), list(other()))
-    assert names(tmp_path) == ["ragged"]
-
-
 def test_overwriting_what_is_open(tmp_path: Path) -> None:
     path = tmp_path / "ragged"
     example().save(path)
@@ -178,61 +144,6 @@ def test_a_pickle_does_not_lead_to_what_came_later(tmp_path: Path) -> None:
         pickle.dumps(ragged)
     assert_same(list(ragged), list(example()))
     assert_same(list(pickle.loads(pickle.dumps(RaggedArray.open(path)))), list(later))
-
-
-def test_only_what_save_wrote_is_overwritten(tmp_path: Path) -> None:
-    folder, file = tmp_path / "folder", tmp_path / "file"
-    folder.mkdir()
-    (folder / "offsets.npy").touch()
-    (folder / "thesis.txt").touch()
-    file.touch()
-    for path in (folder, file):
-        with pytest.raises(FileExistsError, match=r"no directory that RaggedArray\.save wrote"):
-            example().save(path, overwrite=True)
-    assert names(folder) == ["offsets.npy", "thesis.txt"]
-    assert names(tmp_path) == ["file", "folder"]
-
-
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "ragged")
-    example().save(tmp_path / "link")
-    other().save(tmp_path / "link", overwrite=True)
-    assert (tmp_path / "link").is_symlink()
-    assert_same(list(RaggedArray.open(tmp_path / "ragged")), list(other()))
-
-
-def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"RaggedArray\.save: .*nowhere/ragged'$") as caught:
-        example().save(tmp_path / "nowhere" / "ragged")
-    assert caught.value.filename == str(tmp_path / "nowhere" / "ragged")
-    with pytest.raises(FileNotFoundError, match=r"nowhere/values\.npy"):
-        RaggedArray.open(tmp_path / "nowhere")
-
-
-FULL = """
-import os, resource, sys
-import numpy as np
-from pinfeed.sources.ragged import RaggedArray
-
-folder, limit = sys.argv[1], int(sys.argv[2])
-RaggedArray(np.arange(5), np.array([0, 2, 5])).save(f"{folder}/old")
-large = RaggedArray(np.ones(100_000), np.arange(100_001))
-tiny_values = RaggedArray(np.ones(1), np.repeat([0, 1], 100_000))
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-for ragged in (large, tiny_values):
-    for name in ("new", "old"):
-        try:
-            ragged.save(f"{folder}/{name}", overwrite=True)
-        except OSError as error:
-            print(error.errno)
-assert os.listdir(folder) == ["old"], os.listdir(folder)
-assert RaggedArray.open(f"{folder}/old")[1].tolist() == [2, 3, 4]
-"""
-
-
-@pytest.mark.parametrize("limit", [0, 100, 5000, 799_999])
-def test_a_full_disk_leaves_nothing_behind(limit: int, tmp_path: Path) -> None:
-    assert len(run_python(FULL, str(tmp_path), str(limit)).split()) == 4
 
 
 FOREVER = """

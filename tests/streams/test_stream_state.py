@@ -78,18 +78,6 @@ def test_resume_anywhere(
     assert list(itertools.chain(*stretches)) == samples
 
 
-def test_resume_after_every_sample() -> None:
-    shards = numbered([5, 0, 9, 1, 17, 8])
-    for buffer in (0, 2, 6, 50):
-
-        def make(buffer: int = buffer) -> StreamDataset:
-            return StreamDataset(shards, buffer, open=iter)
-
-        whole = list(make())
-        for stop in range(len(whole) + 1):
-            assert list(itertools.chain(*resumed_at(make, [stop], 0))) == whole
-
-
 def test_a_state_after_the_end_continues_with_nothing() -> None:
     for buffer in (0, 4):
         dataset = StreamDataset(range(10), buffer)

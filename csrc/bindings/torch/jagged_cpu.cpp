@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <vector>
 
 #include "bindings/torch/jagged.h"
@@ -47,6 +46,8 @@ class KeptSamples {
     const auto count = static_cast<std::size_t>(shape.count);
     shapes_.resize(count);  // samples point into it
     samples_.reserve(count);
+    const bool contiguous = step == items * item_size;
+    if (!contiguous) plans_.reserve(count);  // samples point into them too
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t kept = kept_rows(shape, i);
       shapes_[i] = {kept, items};
@@ -54,8 +55,8 @@ class KeptSamples {
                           .shape = shapes_[i].data(),
                           .strides = strides_,
                           .cast = {},
-                          .contiguous = step == items * item_size});
-      if (samples_.back().contiguous) continue;
+                          .contiguous = contiguous});
+      if (contiguous) continue;
       samples_.back().plan = &plans_.emplace_back(2, samples_.back().shape, strides_,
                                                   static_cast<std::size_t>(item_size));
     }
@@ -69,7 +70,7 @@ class KeptSamples {
  private:
   std::vector<std::array<std::int64_t, 2>> shapes_;
   std::vector<Sample> samples_;
-  std::deque<kernels::StridedCopy> plans_;  // whose items stay where they are
+  std::vector<kernels::StridedCopy> plans_;
   std::int64_t strides_[2];
 };
 

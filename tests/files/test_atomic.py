@@ -1,0 +1,175 @@
+"""Whatever writes files or a directory: complete or absent, whatever happens."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cold_files import contents
+from pinfeed import RaggedArray, to_numpy, write_array
+
+ZEROS, ONES = np.zeros(3), np.ones(2)
+
+
+def dicts(batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    return ({"a": batch} for batch in batches)
+
+
+def save(path: Path, batches: Iterable[Any], **options: bool) -> None:
+    RaggedArray.from_sequences(batches).save(path, **options)
+
+
+# Where each writes, and what writes batches there.
+WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "to_numpy, file": ("x.npy", lambda path, batches, **o: to_numpy(batches, path, **o)),
+    "to_numpy, directory": ("x", lambda path, batches, **o: to_numpy(batches, path, **o)),
+    "write_array, file": (
+        "x.npy",
+        lambda path, batches, **o: write_array(path, batches=batches, **o),
+    ),
+    "write_array, directory": (
+        "x",
+        lambda path, batches, **o: write_array(path, batches=dicts(batches), **o),
+    ),
+    "RaggedArray.save": ("x", save),
+}
+every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=WRITERS)
+
+
+@every_writer
+def test_what_exists_stays_unless_it_is_to_be_overwritten(
+    name: str, write: Any, tmp_path: Path
+) -> None:
+    path, asked = tmp_path / name, []
+
+    def batches() -> Iterator[Any]:
+        asked.append(True)
+        yield ONES
+
+    write(path, [ZEROS])
+    before = contents(tmp_path)
+    with pytest.raises(FileExistsError, match="exists; overwrite=True replaces it"):
+        write(path, batches())
+    assert contents(tmp_path) == before
+    assert write is save or asked == []
+    write(path, [ONES], overwrite=True)
+    after = contents(tmp_path)
+    assert after.keys() == before.keys()
+    assert after != before
+    assert os.listdir(tmp_path) == [name]
+
+
+@every_writer
+@pytest.mark.parametrize("make", ["notes.txt", "deep/x.npy", "tokens/more.npy", "link"])
+def test_what_others_wrote_is_never_replaced(
+    make: str, name: str, write: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / name
+    (folder / make).parent.mkdir(parents=True)
+    if make == "link":
+        (folder / make).symlink_to(tmp_path)
+    else:
+        (folder / make).write_text("mine")
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for path in (folder, *([file] if name == "x" else [])):
+        with pytest.raises(FileExistsError, match=r"is no (file|directory) that .* wrote"):
+            write(path, [ONES], overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["file", name]
+    assert {*contents(tmp_path).values()} == {b"mine"}
+
+
+@every_writer
+def test_a_path_that_is_taken_meanwhile(name: str, write: Any, tmp_path: Path) -> None:
+    def batches() -> Iterator[Any]:
+        yield ONES
+        (tmp_path / name).write_text("mine")
+
+    with pytest.raises(FileExistsError, match="exists"):
+        write(tmp_path / name, batches())
+    assert contents(tmp_path) == {name: b"mine"}
+
+
+@every_writer
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_failure_leaves_what_was_there(
+    error: type[BaseException], name: str, write: Any, tmp_path: Path
+) -> None:
+    def batches() -> Iterator[Any]:
+        yield from [np.ones(100)] * 5000  # more than waits in memory
+        raise error
+
+    with pytest.raises(error):
+        write(tmp_path / name, batches())
+    assert os.listdir(tmp_path) == []
+    write(tmp_path / name, [ZEROS])
+    before = contents(tmp_path)
+    with pytest.raises(error):
+        write(tmp_path / name, batches(), overwrite=True)
+    assert contents(tmp_path) == before
+    assert os.listdir(tmp_path) == [name]
+
+
+@every_writer
+@pytest.mark.parametrize("limit", [5000, 1 << 20])
+def test_a_disk_that_fills(limit: int, name: str, write: Any, tmp_path: Path) -> None:
+    """A limit on the size of files fails where a full disk does, and needs no disk."""
+    resource = pytest.importorskip("resource")
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    write(tmp_path / name, [ZEROS])
+    before = contents(tmp_path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, usual[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            write(tmp_path / name, [np.ones(10_000)] * 50, overwrite=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert caught.value.errno == errno.EFBIG
+    assert contents(tmp_path) == before
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.parametrize("renamed", ["x", "result"])
+@pytest.mark.parametrize("writer", [writer for writer in WRITERS if WRITERS[writer][0] == "x"])
+def test_an_interrupt_behind_either_rename_leaves_a_complete_directory(
+    writer: str, renamed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, write = WRITERS[writer]
+    write(tmp_path / "x", [ZEROS])
+    write(tmp_path / "other", [ONES])
+    old, new = contents(tmp_path / "x"), contents(tmp_path / "other")
+    rename = os.rename
+
+    def interrupted(source: str, target: str) -> None:
+        rename(source, target)
+        if os.path.basename(source) == renamed:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "x", [ONES], overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["other", "x"]
+    assert contents(tmp_path / "x") == (new if renamed == "result" else old)
+
+
+@every_writer
+def test_a_link_stays_a_link(name: str, write: Any, tmp_path: Path) -> None:
+    (tmp_path / f"link{name[1:]}").symlink_to(tmp_path / name)
+    for batches in ([ZEROS], [ONES]):
+        write(tmp_path / f"link{name[1:]}", batches, overwrite=True)
+    assert (tmp_path / f"link{name[1:]}").is_symlink()
+    assert (tmp_path / name).exists()
+
+
+@every_writer
+def test_a_folder_that_does_not_exist(name: str, write: Any, tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / name
+    with pytest.raises(FileNotFoundError, match=rf": .*nowhere/{name}'$") as caught:
+        write(path, [ONES])
+    assert caught.value.filename == str(path)
