@@ -17,6 +17,10 @@ from pinfeed.diagnosis.stages import have_equal_values
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
 
+#: So many changes are tried at most, each for so many seconds at least, twice.
+_MOST_TRIALS = 4
+_LEAST_TRIAL = 0.05
+
 
 @dataclass
 class Change:
@@ -64,12 +68,14 @@ class Change:
 
 def find_changes(measured: Measured, loader: LoaderCopy) -> list[Change]:
     """Those that would gain something by the model, the best first."""
-    if measured.loop is None:
-        return []
-    worth = (1 - LEAST_GAIN) * measured.loop.period
+    assert measured.loop is not None
+    limit, now = measured.limit(), measured.loop.period
     found = [*_of_copies(measured, loader)]
-    if measured.limit() != "step":
+    if limit != "step":
         found += [*_of_workers(measured, loader), *_of_samples(measured, loader)]
+    if limit != "stragglers":  # which the model leaves out
+        now = min(now, measured.predict(loader.settings))
+    worth = (1 - LEAST_GAIN) * now
     return sorted((c for c in found if c.predicted < worth), key=lambda change: change.predicted)
 
 
@@ -87,7 +93,7 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
         yield Change(name, code, thread, predict(thread))
-    if now.workers and not now.persistent and now.epoch is not None:
+    if measured.starting(now) > 0:
         staying = replace(now, persistent=True)
         yield Change(
             "workers that stay for the next epoch",
@@ -96,8 +102,7 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             predict(staying),
             f"an epoch is {now.epoch} batches; workers take {1000 * run.startup:.0f} ms to begin",
         )
-    straggling = measured.straggling()
-    if now.workers and straggling > LEAST_GAIN:
+    if now.workers and measured.limit() == "stragglers":
         factor = 4 * (now.prefetch_factor or 2)
         one = measured.eager[1]
         yield Change(
@@ -106,7 +111,7 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             replace(now, prefetch_factor=factor),
             max(measured.step_seconds, (one.fetch + one.collate) / now.workers),
         )
-    if measured.large is not None and measured.per_batch > LEAST_GAIN * run.period:
+    if measured.large is not None and measured.limit() == "batch":
         large = replace(now, batch_factor=measured.large.settings.batch_factor)
         yield Change(
             "batches of four times the size",
@@ -261,27 +266,28 @@ def try_changes(
     changes: list[Change],
     loader: LoaderCopy,
     step: Callable[[Any], Any] | None,
-    seconds: float,
+    end: float,
     advance: Callable[[str], None],
 ) -> None:
-    """Runs the loop as it is and with each change in turns, twice.
+    """Runs the loop as it is and with each of the best changes in turns, twice.
 
     Args:
         changes: The trials are noted in them.
         loader: What is changed.
         step: The training step.
-        seconds: For each run.
+        end: When it should be over, by `time.perf_counter`.
         advance: Told before each run what it is.
     """
-    for _ in range(2):
+    tried = [change for change in changes if change.settings is not None][:_MOST_TRIALS]
+    seconds = max(_LEAST_TRIAL, (end - time.perf_counter()) / (2 * len(tried) + 2))
+    for _ in range(2 * bool(tried)):
         advance("as it is")
         before = loader.run(loader.settings, seconds, step).period
-        for change in changes:
-            if change.settings is not None:
-                advance(change.name)
-                after = loader.run(change.settings, seconds, step).period
-                change.before.append(before)
-                change.after.append(after)
+        for change in tried:
+            assert change.settings is not None
+            advance(change.name)
+            change.after.append(loader.run(change.settings, seconds, step).period)
+            change.before.append(before)
 
 
 class _Whole:

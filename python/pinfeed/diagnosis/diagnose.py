@@ -6,7 +6,7 @@ import contextlib
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -18,9 +18,6 @@ from pinfeed.diagnosis.report import Report
 from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, time_copies, time_step
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
-
-#: So many changes are tried at most.
-_MOST_TRIALS = 4
 
 
 def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: float = 20) -> Report:
@@ -70,7 +67,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             "diagnose: the loader is in the middle of a loop, whose thread would take part of the time; "
             "finish the loop, or close() its iterator"
         )
-    start = time.perf_counter()
+    end = time.perf_counter() + seconds
     report = Report(Measured(Cpus.here()))
     busy = [child for child in multiprocessing.active_children() if child.daemon]
     if busy:
@@ -78,157 +75,117 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             f"{len(busy)} daemonic processes of this one, such as workers of another loop, were there "
             "all the while; at work, they make the numbers worse"
         )
-    with random_states_kept(), _Progress() as progress:
-        session = _Session(LoaderCopy(loader), step, seconds, report, progress)
+    with random_states_kept(), _progress() as advance:
+        copy = LoaderCopy(loader)
         try:
-            session.measure()
-            session.prove()
+            _measure(copy, step, seconds, report, advance)
+            report.changes = find_changes(report.measured, copy)
+            try_changes(report.changes, copy, step, end, advance)
         except KeyboardInterrupt:
             if report.measured.loop is None:
                 raise
             report.notes.append("it was interrupted; what comes later was not measured")
-    report.seconds = time.perf_counter() - start
+        report.notes += _notes(copy, report.measured)
+    report.seconds = time.perf_counter() - end + seconds
     return report
 
 
-class _Session:
-    """The steps of one diagnosis.
+def _measure(
+    loader: LoaderCopy,
+    step: Callable[[Any], Any] | None,
+    seconds: float,
+    report: Report,
+    advance: Callable[[str], None],
+) -> None:
+    """Fills ``report.measured``, the loop as it is first.
 
     Args:
         loader: What is measured.
         step: The training step.
-        seconds: For all of it.
+        seconds: For the whole diagnosis.
         report: Where what is found goes, as soon as it is.
-        progress: Told what comes next.
+        advance: Told what comes next.
     """
+    measured, own, unit = report.measured, loader.settings, seconds / 20
+    advance("the loop as it is")
+    measured.loop = loop = loader.run(own, 2 * unit, step)
+    took = loop.batches[0].collated - loop.batches[0].begun
+    if took > seconds:
+        raise ValueError(
+            f"diagnose: seconds={seconds:g} is too short: the first batch took {took:.1f} s; "
+            f"give at least {10 * took:.0f}"
+        )
+    if step is not None:
+        advance("the step")
+        measured.step = time_step(step, loader.batch, unit / 2)
+    device = torch.accelerator.current_accelerator(check_available=True)
+    if device is not None:
+        measured.copies = time_copies(loader.batch, device)
+    advance("files")
+    cold = loader.run(Settings(1, prefetch_factor=own.prefetch_factor), unit)
+    measured.eager[1] = cold
+    if any(batch.disk_bytes for batch in cold.batches) and not loader.is_stream:
+        again = Settings(1, batches=[batch.indices for batch in cold.batches])
+        measured.disk_share = max(0.0, 1 - loader.run(again, unit).fetch / cold.fetch)
+    advance("functions")
+    measured.functions = loader.functions(unit / 2)
 
-    def __init__(
-        self,
-        loader: LoaderCopy,
-        step: Callable[[Any], Any] | None,
-        seconds: float,
-        report: Report,
-        progress: _Progress,
-    ) -> None:
-        self._loader = loader
-        self._step = step
-        self._seconds = seconds
-        self._unit = seconds / 20
-        self._end = time.perf_counter() + seconds
-        self._report = report
-        self._progress = progress
-
-    def measure(self) -> None:
-        """Fills ``report.measured``, the loop as it is first."""
-        loader, measured, unit = self._loader, self._report.measured, self._unit
-        own = loader.settings
-        self._progress.advance("the loop as it is")
-        measured.loop = loop = loader.run(own, 2 * unit, self._step)
-        took = loop.batches[0].collated - loop.batches[0].begun
-        if took > self._seconds:
-            raise ValueError(
-                f"diagnose: seconds={self._seconds:g} is too short: the first batch took {took:.1f} s; "
-                f"give at least {10 * took:.0f}"
-            )
-        if self._step is not None:
-            self._progress.advance("the step")
-            measured.step = time_step(self._step, loader.batch, unit / 2)
-        device = torch.accelerator.current_accelerator(check_available=True)
-        if device is not None:
-            measured.copies = time_copies(loader.batch, device)
-        self._progress.advance("files")
-        one = Settings(1, prefetch_factor=own.prefetch_factor)
-        measured.eager[1] = cold = loader.run(one, unit)
-        if any(batch.disk_bytes for batch in cold.batches) and not loader.is_stream:
-            again = Settings(1, batches=[batch.indices for batch in cold.batches])
-            warm = loader.run(again, unit)
-            measured.disk_share = max(0.0, 1 - warm.fetch / cold.fetch)
-        self._progress.advance("functions")
-        measured.functions = loader.functions(unit / 2)
-        # Each twice, in turns, and the faster counts: other work on the machine comes and goes.
-        for _ in range(2):
-            for n in self._numbers_of_workers():
-                run = self._faster(measured.eager.get(n), Settings(n))
-                if n != 1 or not measured.disk_share:  # where each run reads other files
-                    measured.eager[n] = run
-            if not loader.is_stream:
-                some = min(2, int(measured.cpus.usable))
-                ready = Settings(some, ready=loader.next_indices())
-                measured.ready = self._faster(measured.ready, ready)
-            if loader.can_join_batches:
-                large = Settings(own.workers, batch_factor=4)
-                measured.large = self._faster(measured.large, large)
-        self._report.notes += self._notes()
-
-    def _faster(self, before: Run | None, settings: Settings) -> Run:
-        workers = settings.workers
-        name = f"{workers} worker{'s' * (workers != 1)}"
-        self._progress.advance("ready batches" if settings.ready is not None else name)
-        run = self._loader.run(settings, self._unit / 2)
+    def faster(before: Run | None, settings: Settings) -> Run:
+        """Each is run twice, in turns with the others: other work on the machine comes and goes."""
+        advance(f"workers: {settings.workers}")
+        run = loader.run(settings, unit / 2)
         return run if before is None or run.period < before.period else before
 
-    def _numbers_of_workers(self) -> list[int]:
-        """0 and its own number of workers; 1, 2, 4 as far as there are CPUs, or they need none."""
-        measured, own = self._report.measured, self._loader.settings.workers
-        one = measured.eager[1]
-        most = measured.cpus.usable * (1 + one.idle / max(one.cpu, 1e-9))
-        return sorted({0, 1, own} | {n for n in (2, 4) if n <= most})
+    # 0 and its own number; 1, 2, 4 as far as there are CPUs, or they need none.
+    most = measured.cpus.usable * (1 + cold.idle / max(cold.cpu, 1e-9))
+    for _ in range(2):
+        for n in sorted({0, 1, own.workers} | {n for n in (2, 4) if n <= most}):
+            run = faster(measured.eager.get(n), Settings(n))
+            if n != 1 or not measured.disk_share:  # what was read from a disk is there by now
+                measured.eager[n] = run
+        if not loader.is_stream:
+            some = min(2, int(measured.cpus.usable))
+            measured.ready = faster(measured.ready, Settings(some, ready=loader.next_indices()))
+        if loader.can_join_batches:
+            measured.large = faster(measured.large, Settings(own.workers, batch_factor=4))
 
-    def _notes(self) -> Iterator[str]:
-        """What makes the numbers worse, and what was not measured."""
-        loader, measured = self._loader, self._report.measured
-        one = measured.eager[1]
-        if loader.not_copied:
-            names = ", ".join(loader.not_copied)
-            yield f"objects that can't be copied ({names}) were used as they are"
-        if measured.step is not None and measured.step.changes_batch:
-            yield "the step writes into its batch; it was timed on copies"
+
+def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
+    """What makes the numbers worse, and what was not measured."""
+    if loader.not_copied:
+        names = ", ".join(loader.not_copied)
+        yield f"objects that can't be copied ({names}) were used as they are"
+    if measured.step is not None and measured.step.changes_batch:
+        yield "the step writes into its batch; it was timed on copies"
+    one = measured.eager.get(1)
+    if one is not None:
         if one.batches[0].disk_bytes is None or one.batches[0].queued_seconds is None:
             yield "this system does not tell what is read from a disk, or who waits for a CPU"
-        queued = one.queued / (one.fetch + one.collate)
+        queued = one.queued / max(one.fetch + one.collate, 1e-9)
         if queued > 0.1:
             yield (
                 f"a single worker waited for a CPU {queued:.0%} of its time: other work was running "
                 "here, and predictions are off by as much"
             )
-        if loader.is_stream:
-            yield (
-                "a stream can't be asked for a certain sample, so the hand-off, changes of its dataset, "
-                "and reading again from memory were not measured"
-            )
-
-    def prove(self) -> None:
-        """Finds what would gain something, and tries it."""
-        report = self._report
-        report.changes = find_changes(report.measured, self._loader)
-        tried = [change for change in report.changes if change.settings is not None][:_MOST_TRIALS]
-        if tried:
-            runs = 2 * (len(tried) + 1)
-            self._progress.total += runs
-            seconds = max(self._unit / 2, (self._end - time.perf_counter()) / runs)
-            try_changes(tried, self._loader, self._step, seconds, self._progress.advance)
+    if loader.is_stream:
+        yield (
+            "a stream can't be asked for a certain sample, so the hand-off, changes of its dataset, "
+            "and reading again from memory were not measured"
+        )
 
 
-class _Progress:
-    """A tqdm bar of the runs, if tqdm is installed and there is a terminal or a notebook."""
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A function that is told what begins, and shows it in a bar if tqdm is installed."""
+    try:
+        tqdm = import_extra("tqdm.auto", "progress").tqdm
+    except ImportError:
+        yield lambda name: None
+        return
+    with tqdm(desc="diagnose", leave=False, bar_format="{l_bar} {n} runs, {postfix}") as bar:
 
-    def __init__(self) -> None:
-        self.total = 15
-        self._bar: Any = None
-        with contextlib.suppress(ImportError):
-            tqdm = import_extra("tqdm.auto", "progress").tqdm
-            self._bar = tqdm(desc="diagnose", leave=False, bar_format="{l_bar}{bar}{postfix}")
+        def advance(name: str) -> None:
+            bar.set_postfix_str(name, refresh=False)
+            bar.update()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def advance(self, name: str) -> None:
-        """Says what begins."""
-        if self._bar is not None:
-            self._bar.total = self.total
-            self._bar.set_postfix_str(name, refresh=False)
-            self._bar.update()
+        yield advance

@@ -109,7 +109,7 @@ class Measured:
     large: Run | None = None
     step: StepTimes | None = None
     copies: CopyTimes | None = None
-    functions: list[tuple[str, float]] = field(default_factory=list)
+    functions: dict[str, float] = field(default_factory=dict)
 
     @property
     def step_seconds(self) -> float:
@@ -170,11 +170,13 @@ class Measured:
         workers = settings.workers
         step = max(0.0, self.step_seconds - step_saved)
         run = self.eager[min(workers, 1)]
-        saved = (1 - fetch) * run.fetch + (1 - collate) * run.collate
-        saved += self.per_batch * (1 - 1 / settings.batch_factor)
-        made = max(0.0, run.period - saved)
+        made = run.period - (1 - fetch) * run.fetch - (1 - collate) * run.collate
+        made = max(0.0, made)
+        if settings.batch_factor > 1 and self.large is not None:
+            made = self.large.period * max(1.0, self.n_effective(workers))
         if workers == 0:
-            return max(step, made) if settings.in_thread else step + made
+            is_beside = settings.in_thread and not self.shares_gil
+            return max(step, made) if is_beside else step + made
         return self.starting(settings) + max(
             step,
             made / self.n_effective(workers),
@@ -182,17 +184,28 @@ class Measured:
             self._by_cpus(made / run.period),
         )
 
+    @property
+    def shares_gil(self) -> bool:
+        """Whether a thread and the step go in turns: beside each other they'd take as long as the longer."""
+        loop = self.loop
+        if loop is None or not loop.settings.in_thread or loop.settings.workers:
+            return False
+        made, step = self.eager[0].period, self.step_seconds
+        return loop.period > (max(step, made) + step + made) / 2
+
     def _by_cpus(self, share: float = 1.0) -> float:
         """Seconds for a batch if all usable CPUs work on it and the step."""
         step = 0.0 if self.step is None else self.step.cpu_seconds
         return (share * self.eager[1].cpu + step) / self.cpus.usable
 
     def starting(self, settings: Settings) -> float:
-        """Seconds of the workers' start for each batch of an epoch."""
-        run = self.eager.get(settings.workers)
-        if run is None or settings.epoch is None or settings.persistent:
+        """Seconds of the workers' start for each batch of an epoch, where the loop had several."""
+        run, epoch = self.eager.get(settings.workers), settings.epoch
+        if run is None or self.loop is None or settings.persistent:
             return 0.0
-        return max(0.0, run.startup - run.fetch - run.collate) / settings.epoch
+        if epoch is None or len(self.loop.batches) <= epoch:
+            return 0.0
+        return max(0.0, run.startup - run.fetch - run.collate) / epoch
 
     def best_workers(self, settings: Settings) -> int:
         """The loader's own number of workers, if no other gains something; else the smallest of the best."""
@@ -222,11 +235,8 @@ class Measured:
         own, workers, step = loop.settings, loop.settings.workers, self.step_seconds
         if self.step is not None and loop.wait_share < _LITTLE_WAITING:
             return "step"
-        if own.in_thread and workers == 0 and 0 in self.eager:
-            # Beside each other they take as long as the longer one; in turns, as long as both.
-            alone = self.eager[0].period
-            if loop.period > (max(step, alone) + step + alone) / 2:
-                return "GIL"
+        if self.shares_gil:
+            return "GIL"
         if self.starting(own) > loop.wait_share * loop.period / 2:
             return "start"
         parts = {"files": self.disk_share * one.fetch / (one.fetch + one.collate)}
@@ -263,33 +273,29 @@ class Measured:
         is_busy = workers > 1 and self._by_cpus() > 0.9 * one.period / self.n_effective(workers)
         return "CPUs" if is_busy else None
 
-    def straggling(self) -> float:
-        """The share of the workers' time that outliers among the samples, a tenth at most, cost more."""
-        more = whole = 0.0
-        for batches in self._long_runs():
-            seconds = sorted(second for batch in batches for second in batch.sample_seconds)
-            median = statistics.median(seconds)
-            slowest = seconds[len(seconds) - len(seconds) // 10 :]
-            beyond = sum(second - median for second in slowest if second > _OUTLIER * median)
-            # A sample that waited for a CPU is not slow by itself.
-            more += max(0.0, beyond - sum(batch.queued_seconds or 0.0 for batch in batches))
-            whole += sum(batch.collated - batch.begun for batch in batches)
-        return more / whole if whole else 0.0
-
     def outliers(self) -> list[Outlier]:
-        """Batches that took more than three times the median of their run, the slowest first."""
+        """Batches that took more than three times the median of their run, the slowest first.
+
+        A batch that waited for a CPU meanwhile is not slow by itself.
+        """
         found = []
         for batches in self._long_runs():
-            whole = statistics.median(batch.collated - batch.begun for batch in batches)
+            median = statistics.median(batch.own_seconds for batch in batches)
             sample = statistics.median(s for batch in batches for s in batch.sample_seconds)
             for batch in batches:
-                seconds = batch.collated - batch.begun
-                if seconds > _OUTLIER * whole:
+                if batch.own_seconds > _OUTLIER * median:
                     slow = [i for i, s in enumerate(batch.sample_seconds) if s > _OUTLIER * sample]
                     if batch.indices is not None and len(batch.sample_seconds) == batch.samples:
                         slow = [batch.indices[i] for i in slow]
-                    found.append(Outlier(seconds / whole, seconds, slow))
+                    times = batch.own_seconds / median
+                    found.append(Outlier(times, batch.own_seconds, slow))
         return sorted(found, reverse=True)
+
+    def straggling(self) -> float:
+        """The share of the time that outliers take beyond the median."""
+        whole = sum(batch.own_seconds for batches in self._long_runs() for batch in batches)
+        beyond = sum(outlier.seconds * (1 - 1 / outlier.times) for outlier in self.outliers())
+        return beyond / whole if whole else 0.0
 
     def _long_runs(self) -> Iterator[list[Batch]]:
         """The batches of runs of some length, the first of each worker left out."""

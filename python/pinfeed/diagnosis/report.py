@@ -77,7 +77,7 @@ class Report:
                 "fixed_seconds": measured.per_batch,
             }
         found["stages"] = self._stages()
-        found["functions"] = dict(measured.functions)
+        found["functions"] = measured.functions
         found["outliers"] = [outlier._asdict() for outlier in measured.outliers()]
         found["cpus"] = measured.cpus._asdict() | {"usable": measured.cpus.usable}
         found["workers"] = {n: run.period for n, run in sorted(measured.eager.items())}

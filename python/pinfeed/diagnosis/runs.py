@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import itertools
 import os
+import pstats
 import statistics
 import time
 import warnings
@@ -213,7 +214,7 @@ class LoaderCopy:
         together = getattr(self.dataset, "__getitems__", None)
         return together(indices) if together else [self.dataset[index] for index in indices]
 
-    def functions(self, seconds: float) -> list[tuple[str, float]]:
+    def functions(self, seconds: float) -> dict[str, float]:
         """The functions that take most of a sample's time by themselves, and their shares."""
         profiler, stream = cProfile.Profile(), iter(self.dataset) if self.is_stream else iter(())
         end = time.perf_counter() + seconds
@@ -222,18 +223,14 @@ class LoaderCopy:
                 break
             if not self.is_stream:
                 profiler.runcall(self.samples, self.next_indices())
-        found = []
-        for entry in profiler.getstats():
-            code = entry.code
-            if isinstance(code, str):
-                name = code.strip("<>").removeprefix("built-in method ")
-            else:
-                file = os.path.basename(code.co_filename)
-                name = f"{code.co_qualname} ({file}:{code.co_firstlineno})"
-            if not name.startswith(("LoaderCopy.", "method 'disable'")):
-                found.append((name, entry.inlinetime))
-        whole = sum(seconds for _, seconds in found) or 1.0
-        return sorted(((name, own / whole) for name, own in found), key=lambda pair: -pair[1])[:8]
+        found = {}
+        for (file, line, name), times in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
+            name = name.strip("<>").removeprefix("built-in method ")
+            place = f" ({os.path.basename(file)}:{line})" if line else ""
+            found[name + place] = times[2]  # by itself, without those that it calls
+        whole = sum(found.values())
+        dearest = sorted(found, key=found.__getitem__, reverse=True)[:8]
+        return {name: found[name] / whole for name in dearest}
 
     def run(
         self, settings: Settings, seconds: float, step: Callable[[Any], Any] | None = None

@@ -65,6 +65,11 @@ class Batch:
         return len(self.sample_seconds if self.indices is None else self.indices)
 
     @property
+    def own_seconds(self) -> float:
+        """For all of it, but for the time in which it waited for a CPU."""
+        return self.collated - self.begun - (self.queued_seconds or 0.0)
+
+    @property
     def fetch_seconds(self) -> float:
         """For all samples of the batch."""
         return self.fetched - self.begun
