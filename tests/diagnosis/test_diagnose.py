@@ -13,11 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
+from PIL import Image
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    TensorDataset,
+    default_collate,
+    get_worker_info,
+)
 
 import pinfeed
 from pinfeed.__main__ import main
+from pinfeed.demo import training
 from pinfeed.diagnosis import diagnose as module
+from pinfeed.diagnosis import stages
 from pinfeed.diagnosis.model import LIMITS
 from programs import run_python
 
@@ -124,6 +133,88 @@ def test_samples_that_are_batches_and_a_device_loader() -> None:
     assert "copy" in str(report)
 
 
+class Indexed:
+    """Samples that one index gets, and a list of them at once."""
+
+    def __init__(self) -> None:
+        self.x = torch.arange(64.0)
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: Any) -> Any:
+        time.sleep(0.002)
+        return self.x[index], torch.as_tensor(index) % 2
+
+
+def names_of_changes(loader: Any) -> set[str]:
+    return {change.name for change in short(loader, seconds=1).changes}
+
+
+def test_a_dataset_that_gives_whole_batches_is_told_so() -> None:
+    report = short(DataLoader(Indexed(), batch_size=8), seconds=1)  # type: ignore[arg-type]
+    change = next(c for c in report.changes if "__getitems__" in c.name)
+    assert change.is_advised
+    assert abs(change.error) < 0.5
+    assert "def __getitems__(self, indices)" in str(report)
+    arrays = DataLoader(TensorDataset(torch.zeros(640, 9)), batch_size=64, shuffle=True)
+    changes = short(arrays, seconds=1).changes
+    assert any(c.code.startswith("pinfeed.from_numpy(") for c in changes)
+
+
+def test_our_collate_is_offered_if_its_values_are_equal() -> None:
+    def slow(samples: list[Any]) -> Any:
+        time.sleep(0.02)
+        return default_collate(samples)
+
+    def doubled(samples: list[Any]) -> Any:
+        return slow([{"x": 2 * sample["x"], "y": sample["y"]} for sample in samples])
+
+    for collate, is_offered in ((slow, True), (doubled, False)):
+        loader = DataLoader(Sleeping(0.0005), batch_size=8, collate_fn=collate)  # type: ignore[arg-type]
+        assert ("batches by pinfeed.Collate" in names_of_changes(loader)) is is_offered
+
+
+class Random(Sleeping):
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.seconds)
+        return np.random.random(4)  # noqa: NPY002
+
+
+def test_decoding_once_is_offered_if_samples_come_the_same_again() -> None:
+    name = "samples decoded once, and kept"
+    loader = DataLoader(Sleeping(0.002), batch_size=4)  # type: ignore[arg-type]
+    assert name in names_of_changes(loader)
+    assert name not in names_of_changes(DataLoader(Random(0.002), batch_size=4))  # type: ignore[arg-type]
+
+
+def test_loaders_of_people(tmp_path: Path) -> None:
+    from torchvision import transforms
+    from torchvision.datasets import ImageFolder
+
+    import torchvision_operators  # noqa: F401
+
+    rng = np.random.default_rng(0)
+    for label in "ab":
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for i in range(16):
+            image = Image.fromarray(rng.integers(0, 256, (64, 48, 3), np.uint8))
+            image.save(tmp_path / "images" / label / f"{i}.jpg")
+    view = transforms.Compose([transforms.RandomResizedCrop(32), transforms.ToTensor()])
+    photos = rng.integers(0, 256, (2, 300, 300, 3), np.uint8)
+    positions = training.draw_positions(photos[0].shape, 600, rng, held_out=False)
+    training.cut_patches(photos, positions, tmp_path)
+    loaders = [DataLoader(ImageFolder(tmp_path / "images", view), batch_size=4, shuffle=True)]
+    for feed in ("stock", "pinfeed"):
+        loader: Any = training.training_loader(feed, tmp_path)
+        training.set_epoch(loader, 0)
+        loaders.append(loader)
+    for loader in loaders:
+        report = short(loader)
+        assert report.limit in {"dataset", "collate", "batch", "CPUs"}
+        assert report.to_dict()["stages"]["dataset"] > 0
+
+
 def set_offset(worker: int) -> None:
     info: Any = get_worker_info()
     info.dataset.offset = 100 + info.dataset.length
@@ -212,6 +303,12 @@ def test_a_step_that_writes_into_its_batch() -> None:
     loader = DataLoader(Sleeping(0.001), batch_size=4)  # type: ignore[arg-type]
     report = short(loader, lambda batch: batch["x"].add_(1))
     assert any("writes into its batch" in note for note in report.notes)
+
+
+def test_what_the_system_does_not_tell_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "_queued_seconds", lambda: None)
+    report = short(DataLoader(Sleeping(0.001), batch_size=4))  # type: ignore[arg-type]
+    assert any("does not tell" in note for note in report.notes)
 
 
 def test_what_can_not_be_copied_is_said() -> None:

@@ -229,22 +229,22 @@ class Measured:
 
         Where that is what workers make, the largest part of it.
         """
-        loop, one = self.loop, self.eager.get(1)
-        if loop is None or one is None:
+        loop = self.loop
+        if loop is None or not {0, 1, loop.settings.workers} <= set(self.eager):
             return "unknown"
-        own, workers, step = loop.settings, loop.settings.workers, self.step_seconds
+        workers, step, one = loop.settings.workers, self.step_seconds, self.eager[1]
         if self.step is not None and loop.wait_share < _LITTLE_WAITING:
             return "step"
         if self.shares_gil:
             return "GIL"
-        if self.starting(own) > loop.wait_share * loop.period / 2:
+        if self.starting(loop.settings) > loop.wait_share * loop.period / 2:
             return "start"
         parts = {"files": self.disk_share * one.fetch / (one.fetch + one.collate)}
         parts["stragglers"] = self.straggling()
         largest = max(parts, key=parts.__getitem__)
         if parts[largest] > 0.5:
             return largest
-        eager = self.eager.get(workers, loop)
+        eager = self.eager[workers]
         if workers:
             made = one.period / self.n_effective(workers)
             if step > max(made, self.handoff):
@@ -252,26 +252,24 @@ class Measured:
             # ``made`` has the hand-off in it, and these stages don't.
             if self.handoff > max(made / 2, (one.fetch + one.collate) / workers):
                 return "hand-off"
-        if self.per_batch > eager.period / 2:
+        made = (eager.fetch + eager.collate) / max(1, workers)
+        if self.per_batch > eager.period / 2 > made:
             return "batch"
-        if workers and (shared := self._shared()):
+        if workers > 1 and (shared := self._shared(workers)):
             return shared
         stages = {"dataset": loop.fetch, "collate": loop.collate}  # there they may take longer
         return max(stages, key=stages.__getitem__)
 
-    def _shared(self) -> str | None:
+    def _shared(self, workers: int) -> str | None:
         """What several workers take from each other, if that is most of what they could make."""
-        workers = self.loop.settings.workers if self.loop else 1
-        number = workers if workers > 1 and workers in self.eager else max(self.eager)
-        one, several = self.eager[1], self.eager[number]
-        if number > 1 and self.n_effective(number) < (1 + number) / 2:
-            fewer = min(run.period for n, run in self.eager.items() if 0 < n < number)
+        one, several = self.eager[1], self.eager[workers]
+        if self.n_effective(workers) < (1 + workers) / 2:
             longer = several.fetch + several.collate - one.fetch - one.collate
             if several.idle - one.idle > longer / 2:
                 return "lock"
+            fewer = min(run.period for n, run in self.eager.items() if 0 < n < workers)
             return "workers" if fewer < (1 - LEAST_GAIN) * several.period else "CPUs"
-        is_busy = workers > 1 and self._by_cpus() > 0.9 * one.period / self.n_effective(workers)
-        return "CPUs" if is_busy else None
+        return "CPUs" if self._by_cpus() > 0.9 * several.period else None
 
     def outliers(self) -> list[Outlier]:
         """Batches that took more than three times the median of their run, the slowest first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -92,10 +93,12 @@ def _disk_bytes() -> int | None:
 def _queued_seconds() -> float | None:
     """How long this thread has waited for a CPU so far."""
     try:
-        with open("/proc/thread-self/schedstat") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+    except OSError:
         return None
+    text = os.read(file, 100)
+    os.close(file)
+    return int(text.split()[1]) / 1e9
 
 
 class TimedDataset(Dataset[Any]):
