@@ -77,6 +77,14 @@ def as_integer(value: Any) -> int | None:
         return None
 
 
+def known_length(sized: Any) -> int | None:
+    """``len(sized)``, or None if it has no length or does not know it."""
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError):
+        return None
+
+
 def checked_integer(value: Any, name: str, least: int, most: int | None = None) -> int:
     """The value as an int of at least ``least``, and at most ``most`` if that is given.
 

@@ -18,12 +18,10 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import pinfeed
-from loaders import COUNT, Generated, feeding_threads, no_thread_is_left, on_cpu, watchdog
+from loaders import COUNT, Generated, feeding_threads, on_cpu
 from pinfeed.loaders.device_loader import DeviceLoader
 from programs import run_python
 from samples import STRUCTURES
-
-__all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 
 
 class Items:

@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from fake_accelerator import POISON, FakeAccelerator, FakeStream
-from loaders import no_thread_is_left, watchdog
 from pinfeed import Image
 from pinfeed.fields.spec import BatchSpec
 from pinfeed.functions.torch_ops import has_kernels
@@ -27,8 +26,6 @@ from pinfeed.loaders import device_loader, transfer
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.memory import outputs, staging
 from samples import STRUCTURES, MarkedTensor, assert_same, bits, random_tensor
-
-__all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 
 KIB = 1024
 LARGE = (40, KIB)  # of float32: more than a small leaf

@@ -18,15 +18,11 @@ from loaders import (
     COUNT,
     Generated,
     feeding_threads,
-    no_thread_is_left,
     on_cpu,
     raise_in_the_loader,
-    watchdog,
 )
 from programs import run_python
 from samples import FrozenError
-
-__all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 
 
 @pytest.mark.parametrize("depth", [1, 3])

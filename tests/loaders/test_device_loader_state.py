@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from loaders import no_thread_is_left, on_cpu, watchdog
+from loaders import on_cpu
 from pinfeed.loaders.stats import FeedStats
 from programs import run_python
-
-__all__ = ["no_thread_is_left", "watchdog"]  # fixtures of every test here
 
 
 def sleeping(count: int, seconds: float) -> Iterator[torch.Tensor]:

@@ -17,12 +17,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import pinfeed
-from loaders import feeding_threads, watchdog
+from loaders import feeding_threads
 from pinfeed.loaders.device_loader import DeviceLoader
 from programs import run_python
 from samples import assert_same
-
-__all__ = ["watchdog"]  # a fixture of every test here
 
 COUNT, BATCH = 40, 4
 BATCHES = COUNT // BATCH

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
+from pinfeed.arguments import known_length
 from pinfeed.diagnosis.copying import copied
 from pinfeed.diagnosis.stages import (
     Batch,
@@ -185,7 +186,7 @@ class LoaderCopy:
             prefetch_factor=inner.prefetch_factor,
             persistent=inner.persistent_workers,
             pin_memory=inner.pin_memory,
-            epoch=None if self.is_stream or not inner.num_workers else _length(inner),
+            epoch=None if self.is_stream or not inner.num_workers else known_length(inner),
         )
 
     @property
@@ -201,7 +202,7 @@ class LoaderCopy:
     @property
     def length(self) -> int:
         """How many samples there are; 0 if nobody knows."""
-        return _length(self.dataset) or 0
+        return known_length(self.dataset) or 0
 
     def next_indices(self) -> Any:
         """Those of the next batch."""
@@ -459,13 +460,6 @@ def _endless(sampler: Iterable[Any]) -> Iterator[Any]:
 def _joined(batches: Iterator[Any], factor: int) -> Iterator[Any]:
     while parts := list(itertools.islice(batches, factor)):
         yield [index for part in parts for index in part]
-
-
-def _length(sized: Any) -> int | None:
-    try:
-        return len(sized)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _as_it_is(batch: Any) -> Any:

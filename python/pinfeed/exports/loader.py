@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
+from pinfeed.arguments import known_length
 from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
@@ -40,10 +41,7 @@ def planned_batches(loader: Any) -> int | None:
     sampler = loader.batch_sampler
     if type(sampler) is not BatchSampler and not isinstance(sampler, OrderSampler):
         return None
-    try:
-        return len(sampler)
-    except (TypeError, NotImplementedError):
-        return None
+    return known_length(sampler)
 
 
 class Progress:

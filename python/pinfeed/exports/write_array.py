@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader
 
+from pinfeed.arguments import known_length
 from pinfeed.exports.loader import Progress, planned_batches
 from pinfeed.exports.to_numpy.columns import is_text
 from pinfeed.exports.to_numpy.drain import Drain
@@ -95,7 +96,7 @@ def write_array(
         raise TypeError("write_array: expected either samples or batches=")
     name = "batches" if samples is None else "samples"
     items = _iterable(batches if samples is None else samples, name)
-    total = None if samples is None else _length(samples)
+    total = None if samples is None else known_length(samples)
     files = OutputFiles(path, overwrite, False, "write_array")
     planned = planned_batches(batches)
     drain = Drain("write_array", files, planned=planned, may_be_alike=True)
@@ -129,14 +130,6 @@ def _iterable(items: Any, name: str) -> Iterable[Any]:
             "pass it as batches="
         )
     return items
-
-
-def _length(samples: Any) -> int | None:
-    """How many samples there are going to be, if that is known."""
-    try:
-        return len(samples)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 class _Leaves:

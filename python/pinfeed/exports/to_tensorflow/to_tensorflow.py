@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from pinfeed.arguments import require_flags
+from pinfeed.arguments import known_length, require_flags
 from pinfeed.exports.loader import require_loader
 from pinfeed.exports.to_numpy.to_numpy import to_numpy
 from pinfeed.optional import import_extra
@@ -177,10 +177,7 @@ class _Passes:
         has_stream = isinstance(getattr(self._loader, "dataset", None), IterableDataset)
         if has_stream and getattr(self._loader, "num_workers", 0) > 0:
             return None
-        try:
-            return len(self._loader)
-        except (TypeError, NotImplementedError):
-            return None
+        return known_length(self._loader)
 
 
 class _Epoch:
