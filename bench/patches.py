@@ -7,6 +7,7 @@ import pinfeed
 from bench import peers
 from bench.data import MEAN, STD
 from bench.harness import Job, at_least, at_most, built, limit, other, ours, workload
+from bench.workers import in_turns
 from pinfeed import augment
 
 PATCH, MERGE = 14, 2
@@ -46,6 +47,14 @@ def patchified(count, side):
     )
 
 
+def processor():
+    """transformers', which makes the same patches, one frame each."""
+    peers.v2()  # torchvision, also where it is built for another torch
+    from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+
+    return Qwen2VLImageProcessor(image_mean=MEAN, image_std=STD, temporal_patch_size=1, **RULE)
+
+
 @workload(at_most(1.15), at_least(10, "torch"))
 def patches_448():
     """16 images of 448×448, normalized and cut into patches of 14×14, two frames each."""
@@ -79,14 +88,9 @@ def patches_resized():
     def resized():
         return [view([image]) for view, image in zip(views, images, strict=True)]
 
-    def processor():
-        peers.v2()  # torchvision, also where it is built for another torch
-        from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
-
-        processor = Qwen2VLImageProcessor(
-            image_mean=MEAN, image_std=STD, temporal_patch_size=1, **RULE
-        )
-        return lambda: processor(images, return_tensors="pt")["pixel_values"]
+    def processed():
+        theirs = processor()
+        return lambda: theirs(images, return_tensors="pt")["pixel_values"]
 
     expected = torch.cat([cut(batch, 1) for batch in resized()])
     out = torch.empty_like(expected)
@@ -94,6 +98,22 @@ def patches_resized():
         limit("fill the output (`out.fill_`)", lambda: out.fill_(0.5)),
         ours("`Patches`", lambda: collate(images)),
         ours("`Image(augment=Resize)`", resized, expected=resized()),
-        other("Qwen2VLImageProcessor", built(processor), tolerance=1e-5),
+        other("Qwen2VLImageProcessor", built(processed), tolerance=1e-5),
         expected=expected,
     )
+
+
+@workload(at_least(5, "Qwen2VLImageProcessor"))
+def patches_workers():
+    """64 images of 300 to 600 pixels a side in two workers, resized, normalized and cut."""
+    random = np.random.default_rng(0)
+    sizes = random.integers(300, 600, (64, 2))
+    dataset = 4 * [random.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
+    field = pinfeed.Patches(PATCH, MEAN, STD, merge=MERGE, grid=False, **RULE)
+    theirs = processor()
+
+    def process(images):
+        return theirs(images, return_tensors="pt")["pixel_values"]
+
+    ways = [("`Patches`", pinfeed.Collate(field)), ("Qwen2VLImageProcessor", process)]
+    return in_turns([(name, dataset, way, 2) for name, way in ways], 64, tolerance=1e-5)

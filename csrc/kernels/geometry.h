@@ -82,6 +82,14 @@ struct View {
 
   const Window& seen() const { return resized ? kept : source; }
   Window& seen() { return resized ? kept : source; }
+
+  // To another size, of a view that is not resized.
+  void resize(std::int64_t to_height, std::int64_t to_width) {
+    resized = true;
+    height = to_height;
+    width = to_width;
+    kept = {.height = to_height, .width = to_width};
+  }
 };
 
 // From a coordinate of the image to that of what is seen of it: a point between pixels, from 0 to

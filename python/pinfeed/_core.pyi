@@ -104,7 +104,6 @@ class PatchOptions:
         sizes: PatchSizes = ...,
         merge: int = 1,
         temporal: int = 1,
-        interpolation: str = "bicubic",
         pad_to: int = 0,
     ) -> None: ...
     @property
@@ -248,9 +247,13 @@ def patch_images(
     frames: npt.NDArray[np.int64] | None,
     format: ImageFormat,
     options: PatchOptions,
+    augment: AugmentOptions,
     target: _Target,
     name: str,
     threads: int,
+    *,
+    key: int,
+    samples: npt.NDArray[np.int64],
 ) -> Any: ...
 def pad_images(
     images: Any,

@@ -120,6 +120,83 @@ def test_sizes_are_known_from_headers():
     assert one.tokens(int(heights[0]), int(widths[0])) == rows[0] * columns[0] // 4
 
 
+augment = pinfeed.augment
+VIEWS = [
+    augment.RandomHorizontalFlip(),
+    augment.CenterCrop(40),
+    augment.RandomCrop(33, padding=4),
+    augment.RandomZoomOut(p=1, side_range=(1, 2)),
+    augment.Compose([augment.RandomVerticalFlip(), augment.RandomCrop((25, 70))]),
+]
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=repr)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_seen_of_an_image_is_what_is_cut(view, seed):
+    images = pinfeed.IndexedDataset(photos(6, seed))
+    samples = images.__getitems__([3, 1, 0, 5])
+    seen = pinfeed.Image(
+        dtype=torch.uint8, output="HWC", augment=view, pad_value=0, sizes=True, stream=seed
+    )
+    padded = pinfeed.Collate(seen, seed=7)(samples)
+    expected = [
+        alone(image[:height, :width])
+        for image, (height, width) in zip(
+            padded.values.numpy(), padded.lengths.tolist(), strict=True
+        )
+    ]
+    values, grid = pinfeed.Collate(field(augment=view, stream=seed), seed=7)(samples)
+    assert_same_bits(values, np.concatenate([part for part, _ in expected]))
+    assert grid.tolist() == [grid.tolist()[0] for _, grid in expected]
+
+
+def test_the_images_of_a_sample_are_seen_alike_and_those_of_others_are_not():
+    view = augment.RandomCrop(35)
+    image = photos(1)[0]
+    clip = np.stack([image] * 3)
+    rows = [[image, image], [image], clip, image]
+    collate = pinfeed.Collate(field(augment=view, input="THWC", temporal=1), seed=1)
+    values, grid = collate(pinfeed.IndexedDataset(rows).__getitems__([0, 1, 2, 3]))
+    parts = values.split(grid.prod(1).tolist())
+    assert torch.equal(parts[0], parts[1])
+    assert not torch.equal(parts[0], parts[2])
+    frames = parts[3].split(len(parts[0]))
+    assert all(torch.equal(frame, frames[0]) for frame in frames)
+    assert not torch.equal(frames[0], parts[4])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_views_are_drawn_anew_in_each_epoch_and_alike_in_all_workers(workers):
+    images = random_array((12, 40, 50, 3))
+    collate = pinfeed.Collate({"image": field(augment=augment.RandomCrop(35))}, seed=3)
+    dataset = pinfeed.ArrayDataset({"image": images})
+    sampler = pinfeed.ShuffleSampler(len(dataset), 4, seed=0)
+    loader = DataLoader(dataset, batch_sampler=sampler, num_workers=workers, collate_fn=collate)
+    epochs = [torch.cat([batch["image"][0] for batch in loader]) for _ in range(2)]
+    assert not torch.equal(*epochs)
+    crop = pinfeed.Image(dtype=torch.uint8, output="HWC", augment=augment.RandomCrop(35))
+    expected = pinfeed.Collate({"image": crop}, seed=3)
+    plain = DataLoader(
+        dataset,
+        batch_sampler=pinfeed.ShuffleSampler(len(dataset), 4, seed=0),
+        collate_fn=expected,
+    )
+    for epoch in epochs:
+        seen = [image.numpy() for batch in plain for image in batch["image"]]
+        assert_same_bits(epoch, np.concatenate([alone(image)[0] for image in seen]))
+
+
+def test_without_a_rule_a_geometry_may_resize():
+    view = augment.RandomResizedCrop(28)
+    samples = pinfeed.IndexedDataset(photos(4)).__getitems__([0, 1, 2, 3])
+    cut = pinfeed.Patches(7, MEAN, STD, merge=2, augment=view)
+    values, grid = pinfeed.Collate(cut, seed=0)(samples)
+    seen = pinfeed.Image(dtype=torch.uint8, output="HWC", augment=view, interpolation="bicubic")
+    images = pinfeed.Collate(seen, seed=0)(samples).numpy()
+    assert_same_bits(values, pinfeed.patchify(images, 7, MEAN, STD, merge=2)[0])
+    assert grid.tolist() == [[1, 4, 4]] * 4
+
+
 GOOD = np.zeros((30, 40, 3), np.uint8)
 
 
@@ -168,6 +245,10 @@ def test_bad_arguments():
     check(lambda: field(pad_to=9, cu_seqlens=True), ValueError, "row of its own")
     check(lambda: field(pad_to=9, input="THWC"), ValueError, "clips")
     check(lambda: field(grid=3), TypeError, "Patches: grid must be")
+    resize = augment.RandomResizedCrop(28)
+    check(lambda: field(augment=resize), ValueError, "RandomResizedCrop", "max_pixels")
+    check(lambda: field(augment=augment.RandomIoUCrop()), ValueError, "boxes", "RandomCrop")
+    check(lambda: field(augment=3), TypeError, "augment must be")
     check(lambda: pinfeed.Patches(7, 0.5, 0), ValueError, "std must not be 0")
     loader = pinfeed.DeviceLoader(
         DataLoader([torch.zeros(30, 40, 3)], batch_size=1), "cpu", fields=field()

@@ -45,8 +45,7 @@ struct PatchOptions {
   PatchSizes sizes;
   std::int64_t merge = 1;
   std::int64_t temporal = 1;  // frames of a patch
-  kernels::Interpolation interpolation = kernels::Interpolation::bicubic;
-  std::int64_t pad_to = 0;  // patches that each image gets; 0: those of all follow one another
+  std::int64_t pad_to = 0;    // patches that each image gets; 0: those of all follow one another
 };
 
 // The height and width that an image gets. Throws ValueError.
@@ -88,32 +87,25 @@ struct Clip {
   std::size_t first;  // of the frames
   std::size_t frames;
   std::size_t groups;  // of as many frames as a patch has; the last frame fills up the last one
-  Size size;           // in pixels, after it was resized
+  Size size;           // in pixels, of what is seen of each
+  bool is_resized;
   std::size_t patches;
   std::size_t out;  // its first patch
 };
 
 class Patches {
  public:
+  // `frames`: how many images each clip has; none: images are no clips.
   Patches(Images& images, const std::optional<Integers>& frames, const ImageFormat& format,
-          const PatchOptions& options)
+          const PatchOptions& options, const AugmentOptions& augment, const Draw& draw)
       : images_(images),
         format_(format),
         options_(options),
-        scaling_(format, images.dtype(), images.channels(), images.name()) {
+        scaling_(format, images.dtype(), images.channels(), images.name()),
+        windows_(images, augment, draw, find_clips(frames, find_views(images, augment, draw, "")),
+                 {}) {
     if (!format.scale && is_floating(images.dtype()) && !scaling_.is_identity()) {
       images.require_fractions();
-    }
-    find_clips(frames);
-    is_resized_ = false;
-    for (const Clip& clip : clips_) {
-      is_resized_ |= clip.size != Size{images.height(clip.first), images.width(clip.first)};
-    }
-    in_floats_ =
-        images.dtype() != kUint8 && options.interpolation != kernels::Interpolation::nearest;
-    if (is_resized_ && in_floats_ && !is_floating(out_dtype(format))) {
-      throw py::type_error(images.name() + ": only uint8 is resized to uint8, got images of " +
-                           images.dtype().name() + "; take dtype=torch.float32");
     }
   }
 
@@ -139,7 +131,9 @@ class Patches {
   }
 
  private:
-  void find_clips(const std::optional<Integers>& frames) {
+  // Gives what is seen of each image the size of whole patches.
+  std::shared_ptr<ImageViews> find_clips(const std::optional<Integers>& frames,
+                                         std::shared_ptr<ImageViews> views) {
     const std::size_t count = frames ? static_cast<std::size_t>(frames->size()) : images_.count();
     const auto temporal = static_cast<std::size_t>(options_.temporal);
     std::size_t first = 0;
@@ -152,8 +146,13 @@ class Patches {
         throw wrong_value(subject, "a clip of at least one frame", "none");
       }
       clip.groups = (clip.frames + temporal - 1) / temporal;
-      clip.size = patched_size(options_.sizes, images_.height(clip.first),
-                               images_.width(clip.first), subject);
+      for (std::size_t frame = clip.first; frame < first; ++frame) {
+        kernels::View& view = views->views[frame];
+        const auto [height, width] = Size{view.seen().height, view.seen().width};
+        clip.size = patched_size(options_.sizes, height, width, subject);
+        if (clip.size != Size{height, width}) view.resize(clip.size[0], clip.size[1]);
+        clip.is_resized = view.resized;
+      }
       clip.patches = clip.groups * static_cast<std::size_t>(clip.size[0] / options_.sizes.patch *
                                                             (clip.size[1] / options_.sizes.patch));
       const auto pad_to = static_cast<std::size_t>(options_.pad_to);
@@ -165,6 +164,7 @@ class Patches {
       total_ += clip.patches;
       clips_.push_back(clip);
     }
+    return views;
   }
 
   // Rows of an image that are written together.
@@ -179,7 +179,9 @@ class Patches {
                     std::size_t threads) {
     if (bytes == 0) return;
     images_.plan_reads(threads);
-    const std::vector<ImageSource> sources = images_.sources();
+    std::vector<ImageSource> sources = images_.sources();
+    windows_.apply(sources);
+    resizes_ = windows_.resizes();
     const ImageBatch batch{
         .sources = sources.data(),
         .count = 1,
@@ -252,7 +254,7 @@ class Patches {
                          .slots = frame + 1 >= clip.frames ? temporal - slot : 1};
         group.sources = batch.sources + clip.first + frame;
         group.count = 1;
-        if (!is_resized(clip) && slot == 0 && frame + temporal <= clip.frames) {
+        if (!clip.is_resized && slot == 0 && frame + temporal <= clip.frames) {
           order.slots = group.count = temporal;
         }
         write_frames(group, order, clip, row * unit(), (row + rows) * unit());
@@ -265,28 +267,13 @@ class Patches {
   void write_frames(const ImageBatch& frames, const PatchOrder& order, const Clip& clip,
                     std::size_t row_begin, std::size_t row_end) const {
     const kernels::ResizeRuns& runs = *dispatch::active_isa().resize;
-    if (!is_resized(clip)) {
+    if (!clip.is_resized) {
       return kernels::write_patches(runs.normalize, order, frames, row_begin, row_end);
     }
-    const auto size = [](std::int64_t height, std::int64_t width) {
-      return kernels::ImageSize{static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
-    };
-    const std::optional<ImageResize> resize =
-        ImageResize{.source = size(images_.height(clip.first), images_.width(clip.first)),
-                    .resized = size(clip.size[0], clip.size[1]),
-                    .top = 0,
-                    .left = 0,
-                    .flipped_rows = false,
-                    .flipped_columns = false,
-                    .border = kernels::Border::constant,
-                    .fill = nullptr};
-    ResizedBatch resized{frames, &resize, options_.interpolation, nullptr, in_floats_};
+    ResizedBatch resized{frames, &resizes_[clip.first], windows_.interpolation(), nullptr,
+                         windows_.in_floats()};
     resized.patches = &order;
     kernels::resize_images(runs, resized, row_begin, row_end);
-  }
-
-  bool is_resized(const Clip& clip) const {
-    return clip.size != Size{images_.height(clip.first), images_.width(clip.first)};
   }
 
   // Zeros behind a clip's patches.
@@ -301,19 +288,20 @@ class Patches {
   const ImageFormat& format_;
   const PatchOptions& options_;
   Scaling scaling_;
-  std::vector<Clip> clips_;
   std::size_t total_ = 0;  // patches
-  bool is_resized_ = false;
-  bool in_floats_ = false;
+  std::vector<Clip> clips_;
+  Windows windows_;
+  std::vector<std::optional<ImageResize>> resizes_;
 };
 
-// `frames`: how many images each clip has; none: images are no clips.
 py::tuple patch_images(py::object images, py::object indices, const std::optional<Integers>& frames,
-                       const ImageFormat& format, const PatchOptions& options, py::object target,
-                       const std::string& name, std::size_t threads) {
+                       const ImageFormat& format, const PatchOptions& options,
+                       const AugmentOptions& augment, py::object target, const std::string& name,
+                       std::size_t threads, std::uint64_t key, const Integers& samples) {
   Images checked(std::move(images), std::move(indices), format.input, out_dtype(format), true,
                  name);
-  return Patches(checked, frames, format, options)
+  const std::optional<ObjectBoxes> no_objects;
+  return Patches(checked, frames, format, options, augment, Draw{key, samples, no_objects})
       .write(OutputRequest(std::move(target), checked.is_tensor()), name, threads);
 }
 
@@ -328,14 +316,13 @@ void register_patches(py::module_& m) {
                Keyword{"max_patches", &PatchSizes::max_patches});
   bind_options(m, "PatchOptions", Keyword{"sizes", &PatchOptions::sizes},
                Keyword{"merge", &PatchOptions::merge}, Keyword{"temporal", &PatchOptions::temporal},
-               Keyword{"interpolation", &PatchOptions::interpolation},
                Keyword{"pad_to", &PatchOptions::pad_to})
       .def_readonly("sizes", &PatchOptions::sizes);
   m.def("patch_grids", &patch_grids, py::arg("images"), py::arg("sizes"), py::arg("name"),
         py::arg("is_single"));
   m.def("patch_images", &patch_images, py::arg("images"), py::arg("indices"), py::arg("frames"),
-        py::arg("format"), py::arg("options"), py::arg("target"), py::arg("name"),
-        py::arg("threads"));
+        py::arg("format"), py::arg("options"), py::arg("augment"), py::arg("target"),
+        py::arg("name"), py::arg("threads"), py::kw_only(), py::arg("key"), py::arg("samples"));
 }
 
 }  // namespace pinfeed::bindings

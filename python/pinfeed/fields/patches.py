@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.arguments import Problem
+from pinfeed.arguments import Problem, checked_integer, require_instance
+from pinfeed.augment.geometry import Geometry, Resizing
 from pinfeed.fields.field import Beside, Field, Leaf, Request, check_request
 from pinfeed.fields.image import as_array
 from pinfeed.functions.normalization import PerChannel
@@ -55,6 +56,10 @@ class Patches(Field):
             at most, as SigLIP 2 does it. Without either rule, sides must be multiples already.
         multiple_of: More than ``merge``: sides are multiples of so many patches.
         min_side: Images with a shorter side are refused.
+        augment: What is seen of each image, of `pinfeed.augment`: crops and flips before it gets its
+            size; or, without a rule for sizes, a resize too, such as ``RandomResizedCrop(224)``. The
+            images of one sample are seen alike, as those of a clip are.
+        stream: As in `Image`.
         pad_to: How many patches each image gets, with zeros for those that it lacks.
         grid: int64 (images, 3): the patches in time, height and width; with ``pad_to`` (B, 2), height
             and width. A key of the dict that the leaf is in, or True for a tuple.
@@ -94,6 +99,8 @@ class Patches(Field):
         max_patches: int | None = None,
         multiple_of: int | None = None,
         min_side: int = 1,
+        augment: Geometry | None = None,
+        stream: int = 0,
         pad_to: int | None = None,
         grid: Request = True,
         cu_seqlens: Request = False,
@@ -114,6 +121,8 @@ class Patches(Field):
         self.max_patches = max_patches
         self.multiple_of = multiple_of
         self.min_side = min_side
+        self.augment = augment
+        self.stream = checked_integer(stream, "Patches: stream", 0)
         self.pad_to = pad_to
         self.grid = check_request(grid, "Patches: grid")
         self.cu_seqlens = check_request(cu_seqlens, "Patches: cu_seqlens")
@@ -136,6 +145,7 @@ class Patches(Field):
             max_patches=max_patches,
             multiple_of=multiple_of,
             min_side=min_side,
+            geometry=None if augment is None else self._native(augment),
         )
         if pad_to is None and mask is not False:
             raise ValueError("Patches: mask is about padding; give pad_to, or leave it out")
@@ -144,6 +154,39 @@ class Patches(Field):
                 "Patches: pad_to is for images, each in a row of its own; leave it out where there are "
                 "clips or cu_seqlens"
             )
+
+    def _native(self, augment: Geometry) -> dict[str, Any]:
+        """What native code takes for the geometry."""
+        require_instance(
+            augment,
+            Geometry,
+            "Patches: augment must be a geometry of pinfeed.augment, or its Compose",
+        )
+        if augment.needs_boxes:
+            raise ValueError(
+                f"Patches: {augment!r} crops around the boxes of objects, which nothing moves along "
+                "with patches; take RandomResizedCrop or RandomCrop"
+            )
+        has_rule = self.max_pixels is not None or self.max_patches is not None
+        for step in augment.steps:
+            if has_rule and isinstance(step, Resizing):
+                raise ValueError(
+                    f"Patches: images get their size by {step!r}, and by max_pixels or max_patches; "
+                    "leave one of them out"
+                )
+        return augment.native(None)
+
+    @property
+    @override
+    def augments(self) -> bool:  # type: ignore[override]
+        """Whether there is a geometry."""
+        return self.augment is not None
+
+    @property
+    @override
+    def is_random(self) -> bool:  # type: ignore[override]
+        """Whether anything is drawn for each sample."""
+        return self.augment is not None and any(step.is_random for step in self.augment.steps)
 
     @classmethod
     def from_processor(cls, processor: Any, **arguments: Any) -> Self:
@@ -209,7 +252,9 @@ class Patches(Field):
             )
         frames_of_clips = np.array(clips) if len(clips) < len(images) else None
         try:
-            return self._batch(images, None, frames_of_clips, leaf)
+            return self._batch(
+                images, None, frames_of_clips, [sample for sample, _ in places], leaf
+            )
         except (TypeError, ValueError) as error:
             problem = Problem.of(error)
             if problem.sample is not None:
@@ -221,7 +266,7 @@ class Patches(Field):
         if source.is_ragged or "T" in self._patching.input:
             return super().gather(source, indices, leaf)
         selection = source.select(indices)
-        return self._batch(selection.rows, selection.indices, None, leaf)
+        return self._batch(selection.rows, selection.indices, None, np.arange(len(indices)), leaf)
 
     @override
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
@@ -231,10 +276,14 @@ class Patches(Field):
             "what goes over the bus"
         )
 
-    def _batch(self, images: Any, indices: Any, frames: Any, leaf: Leaf) -> Any:
-        values, grid = self._patching.batch(
-            images, indices, frames, batch_allocator(leaf.pin), leaf.name
-        )
+    def _batch(self, images: Any, indices: Any, frames: Any, samples: Any, leaf: Leaf) -> Any:
+        """The batch of images, of which each belongs to a sample."""
+        drawn: dict[str, Any] = {}
+        if self.augments and leaf.chance is not None:
+            chance = leaf.chance
+            drawn = {"key": chance.key(self.stream), "samples": chance.samples[samples]}
+        target = batch_allocator(leaf.pin)
+        values, grid = self._patching.batch(images, indices, frames, target, leaf.name, **drawn)
         counts = grid[:, 1] * grid[:, 2]
         wanted: list[tuple[Request, torch.Tensor]] = []
         if self.grid is not False:

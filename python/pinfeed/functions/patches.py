@@ -10,7 +10,13 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, checked_number, dtype_name, require_choice
+from pinfeed.arguments import (
+    checked_integer,
+    checked_interpolation,
+    checked_number,
+    dtype_name,
+    require_choice,
+)
 from pinfeed.functions.normalization import Normalization, PerChannel, check_layouts
 from pinfeed.runtime import get_num_threads
 
@@ -23,7 +29,8 @@ class Patching:
     Attributes:
         input: A letter for each axis of an image; of a clip, a T too.
         format: What native code takes for the values of an image, or of a clip's frame.
-        options: What it takes for the rest.
+        options: What it takes for the patches.
+        views: What it takes for what is seen of each image.
 
     Raises:
         TypeError, ValueError: An argument does not fit.
@@ -44,10 +51,9 @@ class Patching:
         temporal: int,
         interpolation: str,
         pad_to: int | None = None,
+        geometry: dict[str, Any] | None = None,
         **sizes: Any,
     ) -> None:
-        kinds = ("bilinear", "bicubic", "nearest")
-        require_choice(interpolation, kinds, f"{function}: interpolation")
         require_choice(order, ("CHW", "HWC"), f"{function}: order")
         name = dtype_name(dtype, function)
         require_choice(name, _DTYPES, f"{function}: dtype")
@@ -62,21 +68,53 @@ class Patching:
             sizes=checked_sizes(function, patch_size, merge=merge, **sizes),
             merge=checked_integer(merge, f"{function}: merge", 1, 2**15),
             temporal=checked_integer(temporal, f"{function}: temporal", 1, 32),
-            interpolation=interpolation,
             pad_to=0
             if pad_to is None
             else checked_integer(pad_to, f"{function}: pad_to", 1, 2**31),
+        )
+        kind, _ = checked_interpolation(interpolation, None, name, function)
+        self.views = _core.AugmentOptions(
+            **geometry or {}, interpolation=kind, in_floats=False, may_be_small=True
         )
         self.format = Normalization(mean, std, scale, function).format(
             "HWC?" if input is None else self.input.replace("T", ""), order, name
         )
 
     def batch(
-        self, images: Any, indices: Any, frames: Any, target: Any, name: str
+        self,
+        images: Any,
+        indices: Any,
+        frames: Any,
+        target: Any,
+        name: str,
+        key: int = 0,
+        samples: npt.NDArray[np.int64] | None = None,
     ) -> tuple[Any, Any]:
-        """The patches of images, or of clips of so many images each, and their grid."""
+        """The patches of images, or of clips of so many images each, and their grid.
+
+        Args:
+            images: As native code takes them.
+            indices: Which of them; None: all.
+            frames: How many images each clip has; None: they are no clips.
+            target: Where the patches go.
+            name: What messages call the images.
+            key: What their random numbers follow from, with an entry of ``samples`` for each.
+            samples: The same.
+        """
+        if samples is None:
+            samples = np.zeros(len(images if indices is None else indices), np.int64)
         return _core.patch_images(
-            images, indices, frames, self.format, self.options, target, name, get_num_threads()
+            images,
+            indices,
+            frames,
+            self.format,
+            self.options,
+            self.views,
+            target,
+            name,
+            get_num_threads(),
+            key=key,
+            samples=samples,
         )
 
     def frames_of(self, clip: Any) -> Sequence[Any]:
