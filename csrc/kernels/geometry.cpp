@@ -20,6 +20,7 @@ void take(std::int64_t& begin, std::int64_t& extent, bool flipped, std::int64_t 
 
 void crop(Window& window, std::int64_t top, std::int64_t left, std::int64_t height,
           std::int64_t width) {
+  window.cropped |= top != 0 || left != 0 || height != window.height || width != window.width;
   take(window.top, window.height, window.flipped_rows, top, height);
   take(window.left, window.width, window.flipped_columns, left, width);
 }
@@ -129,6 +130,7 @@ void zoom_out(const GeometryStep& step, const Draws& draw, Window& window) {
   const std::int64_t height = side(window.height), width = side(window.width);
   crop(window, -first(height - window.height, top_bits), -first(width - window.width, left_bits),
        height, width);
+  window.cropped = true;  // also by the image's own size
 }
 
 // A rectangle between pixels.
@@ -151,9 +153,13 @@ struct Box {
 
 // An object's box in pixels of a window of its image.
 Box box_in(const Window& window, const double* corners) {
-  const auto axis = [](std::int64_t begin, std::int64_t extent, bool flipped, double from,
-                       double to) -> std::array<double, 2> {
+  const auto axis = [&](std::int64_t begin, std::int64_t extent, bool flipped, double from,
+                        double to) -> std::array<double, 2> {
     const auto first = static_cast<double>(begin), size = static_cast<double>(extent);
+    if (window.cropped) {
+      from = std::clamp(from, first, first + size);
+      to = std::clamp(to, first, first + size);
+    }
     if (flipped) return {size - (to - first), size - (from - first)};
     return {from - first, to - first};
   };

@@ -69,6 +69,7 @@ struct Window {
   std::int64_t width = 0;
   bool flipped_rows = false;
   bool flipped_columns = false;
+  bool cropped = false;  // whether it has been moved: boxes that leave it lose what is beyond
 };
 
 // What is seen of an image: a window of it; or that, resized to height x width, and a window of the

@@ -17,6 +17,20 @@ bool are_finite(const double* numbers, std::size_t count) {
   return carried >> 63 == 0;
 }
 
+// The window that a crop before a resize left of an image: boxes end there, whatever canvas a crop
+// after the resize shows around it.
+struct Cropped {
+  explicit Cropped(const View& view)
+      : any(view.resized && view.source.cropped),
+        left(static_cast<double>(view.source.left)),
+        top(static_cast<double>(view.source.top)),
+        right(static_cast<double>(view.source.left + view.source.width)),
+        bottom(static_cast<double>(view.source.top + view.source.height)) {}
+
+  bool any;
+  double left, top, right, bottom;
+};
+
 }  // namespace
 
 bool to_corners(BoxFormat format, double* boxes, std::size_t count) {
@@ -45,7 +59,12 @@ void move_boxes(const View& view, const BoxRules& rules, double* corners, std::u
     low = std::min(std::max(low, 0.0), size);  // without a branch, as std::clamp has
     high = std::min(std::max(high, 0.0), size);
   };
+  const Cropped cropped(view);
   for (std::size_t i = 0; i < count; ++i, corners += 4) {
+    if (cropped.any) {
+      for (int k : {0, 2}) corners[k] = std::clamp(corners[k], cropped.left, cropped.right);
+      for (int k : {1, 3}) corners[k] = std::clamp(corners[k], cropped.top, cropped.bottom);
+    }
     move(moved.x, seen_width, corners[0], corners[2]);
     move(moved.y, seen_height, corners[1], corners[3]);
     const double width = corners[2] - corners[0], height = corners[3] - corners[1];
@@ -82,11 +101,14 @@ void move_points(const View& view, const double* points, std::size_t count, std:
   const ImageToView moved = image_to_view(view);
   const auto width = static_cast<double>(view.seen().width);
   const auto height = static_cast<double>(view.seen().height);
+  const Cropped cropped(view);
   for (std::size_t i = 0; i < count; ++i, points += numbers, out += numbers) {
     double x = moved.x(points[0]), y = moved.y(points[1]);
     if (numbers == 3) {
       const bool is_there = points[2] != 0;
-      const bool is_inside = x >= 0 && x <= width && y >= 0 && y <= height;
+      const bool is_cut = cropped.any && (points[0] < cropped.left || points[0] > cropped.right ||
+                                          points[1] < cropped.top || points[1] > cropped.bottom);
+      const bool is_inside = !is_cut && x >= 0 && x <= width && y >= 0 && y <= height;
       if (!is_there) x = points[0], y = points[1];
       out[2] = is_there && is_inside ? static_cast<float>(points[2]) : 0.0F;
     }

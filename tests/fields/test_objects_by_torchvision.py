@@ -1,12 +1,13 @@
 """Images and their targets, as torchvision moves them when it draws the same numbers."""
 
 import contextlib
+import re
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torchvision import tv_tensors
 from torchvision.transforms import v2
@@ -18,14 +19,56 @@ from pinfeed import augment
 pytestmark = pytest.mark.kernels
 
 
-# What stands for each of our steps there, and how many numbers it draws in which order.
+def at_most(size, most):
+    """What a random crop takes of an image that may be smaller."""
+    return [min(side, limit) for side, limit in zip(size, most, strict=True)]
+
+
+def parts(size, shares):
+    return [max(int(side * share), 1) for side, share in zip(size, shares, strict=True)]
+
+
+def around(size, least):
+    """The left, upper, right and lower padding that torchvision gives an image for CenterCrop."""
+    rows, columns = (max(limit - side, 0) for side, limit in zip(size, least, strict=True))
+    return [columns // 2, rows // 2, (columns + 1) // 2, (rows + 1) // 2]
+
+
+# What stands for each of our steps there: its arguments, which may depend on the image's size.
+FILL_OF_IMAGES = {tv_tensors.Image: 7, "others": 0}
 STEPS = {
+    "crop": lambda: (
+        augment.RandomCrop((20, 40)),
+        "RandomCrop",
+        lambda size: {"size": at_most(size, (20, 40))},
+    ),
+    "padded_crop": lambda: (
+        augment.RandomCrop((50, 30), padding=(3, 5, 7, 2), pad_if_needed=True, fill=7),
+        "RandomCrop",
+        {
+            "size": [50, 30],
+            "padding": [3, 5, 7, 2],
+            "pad_if_needed": True,
+            "fill": FILL_OF_IMAGES,
+        },
+    ),
+    "part": lambda: (
+        augment.RandomCrop((0.5, 0.8)),
+        "RandomCrop",
+        lambda size: {"size": parts(size, (0.5, 0.8))},
+    ),
+    "centre": lambda: (augment.CenterCrop((24, 43)), "CenterCrop", {"size": [24, 43]}),
+    "central_part": lambda: (
+        augment.CenterCrop(0.7),
+        "CenterCrop",
+        lambda size: {"size": parts(size, (0.7, 0.7))},
+    ),
     "hflip": lambda: (augment.RandomHorizontalFlip(), "RandomHorizontalFlip", {}),
     "vflip": lambda: (augment.RandomVerticalFlip(0.7), "RandomVerticalFlip", {"p": 0.7}),
     "zoom": lambda: (
         augment.RandomZoomOut(7, (1, 2.5)),
         "RandomZoomOut",
-        {"fill": {tv_tensors.Image: 7, "others": 0}, "side_range": (1, 2.5)},
+        {"fill": FILL_OF_IMAGES, "side_range": (1, 2.5)},
     ),
     "iou": lambda: (augment.RandomIoUCrop(), "RandomIoUCrop", {}),
     "iou_often": lambda: (
@@ -54,14 +97,18 @@ STEPS = {
 RESIZES = {"shortest", "resize_at_random", "jitter", "resize", "square"}
 
 
-@st.composite
-def chains(draw):
-    """Up to three steps in an order that Compose takes."""
-    names = draw(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3, unique=True))
-    resizes = [name for name in names if name in RESIZES]
-    names = [name for name in names if name not in resizes[1:]]
-    order = {"zoom": 0, "iou": 1, "iou_often": 1} | dict.fromkeys(RESIZES, 3)
-    return sorted(names, key=lambda name: order.get(name, draw(st.sampled_from([-1, 2, 4]))))
+def composes(names):
+    """Whether Compose takes these steps in this order."""
+    try:
+        augment.Compose([STEPS[name]()[0] for name in names])
+    except ValueError:
+        return False
+    return True
+
+
+chains = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3, unique=True).filter(
+    composes
+)
 
 
 @contextlib.contextmanager
@@ -72,6 +119,8 @@ def our_draws(name, arguments, size, uniform):
     elif name == "RandomZoomOut":
         (chance, factor), place = uniform(0), uniform(1)
         numbers = iter([chance, factor, *place])
+    elif name == "RandomCrop":
+        numbers = iter(crop_draws(arguments, size, uniform))
     else:
         numbers = iter([uniform(0)[0]])
 
@@ -80,6 +129,7 @@ def our_draws(name, arguments, size, uniform):
         return torch.tensor([next(numbers) for _ in range(count)], dtype=torch.float64)
 
     def randint(*bounds, **keywords):
+        bounds = [*bounds, keywords["size"]] if "size" in keywords else bounds
         low, high = keywords.get("low", 0), keywords.get("high")
         if high is None:
             low, high = (0, bounds[0]) if len(bounds) == 2 else bounds[:2]
@@ -87,6 +137,17 @@ def our_draws(name, arguments, size, uniform):
 
     with mock.patch("torch.rand", rand), mock.patch("torch.randint", randint):
         yield
+
+
+def crop_draws(arguments, size, uniform):
+    """The numbers that a random crop asks for: none along an axis of which it takes all."""
+    left, top, right, bottom = arguments.get("padding", (0, 0, 0, 0))
+    padded = size[0] + top + bottom, size[1] + left + right
+    return [
+        number
+        for number, side, taken in zip(uniform(0), padded, arguments["size"], strict=True)
+        if side != taken
+    ]
 
 
 def iou_draws(arguments, size, uniform):
@@ -123,6 +184,10 @@ def by_torchvision(names, sample, uniform):
     for number, name in enumerate(names):
         _, theirs, arguments = STEPS[name]()
         size = target["image"].shape[-2:]
+        if callable(arguments):
+            arguments = arguments(size)
+        if theirs == "CenterCrop":
+            target = v2.Pad(around(size, arguments["size"]))(target)
         with our_draws(theirs, arguments, size, lambda draw, n=number: uniform(draw << 16 | n)):
             target = getattr(v2, theirs)(**arguments)(target)
     boxes = v2.ClampBoundingBoxes()(target["boxes"])
@@ -148,7 +213,7 @@ def samples(draw):
     }
 
 
-@given(chains(), st.lists(samples(), min_size=1, max_size=3), st.integers(0, 2**40))
+@given(chains, st.lists(samples(), min_size=1, max_size=3), st.integers(0, 2**40))
 def test_torchvision_with_the_same_draws(names, samples, seed):
     steps = [STEPS[name]()[0] for name in names]
     spec = {
@@ -162,12 +227,16 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
         "boxes": pinfeed.Boxes(),
         "masks": pinfeed.InstanceMasks(),
     }
-    expected = [
-        by_torchvision(names, sample, lambda draw, i=i: reference.uniform(seed, 0, i, draw))
-        for i, sample in enumerate(samples)
-    ]
-    if any(0 in target["image"].shape for target in expected):
-        return  # a side vanishes, which is an error here
+    try:
+        expected = [
+            by_torchvision(names, sample, lambda draw, i=i: reference.uniform(seed, 0, i, draw))
+            for i, sample in enumerate(samples)
+        ]
+    except (RuntimeError, ZeroDivisionError) as error:
+        if not re.match("Input and output sizes should be|division by zero", str(error)):
+            raise
+        assume(False)  # torchvision takes no side that vanishes
+    assume(all(0 not in target["image"].shape for target in expected))
     rows = pinfeed.IndexedDataset(samples).__getitems__(range(len(samples)))
     batch = pinfeed.Collate(spec, seed=seed)(rows)
     kept = batch["labels"].unbind()
@@ -186,3 +255,22 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
             assert torch.equal(mask[:height, :width], target["masks"][number])
             assert not mask[height:].any()
             assert not mask[:, width:].any()
+
+
+@pytest.mark.parametrize("lacking", range(9))
+def test_boxes_of_center_crop_go_with_the_image(lacking):
+    """In torchvision they go a pixel further than the image where 3, 7, … pixels are lacking."""
+    box = torch.tensor([[2.0, 1, 6, 4]])
+    sample = {"image": np.ones((9, 9, 3), np.uint8), "boxes": box, "labels": [0]}
+    spec = {
+        "image": pinfeed.Image(augment=augment.CenterCrop((9, 9 + lacking))),
+        "boxes": pinfeed.Boxes(),
+    }
+    batch = pinfeed.Collate(spec)([sample])
+    first = int(batch["image"][0, 0, 0].nonzero()[0])
+    assert batch["boxes"].values.tolist() == [[2 + first, 1, 6 + first, 4]]
+    theirs = tv_tensors.BoundingBoxes(box, format="XYXY", canvas_size=(9, 9))
+    image, theirs = v2.CenterCrop((9, 9 + lacking))(tv_tensors.Image(torch.ones(3, 9, 9)), theirs)
+    assert torch.equal(image > 0, batch["image"][0] > 0)
+    further = 1 if lacking % 4 == 3 else 0
+    assert theirs.tolist() == [[2 + first + further, 1, 6 + first + further, 4]]

@@ -271,7 +271,7 @@ void Windows::apply(std::vector<ImageSource>& sources) {
     ImageSource& source = sources[i];
     const std::size_t image = i / static_cast<std::size_t>(images_.frames());
     const std::int64_t rows = images_.height(image), columns = images_.width(image);
-    auto [top, left, height, width, flipped_rows, flipped_columns] = view(image).source;
+    auto [top, left, height, width, flipped_rows, flipped_columns, _] = view(image).source;
     if (flipped_rows && rows > 0) {
       source.data += (rows - 1) * source.row_stride;
       source.row_stride = -source.row_stride;
