@@ -410,6 +410,15 @@ ERRORS = [
         "unlike items",
     ),
     (
+        lambda: collated(
+            [photo(n, n, boxes=[], labels=[], masks=np.zeros((0, n, n), bool)) for n in (2, 3)],
+            boxes=boxes,
+        ),
+        ValueError,
+        "['masks'] of sample 1: expected shape (0, 2, 2)",
+        "; masks of objects take InstanceMasks()",
+    ),
+    (
         lambda: collated(photo(2, 2), {"augment": augment.RandomIoUCrop()}),
         ValueError,
         "RandomIoUCrop crops around the boxes",

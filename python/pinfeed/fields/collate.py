@@ -410,8 +410,18 @@ class _Structure:
         """The batch of each place, where some follow others."""
         assert self._following is not None
         places = dict(zip(self._leaves, zip(self._places, parts, strict=True), strict=True))
+
+        def made(key: Any, scene: Scene | None) -> Any:
+            place, part = places[key]
+            try:
+                return make(place, part, batch._replace(scene=scene))
+            except ValueError as error:
+                if Problem.of(error).hint == TAKE_ANY_LENGTH and getattr(part[0], "ndim", 0) == 3:
+                    Problem.of(error).hint = "masks of objects take InstanceMasks()"
+                raise
+
         return self._following.batches(
-            lambda key, scene: make(places[key][0], places[key][1], batch._replace(scene=scene)),
+            made,
             lambda key, made, scene: places[key][0].follow(made, batch._replace(scene=scene)),
         )
 
