@@ -27,7 +27,10 @@ TORCH_DTYPES = [
 
 
 def random_array(shape, dtype=np.uint8, seed=0):
-    """Random bytes, whatever they mean in the dtype: NaNs must come through unharmed too."""
+    """Random bytes, whatever they mean in the dtype: NaNs must come through unharmed too.
+
+    The seed may be a generator, which then gives others in each call.
+    """
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(seed)
     if dtype == np.bool_:

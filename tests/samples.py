@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from arrays import random_array
+
 
 class Point(NamedTuple):
     x: Any
@@ -139,23 +141,14 @@ def bits(tensor: torch.Tensor) -> bytes:
     return plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def random_array(rng: np.random.Generator, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Random bits: every value of the dtype may occur, NaNs and infinities included."""
-    dtype = np.dtype(dtype)
-    if dtype.kind == "b":
-        return rng.integers(0, 2, shape).astype(bool)
-    size = int(np.prod(shape)) * dtype.itemsize
-    return np.frombuffer(rng.bytes(size), dtype).reshape(shape).copy()
-
-
 def random_tensor(
     rng: np.random.Generator, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> torch.Tensor:
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
     if dtype == torch.bool:
-        return torch.from_numpy(random_array(rng, bool, shape))
-    raw = random_array(rng, np.uint8, (*shape, dtype.itemsize))
+        return torch.from_numpy(random_array(shape, bool, rng))
+    raw = random_array((*shape, dtype.itemsize), np.uint8, rng)
     return torch.from_numpy(raw).view(dtype).reshape(shape)
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
 import pinfeed
-from samples import STRUCTURES, MarkedTensor, Point, random_array, random_tensor
+from arrays import random_array
+from samples import STRUCTURES, MarkedTensor, Point, random_tensor
 from tensorflow_elements import WAYS, assert_element, assert_tensor
 
 NAMES = (
@@ -81,7 +82,7 @@ def test_dtypes(way: str) -> None:
     for name in NAMES:
         batch[name] = random_tensor(rng, getattr(torch, name), (3, 5))
         if name != "bfloat16":
-            batch[f"array of {name}"] = random_array(rng, name, (3, 5))
+            batch[f"array of {name}"] = random_array((3, 5), name, rng)
     (element,) = WAYS[way](pinfeed.to_tensorflow([batch]))
     assert_element(element, batch)
 

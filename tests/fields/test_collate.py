@@ -13,15 +13,16 @@ import torch
 from torch.utils.data import default_collate
 
 import pinfeed
+from arrays import random_array
 from pinfeed import Collate, Image, Keep, Stack, _core
-from samples import STRUCTURES, Bag, FrozenRecord, Point, Record, assert_same, random_array
+from samples import STRUCTURES, Bag, FrozenRecord, Point, Record, assert_same
 
 COUNT = 6
 
 
 @pytest.fixture
 def images() -> np.ndarray:
-    return random_array(np.random.default_rng(0), np.uint8, (COUNT, 8, 6, 3))
+    return random_array((COUNT, 8, 6, 3))
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def without_tuples(node: Any) -> Any:
 @pytest.mark.parametrize("shape", [(6,), (6, 3), (6, 4, 4, 3)])
 def test_samples_in_one_array(convert: Callable[..., Any], shape: tuple[int, ...]) -> None:
     """As the ``__getitems__`` of some datasets returns them."""
-    array = random_array(np.random.default_rng(0), np.uint8, shape)
+    array = random_array(shape)
     assert_same(Collate()(convert(array)), torch.from_numpy(array))
     collate = Collate(Image(scale=1)) if len(shape) == 4 else Collate(pinfeed.Keep())
     assert_same(collate(convert(array)), collate(list(convert(array))))

@@ -17,7 +17,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 import pinfeed
-from arrays import NUMPY_DTYPES, TORCH_DTYPES
+from arrays import NUMPY_DTYPES, TORCH_DTYPES, random_array
 from samples import (
     Bag,
     Couple,
@@ -25,7 +25,6 @@ from samples import (
     Point,
     TupleOfTwo,
     assert_same,
-    random_array,
     random_tensor,
     tagged,
 )
@@ -57,7 +56,7 @@ class Leaf:
 
     def make(self, rng: np.random.Generator) -> Any:
         if self.kind == "array":
-            return laid_out(random_array(rng, self.dtype, self.shape), self.layout)
+            return laid_out(random_array(self.shape, self.dtype, rng), self.layout)
         if self.kind == "scalar":
             return np.dtype(self.dtype).type(rng.integers(0, 100))
         if self.kind in ("tensor", "parameter", "subclass"):
@@ -147,7 +146,7 @@ def test_nested_samples(schema: Schema, count: int, seed: int) -> None:
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 def test_arrays(dtype: str, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
-    samples = [random_array(rng, dtype, shape) for _ in range(3)]
+    samples = [random_array(shape, dtype, rng) for _ in range(3)]
     assert_same(collate(samples), default_collate(samples))
 
 
