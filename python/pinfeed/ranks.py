@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import torch
@@ -71,3 +72,20 @@ def environment_ranks(name: str) -> tuple[int, int]:
             "or pass rank and world_size"
         )
     return rank, world_size
+
+
+def is_accelerate_in_charge() -> bool:
+    """Whether Hugging Face's accelerate runs several processes."""
+    accelerate = sys.modules.get("accelerate")
+    return (
+        accelerate is not None
+        and accelerate.state.is_initialized()
+        and accelerate.PartialState().num_processes > 1
+    )
+
+
+def prepared_loader() -> Any:
+    """The loader of accelerate's ``prepare`` whose loop began last, if it deals out to processes."""
+    if not is_accelerate_in_charge():
+        return None
+    return sys.modules["accelerate"].state.GradientState().active_dataloader

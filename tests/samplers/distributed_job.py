@@ -182,6 +182,69 @@ def prepare_samplers(count: int) -> dict[str, Any]:
     return {"errors": errors, "split": split}
 
 
+def cut_batches() -> dict[str, Any]:
+    """What accelerate makes of samplers whose batches it cuts into parts for the processes."""
+    accelerator = Accelerator(cpu=True)
+    dataset = pinfeed.ArrayDataset(np.arange(SAMPLES))
+    found: dict[str, Any] = {}
+    for split, dispatches in ((True, False), (True, True), (False, True)):
+        accelerator.dataloader_config.split_batches = split
+        accelerator.dataloader_config.dispatch_batches = dispatches
+        for sampler in (
+            pinfeed.ShuffleSampler(SAMPLES, BATCH, rank=0, world_size=1),
+            pinfeed.LengthBucketSampler(np.arange(SAMPLES), max_tokens=99, rank=0, world_size=1),
+        ):
+            name = f"{type(sampler).__name__}, {split}, {dispatches}"
+            if "Length" in name and not split and not accelerator.is_main_process:
+                continue  # the first process reads for all
+            try:
+                loader: Any = DataLoader(
+                    dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate()
+                )
+                found[name] = torch.cat(list(accelerator.prepare(loader))).tolist()
+            except (ValueError, RuntimeError) as error:
+                found[name] = str(error)
+    return found
+
+
+def prepare_streams() -> dict[str, Any]:
+    """What accelerate makes of streams that are dealt out to ranks, and of those it deals out itself."""
+    accelerator = Accelerator(cpu=True)
+    me = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    alone = {"rank": 0, "world_size": 1}
+
+    def loader_of(stream: Any, workers: int, method: str | None) -> Any:
+        size = None if isinstance(stream, pinfeed.PackedStream) else BATCH
+        return accelerator.prepare(
+            DataLoader(stream, size, num_workers=workers, multiprocessing_context=method)
+        )
+
+    errors: list[str] = []
+    dealt_out: dict[str, list[int]] = {}
+    for dispatches in (None, False):
+        accelerator.dataloader_config.dispatch_batches = dispatches
+        for workers, method in ((0, None), (2, "fork"), (1, "forkserver")):
+            for ranks in ({}, me):
+                stream = pinfeed.StreamDataset(range(SAMPLES), **ranks)
+                # Where accelerate dispatches, the first process reads for all.
+                if dispatches is False or accelerator.is_main_process:
+                    try:
+                        next(iter(loader_of(stream, workers, method)))
+                    except RuntimeError as error:
+                        errors.append(str(error))
+            stream = pinfeed.StreamDataset(range(SAMPLES), **alone)
+            batches = list(loader_of(stream, workers, method))
+            dealt_out[f"{dispatches}, {workers}"] = torch.cat(batches).tolist()
+    if accelerator.is_main_process:
+        accelerator.dataloader_config.dispatch_batches = None
+        packed = pinfeed.PackedStream(pinfeed.StreamDataset([[1, 2]] * 9), 4)
+        try:
+            next(iter(loader_of(packed, 0, None)))
+        except RuntimeError as error:
+            errors.append(str(error))
+    return {"errors": errors, "dealt out": dealt_out}
+
+
 class Watched(nn.Module):
     """A model that knows what it has seen."""
 
@@ -274,6 +337,8 @@ def main(folder: Path) -> None:
     results: dict[str, Any] = {name: train(make) for name, make in JOBS.items()}
     results["warnings"] = warnings_of_loaders()
     results["prepared samplers"] = {count: prepare_samplers(count) for count in (640, 641)}
+    results["prepared streams"] = prepare_streams()
+    results["cut batches"] = cut_batches()
     results["Trainer"] = trainer_of_transformers(folder)
     results["made before the group"] = list(before)
     results["without environment"] = ranks_without_environment()

@@ -96,6 +96,33 @@ def test_samplers_that_accelerate_prepares(count: int, results: list[dict[str, A
         assert epochs[0] != epochs[1]
 
 
+def test_batches_that_accelerate_cuts(results: list[dict[str, Any]]) -> None:
+    """Those of one size are each sample once; of differing sizes samples would be lost."""
+    found = [result["cut batches"] for result in results]
+    for name, samples in found[0].items():
+        if name.startswith("ShuffleSampler"):
+            every = samples + found[1][name]
+            assert set(every) == set(range(SAMPLES))
+            assert len(every) <= SAMPLES + distributed_job.BATCH
+        elif name.endswith("False, True"):
+            assert "leave out dispatch_batches" in samples
+        else:
+            assert "split_batches==True` you must have a `batch_size`" in samples
+
+
+def test_streams_that_accelerate_prepares(results: list[dict[str, Any]]) -> None:
+    """A stream that is dealt out already is an error; the way out gives each sample once."""
+    found = [result["prepared streams"] for result in results]
+    assert [len(rank["errors"]) for rank in found] == [2 * 3 * 2 + 1, 3 * 2]
+    for message in itertools.chain(*(rank["errors"] for rank in found)):
+        assert "these are dealt out to 2 already" in message
+        assert "rank=0, world_size=1" in message
+    for name, samples in found[0]["dealt out"].items():
+        every = samples + found[1]["dealt out"][name]
+        assert set(every) == set(range(SAMPLES))
+        assert len(every) <= SAMPLES + 2 * distributed_job.BATCH  # accelerate evens the ranks out
+
+
 def test_samplers_that_the_trainer_prepares(results: list[dict[str, Any]]) -> None:
     for result in results:
         assert "rank=0, world_size=1" in result["Trainer"]["split already"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from torch.utils.data import Sampler
 from pinfeed.arguments import checked_integer, require_flags, require_state
 from pinfeed.batches import IndexBatch
 from pinfeed.files.mapped import require_whole_file
-from pinfeed.ranks import checked_ranks, ranks_now
+from pinfeed.ranks import checked_ranks, is_accelerate_in_charge, ranks_now
 
 _P = TypeVar("_P")
 _Said = Literal["set_epoch", "state", "set_epoch, and not the state"] | None
@@ -48,9 +47,6 @@ class EpochSampler(Sampler[Any]):
     SHOWN: ClassVar[tuple[str, ...]] = ()
 
     # What accelerate and Lightning ask a batch sampler for.
-
-    #: The size of all batches but the last one; None where they differ.
-    batch_size: Any = None
 
     #: Whether a last batch that isn't full is left out.
     drop_last: bool = False
@@ -105,13 +101,25 @@ class EpochSampler(Sampler[Any]):
         return self._ranks()[1]
 
     @property
+    def batch_size(self) -> Any:
+        """The size of all batches but the last one; None where they differ.
+
+        Raises:
+            AttributeError: They differ, and accelerate asks, which with ``split_batches`` would cut
+                each into equal parts.
+        """
+        if is_accelerate_in_charge():
+            raise AttributeError(f"{self._name}: batches differ in size")
+        return None
+
+    @property
     def sampler(self) -> Self:
         """Itself: frameworks ask a batch sampler for it, to call ``set_epoch``, or before they split.
 
         Raises:
             RuntimeError: accelerate is about to split among its processes what is split already.
         """
-        if self.world_size > 1 and _is_accelerate_in_charge():
+        if self.world_size > 1 and is_accelerate_in_charge():
             raise RuntimeError(
                 f"{self._name}: accelerator.prepare, which HF Trainer calls too, splits batches among "
                 f"processes, and these are split among {self.world_size} already; make the sampler with "
@@ -291,16 +299,6 @@ class EpochPosition:
 
     def __post_init__(self) -> None:
         self.yielded = self.start
-
-
-def _is_accelerate_in_charge() -> bool:
-    """Whether Hugging Face's accelerate runs several processes."""
-    accelerate = sys.modules.get("accelerate")
-    return (
-        accelerate is not None
-        and accelerate.state.is_initialized()
-        and accelerate.PartialState().num_processes > 1
-    )
 
 
 def require_no_sampler(data: Any, name: str) -> None:

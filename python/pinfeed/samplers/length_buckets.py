@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, positive_integer
 from pinfeed.batches import IndexBatch
+from pinfeed.ranks import prepared_loader
 from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column
 from pinfeed.samplers.order_sampler import ROUNDS, epoch_keys, permutation
 
@@ -142,6 +144,15 @@ class LengthBucketSampler(EpochSampler):
         order, cuts, groups = self._kept(self._plan, epoch)
         place = groups[number, self.rank]
         return IndexBatch(order[cuts[place] : cuts[place + 1]], epoch)
+
+    @override
+    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
+        if getattr(prepared_loader(), "batch_sampler", None) is self:
+            raise RuntimeError(
+                f"{self._name}: accelerate's dispatch_batches cuts batches into equal parts and drops "
+                "what is left over, and these differ in size; leave out dispatch_batches"
+            )
+        return super().batches_from(epoch, start)
 
     @override
     def data_identity(self) -> dict[str, Any]:

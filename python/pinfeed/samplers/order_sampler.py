@@ -44,6 +44,8 @@ class OrderSampler(EpochSampler):
         "world_size",
     )
 
+    batch_size: int = 0
+
     def __init__(
         self,
         count: int,

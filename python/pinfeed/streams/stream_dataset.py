@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import multiprocessing.context
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from pinfeed.arguments import checked_integer, require_choice
 from pinfeed.memory.shared_cells import SharedCells
-from pinfeed.ranks import checked_ranks, environment_ranks, group_ranks
+from pinfeed.ranks import checked_ranks, environment_ranks, group_ranks, prepared_loader
 from pinfeed.streams.epochs import MOST_EPOCH, PassEpochs
 from pinfeed.streams.passes import StreamPass, StreamState
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
@@ -85,7 +86,8 @@ class StreamDataset(IterableDataset[Any]):
         ValueError: An argument is out of range, there is no shard, or ``RANK`` and ``WORLD_SIZE``
             contradict each other.
         RuntimeError: ``source`` is an iterator, and this is a second pass, or there are several
-            workers; or a state was loaded into the dataset itself, and this is a worker.
+            workers; or a state was loaded into the dataset itself, and this is a worker; or
+            accelerate's ``prepare`` would deal out once more what is dealt out to ranks.
 
     Example:
         >>> shards = [range(0, 4), range(10, 14), range(20, 24)]
@@ -165,6 +167,7 @@ class StreamDataset(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
+        self._require_dealt_out_once()
         self._source.require_readable(workers, self._epochs.have_begun)
         key = _worker_key()
         if key is not None and None in self._loaded:
@@ -225,6 +228,22 @@ class StreamDataset(IterableDataset[Any]):
             most=None if share.stretch is None else share.stretch[1],
         )
         self._passes.pop(key, None)
+
+    def _require_dealt_out_once(self) -> None:
+        """Raises RuntimeError if accelerate deals out to processes what is dealt out to them already."""
+        _, world_size = self._ranks()
+        if world_size == 1:
+            return
+        prepared = getattr(prepared_loader(), "dataset", None)
+        prepared = getattr(prepared, "dataset", prepared)  # in accelerate's IterableDatasetShard
+        prepared = getattr(prepared, "stream", prepared)  # in a PackedStream
+        if prepared is self:
+            raise RuntimeError(
+                "StreamDataset: accelerator.prepare, which HF Trainer calls too, deals out samples to "
+                f"processes, and these are dealt out to {world_size} already; leave the DataLoader out "
+                "of prepare: pinfeed.DeviceLoader(loader, accelerator.device), or make the stream with "
+                "rank=0, world_size=1"
+            )
 
     def _identity(self) -> dict[str, Any]:
         """The part of the state that must be the same in a stream that goes on from it."""
@@ -315,6 +334,8 @@ class StreamDataset(IterableDataset[Any]):
         )
 
     def __getstate__(self) -> dict[str, Any]:
+        if multiprocessing.context.get_spawning_popen() is not None:
+            self._require_dealt_out_once()  # a worker that isn't forked can't tell
         return self.__dict__ | {
             "_passes": {},
             # A worker's copy shares them, any other doesn't.
