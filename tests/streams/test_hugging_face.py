@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import datasets
@@ -87,3 +88,57 @@ def test_a_state_and_formats() -> None:
         assert [list(sample["tokens"]) for sample in samples] == [s["tokens"] for s in whole]
     (first, *_) = StreamDataset(stream(4).with_format("arrow"))
     assert first.to_pylist() == [{"i": 0, "tokens": []}]
+
+
+def one_by_one(dataset: Any) -> Any:
+    yield from dataset
+
+
+# Ways to read a dataset through other iterators.
+BEHIND: dict[str, Callable[[Any], Any]] = {
+    "iter": iter,
+    "generator expression": lambda dataset: (sample for sample in dataset),
+    "generator": one_by_one,
+    "map": lambda dataset: map(dict, dataset),
+    "islice of filter": lambda dataset: itertools.islice(filter(None, dataset), COUNT),
+    "chain of a generator": lambda dataset: itertools.chain([], one_by_one(dataset)),
+}
+
+
+@pytest.mark.parametrize("way", BEHIND)
+def test_what_other_iterators_read_is_dealt_out_once(way: str) -> None:
+    read = BEHIND[way]
+    dataset = StreamDataset(lambda: read(stream(4)))
+    assert numbers(dataset) == list(range(COUNT))
+    with pytest.raises(TypeError, match=r"deals out its samples to the 2 workers by itself"):
+        list(DataLoader(dataset, 16, num_workers=2, collate_fn=keep))
+    shards = StreamDataset([0, 1], open=lambda shard: read(stream(4).shard(2, shard)))
+    with pytest.raises(TypeError, match=r"deals out its samples to the 2 workers by itself"):
+        list(DataLoader(shards, 16, num_workers=2, collate_fn=keep))
+    # What its hint says.
+    mapped = StreamDataset(stream(4).map(dict))
+    batches = DataLoader(mapped, 16, num_workers=2, collate_fn=keep)
+    assert sorted(numbers(itertools.chain(*batches))) == list(range(COUNT))
+
+
+def test_batches_of_all_samples_are_dealt_out_to_workers() -> None:
+    def read() -> Any:
+        return (sample for batch in stream(4).iter(8) for sample in batch["i"])
+
+    loader = DataLoader(StreamDataset(read), 16, num_workers=2, collate_fn=keep)
+    assert sorted(itertools.chain(*loader)) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("way", BEHIND)
+def test_what_was_split_by_node_is_not_dealt_out_to_ranks(way: str) -> None:
+    split = split_dataset_by_node(stream(4), 1, 2)
+    for source in (split, lambda: split, lambda: BEHIND[way](split)):
+        with pytest.raises(TypeError, match="dealt it out already; give rank=0, world_size=1"):
+            list(StreamDataset(source, rank=1, world_size=2))
+        found = numbers(StreamDataset(source, rank=0, world_size=1))
+        assert found == numbers(split)
+    both = [
+        numbers(StreamDataset(lambda: BEHIND[way](stream(4)), rank=rank, world_size=2))
+        for rank in range(2)
+    ]
+    assert sorted(itertools.chain(*both)) == list(range(COUNT))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import multiprocessing.context
 import operator
@@ -11,7 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import compress, islice, repeat
+from itertools import chain, compress, islice, repeat
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -108,14 +109,16 @@ class StreamSource:
             "returns a new one"
         )
 
-    def samples(self, shard: int, workers: int, ranks: int, epoch: int) -> Iterator[Any]:
+    def samples(
+        self, shard: int, workers: int, ranks: int, are_ranks_given: bool, epoch: int
+    ) -> Iterator[Any]:
         """The samples of a shard.
 
         Args:
             shard: Its number.
             workers: How many workers of each rank are about to read.
-            ranks: How many ranks; 1 where the user has said which of them this is, and so knows
-                whether the source is dealt out to them.
+            ranks: How many ranks.
+            are_ranks_given: Whether the user has said which of them this is.
             epoch: The epoch of the pass.
 
         Raises:
@@ -128,15 +131,32 @@ class StreamSource:
         if self._is_hugging_face:
             samples.set_epoch(epoch)
         if _is_hugging_face(samples):
-            return _hugging_face_samples(samples, ranks)
-        if workers * ranks > 1 and isinstance(samples, IterableDataset):
+            _require_not_split(samples, ranks, are_ranks_given)
+            return _hugging_face_samples(samples)
+        if isinstance(samples, IterableDataset) and (
+            workers > 1 or (ranks > 1 and not are_ranks_given)
+        ):
             raise TypeError(
                 f"StreamDataset: the source is a {type(samples).__name__}, an IterableDataset, which may "
                 f"deal out its samples to {workers} workers of {ranks} ranks by itself; dealt out twice, "
                 "most would reach none of them. If it doesn't, pass its iterator: "
                 "StreamDataset(dataset.__iter__). If it does, pass what it reads, with open="
             )
-        return iter(samples)
+        iterator = iter(samples)
+        if workers * ranks == 1 or "datasets" not in sys.modules:
+            return iterator
+        first = list(islice(iterator, 1))  # once it has yielded one, it knows what it reads
+        dataset = _hugging_face_behind(iterator)
+        if dataset is not None:
+            _require_not_split(dataset, ranks, are_ranks_given)
+            if workers > 1:
+                raise TypeError(
+                    "StreamDataset: the source reads a Hugging Face IterableDataset, which deals out its "
+                    f"samples to the {workers} workers by itself; dealt out twice, most would reach none of "
+                    "them. Pass the dataset, and what is done to its samples as "
+                    "StreamDataset(dataset.map(...)), or read without workers"
+                )
+        return chain(first, iterator)
 
     def name(self, shard: int) -> str:
         """What messages call a shard."""
@@ -301,18 +321,49 @@ def _is_hugging_face(source: Any) -> bool:
     return isinstance(source, getattr(datasets, "IterableDataset", ()))
 
 
-def _hugging_face_samples(dataset: Any, ranks: int) -> Iterator[Any]:
-    """All samples of a Hugging Face ``IterableDataset``, whichever worker this is."""
-    if ranks > 1:
-        raise TypeError(
-            "StreamDataset: the source is a Hugging Face IterableDataset, and nothing tells whether "
-            f"split_dataset_by_node has dealt it out to the {ranks} ranks; after that, give "
-            "rank=0, world_size=1, and else rank and world_size of this process"
+def _require_not_split(dataset: Any, ranks: int, are_ranks_given: bool) -> None:
+    """Raises TypeError if ranks would share what Hugging Face has dealt out to them, or may have."""
+    if ranks == 1:
+        return
+    # Not public, but nothing else tells; where it is missing, the user's word counts.
+    if getattr(dataset, "_distributed", None) is not None:
+        problem = f"split_dataset_by_node has dealt it out already; give rank=0, world_size=1, not {ranks}"
+    elif not are_ranks_given:
+        problem = (
+            f"nothing tells whether split_dataset_by_node has dealt it out to the {ranks} ranks; after "
+            "that, give rank=0, world_size=1, and else rank and world_size of this process"
         )
+    else:
+        return
+    raise TypeError(f"StreamDataset: the source is a Hugging Face IterableDataset, and {problem}")
+
+
+def _hugging_face_samples(dataset: Any) -> Iterator[Any]:
+    """All samples of a Hugging Face ``IterableDataset``, whichever worker this is."""
     # Its iterator would yield the share of a worker; its batches are of all samples.
     for batch in dataset.iter(batch_size=1):
         is_table = not isinstance(batch, dict)
         yield batch if is_table else {key: values[0] for key, values in batch.items()}
+
+
+def _hugging_face_behind(iterator: Iterator[Any]) -> Any:
+    """The Hugging Face ``IterableDataset`` that an iterator loops over, through others; else None.
+
+    Generators, ``map``, ``islice`` and the like know what they take their samples from, and say so to
+    the garbage collector. An iterator of a Python class keeps it in a dict, where nobody looks.
+    """
+    waiting: list[Any] = [iterator]
+    seen = set()  # a generator may know itself
+    while waiting:
+        thing = waiting.pop()
+        seen.add(id(thing))
+        is_of_all = getattr(thing, "__name__", "") == "iter"  # not dealt out: see above
+        for behind in gc.get_referents(thing):
+            if _is_hugging_face(behind) and not is_of_all:
+                return behind
+            if isinstance(behind, Iterator | tuple) and id(behind) not in seen:
+                waiting.append(behind)
+    return None
 
 
 def _checked_iterable(source: Any) -> Any:

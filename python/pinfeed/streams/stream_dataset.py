@@ -61,7 +61,8 @@ class StreamDataset(IterableDataset[Any]):
     - All workers must see the same shards in the same order: sort what a directory lists.
     - The source must not deal out its samples to workers or ranks by itself, as an
       ``IterableDataset`` of torch may. Of Hugging Face's, its own dealing out to workers is left
-      out; one that ``split_dataset_by_node`` made takes ``rank=0, world_size=1``.
+      out; behind a generator or ``map`` it is an error. One that ``split_dataset_by_node`` made takes
+      ``rank=0, world_size=1``.
     - With ``even`` all ranks read the same shards, and take samples in turn; the workers of a rank
       get whole shards. If a worker's last samples are too few for all ranks, they are left out or
       repeated: at most ``world_size - 1`` for each worker. All ranks need equally many workers.
@@ -317,7 +318,6 @@ class StreamDataset(IterableDataset[Any]):
         first_needed: Callable[[], int],
     ) -> ShardReader:
         worker, workers = _worker()
-        ranks = 1 if self._given_ranks else self._ranks()[1]
 
         def on_skip(where: str) -> None:
             if share.groups > 1 or worker == 0:  # in one group all skip the same shards
@@ -326,7 +326,13 @@ class StreamDataset(IterableDataset[Any]):
 
         return ShardReader(
             order,
-            functools.partial(self._source.samples, workers=workers, ranks=ranks, epoch=epoch),
+            functools.partial(
+                self._source.samples,
+                workers=workers,
+                ranks=self._ranks()[1],
+                are_ranks_given=self._given_ranks is not None,
+                epoch=epoch,
+            ),
             self._source.name,
             starts,
             on_skip if self.on_error == "skip" else None,
