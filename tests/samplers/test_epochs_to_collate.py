@@ -137,6 +137,7 @@ def test_the_second_pass_over_an_epoch_warns_once(
     def passes(count: int) -> Callable[[], Any]:
         return lambda: [list(loader) for _ in range(count)]
 
+    torch.manual_seed(0)  # the sample of the look must not come last in the pass
     if workers == 0:  # which fetch ahead
         next(iter(loader))  # a look at the first batch is no pass
         assert warned(passes(1), capfd) == 0
@@ -144,6 +145,35 @@ def test_the_second_pass_over_an_epoch_warns_once(
     assert warned(passes(1), capfd) == 0
     assert warned(passes(3), capfd) == 1
     assert warned(passes(3), capfd) == 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("shuffle"), [True, False])
+def test_where_the_number_of_samples_is_not_known(shuffle: bool, workers: int, capfd: Any) -> None:
+    """With a key, and of a Subset: the third pass warns, if nobody has said any epoch."""
+    spec = {"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}
+    for dataset, key in ((Photos(), "index"), (Subset(ARRAYS, range(COUNT // 2)), None)):
+        loader: DataLoader[Any] = DataLoader(
+            dataset, 7, shuffle, collate_fn=Collate(spec, seed=0, key=key), num_workers=workers
+        )
+        list(loader)
+        assert warned(lambda loader=loader: [list(loader) for _ in range(4)], capfd) == 1
+        told: DataLoader[Any] = DataLoader(  # what the warning says
+            IndexedDataset(dataset),
+            batch_sampler=pinfeed.ShuffleSampler(dataset, 7),
+            collate_fn=Collate(spec, seed=0, key=key),
+            num_workers=workers,
+        )
+        assert warned(lambda told=told: [list(told) for _ in range(4)], capfd) == 0
+        said = Collate(spec, seed=0, key=key)
+        loader = DataLoader(dataset, 7, shuffle, collate_fn=said, num_workers=workers)
+
+        def passes(loader: DataLoader[Any] = loader, said: Collate = said) -> None:
+            for epoch in range(4):
+                said.set_epoch(epoch)
+                list(loader)
+
+        assert warned(passes, capfd) == 0
 
 
 def test_what_is_no_second_pass(capfd: Any) -> None:

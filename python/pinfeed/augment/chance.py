@@ -59,7 +59,7 @@ class SeededChance:
         if seed is None and leaf is not None:
             raise ValueError("Collate: key is for a seed; give seed too, or leave key out")
         # Which the workers share: the epoch, and what `_watch` knows.
-        self._cells = None if seed is None else SharedCells([0] * 5, "Collate")
+        self._cells = None if seed is None else SharedCells([0] * 7, "Collate")
 
     @property
     def epoch(self) -> int:
@@ -70,7 +70,7 @@ class SeededChance:
         """Goes to another epoch, here and in all workers."""
         epoch = checked_integer(epoch, "Collate: epoch", 0, sys.maxsize)
         if self._cells is not None:
-            self._cells.values[:2] = torch.tensor([epoch, 0])
+            self._cells.values[:3] = torch.tensor([epoch, 1, 0])
 
     def of(self, samples: Sequence[Any], epoch: int | None) -> Chance:
         """The numbers of a batch.
@@ -105,29 +105,34 @@ class SeededChance:
 
         That is when the sample that came first comes again, after as many others as there are. If it
         comes earlier, a loop was broken off, or samples are drawn with replacement. Where a
-        `Collate` serves several datasets, the longest is watched.
+        `Collate` serves several datasets, the longest is watched. Where nobody knows how many samples
+        there are, or only of a ``Subset``, it warns when the first sample comes for the third time
+        and nobody has ever called `set_epoch`.
         """
-        if dataset_length is None or self._cells is None:
+        if self._cells is None:
             return
+        length = sys.maxsize if dataset_length is None else dataset_length
         cells = self._cells.values.numpy()
-        _, watched_length, first, since, has_warned = cells.tolist()
-        if has_warned or dataset_length < watched_length:
+        epoch, was_set, watched_length, first, since, times, has_warned = cells.tolist()
+        if has_warned or length < watched_length:
             return
-        if dataset_length > watched_length:
-            cells[1:4] = dataset_length, numbers[0], len(numbers)
+        if length > watched_length:
+            cells[2:6] = length, numbers[0], len(numbers), 1
             return
         if first in numbers:
+            times += 1
             _, world_size = group_ranks() or (0, 1)
-            if since >= dataset_length // world_size:
-                cells[4] = 1
+            if since >= length // world_size or (times > 2 and not was_set):
+                cells[6] = 1
                 warnings.warn(
-                    f"Collate: samples come again in epoch {cells[0]}, and what is random is drawn for "
-                    "them as before; call Collate.set_epoch(epoch) before each epoch, or take a batch_sampler "
-                    "of pinfeed's, such as ShuffleSampler, whose batches tell their epoch",
+                    f"Collate: samples come again in epoch {epoch}, and what is random is drawn for them "
+                    "as before; call Collate.set_epoch(epoch) before each epoch, or take a batch_sampler "
+                    "of pinfeed's, such as ShuffleSampler, over pinfeed.IndexedDataset(dataset), whose "
+                    "batches tell their epoch",
                     stacklevel=2,
                 )
             since = 0
-        cells[3] = since + len(numbers)
+        cells[4:6] = since + len(numbers), times
 
 
 def _integers(samples: Sequence[Any], leaf: Any) -> npt.NDArray[np.int64]:
