@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array
@@ -234,7 +235,7 @@ def test_a_run_that_goes_on_is_one_that_was_never_stopped(
         assert begun == ([2 * after] if kind == "function" else [])
     assert contents(tmp_path / "x") == contents(tmp_path / "whole")
     assert sorted(os.listdir(tmp_path)) == ["whole", "x"]
-    with pytest.raises(FileExistsError, match="exists; overwrite=True replaces it"):
+    with pytest.raises(FileExistsError, match="x is complete, and there is nothing to go on with"):
         to_numpy(predictions(), tmp_path / "x", resume=True)
 
 
@@ -330,3 +331,30 @@ def test_a_file_and_a_limit_of_a_run_that_goes_on(tmp_path: Path) -> None:
     result = to_numpy(batches, tmp_path / "x.npy", resume=True, max_samples=10)
     assert result.tolist() == [0] * 4 + [1] * 4 + [2] * 2
     assert os.listdir(tmp_path) == ["x.npy"]
+
+
+SHUFFLING: dict[str, Callable[[Any], Any]] = {
+    "DataLoader": lambda data: DataLoader(data, 4, shuffle=True),
+    "StatefulDataLoader": lambda data: StatefulDataLoader(data, 4, shuffle=True),
+    "from_numpy": lambda data: pinfeed.from_numpy(np.arange(20), 4, shuffle=True, device="cpu"),
+    "ShuffleSampler": lambda data: DataLoader(data, batch_sampler=pinfeed.ShuffleSampler(20, 4)),
+    "WeightedSampler": lambda data: pinfeed.DeviceLoader(
+        DataLoader(data, batch_sampler=pinfeed.WeightedSampler(np.ones(20), batch_size=4)), "cpu"
+    ),
+    "StreamDataset": lambda data: DataLoader(pinfeed.StreamDataset(data, 9), 4),
+}
+
+
+@pytest.mark.parametrize("kind", SHUFFLING)
+def test_a_run_that_goes_on_takes_no_other_order(tmp_path: Path, kind: str) -> None:
+    """Rows of another order would lie behind those that are there."""
+    data = pinfeed.ArrayDataset(np.arange(20))
+    loader = SHUFFLING[kind](data)
+    for run in (loader, lambda start: loader):
+        with pytest.raises(
+            ValueError, match=r"with resume=True .* shuffles them; take shuffle=False"
+        ):
+            to_numpy(run, tmp_path / "x.npy", resume=True)
+    assert sorted(to_numpy(loader, tmp_path / "y.npy")) == list(range(20))
+    in_order = DataLoader(data, batch_sampler=pinfeed.ShuffleSampler(20, 4, shuffle=False))
+    assert to_numpy(in_order, tmp_path / "x.npy", resume=True).tolist() == list(range(20))

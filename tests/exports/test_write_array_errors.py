@@ -146,3 +146,14 @@ def test_a_length_that_is_not_known(tmp_path: Path) -> None:
             raise NotImplementedError
 
     assert write_array(tmp_path / "x.npy", Unsure([1, 2])).tolist() == [1, 2]
+
+
+def test_lists_of_numbers_and_something_else(tmp_path: Path) -> None:
+    for other in ("a", None):
+        with pytest.raises(
+            TypeError, match="numbers and strings, or objects, go into leaves of their"
+        ):
+            write_array(tmp_path / "x", [np.arange(3), other])
+    with pytest.raises(TypeError, match="name the dtype of all with dtype="):
+        write_array(tmp_path / "x", [np.arange(3), np.ones(2)])
+    write_array(tmp_path / "x", [np.arange(3), np.ones(2)], dtype=np.float64)

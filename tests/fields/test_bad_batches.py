@@ -45,6 +45,55 @@ def test_leaves_that_differ(leaves: list[Any], error: Any, message: str) -> None
         Collate()(batch_of(*leaves))
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors(layout: Any) -> None:
+    """As a batch they are their parts; as a sample they are refused, in words that are no torch's."""
+    parts = [torch.arange(3), torch.arange(2)]
+    nested = torch.nested.nested_tensor(parts, layout=layout)
+    expected = Collate(pinfeed.Pad())(parts)
+    assert all(
+        found is right is None or torch.equal(found, right)
+        for found, right in zip(Collate(pinfeed.Pad())(nested), expected, strict=True)
+    )
+    for refuse in (
+        lambda: Collate({"x": pinfeed.Pad()})([{"x": nested}] * 2),
+        lambda: Collate({"x": pinfeed.Jagged()})([{"x": nested}] * 2),
+        lambda: pinfeed.pad([nested, nested]),
+        lambda: pinfeed.pad(nested),
+        lambda: pinfeed.ArrayDataset(nested),
+    ):
+        with pytest.raises(TypeError, match=r"expected a dense tensor, got a nested one; .*unbind"):
+            refuse()
+    assert torch.equal(pinfeed.pad(list(nested.unbind())).values, expected.values)
+
+
+class Columns(torch.utils.data.Dataset[Any]):
+    """A dataset whose batches are columns."""
+
+    def __init__(self, columns: Any) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        return self.columns
+
+
+@pytest.mark.parametrize("columns", [{"x": torch.arange(4)}, (torch.arange(4), torch.arange(4))])
+def test_columns_instead_of_samples(columns: Any) -> None:
+    dataset = Columns(columns)
+    loader = torch.utils.data.DataLoader(dataset, 4, collate_fn=Collate())
+    with pytest.raises(TypeError, match=r"__getitems__ (has to )?return a list of samples"):
+        next(iter(loader))
+    loader = torch.utils.data.DataLoader(pinfeed.IndexedDataset(dataset), 4, collate_fn=Collate())
+    with pytest.raises(
+        TypeError, match=r"expected 4 samples of Columns.__getitems__, got a .*, not col"
+    ):
+        next(iter(loader))
+
+
 def test_messages_name_a_bare_leaf() -> None:
     with pytest.raises(ValueError, match=r"^Collate: the leaf of sample 1: expected shape \(2,\)"):
         Collate()([np.zeros(2), np.zeros(3)])

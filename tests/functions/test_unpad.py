@@ -270,6 +270,22 @@ def test_unbind_of_leaves_that_disagree():
             pinfeed.unbind({"a": leaf})
 
 
+def test_unbind_of_objects_where_nothing_else_tells():
+    """A list of arrays under a name may be one for each sample; names beside it tell how many there are."""
+    arrays = [np.arange(3), np.arange(3)]
+    with pytest.raises(
+        ValueError, match=r"leaf \['a'\] is a list of arrays, .* no leaf beside it tells"
+    ):
+        pinfeed.unbind({"a": arrays})
+    samples = pinfeed.unbind({"a": arrays, "name": ["x", "y"]})
+    assert [sample["a"] is array for sample, array in zip(samples, arrays, strict=True)] == [
+        True
+    ] * 2
+    assert [sample["name"] for sample in samples] == ["x", "y"]
+    pairs = pinfeed.unbind(arrays)  # of tuples, which are lists in batches
+    assert pairs == [[i, i] for i in range(3)]
+
+
 def test_unbind_of_objects_that_are_arrays():
     arrays = [np.arange(2), np.arange(3), np.arange(5)]
     notes = [{"a": 1}, {"b": 2}, {}]

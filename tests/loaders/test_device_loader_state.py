@@ -8,9 +8,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
+import pinfeed
 from loaders import on_cpu
 from pinfeed.loaders.stats import FeedStats
 from programs import run_python
@@ -212,3 +216,18 @@ def test_copies_of_one_with_a_loaded_state(levels: int, a_copy: Any) -> None:
     for each in (batches, other):
         assert list(each) == [7, 8, 9]
         assert list(each) == list(range(10))
+
+
+def test_a_loader_without_a_state():
+    """What its message names has one."""
+    loader = pinfeed.DeviceLoader(DataLoader(np.arange(8), 4, shuffle=True), "cpu")
+    for name in ("state_dict", "load_state_dict"):
+        assert not hasattr(loader, name)
+        with pytest.raises(AttributeError, match=f"the DataLoader has no {name}; take a Stateful"):
+            getattr(loader, name)
+    for other in (
+        StatefulDataLoader(np.arange(8), 4),
+        DataLoader(np.arange(8), batch_sampler=pinfeed.ShuffleSampler(8, 4)),
+    ):
+        loader = pinfeed.DeviceLoader(other, "cpu")
+        loader.load_state_dict(loader.state_dict())

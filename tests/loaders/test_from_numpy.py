@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, random_split
 
 import pinfeed
 
@@ -198,7 +198,7 @@ def test_ranks_come_from_the_environment(monkeypatch):
         next(iter(loader))
 
 
-@pytest.mark.parametrize("option", ["dataset", "collate_fn", "sampler", "batch_sampler"])
+@pytest.mark.parametrize("option", ["dataset", "collate_fn", "sampler", "batch_sampler", "indices"])
 def test_options_that_it_decides(option):
     with pytest.raises(TypeError, match=f"from_numpy: {option} is not an option here"):
         pinfeed.from_numpy(LABELS, 4, **{option: None})
@@ -232,6 +232,36 @@ def test_parts_of_datasets():
         images, labels = next(iter(pinfeed.from_numpy(data, len(IMAGES), device="cpu")))
         assert labels.tolist() == LABELS[list(indices)].tolist()
         assert np.array_equal(images, IMAGES[list(indices)])
+
+
+class TenTimes(Subset):
+    def __getitem__(self, index):
+        return super().__getitem__(index) * 10
+
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+class Negative(TensorDataset):
+    def __getitem__(self, index):
+        return -super().__getitem__(index)[0]
+
+
+def test_datasets_with_samples_of_their_own_are_refused():
+    tensors = TensorDataset(torch.arange(6))
+    for dataset in (
+        TenTimes(pinfeed.ArrayDataset(np.arange(6)), [1, 2]),
+        Negative(*tensors.tensors),
+    ):
+        with pytest.raises(TypeError, match=r"has a __getitem__ of its own, .* write DataLoader\("):
+            pinfeed.from_numpy(dataset, 2)
+        loader = DataLoader(dataset, 2, collate_fn=pinfeed.Collate())
+        assert next(iter(loader)).tolist() == [int(dataset[0]), int(dataset[1])]
+    both = ConcatDataset([tensors, tensors])
+    with pytest.raises(TypeError, match=r"arrays is a ConcatDataset; .* pinfeed.ConcatArray\("):
+        pinfeed.from_numpy(both, 2)
+    rows = pinfeed.from_numpy(pinfeed.ConcatArray([np.arange(6)] * 2), 12, device="cpu")
+    assert next(iter(rows)).tolist() == [int(sample) for (sample,) in both]
 
 
 def test_a_list_is_refused_with_hints_that_work():

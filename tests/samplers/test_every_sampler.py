@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
@@ -446,9 +446,16 @@ def test_as_sampler_instead_of_batch_sampler(make: Make) -> None:
         ARRAYS,
         IndexedDataset(range(COUNT)),
         Subset(ARRAYS, range(COUNT)),
+        torch.arange(COUNT),  # which take a batch for indices
+        np.arange(COUNT),
+        TensorDataset(torch.arange(COUNT)),
     ):
-        with pytest.raises(TypeError, match="batch_sampler=, not "):
-            next(iter(DataLoader(dataset, sampler=make(), collate_fn=list)))  # type: ignore[arg-type]
+        for drop_last in (False, True):
+            loader = DataLoader(dataset, 4, sampler=make(), drop_last=drop_last)  # type: ignore[arg-type]
+            with pytest.raises(
+                TypeError, match=r"write DataLoader\(dataset, batch_sampler=sampler\)"
+            ):
+                next(iter(loader))
     # As torch's bulk loading does it:
     loader = DataLoader(ARRAYS, batch_size=None, sampler=make(), collate_fn=Collate())
     assert [batch["index"].tolist() for batch in loader] == lists(make())

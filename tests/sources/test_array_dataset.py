@@ -326,3 +326,24 @@ def test_a_file_larger_than_memory_is_not_touched(tmp_path: Path) -> None:
 
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_samples_of_a_subclass() -> None:
+    """DataLoader asks for a batch, so what changes samples has to change those of batches."""
+
+    class Tenfold(pinfeed.ArrayDataset):
+        def __getitem__(self, index: Any) -> Any:
+            return super().__getitem__(index) * 10
+
+        def __getitems__(self, indices: Any) -> Any:
+            return [self[i] for i in indices]
+
+    loader = DataLoader(Tenfold(np.arange(6)), 4, collate_fn=pinfeed.Collate())
+    assert next(iter(loader)).tolist() == [0, 10, 20, 30]
+    with pytest.raises(
+        TypeError, match=r"def __getitems__\(self, indices\): return \[self\[i\] for i"
+    ):
+
+        class Forgetful(pinfeed.ArrayDataset):
+            def __getitem__(self, index: Any) -> Any:
+                return super().__getitem__(index) * 10

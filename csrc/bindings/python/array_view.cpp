@@ -114,6 +114,9 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
   try {
     tensor = look_at_tensor(object);
   } catch (py::error_already_set& error) {
+    if (is_true(PyObject_GetAttrString(object.ptr(), "is_nested"))) {
+      throw wrong_type(subject, "a dense tensor", "a nested one", "call .unbind() for its parts");
+    }
     const std::string reason = py::str(error.value());  // torch appends a C++ stack to some
     throw wrong_type(subject,
                      "expected a dense tensor on the CPU: " + reason.substr(0, reason.find('\n')));

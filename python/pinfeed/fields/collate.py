@@ -144,7 +144,10 @@ class Collate:
         """
         worker_arena()  # what torch makes is sent through it too, and tensors that Keep leaves alone
         if type(samples) is not Rows and isinstance(samples, np.ndarray | torch.Tensor):
-            samples = list(samples) if samples.ndim > 0 else samples  # of some __getitems__
+            # Of some __getitems__. A nested tensor has parts, but no length.
+            is_nested = isinstance(samples, torch.Tensor) and samples.is_nested
+            if is_nested or samples.ndim > 0:
+                samples = list(samples.unbind() if is_nested else samples)
         if type(samples) is list and samples:
             batch = _UNKNOWN
             if self._augments or self._is_random:
@@ -153,7 +156,14 @@ class Collate:
         if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
             raise TypeError(
                 f"Collate: expected a sequence of samples, got {type(samples).__name__}; "
-                "a DataLoader with batch_size=None hands over single samples"
+                "a DataLoader with batch_size=None hands over single samples, and a dataset's __getitems__ "
+                "has to return a list of samples"
+            )
+        if type(samples) is tuple and samples and getattr(samples[0], "ndim", 0) > 0:
+            raise TypeError(
+                f"Collate: expected a list of samples, got a tuple of {len(samples)} arrays, which could "
+                "be samples or the columns of a batch; pass list(samples), and have a dataset's "
+                "__getitems__ return a list of samples"
             )
         if len(samples) == 0:
             raise ValueError("Collate: expected at least one sample, got an empty batch")

@@ -47,7 +47,7 @@ class AtomicWrite:
     ) -> None:
         self.path = os.path.realpath(os.fsdecode(path))
         self._is_file, self._overwrite = is_file, overwrite
-        self._is_own, self._name = is_own, name
+        self._is_own, self._name, self._resume = is_own, name, resume
         self._require_free()
         parent, base = os.path.split(self.path)
         if is_file and base == ".npy":
@@ -100,7 +100,8 @@ class AtomicWrite:
         if not os.path.lexists(self.path):
             return
         if not self._overwrite:
-            raise FileExistsError(f"{self._name}: {self.path} exists; overwrite=True replaces it")
+            state = "is complete, and there is nothing to go on with" if self._resume else "exists"
+            raise FileExistsError(f"{self._name}: {self.path} {state}; overwrite=True replaces it")
         is_directory = os.path.isdir(self.path)
         if self._is_file == is_directory or (is_directory and not self._is_own(self.path)):
             raise FileExistsError(

@@ -374,7 +374,8 @@ def unbind(batch: Any) -> list[Any]:
         batch: Dicts, tuples, NamedTuples and lists of leaves with as many samples each: `JaggedBatch`,
             `Padded` with lengths, tensors and ndarrays with a batch axis. Other lists have an item for
             each sample, such as those of `Keep`; lists of arrays do if they are as long as the leaves
-            beside them have samples, else they are a structure too.
+            beside them have samples, else they are a structure too. A batch that is such a
+            list itself is a structure, as batches of tuples are.
 
     Returns:
         B structures, whose arrays share the memory of the batch.
@@ -402,14 +403,19 @@ def _samples(node: Any, path: str, count: int | None = None) -> list[Any]:
     if isinstance(node, JaggedBatch | Padded):
         return node.unbind()
     is_list = isinstance(node, list)
-    holds_parts = is_list and node and isinstance(node[0], _PARTS)
+    holds_parts = _holds_parts(node)
     if holds_parts and count is not None and _is_of_objects(node, path, count):
         return list(node)
     if holds_parts or (not is_list and isinstance(node, Mapping | tuple)) or is_dataclass(node):
         below: list[tuple[str, list[Any]]] = []
         # What lists of arrays are, an item for each sample or the parts of one, the others tell.
-        for step, child in sorted(children(node), key=lambda part: isinstance(part[1], list)):
+        for step, child in sorted(children(node), key=lambda part: _holds_parts(part[1])):
             known = len(below[0][1]) if below else count
+            if known is None and _holds_parts(child) and type(node) not in (list, tuple):
+                raise ValueError(
+                    f"unbind: leaf {path + step} is a list of arrays, which may be one for each sample or "
+                    "parts of all samples, and no leaf beside it tells; leave it out"
+                )
             below.append((path + step, _samples(child, path + step, known)))
             if len(below[-1][1]) != len(below[0][1]):
                 raise ValueError(
@@ -425,6 +431,10 @@ def _samples(node: Any, path: str, count: int | None = None) -> list[Any]:
         f"unbind: {f'leaf {path}' if path else 'batch'} must be an array with a batch axis, a "
         f"JaggedBatch, a Padded or a list, got {type(node).__name__}; leave it out"
     )
+
+
+def _holds_parts(node: Any) -> bool:
+    return isinstance(node, list) and len(node) > 0 and isinstance(node[0], _PARTS)
 
 
 def _is_of_objects(node: list[Any], path: str, count: int) -> bool:

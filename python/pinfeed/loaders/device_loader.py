@@ -155,6 +155,11 @@ class DeviceLoader:
         own = {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}
         if name in own and self._counted is not None:
             return own[name]
+        if name in own and not hasattr(self.loader, name):
+            raise AttributeError(
+                f"DeviceLoader: the {type(self.loader).__name__} has no {name}; take a StatefulDataLoader of "
+                "torchdata, or a batch_sampler of pinfeed's, such as ShuffleSampler(dataset, batch_size)"
+            )
         attribute = getattr(self.loader, name)
         return own.get(name, attribute)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, require_flags
@@ -27,6 +27,7 @@ _TAKEN = {
     "batch_sampler": (
         "build the DataLoader yourself: DataLoader(ArrayDataset(arrays), batch_sampler=..., ...)"
     ),
+    "indices": "pass a part of the rows: ArrayDataset(arrays).select(indices)",
 }
 
 
@@ -214,12 +215,24 @@ def _require_no_other_order(seed: int | None, world_size: int) -> None:
 
 
 def _dataset_of(arrays: Any) -> ArrayDataset:
-    if isinstance(arrays, Subset):
-        return _dataset_of(arrays.dataset).select(arrays.indices)
     if isinstance(arrays, ArrayDataset):
         return arrays
+    for kind in (Subset, TensorDataset):
+        if isinstance(arrays, kind) and type(arrays).__getitem__ is not kind.__getitem__:
+            raise TypeError(
+                f"from_numpy: {type(arrays).__name__} has a __getitem__ of its own, and from_numpy takes "
+                "rows without calling it; write DataLoader(dataset, batch_size, collate_fn=Collate())"
+            )
+    if isinstance(arrays, Subset):
+        return _dataset_of(arrays.dataset).select(arrays.indices)
     if isinstance(arrays, TensorDataset):
         return ArrayDataset(arrays.tensors)
+    if isinstance(arrays, ConcatDataset):
+        raise TypeError(
+            "from_numpy: arrays is a ConcatDataset; pass its arrays, one behind the other, as "
+            "pinfeed.ConcatArray([...]), a leaf each, or write "
+            "DataLoader(dataset, batch_size, collate_fn=Collate())"
+        )
     if isinstance(arrays, list) and arrays:
         raise TypeError(
             f"from_numpy: arrays is a list of {len(arrays)}, which could be samples or columns; for "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from torch.utils.data import Sampler
+from torch.utils.data import BatchSampler, Sampler
 
 from pinfeed.arguments import checked_integer, require_flags, require_state
 from pinfeed.batches import IndexBatch
@@ -159,6 +160,14 @@ class EpochSampler(Sampler[Any]):
         return self.batches(self.epoch_at_hand)
 
     def __iter__(self) -> Iterator[IndexBatch]:
+        # Nothing but its frame tells who asks. Some datasets take a batch of batches without a word.
+        asking = sys._getframe(1).f_locals.get("self")
+        if isinstance(asking, BatchSampler) and getattr(asking, "sampler", None) is self:
+            raise TypeError(
+                f"{self._name}: expected to be a DataLoader's batch_sampler, got to be its sampler, whose "
+                "items it puts into batches; write DataLoader(dataset, batch_sampler=sampler), without "
+                "batch_size"
+            )
         self._position = EpochPosition(self._epoch, self._start)
         return self._iterate(self._position)
 

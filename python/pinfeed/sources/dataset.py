@@ -69,6 +69,15 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
                     "np.stack(samples), or RaggedArray.from_sequences(samples)"
                 )
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__getitem__" in vars(cls) and "__getitems__" not in vars(cls):
+            raise TypeError(
+                f"{cls.__name__} overrides ArrayDataset.__getitem__, and DataLoader would not call it: it "
+                "asks for a whole batch. Override that too: "
+                "def __getitems__(self, indices): return [self[i] for i in indices]"
+            )
+
     @classmethod
     def from_arrow(cls, table: Any, columns: Sequence[str] | None = None) -> Self:
         """The rows of an Arrow table as dicts, gathered from Arrow's own memory.
@@ -354,6 +363,12 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         samples = fetch(numbers) if callable(fetch) else [self.dataset[i] for i in numbers]
         if isinstance(samples, Rows):
             return Rows(samples.sources, samples.indices, epoch, packing)
+        if isinstance(samples, Mapping) or len(samples) != len(checked):
+            raise TypeError(
+                f"IndexedDataset: expected {len(checked)} samples of {type(self.dataset).__name__}."
+                f"__getitems__, got a {type(samples).__name__} of {len(samples)}; it has to return a list "
+                "of samples, not columns"
+            )
         return SampleList(samples, checked, len(self.dataset), epoch, packing)
 
 

@@ -160,9 +160,11 @@ class SampleReader:
         dtype = self.dtype
         assert dtype is not None
         if not self._is_asked:
+            hint = "name the dtype of all with dtype="
+            if array.dtype.kind not in _RANK:
+                hint = "numbers and strings, or objects, go into leaves of their own"
             raise TypeError(
-                f"{name}: expected {dtype} like those before, got {array.dtype}; "
-                "name the dtype of all with dtype="
+                f"{name}: expected {dtype} like those before, got {array.dtype}; {hint}"
             )
         if _RANK.get(array.dtype.kind, len(_RANK)) > _RANK[dtype.kind]:
             raise TypeError(f"{name}: can't cast {array.dtype} to {dtype}")

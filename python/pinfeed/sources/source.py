@@ -339,6 +339,11 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
             f"{name}: expected a tensor on the CPU, got one on {tensor.device}; "
             "move it with .cpu() first"
         )
+    if tensor.is_nested:
+        raise TypeError(
+            f"{name}: expected a dense tensor, got a nested one; RaggedArray.from_sequences(tensor.unbind()) "
+            "holds its samples"
+        )
     if tensor.layout != torch.strided:
         raise TypeError(
             f"{name}: expected a dense tensor, got {tensor.layout}; "

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed.arguments import positive_integer, require_flags
-from pinfeed.exports.loader import Progress, planned_batches, require_loader
+from pinfeed.exports.loader import Progress, planned_batches, require_loader, shuffling_sampler
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
 from pinfeed.structure import rebuild
@@ -51,7 +51,7 @@ def to_numpy(
         resume: Go on with the files of an earlier call that had ``resume=True``, too, and was
             killed or failed. It left what was complete a second before in the hidden directory
             ``.name.partial``. The loader yields the same samples again, and those that are there
-            are left out. Or ``loader`` is a function: it takes the number of samples that are
+            are left out, so a loader that shuffles is refused where that can be known. Or ``loader`` is a function: it takes the number of samples that are
             there, and returns a loader of all others.
         progress: Show a tqdm bar with samples per second.
 
@@ -76,11 +76,11 @@ def to_numpy(
     Raises:
         TypeError: A leaf is nothing of the kind above, or its dtype changes; an argument is of the
             wrong kind.
-        ValueError: The loader yields nothing; a leaf doesn't fit the batches before, or the files
+        ValueError: The loader yields nothing, or shuffles with ``resume``; a leaf doesn't fit the batches before, or the files
             of the earlier call.
         MemoryError: The result doesn't fit.
-        FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
-            call can have written it.
+        FileExistsError: There is something at the path, with ``resume`` what is complete, and
+            ``overwrite`` is False, or no earlier call can have written it.
         OSError: The disk is full, for instance; without ``resume`` no file is left behind.
 
     Every error, an error of the loader and Ctrl-C included, has an attribute ``partial``: all samples
@@ -150,15 +150,27 @@ def _begin(
     """The drain, and the batches that it is to take."""
     there = 0 if files is None else files.samples
     if not _is_function(loader):
+        _require_order(loader, files)
         return Drain("to_numpy", files, limit, planned_batches(loader), skip=there), loader
     rest = loader(there)
     require_loader(rest, "to_numpy")
+    _require_order(rest, files)
     batches = iter(rest)
     first = list(itertools.islice(batches, 1))
     if there and not first:  # the first batch of all says what they are like
         return Drain("to_numpy", files, there), loader(0)
     drain = Drain("to_numpy", files, limit, planned_batches(rest))
     return drain, itertools.chain(first, batches)
+
+
+def _require_order(loader: Any, files: OutputFiles | None) -> None:
+    """Raises ValueError if a run that goes on would get the samples in another order."""
+    sampler = shuffling_sampler(loader) if files is not None and files.resumes else None
+    if sampler is not None:
+        raise ValueError(
+            f"to_numpy: with resume=True the loader must yield the same samples in each run, and its "
+            f"{type(sampler).__name__} shuffles them; take shuffle=False"
+        )
 
 
 def _joined(batches: list[Any]) -> Any:
