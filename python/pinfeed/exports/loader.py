@@ -68,7 +68,9 @@ def shuffling_sampler(loader: Any) -> Any:
     if isinstance(sampler, EpochSampler):
         return sampler if getattr(sampler, "shuffle", True) else None
     sampler = getattr(sampler, "sampler", loader.sampler)
-    return sampler if isinstance(sampler, _RANDOM_SAMPLERS) else None
+    # torchdata has one of the same name.
+    is_random = isinstance(sampler, _RANDOM_SAMPLERS) or type(sampler).__name__ == "RandomSampler"
+    return sampler if is_random else None
 
 
 class Progress:
