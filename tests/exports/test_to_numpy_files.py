@@ -339,7 +339,11 @@ SHUFFLING: dict[str, Callable[[Any], Any]] = {
     "from_numpy": lambda data: pinfeed.from_numpy(np.arange(20), 4, shuffle=True, device="cpu"),
     "ShuffleSampler": lambda data: DataLoader(data, batch_sampler=pinfeed.ShuffleSampler(20, 4)),
     "WeightedSampler": lambda data: pinfeed.DeviceLoader(
-        DataLoader(data, batch_sampler=pinfeed.WeightedSampler(np.ones(20), batch_size=4)), "cpu"
+        DataLoader(
+            data,
+            batch_sampler=pinfeed.WeightedSampler(np.ones(20), replacement=False, batch_size=4),
+        ),
+        "cpu",
     ),
     "StreamDataset": lambda data: DataLoader(pinfeed.StreamDataset(data, 9), 4),
 }
