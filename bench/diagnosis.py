@@ -11,9 +11,10 @@ import io
 import json
 import multiprocessing
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,7 +130,6 @@ def cold_files(folder: Path) -> Case:
     rows = os.open(path, os.O_RDONLY)
     os.fsync(rows)
     os.posix_fadvise(rows, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.posix_fadvise(rows, 0, 0, os.POSIX_FADV_RANDOM)
 
     def make(index: int) -> torch.Tensor:
         return torch.frombuffer(bytearray(os.pread(rows, size, index * size)), dtype=torch.uint8)
@@ -245,41 +245,53 @@ def wrong(case: Case, report: Any) -> list[str]:
     return found
 
 
+def rows(name: str, case: Case, report: Any) -> Iterator[list[str]]:
+    """The rows of the table: one for each change that was tried, with a star if it is advised."""
+    start = [name, " or ".join(sorted(case.limits)), report.limit]
+    for change in report.changes:
+        if change.tried is not None:
+            yield [
+                *start,
+                change.name + " *" * change.is_advised,
+                f"{1e3 * change.predicted:.3g}",
+                f"{1e3 * change.tried:.3g}",
+                f"{change.error:+.0%}",
+                f"{1 + change.gain:.2f} ×",
+            ]
+            start = [""] * 3
+    if start[0]:
+        yield [*start, "none", "", "", "", ""]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.diagnosis", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(CASES)}; all if none")
     parser.add_argument("--seconds", type=float, default=20, help="for each (default 20)")
-    parser.add_argument("--text", action="store_true", help="print the whole reports")
+    parser.add_argument("--text", action="store_true", help="print the whole reports, too")
     parser.add_argument("--json", type=Path, help="write all numbers there")
     options = parser.parse_args()
-    numbers, errors, failures = {}, [], 0
-    print(f"{'loader':18} {'limit':11} {'predicted':>9} {'tried':>9} {'error':>6} {'gain':>7}")
+    reports: dict[str, Any] = {}
+    wrongs = []
+    print("| loader | built | named | change | predicted, ms | tried, ms | error | gain |")
+    print("|---|---|---|---|---|---|---|---|")
     for name in options.names or CASES:
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
             case = CASES[name](Path(folder))
-            try:
-                report = pinfeed.diagnose(case.loader, case.step, options.seconds)
-            except ValueError as error:  # too short a time for a batch, on a busy machine
-                print(f"{name:18} {error}")
-                continue
-        numbers[name] = report.to_dict()
-        if options.text:
-            print(report, end="\n\n")
-        print(f"{name:18} {report.limit:11}")
-        for change in report.changes:
-            if change.tried is None or change.error is None or change.gain is None:
-                continue
-            errors.append(abs(change.error))
-            times = f"{1e3 * change.predicted:9.3g} {1e3 * change.tried:9.3g} {change.error:+6.0%}"
-            mark = "*" if change.is_advised else " "
-            print(f"  {mark} {change.name:27}{times} {1 + change.gain:6.2f}x")
-        for what in wrong(case, report):
-            failures += 1
-            print(f"  WRONG: {what}")
-    within = sum(error <= 0.2 for error in errors)
-    print(f"{within} of {len(errors)} predictions within 20 %; {failures} wrong")
+            reports[name] = report = pinfeed.diagnose(case.loader, case.step, options.seconds)
+        for row in rows(name, case, report):
+            print(f"| {' | '.join(row)} |", flush=True)
+        wrongs += [f"{name}: {what}" for what in wrong(case, report)]
+    changes = [change for report in reports.values() for change in report.changes if change.after]
+    errors = [abs(change.error) for change in changes]
+    shares = (f"{sum(e <= most for e in errors)} within {most:.0%}" for most in (0.1, 0.2))
+    print(f"\n{len(errors)} predictions: {', '.join(shares)}", *wrongs, sep="\n")
+    if options.text:
+        for name, report in reports.items():
+            print(f"\n{name}\n\n{report}")
     if options.json:
+        numbers = {name: report.to_dict() for name, report in reports.items()}
         options.json.write_text(json.dumps(numbers, indent=1))
+    sys.exit(bool(wrongs))
 
 
 if __name__ == "__main__":

@@ -86,8 +86,15 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     best = measured.best_workers(now)
     if best != now.workers:
         several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
-        code = f"DataLoader(..., num_workers={best})"
-        yield Change(f"{best} worker{'s' * (best > 1)}", code, several, predict(several))
+        yield Change(
+            f"{best} worker{'s' * (best > 1)}",
+            f"DataLoader(..., num_workers={best})",
+            several,
+            predict(several),
+            "each reads the whole stream, but for what get_worker_info() leaves to others"
+            if loader.is_stream and best > 1
+            else "",
+        )
     thread = replace(now, workers=0, in_thread=True, persistent=False, pin_memory=False)
     if now != thread:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
@@ -192,7 +199,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             'pinfeed.write_array("decoded", dataset), then pinfeed.ArrayDataset of what it returns',
             replace(thread, dataset=_Kept(samples, loader.length)),
             predict(thread, fetch=0.0),
-            f"about {size / 1e9:.2g} GB, written in {minutes:.1f} min; tried with {len(samples)} of "
+            f"about {_size(size)}, written in {minutes:.1f} min; tried with {len(samples)} of "
             "the samples in memory",
         )
 
@@ -212,7 +219,7 @@ def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "read every file once before the first epoch: cat FILES > /dev/null",
             replace(now, batches=batches * 1000),
             predicted,
-            f"about {size / 1e9:.1f} GB, of {free / 1e9:.1f} GB that are free",
+            f"about {_size(size)}, of {_size(free)} that are free",
         )
     if loader.makes_plain_batches:
         yield Change(
@@ -315,6 +322,10 @@ class _Kept:
 
     def __getitem__(self, index: int) -> Any:
         return self._samples[index % len(self._samples)]
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
 
 
 def _as_it_is(batch: Any) -> Any:

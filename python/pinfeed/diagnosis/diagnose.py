@@ -122,7 +122,7 @@ def _measure(
     if device is not None:
         measured.copies = time_copies(loader.batch, device)
     advance("files")
-    cold = loader.run(Settings(1, prefetch_factor=own.prefetch_factor), unit)
+    cold = loader.run(Settings(1), unit)
     measured.eager[1] = cold
     if any(batch.disk_bytes for batch in cold.batches) and not loader.is_stream:
         again = Settings(1, batches=[batch.indices for batch in cold.batches])

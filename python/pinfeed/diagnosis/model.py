@@ -170,8 +170,12 @@ class Measured:
         workers = settings.workers
         step = max(0.0, self.step_seconds - step_saved)
         run = self.eager[min(workers, 1)]
-        made = run.period - (1 - fetch) * run.fetch - (1 - collate) * run.collate
-        made = max(0.0, made)
+        now, loop = run.period, self.loop
+        if loop is not None and not (workers or loop.settings.workers or loop.settings.in_thread):
+            # The loop makes its batches itself, while it waits for them: two measurements of one thing.
+            run = min(run, loop, key=lambda one: one.wait_share * one.period)
+            now = run.wait_share * run.period
+        made = max(0.0, now - (1 - fetch) * run.fetch - (1 - collate) * run.collate)
         if settings.batch_factor > 1 and self.large is not None:
             made = self.large.period * max(1.0, self.n_effective(workers))
         if workers == 0:
@@ -181,7 +185,7 @@ class Measured:
             step,
             made / self.n_effective(workers),
             self.handoff / settings.batch_factor,
-            self._by_cpus(made / run.period),
+            self._by_cpus(made / now),
         )
 
     @property

@@ -182,7 +182,7 @@ def _stage_lines(found: dict[str, Any]) -> Iterator[str]:
     stages, batch, functions = found["stages"], found["batch"], list(found["functions"].items())
     low, high = batch["quartiles"]
     notes = {
-        "files": f"{batch['disk_bytes'] / 1e6:.3g} MB from a disk",
+        "files": f"{batch['disk_bytes'] / 1e6:.3g} MB from a disk, the rest from memory",
         "dataset": ", ".join(f"{name} {share:.0%}" for name, share in functions[:3]),
         "collate": f"half of the batches take {_ms(low)} to {_ms(high)} until here",
         "hand-off": "of a ready batch, from workers to the loop",
@@ -190,15 +190,14 @@ def _stage_lines(found: dict[str, Any]) -> Iterator[str]:
         "copy": "to the device",
         "step": "on one batch",
     }
-    yield f"Where a batch comes from, in one worker ({batch['bytes'] / 1e6:,.2f} MB):"
-    whole = stages["files"] + stages["dataset"] + stages["collate"]
+    yield f"Where a batch comes from, in one worker ({batch['bytes'] / 1e6:.3g} MB):"
+    whole = sum(stages[name] for name in ("files", "dataset", "collate")) or 1.0
     for name, seconds in stages.items():
-        is_here = name in ("files", "dataset", "collate") and whole
-        share = f"{seconds / whole:5.0%}" if is_here else "     "
-        text = (
-            f"{_ms(seconds):>10}{share}  {notes[name]}" if seconds is not None else "not measured"
-        )
-        yield f"  {name:9}{text:>{10 if seconds is None else 0}}".rstrip()
+        if seconds is None:
+            yield f"  {name:9} not measured"
+            continue
+        share = f"{seconds / whole:5.0%}" if name in ("files", "dataset", "collate") else ""
+        yield f"  {name:9}{_ms(seconds):>10}{share:5}  {notes[name]}".rstrip()
     if outliers := found["outliers"]:
         samples = ", ".join([str(s) for outlier in outliers for s in outlier["samples"]][:6])
         batches = f"batch{'es' * (len(outliers) > 1)} > 3 × the median"
@@ -228,7 +227,7 @@ def _change_lines(found: dict[str, Any]) -> Iterator[str]:
     for change in found["changes"]:
         line = f"{change['name']:{width}} {_ms(change['predicted']):>10}"
         if change["tried"] is None:
-            yield f"{line} not tried"
+            yield f"{line} {'–':>9}"
         else:
             error, gain = change["error"], 1 + change["gain"]
             yield f"{line}{_ms(change['tried']):>10} {error:>+6.0%} {gain:>6.2f} ×"
