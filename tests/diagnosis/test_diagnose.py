@@ -188,6 +188,7 @@ def test_decoding_once_is_offered_if_samples_come_the_same_again() -> None:
     assert name not in names_of_changes(DataLoader(Random(0.002), batch_size=4))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_loaders_of_people(tmp_path: Path) -> None:
     from torchvision import transforms
     from torchvision.datasets import ImageFolder

@@ -179,10 +179,11 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         code = "def __getitems__(self, indices): return self[indices]  # and collate_fn=lambda x: x"
         if isinstance(loader.dataset, TensorDataset):
             code = "pinfeed.from_numpy(dataset.tensors, batch_size, shuffle=True)"
+        dataset = loader.of_workers[0] if now.workers else loader.dataset
         yield Change(
             "whole batches from the dataset, by __getitems__",
             code,
-            replace(now, dataset=_Whole(loader.dataset), collate=_as_it_is),
+            replace(now, dataset=_Whole(dataset), collate=_as_it_is),
             predict(now, fetch=left, collate=left),
             "dataset[indices] gave the same values",
         )

@@ -139,8 +139,8 @@ class Measured:
         and together they have the CPUs that may be used.
         """
         one = self.eager[1]
-        if workers in self.eager:
-            return one.period / self.eager[workers].period
+        if workers in self.eager:  # a few lucky batches would make it more than there are workers
+            return min(max(1, workers), one.period / self.eager[workers].period)
         most = max(self.eager)
         slowdown = 0.0
         if most > 1:

@@ -56,8 +56,7 @@ class Report:
         measured, loop, one = self.measured, self.measured.loop, self.measured.eager.get(1)
         found: dict[str, Any] = {"limit": self.limit, "seconds": self.seconds, "notes": self.notes}
         if loop is not None:
-            # With batches that are always ready, as far as the workers can send them.
-            least = max(measured.step_seconds, measured.handoff * bool(loop.settings.workers))
+            least = measured.step_seconds  # with batches that are always ready
             found["loop"] = {
                 "batch_seconds": loop.period,
                 "batch_samples": loop.samples,
@@ -170,7 +169,7 @@ def _loop_lines(found: dict[str, Any]) -> Iterator[str]:
     else:
         yield f"It waited for batches {loop['wait_share']:.0%} of the time."
     gain = loop["most_to_gain"]
-    at_most = f"; at most {gain:.1f} × to gain" if gain else ""
+    at_most = f"; at most {gain:.1f} × to gain" if gain and gain < 100 else ""
     if limit == "step":
         at_most = "" if found["changes"] else "; nothing to gain here"
     yield f"Limit: {LIMITS[limit]}{at_most}"

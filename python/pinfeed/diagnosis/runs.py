@@ -140,9 +140,9 @@ class LoaderCopy:
 
     Attributes:
         settings: The loader's own.
-        dataset: The copy that this process uses. What it opens, workers must not inherit: they have
-            another.
+        dataset: The copy that this process uses.
         collate: Likewise.
+        of_workers: The two copies that workers use: what this process opens, they must not inherit.
         batch: The last that a loop had.
         not_copied: Names of the types of objects that both share, because they can't be copied.
         is_stream: Whether the dataset is an iterable one.
@@ -177,7 +177,7 @@ class LoaderCopy:
             )
         self.not_copied = sorted({type(original).__qualname__ for original in originals})
         parts = (*made, sampler, inner.generator, inner.worker_init_fn)
-        (*self._of_workers, sampler, self._generator, self._init), _ = copied(parts)
+        (*self.of_workers, sampler, self._generator, self._init), _ = copied(parts)
         self._indices = iter(()) if self.is_stream else _endless(sampler)
         self.batch: Any = None
         self.settings = Settings(
@@ -226,10 +226,11 @@ class LoaderCopy:
                 profiler.runcall(self.samples, self.next_indices())
         found = {}
         for (file, line, name), times in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
-            name = name.strip("<>").removeprefix("built-in method ")
-            place = f" ({os.path.basename(file)}:{line})" if line else ""
-            found[name + place] = times[2]  # by itself, without those that it calls
-        whole = sum(found.values())
+            if file != __file__:
+                name = name.strip("<>").removeprefix("built-in method ")
+                place = f" ({os.path.basename(file)}:{line})" if line else ""
+                found[name + place] = times[2]  # by itself, without those that it calls
+        whole = sum(found.values()) or 1.0
         dearest = sorted(found, key=found.__getitem__, reverse=True)[:8]
         return {name: found[name] / whole for name in dearest}
 
@@ -254,7 +255,7 @@ class LoaderCopy:
     def _variant(self, settings: Settings) -> Iterable[tuple[Any, Batch]]:
         """A loader of batches, and how they were made."""
         own = self._loader
-        dataset, collate = self._of_workers if settings.workers else (self.dataset, self.collate)
+        dataset, collate = self.of_workers if settings.workers else (self.dataset, self.collate)
         dataset = dataset if settings.dataset is None else settings.dataset
         collate = collate if settings.collate is None else settings.collate
         timed: TimedDataset
