@@ -173,6 +173,7 @@ class Photos:
             "labels": np.arange(count),
             "masks": rng.integers(0, 2, (count, height, width), dtype=np.uint8),
             "scene": rng.integers(0, 9, (height, width), dtype=np.uint8),
+            "index": i,
         }
 
 
@@ -225,6 +226,48 @@ def test_workers_do_not_matter(context, persistent):
             assert torch.equal(a, b)
         assert one["scene"].shape == one["shown"].shape
         assert one["masks"].values.shape[1:] == one["shown"].shape[1:]
+
+
+def by_index(samplers, collate):
+    """What became of each sample, by its index in the dataset, over all ranks."""
+    found = {}
+    for sampler in samplers:
+        loader = DataLoader(
+            pinfeed.IndexedDataset(Photos()), batch_sampler=sampler, collate_fn=collate
+        )
+        for batch in loader:
+            masks = [
+                mask[:, : shown.any(1).sum(), : shown.any(0).sum()]
+                for mask, shown in zip(batch["masks"].unbind(), batch["shown"], strict=True)
+            ]
+            boxes = batch["boxes"].unbind()
+            for index, *parts in zip(batch["index"].tolist(), boxes, masks, strict=True):
+                found[index] = parts
+    return found
+
+
+def assert_same_objects(some, others):
+    for index, parts in some.items():
+        assert all(torch.equal(a, b) for a, b in zip(parts, others[index], strict=True))
+
+
+def test_ranks_batches_and_resumes_do_not_matter():
+    collate = pinfeed.Collate(recipe(), seed=3)
+    options = {"batch_size": 4, "seed": 1}
+    one = pinfeed.ShuffleSampler(12, **options)
+    ranks = [pinfeed.ShuffleSampler(12, 3, seed=1, rank=rank, world_size=2) for rank in (0, 1)]
+    epochs = [by_index([one], collate) for _ in range(2)]
+    for epoch in epochs:
+        found = by_index(ranks, collate)
+        assert sorted(found) == list(range(12))
+        assert_same_objects(found, epoch)
+    changed = [not torch.equal(epochs[0][i][0], epochs[1][i][0]) for i in range(12)]
+    assert any(changed)
+    resumed = pinfeed.ShuffleSampler(12, **options)
+    resumed.load_state_dict(resumed.state_dict() | {"epoch": 1, "yielded": 2})
+    found = by_index([resumed], collate)
+    assert len(found) == 4
+    assert_same_objects(found, epochs[1])
 
 
 def test_rows_of_a_dataset():
