@@ -153,6 +153,23 @@ def test_a_mask_and_its_box_agree(seed, geometry):
     assert np.abs(batch["boxes"].values[0].numpy() - around).max() <= 1
 
 
+def test_objects_end_where_a_crop_does_whatever_is_shown_around_it():
+    zoom = augment.RandomZoomOut(side_range=(3, 3), p=1)
+    view = augment.Compose([augment.CenterCrop(4), augment.Resize((8, 8)), zoom])
+    points = [[[1, 5, 2], [5, 5, 2]]]
+    sample = photo(
+        10, 10, boxes=[[0, 0, 10, 10]], labels=[1], points=points, masks=np.ones((1, 10, 10), bool)
+    )
+    fields = {"points": pinfeed.Points(), "masks": pinfeed.InstanceMasks()}
+    batch = collated(sample, {"augment": view}, boxes=pinfeed.Boxes(), **fields)
+    rows, columns = np.nonzero(batch["masks"].values[0].numpy())
+    left, top = columns.min(), rows.min()
+    assert len(rows) == 8 * 8
+    assert batch["boxes"].values.tolist() == [[left, top, left + 8, top + 8]]
+    seen = [left + 4, top + 4, 2]
+    assert batch["points"].values.tolist() == [[[left - 4, top + 4, 0], seen]]
+
+
 VIEW = augment.Compose(
     [augment.RandomIoUCrop(), augment.RandomShortestSize((30, 40)), augment.RandomHorizontalFlip()]
 )

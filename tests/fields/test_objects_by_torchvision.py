@@ -205,24 +205,35 @@ def samples(draw):
     boxes = np.concatenate([corners.min(1), corners.max(1)], 1)
     boxes[rng.random(count) < 0.1] = corners.reshape(count, 4)[:1]  # maybe with x2 < x1
     boxes = np.round(boxes * 8) / 8  # so that float32 has what a crop around boxes compares
+    masks = rng.integers(0, 2, (count, height, width), dtype=np.uint8)
     return {
         "image": rng.integers(0, 256, (height, width, 3), dtype=np.uint8),
         "boxes": boxes.astype(np.float32),
-        "masks": rng.integers(0, 2, (count, height, width), dtype=np.uint8),
+        "masks": masks,
+        "scene": masks[0],
         "labels": np.arange(count),
     }
 
 
 @given(chains, st.lists(samples(), min_size=1, max_size=3), st.integers(0, 2**40))
 def test_torchvision_with_the_same_draws(names, samples, seed):
-    steps = [STEPS[name]()[0] for name in names]
+    view = augment.Compose([STEPS[name]()[0] for name in names])
     spec = {
         "image": pinfeed.Image(
             output="HWC",
             dtype=torch.uint8,
             pad_value=0,
             sizes="sizes",
-            augment=augment.Compose(steps),
+            augment=view,
+        ),
+        "scene": pinfeed.Image(
+            input="HW",
+            output="HW",
+            dtype=torch.int64,
+            interpolation="nearest",
+            pad_value=-100,
+            augment=view,
+            fill=0,
         ),
         "boxes": pinfeed.Boxes(),
         "masks": pinfeed.InstanceMasks(),
@@ -246,6 +257,8 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
         assert target["image"].shape[1:] == (height, width)
         image = target["image"].permute(1, 2, 0)
         assert torch.equal(batch["image"][i, :height, :width], image)
+        assert torch.equal(batch["scene"][i, :height, :width], target["masks"][0].long())
+        assert (batch["scene"][i, height:] == -100).all()
         sides = target["boxes"][:, 2:] - target["boxes"][:, :2]
         clear = ((sides - 1).abs() > 1e-3).all(1) & ((sides.prod(1) - 1).abs() > 1e-3)
         ours, theirs = set(kept[i].tolist()), set(target["kept"])
