@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ class DeviceLoader:
             them) gets batches whose fields were applied on the CPU.
         depth: How many batches may be ready or in the making beyond the one in use; at least 1.
 
-    A loop starts a background thread. It takes batches from the loader and puts them on the device,
+    A loop begins when its first batch is asked for, and starts a background thread. It takes batches from the loader and puts them on the device,
     through pinned memory that it reuses, on a stream of its own; what you get is in order with your
     current stream. Small tensors of a batch share one copy, and one piece of memory. On the CPU
     nothing is copied: batches are the loader's, fetched ahead.
@@ -130,7 +131,10 @@ class DeviceLoader:
         return len(self.loader)  # type: ignore[arg-type] # or its TypeError
 
     def __iter__(self) -> DeviceIterator:
-        device = _available(self.device)
+        return DeviceIterator(functools.partial(self._begin, _available(self.device)))
+
+    def _begin(self, device: torch.device) -> Feed:
+        """A loop begins: its first batch is asked for."""
         if not self._is_begun:
             _warn_if_not_split(self.loader)
         self._is_begun = True
@@ -147,7 +151,7 @@ class DeviceLoader:
         register_exit()  # again, so that it comes before what torch may just have registered
         take_state = getattr(self.loader, "state_dict", None)
         self._feed = Feed(source, take_state, self._transfer(device), self.depth)
-        return DeviceIterator(self._feed)
+        return self._feed
 
     def __getattr__(self, name: str) -> Any:
         if name == "loader" or name.startswith("__"):  # not there yet, while it is unpickled
@@ -244,19 +248,31 @@ class DeviceLoader:
 
 
 class DeviceIterator(Iterator[Any]):
-    """One loop over a `DeviceLoader`; closed when it is dropped."""
+    """One loop over a `DeviceLoader`, which begins with its first batch; closed when it is dropped.
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._close = weakref.finalize(self, feed.close)
-        self._close.atexit = False  # the feed sees to that itself
+    Frameworks take iterators that they ask for nothing, and to iterate over a loader with workers
+    already begins an epoch.
+    """
+
+    def __init__(self, begin: Callable[[], Feed]) -> None:
+        self._begin: Callable[[], Feed] | None = begin
+        self._feed: Feed | None = None
 
     def __next__(self) -> Any:
+        if self._begin is not None:
+            self._feed = self._begin()
+            self._begin = None
+            self._close = weakref.finalize(self, self._feed.close)
+            self._close.atexit = False  # the feed sees to that itself
+        if self._feed is None:  # closed before it began
+            raise StopIteration
         return self._feed.take()
 
     def close(self) -> None:
         """Ends the loop, as ``break`` does when nothing else holds the iterator."""
-        self._close()
+        self._begin = None
+        if self._feed is not None:
+            self._close()
 
 
 def _checked_device(device: Any) -> torch.device:
@@ -291,7 +307,7 @@ def _warn_if_not_split(loader: Any) -> None:
             f"DataLoader's {type(sampler).__name__} knows nothing of ranks. Pass the DataLoader "
             "batch_sampler=pinfeed.ShuffleSampler(dataset, batch_size), or take pinfeed.from_numpy, which "
             "splits its rows; under accelerate, DeviceLoader(accelerator.prepare(loader))",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
