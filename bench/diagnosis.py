@@ -1,9 +1,9 @@
 """`python -m bench.diagnosis [names]`: loaders whose bottleneck is known, and what `pinfeed.diagnose` says.
 
 Twelve are built of real parts, so that the limit is where it was put; three more are people's: an ImageFolder, and the
-demo's. Printed are the named limit beside the
-built one, the changes that were tried with predictions and trials, and what is wrong. A machine that does
-other work meanwhile makes the predictions worse, the limits hardly.
+demo's. Printed are the named limit beside the built one, the changes that were tried with predictions and
+trials, and what is wrong. A machine that does other work meanwhile makes the predictions worse, the limits
+hardly.
 """
 
 import argparse
@@ -36,12 +36,14 @@ class Case(NamedTuple):
         limits: The names that are right; none if nobody built one.
         step: The training step.
         can_gain: Whether there is an advice that must be found.
+        time: The part of the seconds that it gets.
     """
 
     loader: Any
     limits: set[str]
     step: Callable[[Any], Any] | None
     can_gain: bool = True
+    time: float = 1.0
 
 
 class Samples:
@@ -190,7 +192,7 @@ def image_folder(folder: Path) -> Case:
 
     view = v2.Compose([v2.PILToTensor(), v2.RandomResizedCrop(224, antialias=True)])
     dataset = ImageFolder(folder, view)
-    return Case(DataLoader(dataset, 8, shuffle=True), {"dataset"}, sleep(20, 8))
+    return Case(DataLoader(dataset, 8, shuffle=True), {"dataset"}, sleep(20, 8), time=0.5)
 
 
 def demo(folder: Path, feed: str) -> Case:
@@ -200,7 +202,7 @@ def demo(folder: Path, feed: str) -> Case:
     training.cut_patches(photos, positions, folder)
     loader = training.training_loader(feed, folder)
     training.set_epoch(loader, 0)
-    return Case(loader, set(), None, can_gain=feed == "stock")
+    return Case(loader, set(), None, can_gain=feed == "stock", time=0.5)
 
 
 def demo_stock(folder: Path) -> Case:
@@ -277,7 +279,9 @@ def main() -> None:
     for name in options.names or CASES:
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
             case = CASES[name](Path(folder))
-            reports[name] = report = pinfeed.diagnose(case.loader, case.step, options.seconds)
+            reports[name] = report = pinfeed.diagnose(
+                case.loader, case.step, case.time * options.seconds
+            )
         for row in rows(name, case, report):
             print(f"| {' | '.join(row)} |", flush=True)
         wrongs += [f"{name}: {what}" for what in wrong(case, report)]

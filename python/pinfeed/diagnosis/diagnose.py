@@ -106,7 +106,7 @@ def _measure(
         report: Where what is found goes, as soon as it is.
         advance: Told what comes next.
     """
-    measured, own, unit = report.measured, loader.settings, seconds / 20
+    measured, own, unit = report.measured, loader.settings, seconds / 24
     advance("the loop as it is")
     measured.loop = loop = loader.run(own, 2 * unit, step)
     took = loop.batches[0].collated - loop.batches[0].begun
