@@ -265,3 +265,12 @@ BAD_CHOICES = {
 def test_lists_of_sequences_that_do_not_fit(case):
     samples, field, error, *words = BAD_CHOICES[case]
     check(lambda: Collate(field)(samples), error, "Collate: the leaf", *words)
+
+
+def test_empty_samples_are_as_wide_as_multiple_of_says():
+    for options, width in (
+        ({"max_length": 8, "multiple_of": 8}, 8),
+        ({"multiple_of": 8}, 8),
+        ({"max_length": 8}, 0),
+    ):
+        assert Collate(Pad(**options))([[], []]).values.shape == (2, width)

@@ -10,9 +10,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from accelerate.utils import concatenate
+from torch.utils.data import default_collate
 
 import distributed_job
 from distributed_job import EPOCHS, SAMPLES
+from pinfeed import Collate, Pad
 
 RANKS = 2
 
@@ -170,3 +173,19 @@ def test_ranks_come_from_the_process_group(results: list[dict[str, Any]]) -> Non
         mine = list(range(rank, 10, RANKS))
         assert result["made before the group"] == mine
         assert result["without environment"] == [mine, mine, mine, list(range(10))]
+
+
+def test_what_accelerate_and_torch_put_together() -> None:
+    """Batches of tensors alone: a None where nobody asked for lengths or masks is their own error."""
+    samples = [[1, 2], [3]]
+    both = Collate(Pad(lengths=True, mask=True))(samples)
+    for joined in (concatenate([both, both]), default_collate([both, both])):
+        assert type(joined) is type(both)
+        assert joined.lengths.flatten().tolist() == [2, 1, 2, 1]
+        assert joined.mask.flatten().tolist() == [True, True, True, False] * 2
+    named = Collate({"x": Pad(lengths="lengths")})([{"x": sample} for sample in samples])
+    assert concatenate([named, named])["lengths"].tolist() == [2, 1, 2, 1]
+    bare = Collate(Pad())(samples)
+    for join in (concatenate, default_collate):
+        with pytest.raises(TypeError, match="NoneType"):
+            join([bare, bare])
