@@ -349,7 +349,6 @@ def errors_of(sample, **spec):
 
 BOX = {"boxes": [[0, 0, 4, 4]], "labels": [1], "masks": np.ones((1, 8, 8), np.uint8)}
 boxes = pinfeed.Boxes()
-FLIP = augment.RandomHorizontalFlip()
 
 ERRORS = [
     (lambda: pinfeed.Boxes(format="xxyy"), ValueError, "Boxes: format", "'xxyy'"),
@@ -478,14 +477,6 @@ ERRORS = [
         ValueError,
         "['masks'] of sample 1: expected shape (0, 2, 2)",
         "; masks of objects take InstanceMasks()",
-    ),
-    (
-        lambda: pinfeed.Collate({key: pinfeed.Image(augment=FLIP) for key in ("image", "other")})(
-            [photo(2, 2, other=np.zeros((2, 3, 3), np.uint8))]
-        ),
-        ValueError,
-        "leaf ['other'] of sample 0: expected an image of (2, 2) as in leaf ['image'], with which",
-        "got (2, 3)",
     ),
     (
         lambda: collated(photo(2, 2), {"augment": augment.RandomIoUCrop()}),
