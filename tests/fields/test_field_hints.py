@@ -274,7 +274,7 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
             Image(augment=augment.Compose([augment.CenterCrop(2**17), augment.Resize(2)]))
         )([PHOTOS[0]]),
         ValueError,
-        r"a crop to \(131072, 131072\) would pad an image of .* to more than 2\*\*26 pixels before it",
+        r"a crop to \(131072, 131072\) would pad an image of .* to more than 2\*\*26 pixels",
         lambda: (
             Collate(Image(augment=augment.Compose([augment.Resize(2), augment.CenterCrop(8)])))(
                 [PHOTOS[0]]
