@@ -224,6 +224,18 @@ GOOD = np.zeros((30, 40, 3), np.uint8)
         ),
         ([GOOD[..., :1]], {}, ValueError, ["1 channels and 3 values"]),
         ([GOOD.astype(np.int64)], {}, TypeError, ["int64", ".astype(np.uint8)"]),
+        (
+            [np.zeros((3, 30, 40, 3), np.uint8), np.zeros((0, 30, 40, 3), np.uint8)],
+            {"input": "THWC"},
+            ValueError,
+            ["sample 1", "at least one frame"],
+        ),
+        (
+            [[], [np.zeros((0, 30, 40, 3), np.uint8), np.zeros((2, 30, 40, 3), np.uint8)]],
+            {"input": "THWC"},
+            ValueError,
+            ["sample 1[0]", "at least one frame"],
+        ),
         ([[], None], {}, ValueError, ["at least one image", ".optional()"]),
         (
             [GOOD, np.zeros((35, 41, 3), np.uint8)],
@@ -245,6 +257,9 @@ def test_bad_arguments():
     check(lambda: field(pad_to=9, cu_seqlens=True), ValueError, "row of its own")
     check(lambda: field(pad_to=9, input="THWC"), ValueError, "clips")
     check(lambda: field(grid=3), TypeError, "Patches: grid must be")
+    crop = field(augment=augment.RandomCrop(20))
+    check(lambda: crop.tokens(30, 40), ValueError, "follows from augment", "patch_grid")
+    assert field(augment=augment.RandomVerticalFlip()).tokens(30, 40) == field().tokens(30, 40)
     resize = augment.RandomResizedCrop(28)
     check(lambda: field(augment=resize), ValueError, "RandomResizedCrop", "max_pixels")
     check(lambda: field(augment=augment.RandomIoUCrop()), ValueError, "boxes", "RandomCrop")

@@ -188,6 +188,7 @@ BAD = [
     ({"min_pixels": 6, "max_pixels": 5}, ValueError, "at most max_pixels"),
     ({"max_patches": 6, "merge": 2}, ValueError, "rule of its own"),
     ({"max_patches": 6, "min_pixels": 5, "max_pixels": 9}, ValueError, "rule of its own"),
+    ({"min_pixels": 0, "max_pixels": 9}, ValueError, "min_pixels must be from 1"),
     ({"max_patches": 1.5}, TypeError, "must be an integer"),
 ]
 
@@ -213,3 +214,17 @@ def test_sizes_that_can_not_be_cut():
     images = np.zeros((1, 8, 8, 1), np.uint8)
     check(lambda: pinfeed.patchify(images, 4, dtype="bfloat16"), TypeError, "pass tensors")
     check(lambda: pinfeed.patchify([], 4, 0.5, dtype=torch.uint8), ValueError, "keeps values")
+    check(lambda: pinfeed.patchify(iter(images), 4), TypeError, "images must be a list")
+    check(lambda: pinfeed.patchify([], 4, dtype=torch.bfloat16), ValueError, "at least one")
+    rgba = [np.zeros((8, 8, 4), np.uint8)]
+    check(lambda: pinfeed.patchify(rgba, 4, MEAN, STD), ValueError, '.convert("RGB")')
+
+
+def test_messages_count_clips_and_not_their_frames():
+    clips = [np.zeros((3, 8, 8, 3), np.uint8), np.zeros((2, 8, 9, 3), np.uint8)]
+    check(
+        lambda: pinfeed.patchify(clips, 4, input="THWC", temporal=2),
+        ValueError,
+        "sample 1",
+        "multiples of 4",
+    )

@@ -42,10 +42,11 @@ Scaling::Scaling(const ImageFormat& format, DType dtype, std::int64_t channels,
   const double scale = format.scale.value_or(default_scale(dtype));
   for (const Constants* given : {&means, &stds}) {
     if (given->ndim() == 0 || given->size() == channels) continue;
-    throw py::value_error(name + " must have a channel for each value of mean and std, got " +
-                          std::to_string(channels) + " channels and " +
-                          std::to_string(given->size()) +
-                          " values; a single number serves all channels");
+    throw py::value_error(
+        name + " must have a channel for each value of mean and std, got " +
+        std::to_string(channels) + " channels and " + std::to_string(given->size()) + " values; " +
+        (channels == 4 && given->size() == 3 ? "RGBA takes four, or PIL's .convert(\"RGB\")"
+                                             : "a single number serves all channels"));
   }
   for (std::int64_t c = 0; c < channels; ++c) {
     const double mean = means.data()[means.ndim() == 0 ? 0 : c];

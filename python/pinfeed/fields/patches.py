@@ -11,7 +11,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed.arguments import Problem, checked_integer, require_instance
-from pinfeed.augment.geometry import Geometry, Resizing
+from pinfeed.augment.geometry import Crop, Geometry, Resizing
 from pinfeed.fields.field import Beside, Field, Leaf, Request, check_request
 from pinfeed.fields.image import as_array
 from pinfeed.functions.normalization import PerChannel
@@ -25,7 +25,7 @@ class Patches(Field):
 
     What vision-language models take instead of (B, C, H, W): the patches of all images of the batch,
     one behind the other, (N, C · temporal · patch_size²), and a grid that says how many each image
-    has. With ``pad_to``, as many patches for each image: (B, pad_to, C · patch_size²).
+    has. With ``pad_to``, as many patches for each image: (images, pad_to, C · patch_size²).
 
     A sample is an image, a clip, None, or a list of several, which may be empty: those of a document.
     They follow each other in the order of the samples. `from_processor` makes the field of one of
@@ -61,11 +61,11 @@ class Patches(Field):
             images of one sample are seen alike, as those of a clip are.
         stream: As in `Image`.
         pad_to: How many patches each image gets, with zeros for those that it lacks.
-        grid: int64 (images, 3): the patches in time, height and width; with ``pad_to`` (B, 2), height
-            and width. A key of the dict that the leaf is in, or True for a tuple.
+        grid: int64 (images, 3): the patches in time, height and width; with ``pad_to`` (images, 2),
+            height and width. A key of the dict that the leaf is in, or True for a tuple.
         cu_seqlens: int32: where the patches of each frame, or group of frames, begin, and the end:
             attention does not go beyond them. A key, or True for a tuple.
-        mask: With ``pad_to``: bool (B, pad_to), True where a patch is. A key, or True.
+        mask: With ``pad_to``: bool (images, pad_to), True where a patch is. A key, or True.
 
     Raises:
         TypeError, ValueError: An argument does not fit; images that don't fit raise when they are
@@ -195,7 +195,9 @@ class Patches(Field):
         Those of Qwen2-VL (which Qwen2.5-VL, Qwen3-VL and others have too), MiniMax-M3-VL,
         ERNIE-4.5-VL, VideoLLaMA 3, HunYuanVL, HY-V4-VL, GLM-4V, GLM-4.6V and SigLIP 2. The grids are theirs,
         and the values but for the last bits of the normalization: bytes are resized as torch resizes
-        them on CPUs; of PIL's, one in 10,000 differs by more than 1. Grey images and RGBA are
+        them on CPUs. PIL's differ by at most 1 where an image shrinks; where a side grows, as those of
+        torch do, by some 16 at sharp edges. VideoLLaMA 3's model also takes ``merge_sizes``:
+        ``torch.full((len(grid),), field.merge)``. Grey images and RGBA are
         refused; theirs convert them. GLM's enlarge images with sides below ``min_side``, which are
         refused here.
 
@@ -214,7 +216,17 @@ class Patches(Field):
         return cls(**_settings(processor) | arguments)
 
     def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
-        """The rows and columns of an image's patches, as `patch_grid`, from its size alone."""
+        """The rows and columns of an image's patches, as `patch_grid`, from its size alone.
+
+        Raises:
+            ValueError: ``augment`` gives images other sizes; or as `patch_grid`.
+        """
+        steps = () if self.augment is None else self.augment.steps
+        if any(isinstance(step, Crop | Resizing) for step in steps):
+            raise ValueError(
+                "Patches: the size of what is seen follows from augment; give patch_grid the sizes that "
+                f"{self.augment!r} leaves"
+            )
         return grid_of(height, width, self._patching.options.sizes, "Patches")
 
     def tokens(self, height: Any, width: Any) -> Any:
@@ -238,6 +250,10 @@ class Patches(Field):
         clips, places = [], []
         for place, clip in _clips(samples, leaf.name):
             frames = self._patching.frames_of(clip)
+            if len(frames) == 0:
+                problem = Problem(leaf.name, "a clip of at least one frame", "none")
+                problem.sample, problem.part = place
+                raise ValueError(problem)
             images += frames
             clips.append(len(frames))
             places += [place] * len(frames)
@@ -250,7 +266,7 @@ class Patches(Field):
                     "a leaf that no sample of a batch has is .optional(), and None in all of them",
                 )
             )
-        frames_of_clips = np.array(clips) if len(clips) < len(images) else None
+        frames_of_clips = np.array(clips) if "T" in self._patching.input else None
         try:
             return self._batch(
                 images, None, frames_of_clips, [sample for sample, _ in places], leaf
@@ -339,7 +355,8 @@ def _settings(processor: Any) -> dict[str, Any]:
         "scale": processor.rescale_factor if processor.do_rescale else 1,
     }
     if processor.do_normalize:
-        settings |= {"mean": tuple(processor.image_mean), "std": tuple(processor.image_std)}
+        for key, value in (("mean", processor.image_mean), ("std", processor.image_std)):
+            settings[key] = value if isinstance(value, float | int) else tuple(value)
     resample = 3 if family in _ROW_BY_ROW else int(processor.resample)
     if resample not in _RESAMPLING:
         refuse("resample", "2 (bilinear) and 3 (bicubic)")

@@ -11,6 +11,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    Problem,
     checked_integer,
     checked_interpolation,
     checked_number,
@@ -152,7 +153,7 @@ def checked_sizes(
         )
     sizes: dict[str, Any] = {}
     if min_pixels is not None and max_pixels is not None:
-        sizes["min_pixels"] = checked_number(min_pixels, f"{function}: min_pixels", 0)
+        sizes["min_pixels"] = checked_number(min_pixels, f"{function}: min_pixels", 1, 2.0**52)
         sizes["max_pixels"] = checked_number(max_pixels, f"{function}: max_pixels", 1, 2.0**52)
         if min_pixels > max_pixels:
             raise ValueError(
@@ -253,8 +254,12 @@ def patchify(
     merge: int = 1,
     temporal: int = 1,
     interpolation: Literal["bilinear", "bicubic", "nearest"] = "bicubic",
+    multiple_of: int | None = None,
+    min_pixels: float | None = None,
+    max_pixels: float | None = None,
+    max_patches: int | None = None,
+    min_side: int = 1,
     out: Any = None,
-    **sizes: Any,
 ) -> tuple[Any, npt.NDArray[np.int64] | torch.Tensor]:
     """Normalizes images and cuts them into patches, in one pass: `Patches` without a Collate.
 
@@ -271,9 +276,12 @@ def patchify(
         merge: Patches come in blocks of merge × merge.
         temporal: How many frames a patch has. The last frame is repeated.
         interpolation: How images are resized.
+        multiple_of: As in `Patches`, like the rest of the rule for sizes.
+        min_pixels: Without this and ``max_patches``, sides are multiples already.
+        max_pixels: Goes with it.
+        max_patches: Another rule.
+        min_side: Images with a shorter side are refused.
         out: Where to write the values: of their shape and dtype, C-contiguous.
-        sizes: ``min_pixels`` and ``max_pixels``, ``max_patches``, ``multiple_of``, ``min_side``: the
-            rule for sizes, as in `Patches`. Without one, sides are multiples already.
 
     Returns:
         The patches of all images, one behind the other, (N, C · temporal · patch_size²), and int64
@@ -289,26 +297,43 @@ def patchify(
         >>> values[:2].tolist(), grid.tolist()
         ([[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]], [[1, 2, 2], [1, 2, 2]])
     """
-    given = {"scale": scale, "input": input, "order": order, "dtype": dtype, "merge": merge}
     patching = Patching(
         "patchify",
         patch_size,
         mean,
         std,
+        scale=scale,
+        input=input,
+        order=order,
+        dtype=dtype,
+        merge=merge,
         temporal=temporal,
         interpolation=interpolation,
-        **given,
-        **sizes,
+        multiple_of=multiple_of,
+        min_pixels=min_pixels,
+        max_pixels=max_pixels,
+        max_patches=max_patches,
+        min_side=min_side,
     )
+    if not hasattr(images, "__len__"):
+        raise TypeError(
+            f"patchify: images must be a list of images, or one array of them, got {images!r}"
+        )
     if dtype_name(dtype, "patchify") == "bfloat16" and not isinstance(
-        next(iter(images), None), torch.Tensor
+        next(iter(images), torch.empty(0)), torch.Tensor
     ):
         raise TypeError(
             "patchify: NumPy has no bfloat16; pass tensors, or ask for float16 or float32"
         )
-    frames = None
-    if "T" in patching.input:
-        clips = [patching.frames_of(clip) for clip in images]
-        frames = np.array([len(clip) for clip in clips])
-        images = [image for clip in clips for image in clip]
-    return patching.batch(images, None, frames, out, "patchify: images")
+    if "T" not in patching.input:
+        return patching.batch(images, None, None, out, "patchify: images")
+    clips = [patching.frames_of(clip) for clip in images]
+    frames = np.array([len(clip) for clip in clips])
+    try:
+        every = [image for clip in clips for image in clip]
+        return patching.batch(every, None, frames, out, "patchify: images")
+    except (TypeError, ValueError) as error:
+        problem = Problem.of(error)
+        if problem.sample is not None:  # of a frame: that of its clip
+            problem.sample = int(np.searchsorted(frames.cumsum(), problem.sample, "right"))
+        raise
