@@ -98,6 +98,37 @@ def assert_shared(sampler, result, other_result):
             assert len(batches) == -(-len(distinct) // 2)
 
 
+LATE = pytest.mark.xfail(strict=True, reason="Lightning calls set_epoch after workers have begun")
+
+
+@pytest.mark.parametrize("loader_class", [DataLoader, StatefulDataLoader])
+@pytest.mark.parametrize(
+    ("behind_device_loader", "first"),
+    [(False, 0), (True, 0), (True, 2), pytest.param(False, 2, marks=LATE)],
+)
+def test_each_epoch_has_the_order_of_its_number(
+    loader_class, behind_device_loader, first, tmp_path
+):
+    """Over workers, from the beginning and from the checkpoint of an epoch that was over."""
+
+    def new_loader():
+        sampler = pinfeed.ShuffleSampler(ROWS, 8)
+        loader = loader_class(DATASET, batch_sampler=sampler, collate_fn=COLLATE, num_workers=2)
+        return pinfeed.DeviceLoader(loader, "cpu") if behind_device_loader else loader
+
+    checkpoint = None
+    if first:
+        saving = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
+        train(new_loader(), max_epochs=first, callbacks=[saving], enable_checkpointing=True)
+        checkpoint = saving.best_model_path
+    seen = train(new_loader(), max_epochs=first + 3, ckpt_path=checkpoint).seen
+    sampler = pinfeed.ShuffleSampler(ROWS, 8)
+    for number in range(first, first + 3):
+        sampler.set_epoch(number)
+        batches = [batch["id"].tolist() for epoch, batch in seen if epoch == number]
+        assert batches == [batch.tolist() for batch in sampler]
+
+
 def test_predicting_takes_no_batch_sampler():
     trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
     model = Model()
