@@ -350,7 +350,25 @@ def errors_of(sample, **spec):
 BOX = {"boxes": [[0, 0, 4, 4]], "labels": [1], "masks": np.ones((1, 8, 8), np.uint8)}
 boxes = pinfeed.Boxes()
 
+
+def test_bool_masks_of_any_bytes_hold_0_and_1():
+    masks = np.array([[[0, 255], [7, 0]]], np.uint8)
+    sample = photo(2, 2, masks=masks)
+    values = collated(sample, masks=pinfeed.InstanceMasks(dtype=torch.bool))["masks"].values
+    assert values.dtype == torch.bool
+    assert values.view(torch.uint8).tolist() == [[[0, 1], [1, 0]]]
+
+
 ERRORS = [
+    (
+        lambda: collated(
+            photo(20, 20, boxes=[[0.5, 0.5, 0.2, 0.2]], labels=[1]),
+            boxes=pinfeed.Boxes(format="cxcywh", normalized=True),
+        ),
+        ValueError,
+        "boxes in pixels of their image",
+        "multiply them by width and height",
+    ),
     (lambda: pinfeed.Boxes(format="xxyy"), ValueError, "Boxes: format", "'xxyy'"),
     (
         lambda: pinfeed.Boxes(normalized="batch"),

@@ -119,7 +119,7 @@ class Augmentation:
         if self.needs_boxes and objects is None and views is None:
             raise ValueError(
                 f"{name}: RandomIoUCrop crops around the boxes of objects, and no leaf has those of "
-                'these images; add one with Boxes(image="...") to the spec'
+                'these images; add Boxes(image="...") beside the first leaf that has this geometry'
             )
         batch, sizes, mask, views = _core.view_images(
             images,

@@ -63,7 +63,7 @@ class Boxes(_Target):
 
     Args:
         image: The key of the images in the same dict.
-        format: The four numbers of a box, in pixels of its image: ``"xyxy"``, two corners;
+        format: The four numbers of a box, in pixels of its image, not in fractions of it: ``"xyxy"``, two corners;
             ``"xywh"``, the upper left corner, width and height, as COCO has them; ``"cxcywh"``, the
             centre, width and height.
         output: The same for the batch. None: as ``format``.
@@ -152,6 +152,11 @@ class Boxes(_Target):
         moved = _core.move_boxes(
             scene.views, scene.objects, self._options, scene.size, target, leaf.name
         )
+        corners, _, remain = scene.objects
+        if len(corners) and not remain.any() and corners.min() >= 0 and corners.max() <= 1:
+            hint = "multiply them by width and height; normalized is about the batch"
+            got = "fractions, none of which is a pixel large"
+            raise ValueError(Problem(leaf.name, "boxes in pixels of their image", got, hint))
         return JaggedBatch(*moved)
 
 
@@ -159,7 +164,8 @@ class Points(_Target):
     """Points in images, such as key points, moved along with what `Image` does: a `JaggedBatch`.
 
     Coordinates go from 0 at the left and upper border of an image to its width and height, so the
-    centre of its first pixel is (0.5, 0.5). Points are not clipped. Those of an object go when `Boxes`
+    centre of its first pixel is (0.5, 0.5): add 0.5 to those that number pixels, as COCO's do. Points
+    are not clipped, and what is left of an object stays so by name when it is mirrored. Those of an object go when `Boxes`
     that follow the same images drop its box.
 
     Args:
@@ -275,7 +281,8 @@ class InstanceMasks(_Target):
         rows = np.repeat(np.arange(len(batch)), counts)[remain]
         kept = np.append(0, np.cumsum(remain))[offsets]
         target, height_and_width = batch_allocator(leaf.pin), scene.size
-        masks = [mask for masks in batch for mask in _as_bytes(masks)]
+        is_bool = self.dtype == torch.bool
+        masks = [mask for masks in batch for mask in _as_bytes(masks, is_bool)]
         masks = [mask for mask, remains in zip(masks, remain.tolist(), strict=True) if remains]
         if masks:
             values, _, _, _ = _core.view_images(
@@ -358,7 +365,10 @@ def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> l
     return [none if _is_empty(array) else array for array in arrays]
 
 
-def _as_bytes(masks: Any) -> Any:
+def _as_bytes(masks: Any, is_bool: bool) -> Any:
+    """Masks as uint8, of which those that become bool have to be 0 or 1."""
+    if is_bool and not _is_empty(masks):
+        masks = masks != 0
     if isinstance(masks, torch.Tensor):
         return masks.view(torch.uint8) if masks.dtype == torch.bool else masks
     return masks.view(np.uint8) if getattr(masks, "dtype", None) == np.bool_ else masks
