@@ -22,13 +22,18 @@ using Indices = py::array_t<std::int64_t, py::array::c_style>;
 // Chosen samples are anywhere, and so are their offsets: these many are on their way at once.
 constexpr std::size_t kAhead = 16;
 
-// Asks for what will be read of a later sample: the rest of the object, and where its first fields
-// point to, such as the data and the shape of an ndarray or the implementation of a tensor. A field
-// that is no address is asked for in vain, which does no harm. More lines would wait for one
-// another: most of the time goes into finding their pages.
-void ask_for(PyObject* sample) {
-  constexpr std::size_t kFields = 3;
+// Asks for the rest of a later sample's object. Its beginning, where references are counted, is
+// there since the tuple was made.
+void ask_for_object(PyObject* sample) {
   kernels::prefetch_line(reinterpret_cast<const std::byte*>(sample) + kernels::kLine);
+}
+
+// Once that is there, asks for where the object's first fields point to, such as the data and the
+// shape of an ndarray or the implementation of a tensor. A field that is no address is asked for in
+// vain, which does no harm. More lines would wait for one another: most of the time goes into
+// finding their pages.
+void ask_for_fields(PyObject* sample) {
+  constexpr std::size_t kFields = 3;
   const auto* const fields = reinterpret_cast<const void* const*>(sample + 1);
   if (static_cast<std::size_t>(Py_TYPE(sample)->tp_basicsize) <
       sizeof(PyObject) + kFields * sizeof(*fields)) {
@@ -214,11 +219,16 @@ void Samples::view_list() {
   strides_.reserve(count);
   one_shape_ = common_ == Common::shape;
   std::size_t lists = 0;
+  const auto ask_ahead = [&](std::size_t i) {
+    if (i + kAhead < count) ask_for_object(PyTuple_GET_ITEM(samples.ptr(), i + kAhead));
+    if (i < count) ask_for_fields(PyTuple_GET_ITEM(samples.ptr(), i));
+  };
   for (std::size_t i = 0; i < std::min(count, kAhead); ++i) {
-    ask_for(PyTuple_GET_ITEM(samples.ptr(), i));
+    ask_for_object(PyTuple_GET_ITEM(samples.ptr(), i));
   }
+  for (std::size_t i = 0; i < kAhead; ++i) ask_ahead(i);
   for (std::size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) ask_for(PyTuple_GET_ITEM(samples.ptr(), i + kAhead));
+    ask_ahead(i + kAhead);
     const py::handle sample = PyTuple_GET_ITEM(samples.ptr(), i);
     if (lists < numbers.size() && NumberLists::is_list(sample)) {
       add(numbers[lists++], i);
