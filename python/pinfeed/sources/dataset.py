@@ -182,7 +182,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
         indices, epoch, packing = _told(indices)
-        return Rows(self._sources, indices, epoch, packing)
+        return Rows(self._sources, indices, epoch, packing, length=self._length)
 
     def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
         """Asks the system to read samples ahead, those that lie in files and not in memory.
@@ -268,13 +268,16 @@ class Rows(SampleBatch):
         indices: Any,
         epoch: int | None = None,
         packing: Packing | None = None,
+        *,
+        length: int | None = None,
     ) -> None:
-        is_bare = isinstance(sources, Source)
-        first = sources if is_bare else next((source for _, source in leaves(sources)), None)
-        if first is None:
-            raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
+        if length is None:  # an ArrayDataset knows it
+            is_bare = isinstance(sources, Source)
+            first = sources if is_bare else next((source for _, source in leaves(sources)), None)
+            if first is None:
+                raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
+            length = len(first)
         self.sources = sources
-        length = len(first)
         indices = _core.as_indices(indices, length, "ArrayDataset: indices")
         super().__init__(indices, length, epoch, packing)
 
