@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -43,6 +43,39 @@ def test_state_is_copied_and_what_is_large_is_not() -> None:
     assert originals == [one.lock]
     two.rng.random()
     assert one.rng.random() == np.random.default_rng(1).random()
+
+
+class Wrapper:
+    """Asks what it holds for everything, which it can't before it holds it."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.held, name)
+
+
+class Named:
+    def __new__(cls, name: str) -> Self:
+        return super().__new__(cls)
+
+
+class Closed:
+    def __setstate__(self, state: Any) -> None:
+        raise LookupError
+
+
+def test_what_can_not_be_made_anew_is_shared() -> None:
+    one = [Wrapper(Holder()), Named("a"), [3]]
+    two, originals = copied(one)
+    assert two[0] is one[0]
+    assert two[1] is one[1]
+    assert two[2] is not one[2]
+    assert originals == one[:2]
+    closed = Closed()
+    closed.x = 1  # type: ignore[attr-defined]
+    parts = (closed, [3])
+    assert copied(parts) == (parts, list(parts))
 
 
 def test_a_sampler_of_pinfeed_keeps_its_epoch() -> None:

@@ -306,6 +306,45 @@ def test_a_step_that_writes_into_its_batch() -> None:
     assert any("writes into its batch" in note for note in report.notes)
 
 
+def test_a_step_that_takes_a_key_out_of_its_batch() -> None:
+    loader = DataLoader(Sleeping(0.001), batch_size=4)  # type: ignore[arg-type]
+    report = short(loader, lambda batch: batch.pop("y"))
+    assert any("writes into its batch" in note for note in report.notes)
+
+
+def test_without_a_step_a_thread_shares_no_gil() -> None:
+    inner = DataLoader(Sleeping(0.002), batch_size=4)  # type: ignore[arg-type]
+    report = short(pinfeed.DeviceLoader(inner, "cpu"))
+    assert not report.measured.shares_gil
+    assert report.limit == "dataset"
+
+
+class Incomparable:
+    def __eq__(self, other: object) -> bool:
+        raise NotImplementedError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_equal"),
+    [
+        (float("nan"), float("nan"), True),
+        (float("nan"), 1.0, False),
+        ({"x": np.array(["a"])}, {"x": np.array(["a"])}, True),
+        ([np.array(["a"], object)], [np.array(["b"], object)], False),
+        (np.array(["NaT"], "M8[s]"), np.array(["NaT"], "M8[s]"), True),
+        (np.array([np.nan]), np.array([np.nan]), True),
+        (np.zeros(2), np.zeros(2, np.float32), False),
+        (torch.tensor([torch.nan]), torch.tensor([torch.nan]), True),
+        (torch.eye(2).to_sparse(), torch.eye(2).to_sparse(), False),  # nobody can tell
+        (Incomparable(), Incomparable(), False),
+    ],
+)
+def test_equal_values(one: Any, other: Any, is_equal: bool) -> None:
+    assert stages.have_equal_values(one, other) is is_equal
+
+
 def test_what_the_system_does_not_tell_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "_queued_seconds", lambda: None)
     report = short(DataLoader(Sleeping(0.001), batch_size=4))  # type: ignore[arg-type]

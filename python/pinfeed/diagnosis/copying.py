@@ -33,10 +33,13 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
         The copy, and the objects that could not be copied.
     """
     pickler = _Copier(buffer := io.BytesIO(), pickle.HIGHEST_PROTOCOL)
-    pickler.dump(parts)
-    unpickler = _Loader(io.BytesIO(buffer.getvalue()))
-    unpickler.persistent_load = pickler.shared.__getitem__  # type: ignore[method-assign]
-    return unpickler.load(), pickler.not_copied
+    try:
+        pickler.dump(parts)
+        unpickler = _Loader(io.BytesIO(buffer.getvalue()))
+        unpickler.persistent_load = pickler.shared.__getitem__  # type: ignore[method-assign]
+        return unpickler.load(), pickler.not_copied
+    except Exception:  # noqa: BLE001, a state that can't be set, and whatever else
+        return parts, list(parts)
 
 
 @contextlib.contextmanager
@@ -80,8 +83,10 @@ class _Copier(pickle.Pickler):
                 return None
         elif not isinstance(value, _SHARED):
             try:
-                value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-            except Exception:  # noqa: BLE001, an open file, a lock, a connection
+                reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+                if not isinstance(reduced, str):  # made anew, it must be there to be asked
+                    getattr(reduced[0](*reduced[1]), "__setstate__", None)
+            except Exception:  # noqa: BLE001, an open file, a lock; a __new__ that wants more
                 self.not_copied.append(value)
             else:
                 return None

@@ -154,9 +154,12 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
     """What makes the numbers worse, and what was not measured."""
     if loader.not_copied:
         names = ", ".join(loader.not_copied)
-        yield f"objects that can't be copied ({names}) were used as they are"
+        yield (
+            f"objects that can't be copied ({names}) were used as they are, and keep what measuring "
+            "changed in them"
+        )
     if measured.step is not None and measured.step.changes_batch:
-        yield "the step writes into its batch; it was timed on copies"
+        yield "the step writes into its batch, or that can't be compared; it was timed on copies"
     one = measured.eager.get(1)
     if one is not None:
         if one.batches[0].disk_bytes is None or one.batches[0].queued_seconds is None:

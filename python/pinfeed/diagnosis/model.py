@@ -192,7 +192,7 @@ class Measured:
     def shares_gil(self) -> bool:
         """Whether a thread and the step go in turns: beside each other they'd take as long as the longer."""
         loop = self.loop
-        if loop is None or not loop.settings.in_thread or loop.settings.workers:
+        if loop is None or loop.settings.workers or not (loop.settings.in_thread and self.step):
             return False
         made, step = self.eager[0].period, self.step_seconds
         return loop.period > (max(step, made) + step + made) / 2

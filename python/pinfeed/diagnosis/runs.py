@@ -29,7 +29,7 @@ from pinfeed.diagnosis.stages import (
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.stats import Activity, FeedStats, FeedTimes
 from pinfeed.optional import add_note
-from pinfeed.structure import leaves, map_leaves
+from pinfeed.structure import is_container, leaves, parts, rebuild
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class LoaderCopy:
         dataset: The copy that this process uses.
         collate: Likewise.
         of_workers: The two copies that workers use: what this process opens, they must not inherit.
-        batch: The last that a loop had.
+        batch: The first that the last loop had, as it was before the step.
         not_copied: Names of the types of objects that both share, because they can't be copied.
         is_stream: Whether the dataset is an iterable one.
 
@@ -311,7 +311,7 @@ class LoaderCopy:
         is_empty = True
         while True:
             try:
-                self.batch, batch = next(source)
+                given, batch = next(source)
             except StopIteration:
                 if is_empty or run.settings.batches is not None:
                     break
@@ -322,9 +322,11 @@ class LoaderCopy:
                     self._explain(error)
                 raise
             is_empty = False
+            if not batches:  # which no step has seen; the first one's time doesn't count
+                self.batch, given = given, _cloned(given)
             batch.asked, batch.received = asked, times.begin(Activity.WAITING)
             if step is not None:
-                step(self.batch)
+                step(given)
                 synchronize()
             batch.done = asked = times.begin(Activity.LOADING)
             times.waited += batch.received - batch.asked
@@ -361,7 +363,7 @@ class StepTimes(NamedTuple):
     Attributes:
         seconds: The median.
         cpu_seconds: Of processor time, in all threads of this process.
-        changes_batch: Whether it writes into the batch.
+        changes_batch: Whether the batch is another afterwards, or can't be compared.
     """
 
     seconds: float
@@ -370,16 +372,15 @@ class StepTimes(NamedTuple):
 
 
 def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> StepTimes:
-    """Times a step again and again on one kept batch; on copies, if it changes that."""
-    kept = _cloned(batch)
-    step(batch)
+    """Times a step again and again on one batch; on copies, if it changes that."""
+    step(given := _cloned(batch))
     synchronize()
-    changes_batch = not have_equal_values(batch, kept)
+    changes_batch = not have_equal_values(batch, given)
     taken: list[float] = []
     cpu: list[float] = []
     end = time.perf_counter() + seconds
     while not taken or (time.perf_counter() < end and len(taken) < 10_000):
-        given = _cloned(kept) if changes_batch else batch
+        given = _cloned(batch) if changes_batch else batch
         start, cpu_start = time.perf_counter(), time.process_time()
         step(given)
         synchronize()
@@ -467,5 +468,9 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _cloned(batch: Any) -> Any:
-    return map_leaves(lambda leaf: leaf.clone() if hasattr(leaf, "clone") else leaf, batch)
+def _cloned(node: Any) -> Any:
+    """A copy of a batch: its containers, tensors, arrays, and what else can make one of itself."""
+    if is_container(node):
+        return rebuild(node, [_cloned(part) for part in parts(node)])
+    clone = getattr(node, "clone", None) or getattr(node, "copy", None)
+    return node if clone is None else clone()

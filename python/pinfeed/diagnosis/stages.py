@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -245,7 +246,7 @@ def _in_fresh_memory(leaf: Any) -> Any:
 
 
 def have_equal_values(one: Any, other: Any) -> bool:
-    """Whether two batches have the same keys, dtypes, shapes and values."""
+    """Whether two batches have the same keys, dtypes, shapes and values; False if nobody can tell."""
     ours, theirs = list(leaves(one)), list(leaves(other))
     return [steps for steps, _ in ours] == [steps for steps, _ in theirs] and all(
         _are_equal(leaf, twin) for (_, leaf), (_, twin) in zip(ours, theirs, strict=True)
@@ -255,11 +256,18 @@ def have_equal_values(one: Any, other: Any) -> bool:
 def _are_equal(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
-    if not isinstance(one, torch.Tensor | np.ndarray):
-        return bool(one == other)
-    one, other = torch.as_tensor(one), torch.as_tensor(other)
-    is_alike: bool = one.dtype == other.dtype and one.shape == other.shape
-    return is_alike and torch.allclose(one, other, 0, 0, equal_nan=True)
+    try:
+        if isinstance(one, torch.Tensor):
+            is_alike: bool = one.dtype == other.dtype and one.shape == other.shape
+            return is_alike and torch.allclose(one, other, 0, 0, equal_nan=True)
+        if isinstance(one, np.ndarray):
+            has_nan = one.dtype.kind in "fcmM"
+            return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=has_nan)
+        if isinstance(one, float) and math.isnan(one):
+            return math.isnan(other)
+        return one is other or bool(one == other)
+    except Exception:  # noqa: BLE001, of a sparse tensor, a DataFrame, somebody's __eq__
+        return False
 
 
 def _integers(indices: Any) -> list[int] | None:
