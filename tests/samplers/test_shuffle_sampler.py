@@ -171,6 +171,6 @@ def test_hints_lead_to_batches() -> None:
         (batch,) = ShuffleSampler(10, 4, rank=0, world_size=world_size, even=even)
         assert len(batch) == 1
     dataset, sampler = pinfeed.ArrayDataset(np.arange(10)), ShuffleSampler(10, 5)
-    with pytest.raises(TypeError, match="its sampler goes to DataLoader as batch_sampler="):
+    with pytest.raises(TypeError, match="batch_sampler=sampler"):
         next(iter(DataLoader(dataset, 2, sampler=sampler)))
     assert [len(batch) for batch in DataLoader(dataset, batch_sampler=sampler)] == [5, 5]
