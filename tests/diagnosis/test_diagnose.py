@@ -351,6 +351,57 @@ def test_what_the_system_does_not_tell_is_said(monkeypatch: pytest.MonkeyPatch) 
     assert any("does not tell" in note for note in report.notes)
 
 
+class OnlyHere(Sleeping):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        assert get_worker_info() is None, "the connection is not for workers"
+        return super().__getitem__(index)
+
+
+class OnlyInWorkers(Sleeping):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        assert get_worker_info() is not None, "where is the worker?"
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "workers", "note"),
+    [
+        (OnlyHere(0.001), 0, "workers: 1: not measured"),
+        (OnlyInWorkers(0.001), 1, "workers: 0: not"),
+    ],
+)
+def test_what_a_dataset_can_not_do_is_said(dataset: Any, workers: int, note: str) -> None:
+    report = short(DataLoader(dataset, batch_size=4, num_workers=workers))
+    assert report.measured.loop is not None
+    assert report.limit == "unknown"
+    assert any(one.startswith(note) for one in report.notes)
+
+
+class OwnLoop(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        yield from super().__iter__()
+
+
+def test_a_loop_of_a_subclass_is_not_run() -> None:
+    report = short(OwnLoop(Sleeping(0.001), batch_size=4))  # type: ignore[arg-type]
+    assert any(note.startswith("OwnLoop.__iter__ was not run") for note in report.notes)
+
+
+class ByName(Sleeping):
+    def __getitem__(self, name: Any) -> dict[str, Any]:
+        return super().__getitem__(int(name if isinstance(name, str) else name[0]))
+
+
+@pytest.mark.parametrize("names", [["11", "22", "33"] * 20, [["11", "22"]] * 20])
+def test_names_and_lists_as_indices(names: list[Any]) -> None:
+    size = 4 if isinstance(names[0], str) else None
+    for batch_size in {None, size}:
+        report = short(DataLoader(ByName(0.002), batch_size, sampler=names), seconds=0.6)  # type: ignore[arg-type]
+        assert report.limit == "dataset"
+        assert not any("not measured" in note for note in report.notes)
+        assert report.measured.loop.batches[0].indices is None
+
+
 def test_what_can_not_be_copied_is_said() -> None:
     dataset: Any = Sleeping(0.001)
     with open(__file__) as dataset.file:
@@ -395,6 +446,10 @@ def test_what_measuring_would_use_up() -> None:
     batches = iter([[0], [1]])
     with pytest.raises(TypeError, match="sampler is an iterator, which measuring would use up"):
         pinfeed.diagnose(DataLoader([1, 2], batch_sampler=batches))  # type: ignore[arg-type]
+    numbers = (i for i in range(2))
+    with pytest.raises(TypeError, match="sampler is an iterator"):
+        pinfeed.diagnose(DataLoader([1, 2], sampler=numbers))  # type: ignore[arg-type]
+    assert next(numbers) == 0
     stream: Any = Stream()
     stream.samples = (i for i in range(3))
     with pytest.raises(TypeError, match="dataset holds an iterator, which measuring would use up"):

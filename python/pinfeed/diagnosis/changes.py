@@ -70,6 +70,8 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> list[Change]:
     """Those that would gain something by the model, the best first."""
     assert measured.loop is not None
     limit, now = measured.limit(), measured.loop.period
+    if limit == "unknown":
+        return []
     found = [*_of_copies(measured, loader)]
     if limit != "step":
         found += [*_of_workers(measured, loader), *_of_samples(measured, loader)]
@@ -276,6 +278,7 @@ def try_changes(
     step: Callable[[Any], Any] | None,
     end: float,
     advance: Callable[[str], None],
+    notes: list[str],
 ) -> None:
     """Runs the loop as it is and with each of the best changes in turns, twice.
 
@@ -285,17 +288,27 @@ def try_changes(
         step: The training step.
         end: When it should be over, by `time.perf_counter`.
         advance: Told before each run what it is.
+        notes: Where it is said what failed.
     """
     tried = [change for change in changes if change.settings is not None][:_MOST_TRIALS]
     seconds = max(_LEAST_TRIAL, (end - time.perf_counter()) / (2 * len(tried) + 2))
     for _ in range(2 * bool(tried)):
         advance("as it is")
         before = loader.run(loader.settings, seconds, step).period
-        for change in tried:
+        for change in [*tried]:
             assert change.settings is not None
             advance(change.name)
-            change.after.append(loader.run(change.settings, seconds, step).period)
-            change.before.append(before)
+            try:
+                change.after.append(loader.run(change.settings, seconds, step).period)
+                change.before.append(before)
+            except Exception as error:  # noqa: BLE001, the dataset can't be used like this
+                notes.append(f"{change.name}: not measured: {last_line(error)}")
+                tried.remove(change)
+
+
+def last_line(error: Exception) -> str:
+    """Of its text: a worker's error has a traceback before it."""
+    return (str(error).strip() or repr(error)).splitlines()[-1]
 
 
 class _Whole:
@@ -322,7 +335,7 @@ class _Kept:
         return self._length
 
     def __getitem__(self, index: int) -> Any:
-        return self._samples[index % len(self._samples)]
+        return self._samples[hash(index) % len(self._samples)]
 
 
 def _size(count: float) -> str:

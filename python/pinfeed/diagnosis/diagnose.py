@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pinfeed.arguments import checked_number
-from pinfeed.diagnosis.changes import find_changes, try_changes
+from pinfeed.diagnosis.changes import find_changes, last_line, try_changes
 from pinfeed.diagnosis.copying import random_states_kept
 from pinfeed.diagnosis.model import Cpus, Measured
 from pinfeed.diagnosis.report import Report
@@ -80,7 +80,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         try:
             _measure(copy, step, seconds, report, advance)
             report.changes = find_changes(report.measured, copy)
-            try_changes(report.changes, copy, step, end, advance)
+            try_changes(report.changes, copy, step, end, advance, report.notes)
         except KeyboardInterrupt:
             if report.measured.loop is None:
                 raise
@@ -121,32 +121,43 @@ def _measure(
     device = torch.accelerator.current_accelerator(check_available=True)
     if device is not None:
         measured.copies = time_copies(loader.batch, device)
-    advance("files")
-    cold = loader.run(Settings(1), unit)
-    measured.eager[1] = cold
-    if any(batch.disk_bytes for batch in cold.batches) and not loader.is_stream:
-        again = Settings(1, batches=[batch.indices for batch in cold.batches])
-        measured.disk_share = max(0.0, 1 - loader.run(again, unit).fetch / cold.fetch)
-    advance("functions")
-    measured.functions = loader.functions(unit / 2)
 
-    def faster(before: Run | None, settings: Settings) -> Run:
+    def tried(name: str, work: Callable[[], Any]) -> Any:
+        """What the work returns; None, and a note, if the dataset can't be used like this."""
+        advance(name)
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001, the loop as it is has run
+            note = f"{name}: not measured: {last_line(error)}"
+            report.notes += [note] * (note not in report.notes)
+            return None
+
+    def faster(before: Run | None, settings: Settings) -> Run | None:
         """Each is run twice, in turns with the others: other work on the machine comes and goes."""
-        advance(f"workers: {settings.workers}")
-        run = loader.run(settings, unit / 2)
-        return run if before is None or run.period < before.period else before
+        run = tried(f"workers: {settings.workers}", lambda: loader.run(settings, unit / 2))
+        return run if run and (before is None or run.period < before.period) else before
 
-    # 0 and its own number; 1, 2, 4 as far as there are CPUs, or they need none.
-    most = measured.cpus.usable * (1 + cold.idle / max(cold.cpu, 1e-9))
+    measured.functions = tried("functions", lambda: loader.functions(unit / 2)) or {}
+    cold = tried("workers: 1", lambda: loader.run(Settings(1), unit))
+    most = 0.0
+    if cold is not None:
+        measured.eager[1] = cold
+        # 1, 2, 4 as far as there are CPUs, or they need none.
+        most = measured.cpus.usable * (1 + cold.idle / max(cold.cpu, 1e-9))
+        indices = [batch.indices for batch in cold.batches]
+        if any(batch.disk_bytes for batch in cold.batches) and None not in indices:
+            again = tried("files", lambda: loader.run(Settings(1, batches=indices), unit))
+            measured.disk_share = max(0.0, 1 - again.fetch / cold.fetch) if again else 0.0
     for _ in range(2):
         for n in sorted({0, 1, own.workers} | {n for n in (2, 4) if n <= most}):
             run = faster(measured.eager.get(n), Settings(n))
-            if n != 1 or not measured.disk_share:  # what was read from a disk is there by now
+            # What was read from a disk is there by now.
+            if run is not None and (n != 1 or not measured.disk_share):
                 measured.eager[n] = run
         if not loader.is_stream:
             some = min(2, int(measured.cpus.usable))
             measured.ready = faster(measured.ready, Settings(some, ready=loader.next_indices()))
-        if loader.can_join_batches:
+        if loader.can_join_batches and own.workers in measured.eager:
             measured.large = faster(measured.large, Settings(own.workers, batch_factor=4))
 
 
@@ -170,6 +181,8 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
                 f"a single worker waited for a CPU {queued:.0%} of its time: other work was running "
                 "here, and predictions are off by as much"
             )
+    if loader.own_iter is not None:
+        yield f"{loader.own_iter} was not run: what a plain DataLoader does was measured"
     if loader.is_stream:
         yield (
             "a stream can't be asked for a certain sample, so the hand-off, changes of its dataset, "

@@ -17,7 +17,7 @@ from pinfeed.limits import cpu_quota
 #: What a change must gain to be tried, and in the trial to be advised.
 LEAST_GAIN = 0.03
 #: A loop that waits for less has its batches when it asks: the rest is what taking one costs.
-_LITTLE_WAITING = 0.05
+LITTLE_WAITING = 0.05
 #: A batch or a sample that takes as many times the median is an outlier.
 _OUTLIER = 3.0
 
@@ -237,7 +237,7 @@ class Measured:
         if loop is None or not {0, 1, loop.settings.workers} <= set(self.eager):
             return "unknown"
         workers, step, one = loop.settings.workers, self.step_seconds, self.eager[1]
-        if self.step is not None and loop.wait_share < _LITTLE_WAITING:
+        if self.step is not None and loop.wait_share < LITTLE_WAITING:
             return "step"
         if self.shares_gil:
             return "GIL"
@@ -251,7 +251,7 @@ class Measured:
         eager = self.eager[workers]
         if workers:
             made = one.period / self.n_effective(workers)
-            if step > max(made, self.handoff):
+            if step > max(made, self.handoff) and loop.wait_share < 0.5:
                 return "step"  # but for single batches
             # ``made`` has the hand-off in it, and these stages don't.
             if self.handoff > max(made / 2, (one.fetch + one.collate) / workers):
@@ -287,8 +287,9 @@ class Measured:
             for batch in batches:
                 if batch.own_seconds > _OUTLIER * median:
                     slow = [i for i, s in enumerate(batch.sample_seconds) if s > _OUTLIER * sample]
-                    if batch.indices is not None and len(batch.sample_seconds) == batch.samples:
-                        slow = [batch.indices[i] for i in slow]
+                    if batch.indices is not None:
+                        is_each = len(batch.sample_seconds) == batch.samples
+                        slow = [batch.indices[i] for i in slow] if is_each else []
                     times = batch.own_seconds / median
                     found.append(Outlier(times, batch.own_seconds, slow))
         return sorted(found, reverse=True)

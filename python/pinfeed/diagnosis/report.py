@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pinfeed.diagnosis.changes import Change
-from pinfeed.diagnosis.model import LIMITS, Measured
+from pinfeed.diagnosis.model import LIMITS, LITTLE_WAITING, Measured
 
 
 @dataclass(repr=False)
@@ -151,7 +151,7 @@ class Report:
             if change.note:
                 yield f"  ({change.note})"
         if self.measured.loop is not None and not self.advised:
-            yield "Nothing that was tried gained 3 %: leave it as it is."
+            yield "Nothing that was tried gained 3 % and lost in no run: leave it as it is."
         for note in self.notes:
             yield f"Note: {note}."
 
@@ -170,7 +170,7 @@ def _loop_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"It waited for batches {loop['wait_share']:.0%} of the time."
     gain = loop["most_to_gain"]
     at_most = f"; at most {gain:.1f} × to gain" if gain and gain < 100 else ""
-    if limit == "step":
+    if limit == "step" and loop["wait_share"] < LITTLE_WAITING:
         at_most = "" if found["changes"] else "; nothing to gain here"
     yield f"Limit: {LIMITS[limit]}{at_most}"
 

@@ -146,6 +146,7 @@ class LoaderCopy:
         batch: The first that the last loop had, as it was before the step.
         not_copied: Names of the types of objects that both share, because they can't be copied.
         is_stream: Whether the dataset is an iterable one.
+        own_iter: The name of the ``__iter__`` of a subclass of DataLoader; None without.
 
     Raises:
         TypeError: It is something else, or what it holds can be iterated only once.
@@ -160,10 +161,13 @@ class LoaderCopy:
                 f"{type(inner).__name__}; put what yields the samples into an IterableDataset"
             )
         self._loader: DataLoader[Any] = inner
+        own_iter = type(inner).__iter__
+        self.own_iter = None if own_iter is DataLoader.__iter__ else own_iter.__qualname__
         self._is_batched = inner.batch_sampler is not None
         sampler = inner.batch_sampler if self._is_batched else inner.sampler
         self.is_stream = isinstance(inner.dataset, IterableDataset)
-        if isinstance(sampler, Iterator) and not self.is_stream:
+        within = (sampler, inner.sampler, getattr(sampler, "sampler", None))
+        if any(isinstance(one, Iterator) for one in within) and not self.is_stream:
             raise TypeError(
                 "diagnose: the loader's sampler is an iterator, which measuring would use up; give "
                 "the DataLoader a list of the batches, or an object whose __iter__ begins anew"
@@ -261,7 +265,8 @@ class LoaderCopy:
         timed: TimedDataset
         options: dict[str, Any]
         if settings.ready is not None:
-            timed, collate = ReadyBatch(dataset, collate, settings.ready), _as_it_is
+            timed = ReadyBatch(dataset, collate, settings.ready, self._is_batched)
+            collate = _as_it_is
             options = {"batch_size": None, "sampler": itertools.repeat(0)}
         elif self.is_stream:
             size = own.batch_size and own.batch_size * settings.batch_factor
@@ -284,6 +289,7 @@ class LoaderCopy:
                 "multiprocessing_context": own.multiprocessing_context,
                 "prefetch_factor": settings.prefetch_factor or 2,
                 "persistent_workers": settings.persistent,
+                "in_order": own.in_order,
             }
         variant: DataLoader[Any] = DataLoader(
             timed,

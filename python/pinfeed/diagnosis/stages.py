@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import sys
 import time
@@ -222,15 +223,18 @@ class ReadyBatch(TimedDataset):
         dataset: The loader's.
         collate: The loader's.
         indices: Of the batch; where a batch is a sample, of that.
+        is_batched: Whether it is a batch of several samples.
     """
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], indices: Any) -> None:
+    def __init__(
+        self, dataset: Any, collate: Callable[[Any], Any], indices: Any, is_batched: bool
+    ) -> None:
         super().__init__(dataset)
-        vars(self).update(collate=collate, indices=indices, ready=None)
+        vars(self).update(collate=collate, indices=indices, is_batched=is_batched, ready=None)
 
     def __getitem__(self, index: Any) -> tuple[Any, Batch]:
         if self.ready is None:
-            fetch = self.__getitems__ if hasattr(self.indices, "__len__") else super().__getitem__
+            fetch = self.__getitems__ if self.is_batched else super().__getitem__
             vars(self)["ready"] = self.collate(fetch(self.indices)[0])
         batch = Batch(None)
         batch.fetched = batch.begun
@@ -273,6 +277,9 @@ def _are_equal(one: Any, other: Any) -> bool:
 def _integers(indices: Any) -> list[int] | None:
     """Indices for a report; None where they are something else."""
     try:
-        return [int(index) for index in (indices if hasattr(indices, "__iter__") else [indices])]
+        return [
+            operator.index(index)
+            for index in (indices if hasattr(indices, "__iter__") else [indices])
+        ]
     except (TypeError, ValueError):
         return None
