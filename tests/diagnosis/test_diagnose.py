@@ -243,7 +243,11 @@ def test_the_trace(tmp_path: Path) -> None:
     names = {event["args"]["name"] for event in events if event["ph"] == "M"}
     assert names == {"loop", "worker 0", "hand-off of worker 0"}
     stages = [event for event in events if event["ph"] == "X"]
-    assert {event["name"] for event in stages} == {"dataset", "collate", "hand-off", "wait", "step"}
+    assert {event["name"] for event in stages} == {"dataset", "collate", "wait", "step"}
+    begun, ended = ([e for e in events if e["ph"] == phase] for phase in "be")
+    assert {event["name"] for event in begun} == {"hand-off"}
+    assert [event["id"] for event in begun] == [event["id"] for event in ended]
+    assert all(b["ts"] <= e["ts"] for b, e in zip(begun, ended, strict=True))
     assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in stages)
 
 
@@ -260,7 +264,13 @@ class Samples:
         return index
 
 def make_loader():
+    print("made")
     return DataLoader(Samples(), batch_size=4, num_workers=1)
+
+loader = make_loader()
+
+def make_list():
+    return [1, 2]
 
 def step(batch):
     time.sleep(0.001)
@@ -276,10 +286,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert found["limit"] in set(LIMITS) - {"step", "unknown"}
     assert found["loop"]["wait_share"] > 0.3
     assert json.loads(trace.read_text())["traceEvents"]
-    assert main(["diagnose", f"{program}:make_loader", "--seconds", "0.3"]) == 0
+    assert main(["diagnose", f"{program}:loader", "--seconds", "0.3"]) == 0
     assert capsys.readouterr().out.startswith("The loop: ")
+    assert main(["diagnose", f"{program}:make_list"]) == 2
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1].startswith("pinfeed diagnose: loader must be a torch DataLoader")
     assert main(["diagnose", f"{program}:nothing"]) == 2
-    assert "has no function 'nothing'" in capsys.readouterr().err
+    assert "has no function or DataLoader 'nothing'" in capsys.readouterr().err
     assert main(["diagnose", "no.py:loader"]) == 2
     assert "expected FILE:NAME with a file that there is" in capsys.readouterr().err
 

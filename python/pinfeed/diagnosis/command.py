@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from pinfeed.diagnosis.diagnose import diagnose
+from pinfeed.loaders.device_loader import DeviceLoader
 
 
 def main(arguments: list[str]) -> int:
     """Diagnoses the loader that a file makes, and prints the report."""
     parser = argparse.ArgumentParser("python -m pinfeed diagnose", description=main.__doc__)
-    parser.add_argument("loader", help="train.py:make_loader, a function without arguments")
+    parser.add_argument("loader", help="train.py:make_loader, a function, or a DataLoader")
     parser.add_argument("--step", help="train.py:step, a function of a batch")
     parser.add_argument("--seconds", type=float, default=20, help="how long (default 20)")
     parser.add_argument("--trace", metavar="FILE", help="write trace events for Perfetto there")
     parser.add_argument("--json", action="store_true", help="print numbers instead of text")
     options = parser.parse_args(arguments)
     try:
-        loader = _named(options.loader)()
-        step = None if options.step is None else _named(options.step)
-    except _NotFoundError as error:
-        print(f"pinfeed diagnose: {error}", file=sys.stderr)
+        # What the file prints is no part of the report.
+        with contextlib.redirect_stdout(sys.stderr):
+            loader = _named(options.loader)
+            if not isinstance(loader, DataLoader | DeviceLoader):
+                loader = loader()
+            step = None if options.step is None else _named(options.step)
+            report = diagnose(loader, step, options.seconds)
+    except (_NotFoundError, TypeError, ValueError, RuntimeError) as error:
+        if not isinstance(error, _NotFoundError) and not str(error).startswith("diagnose: "):
+            raise  # the user's own
+        print(f"pinfeed diagnose: {str(error).removeprefix('diagnose: ')}", file=sys.stderr)
         return 2
-    report = diagnose(loader, step, options.seconds)
     if options.trace is not None:
         report.save_trace(options.trace)
     print(json.dumps(report.to_dict(), indent=1) if options.json else report)
@@ -39,7 +49,7 @@ class _NotFoundError(Exception):
 
 
 def _named(place: str) -> Any:
-    """The function that ``FILE:NAME`` says; the file is run once, as a module that workers can import."""
+    """What ``FILE:NAME`` says, a function or a loader; the file is run once, as a module that workers can import."""
     file, _, name = place.rpartition(":")
     path = Path(file).resolve()
     if not file or not path.is_file():
@@ -53,6 +63,7 @@ def _named(place: str) -> Any:
         sys.path.insert(0, str(path.parent))
         sys.modules[path.stem] = module
         spec.loader.exec_module(module)
-    if not callable(getattr(module, name, None)):
-        raise _NotFoundError(f"{file} has no function {name!r}")
-    return getattr(module, name)
+    found = getattr(module, name, None)
+    if not callable(found) and not isinstance(found, DataLoader | DeviceLoader):
+        raise _NotFoundError(f"{file} has no function or DataLoader {name!r}")
+    return found

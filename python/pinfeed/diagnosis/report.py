@@ -108,7 +108,7 @@ class Report:
         """Writes the stages of the loop's batches as trace events, which Perfetto and Chrome show.
 
         Each worker has a row: getting the samples, collating, and from there to the loop. The loop has
-        one: waiting, and the step.
+        one: waiting, and the step. Hand-offs overlap, and are async events.
         """
         Path(path).write_text(json.dumps({"traceEvents": list(self._events())}))
 
@@ -126,15 +126,20 @@ class Report:
                 (f"hand-off of {maker}", "hand-off", batch.collated, batch.received),
             ]
             for row, name, start, end in stages[: 4 if batch.worker is None else 5]:
-                yield {
+                event = {
                     "ph": "X",
                     "name": name,
                     "pid": 0,
                     "tid": rows.setdefault(row, len(rows)),
                     "ts": round(1e6 * (start - begin), 3),
-                    "dur": round(1e6 * (end - start), 3),
                     "args": {"batch": number, "samples": batch.indices},
                 }
+                if name == "hand-off":
+                    event |= {"ph": "b", "cat": row, "id": number}
+                    yield event
+                    yield event | {"ph": "e", "ts": round(1e6 * (end - begin), 3)}
+                else:
+                    yield event | {"dur": round(1e6 * (end - start), 3)}
         for row, place in rows.items():
             yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": place, "args": {"name": row}}
 
