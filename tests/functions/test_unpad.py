@@ -302,6 +302,19 @@ def test_unbind_of_objects_that_are_arrays():
         pinfeed.unbind({"pair": [torch.arange(3)] * 3, "x": np.arange(3)})
 
 
+def test_unbind_of_tuples_that_begin_with_objects():
+    kept, stacked = pinfeed.Keep(), pinfeed.Stack()
+    collate = pinfeed.Collate({"pair": (kept, stacked), "x": stacked})
+    samples = [{"pair": (name, n), "x": 5} for name, n in zip("abc", (1, 2, 3), strict=True)]
+    parts = [[*one["pair"]] for one in pinfeed.unbind(collate(samples))]
+    assert parts == [["a", 1], ["b", 2], ["c", 3]]
+    with pytest.raises(ValueError, match="part for each sample or parts"):
+        pinfeed.unbind(collate(samples[:2]))  # two parts of two samples
+    pairs = [("a", 1), ("b", 2), ("c", 3)]
+    for collate in (pinfeed.Collate((kept, stacked)), pinfeed.Collate()):
+        assert [(*one,) for one in pinfeed.unbind(collate(pairs))] == pairs
+
+
 def test_a_pair_for_multiple_of():
     samples = [np.zeros((3, 4, 5)), np.zeros((3, 2, 9))]
     for padded in (

@@ -434,7 +434,7 @@ def _samples(node: Any, path: str, count: int | None = None) -> list[Any]:
 
 
 def _holds_parts(node: Any) -> bool:
-    return isinstance(node, list) and len(node) > 0 and isinstance(node[0], _PARTS)
+    return isinstance(node, list) and any(isinstance(part, _PARTS) for part in node)
 
 
 def _is_of_objects(node: list[Any], path: str, count: int) -> bool:
