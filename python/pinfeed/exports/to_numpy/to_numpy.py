@@ -98,8 +98,9 @@ def to_numpy(
                [1., 1.]])}
     """
     _check_options(loader, out, max_samples, resume)
-    if type(loader) is list and out is None and max_samples is None and not progress:
-        joined = _joined(loader)
+    is_in_memory = type(loader) is list or type(loader) is tuple
+    if is_in_memory and out is None and max_samples is None and not progress:
+        joined = _joined([*loader])  # type: ignore[misc]
         if joined is not None:
             return joined
     files = None if out is None else OutputFiles(out, overwrite, resume, "to_numpy: out")
