@@ -15,6 +15,7 @@ PARTS = (
     "batches",
     "files",
     "workers",
+    "threads",
     "conversions",
     "streams",
     "fresh",

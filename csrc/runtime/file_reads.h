@@ -71,6 +71,9 @@ class FileReads {
   // Asks the system for the samples, which a later batch will read.
   void prefetch();
 
+  // Whether that is likely to take microseconds: nothing to be waited for.
+  bool seems_hot() const { return file_.files->seems_hot(); }
+
   // Whether all samples are looked at where they are mapped; then data() says where. Before that it
   // throws if a file of many is not what it was.
   bool find_mapped();

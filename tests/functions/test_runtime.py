@@ -1,5 +1,10 @@
 """Threads, instruction sets and the buffer pool, as Python sees them."""
 
+import sys
+import threading
+import time
+
+import numpy as np
 import pytest
 import torch
 
@@ -49,6 +54,55 @@ class TestThreads:
             range(2), batch_size=None, num_workers=1, collate_fn=_num_threads_here
         )
         assert list(loader) == [1, 1]
+
+
+def lets_go_of_the_gil(run, calls=100):
+    """Whether a thread that waits for the GIL gets it while this one calls `run` so many times."""
+    run()  # what is imported, and looked up, at first
+    interval, go, has_run = sys.getswitchinterval(), threading.Lock(), threading.Event()
+
+    def wait():
+        with go:
+            has_run.set()
+
+    go.acquire()
+    thread = threading.Thread(target=wait)
+    sys.setswitchinterval(1000)  # nobody is made to let go of it
+    try:
+        thread.start()
+        go.release()
+        start = time.perf_counter()
+        while time.perf_counter() < start + 0.02:
+            pass  # the thread wakes up meanwhile
+        for _ in range(calls):
+            run()
+            if has_run.is_set():
+                return True
+        return False
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
+
+
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="there is no GIL")
+class TestGil:
+    # np.arange lets go of it too, and so does torch where a tensor dies.
+    SMALL, ORDER = np.zeros((512, 256), np.float32), np.arange(512)  # 512 KiB
+
+    def test_is_kept_for_a_small_batch(self):
+        assert not lets_go_of_the_gil(lambda: pinfeed.gather(self.SMALL, self.ORDER))
+
+    def test_is_kept_for_a_small_batch_of_a_file_in_memory(self, tmp_path):
+        np.save(tmp_path / "rows.npy", self.SMALL)
+        dataset, collate = pinfeed.ArrayDataset(tmp_path / "rows.npy"), pinfeed.Collate()
+        batches = []
+        assert not lets_go_of_the_gil(
+            lambda: batches.append(collate(dataset.__getitems__(self.ORDER)))
+        )
+
+    def test_is_let_go_of_for_a_large_batch(self):
+        images = np.zeros((64, 64, 64, 3), np.uint8)  # which become 3 MiB
+        assert lets_go_of_the_gil(lambda: normalize(images=images), 10_000)
 
 
 def _num_threads_here(_):

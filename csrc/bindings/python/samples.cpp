@@ -383,7 +383,7 @@ FileReads* Samples::open_reads() {
 void Samples::plan_reads(bool whole, std::size_t threads) {
   if (reads_ == nullptr && open_reads() == nullptr) return;
   {
-    const py::gil_scoped_release unlocked;
+    const Unlocked unlocked(!reads_->seems_hot());
     reads_->plan(whole, threads);
   }
   follow_reads();
