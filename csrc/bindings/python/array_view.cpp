@@ -95,9 +95,9 @@ bool call_is_true(py::handle tensor, PyObject* method) {
 // negation pending, which are marks on the tensor. Integers are never any of it, and lists of
 // hundreds of them come here for every batch.
 void require_plain_values(py::handle object, DType dtype, const Subject& subject) {
-  static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
-  static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
-  static PyObject* const is_conj = PyUnicode_InternFromString("is_conj");
+  PyObject* const requires_grad = once([] { return PyUnicode_InternFromString("requires_grad"); });
+  PyObject* const is_neg = once([] { return PyUnicode_InternFromString("is_neg"); });
+  PyObject* const is_conj = once([] { return PyUnicode_InternFromString("is_conj"); });
   const bool is_complex = dtype.kind() == ScalarKind::complex;
   if (!is_complex && dtype.kind() != ScalarKind::floating) return;
   if (is_true(PyObject_GetAttr(object.ptr(), requires_grad))) {

@@ -69,8 +69,11 @@ void write_rows(const Samples& samples, const std::optional<Types>& types, std::
 
 // Reads rows to where they go, but for those that can be copied from memory: then it returns false.
 bool read_rows(FileReads& reads, std::byte* out, std::size_t threads) {
-  const Unlocked unlocked(!reads.seems_hot());
-  if (reads.find_mapped()) return false;
+  {
+    const Unlocked unlocked(!reads.seems_hot());
+    if (reads.find_mapped()) return false;
+  }
+  const py::gil_scoped_release unlocked;
   reads.read_to(out, threads);
   return true;
 }

@@ -1,4 +1,5 @@
 // _core.as_indices: whatever a sampler hands over, as checked int64 row numbers.
+#include <pybind11/critical_section.h>
 #include <pybind11/numpy.h>
 
 #include <string>
@@ -98,6 +99,7 @@ py::array_t<std::int64_t> as_indices(const py::object& indices, std::int64_t len
     }
     return from_array(indices, length, name);
   }
+  const py::scoped_critical_section alone(indices);
   const auto count = PySequence_Fast_GET_SIZE(indices.ptr());
   py::array_t<std::int64_t> result(count);
   std::int64_t* out = result.mutable_data();

@@ -3,7 +3,8 @@
 
 namespace pinfeed::bindings {
 
-PYBIND11_MODULE(_core, m) {
+// csrc/README.md says what threads share, and what guards it.
+PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_copies(m);
   register_erase(m);
   register_file_array(m);

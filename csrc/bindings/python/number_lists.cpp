@@ -1,5 +1,7 @@
 #include "bindings/python/number_lists.h"
 
+#include <pybind11/critical_section.h>
+
 #include <algorithm>
 #include <cmath>
 #include <new>
@@ -117,7 +119,8 @@ NumberLists::NumberLists(std::size_t numbers)
 NumberLists::~NumberLists() { runtime::BufferPool::instance().release(memory_); }
 
 Numbers NumberLists::read(py::handle list, const Subject& subject) {
-  const auto count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(list.ptr()));
+  const py::scoped_critical_section alone(list);  // but while a number is converted
+  const std::size_t count = size(list);
   Item* const items = next_;
   const auto changed = [&] { return wrong_value(subject, "the list changed while it was read"); };
   if (count > static_cast<std::size_t>(end_ - items)) throw changed();
@@ -131,7 +134,7 @@ Numbers NumberLists::read(py::handle list, const Subject& subject) {
     if (!small_int(object, &integer)) {
       const auto held = py::reinterpret_borrow<py::object>(object);
       const Number number(held, i, subject);
-      if (count != static_cast<std::size_t>(PySequence_Fast_GET_SIZE(list.ptr()))) throw changed();
+      if (count != size(list)) throw changed();
       if (number.kind == Number::Kind::real) {
         if (!real) {  // those before were integers
           real = true;

@@ -35,6 +35,11 @@ class NumberLists {
     return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
   }
 
+  static std::size_t size(pybind11::handle list) {
+    return static_cast<std::size_t>(PyList_Check(list.ptr()) ? PyList_Size(list.ptr())
+                                                             : PyTuple_Size(list.ptr()));
+  }
+
   // Converts a list or tuple of bools, ints and floats, Python's or NumPy's. Throws TypeError for
   // what is no number, ValueError for an integer beyond int64, each with its position.
   Numbers read(pybind11::handle list, const Subject& subject);

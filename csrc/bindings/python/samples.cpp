@@ -245,7 +245,7 @@ std::vector<Numbers> Samples::read_lists(const py::tuple& samples) {
   for (const py::handle sample : samples) {
     if (!NumberLists::is_list(sample)) continue;
     ++lists;
-    items += static_cast<std::size_t>(PySequence_Fast_GET_SIZE(sample.ptr()));
+    items += NumberLists::size(sample);
   }
   std::vector<Numbers> numbers;
   if (lists == 0) return numbers;
@@ -383,7 +383,7 @@ FileReads* Samples::open_reads() {
 void Samples::plan_reads(bool whole, std::size_t threads) {
   if (reads_ == nullptr && open_reads() == nullptr) return;
   {
-    const Unlocked unlocked(!reads_->seems_hot());
+    const Unlocked unlocked(whole || !reads_->seems_hot());
     reads_->plan(whole, threads);
   }
   follow_reads();

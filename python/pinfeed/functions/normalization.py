@@ -144,11 +144,12 @@ def normalization(
     if not numbers <= _PLAIN:  # arrays may change
         return Normalization(*given, function)
     text = repr(given)  # 0.0 and -0.0 are equal and normalize to different bits
-    if text not in _kept:
+    kept = _kept.get(text)
+    if kept is None:
         if len(_kept) >= _MOST_KEPT:
             _kept.clear()
-        _kept[text] = Normalization(*given, function)
-    return _kept[text]
+        kept = _kept[text] = Normalization(*given, function)
+    return kept
 
 
 _kept: dict[str, Normalization] = {}

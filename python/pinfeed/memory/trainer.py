@@ -51,7 +51,7 @@ def arena_stats() -> dict[str, int]:
     workers = list(_workers.values())
     live = [slot for worker in workers for slot in list(worker.slots.values()) if slot.readers > 0]
     running = [worker.cells for worker in workers if not worker.is_gone]
-    gone = [slot for worker in workers if worker.is_gone for slot in worker.slots.values()]
+    gone = [slot for worker in workers if worker.is_gone for slot in list(worker.slots.values())]
     return {
         "workers": len(running),
         "live_slots": len(live),
@@ -160,7 +160,7 @@ class _Worker:
         """Gives memory back if the process has ended, but for what is viewed."""
         if has_ended(self._process):
             self.is_gone = True
-            for slot in self.slots.values():
+            for slot in list(self.slots.values()):
                 slot.retire()
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ def _forget_the_gone() -> None:
             continue
         for number, slot in list(worker.slots.items()):
             if slot.readers == 0:
-                del worker.slots[number]
+                worker.slots.pop(number, None)
         if not worker.slots and _workers.pop(token, None) is not None:
             worker.close()
 

@@ -167,7 +167,9 @@ class WorkerArena:
 
     def _find(self, address: int, size: int) -> tuple[int, _core.SharedSlot, int] | None:
         """Number and slot that hold these bytes, and where they begin in it."""
-        for number, slot in list(self._slots.items()):
+        with self._lock:
+            slots = list(self._slots.items())
+        for number, slot in slots:
             start = address - slot.address
             if start >= 0 and start + size <= slot.capacity:
                 return number, slot, start

@@ -86,10 +86,11 @@ class EpochSampler(Sampler[Any]):
     def _kept(self, plan: Callable[[int], _P], epoch: int) -> _P:
         """What ``plan`` makes of an epoch, kept until another one is asked for."""
         key = epoch, self.world_size
-        if self._kept_plan is None or self._kept_plan[0] != key:
+        kept = self._kept_plan
+        if kept is None or kept[0] != key:
             self._kept_plan = None  # one is enough memory
-            self._kept_plan = key, plan(epoch)
-        return self._kept_plan[1]
+            kept = self._kept_plan = key, plan(epoch)
+        return kept[1]
 
     @property
     def rank(self) -> int:
