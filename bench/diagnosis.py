@@ -1,9 +1,11 @@
 """`python -m bench.diagnosis [names]`: loaders whose bottleneck is known, and what `pinfeed.diagnose` says.
 
-Twelve are built of real parts, so that the limit is where it was put; three more are people's: an ImageFolder, and the
-demo's. Printed are the named limit beside the built one, the changes that were tried with predictions and
-trials, and what is wrong. A machine that does other work meanwhile makes the predictions worse, the limits
-hardly.
+Twelve are built of real parts, so that the limit is where it was put; one is the example of docs/my-gpu-waits.md, and
+three are people's: an ImageFolder, and the demo's. Printed are the named limit beside the built one, the changes
+that were tried with predictions and trials, and what is wrong. A machine that does other work meanwhile makes the
+predictions worse, the limits hardly.
+
+With `--page docs/my-gpu-waits.md` the outputs that the page shows become what was printed now.
 """
 
 import argparse
@@ -11,6 +13,7 @@ import io
 import json
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import time
@@ -26,6 +29,14 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import pinfeed
 from bench import peers
 from pinfeed.demo import training
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "my-gpu-waits.md"
+# `<!-- report of NAME -->` stands before a whole report, `<!-- report of NAME: BEGINNING | BEGINNING -->` before
+# its lines that begin so.
+EXCERPT = re.compile(
+    r"(^<!-- report of (\w+)(?:: (.*))? -->\n```text\n).*?(?=^```$)", re.DOTALL | re.MULTILINE
+)
 
 
 class Case(NamedTuple):
@@ -88,6 +99,14 @@ def python_step(batch: Any) -> None:
     python_work(len(batch))
 
 
+def example(folder: Path) -> Case:
+    """The first one of the page."""
+    code = PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("report = ")[0]
+    page: dict[str, Any] = {"__name__": "train"}
+    exec(compile(code, "train.py", "exec"), page)
+    return Case(page["loader"], {"dataset"}, page["train_step"])
+
+
 def slow_python(folder: Path) -> Case:
     dataset = Samples(lambda i: torch.tensor(python_work(3)))
     return Case(DataLoader(dataset, batch_size=8, shuffle=True), {"dataset"}, sleep(5, 8))
@@ -127,8 +146,10 @@ def large_batches(folder: Path) -> Case:
 
 
 def cold_files(folder: Path) -> Case:
-    size, path = 16_384, folder / "rows"
-    path.write_bytes(bytes(1 << 29))
+    size, count, path = 16_384, 1 << 17, folder / "rows"
+    with path.open("wb") as file:
+        for _ in range(64):  # more than is read meanwhile, or it would all be in memory in the end
+            file.write(bytes(size * count // 64))
     rows = os.open(path, os.O_RDONLY)
     os.fsync(rows)
     os.posix_fadvise(rows, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -136,7 +157,7 @@ def cold_files(folder: Path) -> Case:
     def make(index: int) -> torch.Tensor:
         return torch.frombuffer(bytearray(os.pread(rows, size, index * size)), dtype=torch.uint8)
 
-    loader = DataLoader(Samples(make, (1 << 29) // size), batch_size=16, shuffle=True)
+    loader = DataLoader(Samples(make, count), batch_size=16, shuffle=True)
     return Case(loader, {"files"}, sleep(1, 16))
 
 
@@ -216,6 +237,7 @@ def demo_pinfeed(folder: Path) -> Case:
 CASES = {
     case.__name__: case
     for case in (
+        example,
         slow_python,
         decode,
         heavy_collate,
@@ -265,12 +287,29 @@ def rows(name: str, case: Case, report: Any) -> Iterator[list[str]]:
         yield [*start, "none", "", "", "", ""]
 
 
+def with_excerpts(page: str, reports: dict[str, Any]) -> str:
+    """The page with lines of these reports in the place of those that it shows of the same loaders."""
+
+    def excerpt(match: re.Match[str]) -> str:
+        start, name, beginnings = match.groups()
+        if name not in reports:
+            return match[0]
+        lines = str(reports[name]).splitlines()
+        if beginnings is not None:
+            wanted = tuple(beginnings.split(" | "))
+            lines = [line for line in lines if line.strip().startswith(wanted)]
+        return start + "".join(f"{line}\n" for line in lines)
+
+    return EXCERPT.sub(excerpt, page)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.diagnosis", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(CASES)}; all if none")
     parser.add_argument("--seconds", type=float, default=20, help="for each (default 20)")
     parser.add_argument("--text", action="store_true", help="print the whole reports, too")
     parser.add_argument("--json", type=Path, help="write all numbers there")
+    parser.add_argument("--page", type=Path, help="a page whose excerpts of reports become these")
     options = parser.parse_args()
     reports: dict[str, Any] = {}
     wrongs = []
@@ -295,6 +334,9 @@ def main() -> None:
     if options.json:
         numbers = {name: report.to_dict() for name, report in reports.items()}
         options.json.write_text(json.dumps(numbers, indent=1))
+    if options.page:
+        page = options.page.read_text(encoding="utf-8")
+        options.page.write_text(with_excerpts(page, reports), encoding="utf-8")
     sys.exit(bool(wrongs))
 
 

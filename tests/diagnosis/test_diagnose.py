@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
+import os
 import random
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +30,8 @@ import pinfeed
 from pinfeed.__main__ import main
 from pinfeed.demo import training
 from pinfeed.diagnosis import diagnose as module
-from pinfeed.diagnosis import stages
+from pinfeed.diagnosis import runs, stages
+from pinfeed.diagnosis.changes import have_equal_values
 from pinfeed.diagnosis.model import LIMITS
 from programs import run_python
 
@@ -48,7 +53,7 @@ class Sleeping:
         random.random()
         np.random.random()  # noqa: NPY002
         torch.rand(1)
-        time.sleep(20 * self.seconds if index == self.slow else self.seconds)
+        time.sleep(100 * self.seconds if index == self.slow else self.seconds)
         return {"x": torch.ones(4), "y": index}
 
 
@@ -64,7 +69,13 @@ class Stream(IterableDataset[torch.Tensor]):
             yield torch.tensor(i)
 
 
-def short(loader: Any, step: Any = None, seconds: float = 0.3) -> Any:
+@pytest.fixture(autouse=True)
+def no_run_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests may take most of the machine's time."""
+    monkeypatch.setattr(module, "_OVERTIME", 100.0)
+
+
+def short(loader: Any, step: Any = None, seconds: float = 0.5) -> Any:
     report = pinfeed.diagnose(loader, step, seconds)
     assert str(report)
     json.dumps(report.to_dict())
@@ -85,7 +96,7 @@ def test_slow_samples_are_the_limit_and_workers_are_proven() -> None:
 
 def test_a_slow_step_leaves_nothing_to_gain() -> None:
     loader = DataLoader(TensorDataset(torch.arange(6400)), batch_size=4, num_workers=1)
-    report = short(loader, lambda batch: time.sleep(0.1))
+    report = short(loader, lambda batch: time.sleep(0.3))
     assert report.limit == "step"
     assert report.advised == []
     assert "nothing to gain here" in str(report)
@@ -115,7 +126,7 @@ def test_nothing_of_the_users_changes() -> None:
 def test_a_straggler_is_named() -> None:
     loader = DataLoader(Sleeping(0.002, 50, slow=17), batch_size=5)  # type: ignore[arg-type]
     report = short(loader, seconds=3)
-    assert [17] in [outlier.samples for outlier in report.measured.outliers()]
+    assert any(17 in outlier.samples for outlier in report.measured.outliers())
 
 
 def test_a_stream_and_what_is_not_measured_of_it() -> None:
@@ -131,6 +142,20 @@ def test_samples_that_are_batches_and_a_device_loader() -> None:
     assert report.measured.loop.samples == 1
     assert report.measured.loop.stats.waited > 0
     assert "copy" in str(report)
+
+
+def test_a_stream_that_is_shorter_than_four_batches() -> None:
+    for drop_last in (False, True):
+        loader = DataLoader(ShortStream(), batch_size=4, drop_last=drop_last)
+        report = short(loader)
+        assert report.limit == "dataset"
+        assert report.measured.large is None
+        assert report.measured.loop.samples == 4
+
+
+class ShortStream(Stream):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return itertools.islice(super().__iter__(), 11)
 
 
 class Indexed:
@@ -218,6 +243,7 @@ def test_loaders_of_people(tmp_path: Path) -> None:
 
 def set_offset(worker: int) -> None:
     info: Any = get_worker_info()
+    assert type(info.dataset) is Offset
     info.dataset.offset = 100 + info.dataset.length
 
 
@@ -283,7 +309,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     options = ["--step", f"{program}:step", "--seconds", "0.3", "--trace", str(trace), "--json"]
     assert main(["diagnose", f"{program}:make_loader", *options]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["limit"] in set(LIMITS) - {"step", "unknown"}
+    assert found["limit"] in set(LIMITS) - {"step"}
     assert found["loop"]["wait_share"] > 0.3
     assert json.loads(trace.read_text())["traceEvents"]
     assert main(["diagnose", f"{program}:loader", "--seconds", "0.3"]) == 0
@@ -313,16 +339,48 @@ def test_an_interrupt_gives_the_report_so_far(monkeypatch: pytest.MonkeyPatch) -
     assert multiprocessing.active_children() == []
 
 
-def test_a_step_that_writes_into_its_batch() -> None:
+def test_a_step_that_changes_its_batch_gets_a_new_one_each_time() -> None:
     loader = DataLoader(Sleeping(0.001), batch_size=4)  # type: ignore[arg-type]
-    report = short(loader, lambda batch: batch["x"].add_(1))
-    assert any("writes into its batch" in note for note in report.notes)
+    report = short(loader, lambda batch: batch.pop("x"))
+    assert report.measured.step is not None
+    assert report.measured.loop.bytes > 4 * 16
 
 
-def test_a_step_that_takes_a_key_out_of_its_batch() -> None:
+class Interrupting:
+    """Its end is interrupted, which Python can't raise there."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_a_del_hides_gives_the_report_too() -> None:
+    count = 0
+
+    def step(batch: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 4:
+            Interrupting()
+
     loader = DataLoader(Sleeping(0.001), batch_size=4)  # type: ignore[arg-type]
-    report = short(loader, lambda batch: batch.pop("y"))
-    assert any("writes into its batch" in note for note in report.notes)
+    report = short(loader, step)
+    assert report.measured.loop is not None
+    assert report.measured.eager == {}
+    assert any("interrupted" in note for note in report.notes)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_there_is_no_time_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OVERTIME", 1.0)
+    loader = DataLoader(Sleeping(0.1), batch_size=4)  # type: ignore[arg-type]
+    start = time.perf_counter()
+    report = short(loader, seconds=1.5)
+    assert time.perf_counter() - start < 2 * 1.5 + 1.5
+    (note,) = [note for note in report.notes if note.startswith("there was no time for: ")]
+    assert "give seconds=" in note
+    assert report.measured.loop is not None
 
 
 def test_without_a_step_a_thread_shares_no_gil() -> None:
@@ -355,7 +413,7 @@ class Incomparable:
     ],
 )
 def test_equal_values(one: Any, other: Any, is_equal: bool) -> None:
-    assert stages.have_equal_values(one, other) is is_equal
+    assert have_equal_values(one, other) is is_equal
 
 
 def test_what_the_system_does_not_tell_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,10 +442,50 @@ class OnlyInWorkers(Sleeping):
     ],
 )
 def test_what_a_dataset_can_not_do_is_said(dataset: Any, workers: int, note: str) -> None:
-    report = short(DataLoader(dataset, batch_size=4, num_workers=workers))
+    report = short(DataLoader(dataset, batch_size=4, num_workers=workers), seconds=1)
     assert report.measured.loop is not None
-    assert report.limit == "unknown"
+    assert report.limit == "dataset"
     assert any(one.startswith(note) for one in report.notes)
+    assert all("worker" not in change.name for change in report.changes if workers == 0)
+
+
+class Locked(Sleeping):
+    """Samples under a lock, which a thread holds when workers are forked."""
+
+    def __init__(self) -> None:
+        super().__init__(0.001)
+        self.lock = threading.Lock()
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if get_worker_info() is not None:
+            with self.lock:
+                pass
+        return super().__getitem__(index)
+
+
+def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runs, "_PATIENCE", 1.0)
+    dataset, end = Locked(), threading.Event()
+
+    def hold() -> None:
+        with dataset.lock:
+            end.wait()
+
+    thread = threading.Thread(target=hold, name="holder")
+    thread.start()
+    try:
+        report = short(DataLoader(dataset, batch_size=4), seconds=1)  # type: ignore[arg-type]
+    finally:
+        end.set()
+        thread.join()
+    assert report.limit == "dataset"
+    (note,) = [note for note in report.notes if note.startswith("workers: 1: not measured")]
+    assert "timed out after 1.0 seconds" in note
+    assert "a lock that another thread holds here; running are " in note
+    assert "holder" in note
+    assert not any(note.startswith("workers: 2") for note in report.notes)
 
 
 class OwnLoop(DataLoader[Any]):
@@ -469,6 +567,32 @@ def test_what_measuring_would_use_up() -> None:
         pinfeed.diagnose(DataLoader(stream, batch_size=4))
     assert next(batches) == [0]
     assert next(stream.samples) == 0
+
+
+class OnceOnly(IterableDataset[int]):
+    def __init__(self) -> None:
+        self.left = 100
+
+    def __iter__(self) -> Iterator[int]:
+        while self.left:
+            self.left -= 1
+            time.sleep(0.001)
+            yield self.left
+
+
+class ItsOwnIterator(OnceOnly):
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> int:
+        return 1
+
+
+def test_what_can_be_iterated_only_once() -> None:
+    with pytest.raises(TypeError, match="can be iterated only once: the second time it has no"):
+        pinfeed.diagnose(DataLoader(OnceOnly(), batch_size=4), seconds=4)
+    with pytest.raises(TypeError, match="dataset holds an iterator"):
+        pinfeed.diagnose(DataLoader(ItsOwnIterator(), batch_size=4))
 
 
 def test_a_loader_in_the_middle_of_a_loop() -> None:

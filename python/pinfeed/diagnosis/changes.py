@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import torch
 from torch.utils.data import TensorDataset
 
 from pinfeed.diagnosis.model import LEAST_GAIN, Measured
-from pinfeed.diagnosis.runs import LoaderCopy, Settings, bytes_in
-from pinfeed.diagnosis.stages import have_equal_values
+from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, as_it_is, bytes_in
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
+from pinfeed.structure import leaves
 
 #: So many changes are tried at most, each for so many seconds at least, twice.
 _MOST_TRIALS = 4
 _LEAST_TRIAL = 0.05
+#: Bytes a second that a file gives at least.
+_FILE_PACE = 1e9
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Change:
         settings: The loop with it; None if it can't be tried.
         predicted: Seconds for one of the loader's batches, by the model.
         note: What else there is to know.
+        now: Seconds as it was, for what a trial can't see: files are in memory by then.
         before: Seconds as it is, in each trial.
         after: Seconds with the change, in each trial.
     """
@@ -41,6 +47,7 @@ class Change:
     settings: Settings | None
     predicted: float
     note: str = ""
+    now: float | None = None
     before: list[float] = field(default_factory=list)
     after: list[float] = field(default_factory=list)
 
@@ -68,23 +75,34 @@ class Change:
 
 def find_changes(measured: Measured, loader: LoaderCopy) -> list[Change]:
     """Those that would gain something by the model, the best first."""
-    assert measured.loop is not None
-    limit, now = measured.limit(), measured.loop.period
-    if limit == "unknown":
-        return []
+    limit, own = measured.limit(), loader.settings.workers
+    if own and not {1, own} <= set(measured.eager):
+        return []  # there was no time for what predictions are made of
     found = [*_of_copies(measured, loader)]
     if limit != "step":
-        found += [*_of_workers(measured, loader), *_of_samples(measured, loader)]
+        found += _of_threads(measured, loader)
+        found += _of_samples(measured, loader)
+        if 1 in measured.eager:
+            found += _of_workers(measured, loader)
+    now = measured.loop.period
     if limit != "stragglers":  # which the model leaves out
         now = min(now, measured.predict(loader.settings))
     worth = (1 - LEAST_GAIN) * now
     return sorted((c for c in found if c.predicted < worth), key=lambda change: change.predicted)
 
 
+def _of_threads(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
+    now = loader.settings
+    thread = replace(now, workers=0, in_thread=True, persistent=False, pin_memory=False)
+    if now != thread and measured.thread is not None:
+        name = "a thread instead of workers" if now.workers else "a thread beside the step"
+        code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
+        yield Change(name, code, thread, measured.predict(thread))
+
+
 def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    """Who makes the batches, and how far ahead."""
-    now, run, predict = loader.settings, measured.loop, measured.predict
-    assert run is not None
+    """How many there are, when they begin, and how far ahead they are."""
+    now, predict = loader.settings, measured.predict
     best = measured.best_workers(now)
     if best != now.workers:
         several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
@@ -97,11 +115,6 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             if loader.is_stream and best > 1
             else "",
         )
-    thread = replace(now, workers=0, in_thread=True, persistent=False, pin_memory=False)
-    if now != thread:
-        name = "a thread instead of workers" if now.workers else "a thread beside the step"
-        code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
-        yield Change(name, code, thread, predict(thread))
     if measured.starting(now) > 0:
         staying = replace(now, persistent=True)
         yield Change(
@@ -109,25 +122,15 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "DataLoader(..., persistent_workers=True)",
             staying,
             predict(staying),
-            f"an epoch is {now.epoch} batches; workers take {1000 * run.startup:.0f} ms to begin",
+            f"an epoch is {now.epoch} batches; workers take {1000 * measured.loop.startup:.0f} ms to begin",
         )
     if now.workers and measured.limit() == "stragglers":
         factor = 4 * (now.prefetch_factor or 2)
-        one = measured.eager[1]
         yield Change(
             "more batches ahead, for the slow samples",
             f"DataLoader(..., prefetch_factor={factor})",
             replace(now, prefetch_factor=factor),
-            max(measured.step_seconds, (one.fetch + one.collate) / now.workers),
-        )
-    if measured.large is not None and measured.limit() == "batch":
-        large = replace(now, batch_factor=measured.large.settings.batch_factor)
-        yield Change(
-            "batches of four times the size",
-            f"DataLoader(..., batch_size={run.samples * large.batch_factor})",
-            large,
-            predict(large),
-            "if the training allows; its step then has four times the samples",
+            max(measured.step_seconds, measured.mean_made / now.workers),
         )
 
 
@@ -145,30 +148,38 @@ def _of_copies(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     )
     if not now.pin_memory:
         pinned = replace(now, pin_memory=True)
+        saved = measured.predict(pinned, step_saved=copies.pageable - copies.pinned)
         yield Change(
             "pinned batches",
             "DataLoader(..., pin_memory=True), and .to(device, non_blocking=True) in the step",
             pinned,
-            max(
-                measured.predict(pinned, step_saved=copies.pageable - copies.pinned), copies.pinning
-            ),
+            max(saved, copies.pinning),
         )
 
 
 def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    """What makes a batch: the files, the dataset, the collate function."""
-    now, predict, one = loader.settings, measured.predict, measured.eager[1]
-    most = predict(now, fetch=0.0)
-    yield Change("a dataset that takes no time, at most", "", None, most)
+    """What makes a batch: its size, the files, the dataset, the collate function."""
+    now, predict, one = loader.settings, measured.predict, measured.one
+    if measured.large is not None and measured.limit() == "batch":
+        large = replace(now, batch_factor=measured.large.settings.batch_factor)
+        yield Change(
+            "batches of four times the size",
+            f"DataLoader(..., batch_size={one.samples * large.batch_factor})",
+            large,
+            predict(large),
+            "if the training allows; its step then has four times the samples",
+        )
+    yield Change("a dataset that takes no time, at most", "", None, predict(now, fetch=0.0))
     if loader.is_stream:
         return
     if not isinstance(loader.collate, Collate):
-        left = _part_left(loader, lambda _, samples: Collate()(samples), from_samples=True)
+        ours = Collate()  # one for all batches: it keeps what it found in the first
+        left = _part_left(loader, lambda _, samples: ours(samples), from_samples=True)
         if left is not None:
             yield Change(
                 "batches by pinfeed.Collate",
                 "DataLoader(..., collate_fn=pinfeed.Collate())",
-                replace(now, collate=Collate()),
+                replace(now, collate=ours),
                 predict(now, collate=left),
                 "its batches had equal values",
             )
@@ -185,33 +196,33 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         yield Change(
             "whole batches from the dataset, by __getitems__",
             code,
-            replace(now, dataset=_Whole(dataset), collate=_as_it_is),
+            replace(now, dataset=_Whole(dataset), collate=as_it_is),
             predict(now, fetch=left, collate=left),
             "dataset[indices] gave the same values",
         )
         return
     indices = loader.next_indices()[:32]
     samples = loader.samples(indices)
-    size = bytes_in(samples[0]) * loader.length
-    if size and have_equal_values(loader.samples(indices[:2]), samples[:2]):
+    sample_bytes, seconds = bytes_in(samples[0]), one.fetch / one.samples
+    is_worth_it = 0 < sample_bytes < _FILE_PACE * seconds
+    if is_worth_it and have_equal_values(loader.samples(indices[:2]), samples[:2]):
         thread = Settings(0, in_thread=True)
-        workers = measured.n_effective(max(1, now.workers))
-        minutes = loader.length * one.fetch / one.samples / workers / 60
+        workers = measured.n_effective(now.workers) if now.workers else 1.0
+        minutes = loader.length * seconds / workers / 60
         yield Change(
             "samples decoded once, and kept",
             'pinfeed.write_array("decoded", dataset), then pinfeed.ArrayDataset of what it returns',
-            replace(thread, dataset=_Kept(samples, loader.length)),
+            replace(thread, dataset=_Kept(samples)),
             predict(thread, fetch=0.0),
-            f"about {_size(size)}, written in {minutes:.1f} min; tried with {len(samples)} of "
-            "the samples in memory",
+            f"about {_size(sample_bytes * loader.length)}, written in {minutes:.1f} min; tried with "
+            f"{len(samples)} of the samples in memory",
         )
 
 
 def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    now, one = loader.settings, measured.eager[1]
+    now, one, before = loader.settings, measured.one, measured.loop.period
     predicted = measured.predict(now, fetch=1 - measured.disk_share)
-    disk_bytes = sum(batch.disk_bytes or 0 for batch in one.batches)
-    size = disk_bytes / len(one.batches) / one.samples * loader.length
+    size = one.mean(lambda batch: batch.disk_bytes or 0) / one.samples * loader.length
     free = free_memory()
     if free is not None and size < 0.8 * free:
         batches = [loader.next_indices() for _ in range(len(one.batches))]
@@ -223,6 +234,7 @@ def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             replace(now, batches=batches * 1000),
             predicted,
             f"about {_size(size)}, of {_size(free)} that are free",
+            now=before,
         )
     if loader.makes_plain_batches:
         yield Change(
@@ -230,6 +242,7 @@ def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "shuffle the files once, and then read them in order: DataLoader(..., shuffle=False)",
             replace(now, batches=_in_order(loader.length, one.samples)),
             predicted,
+            now=before,
         )
 
 
@@ -272,13 +285,37 @@ def _part_left(
     return min(other_seconds) / min(now_seconds)
 
 
+def have_equal_values(one: Any, other: Any) -> bool:
+    """Whether two batches have the same keys, dtypes, shapes and values; False if nobody can tell."""
+    ours, theirs = list(leaves(one)), list(leaves(other))
+    return [steps for steps, _ in ours] == [steps for steps, _ in theirs] and all(
+        _are_equal(leaf, twin) for (_, leaf), (_, twin) in zip(ours, theirs, strict=True)
+    )
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    try:
+        if isinstance(one, torch.Tensor):
+            is_alike: bool = one.dtype == other.dtype and one.shape == other.shape
+            return is_alike and torch.allclose(one, other, 0, 0, equal_nan=True)
+        if isinstance(one, np.ndarray):
+            has_nan = one.dtype.kind in "fcmM"
+            return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=has_nan)
+        if isinstance(one, float) and math.isnan(one):
+            return math.isnan(other)
+        return one is other or bool(one == other)
+    except Exception:  # noqa: BLE001, of a sparse tensor, a DataFrame, somebody's __eq__
+        return False
+
+
 def try_changes(
     changes: list[Change],
     loader: LoaderCopy,
     step: Callable[[Any], Any] | None,
     end: float,
-    advance: Callable[[str], None],
-    notes: list[str],
+    attempt: Callable[[str, Callable[[], Run]], Run | None],
 ) -> None:
     """Runs the loop as it is and with each of the best changes in turns, twice.
 
@@ -287,28 +324,27 @@ def try_changes(
         loader: What is changed.
         step: The training step.
         end: When it should be over, by `time.perf_counter`.
-        advance: Told before each run what it is.
-        notes: Where it is said what failed.
+        attempt: Does a run with a name, and returns None if there was no time, or the dataset can't
+            be used like this.
     """
     tried = [change for change in changes if change.settings is not None][:_MOST_TRIALS]
-    seconds = max(_LEAST_TRIAL, (end - time.perf_counter()) / (2 * len(tried) + 2))
+    left = 2 * len(tried) + 2
+
+    def run(name: str, settings: Settings) -> float | None:
+        nonlocal left
+        seconds = max(_LEAST_TRIAL, (end - time.perf_counter()) / left)
+        left -= 1
+        done = attempt(name, lambda: loader.run(settings, seconds, step))
+        return None if done is None else done.period
+
     for _ in range(2 * bool(tried)):
-        advance("as it is")
-        before = loader.run(loader.settings, seconds, step).period
-        for change in [*tried]:
+        before = run("as it is", loader.settings)
+        for change in tried:
             assert change.settings is not None
-            advance(change.name)
-            try:
-                change.after.append(loader.run(change.settings, seconds, step).period)
-                change.before.append(before)
-            except Exception as error:  # noqa: BLE001, the dataset can't be used like this
-                notes.append(f"{change.name}: not measured: {last_line(error)}")
-                tried.remove(change)
-
-
-def last_line(error: Exception) -> str:
-    """Of its text: a worker's error has a traceback before it."""
-    return (str(error).strip() or repr(error)).splitlines()[-1]
+            after = run(change.name, change.settings)
+            if before is not None and after is not None:
+                change.before.append(change.now or before)
+                change.after.append(after)
 
 
 class _Whole:
@@ -317,9 +353,6 @@ class _Whole:
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
-    def __len__(self) -> int:
-        return len(self._dataset)
-
     def __getitems__(self, indices: list[int]) -> Any:
         return self._dataset[indices]
 
@@ -327,12 +360,8 @@ class _Whole:
 class _Kept:
     """Samples that are there, in the place of a dataset of more."""
 
-    def __init__(self, samples: list[Any], length: int) -> None:
+    def __init__(self, samples: list[Any]) -> None:
         self._samples = samples
-        self._length = length
-
-    def __len__(self) -> int:
-        return self._length
 
     def __getitem__(self, index: int) -> Any:
         return self._samples[hash(index) % len(self._samples)]
@@ -340,7 +369,3 @@ class _Kept:
 
 def _size(count: float) -> str:
     return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from pinfeed.arguments import checked_number
-from pinfeed.diagnosis.changes import find_changes, last_line, try_changes
+from pinfeed.diagnosis.changes import find_changes, try_changes
 from pinfeed.diagnosis.copying import random_states_kept
 from pinfeed.diagnosis.model import Cpus, Measured
 from pinfeed.diagnosis.report import Report
-from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, time_copies, time_step
+from pinfeed.diagnosis.runs import LoaderCopy, Settings, time_copies, time_step
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
+
+#: About as many runs are made, the trials included.
+_RUNS = 24
+#: How many times its seconds a diagnosis takes before it leaves runs out.
+_OVERTIME = 2.0
 
 
 def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: float = 20) -> Report:
@@ -33,14 +42,15 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     Args:
         loader: A torch DataLoader, or a `DeviceLoader` around one.
         step: The training step: called with a batch, many times. None: the loop only takes batches.
-        seconds: About how long it may take. Less makes the numbers less certain.
+        seconds: About how long it may take. Less makes the numbers less certain. After twice the time
+            what is left is left out, and the report says how long it would take.
 
     Returns:
         A `Report`: print it, ask for its ``limit``, its ``to_dict()``. An interrupt (Ctrl-C) ends the
         measuring, and what was measured by then is in the report.
 
     Raises:
-        TypeError: ``loader`` is no DataLoader, or holds an iterator, which measuring would use up.
+        TypeError: ``loader`` is no DataLoader, or can be iterated only once.
         ValueError: There is no batch, or the first one takes longer than ``seconds``.
         RuntimeError: The DeviceLoader is in the middle of a loop.
         Exception: What the dataset, the collate function or the step raise, with a note which sample it
@@ -67,98 +77,139 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             "diagnose: the loader is in the middle of a loop, whose thread would take part of the time; "
             "finish the loop, or close() its iterator"
         )
-    end = time.perf_counter() + seconds
-    report = Report(Measured(Cpus.here()))
     busy = [child for child in multiprocessing.active_children() if child.daemon]
-    if busy:
-        report.notes.append(
-            f"{len(busy)} daemonic processes of this one, such as workers of another loop, were there "
-            "all the while; at work, they make the numbers worse"
-        )
-    with random_states_kept(), _progress() as advance:
-        copy = LoaderCopy(loader)
+    with random_states_kept(), _interrupts() as check, _progress() as show:
+        copy, notes = LoaderCopy(loader), list[str]()
+        attempts = _Attempts(seconds, notes, check, show)
+        show("the loop as it is")
+        loop = copy.run(copy.settings, 2 * seconds / _RUNS, step)
+        took = loop.batches[0].collated - loop.batches[0].begun
+        if took > seconds:
+            raise ValueError(
+                f"diagnose: seconds={seconds:g} is too short: the first batch took {took:.1f} s; "
+                f"give at least {10 * took:.0f}"
+            )
+        report = Report(Measured(Cpus.here(), loop), notes=notes)
         try:
-            _measure(copy, step, seconds, report, advance)
-            report.changes = find_changes(report.measured, copy)
-            try_changes(report.changes, copy, step, end, advance, report.notes)
+            _measure(copy, step, seconds / _RUNS, report.measured, attempts)
+            attempts.end = attempts.start + _OVERTIME * seconds
+            report.changes = attempts("changes", lambda: find_changes(report.measured, copy)) or []
+            try_changes(report.changes, copy, step, attempts.start + seconds, attempts)
         except KeyboardInterrupt:
-            if report.measured.loop is None:
-                raise
-            report.notes.append("it was interrupted; what comes later was not measured")
-        report.notes += _notes(copy, report.measured)
-    report.seconds = time.perf_counter() - end + seconds
+            notes.append("it was interrupted; what comes later was not measured")
+        if busy:
+            notes.append(
+                f"{len(busy)} daemonic processes of this one, such as workers of another loop, were "
+                "there all the while; at work, they make the numbers worse"
+            )
+        notes += [*attempts.left_out(), *_notes(copy, report.measured)]
+    report.seconds = time.perf_counter() - attempts.start
     return report
+
+
+class _Attempts:
+    """Runs for which there may be no time, or that the dataset may not allow.
+
+    Args:
+        seconds: For the whole diagnosis; 60 % of the time is for what comes before the trials.
+        notes: Where it is said what failed.
+        check: Raises an interrupt that came meanwhile.
+        show: Told what begins.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        notes: list[str],
+        check: Callable[[], None],
+        show: Callable[[str], None],
+    ) -> None:
+        self.start = time.perf_counter()
+        self.end = self.start + 0.6 * _OVERTIME * seconds
+        self._notes, self._check, self._show = notes, check, show
+        self._done = ["the loop as it is"]
+        self._too_late: list[str] = []
+
+    def __call__(self, name: str, work: Callable[[], Any]) -> Any:
+        """What the work returns; None, and a note, if there is no time for it or it fails."""
+        self._check()
+        if time.perf_counter() > self.end:
+            self._too_late += [name] * (name not in [*self._done, *self._too_late])
+            return None
+        self._show(name)
+        self._done.append(name)
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001, the loop as it is has run
+            self._check()
+            notes = [note.removeprefix("diagnose: ") for note in getattr(error, "__notes__", ())]
+            # A worker's error has a traceback before it.
+            last = (str(error).strip() or repr(error)).splitlines()[-1].removeprefix("diagnose: ")
+            note = f"{name}: not measured: {'; '.join([last, *notes])}"
+            self._notes += [note] * (note not in self._notes)
+            return None
+
+    def left_out(self) -> Iterator[str]:
+        """What there was no time for."""
+        if self._too_late:
+            each = (time.perf_counter() - self.start) / len(self._done)
+            yield (
+                f"there was no time for: {', '.join(self._too_late)}; a run takes {each:.2g} s here, so "
+                f"give seconds={math.ceil(1.5 * _RUNS * each)}"
+            )
 
 
 def _measure(
     loader: LoaderCopy,
     step: Callable[[Any], Any] | None,
     seconds: float,
-    report: Report,
-    advance: Callable[[str], None],
+    measured: Measured,
+    attempt: _Attempts,
 ) -> None:
-    """Fills ``report.measured``, the loop as it is first.
+    """Measures what there is time for, what matters most first.
 
     Args:
         loader: What is measured.
         step: The training step.
-        seconds: For the whole diagnosis.
-        report: Where what is found goes, as soon as it is.
-        advance: Told what comes next.
+        seconds: For each run.
+        measured: Where what is found goes, as soon as it is.
+        attempt: Does each run.
     """
-    measured, own, unit = report.measured, loader.settings, seconds / 24
-    advance("the loop as it is")
-    measured.loop = loop = loader.run(own, 2 * unit, step)
-    took = loop.batches[0].collated - loop.batches[0].begun
-    if took > seconds:
-        raise ValueError(
-            f"diagnose: seconds={seconds:g} is too short: the first batch took {took:.1f} s; "
-            f"give at least {10 * took:.0f}"
-        )
+    own = loader.settings
     if step is not None:
-        advance("the step")
-        measured.step = time_step(step, loader.batch, unit / 2)
+        measured.step = time_step(step, loader.batch, seconds / 2)
     device = torch.accelerator.current_accelerator(check_available=True)
     if device is not None:
         measured.copies = time_copies(loader.batch, device)
 
-    def tried(name: str, work: Callable[[], Any]) -> Any:
-        """What the work returns; None, and a note, if the dataset can't be used like this."""
-        advance(name)
-        try:
-            return work()
-        except Exception as error:  # noqa: BLE001, the loop as it is has run
-            note = f"{name}: not measured: {last_line(error)}"
-            report.notes += [note] * (note not in report.notes)
-            return None
+    def run_with(workers: int) -> None:
+        run = attempt(f"workers: {workers}", lambda: loader.run(Settings(workers), seconds))
+        if run is not None:
+            measured.eager[workers] = run
 
-    def faster(before: Run | None, settings: Settings) -> Run | None:
-        """Each is run twice, in turns with the others: other work on the machine comes and goes."""
-        run = tried(f"workers: {settings.workers}", lambda: loader.run(settings, unit / 2))
-        return run if run and (before is None or run.period < before.period) else before
-
-    measured.functions = tried("functions", lambda: loader.functions(unit / 2)) or {}
-    cold = tried("workers: 1", lambda: loader.run(Settings(1), unit))
-    most = 0.0
-    if cold is not None:
-        measured.eager[1] = cold
-        # 1, 2, 4 as far as there are CPUs, or they need none.
-        most = measured.cpus.usable * (1 + cold.idle / max(cold.cpu, 1e-9))
-        indices = [batch.indices for batch in cold.batches]
-        if any(batch.disk_bytes for batch in cold.batches) and None not in indices:
-            again = tried("files", lambda: loader.run(Settings(1, batches=indices), unit))
-            measured.disk_share = max(0.0, 1 - again.fetch / cold.fetch) if again else 0.0
-    for _ in range(2):
-        for n in sorted({0, 1, own.workers} | {n for n in (2, 4) if n <= most}):
-            run = faster(measured.eager.get(n), Settings(n))
-            # What was read from a disk is there by now.
-            if run is not None and (n != 1 or not measured.disk_share):
-                measured.eager[n] = run
-        if not loader.is_stream:
-            some = min(2, int(measured.cpus.usable))
-            measured.ready = faster(measured.ready, Settings(some, ready=loader.next_indices()))
-        if loader.can_join_batches and own.workers in measured.eager:
-            measured.large = faster(measured.large, Settings(own.workers, batch_factor=4))
+    run_with(1)
+    run_with(0)
+    one = measured.one
+    indices = [batch.indices for batch in one.batches]
+    if any(batch.disk_bytes for batch in one.batches) and None not in indices:
+        again = replace(one.settings, batches=indices)
+        warm = attempt("files", lambda: loader.run(again, seconds))
+        measured.disk_share = max(0.0, 1 - warm.fetch / one.fetch) if warm else 0.0
+    # 1, 2, 4 as far as there are CPUs, or they need none.
+    most = measured.cpus.usable * (1 + one.idle / max(one.cpu, 1e-9))
+    for n in dict.fromkeys((own.workers, 2, 4)):
+        if n > 1 and 1 in measured.eager and (n <= most or n == own.workers):
+            run_with(n)
+    measured.thread = attempt("a thread", lambda: loader.run(Settings(0, in_thread=True), seconds))
+    measured.functions = attempt("functions", lambda: loader.functions(seconds / 2)) or {}
+    if not loader.is_stream and 1 in measured.eager:
+        ready = Settings(min(2, int(measured.cpus.usable)), is_ready=True)
+        measured.ready = attempt("hand-off", lambda: loader.run(ready, seconds))
+    if loader.can_join_batches and own.workers in measured.eager:
+        joined = Settings(own.workers, batch_factor=4)
+        large = attempt("batches of four times the size", lambda: loader.run(joined, seconds))
+        # A short stream can't fill them.
+        measured.large = large if large and large.samples == measured.loop.samples else None
 
 
 def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
@@ -169,18 +220,15 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             f"objects that can't be copied ({names}) were used as they are, and keep what measuring "
             "changed in them"
         )
-    if measured.step is not None and measured.step.changes_batch:
-        yield "the step writes into its batch, or that can't be compared; it was timed on copies"
-    one = measured.eager.get(1)
-    if one is not None:
-        if one.batches[0].disk_bytes is None or one.batches[0].queued_seconds is None:
-            yield "this system does not tell what is read from a disk, or who waits for a CPU"
-        queued = one.queued / max(one.fetch + one.collate, 1e-9)
-        if queued > 0.1:
-            yield (
-                f"a single worker waited for a CPU {queued:.0%} of its time: other work was running "
-                "here, and predictions are off by as much"
-            )
+    one = measured.one
+    if one.batches[0].disk_bytes is None or one.batches[0].queued_seconds is None:
+        yield "this system does not tell what is read from a disk, or who waits for a CPU"
+    queued = one.queued / max(one.fetch + one.collate, 1e-9)
+    if queued > 0.1 and one.settings.workers == 1:
+        yield (
+            f"a single worker waited for a CPU {queued:.0%} of its time: other work was running here, "
+            "and predictions are off by as much"
+        )
     if loader.own_iter is not None:
         yield f"{loader.own_iter} was not run: what a plain DataLoader does was measured"
     if loader.is_stream:
@@ -191,17 +239,42 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def _interrupts() -> Iterator[Callable[[], None]]:
+    """A function that raises the interrupt that came, if some ``__del__`` or a worker's end hid it."""
+    came: list[int] = []
+
+    def check() -> None:
+        if came:
+            raise KeyboardInterrupt
+
+    def note(number: int, frame: Any) -> None:
+        came.append(number)
+        before(number, frame)
+
+    before: Any = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield check  # nobody is to be interrupted
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """A function that is told what begins, and shows it in a bar if tqdm is installed."""
+    """A function that shows in a bar what begins, if tqdm is installed and stderr is a terminal."""
     try:
         tqdm = import_extra("tqdm.auto", "progress").tqdm
     except ImportError:
         yield lambda name: None
         return
-    with tqdm(desc="diagnose", leave=False, bar_format="{l_bar} {n} runs, {postfix}") as bar:
+    bar_format = "{l_bar} {n} runs, {postfix}"
+    with tqdm(desc="diagnose", leave=False, bar_format=bar_format, disable=None) as bar:
 
-        def advance(name: str) -> None:
+        def show(name: str) -> None:
             bar.set_postfix_str(name, refresh=False)
             bar.update()
 
-        yield advance
+        yield show

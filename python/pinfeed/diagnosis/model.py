@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import statistics
@@ -34,7 +35,6 @@ LIMITS = {
     "CPUs": "the CPUs: all that may be used are busy making batches",
     "workers": "too many workers: fewer make more batches",
     "GIL": "the GIL: the thread that makes batches and the step take it from each other",
-    "unknown": "not known: too little was measured",
 }
 
 
@@ -87,12 +87,13 @@ class Outlier(NamedTuple):
 
 @dataclass
 class Measured:
-    """What was measured. None, or nothing in a dict, is what was not.
+    """What was measured, the loop first. None, or nothing in a dict, is what was not.
 
     Attributes:
         cpus: What may be used.
         loop: The loop as it is.
         eager: Loops without a step, by the number of workers.
+        thread: A loop without a step and workers, in a `DeviceLoader`'s thread.
         disk_share: The share of the samples' time that is saved when their files are in memory.
         ready: Batches that are ready, from workers to a loop without a step.
         large: Several batches in one, with the loader's own number of workers and no step.
@@ -102,8 +103,9 @@ class Measured:
     """
 
     cpus: Cpus
-    loop: Run | None = None
+    loop: Run
     eager: dict[int, Run] = field(default_factory=dict)
+    thread: Run | None = None
     disk_share: float = 0.0
     ready: Run | None = None
     large: Run | None = None
@@ -112,9 +114,16 @@ class Measured:
     functions: dict[str, float] = field(default_factory=dict)
 
     @property
+    def one(self) -> Run:
+        """The run that shows best how long one batch takes: of a single worker, if there was one."""
+        return self.eager.get(1) or self.eager.get(0) or self.loop
+
+    @property
     def step_seconds(self) -> float:
-        """Seconds of the step; 0 without one."""
-        return 0.0 if self.step is None else self.step.seconds
+        """Seconds of the step, alone or in the loop, where other work had less of the CPUs; 0 without one."""
+        if self.step is None:
+            return 0.0
+        return min(self.step.seconds, self.loop.mean(lambda batch: batch.done - batch.received))
 
     @property
     def handoff(self) -> float:
@@ -138,9 +147,9 @@ class Measured:
         As it was measured; between and beyond, each worker takes the same share from the others,
         and together they have the CPUs that may be used.
         """
-        one = self.eager[1]
-        if workers in self.eager:  # a few lucky batches would make it more than there are workers
-            return min(max(1, workers), one.period / self.eager[workers].period)
+        one = self.one
+        if workers in self.eager:
+            return one.period / self.eager[workers].period
         most = max(self.eager)
         slowdown = 0.0
         if most > 1:
@@ -158,8 +167,8 @@ class Measured:
     ) -> float:
         """Seconds for a batch in such a loop: max(step, worker / n_effective, hand-off, CPUs).
 
-        Without workers and without a thread the loop does one thing after the other. A thread is taken
-        to run beside the step: both let go of the GIL.
+        Without workers and without a thread the loop does one thing after the other. A thread is
+        taken to run beside the step: both let go of the GIL.
 
         Args:
             settings: How the loop would be run.
@@ -169,15 +178,10 @@ class Measured:
         """
         workers = settings.workers
         step = max(0.0, self.step_seconds - step_saved)
-        run = self.eager[min(workers, 1)]
-        now, loop = run.period, self.loop
-        if loop is not None and not (workers or loop.settings.workers or loop.settings.in_thread):
-            # The loop makes its batches itself, while it waits for them: two measurements of one thing.
-            run = min(run, loop, key=lambda one: one.wait_share * one.period)
-            now = run.wait_share * run.period
-        made = max(0.0, now - (1 - fetch) * run.fetch - (1 - collate) * run.collate)
+        maker, seconds = self._maker(settings)
+        made = max(0.0, seconds - (1 - fetch) * maker.fetch - (1 - collate) * maker.collate)
         if settings.batch_factor > 1 and self.large is not None:
-            made = self.large.period * max(1.0, self.n_effective(workers))
+            made = self.large.period * (self.n_effective(workers) if workers else 1.0)
         if workers == 0:
             is_beside = settings.in_thread and not self.shares_gil
             return max(step, made) if is_beside else step + made
@@ -185,42 +189,47 @@ class Measured:
             step,
             made / self.n_effective(workers),
             self.handoff / settings.batch_factor,
-            self._by_cpus(made / now),
+            self._by_cpus(made / seconds),
         )
+
+    def _maker(self, settings: Settings) -> tuple[Run, float]:
+        """The run that tells how long one batch takes where such a loop makes them, and how long."""
+        run = self.one
+        if settings.workers == 0:
+            run = (self.thread if settings.in_thread else None) or self.eager.get(0) or run
+        seconds = run.period
+        if settings.makes_its_own and self.loop.settings.makes_its_own:
+            run, seconds = self.loop, self.loop.wait_share * self.loop.period
+        # The few batches of one run may have had more of the stragglers, or fewer, than others.
+        return run, self.mean_made if self.straggling > 0.5 else seconds
 
     @property
     def shares_gil(self) -> bool:
         """Whether a thread and the step go in turns: beside each other they'd take as long as the longer."""
-        loop = self.loop
-        if loop is None or loop.settings.workers or not (loop.settings.in_thread and self.step):
+        loop, made, step = self.loop, self.thread or self.eager.get(0), self.step_seconds
+        if made is None or loop.settings.workers or not loop.settings.in_thread:
             return False
-        made, step = self.eager[0].period, self.step_seconds
-        return loop.period > (max(step, made) + step + made) / 2
+        return step > 0 and loop.period > (max(step, made.period) + step + made.period) / 2
 
     def _by_cpus(self, share: float = 1.0) -> float:
         """Seconds for a batch if all usable CPUs work on it and the step."""
         step = 0.0 if self.step is None else self.step.cpu_seconds
-        return (share * self.eager[1].cpu + step) / self.cpus.usable
+        return (share * self.one.cpu + step) / self.cpus.usable
 
     def starting(self, settings: Settings) -> float:
         """Seconds of the workers' start for each batch of an epoch, where the loop had several."""
         run, epoch = self.eager.get(settings.workers), settings.epoch
-        if run is None or self.loop is None or settings.persistent:
-            return 0.0
-        if epoch is None or len(self.loop.batches) <= epoch:
+        if run is None or settings.persistent or epoch is None or len(self.loop.batches) <= epoch:
             return 0.0
         return max(0.0, run.startup - run.fetch - run.collate) / epoch
 
     def best_workers(self, settings: Settings) -> int:
         """The loader's own number of workers, if no other gains something; else the smallest of the best."""
         most = max(1, *self.eager, round(self.cpus.usable))
-        one, own = self.eager[1], settings.workers
+        one, own = self.one, settings.workers
         if one.idle > one.cpu:  # they wait for something else than CPUs
             most = max(most, min(16, 2 * most))
-        choices = {
-            n: self.predict(Settings(n, in_thread=settings.in_thread and n == 0))
-            for n in range(1, most + 1)
-        }
+        choices = {n: self.predict(Settings(n)) for n in range(1, most + 1)}
         enough = (1 + LEAST_GAIN) * min(choices.values())
         if own in choices and choices[own] <= enough:
             return own
@@ -233,28 +242,27 @@ class Measured:
 
         Where that is what workers make, the largest part of it.
         """
-        loop = self.loop
-        if loop is None or not {0, 1, loop.settings.workers} <= set(self.eager):
-            return "unknown"
-        workers, step, one = loop.settings.workers, self.step_seconds, self.eager[1]
+        loop, one = self.loop, self.one
+        workers, step = loop.settings.workers, self.step_seconds
         if self.step is not None and loop.wait_share < LITTLE_WAITING:
             return "step"
         if self.shares_gil:
             return "GIL"
         if self.starting(loop.settings) > loop.wait_share * loop.period / 2:
             return "start"
-        parts = {"files": self.disk_share * one.fetch / (one.fetch + one.collate)}
-        parts["stragglers"] = self.straggling()
-        largest = max(parts, key=parts.__getitem__)
-        if parts[largest] > 0.5:
+        rare = {
+            "files": self.disk_share * one.fetch / (one.fetch + one.collate),
+            "stragglers": self.straggling,
+        }
+        largest = max(rare, key=rare.__getitem__)
+        if rare[largest] > 0.5:
             return largest
-        eager = self.eager[workers]
+        eager = self.eager.get(workers, one)
         if workers:
-            made = one.period / self.n_effective(workers)
-            if step > max(made, self.handoff) and loop.wait_share < 0.5:
+            if step > max(eager.period, self.handoff) and loop.wait_share < 0.5:
                 return "step"  # but for single batches
-            # ``made`` has the hand-off in it, and these stages don't.
-            if self.handoff > max(made / 2, (one.fetch + one.collate) / workers):
+            # The period has the hand-off in it, and these stages don't.
+            if self.handoff > max(eager.period / 2, (one.fetch + one.collate) / workers):
                 return "hand-off"
         made = (eager.fetch + eager.collate) / max(1, workers)
         if self.per_batch > eager.period / 2 > made:
@@ -266,7 +274,9 @@ class Measured:
 
     def _shared(self, workers: int) -> str | None:
         """What several workers take from each other, if that is most of what they could make."""
-        one, several = self.eager[1], self.eager[workers]
+        one, several = self.eager.get(1), self.eager.get(workers)
+        if one is None or several is None:
+            return None
         if self.n_effective(workers) < (1 + workers) / 2:
             longer = several.fetch + several.collate - one.fetch - one.collate
             if several.idle - one.idle > longer / 2:
@@ -294,14 +304,22 @@ class Measured:
                     found.append(Outlier(times, batch.own_seconds, slow))
         return sorted(found, reverse=True)
 
+    @functools.cached_property
     def straggling(self) -> float:
-        """The share of the time that outliers take beyond the median."""
+        """The share of the time that outliers take beyond the median, once all is measured."""
         whole = sum(batch.own_seconds for batches in self._long_runs() for batch in batches)
         beyond = sum(outlier.seconds * (1 - 1 / outlier.times) for outlier in self.outliers())
         return beyond / whole if whole else 0.0
 
+    @property
+    def mean_made(self) -> float:
+        """Mean seconds in which a batch was made, over all runs of some length."""
+        return statistics.fmean(
+            batch.collated - batch.begun for batches in self._long_runs() for batch in batches
+        )
+
     def _long_runs(self) -> Iterator[list[Batch]]:
         """The batches of runs of some length, the first of each worker left out."""
         for run in [self.loop, *self.eager.values()]:
-            if run is not None and len(run.steady) >= 5:
+            if len(run.steady) >= 5:
                 yield run.batches[max(1, run.settings.workers) :]

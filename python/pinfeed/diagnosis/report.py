@@ -53,11 +53,15 @@ class Report:
             >>> report.to_dict()["limit"] == report.limit
             True
         """
-        measured, loop, one = self.measured, self.measured.loop, self.measured.eager.get(1)
-        found: dict[str, Any] = {"limit": self.limit, "seconds": self.seconds, "notes": self.notes}
-        if loop is not None:
-            least = measured.step_seconds  # with batches that are always ready
-            found["loop"] = {
+        measured, loop, one = self.measured, self.measured.loop, self.measured.one
+        made = sorted(batch.collated - batch.begun for batch in one.batches)
+        least = measured.step_seconds  # with batches that are always ready
+        names = ("name", "code", "note", "predicted", "tried", "error", "gain", "is_advised")
+        return {
+            "limit": self.limit,
+            "seconds": self.seconds,
+            "notes": self.notes,
+            "loop": {
                 "batch_seconds": loop.period,
                 "batch_samples": loop.samples,
                 "samples_per_second": loop.samples / loop.period,
@@ -65,44 +69,38 @@ class Report:
                 "wait_share": loop.wait_share,
                 "most_to_gain": max(1.0, loop.period / least) if least else None,
                 "stats": loop.stats and loop.stats._asdict(),
-            }
-        if one is not None:
-            seconds = sorted(batch.collated - batch.begun for batch in one.batches)
-            found["batch"] = {
+            },
+            "batch": {
                 "bytes": one.bytes,
-                "disk_bytes": sum(b.disk_bytes or 0 for b in one.batches) / len(one.batches),
+                "disk_bytes": one.mean(lambda batch: batch.disk_bytes or 0),
                 "cpu_seconds": one.cpu,
-                "quartiles": [seconds[len(seconds) // 4], seconds[3 * len(seconds) // 4]],
+                "quartiles": [made[len(made) // 4], made[3 * len(made) // 4]],
                 "fixed_seconds": measured.per_batch,
-            }
-        found["stages"] = self._stages()
-        found["functions"] = measured.functions
-        found["outliers"] = [outlier._asdict() for outlier in measured.outliers()]
-        found["cpus"] = measured.cpus._asdict() | {"usable": measured.cpus.usable}
-        found["workers"] = {n: run.period for n, run in sorted(measured.eager.items())}
-        names = ("name", "code", "note", "predicted", "tried", "error", "gain", "is_advised")
-        found["changes"] = [{name: getattr(c, name) for name in names} for c in self.changes]
-        return found
+            },
+            "stages": self._stages(),
+            "functions": measured.functions,
+            "outliers": [outlier._asdict() for outlier in measured.outliers()],
+            "cpus": measured.cpus._asdict() | {"usable": measured.cpus.usable},
+            "workers": {n: run.period for n, run in sorted(measured.eager.items())},
+            "changes": [{name: getattr(c, name) for name in names} for c in self.changes],
+        }
 
     def _stages(self) -> dict[str, float | None]:
         """Seconds of each stage of one batch; None where it was not measured."""
-        measured, loop, one = self.measured, self.measured.loop, self.measured.eager.get(1)
-        if one is None:
-            return {}
-        stages = {
+        measured, one = self.measured, self.measured.one
+        copies, stats = measured.copies, measured.loop.stats
+        copy = copies and copies.pageable
+        if stats is not None:
+            copy = stats.waiting_for_copy / max(1, stats.batches)
+        return {
             "files": measured.disk_share * one.fetch,
             "dataset": (1 - measured.disk_share) * one.fetch,
             "collate": one.collate,
             "hand-off": measured.handoff or None,
-            "pinning": None,
-            "copy": None,
+            "pinning": copies and copies.pinning,
+            "copy": copy,
             "step": measured.step_seconds or None,
         }
-        if measured.copies is not None:
-            stages |= {"pinning": measured.copies.pinning, "copy": measured.copies.pageable}
-        if loop is not None and loop.settings.in_thread and loop.stats is not None:
-            stages["copy"] = loop.stats.waiting_for_copy / max(1, loop.stats.batches)
-        return stages
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the stages of the loop's batches as trace events, which Perfetto and Chrome show.
@@ -113,8 +111,8 @@ class Report:
         Path(path).write_text(json.dumps({"traceEvents": list(self._events())}))
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        batches = [] if self.measured.loop is None else self.measured.loop.batches
-        begin = min((min(batch.asked, batch.begun) for batch in batches), default=0.0)
+        batches = self.measured.loop.batches
+        begin = min(min(batch.asked, batch.begun) for batch in batches)
         rows: dict[str, int] = {}
         for number, batch in enumerate(batches):
             maker = "in this process" if batch.worker is None else f"worker {batch.worker}"
@@ -155,21 +153,22 @@ class Report:
             yield f"  {change.name}: {1 + (change.gain or 0):.2f} × the batches in the trial"
             if change.note:
                 yield f"  ({change.note})"
-        if self.measured.loop is not None and not self.advised:
-            yield "Nothing that was tried gained 3 % and lost in no run: leave it as it is."
+        if any(change.after for change in self.changes):
+            if not self.advised:
+                yield "Nothing that was tried gained 3 % and lost in no run: leave it as it is."
+        elif 1 in self.measured.eager and not any(change.settings for change in self.changes):
+            yield "No change that could be tried would gain 3 %: leave it as it is."
         for note in self.notes:
             yield f"Note: {note}."
 
 
 def _loop_lines(found: dict[str, Any]) -> Iterator[str]:
-    if "loop" not in found:
-        return
     loop, limit = found["loop"], found["limit"]
     yield (
         f"The loop: {_ms(loop['batch_seconds'])} a batch of {loop['batch_samples']}, "
         f"{loop['samples_per_second']:,.0f} samples/s over {loop['batches']} batches"
     )
-    if found["stages"].get("step") is None:
+    if found["stages"]["step"] is None:
         yield "It only took batches: no step was given."
     else:
         yield f"It waited for batches {loop['wait_share']:.0%} of the time."
@@ -181,8 +180,6 @@ def _loop_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _stage_lines(found: dict[str, Any]) -> Iterator[str]:
-    if not found["stages"]:
-        return
     stages, batch, functions = found["stages"], found["batch"], list(found["functions"].items())
     low, high = batch["quartiles"]
     notes = {

@@ -7,6 +7,7 @@ import itertools
 import os
 import pstats
 import statistics
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -18,18 +19,14 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from pinfeed.arguments import known_length
 from pinfeed.diagnosis.copying import copied
-from pinfeed.diagnosis.stages import (
-    Batch,
-    ReadyBatch,
-    TimedCollate,
-    TimedDataset,
-    TimedStream,
-    have_equal_values,
-)
+from pinfeed.diagnosis.stages import Batch, Maker, ReadyMaker, StreamMaker, WorkerStart
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.loaders.stats import Activity, FeedStats, FeedTimes
+from pinfeed.loaders.stats import FeedStats
 from pinfeed.optional import add_note
 from pinfeed.structure import is_container, leaves, parts, rebuild
+
+#: Seconds for the first batch of workers, where the loader itself has none.
+_PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Settings:
         dataset: Another dataset.
         collate: Another collate function.
         batches: The indices of the batches, each once.
-        ready: The indices of a batch that is made once and then comes again and again.
+        is_ready: Whether each worker makes one batch, and sends that again and again.
     """
 
     workers: int
@@ -60,7 +57,17 @@ class Settings:
     dataset: Any = None
     collate: Callable[[Any], Any] | None = None
     batches: Iterable[Any] | None = None
-    ready: Any = None
+    is_ready: bool = False
+
+    @property
+    def makes_its_own(self) -> bool:
+        """Whether the loop makes its batches itself, while it waits for them."""
+        return not (self.workers or self.in_thread)
+
+    @property
+    def ahead(self) -> int:
+        """Batches that are made before the loop waits for one; they tell little of the pace."""
+        return max(1, self.workers * (self.prefetch_factor or 2) + 2 * self.in_thread)
 
 
 @dataclass
@@ -72,7 +79,7 @@ class Run:
         batches: Those that went through it.
         startup: Seconds until there was the first.
         bytes: Of the first batch.
-        stats: Of the DeviceLoader, or the same times of a loop that does all itself.
+        stats: Of the DeviceLoader, if there was one.
     """
 
     settings: Settings
@@ -83,10 +90,10 @@ class Run:
 
     @property
     def steady(self) -> list[Batch]:
-        """The batches after those that the workers began with, as many from each worker."""
-        workers = max(1, self.settings.workers)
-        count = len(self.batches) - workers
-        return self.batches[workers : workers + count - (count % workers if count > workers else 0)]
+        """The batches after those that were made ahead, as many from each worker."""
+        count, workers = len(self.batches), max(1, self.settings.workers)
+        first = min(self.settings.ahead, count - workers)
+        return self.batches[first : count - (count - first) % workers]
 
     @property
     def samples(self) -> int:
@@ -97,8 +104,7 @@ class Run:
     def period(self) -> float:
         """Seconds from one of the loader's batches to the next, in the mean."""
         steady = self.steady
-        before = self.batches[max(1, self.settings.workers) - 1]
-        return (steady[-1].done - before.done) / len(steady) / self.settings.batch_factor
+        return (steady[-1].done - steady[0].asked) / len(steady) / self.settings.batch_factor
 
     @property
     def wait_share(self) -> float:
@@ -106,25 +112,29 @@ class Run:
         waited = sum(batch.received - batch.asked for batch in self.steady)
         return waited / sum(batch.done - batch.asked for batch in self.steady)
 
+    def mean(self, of: Callable[[Batch], float]) -> float:
+        """Of the steady batches."""
+        return statistics.fmean(map(of, self.steady))
+
     @property
     def fetch(self) -> float:
         """Mean seconds for the samples of a batch."""
-        return statistics.fmean(batch.fetch_seconds for batch in self.steady)
+        return self.mean(lambda batch: batch.fetch_seconds)
 
     @property
     def collate(self) -> float:
         """Mean seconds for the collate function."""
-        return statistics.fmean(batch.collate_seconds for batch in self.steady)
+        return self.mean(lambda batch: batch.collate_seconds)
 
     @property
     def cpu(self) -> float:
         """Mean seconds of processor time for the two."""
-        return statistics.fmean(batch.cpu_seconds for batch in self.steady)
+        return self.mean(lambda batch: batch.cpu_seconds)
 
     @property
     def queued(self) -> float:
         """Mean seconds in which they waited for a CPU, because other work had it."""
-        return statistics.fmean(batch.queued_seconds or 0.0 for batch in self.steady)
+        return self.mean(lambda batch: batch.queued_seconds or 0.0)
 
     @property
     def idle(self) -> float:
@@ -161,6 +171,7 @@ class LoaderCopy:
                 f"{type(inner).__name__}; put what yields the samples into an IterableDataset"
             )
         self._loader: DataLoader[Any] = inner
+        self._patience = _PATIENCE
         own_iter = type(inner).__iter__
         self.own_iter = None if own_iter is DataLoader.__iter__ else own_iter.__qualname__
         self._is_batched = inner.batch_sampler is not None
@@ -174,14 +185,15 @@ class LoaderCopy:
             )
         made = (inner.dataset, inner.collate_fn)
         (self.dataset, self.collate), originals = copied(made)
-        if self.is_stream and any(isinstance(original, Iterator) for original in originals):
+        if self.is_stream and any(isinstance(one, Iterator) for one in (*originals, inner.dataset)):
             raise TypeError(
-                "diagnose: the dataset holds an iterator, which measuring would use up; begin it in its "
-                "__iter__"
+                "diagnose: the dataset holds an iterator, which measuring would use up; begin it in "
+                "its __iter__"
             )
         self.not_copied = sorted({type(original).__qualname__ for original in originals})
         parts = (*made, sampler, inner.generator, inner.worker_init_fn)
         (*self.of_workers, sampler, self._generator, self._init), _ = copied(parts)
+        self._maker = Maker(self.dataset, self.collate, self._is_batched)
         self._indices = iter(()) if self.is_stream else _endless(sampler)
         self.batch: Any = None
         self.settings = Settings(
@@ -214,23 +226,20 @@ class LoaderCopy:
 
     def samples(self, indices: Any) -> Any:
         """The samples of a batch, made in this process."""
-        if not self._is_batched:
-            return self.dataset[indices]
-        together = getattr(self.dataset, "__getitems__", None)
-        return together(indices) if together else [self.dataset[index] for index in indices]
+        return self._maker.samples(indices, Batch(None))
 
     def functions(self, seconds: float) -> dict[str, float]:
         """The functions that take most of a sample's time by themselves, and their shares."""
         profiler, stream = cProfile.Profile(), iter(self.dataset) if self.is_stream else iter(())
-        end = time.perf_counter() + seconds
+        batch, end = Batch(None), time.perf_counter() + seconds
         while time.perf_counter() < end:
             if self.is_stream and profiler.runcall(next, stream, end) is end:
                 break
             if not self.is_stream:
-                profiler.runcall(self.samples, self.next_indices())
+                profiler.runcall(self._maker.samples, self.next_indices(), batch)
         found = {}
         for (file, line, name), times in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
-            if file != __file__:
+            if os.path.dirname(file) != os.path.dirname(__file__) and "perf_counter" not in name:
                 name = name.strip("<>").removeprefix("built-in method ")
                 place = f" ({os.path.basename(file)}:{line})" if line else ""
                 found[name + place] = times[2]  # by itself, without those that it calls
@@ -241,20 +250,29 @@ class LoaderCopy:
     def run(
         self, settings: Settings, seconds: float, step: Callable[[Any], Any] | None = None
     ) -> Run:
-        """Loops for so many seconds, not counting the start, or until each batch has come once.
+        """Loops for so many seconds, not counting the first batches, or until each has come once.
 
         Args:
             settings: How.
-            seconds: For how long; there are two batches at least, from each worker.
+            seconds: For how long; there is a batch from each worker at least, after the first ones.
             step: Called with each batch.
 
         Raises:
             ValueError: There is no batch.
+            TypeError: There are batches only once.
             Exception: Whatever the dataset, the collate function or the step raise.
         """
+        run = Run(settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DataLoader's about workers, known better here
-            return self._loop(Run(settings), self._variant(settings), seconds, step)
+            try:
+                self._loop(run, self._variant(settings), seconds, step)
+            except RuntimeError as error:
+                if settings.workers and not run.batches:
+                    self._explain(error)
+                raise
+        self._patience = max(self._patience, 10 * run.startup)
+        return run
 
     def _variant(self, settings: Settings) -> Iterable[tuple[Any, Batch]]:
         """A loader of batches, and how they were made."""
@@ -262,38 +280,29 @@ class LoaderCopy:
         dataset, collate = self.of_workers if settings.workers else (self.dataset, self.collate)
         dataset = dataset if settings.dataset is None else settings.dataset
         collate = collate if settings.collate is None else settings.collate
-        timed: TimedDataset
-        options: dict[str, Any]
-        if settings.ready is not None:
-            timed = ReadyBatch(dataset, collate, settings.ready, self._is_batched)
-            collate = _as_it_is
-            options = {"batch_size": None, "sampler": itertools.repeat(0)}
-        elif self.is_stream:
+        options: dict[str, Any] = {}
+        if self.is_stream:
             size = own.batch_size and own.batch_size * settings.batch_factor
-            timed = TimedStream(dataset, size or 1)
-            collate = TimedCollate(collate, is_of_pairs=self._is_batched)
-            options = {"batch_size": size, "drop_last": own.drop_last}
+            maker: Maker = StreamMaker(dataset, collate, size, own.drop_last)
         else:
-            timed, collate = TimedDataset(dataset), TimedCollate(collate)
+            maker = (ReadyMaker if settings.is_ready else Maker)(dataset, collate, self._is_batched)
             indices = self._indices if settings.batches is None else iter(settings.batches)
             if settings.batch_factor > 1:
                 indices = _joined(indices, settings.batch_factor)
-            epochs = _Epochs(indices, settings.epoch)
-            options = {"batch_size": None, "sampler": epochs}
-            if self._is_batched:
-                options = {"batch_sampler": epochs}
+            options["sampler"] = _Epochs(indices, settings.epoch)
         if settings.workers:
             options |= {
-                "timeout": own.timeout,
-                "worker_init_fn": self._init,
+                "timeout": own.timeout if own.num_workers else self._patience,
+                "worker_init_fn": WorkerStart(self._init),
                 "multiprocessing_context": own.multiprocessing_context,
                 "prefetch_factor": settings.prefetch_factor or 2,
                 "persistent_workers": settings.persistent,
                 "in_order": own.in_order,
             }
         variant: DataLoader[Any] = DataLoader(
-            timed,
-            collate_fn=collate,
+            maker,
+            batch_size=None,
+            collate_fn=as_it_is,
             num_workers=settings.workers,
             generator=self._generator,
             pin_memory=settings.pin_memory,
@@ -309,49 +318,45 @@ class LoaderCopy:
 
     def _loop(
         self, run: Run, loader: Any, seconds: float, step: Callable[[Any], Any] | None
-    ) -> Run:
-        workers = max(1, run.settings.workers)
-        times, batches = FeedTimes(), run.batches
-        asked = times.begin(Activity.LOADING)
+    ) -> None:
+        batches, ahead = run.batches, run.settings.ahead
+        least = ahead + max(1, run.settings.workers)
+        asked = time.perf_counter()
         source = iter(loader)
-        is_empty = True
-        while True:
+        epoch = 0  # batches in it
+        while len(batches) < least or batches[-1].done - batches[ahead - 1].done < seconds:
             try:
                 given, batch = next(source)
             except StopIteration:
-                if is_empty or run.settings.batches is not None:
+                if run.settings.batches is not None:
                     break
-                source, is_empty = iter(loader), True
+                if not epoch:
+                    raise self._nothing(batches) from None
+                source, epoch = iter(loader), 0
                 continue
-            except RuntimeError as error:
-                if not batches and run.settings.workers:
-                    self._explain(error)
-                raise
-            is_empty = False
+            epoch += 1
             if not batches:  # which no step has seen; the first one's time doesn't count
-                self.batch, given = given, _cloned(given)
-            batch.asked, batch.received = asked, times.begin(Activity.WAITING)
+                self.batch, given = given, cloned(given)
+            batch.asked, batch.received = asked, time.perf_counter()
             if step is not None:
                 step(given)
                 synchronize()
-            batch.done = asked = times.begin(Activity.LOADING)
-            times.waited += batch.received - batch.asked
-            times.count(0)
-            if not batches:
-                run.startup = batch.received - batch.asked
-                run.bytes = bytes_in(self.batch)
+            batch.done = asked = time.perf_counter()
             batches.append(batch)
-            is_enough = len(batches) >= 2 * workers + 1
-            if is_enough and batch.done - batches[workers - 1].done >= seconds:
-                break
-        times.begin(None)
-        run.stats = loader.stats() if isinstance(loader, DeviceLoader) else times.stats()
-        if not batches:
-            raise ValueError(
-                "diagnose: the loader has no batch: its dataset or its sampler is empty, or drop_last "
-                "leaves nothing"
+        run.startup = batches[0].received - batches[0].asked
+        run.bytes = bytes_in(self.batch)
+        run.stats = loader.stats() if isinstance(loader, DeviceLoader) else None
+
+    def _nothing(self, batches: list[Batch]) -> Exception:
+        if batches:
+            return TypeError(
+                "diagnose: the loader can be iterated only once: the second time it has no batch; begin "
+                "anew in the __iter__ of its dataset or sampler"
             )
-        return run
+        return ValueError(
+            "diagnose: the loader has no batch: its dataset or its sampler is empty, or drop_last "
+            "leaves nothing"
+        )
 
     def _explain(self, error: RuntimeError) -> None:
         context: Any = self._loader.multiprocessing_context or torch.multiprocessing
@@ -361,38 +366,42 @@ class LoaderCopy:
                 f"diagnose: workers begin by {context.get_start_method()!r} here, which imports the "
                 "main module again; call diagnose under if __name__ == '__main__':",
             )
+        elif "timed out" in str(error) and threading.active_count() > 1:
+            others = {one.name for one in threading.enumerate()} - {threading.main_thread().name}
+            add_note(
+                error,
+                "diagnose: a forked worker waits for ever for a lock that another thread holds here; "
+                f"running are {', '.join(sorted(others))}",
+            )
 
 
 class StepTimes(NamedTuple):
     """What a step takes for one batch.
 
     Attributes:
-        seconds: The median.
+        seconds: The mean.
         cpu_seconds: Of processor time, in all threads of this process.
-        changes_batch: Whether the batch is another afterwards, or can't be compared.
     """
 
     seconds: float
     cpu_seconds: float
-    changes_batch: bool
 
 
 def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> StepTimes:
-    """Times a step again and again on one batch; on copies, if it changes that."""
-    step(given := _cloned(batch))
-    synchronize()
-    changes_batch = not have_equal_values(batch, given)
+    """Times a step again and again on copies of one batch: it may write into them."""
+    step(cloned(batch))
     taken: list[float] = []
     cpu: list[float] = []
     end = time.perf_counter() + seconds
     while not taken or (time.perf_counter() < end and len(taken) < 10_000):
-        given = _cloned(batch) if changes_batch else batch
+        given = cloned(batch)
+        synchronize()
         start, cpu_start = time.perf_counter(), time.process_time()
         step(given)
         synchronize()
         taken.append(time.perf_counter() - start)
         cpu.append(time.process_time() - cpu_start)
-    return StepTimes(statistics.median(taken), statistics.median(cpu), changes_batch)
+    return StepTimes(statistics.fmean(taken), statistics.fmean(cpu))
 
 
 class CopyTimes(NamedTuple):
@@ -444,6 +453,19 @@ def bytes_in(batch: Any) -> int:
     return sum(int(leaf.nbytes) for _, leaf in leaves(batch) if hasattr(leaf, "nbytes"))
 
 
+def cloned(node: Any) -> Any:
+    """A copy of a batch: its containers, tensors, arrays, and what else can make one of itself."""
+    if is_container(node):
+        return rebuild(node, [cloned(part) for part in parts(node)])
+    clone = getattr(node, "clone", None) or getattr(node, "copy", None)
+    return node if clone is None else clone()
+
+
+def as_it_is(batch: Any) -> Any:
+    """The collate function of a dataset that gives whole batches."""
+    return batch
+
+
 class _Epochs:
     """Indices that go on where the last epoch ended."""
 
@@ -468,15 +490,3 @@ def _endless(sampler: Iterable[Any]) -> Iterator[Any]:
 def _joined(batches: Iterator[Any], factor: int) -> Iterator[Any]:
     while parts := list(itertools.islice(batches, factor)):
         yield [index for part in parts for index in part]
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
-def _cloned(node: Any) -> Any:
-    """A copy of a batch: its containers, tensors, arrays, and what else can make one of itself."""
-    if is_container(node):
-        return rebuild(node, [_cloned(part) for part in parts(node)])
-    clone = getattr(node, "clone", None) or getattr(node, "copy", None)
-    return node if clone is None else clone()

@@ -1,8 +1,7 @@
-"""A loader's dataset and collate function with a clock. This is what runs in the workers."""
+"""What runs in the workers: it makes batches as the loader does, with a clock."""
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 import sys
@@ -10,14 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from pinfeed.fields.collate import Collate
 from pinfeed.optional import add_note
-from pinfeed.runtime import is_worker_process
-from pinfeed.structure import leaves, map_leaves
+from pinfeed.structure import map_leaves
 
 
 class Batch:
@@ -33,7 +30,8 @@ class Batch:
         cpu_seconds: Of processor time between the two ends, in this process or, without workers,
             in this thread.
         disk_bytes: Read from a disk meanwhile; None where the system doesn't tell.
-        queued_seconds: In which the thread waited for a CPU; None likewise.
+        queued_seconds: In which the worker waited for a CPU; None likewise, and 0 in the process of the
+            loop, as the question would let go of the GIL, and a step in Python take it.
         asked: The loop asked for it.
         received: The loop had it.
         done: The step was over.
@@ -41,13 +39,14 @@ class Batch:
 
     # No dataclass: a DeviceLoader would look for tensors in it.
     def __init__(self, indices: list[int] | None) -> None:
-        info = torch.utils.data.get_worker_info() if is_worker_process() else None
+        info = get_worker_info()
         self.worker = None if info is None else info.id
         self.indices = indices
         self.sample_seconds: list[float] = []
         self.fetched = self.collated = self.asked = self.received = self.done = 0.0
         self.cpu_seconds = -self._cpu_clock()
-        self.disk_bytes, self.queued_seconds = _disk_bytes(), _queued_seconds()
+        self.disk_bytes = _disk_bytes()
+        self.queued_seconds = 0.0 if info is None else _queued_seconds()
         self.begun = time.perf_counter()
 
     def finish(self) -> None:
@@ -56,7 +55,7 @@ class Batch:
         self.cpu_seconds += self._cpu_clock()
         if self.disk_bytes is not None:
             self.disk_bytes = (_disk_bytes() or 0) - self.disk_bytes
-        if self.queued_seconds is not None:
+        if self.queued_seconds is not None and self.worker is not None:
             self.queued_seconds = (_queued_seconds() or 0.0) - self.queued_seconds
 
     def _cpu_clock(self) -> float:
@@ -103,112 +102,50 @@ def _queued_seconds() -> float | None:
     return int(text.split()[1]) / 1e9
 
 
-class TimedDataset(Dataset[Any]):
-    """A map-style dataset that notes what each sample takes.
-
-    It has the attributes of the dataset, for a ``worker_init_fn`` that reads or sets them.
+class Maker(Dataset[Any]):
+    """Makes a loader's batches and notes what their stages take; they are its samples.
 
     Args:
         dataset: The loader's.
+        collate: The loader's.
+        is_batched: Whether a batch is made of several samples; it may be one that the dataset gives.
     """
 
-    timed: Any
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], is_batched: bool) -> None:
+        self.dataset = dataset
+        self.collate = collate
+        self.is_batched = is_batched
 
-    def __init__(self, dataset: Any) -> None:
-        vars(self)["timed"] = dataset
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # also while it is unpickled
-            raise AttributeError(name)
-        return getattr(self.timed, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.timed, name, value)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-
-    def __len__(self) -> int:
-        return len(self.timed)
-
-    def __getitem__(self, index: Any) -> tuple[Any, Batch]:
-        batch = Batch(_integers(index))
-        return self._sample(index, batch), batch
-
-    def __getitems__(self, indices: Any) -> tuple[Any, Batch]:
+    def __getitem__(self, indices: Any) -> tuple[Any, Batch]:
         batch = Batch(_integers(indices))
-        if getattr(self.timed, "__getitems__", None):
-            samples = self.timed.__getitems__(indices)
-            batch.fetched = time.perf_counter()
-            batch.sample_seconds.append(batch.fetch_seconds)
-        else:
-            samples = [self._sample(index, batch) for index in indices]
-        return samples, batch
+        return self._collated(self.samples(indices, batch), batch)
 
-    def _sample(self, index: Any, batch: Batch) -> Any:
+    def samples(self, indices: Any, batch: Batch) -> Any:
+        """The samples of a batch, which notes their times."""
+        together = getattr(self.dataset, "__getitems__", None)
+        if not self.is_batched:
+            return self._timed(self._sample, indices, batch)
+        if together:
+            return self._timed(together, indices, batch)
+        return [self._timed(self._sample, index, batch) for index in indices]
+
+    def _sample(self, index: Any) -> Any:
+        return self.dataset[index]
+
+    def _timed(self, get: Callable[[Any], Any], index: Any, batch: Batch) -> Any:
         start = time.perf_counter()
         try:
-            sample = self.timed[index]
+            samples = get(index)
         except Exception as error:
             add_note(error, f"diagnose: raised by the dataset for sample {index}")
             raise
         batch.fetched = time.perf_counter()
         batch.sample_seconds.append(batch.fetched - start)
-        return sample
+        return samples
 
-
-class TimedStream(TimedDataset, IterableDataset[Any]):
-    """The same of an iterable dataset: each sample, and how its batch was made.
-
-    Args:
-        dataset: The loader's.
-        size: Of a batch.
-    """
-
-    size: int
-
-    def __init__(self, dataset: Any, size: int) -> None:
-        super().__init__(dataset)
-        vars(self)["size"] = size
-
-    def __iter__(self) -> Iterator[tuple[Any, Batch]]:
-        stream = iter(self.timed)
-        while True:
-            batch = Batch(None)
-            for _ in range(self.size):
-                start = time.perf_counter()
-                try:
-                    sample = next(stream)
-                except StopIteration:
-                    return
-                batch.fetched = time.perf_counter()
-                batch.sample_seconds.append(batch.fetched - start)
-                yield sample, batch
-
-
-class TimedCollate:
-    """A collate function that notes what it takes, and hands on how the batch was made.
-
-    Args:
-        collate: The loader's.
-        is_of_pairs: Whether it gets a pair for each sample, of a `TimedStream`.
-    """
-
-    def __init__(self, collate: Callable[[Any], Any], is_of_pairs: bool = False) -> None:
-        self._collate = collate
-        self._is_of_pairs = is_of_pairs
-
-    def __call__(self, fetched: Any) -> tuple[Any, Batch]:
-        """The batch, and how it was made."""
-        if self._is_of_pairs:
-            samples, batch = [sample for sample, _ in fetched], fetched[0][1]
-        else:
-            samples, batch = fetched
+    def _collated(self, samples: Any, batch: Batch) -> tuple[Any, Batch]:
         try:
-            collated = self._collate(samples)
+            collated = self.collate(samples)
         except Exception as error:
             add_note(error, f"diagnose: raised by the collate function for samples {batch.indices}")
             raise
@@ -216,31 +153,56 @@ class TimedCollate:
         return collated, batch
 
 
-class ReadyBatch(TimedDataset):
-    """A dataset whose every sample is the same batch, which costs nothing but its way to the loop.
+class StreamMaker(Maker, IterableDataset[Any]):
+    """The same for an iterable dataset.
 
     Args:
         dataset: The loader's.
         collate: The loader's.
-        indices: Of the batch; where a batch is a sample, of that.
-        is_batched: Whether it is a batch of several samples.
+        size: Of a batch; None where the dataset gives batches.
+        drop_last: Whether a last batch that is smaller is left out.
     """
 
     def __init__(
-        self, dataset: Any, collate: Callable[[Any], Any], indices: Any, is_batched: bool
+        self, dataset: Any, collate: Callable[[Any], Any], size: int | None, drop_last: bool
     ) -> None:
-        super().__init__(dataset)
-        vars(self).update(collate=collate, indices=indices, is_batched=is_batched, ready=None)
+        super().__init__(dataset, collate, size is not None)
+        self.size = size or 1
+        self.drop_last = drop_last
 
-    def __getitem__(self, index: Any) -> tuple[Any, Batch]:
+    def __iter__(self) -> Iterator[tuple[Any, Batch]]:
+        stream, is_over = iter(self.dataset), False
+        while not is_over:
+            batch = Batch(None)
+            samples: list[Any] = []
+            while len(samples) < self.size and not is_over:
+                start = time.perf_counter()
+                try:
+                    samples.append(next(stream))
+                except StopIteration:
+                    is_over = True
+                else:
+                    batch.fetched = time.perf_counter()
+                    batch.sample_seconds.append(batch.fetched - start)
+            if samples and not (is_over and self.drop_last):
+                yield self._collated(samples if self.is_batched else samples[0], batch)
+
+
+class ReadyMaker(Maker):
+    """Makes one batch, which then comes again and again: it costs nothing but its way to the loop."""
+
+    ready: Any = None
+
+    def __getitem__(self, indices: Any) -> tuple[Any, Batch]:
         if self.ready is None:
-            fetch = self.__getitems__ if self.is_batched else super().__getitem__
-            vars(self)["ready"] = self.collate(fetch(self.indices)[0])
-        batch = Batch(None)
-        batch.fetched = batch.begun
+            self.ready, _ = super().__getitem__(indices)
         # The memory of a `Collate` is on the way already; that of others is new for each batch.
         is_on_its_way = isinstance(self.collate, Collate)
-        return self.ready if is_on_its_way else map_leaves(_in_fresh_memory, self.ready), batch
+        ready = self.ready if is_on_its_way else map_leaves(_in_fresh_memory, self.ready)
+        batch = Batch(None)
+        batch.fetched = batch.begun
+        batch.finish()
+        return ready, batch
 
 
 def _in_fresh_memory(leaf: Any) -> Any:
@@ -249,37 +211,27 @@ def _in_fresh_memory(leaf: Any) -> Any:
     return leaf.clone() if is_own else leaf
 
 
-def have_equal_values(one: Any, other: Any) -> bool:
-    """Whether two batches have the same keys, dtypes, shapes and values; False if nobody can tell."""
-    ours, theirs = list(leaves(one)), list(leaves(other))
-    return [steps for steps, _ in ours] == [steps for steps, _ in theirs] and all(
-        _are_equal(leaf, twin) for (_, leaf), (_, twin) in zip(ours, theirs, strict=True)
-    )
+class WorkerStart:
+    """A ``worker_init_fn`` that gets to see the loader's dataset, and not what makes its batches.
 
+    Args:
+        init: The loader's.
+    """
 
-def _are_equal(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
-    try:
-        if isinstance(one, torch.Tensor):
-            is_alike: bool = one.dtype == other.dtype and one.shape == other.shape
-            return is_alike and torch.allclose(one, other, 0, 0, equal_nan=True)
-        if isinstance(one, np.ndarray):
-            has_nan = one.dtype.kind in "fcmM"
-            return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=has_nan)
-        if isinstance(one, float) and math.isnan(one):
-            return math.isnan(other)
-        return one is other or bool(one == other)
-    except Exception:  # noqa: BLE001, of a sparse tensor, a DataFrame, somebody's __eq__
-        return False
+    def __init__(self, init: Callable[[int], Any] | None) -> None:
+        self._init = init
+
+    def __call__(self, worker: int) -> None:
+        """Begins as the loader's workers do."""
+        info: Any = get_worker_info()
+        object.__setattr__(info, "dataset", info.dataset.dataset)  # a frozen class
+        if self._init is not None:
+            self._init(worker)
 
 
 def _integers(indices: Any) -> list[int] | None:
     """Indices for a report; None where they are something else."""
     try:
-        return [
-            operator.index(index)
-            for index in (indices if hasattr(indices, "__iter__") else [indices])
-        ]
-    except (TypeError, ValueError):
+        return [operator.index(i) for i in (indices if hasattr(indices, "__iter__") else [indices])]
+    except TypeError:
         return None
