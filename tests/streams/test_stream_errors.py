@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import operator
-from collections.abc import Iterator
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+import torch
+from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
+import pinfeed
 from pinfeed import StreamDataset
 from samples import FrozenError
 from streams import as_worker, keep, read_shard
@@ -264,35 +270,141 @@ class Numbers(IterableDataset[int]):
         return iter(range(100) if info is None else range(info.id, 100, info.num_workers))
 
 
-@pytest.mark.parametrize("deals", [False, True])
-@pytest.mark.parametrize(
-    "make",
-    [
-        StreamDataset,
-        lambda numbers: StreamDataset(lambda: numbers),
-        lambda numbers: StreamDataset([1], open=lambda _: numbers),
-    ],
-)
-def test_a_source_that_may_deal_out_its_samples(make: Any, deals: bool) -> None:
-    numbers = Numbers(deals)
-    assert list(make(numbers)) == list(DataLoader(make(numbers), None, num_workers=1))
+class Plain:
+    """The same, of no class of torch's."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self.numbers
+
+
+# What hides a source that deals out its samples.
+HIDDEN: dict[str, Callable[[Numbers], StreamDataset]] = {
+    "not hidden": StreamDataset,
+    "iterator": lambda numbers: StreamDataset(numbers.__iter__),
+    "function": lambda numbers: StreamDataset(lambda: numbers),
+    "generator": lambda numbers: StreamDataset(lambda: (n for n in numbers)),
+    "class": lambda numbers: StreamDataset(Plain(numbers)),
+    "map in a list of iterators": lambda numbers: StreamDataset(
+        lambda: itertools.chain.from_iterable([[], map(int, Plain(numbers))])
+    ),
+    "shard": lambda numbers: StreamDataset([1], open=lambda _: numbers),
+    "generator in a shard": lambda numbers: StreamDataset(
+        [1], 9, open=lambda _: (n for n in Plain(numbers))
+    ),
+    "stream": lambda numbers: StreamDataset(lambda: iter(StreamDataset(lambda: iter(numbers)))),
+}
+
+
+@pytest.mark.parametrize("way", HIDDEN)
+def test_a_source_that_deals_out_its_samples(way: str) -> None:
+    make = HIDDEN[way]
+    numbers = Numbers(deals=True)
+    assert sorted(make(numbers)) == sorted(DataLoader(make(numbers), None, num_workers=1))
     message = (
-        r"Numbers, an IterableDataset, which .* to 2 workers of 1 ranks by itself;(.|\n)*open="
+        r"the source calls get_worker_info, in (Numbers.__iter__|.*StreamDataset.*|_worker.*): "
+        r"it deals out its samples to the 2 workers by itself"
     )
     with pytest.raises(TypeError, match=message):
         list(DataLoader(make(numbers), None, num_workers=2))
-    # The way out.
-    stream = StreamDataset(Numbers(deals=False).__iter__)
+
+
+@pytest.mark.parametrize("way", [way for way in HIDDEN if way != "stream"])
+def test_a_source_that_yields_all_samples(way: str) -> None:
+    stream = HIDDEN[way](Numbers(deals=False))
     assert sorted(DataLoader(stream, None, num_workers=2)) == list(range(100))
+
+
+def batches_in_shared_memory() -> Iterator[Any]:
+    """They ask which worker this is, to know where they are to lie."""
+    for i in range(0, 100, 2):
+        samples = [torch.full((9000,), i), torch.full((9000,), i + 1)]
+        yield pinfeed.pad([pinfeed.Collate()(samples), default_collate(samples)])[0][0, :, 0]
+
+
+def test_a_source_that_makes_batches_deals_out_none() -> None:
+    loader = DataLoader(StreamDataset(batches_in_shared_memory), None, num_workers=2)
+    assert sorted(torch.cat([*loader]).tolist()) == list(range(100))
+
+
+def test_a_profiler_goes_on() -> None:
+    calls: list[str] = []
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        calls.append(frame.f_code.co_name)
+
+    with as_worker(0, 2):
+        sys.setprofile(profile)
+        try:
+            assert list(StreamDataset(Plain(Numbers(deals=False)))) == list(range(0, 100, 2))
+            assert sys.getprofile() is profile
+        finally:
+            sys.setprofile(None)
+        assert "Plain" not in calls
+        assert calls.count("__iter__") > 2
+        list(StreamDataset(Plain(Numbers(deals=False))))
+        with pytest.raises(TypeError, match="calls get_worker_info"):
+            list(StreamDataset(Plain(Numbers(deals=True))))
+        assert sys.getprofile() is None
 
 
 def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = StreamDataset(range(10))
-    assert list(StreamDataset(inner)) == list(range(10))
+    ways = [inner, lambda: inner, lambda: (n for n in inner)]
+    for way in ways:
+        assert list(StreamDataset(way)) == list(range(10))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    for way in ways:
+        with pytest.raises(
+            TypeError, match=r"an IterableDataset \(StreamDataset\), and nothing .* to the 2 ranks"
+        ):
+            list(StreamDataset(way))
+        assert list(StreamDataset(way, rank=0, world_size=1)) == [1, 3, 5, 7, 9]
+
+
+# Names of files that are taken for samples.
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with two files."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("1\n2\n")
+    return tmp_path
+
+
+NAMES: dict[str, Callable[[Path], Any]] = {
+    "array": lambda folder: np.array(["gone.txt", "b.txt"]),
+    "array of objects": lambda folder: np.array([Path("a.txt")], object),
+    "keys": lambda folder: {"gone.txt": 1}.keys(),
+    "set": lambda folder: {Path("gone.txt")},
+    "deque": lambda folder: deque(["gone.txt"]),
+    "iglob": lambda folder: glob.iglob("*.txt"),
+    "Path.glob": lambda folder: folder.glob("*.txt"),
+    "map": lambda folder: map(str, folder.iterdir()),
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_names_are_no_samples(kind: str, folder: Path) -> None:
+    source = NAMES[kind](folder)
     with pytest.raises(
-        TypeError, match=r"StreamDataset, an IterableDataset, .* workers of 2 ranks"
+        TypeError, match=rf"{type(source).__name__} of names, such as .*\.txt.*open="
     ):
-        list(StreamDataset(inner))
-    assert list(StreamDataset(inner, rank=0, world_size=1)) == [1, 3, 5, 7, 9]
+        list(StreamDataset(source))
+    if kind in ("array", "iglob", "Path.glob", "map"):  # what the message says
+        names = [*NAMES[kind](folder)][-1:]
+        assert list(StreamDataset(names, open=read_shard)) == [1, 2]
+
+
+def test_texts_are_samples(folder: Path) -> None:
+    texts = ["in a.txt there are numbers", "a", "/", "x" * 10_000, "\0"]
+    for first in texts:
+        assert list(StreamDataset(iter([first, "a.txt"]))) == [first, "a.txt"]
+    with open("a.txt") as lines:
+        assert list(StreamDataset(lines)) == ["1\n", "2\n"]
+    assert list(StreamDataset(lambda: glob.iglob("a*"))) == ["a.txt"]

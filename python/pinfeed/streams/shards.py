@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import multiprocessing.context
 import operator
@@ -10,18 +9,27 @@ import os
 import sys
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain, compress, islice, repeat
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
 from pinfeed.optional import add_note
 
 _NAME_LENGTH = 200  # a shard may be anything, a large array too
 _MOST_STARTS = 64
+
+_EXPECTED = (
+    "StreamDataset: source must be an iterable of samples, a function that returns one, "
+    "or with open= a list of shards"
+)
+
+# They ask torch which worker this is only to know where a batch is to lie.
+_ASK_FOR_MEMORY = {"torch.utils.data._utils.collate", "pinfeed.memory.worker", "pinfeed.runtime"}
 
 # Where a shard starts: its place in the order of shards, and how many samples come before it.
 Start = Sequence[int]
@@ -124,38 +132,38 @@ class StreamSource:
         Raises:
             TypeError: The samples may be dealt out to workers and ranks already.
         """
-        if self._open_shard is not None:
-            samples = _opened(self._open_shard, self._source[shard])
-        else:
-            samples = self._source if _is_iterable(self._source) else _opened(self._source)
-        if self._is_hugging_face:
-            samples.set_epoch(epoch)
-        if _is_hugging_face(samples):
-            _require_not_split(samples, ranks, are_ranks_given)
-            return _hugging_face_samples(samples)
-        if isinstance(samples, IterableDataset) and (
-            workers > 1 or (ranks > 1 and not are_ranks_given)
-        ):
-            raise TypeError(
-                f"StreamDataset: the source is a {type(samples).__name__}, an IterableDataset, which may "
-                f"deal out its samples to {workers} workers of {ranks} ranks by itself; dealt out twice, "
-                "most would reach none of them. If it doesn't, pass its iterator: "
-                "StreamDataset(dataset.__iter__). If it does, pass what it reads, with open="
-            )
-        iterator = iter(samples)
-        if workers * ranks == 1 or "datasets" not in sys.modules:
-            return iterator
-        first = list(islice(iterator, 1))  # once it has yielded one, it knows what it reads
-        dataset = _hugging_face_behind(iterator)
+        with _Watch(workers * ranks > 1) as watch:
+            if self._open_shard is not None:
+                samples = _opened(self._open_shard, self._source[shard])
+            else:
+                samples = self._source if _is_iterable(self._source) else _opened(self._source)
+            if self._is_hugging_face:
+                samples.set_epoch(epoch)
+            if _is_hugging_face(samples):
+                _require_not_split(samples, ranks, are_ranks_given)
+                return _hugging_face_samples(samples)
+            iterator = iter(samples)
+            first = list(islice(iterator, 1))
+        if first and samples is self._source:
+            _require_no_name(first[0], samples)
+        dataset = watch.dataset
+        if dataset is None and isinstance(samples, IterableDataset):
+            dataset = samples
         if dataset is not None:
             _require_not_split(dataset, ranks, are_ranks_given)
-            if workers > 1:
-                raise TypeError(
-                    "StreamDataset: the source reads a Hugging Face IterableDataset, which deals out its "
-                    f"samples to the {workers} workers by itself; dealt out twice, most would reach none of "
-                    "them. Pass the dataset, and what is done to its samples as "
-                    "StreamDataset(dataset.map(...)), or read without workers"
-                )
+        if workers > 1 and watch.asks:
+            hint = (
+                "pass the dataset, and what is done to its samples as StreamDataset(dataset.map(...)), or "
+                "read without workers"
+                if _is_hugging_face(dataset)
+                else "have it yield all samples, for StreamDataset gives each to one worker; a seed for each "
+                "worker is torch.initial_seed()"
+            )
+            raise TypeError(
+                f"StreamDataset: the source calls get_worker_info, in {watch.asks}: it deals out its samples "
+                f"to the {workers} workers by itself, and dealt out twice, most would reach none of them; "
+                f"{hint}"
+            )
         return chain(first, iterator)
 
     def name(self, shard: int) -> str:
@@ -265,7 +273,7 @@ class ShardReader:
         if count < expected:
             raise ValueError(
                 f"StreamDataset: {self._name(self._shards[place])} has {count} samples, but a state or "
-                f"lengths= says that it has {expected}; use them with the data that they are of"
+                f"lengths= says that it has {_EXPECTED}; use them with the data that they are of"
             )
 
 
@@ -322,20 +330,62 @@ def _is_hugging_face(source: Any) -> bool:
 
 
 def _require_not_split(dataset: Any, ranks: int, are_ranks_given: bool) -> None:
-    """Raises TypeError if ranks would share what Hugging Face has dealt out to them, or may have."""
-    if ranks == 1:
-        return
+    """Raises TypeError if ranks would share what an IterableDataset has dealt out to them, or may have."""
     # Not public, but nothing else tells; where it is missing, the user's word counts.
-    if getattr(dataset, "_distributed", None) is not None:
-        problem = f"split_dataset_by_node has dealt it out already; give rank=0, world_size=1, not {ranks}"
-    elif not are_ranks_given:
-        problem = (
-            f"nothing tells whether split_dataset_by_node has dealt it out to the {ranks} ranks; after "
-            "that, give rank=0, world_size=1, and else rank and world_size of this process"
-        )
-    else:
+    is_split = getattr(dataset, "_distributed", None) is not None
+    if ranks == 1 or (are_ranks_given and not is_split):
         return
-    raise TypeError(f"StreamDataset: the source is a Hugging Face IterableDataset, and {problem}")
+    kind = "Hugging Face" if _is_hugging_face(dataset) else type(dataset).__name__
+    if is_split:
+        problem = f"split_dataset_by_node has dealt it out already; give rank=0, world_size=1, not {ranks}"
+    else:
+        problem = (
+            f"nothing tells whether it deals out its samples to the {ranks} ranks by itself, as after "
+            "split_dataset_by_node; if so, give rank=0, world_size=1, and else rank and world_size of "
+            "this process"
+        )
+    raise TypeError(f"StreamDataset: the source is an IterableDataset ({kind}), and {problem}")
+
+
+class _Watch:
+    """Sees what a source calls in this thread until it has yielded its first sample.
+
+    What it loops over may be hidden in functions and generators, but before it yields anything, it
+    has been asked for a sample, and a source that deals out its samples has asked which worker this is.
+
+    Args:
+        is_needed: Whether anybody else could get samples.
+
+    Attributes:
+        asks: The function that asked torch which worker this is; empty if none did.
+        dataset: The IterableDataset, torch's or Hugging Face's, that is looped over, or None.
+    """
+
+    def __init__(self, is_needed: bool) -> None:
+        self._is_on = is_needed and sys.getprofile() is None  # a profiler stays
+        self.asks = ""
+        self.dataset: Any = None
+
+    def __enter__(self) -> Self:
+        if self._is_on:
+            sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_on:
+            sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, argument: object) -> None:
+        if event != "call":
+            return
+        code, caller = frame.f_code, frame.f_back
+        if code is get_worker_info.__code__:
+            if caller is not None and caller.f_globals.get("__name__") not in _ASK_FOR_MEMORY:
+                self.asks = caller.f_code.co_qualname
+        elif code.co_name in ("__iter__", "iter"):
+            owner = frame.f_locals.get("self")
+            if _is_hugging_face(owner) or isinstance(owner, IterableDataset):
+                self.dataset = owner
 
 
 def _hugging_face_samples(dataset: Any) -> Iterator[Any]:
@@ -346,42 +396,31 @@ def _hugging_face_samples(dataset: Any) -> Iterator[Any]:
         yield batch if is_table else {key: values[0] for key, values in batch.items()}
 
 
-def _hugging_face_behind(iterator: Iterator[Any]) -> Any:
-    """The Hugging Face ``IterableDataset`` that an iterator loops over, through others; else None.
-
-    Generators, ``map``, ``islice`` and the like know what they take their samples from, and say so to
-    the garbage collector. An iterator of a Python class keeps it in a dict, where nobody looks.
-    """
-    waiting: list[Any] = [iterator]
-    seen = set()  # a generator may know itself
-    while waiting:
-        thing = waiting.pop()
-        seen.add(id(thing))
-        is_of_all = getattr(thing, "__name__", "") == "iter"  # not dealt out: see above
-        for behind in gc.get_referents(thing):
-            if _is_hugging_face(behind) and not is_of_all:
-                return behind
-            if isinstance(behind, Iterator | tuple) and id(behind) not in seen:
-                waiting.append(behind)
-    return None
-
-
 def _checked_iterable(source: Any) -> Any:
-    expected = (
-        "StreamDataset: source must be an iterable of samples, a function that returns one, "
-        "or with open= a list of shards"
-    )
     if isinstance(source, str | bytes | os.PathLike):
-        raise TypeError(f"{expected}, got {source!r}; pass [{source!r}] and open=")
-    if isinstance(source, list | tuple) and isinstance(next(iter(source), None), str | os.PathLike):
-        raise TypeError(
-            f"{expected}, got a {type(source).__name__} of names, such as {source[0]!r}; write "
-            "StreamDataset(source, open=read_shard), with a function that returns the samples of a "
-            "shard, or if strings are the samples StreamDataset(lambda: source)"
-        )
+        raise TypeError(f"{_EXPECTED}, got {source!r}; pass [{source!r}] and open=")
+    if isinstance(source, Collection) and not isinstance(source, Mapping):
+        first = next(iter(source), None)
+        if isinstance(first, str | os.PathLike):
+            raise _names_error(first, source)
     if isinstance(source, Mapping) or not (_is_iterable(source) or callable(source)):
-        raise TypeError(f"{expected}, got {type(source).__name__}")
+        raise TypeError(f"{_EXPECTED}, got {type(source).__name__}")
     return source
+
+
+def _require_no_name(first: Any, source: Any) -> None:
+    """Raises TypeError if the first sample of an iterator, such as ``glob.iglob``'s, names a file."""
+    if isinstance(first, os.PathLike) or (isinstance(first, str) and os.path.isfile(first)):
+        raise _names_error(first, source)
+
+
+def _names_error(first: Any, source: Any) -> TypeError:
+    name = str(first) if isinstance(first, str) else first  # no np.str_
+    return TypeError(
+        f"{_EXPECTED}, got a {type(source).__name__} of names, such as {name!r}; write "
+        "StreamDataset(source, open=read_shard), with a function that returns the samples of a "
+        "shard, or if strings are the samples StreamDataset(lambda: source)"
+    )
 
 
 def _checked_shards(source: Any) -> list[Any]:

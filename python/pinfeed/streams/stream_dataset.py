@@ -59,10 +59,10 @@ class StreamDataset(IterableDataset[Any]):
     - With fewer shards, or none, workers take samples in turn. Every worker reads everything, and
       drops the samples of the others.
     - All workers must see the same shards in the same order: sort what a directory lists.
-    - The source must not deal out its samples to workers or ranks by itself, as an
-      ``IterableDataset`` of torch may. Of Hugging Face's, its own dealing out to workers is left
-      out; behind a generator or ``map`` it is an error. One that ``split_dataset_by_node`` made takes
-      ``rank=0, world_size=1``.
+    - The source must not deal out its samples itself. With several workers, one that calls torch's
+      ``get_worker_info`` before its first sample is an error, whatever hides it; but of a Hugging Face
+      ``IterableDataset`` that is the source, its own dealing out to workers is left out. What deals
+      out to ranks, as after ``split_dataset_by_node``, takes ``rank=0, world_size=1``.
     - With ``even`` all ranks read the same shards, and take samples in turn; the workers of a rank
       get whole shards. If a worker's last samples are too few for all ranks, they are left out or
       repeated: at most ``world_size - 1`` for each worker. All ranks need equally many workers.
