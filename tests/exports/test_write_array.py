@@ -92,6 +92,17 @@ def test_a_shape_that_comes_after_many_empty_lists(tmp_path: Path) -> None:
     assert written[5000].tolist() == [[1, 2], [3, 4]]
 
 
+def test_empty_arrays_of_floats_have_no_dtype(tmp_path: Path) -> None:
+    samples = [np.zeros(0), [1, 2], torch.zeros(0), np.arange(3), np.array([])]
+    written = write_array(tmp_path / "x", samples)
+    assert written.dtype == np.int64
+    assert [list(sample) for sample in written] == [[], [1, 2], [], [0, 1, 2], []]
+    leaves = write_array(tmp_path / "leaves", [{"x": sample, "y": 1} for sample in samples])
+    assert_same(list(leaves["x"]), list(written))
+    assert write_array(tmp_path / "rows.npy", [np.zeros(0)] * 3).shape == (3, 0)
+    assert write_array(tmp_path / "none", [[], np.zeros(0, np.float16)]).dtype == np.float16
+
+
 def test_a_list_of_arrays_is_one_of_samples(tmp_path: Path) -> None:
     images = list(random_array((10, 8, 8, 3), "u1"))
     assert write_array(tmp_path / "x.npy", images).shape == (10, 8, 8, 3)

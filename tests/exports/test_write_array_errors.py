@@ -35,9 +35,9 @@ def of(*samples: Any, **options: Any) -> dict[str, Any]:
 TYPES: list[tuple[str, dict[str, Any], str]] = [
     ("x.npy", {}, "expected either samples or batches="),
     ("x.npy", {"batches": [ONE], "samples": [ONE]}, "expected either samples or batches="),
-    ("x.npy", {"batches": ONE}, "batches must be an iterable of batches, got ndarray"),
+    ("x.npy", {"batches": ONE}, r"batches must be .*, got ndarray; .*: batches=\[array\]"),
     ("x", {"samples": "text"}, "samples must be an iterable of samples, got str"),
-    ("x", {"samples": {"x": 1}}, "samples must be an iterable of samples, got dict"),
+    ("x", {"samples": {"x": 1}}, r"samples must be .* got dict; .*: batches=\[columns\]"),
     ("x", {"samples": 3}, "samples must be an iterable of samples, got int"),
     ("x", {"samples": LOADER}, "expected samples, got a DataLoader, .*; pass it as batches="),
     ("x", of(LIST, dtype="S3"), "dtype must be NumPy's"),

@@ -41,6 +41,10 @@ TAKEN: dict[str, tuple[Any, Any, list[list[Any]]]] = {
     "lists of complex numbers": ([[1j]], np.dtype(np.complex64), [[1j]]),
     "empty lists first": ([[], (), [0.5]], FLOAT, [[], [], [0.5]]),
     "empty lists among pairs": ([[], [[1, 2]], []], INT, [[], [[1, 2]], []]),
+    "empty arrays of floats first": ([np.zeros(0), [], np.ones(2, int)], INT, [[], [], [1, 1]]),
+    "empty tensors of floats among ints": ([[1], torch.zeros(0), [2]], INT, [[1], [], [2]]),
+    "empty arrays of floats among pairs": ([[[1, 2]], np.zeros(0)], INT, [[[1, 2]], []]),
+    "empty arrays alone": ([[], np.zeros(0, "f2"), np.zeros(0)], np.dtype("f2"), [[], [], []]),
     "tuples and ranges": ([(1, 2), range(3)], INT, [[1, 2], [0, 1, 2]]),
     "lists of NumPy's numbers": ([[np.uint8(3)]], np.dtype(np.uint8), [[3]]),
     "large ints": ([[2**63 - 1]], INT, [[2**63 - 1]]),
@@ -73,6 +77,7 @@ def test_tensors_stay_tensors(dtype: torch.dtype) -> None:
     mixed = RaggedArray.from_sequences([[], *sequences, sequences[0].numpy()])
     assert_same(list(mixed)[1:], [*sequences, sequences[0]])
     assert isinstance(RaggedArray.from_sequences([sequences[0].numpy(), *sequences])[2], np.ndarray)
+    assert_same(list(RaggedArray.from_sequences([sequences[0][:0, 0]])), [sequences[0][:0, 0]])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,12 @@ BFLOAT16 = torch.ones(1).bfloat16()
 REFUSED: tuple[tuple[Any, Any, type[Exception], str], ...] = (
     ([ONE, np.ones(1)], None, TypeError, "1: expected int32 like those before, got float64; name"),
     ([[1], [0.5]], None, TypeError, "1: expected int64 like those before, got float32; name"),
-    ([ONE, np.empty(0)], None, TypeError, "1: expected int32 like those before, got float64"),
+    (
+        [ONE, np.empty(0, np.int64)],
+        None,
+        TypeError,
+        "1: expected int32 like those before, got int64",
+    ),
     ([ONE, ["a"]], None, TypeError, "1: expected int32 like those before, got <U1"),
     ([["a"]], None, TypeError, "0: expected a numeric or bool dtype, got <U1"),
     (["abc"], None, TypeError, "0: expected an array or a list of numbers, got str"),

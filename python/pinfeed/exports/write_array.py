@@ -121,8 +121,13 @@ def _iterable(items: Any, name: str) -> Iterable[Any]:
     is_one_batch = name == "batches" and isinstance(items, np.ndarray | torch.Tensor)
     makes_batches = isinstance(loader, DataLoader) and loader.batch_sampler is not None
     if is_one_batch or isinstance(items, str | bytes | Mapping) or not hasattr(items, "__iter__"):
+        hint = ""
+        if isinstance(items, Mapping):
+            hint = "; a dict of columns is one batch of all samples: batches=[columns]"
+        elif is_one_batch:
+            hint = "; an array that holds all samples is one batch: batches=[array]"
         raise TypeError(
-            f"write_array: {name} must be an iterable of {name}, got {type(items).__name__}"
+            f"write_array: {name} must be an iterable of {name}, got {type(items).__name__}{hint}"
         )
     if name == "samples" and makes_batches:
         raise TypeError(
@@ -242,15 +247,15 @@ class _Leaf:
             raise TypeError(
                 f"{where}: expected a string like the first, got {type(sample).__name__}"
             )
-        if isinstance(sample, list) and not sample and not self._is_file and self._shape != ():
-            self._takes_numbers = False
-            self._lengths.append(0)  # of any dtype and shape
-            return 0
         if isinstance(sample, tuple):
             raise TypeError(
                 f"{where}: expected an array or a list of numbers, got a {type(sample).__name__}, "
                 "which could be either or hold several arrays; make it a list, or a dict of arrays"
             )
+        if not self._is_file and self._shape != () and self._reader.is_empty(sample):
+            self._takes_numbers = False
+            self._lengths.append(0)  # of any dtype and shape
+            return 0
         _require_no_palette(sample, where)
         array = np.array(self._reader.read(sample, where))  # whose memory may be used again
         self._check(array.shape, where)
@@ -263,6 +268,7 @@ class _Leaf:
         if self._strings is not None:
             strings, self._strings = self._strings, []
             return strings
+        self._reader.settle_dtype("write_array: an empty sample")
         if self._reader.dtype is None or (self._shape is None and self._takes_numbers):
             raise ValueError(
                 "write_array: expected a sample that has a dtype, got empty lists only; name one "

@@ -105,7 +105,7 @@ class RaggedArray(Source):
                 for their first axis.
             dtype: NumPy's or torch's, for the values; if None that of the first sequence, which all
                 others must then share. Lists of Python's floats are float32, of ints int64; empty
-                ones are of any dtype and shape.
+                ones are of any dtype and shape, and so is ``np.array([])``, an empty array of floats.
 
         Returns:
             A RaggedArray in memory. Its values are a tensor if the first sequence is one.

@@ -44,7 +44,7 @@ class RaggedBuilder:
     def append(self, sequence: Any) -> None:
         """Copies a sequence to the end; errors name its number."""
         start = self._offsets[-1]
-        if isinstance(sequence, list | tuple) and not sequence:
+        if self._reader.is_empty(sequence):
             self._offsets.append(start)
             return
         part = self._reader.read(sequence, self._name())
@@ -66,6 +66,8 @@ class RaggedBuilder:
         """The values, a tensor if the first sequence was one, and the offsets."""
         values: Any = self._values
         if values is None:
+            self._is_tensor = isinstance(self._reader.empty_array, torch.Tensor)
+            self._reader.settle_dtype(f"{self._function}: an empty sequence")
             if self._reader.dtype is None:
                 raise ValueError(
                     f"{self._function}: expected a sequence that has a dtype, "
@@ -96,6 +98,7 @@ class SampleReader:
 
     Attributes:
         dtype: Of all arrays; None as long as it isn't known.
+        empty_array: The first array that `is_empty` was asked about.
     """
 
     def __init__(
@@ -105,6 +108,26 @@ class SampleReader:
         self._is_asked = dtype is not None
         self._without_numpy = without_numpy
         self._takes_numbers = takes_numbers
+        self.empty_array: npt.NDArray[Any] | torch.Tensor | None = None
+
+    def is_empty(self, sample: Any) -> bool:
+        """Whether a sample has no numbers, and so no dtype: ``[]``, or what NumPy and torch make of it."""
+        if isinstance(sample, list | tuple):
+            return not sample
+        if isinstance(sample, np.ndarray):
+            is_floating = sample.dtype.kind == "f"
+        else:
+            is_floating = isinstance(sample, torch.Tensor) and sample.is_floating_point()
+        if not is_floating or sample.shape != (0,):
+            return False
+        if self.empty_array is None:
+            self.empty_array = sample
+        return True
+
+    def settle_dtype(self, name: str) -> None:
+        """Takes the dtype of an empty array, which messages call ``name``, if no sample has a number."""
+        if self.dtype is None and self.empty_array is not None:
+            self.read(self.empty_array, name)
 
     def read(self, sample: Any, name: str) -> npt.NDArray[Any]:
         """A sample as an array, which may share its memory.

@@ -84,7 +84,10 @@ def _check_types(chunk: list[Any], expected: StringType, first: int, name: str) 
     item, number = chunk[number], first + number
     wanted = f"{expected.__name__} like those before" if number else "str or bytes"
     hint = ""
-    if item is None or type(item).__name__ in ("float", "NAType"):  # what pandas has for none
+    is_number = isinstance(item, int | float | np.number)
+    if is_number and not np.isnan(item):
+        hint = "; numbers go into an array, np.array(numbers)"
+    elif item is None or is_number or type(item).__name__ == "NAType":  # what pandas has for none
         hint = "; leave it out, or put a string in its place"
     elif hasattr(item, "as_py"):
         hint = "; pass arrays of pyarrow to RaggedArray.from_arrow"

@@ -215,7 +215,7 @@ class Drain:
         if files.is_file:
             raise TypeError(
                 f"{where}batch 0: a .npy file can't hold lists; give the path of a directory, which "
-                "can hold strings"
+                "can hold strings, or yield numbers as an array, np.array(numbers)"
             )
         return TextColumn(where, files, name)
 
