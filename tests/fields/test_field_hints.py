@@ -20,6 +20,7 @@ RNG = np.random.default_rng(0)
 PHOTOS = RNG.integers(0, 256, (3, 8, 6, 3), np.uint8)
 PLANES = np.ascontiguousarray(PHOTOS.transpose(0, 3, 1, 2))
 TALL = np.ascontiguousarray(RNG.integers(0, 256, (3, 3, 64, 64), np.uint8))  # (C, H, W)
+DARK_FIRST = [PHOTOS[0] * np.float32(most) for most in (0, 12 / 255, 1)]
 FLOATS = [torch.from_numpy(planes / np.float32(255)) for planes in PLANES]
 GREY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
 COLOUR = PIL.Image.fromarray(PHOTOS[1])
@@ -251,6 +252,13 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         ValueError,
         "of sample 0: expected values of 0..1, as mean and std of floats are for, got .* scale=1/255",
         lambda: Collate(Image([0.4] * 3, 0.25, scale=1 / 255))([PHOTOS[0].astype(np.float32)]),
+        Collate(Image([0.4] * 3, 0.25))([PHOTOS[0]]),
+    ),
+    "floats of 0..255 behind a black image and a dark one": (
+        lambda: Collate(Image([0.4] * 3, 0.25))(DARK_FIRST),
+        ValueError,
+        "of sample 2: expected values of 0..1, as mean and std of floats are for, got .* scale=1/255",
+        lambda: Collate(Image([0.4] * 3, 0.25, scale=1 / 255))(DARK_FIRST)[2:],
         Collate(Image([0.4] * 3, 0.25))([PHOTOS[0]]),
     ),
     "rows of floats of 0..255": (

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "bindings/python/scalar_types.h"
@@ -154,15 +155,32 @@ void Images::require_channels_last() const {
                         std::to_string(channels()) + " channels");
 }
 
-// Some rows are enough, for hardly an image of bytes has only dark ones; and all of an image that
-// lies in a file would be read twice.
+// The first image tells, unless it is dark. Some rows are enough, for hardly an image of bytes has
+// only dark ones; and all of an image that lies in a file would be read twice.
 void Images::require_fractions() const {
-  constexpr std::int64_t kRows = 16;
   constexpr float kMost = 16;  // four stops beyond white
-  std::vector<std::int64_t> shape(samples_.shape().begin(), samples_.shape().end());
-  std::vector<std::int64_t> strides(samples_.strides(), samples_.strides() + shape.size());
-  const std::int64_t step = std::max<std::int64_t>(height(0) / kRows, 1);
-  shape[axes_.height] = (height(0) + step - 1) / step;
+  for (std::size_t i = 0; i < count(); ++i) {
+    const float most = most_in_some_rows(i);
+    if (most > kMost) {
+      throw wrong_value(Subject{name_, static_cast<std::int64_t>(i)},
+                        "values of 0..1, as mean and std of floats are for",
+                        py::str(py::float_(most)),
+                        "say scale=1/255 for values of 0..255, scale=1 for constants in units of "
+                        "the images' own values");
+    }
+    if (most > 0 && most <= 1) return;
+  }
+}
+
+// The largest finite value in 16 to 31 rows, of the first frame; at least 0.
+float Images::most_in_some_rows(std::size_t image) const {
+  constexpr std::int64_t kRows = 16;
+  const std::span<const std::int64_t> sizes = samples_.shape(image);
+  std::vector<std::int64_t> shape(sizes.begin(), sizes.end());
+  std::vector<std::int64_t> strides(samples_.strides(image),
+                                    samples_.strides(image) + shape.size());
+  const std::int64_t step = std::max<std::int64_t>(height(image) / kRows, 1);
+  shape[axes_.height] = (height(image) + step - 1) / step;
   strides[axes_.height] *= step;
   if (axes_.frame >= 0) shape[axes_.frame] = std::min<std::int64_t>(frames(), 1);
   std::int64_t items = 1;
@@ -171,17 +189,13 @@ void Images::require_fractions() const {
   std::vector<float> values(static_cast<std::size_t>(items));
   kernels::StridedCopy(shape.size(), shape.data(), strides.data(), dtype().item_size(),
                        types.cast(), sizeof(float))
-      .run(*dispatch::active_isa().permute, samples_.data(0),
+      .run(*dispatch::active_isa().permute, samples_.data(image),
            reinterpret_cast<std::byte*>(values.data()), false);
   float most = 0;
   for (const float value : values) {
     if (std::isfinite(value)) most = std::max(most, value);
   }
-  if (most <= kMost) return;
-  throw wrong_value(Subject{name_, 0}, "values of 0..1, as mean and std of floats are for",
-                    py::str(py::float_(most)),
-                    "say scale=1/255 for values of 0..255, scale=1 for constants in units of the "
-                    "images' own values");
+  return most;
 }
 
 void Images::require_common(bool any_size) const {

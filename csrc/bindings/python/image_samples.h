@@ -48,8 +48,8 @@ class Images {
   }
   FileReads* reads() const { return samples_.reads(); }
 
-  // Throws ValueError for floats that go beyond 0..1 by far, as far as rows of the first image
-  // tell.
+  // Throws ValueError for floats that go beyond 0..1 by far, as far as rows of the first image that
+  // isn't dark tell.
   void require_fractions() const;
 
   // Before sources() are asked for.
@@ -69,6 +69,7 @@ class Images {
   std::string got() const;
   void require_channels_last() const;
   void require_common(bool any_size) const;
+  float most_in_some_rows(std::size_t image) const;
 
   const std::string& name_;
   DType out_;

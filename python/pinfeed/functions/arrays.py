@@ -64,7 +64,7 @@ def normalize(
         std: The same. None is 1.
         scale: Factor applied first. None: one over the largest value of an integer dtype, so that
             bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of the first
-            image if there is a mean or std: 0..255 takes ``scale=1/255``.
+            image that isn't dark, if there is a mean or std: 0..255 takes ``scale=1/255``.
         input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but refuses images that
             look like (N, C, H, W): with more than 4 channels, and no fewer than rows or columns. Clips
             have a T for their frames: ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``.
