@@ -117,6 +117,9 @@ def from_numpy(
     if shuffle and generator is not None:
         _require_no_other_order(seed, (ranks or ranks_now("from_numpy"))[1])
     dataset = _dataset_of(arrays)
+    if len(dataset) == 0:
+        got = "a Subset of no indices" if isinstance(arrays, Subset) else "none"
+        raise ValueError(f"from_numpy: arrays must have at least one row, got {got}")
     if seed is not None:
         seed = checked_integer(seed, "from_numpy: seed", 0)
     # Batches are made ahead of the loop, which may draw numbers meanwhile: an epoch that is drawn
