@@ -13,7 +13,10 @@ class ExampleSections(Extension):
         """See `griffe.Extension`."""
         if obj.docstring:
             obj.docstring.value = re.sub(
-                r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE
+                r"^Example:$",
+                "Examples:",
+                obj.docstring.value,
+                flags=re.MULTILINE,
             )
 
 

@@ -1,8 +1,11 @@
-"""The public API: what the API page lists, and signatures that callers rely on."""
+"""The public API: what the reference lists, and signatures that callers rely on."""
 
+import collections.abc
 import inspect
 import operator
 import re
+import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,7 @@ ELSEWHERE = {"integrations.ray.RayCollate", "integrations.transformers.packed_lo
         "WithPadding",
     )
 }
-PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+PAGES = Path(__file__).parents[1] / "docs" / "reference"
 
 # A parameter that is here keeps its name, its default and, before the `*`, its place. There may be
 # more of them: this is what must not change, not all there is.
@@ -128,13 +131,40 @@ ATTRIBUTES = {
 }
 
 
-def test_every_public_name_is_on_the_page_once():
-    text = PAGE.read_text(encoding="utf-8")
+def test_every_public_name_is_on_a_page_once():
+    text = "".join(page.read_text(encoding="utf-8") for page in sorted(PAGES.glob("*.md")))
     documented = re.findall(r"^::: pinfeed\.([\w.]+)$", text, re.MULTILINE)
     names = {f"augment.{name}" for name in pinfeed.augment.__all__} | ELSEWHERE
     assert sorted(documented) == sorted(set(pinfeed.__all__) - {"__version__", "augment"} | names)
     assert text.count(":::") == len(documented)  # nothing from within
     assert "pinfeed.__version__" in text
+
+
+def test_the_index_links_to_every_name():
+    """But to those of the pages that it names as a whole."""
+    index = (PAGES / "index.md").read_text(encoding="utf-8")
+    for page in sorted(PAGES.glob("*.md")):
+        if page.stem in ("integrations", "runtime"):
+            assert f"({page.name})" in index
+            continue
+        for name in re.findall(r"^::: pinfeed\.([\w.]+)$", page.read_text("utf-8"), re.MULTILINE):
+            if name not in ("augment.Geometry", "augment.Color"):  # the base classes
+                assert f"({page.name}#pinfeed.{name})" in index, name
+
+
+def test_the_glossary_explains_the_types_of_signatures():
+    glossary = (PAGES / "glossary.md").read_text(encoding="utf-8")
+    explained = set()
+    for name in {*pinfeed.__all__, *pinfeed.augment.__all__} - {"__version__", "augment"}:
+        found = getattr(pinfeed, name, None) or getattr(pinfeed.augment, name)
+        names = vars(sys.modules[found.__module__])
+        annotations = inspect.get_annotations(getattr(found, "__init__", found)).values()
+        for word in set(re.findall(r"\b[A-Z]\w+", " ".join(map(str, annotations)))) & {*names}:
+            is_alias = not isinstance(names[word], type) and not hasattr(typing, word)
+            if is_alias and word not in vars(collections.abc):
+                assert f"| `{word}` |" in glossary, (name, word)
+                explained.add(word)
+    assert explained >= {"Side", "Request", "Pin"}
 
 
 @pytest.mark.parametrize("line", SIGNATURES.split("\n")[1:-1], ids=lambda x: x.split("(")[0])

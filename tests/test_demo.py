@@ -171,7 +171,7 @@ def test_full_bar_is_written_once(monkeypatch, terminal):
 def test_missing_extra_says_what_to_install(monkeypatch, tmp_path):
     # None in sys.modules makes the import system report the module as missing.
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ImportError, match=r"PIL is not installed: pip install pinfeed\[demo\]"):
+    with pytest.raises(ImportError, match=r"PIL is not installed: pip install '.\[demo\]'"):
         demo.main(["--out", str(tmp_path)])
 
 

@@ -1,7 +1,9 @@
-"""The code in README.md and docs/ runs, from the top of each page to its end."""
+"""The code in README.md and docs/ runs, from the top of each page to its end, and as a file of its own."""
 
+import ast
 import collections
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -33,10 +35,22 @@ FILTERS = collections.defaultdict(
 
 ALL_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+# What is not called as it is imported, for the line "Needs: ..." of a page.
+NAMES = {"PIL": "Pillow", "sklearn": "scikit-learn"}
+LONGEST_LINE = 82  # of code that needs no scrolling
+
+
+def _name(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def _text(page):
+    return page.read_text(encoding="utf-8")
+
 
 def _pages():
     for page in ALL_PAGES:
-        text = page.read_text(encoding="utf-8")
+        text = _text(page)
         alone = ALONE.match(text)
         library = alone and alone["library"]
         is_slow = library or "torch.compile(" in text
@@ -45,11 +59,11 @@ def _pages():
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch.compile's own
-@pytest.mark.parametrize("page", list(_pages()), ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", list(_pages()), ids=_name)
 def test_page(page, tmp_path, monkeypatch, one_thread):
     monkeypatch.chdir(tmp_path)  # examples may write files
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    text = page.read_text(encoding="utf-8")
+    text = _text(page)
     blocks = list(BLOCK.finditer(text))
     # Python code under another mark, or without one, would escape this test.
     marks = re.findall(r"^ *```(\w+)", text, re.MULTILINE)
@@ -88,8 +102,80 @@ def _code(text, blocks):
     return "\n".join(lines)
 
 
+def _pages_with_workers():
+    """Those that start processes, but for Ray's and Lightning's, which start their own."""
+    for page in ALL_PAGES:
+        code = "".join(BLOCK.findall(_text(page)))
+        alone = ALONE.match(_text(page))
+        if re.search(r"num_workers=[1-9]|diagnose\(", code) and not (alone and alone["library"]):
+            yield page
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("page", list(_pages_with_workers()), ids=_name)
+def test_page_starts_workers_by_any_method(page, method, tmp_path):
+    """As ``python page.py``: workers that are not forked import the file."""
+    text = _text(page)
+    code = _code(text, BLOCK.finditer(text))
+    begin = (
+        "import torchvision_operators\n"
+        "if __name__ == '__main__': import multiprocessing as m, torch as t; "
+        f"m.set_start_method({method!r}); t.set_num_threads(1)\n"
+    )
+    assert code.startswith("\n\n")  # the title
+    (tmp_path / "page.py").write_text(begin + code[2:], encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "page.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(TESTS), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=_name)
+def test_page_says_what_it_needs(page):
+    imported = set()
+    for block in BLOCK.findall(_text(page)):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module)
+    roots = {name.partition(".")[0] for name in imported} - {"numpy", "torch", "pinfeed"}
+    needs = "".join(re.findall(r"^Needs: [^\n]*", _text(page), re.MULTILINE))
+    for root in roots - sys.stdlib_module_names:
+        assert NAMES.get(root, root) in needs, root
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=_name)
+def test_code_fits_beside_the_menu(page):
+    for block in re.findall(
+        r"^```(?:python|sh)\n(.*?)^```$", _text(page), re.DOTALL | re.MULTILINE
+    ):
+        for line in block.splitlines():
+            assert len(line) <= LONGEST_LINE, line
+
+
 def test_every_page_of_the_guide_has_code():
     for page in ALL_PAGES:
-        text = page.read_text(encoding="utf-8")
-        if page.name != "api.md" and not text.startswith("--8<--"):
+        text = _text(page)
+        if page.parent.name != "reference" and not text.startswith("--8<--"):
             assert BLOCK.search(text), page
+
+
+def test_nothing_tells_to_install_a_name_that_is_not_ours():
+    """pinfeed is on no index; whoever registers the name first would be installed."""
+    sources = [*ROOT.glob("*.md"), *ROOT.glob("csrc/*.md"), *ROOT.glob("bench/*.md")]
+    sources += [
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("python/**/*.py"),
+        *ROOT.glob("python/**/*.md"),
+    ]
+    for source in sources:
+        assert not re.search(r"pip install (-\S+ )*['\"]?pinfeed\b|--no-binary", _text(source)), (
+            source
+        )

@@ -16,13 +16,22 @@ PEER = "#b4532a"
 OTHER_PEER = "#d9a441"
 LIMIT = "#9aa1a8"
 
+WIDTH = 5  # inches: 480 pixels of a browser
+
+# For a reader whose system is dark: what is black becomes light, what has a colour keeps it.
+DARK = """<style>@media (prefers-color-scheme: dark) {
+  text:not([style*="fill"]) { fill: #d6d9dc }
+  path[style*="stroke: #000000"], use[style*="stroke: #000000"] { stroke: #d6d9dc !important }
+}</style>
+"""
+
 # Text stays text, and the same measurement is the same file.
 mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "pinfeed", "font.size": 10})
 
 
 def new_plot(title: str, height: float = 3.2) -> tuple[Figure, Axes]:
-    """An empty plot of the width of a page."""
-    figure = Figure(figsize=(7.5, height), layout="constrained")
+    """An empty plot, narrow enough to be read on a phone."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
@@ -36,8 +45,15 @@ def save_plot(figure: Figure, name: str) -> None:
         f"{facts['cpu']}, {facts['cpus']} CPUs, Python {platform.python_version()}, "
         f"torch {torch.__version__}"
     )
-    figure.supxlabel(machine, fontsize=7, color="0.45", x=0.99, ha="right")
+    figure.supxlabel(machine, fontsize=7, color="0.5", x=0.99, ha="right")
     path = ASSETS / f"{name}.svg"
     path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, metadata={"Date": None}, facecolor="white")
+    figure.savefig(path, metadata={"Date": None}, transparent=True)
+    for_both(path)
     print(path)
+
+
+def for_both(path: Path) -> None:
+    """Makes a plot readable on a light page and on a dark one."""
+    svg = path.read_text()
+    path.write_text(svg.replace(" <defs>", f"{DARK} <defs>", 1))

@@ -25,7 +25,7 @@ def import_extra(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"{module.partition('.')[0]} is not installed: pip install pinfeed[{extra}]"
+            f"{module.partition('.')[0]} is not installed: pip install '.[{extra}]' in a checkout of pinfeed"
         ) from error
 
 

@@ -314,7 +314,7 @@ def test_progress(
 
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     unread = iter(loader)
-    with pytest.raises(ImportError, match=r"tqdm is not installed: pip install pinfeed\[progress"):
+    with pytest.raises(ImportError, match=r"tqdm is not installed: pip install '.\[progress\]'"):
         to_numpy(unread, tmp_path / "x.npy", progress=True)
     assert len(list(unread)) == 4
     assert list(tmp_path.iterdir()) == []

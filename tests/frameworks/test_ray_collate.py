@@ -276,7 +276,7 @@ def test_without_ray():
         "try: import pinfeed.integrations.ray\n"
         "except ImportError as error: print(error)"
     )
-    assert message.strip() == "ray is not installed: pip install pinfeed[ray]"
+    assert "ray is not installed: pip install '.[ray]' in a checkout" in message
 
 
 def test_ray_knows_it_and_it_pickles():

@@ -167,8 +167,8 @@ print(json.dumps(said))
 
 
 ADVICE = (
-    "pip install scikit-build-core pybind11 cmake ninja, then pip install --no-build-isolation "
-    "--no-binary pinfeed --force-reinstall --no-deps pinfeed"
+    "pip install scikit-build-core pybind11 cmake ninja, then in a checkout of pinfeed pip install "
+    "--no-build-isolation --force-reinstall --no-deps ."
 )
 
 

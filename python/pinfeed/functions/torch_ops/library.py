@@ -20,12 +20,12 @@ _LIBRARY = _FOLDER / "libpinfeed_torch.so"
 _CUDA_LIBRARY = _FOLDER / "libpinfeed_torch_cuda.so"
 # An installed pinfeed has to be forced out, and without isolation its build tools come first.
 _BUILD = (
-    "pip install scikit-build-core pybind11 cmake ninja, then pip install --no-build-isolation "
-    "--no-binary pinfeed --force-reinstall --no-deps pinfeed"
+    "pip install scikit-build-core pybind11 cmake ninja, then in a checkout of pinfeed pip install "
+    "--no-build-isolation --force-reinstall --no-deps ."
 )
 _HOW_TO_BUILD = (
-    "this pinfeed was built without torch; install a wheel, or build it where torch 2.11 or later "
-    f"is installed: {_BUILD}"
+    "this pinfeed was built without torch; build it where torch 2.11 or later is installed: "
+    f"{_BUILD}"
 )
 # What was registered with it lives as long as it does.
 _REGISTRATIONS: Any = None
