@@ -208,13 +208,13 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if is_worth_it and have_equal_values(loader.samples(indices[:2]), samples[:2]):
         thread = Settings(0, in_thread=True)
         workers = measured.n_effective(now.workers) if now.workers else 1.0
-        minutes = loader.length * seconds / workers / 60
+        written = loader.length * seconds / workers
         yield Change(
             "samples decoded once, and kept",
             'pinfeed.write_array("decoded", dataset), then pinfeed.ArrayDataset of what it returns',
             replace(thread, dataset=_Kept(samples)),
             predict(thread, fetch=0.0),
-            f"about {_size(sample_bytes * loader.length)}, written in {minutes:.1f} min; tried with "
+            f"about {_size(sample_bytes * loader.length)}, written in {written:.0f} s; tried with "
             f"{len(samples)} of the samples in memory",
         )
 

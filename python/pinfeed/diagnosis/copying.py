@@ -17,7 +17,15 @@ from typing_extensions import override
 # Larger containers and strings are shared with the copy: nobody wants a dataset in memory twice.
 _MOST_ENTRIES = 10_000
 _SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
-_SHARED = (np.ndarray, torch.Tensor, torch.nn.Module, type, types.FunctionType, types.ModuleType)
+_SHARED = (
+    np.ndarray,
+    torch.Tensor,
+    torch.nn.Module,
+    type,
+    types.FunctionType,
+    types.ModuleType,
+    pickle.PickleBuffer,  # of an Arrow table, say
+)
 
 
 def copied(parts: Any) -> tuple[Any, list[Any]]:

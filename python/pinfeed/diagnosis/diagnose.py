@@ -25,6 +25,8 @@ from pinfeed.optional import import_extra
 
 #: About as many runs are made, the trials included.
 _RUNS = 24
+#: Bytes of a batch whose own cost doesn't count.
+_LARGE = 16_000_000
 #: How many times its seconds a diagnosis takes before it leaves runs out.
 _OVERTIME = 2.0
 
@@ -97,6 +99,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             try_changes(report.changes, copy, step, attempts.start + seconds, attempts)
         except KeyboardInterrupt:
             notes.append("it was interrupted; what comes later was not measured")
+            report.is_complete = False
         if busy:
             notes.append(
                 f"{len(busy)} daemonic processes of this one, such as workers of another loop, were "
@@ -104,6 +107,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             )
         notes += [*attempts.left_out(), *_notes(copy, report.measured)]
     report.seconds = time.perf_counter() - attempts.start
+    report.is_complete &= not attempts.too_late
     return report
 
 
@@ -128,13 +132,13 @@ class _Attempts:
         self.end = self.start + 0.6 * _OVERTIME * seconds
         self._notes, self._check, self._show = notes, check, show
         self._done = ["the loop as it is"]
-        self._too_late: list[str] = []
+        self.too_late: list[str] = []
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
         """What the work returns; None, and a note, if there is no time for it or it fails."""
         self._check()
         if time.perf_counter() > self.end:
-            self._too_late += [name] * (name not in [*self._done, *self._too_late])
+            self.too_late += [name] * (name not in [*self._done, *self.too_late])
             return None
         self._show(name)
         self._done.append(name)
@@ -151,10 +155,10 @@ class _Attempts:
 
     def left_out(self) -> Iterator[str]:
         """What there was no time for."""
-        if self._too_late:
+        if self.too_late:
             each = (time.perf_counter() - self.start) / len(self._done)
             yield (
-                f"there was no time for: {', '.join(self._too_late)}; a run takes {each:.2g} s here, so "
+                f"there was no time for: {', '.join(self.too_late)}; a run takes {each:.2g} s here, so "
                 f"give seconds={math.ceil(1.5 * _RUNS * each)}"
             )
 
@@ -205,7 +209,8 @@ def _measure(
     if not loader.is_stream and 1 in measured.eager:
         ready = Settings(min(2, int(measured.cpus.usable)), is_ready=True)
         measured.ready = attempt("hand-off", lambda: loader.run(ready, seconds))
-    if loader.can_join_batches and own.workers in measured.eager:
+    is_small = measured.loop.bytes < _LARGE  # of others, four would take much memory
+    if loader.can_join_batches and own.workers in measured.eager and is_small:
         joined = Settings(own.workers, batch_factor=4)
         large = attempt("batches of four times the size", lambda: loader.run(joined, seconds))
         # A short stream can't fill them.
@@ -223,7 +228,7 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
     one = measured.one
     if one.batches[0].disk_bytes is None or one.batches[0].queued_seconds is None:
         yield "this system does not tell what is read from a disk, or who waits for a CPU"
-    queued = one.queued / max(one.fetch + one.collate, 1e-9)
+    queued = min(1.0, one.queued / max(one.fetch + one.collate, 1e-9))
     if queued > 0.1 and one.settings.workers == 1:
         yield (
             f"a single worker waited for a CPU {queued:.0%} of its time: other work was running here, "

@@ -22,12 +22,14 @@ class Report:
         changes: What could be changed, with the trials.
         notes: What was not measured, and why.
         seconds: How long it took.
+        is_complete: Whether there was time for all of it.
     """
 
     measured: Measured
     changes: list[Change] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    is_complete: bool = True
 
     @property
     def limit(self) -> str:
@@ -156,7 +158,7 @@ class Report:
         if any(change.after for change in self.changes):
             if not self.advised:
                 yield "Nothing that was tried gained 3 % and lost in no run: leave it as it is."
-        elif 1 in self.measured.eager and not any(change.settings for change in self.changes):
+        elif self.is_complete and not any(change.settings for change in self.changes):
             yield "No change that could be tried would gain 3 %: leave it as it is."
         for note in self.notes:
             yield f"Note: {note}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,8 +31,8 @@ class Batch:
         cpu_seconds: Of processor time between the two ends, in this process or, without workers,
             in this thread.
         disk_bytes: Read from a disk meanwhile; None where the system doesn't tell.
-        queued_seconds: In which the worker waited for a CPU; None likewise, and 0 in the process of the
-            loop, as the question would let go of the GIL, and a step in Python take it.
+        queued_seconds: In which the thread waited for a CPU; None likewise, and 0 in a thread beside the
+            step, as asking lets go of the GIL, which a step in Python would take.
         asked: The loop asked for it.
         received: The loop had it.
         done: The step was over.
@@ -46,7 +47,8 @@ class Batch:
         self.fetched = self.collated = self.asked = self.received = self.done = 0.0
         self.cpu_seconds = -self._cpu_clock()
         self.disk_bytes = _disk_bytes()
-        self.queued_seconds = 0.0 if info is None else _queued_seconds()
+        is_beside = threading.current_thread() is not threading.main_thread()
+        self.queued_seconds = 0.0 if is_beside else _queued_seconds()
         self.begun = time.perf_counter()
 
     def finish(self) -> None:
@@ -55,7 +57,7 @@ class Batch:
         self.cpu_seconds += self._cpu_clock()
         if self.disk_bytes is not None:
             self.disk_bytes = (_disk_bytes() or 0) - self.disk_bytes
-        if self.queued_seconds is not None and self.worker is not None:
+        if self.queued_seconds:
             self.queued_seconds = (_queued_seconds() or 0.0) - self.queued_seconds
 
     def _cpu_clock(self) -> float:
@@ -69,7 +71,7 @@ class Batch:
     @property
     def own_seconds(self) -> float:
         """For all of it, but for the time in which it waited for a CPU."""
-        return self.collated - self.begun - (self.queued_seconds or 0.0)
+        return max(self.cpu_seconds, self.collated - self.begun - (self.queued_seconds or 0.0))
 
     @property
     def fetch_seconds(self) -> float:
