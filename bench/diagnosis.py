@@ -35,7 +35,7 @@ PAGE = ROOT / "docs" / "my-gpu-waits.md"
 # `<!-- report of NAME -->` stands before a whole report, `<!-- report of NAME: BEGINNING | BEGINNING -->` before
 # its lines that begin so.
 EXCERPT = re.compile(
-    r"(^<!-- report of (\w+)(?:: (.*))? -->\n```text\n).*?(?=^```$)", re.DOTALL | re.MULTILINE
+    r"(^<!-- report of (\w+)(?:: ([^\n]*?))? -->\n```text\n).*?(?=^```$)", re.DOTALL | re.MULTILINE
 )
 
 

@@ -178,8 +178,8 @@ class Measured:
         """
         workers = settings.workers
         step = max(0.0, self.step_seconds - step_saved)
-        maker, seconds = self._maker(settings)
-        made = max(0.0, seconds - (1 - fetch) * maker.fetch - (1 - collate) * maker.collate)
+        seconds, left = self._making(settings, fetch, collate)
+        made = left * seconds
         if settings.batch_factor > 1 and self.large is not None:
             made = self.large.period * (self.n_effective(workers) if workers else 1.0)
         if workers == 0:
@@ -189,19 +189,21 @@ class Measured:
             step,
             made / self.n_effective(workers),
             self.handoff / settings.batch_factor,
-            self._by_cpus(made / seconds),
+            self._by_cpus(left),
         )
 
-    def _maker(self, settings: Settings) -> tuple[Run, float]:
-        """The run that tells how long one batch takes where such a loop makes them, and how long."""
+    def _making(self, settings: Settings, fetch: float, collate: float) -> tuple[float, float]:
+        """How long one batch takes where such a loop makes them, and what part of that would be left."""
         run = self.one
         if settings.workers == 0:
             run = (self.thread if settings.in_thread else None) or self.eager.get(0) or run
         seconds = run.period
         if settings.makes_its_own and self.loop.settings.makes_its_own:
             run, seconds = self.loop, self.loop.wait_share * self.loop.period
+        saved = (1 - fetch) * run.fetch + (1 - collate) * run.collate
+        left = max(0.0, 1 - saved / seconds)
         # The few batches of one run may have had more of the stragglers, or fewer, than others.
-        return run, self.mean_made if self.straggling > 0.5 else seconds
+        return self.mean_made if self.straggling > 0.5 else seconds, left
 
     @property
     def shares_gil(self) -> bool:
@@ -267,6 +269,8 @@ class Measured:
         made = (eager.fetch + eager.collate) / max(1, workers)
         if self.per_batch > eager.period / 2 > made:
             return "batch"
+        if workers and self.ready is None and eager.period / 2 > made and loop.wait_share > 0.5:
+            return "hand-off"
         if workers > 1 and (shared := self._shared(workers)):
             return shared
         stages = {"dataset": loop.fetch, "collate": loop.collate}  # there they may take longer
