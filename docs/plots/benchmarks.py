@@ -7,6 +7,7 @@ workers-jpeg as ``bench/results`` has them.
 import json
 import re
 import statistics
+import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ def bars(axes: Axes, ways: list[Way], unit: str, *, more_is_better: bool = False
     drawn.sort(key=lambda way: (way.role != "pinfeed", sign * way.value))
     longest = sorted(way.value for way in drawn)[-2] * 1.25  # one that is off the scale is cut
     bar = axes.barh(
-        [way.name for way in drawn],
+        [textwrap.fill(way.name, 24) for way in drawn],
         [min(way.value, longest) for way in drawn],
         color=[PINFEED if way.role == "pinfeed" else PEER for way in drawn],
     )
@@ -82,16 +83,15 @@ def main() -> None:
     names = {
         "pinfeed ArrayDataset, Collate(Image)": "pinfeed",
         "no DataLoader: slices + torch": "slices + torch",
-        "DataLoader, __getitems__ + torch": "DataLoader,\n__getitems__ + torch",
-        "DataLoader(TensorDataset) + torch on the batch": "TensorDataset\n+ torch on the batch",
-        "DataLoader, torchvision v2 per sample": "DataLoader,\ntorchvision v2",
+        "DataLoader(TensorDataset) + torch on the batch": "TensorDataset + torch on the batch",
+        "DataLoader, torchvision v2 per sample": "DataLoader, torchvision v2",
     }
     ways = [
         way._replace(name=names.get(way.name, way.name)) for way in from_table("### Epoch over")
     ]
     figure, axes = new_plot("An epoch over 50,000 images of 32×32, normalized")
     bars(axes, ways, "ms")
-    axes.set_xlabel("median, one thread; dotted: writing the output, and no more", fontsize=8)
+    axes.set_xlabel("one thread; dotted: only writing the output", fontsize=8)
     save_plot(figure, "epoch")
 
     if not RESULTS.exists():
@@ -102,7 +102,7 @@ def main() -> None:
     size = 256 * 224 * 224 * 3 / 1e6
     speeds = [way._replace(value=size / way.value) for way in from_record(records["cold-rows"])]
     bars(axes, speeds, "MB/s", more_is_better=True)
-    axes.set_xlabel("MB/s, median; dotted: what the disk gives to 16 readers", fontsize=8)
+    axes.set_xlabel("dotted: what the disk gives to 16 readers", fontsize=8)
     save_plot(figure, "cold-rows")
 
     figure = Figure(figsize=(WIDTH, 4), layout="constrained")
