@@ -1,4 +1,4 @@
-"""``python -m pinfeed info | demo | diagnose``."""
+"""``python -m pinfeed info | demo | diagnose``, and ``--version``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pinfeed import _core
+from pinfeed.arguments import nearest
 from pinfeed.diagnosis.command import main as diagnose
 from pinfeed.memory.trainer import arena_limit
 from pinfeed.optional import MissingExtraError
@@ -18,11 +19,13 @@ from pinfeed.runtime import build_config, get_num_threads
 
 _USAGE = """usage: python -m pinfeed COMMAND [options]
 
-  info      versions, instruction sets, threads, what accelerator there is
-  demo      two real photographs, a small CNN, torch's own way against pinfeed's
-  diagnose  which stage of a training loop is slow, and what to change
+  info       versions, CPU, threads and accelerator, for a bug report
+  demo       train a small CNN on two photographs, fed by torch and by pinfeed, and compare the times
+  diagnose   find the slow stage of your training loop, and what to change
 
-python -m pinfeed COMMAND --help tells a command's options."""
+  --version  the version of pinfeed
+
+python -m pinfeed COMMAND --help lists the options of a command."""
 
 _COMMANDS = ("info", "demo", "diagnose")
 
@@ -33,8 +36,12 @@ def main(arguments: list[str]) -> int:
         print(_USAGE)
         return 0 if arguments else 2
     command, *options = arguments
+    if command in ("-V", "--version"):
+        print(f"pinfeed {_core.version}")
+        return 0
     if command not in _COMMANDS:
-        print(f"pinfeed: no command {command!r}; there are {', '.join(_COMMANDS)}", file=sys.stderr)
+        hint = nearest(command, _COMMANDS) or f"there are {', '.join(_COMMANDS)}"
+        print(f"pinfeed: there is no command {command!r}; {hint}", file=sys.stderr)
         return 2
     if command == "info":
         return info(options)
@@ -51,7 +58,7 @@ def main(arguments: list[str]) -> int:
 
 
 def info(arguments: list[str]) -> int:
-    """Prints what a bug report should say, one fact a line."""
+    """Prints versions, CPU, threads and accelerator, for a bug report."""
     argparse.ArgumentParser("python -m pinfeed info", description=info.__doc__).parse_args(
         arguments
     )
@@ -65,18 +72,18 @@ def facts() -> dict[str, str]:
     config = build_config()
     isa = config["isa"]
     has_accelerator = torch.accelerator.is_available()
-    pinned = "once the accelerator is in use" if has_accelerator else "no"
+    pinned = "pinned once the accelerator is in use" if has_accelerator else "not pinned"
     return {
-        "pinfeed": f"{config['version']} ({config['compiler']})",
+        "pinfeed": f"{config['version']} (built with {config['compiler']})",
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         "numpy": np.__version__,
         "torch": torch.__version__,
-        "isa": f"{isa['active']} in use; this CPU runs {', '.join(isa['available'])}",
-        "threads": f"{get_num_threads()} of {_core.available_cpus()} CPUs",
+        "kernels": f"{isa['active']}; this CPU runs {', '.join(isa['available'])}",
+        "threads": f"{get_num_threads()} on {_core.available_cpus()} CPUs",
         "accelerator": _accelerator(),
-        "batches": f"pooled memory; pinned: {pinned}",
+        "batches": f"in memory that is used again, {pinned}",
         "workers": _workers(),
-        "debug": "poisoned buffers" if os.environ.get("PINFEED_DEBUG") == "1" else "off",
+        "debug": f"PINFEED_DEBUG={os.environ.get('PINFEED_DEBUG', '0')}",
     }
 
 
@@ -85,8 +92,9 @@ def _workers() -> str:
     try:
         os.close(_core.create_shared_file("pinfeed"))
     except OSError as error:
-        return f"torch's shared memory, for an arena can't be had: {error}"
-    return f"an arena of at most {arena_limit() / 2**30:.1f} GiB for each loader"
+        return f"send batches through torch's shared memory, as pinfeed's can't be had: {error}"
+    limit = f"{arena_limit() / 2**30:.1f} GiB for each loader"
+    return f"send batches through shared memory that is used again, at most {limit}"
 
 
 def _accelerator() -> str:
@@ -94,7 +102,7 @@ def _accelerator() -> str:
         return f"CUDA {torch.version.cuda}, {torch.cuda.get_device_name()}"
     if torch.accelerator.is_available():
         return str(torch.accelerator.current_accelerator())
-    return "none (no CUDA)"
+    return "none"
 
 
 if __name__ == "__main__":

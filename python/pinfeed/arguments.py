@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import torch
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 class Problem:
@@ -20,7 +24,8 @@ class Problem:
     so whoever catches the error on its way adds what it knows to the attributes.
 
     Attributes:
-        subject: What it is about: ``"normalize: images"``, ``"Collate: leaf ['image']"``.
+        subject: What it is about: ``"normalize: images"``, ``"Collate: leaf ['image']"``; or only who
+            says it, ``"Collate"``, where it is about samples as a whole.
         expected: What was expected; where nothing was got, the whole statement.
         got: What came instead.
         hint: The way out.
@@ -56,7 +61,7 @@ class Problem:
         self.hint = f"{self.hint}; {hint}" if self.hint else hint
 
     def __str__(self) -> str:
-        sample = "" if self.sample is None else f" of sample {self.sample}"
+        sample = "" if self.sample is None else sample_after(self.subject, self.sample)
         part = "" if self.part is None else f"[{self.part}]"
         index = "" if self.index is None else f" of the batch (index {self.index})"
         subject = f"{self.subject}{sample}{part}{index}"
@@ -65,6 +70,61 @@ class Problem:
 
     def __repr__(self) -> str:
         return repr(str(self))
+
+
+def sample_after(subject: str, sample: Any = "") -> str:
+    """``" of sample 3"`` after ``"Collate: leaf ['x']"``, ``": sample 3"`` after ``"Collate"``."""
+    return f"{' of' if ': ' in subject else ':'} sample {sample}".rstrip()
+
+
+def nearest(given: Any, names: Iterable[Any]) -> str:
+    """``"did you mean 'image'?"``: the name that is most like the one given; empty if none is."""
+    known = [name for name in names if isinstance(name, str)]
+    found = difflib.get_close_matches(str(given), known, n=1)
+    return f"did you mean {found[0]!r}?" if found else ""
+
+
+def instead(
+    otherwise: str = "", **ways: str
+) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
+    """A decorator: calls whose arguments don't fit the function say what to write instead.
+
+    Args:
+        otherwise: The way out where no other is known.
+        ways: The way out for the name of an argument that the function doesn't have.
+    """
+
+    def decorated(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+        @functools.wraps(function)
+        def call(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+            try:
+                return function(*arguments, **options)
+            except TypeError as error:
+                traceback = error.__traceback__
+                if traceback is None or traceback.tb_next is None:  # the function has not begun
+                    error.args = (_misfit(error, function, options, otherwise, ways),)
+                raise
+
+        return call
+
+    return decorated
+
+
+def _misfit(
+    error: TypeError,
+    function: Callable[..., Any],
+    options: Mapping[str, Any],
+    otherwise: str,
+    ways: Mapping[str, str],
+) -> Problem:
+    """What a function was called with that it doesn't take, and what to write instead."""
+    parameters = inspect.signature(function).parameters
+    name = function.__qualname__.removesuffix(".__init__")
+    for option in options:
+        if option not in parameters:
+            hint = ways.get(option) or nearest(option, parameters) or otherwise
+            return Problem(name, f"there is no argument {option!r}", hint=hint)
+    return Problem("", str(error), hint=otherwise)
 
 
 def as_integer(value: Any) -> int | None:
@@ -94,12 +154,18 @@ def checked_integer(value: Any, name: str, least: int, most: int | None = None) 
     """
     number = as_integer(value)
     if number is None:
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise TypeError(f"{name} must be an integer, got {_shown(value)}")
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
     if most is not None and number > most:
         raise ValueError(f"{name} must be at most {most}, got {number}")
     return number
+
+
+def _shown(value: Any) -> str:
+    """A value as messages show it: arrays by their shapes."""
+    shape = getattr(value, "shape", None)
+    return f"a {type(value).__name__} of shape {tuple(shape)}" if shape else repr(value)
 
 
 def positive_integer(value: Any, name: str) -> int | None:
@@ -117,7 +183,7 @@ def checked_number(
         ValueError: It is less, or more.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise TypeError(f"{name} must be a number, got {_shown(value)}")
     if not least <= value <= most:
         is_bounded = math.isfinite(least) or math.isfinite(most)
         expected = f"from {least} to {most}" if is_bounded else "a number"
@@ -182,8 +248,8 @@ def checked_interpolation(
 def require_instance(value: Any, kind: type, expected: str) -> None:
     """Raises TypeError unless the value is of this class; the text says what must be of which kind."""
     if not isinstance(value, kind):
-        given = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise TypeError(f"{expected}, got one of {given}")
+        module = type(value).__module__.removeprefix("builtins")
+        raise TypeError(f"{expected}, got {module + '.' * bool(module)}{type(value).__qualname__}")
 
 
 def require_choice(value: Any, choices: Sequence[Any], name: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import operator
 from typing import Any
 
 import torch
 
 from pinfeed import _core
+from pinfeed.arguments import checked_integer
 
 _MOST_THREADS = 65536
 _num_threads: int | None = None
@@ -32,11 +32,7 @@ def set_num_threads(count: int | None) -> None:
     """
     global _num_threads
     if count is not None:
-        count = operator.index(count)
-        if not 1 <= count <= _MOST_THREADS:
-            raise ValueError(
-                f"set_num_threads: count must be from 1 to {_MOST_THREADS}, got {count}"
-            )
+        count = checked_integer(count, "set_num_threads: count", 1, _MOST_THREADS)
     _num_threads = count
 
 

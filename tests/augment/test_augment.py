@@ -366,7 +366,7 @@ ARGUMENTS = [
     (lambda: augment.Compose([crop(8), crop(9)]), ValueError, "is larger or pads", "come first"),
     (lambda: augment.Compose([crop(8), crop(7, 1)]), ValueError, "RandomCrop(7, padding=1"),
     (lambda: augment.Compose([crop(8), augment.CenterCrop(9)]), ValueError, "CenterCrop(9)"),
-    (lambda: pinfeed.Image(augment=[flip()]), TypeError, "Compose, got one of builtins.list"),
+    (lambda: pinfeed.Image(augment=[flip()]), TypeError, "Compose([...]), got list"),
     (lambda: pinfeed.Collate(seed=-1), ValueError, "Collate: seed must be at least 0"),
     (lambda: collated().set_epoch(-1), ValueError, "Collate: epoch must be at least 0"),
 ]
@@ -384,7 +384,7 @@ def of(view, *shapes):
 SAMPLES = [
     (
         *of(crop(5), (5, 5, 3), (4, 6, 3)),
-        "leaf of sample 1: an image of (4, 6) is too small for RandomCrop((5, 5))",
+        "Collate: sample 1: an image of (4, 6) is too small for RandomCrop((5, 5))",
         "pad_if_needed=True",
     ),
     (
@@ -419,7 +419,7 @@ def test_a_seed_needs_the_index():
     check(
         lambda: collated()([{"image": image} for image in IMAGES]),
         ValueError,
-        "each sample's index",
+        "the index of each sample",
         "IndexedDataset",
     )
     assert pinfeed.Collate(seed=1)([1, 2]).tolist() == [1, 2]  # nothing is random
@@ -450,7 +450,9 @@ def test_what_is_not_random_needs_no_index():
     for part, randoms in RANDOM.items():
         for random in randoms:
             collate = pinfeed.Collate(pinfeed.Image(**{part: random}), seed=1)
-            check(lambda collate=collate: collate([*IMAGES]), ValueError, "each sample's index")
+            check(
+                lambda collate=collate: collate([*IMAGES]), ValueError, "the index of each sample"
+            )
 
 
 @pytest.mark.parametrize("size", [(7, 8), (8, 7)])
@@ -478,7 +480,7 @@ def test_leaves_that_share_a_geometry_have_images_of_one_size(size):
 def test_errors_name_the_index():
     samples = pinfeed.IndexedDataset([IMAGES[0]] * 7 + [IMAGES[0][:5]]).__getitems__([2, 7])
     collate = pinfeed.Collate(pinfeed.Image(augment=crop(8)), seed=0)
-    check(lambda: collate(samples), ValueError, "of sample 1 of the batch (index 7)")
+    check(lambda: collate(samples), ValueError, "sample 1 of the batch (index 7)")
 
 
 PARTS = {"augment": VIEW, "color": augment.ColorJitter(0.5), "erase": augment.RandomErasing(1)}

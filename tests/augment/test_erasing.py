@@ -200,7 +200,7 @@ ERRORS = [
         lambda: pinfeed.Image(erase=0.5),
         TypeError,
         "erase must be a",
-        "RandomErasing, got one of builtins.float",
+        "RandomErasing, got float",
     ),
     (lambda: pinfeed.Image(erase=erasing(), pad_value=0), ValueError, "leave one out"),
     (

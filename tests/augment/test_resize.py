@@ -397,7 +397,7 @@ planes = torch.from_numpy(image).permute(2, 0, 1)[None]
 options = {"mode": "bilinear", "antialias": True}
 assert torch.equal(collate([image]), torch.nn.functional.interpolate(planes, (1, 1_900_000), **options))
 """)
-    assert printed == "Collate: the leaf: no memory for what is kept beside the batch\n" * 2
+    assert printed == "Collate: no memory for what is kept beside the batch\n" * 2
 
 
 def test_reprs():

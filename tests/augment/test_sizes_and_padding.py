@@ -214,7 +214,7 @@ ERRORS = [
     (
         lambda: padded([(20_000, 1), (1, 20_000)]),
         ValueError,
-        "the leaf of sample 1: an image of (1, 20000) would be padded to (20000, 20000), more",
+        "Collate: sample 1: an image of (1, 20000) would be padded to (20000, 20000), more",
         "than 2**26 pixels; leave the sample out",
     ),
     (
@@ -258,7 +258,7 @@ ERRORS = [
             [np.zeros((4, 8, 3), np.uint8), np.zeros((8, 4, 3), np.uint8)]
         ),
         ValueError,
-        "of sample 1: expected images of one size",
+        "sample 1: expected images of one size",
         "pad_value pads images of different sizes",
     ),
 ]

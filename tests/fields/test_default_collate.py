@@ -277,7 +277,7 @@ def test_what_torch_refuses(sample: Any, nest: Callable[[Any], Any]) -> None:
     samples = [nest(sample)] * 2
     with pytest.raises(TypeError):
         default_collate(samples)
-    with pytest.raises(TypeError, match=r"Collate: (the leaf|leaf \['a'\]\[1\])"):
+    with pytest.raises(TypeError, match=r"Collate: (leaf \['a'\]\[1\])?"):
         collate(samples)
 
 

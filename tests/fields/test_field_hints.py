@@ -1,4 +1,7 @@
-"""What fields refuse rather than make wrong batches of, and hints: whoever follows one is right."""
+"""Mistakes, from the first line that people write on, and hints: whoever follows one is right.
+
+And what fields refuse rather than make wrong batches of.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,30 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import PIL.Image
+import pyarrow
 import pytest
 import torch
 from torch.utils.data import DataLoader, default_collate
+from torchvision.transforms import v2
 
 import pinfeed
-from pinfeed import ArrayDataset, Collate, Image, Jagged, Keep, Pack, Pad, Stack, augment
+from pinfeed import (
+    ArrayDataset,
+    Collate,
+    Image,
+    IndexedDataset,
+    Jagged,
+    Keep,
+    Pack,
+    PackSampler,
+    Pad,
+    RaggedArray,
+    Stack,
+    augment,
+    from_numpy,
+)
 from samples import assert_same
 
 RNG = np.random.default_rng(0)
@@ -25,11 +45,31 @@ FLOATS = [torch.from_numpy(planes / np.float32(255)) for planes in PLANES]
 GREY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
 COLOUR = PIL.Image.fromarray(PHOTOS[1])
 EXPECTED = Collate(Image(input="CHW"))(list(TALL))
+LABELS = np.array([2, 0, 1])
+FRAME = pd.DataFrame({"x": [0.5, 1.5], "y": [1, 2]})
+DETECTIONS = [
+    {"boxes": torch.zeros(count, 4), "scores": torch.full((count,), float(count))}
+    for count in (2, 1)
+]
+RAGGED = np.array([np.arange(2), np.arange(3)], object)
 
 
 def loaded(collate: Any, fields: Any) -> Any:
     loader = DataLoader(list(PHOTOS), len(PHOTOS), collate_fn=collate)
     return next(iter(pinfeed.DeviceLoader(loader, "cpu", fields=fields)))
+
+
+def rows(arrays: Any, fields: Any = None) -> Any:
+    dataset = ArrayDataset(arrays)
+    return Collate(fields)(dataset.__getitems__(range(len(dataset))))
+
+
+def first(loader: Any) -> Any:
+    return next(iter(loader))
+
+
+def shown(**options: Any) -> Any:
+    return Collate(Image(dtype=torch.uint8, **options))([PHOTOS[0]])
 
 
 def packed(fields: Any) -> Any:
@@ -133,11 +173,11 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         {"x": torch.tensor([1, 1]), "y": [None, None]},
     ),
     "None among arrays": (
-        lambda: Collate()([np.zeros(2), None]),
+        lambda: Collate()([{"x": np.zeros(2)}, {"x": None}]),
         TypeError,
-        r"sample 1: .*NoneType; Keep\(\)",
-        lambda: len(Collate(Keep())([np.zeros(2), None])),
-        2,
+        r"leaf \['x'\] of sample 1: .*NoneType; Keep\(\) leaves None",
+        lambda: Collate({"x": Keep()})([{"x": "a"}, {"x": None}])["x"],
+        ["a", None],
     ),
     "PIL": (
         lambda: Collate()([COLOUR, COLOUR]),
@@ -250,7 +290,7 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
     "floats of 0..255": (
         lambda: Collate(Image([0.4] * 3, 0.25))([PHOTOS[0].astype(np.float32)]),
         ValueError,
-        "of sample 0: expected values of 0..1, as mean and std of floats are for, got .* scale=1/255",
+        "^Collate: sample 0: expected values of 0..1, as mean and std of floats are for, got .* scale=1/255",
         lambda: Collate(Image([0.4] * 3, 0.25, scale=1 / 255))([PHOTOS[0].astype(np.float32)]),
         Collate(Image([0.4] * 3, 0.25))([PHOTOS[0]]),
     ),
@@ -334,8 +374,410 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
     ),
 }
 
+# What people write first, who know torch, torchvision and pandas but not this library.
+BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any], Any]] = {
+    "labels in a list": (
+        lambda: ArrayDataset({"image": PHOTOS, "label": [2, 0, 1]}),
+        TypeError,
+        r"^ArrayDataset: leaf \['label'\]: expected an array, got a list of 3 numbers; pass np.array",
+        lambda: rows({"image": PHOTOS, "label": np.array([2, 0, 1])})["label"],
+        torch.tensor([2, 0, 1]),
+    ),
+    "lists of different lengths": (
+        lambda: ArrayDataset({"ids": [[1, 2], [3]]}),
+        TypeError,
+        "got a list of 2 lists of numbers; if they differ in length, pass RaggedArray.from_sequences",
+        lambda: rows({"ids": RaggedArray.from_sequences([[1, 2], [3]])}, {"ids": Pad()})["ids"],
+        torch.tensor([[1, 2], [3, 0]]),
+    ),
+    "lists of one length": (
+        lambda: ArrayDataset([[1, 2], [3, 4]]),
+        TypeError,
+        r"^ArrayDataset: expected an array, got a list of 2 lists of numbers; .* else np.array\(",
+        lambda: rows(np.array([[1, 2], [3, 4]])),
+        torch.tensor([[1, 2], [3, 4]]),
+    ),
+    "an array of arrays": (
+        lambda: ArrayDataset(RAGGED),
+        TypeError,
+        r"got ndarray; RaggedArray.from_sequences\(array\) holds arrays of different lengths",
+        lambda: rows(RaggedArray.from_sequences(RAGGED), Jagged()).values,
+        torch.tensor([0, 1, 0, 1, 2]),
+    ),
+    "an array of arrays of one shape": (
+        lambda: ArrayDataset(np.array([1, "", PHOTOS[0]], object)[2:]),
+        TypeError,
+        r"np.stack\(array\) those of one shape",
+        lambda: rows(np.stack(np.array([1, "", PHOTOS[0]], object)[2:])),
+        torch.from_numpy(PHOTOS[:1]),
+    ),
+    "names of photographs": (
+        lambda: ArrayDataset({"name": ["no.jpg"], "label": LABELS[:1]}),
+        FileNotFoundError,
+        r"a string is the path of a .npy file; RaggedArray.from_strings\(strings\) keeps strings",
+        lambda: rows({"name": RaggedArray.from_strings(["no.jpg"]), "label": LABELS[:1]})["name"],
+        ["no.jpg"],
+    ),
+    "a path of another file": (
+        lambda: ArrayDataset(__file__),
+        ValueError,
+        r"is no complete .npy file.*; a string is the path of a .npy file; RaggedArray.from_strings",
+        lambda: rows(RaggedArray.from_strings([__file__])),
+        [__file__],
+    ),
+    "two arrays": (
+        lambda: ArrayDataset(PHOTOS, LABELS),  # type: ignore[call-arg]
+        TypeError,
+        r"arrays go into one tuple or dict: ArrayDataset\(\(images, labels\)\)",
+        lambda: rows((PHOTOS, LABELS)),
+        [torch.from_numpy(PHOTOS), torch.from_numpy(LABELS)],
+    ),
+    "arrays by names": (
+        lambda: ArrayDataset(image=PHOTOS),  # type: ignore[call-arg]
+        TypeError,
+        r"^ArrayDataset: there is no argument 'image'; arrays go into one tuple or dict",
+        lambda: rows({"image": PHOTOS})["image"],
+        torch.from_numpy(PHOTOS),
+    ),
+    "two arrays to load": (
+        lambda: from_numpy(PHOTOS, LABELS),
+        TypeError,
+        r"dict: from_numpy\(\(images, labels\), batch_size\)",
+        lambda: first(from_numpy((PHOTOS, LABELS), 3, device="cpu")),
+        [torch.from_numpy(PHOTOS), torch.from_numpy(LABELS)],
+    ),
+    "two arrays to load, and a size": (
+        lambda: from_numpy(PHOTOS, LABELS, 3),  # type: ignore[call-arg]
+        TypeError,
+        r"but 3 were given; arrays go into one tuple or dict: from_numpy\(\(images, labels\)",
+        lambda: first(from_numpy((PHOTOS, LABELS), 3, device="cpu"))[1],
+        torch.from_numpy(LABELS),
+    ),
+    "an option of DataLoader with a slip": (
+        lambda: from_numpy(PHOTOS, 3, num_worker=0),
+        TypeError,
+        r"^from_numpy: there is no option 'num_worker', .*; did you mean 'num_workers'\?",
+        lambda: first(from_numpy(PHOTOS, 3, device="cpu", num_workers=0)),
+        torch.from_numpy(PHOTOS),
+    ),
+    "a frame": (
+        lambda: ArrayDataset(FRAME),
+        TypeError,
+        r"got DataFrame; ArrayDataset.from_arrow\(table\) takes Arrow's, pyarrow.table\(frame\)",
+        lambda: Collate()(ArrayDataset.from_arrow(pyarrow.table(FRAME)).__getitems__([0, 1])),
+        {"x": torch.tensor([0.5, 1.5], dtype=torch.float64), "y": torch.tensor([1, 2])},
+    ),
+    "a frame to load": (
+        lambda: from_numpy(FRAME, 2),
+        TypeError,
+        r"got .*DataFrame; pyarrow.table\(frame\) makes a table",
+        lambda: first(from_numpy(pyarrow.table(FRAME), 2, device="cpu"))["y"],
+        torch.tensor([1, 2]),
+    ),
+    "a column of a frame": (
+        lambda: ArrayDataset({"y": FRAME["y"]}),
+        TypeError,
+        r"leaf \['y'\]: .* got Series; pass .to_numpy\(\) of it",
+        lambda: rows({"y": FRAME["y"].to_numpy()})["y"],
+        torch.tensor([1, 2]),
+    ),
+    "a field as the collate function": (
+        lambda: first(DataLoader(list(PHOTOS), 3, collate_fn=Image())),
+        TypeError,
+        r"^Image: a field .* is no collate_fn by itself; .* collate_fn=Collate\(Image\(...\)\)",
+        lambda: first(DataLoader(list(PHOTOS), 3, collate_fn=Collate(Image()))),
+        Collate(Image())(list(PHOTOS)),
+    ),
+    "the class as the collate function": (
+        lambda: first(DataLoader(list(PHOTOS), 3, collate_fn=Collate)),
+        TypeError,
+        r"create it with parentheses",
+        lambda: first(DataLoader(list(PHOTOS), 3, collate_fn=Collate())),
+        torch.from_numpy(PHOTOS),
+    ),
+    "a Collate for fields": (
+        lambda: from_numpy(PHOTOS, 3, fields=Collate(Image())),
+        TypeError,
+        r"got Collate; pass the fields as they are, without Collate\(...\)",
+        lambda: first(from_numpy(PHOTOS, 3, fields=Image(), device="cpu")),
+        Collate(Image())(list(PHOTOS)),
+    ),
+    "a Collate for fields of a device": (
+        lambda: loaded(Collate(), Collate(Image())),
+        TypeError,
+        r"^DeviceLoader: fields must be a Field .* without Collate\(...\)",
+        lambda: loaded(Collate(), Image()),
+        Collate(Image())(list(PHOTOS)),
+    ),
+    "fields by names": (
+        lambda: Collate(image=Image()),  # type: ignore[call-arg]
+        TypeError,
+        r"^Collate: there is no argument 'image'; fields go into one tuple or dict",
+        lambda: Collate({"image": Image()})([{"image": PHOTOS[0]}])["image"],
+        Collate(Image())([PHOTOS[0]]),
+    ),
+    "a transform for a field": (
+        lambda: Collate(augment.CenterCrop(4)),
+        TypeError,
+        r"got CenterCrop; Image\(augment=CenterCrop\(4\)\) makes batches of what it shows",
+        lambda: Collate(Image(augment=augment.CenterCrop(4)))([PHOTOS[0]]),
+        Collate(Image())([PHOTOS[0, 2:6, 1:5]]),
+    ),
+    "torchvision's transform for a field": (
+        lambda: Collate(v2.CenterCrop(4)),
+        TypeError,
+        r"got CenterCrop; a function of one sample, .* is called by the dataset",
+        lambda: Collate(Image(input="CHW"))([v2.CenterCrop(4)(torch.from_numpy(PLANES[0]))]),
+        Collate(Image())([PHOTOS[0, 2:6, 1:5]]),
+    ),
+    "a dtype for a field": (
+        lambda: Collate({"x": torch.float32}),
+        TypeError,
+        r"spec\['x'\] must be .*, got dtype; Stack\(torch.float32\)",
+        lambda: Collate({"x": Stack(torch.float32)})([{"x": 1}])["x"],
+        torch.tensor([1.0]),
+    ),
+    "a key with a slip": (
+        lambda: Collate({"imge": Image()})([{"image": PHOTOS[0], "label": 1}]),
+        ValueError,
+        r"keys that samples have there, \['image', 'label'\], got 'imge'; did you mean 'image'\?",
+        lambda: Collate({"image": Image()})([{"image": PHOTOS[0], "label": 1}])["image"],
+        Collate(Image())([PHOTOS[0]]),
+    ),
+    "the key of another leaf with a slip": (
+        lambda: Collate({"y": Stack().of("lable")})([{"label": 1}]),
+        ValueError,
+        r"is made of 'lable', but samples have \['label'\]; did you mean 'label'\?",
+        lambda: Collate({"y": Stack().of("label")})([{"label": 1}])["y"],
+        torch.tensor([1]),
+    ),
+    "a column with a slip": (
+        lambda: ArrayDataset({"label": LABELS})["lable"],
+        KeyError,
+        r"expected a key of its samples, got 'lable'; did you mean 'label'\?",
+        lambda: torch.from_numpy(ArrayDataset({"label": LABELS})["label"]),
+        torch.from_numpy(LABELS),
+    ),
+    "a column of a table with a slip": (
+        lambda: ArrayDataset.from_arrow(pyarrow.table({"label": LABELS}), ["lable"]),
+        ValueError,
+        r"no column 'lable'; it has \['label'\]; did you mean 'label'\?",
+        lambda: Collate()(
+            ArrayDataset.from_arrow(pyarrow.table({"label": LABELS}), ["label"]).__getitems__([1])
+        ),
+        {"label": torch.tensor([0])},
+    ),
+    "a tuple for dicts": (
+        lambda: Collate((Image(), None))([{"image": PHOTOS[0], "label": 1}]),
+        ValueError,
+        r"expected a dict as samples have there, got a tuple; it mirrors the structure of samples",
+        lambda: Collate({"image": Image()})([{"image": PHOTOS[0], "label": 1}])["label"],
+        torch.tensor([1]),
+    ),
+    "a field too few": (
+        lambda: Collate((Image(),))([(PHOTOS[0], 1)]),
+        ValueError,
+        r"expected 2 entries, as samples have there, got 1; .*; None is for what needs no field",
+        lambda: Collate((Image(), None))([(PHOTOS[0], 1)])[1],
+        torch.tensor([1]),
+    ),
+    "an option with a slip": (
+        lambda: Image(means=0.5),  # type: ignore[call-arg]
+        TypeError,
+        r"^Image: there is no argument 'means'; did you mean 'mean'\?",
+        lambda: Collate(Image(mean=0.5))([PHOTOS[0]]),
+        torch.from_numpy(PLANES[:1] / np.float32(255) - np.float32(0.5)),
+    ),
+    "an option of pad_sequence": (
+        lambda: Pad(padding_value=7),  # type: ignore[call-arg]
+        TypeError,
+        "^Pad: there is no argument 'padding_value'; it is value$",
+        lambda: Collate({"x": Pad(value=7)})([{"x": [1, 2]}, {"x": [3]}])["x"],
+        torch.tensor([[1, 2], [3, 7]]),
+    ),
+    "a size of images": (
+        lambda: Image(size=4),  # type: ignore[call-arg]
+        TypeError,
+        r"there is no argument 'size'; Image\(augment=pinfeed.augment.Resize\(size\)\) resizes",
+        lambda: shown(augment=augment.Resize((4, 4))),
+        v2.Resize((4, 4))(torch.from_numpy(PLANES[:1])),
+    ),
+    "an interpolation of a resize": (
+        lambda: augment.Resize((4, 4), v2.InterpolationMode.NEAREST),  # type: ignore[misc]
+        TypeError,
+        r"were given; interpolation is an argument of Image: Image\(augment=..., interpolation=",
+        lambda: shown(augment=augment.Resize((4, 4)), interpolation="nearest"),
+        v2.Resize((4, 4), v2.InterpolationMode.NEAREST)(torch.from_numpy(PLANES[:1])),
+    ),
+    "an antialiased resize": (
+        lambda: augment.RandomResizedCrop(4, antialias=True),  # type: ignore[call-arg]
+        TypeError,
+        r"^RandomResizedCrop: there is no argument 'antialias'; resizing is antialiased",
+        lambda: shown(augment=augment.Resize((4, 4))),
+        v2.Resize((4, 4), antialias=True)(torch.from_numpy(PLANES[:1])),
+    ),
+    "saturation": (
+        lambda: augment.ColorJitter(0, 0, 0.4),  # type: ignore[call-arg]
+        TypeError,
+        "saturation and hue are left out: call torchvision's ColorJitter in the dataset for them",
+        lambda: Collate(Image(input="CHW", dtype=torch.uint8))(
+            [v2.ColorJitter(saturation=(0, 0))(torch.from_numpy(PLANES[0]))]
+        ),
+        v2.functional.rgb_to_grayscale(torch.from_numpy(PLANES[:1]), num_output_channels=3),
+    ),
+    "a list of transforms": (
+        lambda: Image(augment=[augment.CenterCrop(4)]),  # type: ignore[arg-type]
+        TypeError,
+        r"augment must be of pinfeed.augment, several in Compose\(\[...\]\), got list",
+        lambda: shown(augment=augment.Compose([augment.CenterCrop(4)])),
+        torch.from_numpy(PLANES[:1, :, 2:6, 1:5]),
+    ),
+    "a transform to normalize": (
+        lambda: augment.Normalize(0.5, 0.5),  # type: ignore[attr-defined]
+        AttributeError,
+        r"no Normalize; pinfeed.Image\(mean, std\) makes normalized floats of images",
+        lambda: Collate(Image(0.5, 0.5))([PHOTOS[0]]),
+        torch.from_numpy(PLANES[:1] / np.float32(255) * 2 - 1),
+    ),
+    "None for a sample": (
+        lambda: Collate()([{"x": 1}, None]),
+        ValueError,
+        (
+            "^Collate: sample 1: expected a dict as in sample 0, got NoneType; leave out samples that are "
+            r"None: collate_fn=lambda samples: collate\(\["
+        ),
+        lambda: Collate()([sample for sample in ({"x": 1}, None) if sample is not None])["x"],
+        torch.tensor([1]),
+    ),
+    "None for an image": (
+        lambda: Collate()([PHOTOS[0], None]),
+        TypeError,
+        r"^Collate: sample 1: .*None.*; leave out samples that are None",
+        lambda: Collate()([sample for sample in (PHOTOS[0], None) if sample is not None]),
+        torch.from_numpy(PHOTOS[:1]),
+    ),
+    "None for a number": (
+        lambda: Collate()([{"x": 1}, {"x": None}]),
+        TypeError,
+        r"^Collate: leaf \['x'\] of sample 1: expected int as in sample 0, got None; Keep\(\) leaves",
+        lambda: Collate({"x": Keep()})([{"x": 1}, {"x": None}])["x"],
+        [1, None],
+    ),
+    "a missing key": (
+        lambda: Collate()([{"x": 1, "y": 2}, {"x": 1}]),
+        ValueError,
+        r"^Collate: sample 1: expected keys \['x', 'y'\] as in sample 0, got \['x'\]; it has no 'y'",
+        lambda: Collate()([{"x": 1, "y": 2}, {"x": 1, "y": 3}])["y"],
+        torch.tensor([2, 3]),
+    ),
+    "Pack without its sampler": (
+        lambda: Collate(Pack(4))([[1, 2, 3], [4]]),
+        ValueError,
+        (
+            r"Pack needs the rows that a PackSampler has planned: DataLoader\(dataset, batch_sampler="
+            r"PackSampler\(lengths, 4\), ...\); any dataset but an ArrayDataset needs IndexedDataset"
+        ),
+        lambda: first(
+            DataLoader(
+                IndexedDataset([[1, 2, 3], [4]]),
+                batch_sampler=PackSampler([3, 1], 4, shuffle=False),
+                collate_fn=Collate(Pack(4)),
+            )
+        ),
+        torch.tensor([[1, 2, 3, 4]]),
+    ),
+    "a seed without indices": (
+        lambda: Collate(Image(augment=augment.RandomCrop(4)), seed=0)(list(PHOTOS)),
+        ValueError,
+        r"seed=0 needs the index of each sample; wrap the dataset: DataLoader\(pinfeed.IndexedDataset",
+        lambda: first(
+            DataLoader(
+                IndexedDataset(list(PHOTOS)),
+                3,
+                collate_fn=Collate(Image(augment=augment.RandomCrop(4)), seed=0),
+            )
+        ),
+        Collate(Image(augment=augment.RandomCrop(4)), seed=0)(
+            ArrayDataset(PHOTOS).__getitems__([0, 1, 2])
+        ),
+    ),
+    "what a detector returns": (
+        lambda: pinfeed.to_numpy([DETECTIONS]),
+        ValueError,
+        (
+            r"for a list with a dict for each sample, yield Collate\({'boxes': Jagged\(\), 'scores': Jagged"
+            r"\(\)}\)\(outputs\)"
+        ),
+        lambda: [
+            torch.from_numpy(scores)
+            for scores in pinfeed.to_numpy(
+                [Collate({"boxes": Jagged(), "scores": Jagged()})(DETECTIONS)]
+            )["scores"]
+        ],
+        [torch.full((2,), 2.0), torch.full((1,), 1.0)],
+    ),
+    "a list of arrays to normalize": (
+        lambda: pinfeed.normalize(list(PHOTOS)),  # type: ignore[call-overload]
+        TypeError,
+        r"got list; np.stack\(...\) makes one of a list of arrays",
+        lambda: torch.from_numpy(pinfeed.normalize(np.stack(list(PHOTOS)))),
+        Collate(Image())(list(PHOTOS)),
+    ),
+    "an image of PIL to gather from": (
+        lambda: pinfeed.gather(COLOUR, [1]),
+        TypeError,
+        r"got Image; np.asarray\(...\) makes one of it",
+        lambda: torch.from_numpy(pinfeed.gather(np.asarray(COLOUR), [1])),
+        torch.from_numpy(PHOTOS[1, 1:2]),
+    ),
+    "lists for a RaggedArray": (
+        lambda: RaggedArray([[1, 2], [3]]),  # type: ignore[call-arg]
+        TypeError,
+        "'offsets'; RaggedArray.from_sequences makes one of lists and arrays",
+        lambda: rows(RaggedArray.from_sequences([[1, 2], [3]]), Jagged()).values,
+        torch.tensor([1, 2, 3]),
+    ),
+    "dates": (
+        lambda: ArrayDataset(np.array(["1970-01-03"], "M8[D]")),
+        TypeError,
+        r"got datetime64\[D\]; .view\(np.int64\) has its numbers",
+        lambda: rows(np.array(["1970-01-03"], "M8[D]").view(np.int64)),
+        torch.tensor([2]),
+    ),
+    "numbers to pad": (
+        lambda: Collate({"x": Pad()})([{"x": 1}, {"x": 2}]),
+        TypeError,
+        "got int; single numbers need no field: leave it out",
+        lambda: Collate({})([{"x": 1}, {"x": 2}])["x"],
+        torch.tensor([1, 2]),
+    ),
+    "names of photographs to load": (
+        lambda: from_numpy(["a.jpg"], 1),
+        TypeError,
+        r"list of 1 strings; .* a Dataset: DataLoader\(dataset, batch_size, collate_fn=Collate\(Image",
+        lambda: first(DataLoader([COLOUR], 1, collate_fn=Collate(Image()))),  # type: ignore[arg-type]
+        Collate(Image())([PHOTOS[1]]),
+    ),
+    "a key twice": (
+        lambda: Collate({"x": Pad(0, mask="m"), "m": Pad(0)}),
+        ValueError,
+        "has two fields for the key 'm'; leave one out, or choose another name",
+        lambda: Collate({"x": Pad(0, mask="m")})([{"x": [1, 2]}, {"x": [3]}])["m"],
+        torch.tensor([[True, True], [True, False]]),
+    ),
+    "more classes than there are": (
+        lambda: augment.mixup(torch.zeros(2, 3, 4, 4), torch.tensor([0, 3]), num_classes=3),
+        ValueError,
+        r"^mixup: labels must be from 0 to num_classes - 1, which is 2, got 0 to 3",
+        lambda: augment.mixup(torch.zeros(2, 3, 4, 4), torch.tensor([0, 3]), num_classes=4)[
+            1
+        ].sum(),
+        torch.tensor(2.0),
+    ),
+}
 
-@pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS.keys())
+
+@pytest.mark.parametrize("hint", [*BEGINNINGS.values(), *HINTS.values()], ids=[*BEGINNINGS, *HINTS])
 def test_hints(hint: Any) -> None:
     wrong, error, message, right, expected = hint
     with pytest.raises(error, match=message):

@@ -126,7 +126,7 @@ BAD = {
         "['input_ids', 'label']",
         "add .optional()",
     ),
-    "not optional": (make({"labels": Pad()}), ValueError, "['labels']"),
+    "not optional": (make({"labels": Pad()}), ValueError, "got 'labels'; did you mean 'label'?"),
     "None among labels": (
         lambda: LABELS([{"label": 1}, {"label": 2}, {"label": None}]),
         ValueError,
@@ -158,7 +158,7 @@ BAD = {
     "a key of two leaves": (
         make({"input_ids": Pad(mask="labels"), "labels": Stack().of("label")}),
         ValueError,
-        "two leaves for the key 'labels'",
+        "two fields for the key 'labels'",
     ),
 }
 

@@ -129,7 +129,7 @@ def test_offsets_beside_the_leaf():
 def test_offsets_need_a_dict_and_a_free_key():
     with pytest.raises(ValueError, match="but is in no dict"):
         pinfeed.Collate((pinfeed.Jagged(offsets="first"),))
-    with pytest.raises(ValueError, match="two leaves for the key 'label'"):
+    with pytest.raises(ValueError, match="two fields for the key 'label'"):
         pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="label"), "label": None})
     with pytest.raises(ValueError, match="Jagged: max_length must be at least 1, got 0"):
         pinfeed.Jagged(max_length=0)
@@ -247,7 +247,7 @@ BAD = {
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 def test_bad_samples(bad):
     samples, error, *words = bad
-    check(lambda: JAGGED(samples), error, "Collate: the leaf", *words)
+    check(lambda: JAGGED(samples), error, "Collate: ", *words)
 
 
 PADDED = np.zeros((2, 3))

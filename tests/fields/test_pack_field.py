@@ -275,7 +275,7 @@ def test_samples_that_do_not_know_their_rows() -> None:
     collate = Collate(Pack(5))
     loader = DataLoader(Subset(arrays, range(7)), batch_sampler=sampler, collate_fn=collate)
     message = (
-        r"Collate: the leaf: Pack expected samples that know their rows.*IndexedDataset\(dataset\)"
+        r"Collate: Pack needs the rows that a PackSampler has planned.*IndexedDataset\(dataset\)"
     )
     with pytest.raises(ValueError, match=message):
         next(iter(loader))
@@ -285,7 +285,7 @@ def test_samples_that_do_not_know_their_rows() -> None:
     next(iter(DataLoader(packed, batch_sampler=sampler, collate_fn=collate)))
     assert (len(packed), packed[2].tolist()) == (7, [20])
     stream = PackedStream(StreamDataset(TOKENS), 5)
-    with pytest.raises(ValueError, match="those of a PackedStream, with batch_size=None"):
+    with pytest.raises(ValueError, match="a PackedStream batch_size=None"):
         next(iter(DataLoader(stream, collate_fn=collate)))
     next(iter(DataLoader(stream, batch_size=None, collate_fn=collate)))
 
@@ -301,7 +301,7 @@ def test_lengths_that_are_not_those_of_the_samples(as_rows: bool) -> None:
     loader = DataLoader(data, batch_sampler=sampler, collate_fn=Collate(Pack(5)))
     with pytest.raises(
         ValueError,
-        match=r"Collate: the leaf of sample \d of the batch \(index 4\): expected 3 tokens, as its "
+        match=r"Collate: sample \d of the batch \(index 4\): expected 3 tokens, as its "
         "lengths told the PackSampler, got 2",
     ):
         next(iter(loader))
@@ -350,9 +350,7 @@ def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], messag
 
 
 def test_bad_samples() -> None:
-    with pytest.raises(
-        ValueError, match="of sample 1: expected the shape of sample 0 but for axis 0"
-    ):
+    with pytest.raises(ValueError, match="sample 1: expected the shape of sample 0 but for axis 0"):
         Collate(Pack(None))([np.zeros((2, 3)), np.zeros((2, 4))])
     half = np.broadcast_to(np.uint8(0), 2**30)
     with pytest.raises(ValueError, match=r"expected fewer than 2\*\*31 tokens, for cu_seqlens are"):
@@ -361,7 +359,7 @@ def test_bad_samples() -> None:
         ValueError, match=r"Collate: spec names keys \['position_ids'\], but is in no dict"
     ):
         Collate(Pack(4, position_ids=True))
-    with pytest.raises(ValueError, match="two leaves for the key 'position_ids'"):
+    with pytest.raises(ValueError, match="two fields for the key 'position_ids'"):
         Collate({key: Pack(4, position_ids=True) for key in ("a", "b")})
 
 

@@ -119,7 +119,8 @@ def test_keys_stand_after_their_leaf():
 )
 def test_two_leaves_for_a_key(spec):
     with pytest.raises(
-        ValueError, match=r"spec.* has two leaves for the key '[xym]'; choose another"
+        ValueError,
+        match=r"spec.* has two fields for the key '[xym]'; leave one out, or choose another",
     ):
         Collate(spec)
 
@@ -264,7 +265,7 @@ BAD_CHOICES = {
 @pytest.mark.parametrize("case", BAD_CHOICES)
 def test_lists_of_sequences_that_do_not_fit(case):
     samples, field, error, *words = BAD_CHOICES[case]
-    check(lambda: Collate(field)(samples), error, "Collate: the leaf", *words)
+    check(lambda: Collate(field)(samples), error, "Collate: ", *words)
 
 
 def test_empty_samples_are_as_wide_as_multiple_of_says():

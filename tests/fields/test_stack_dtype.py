@@ -178,7 +178,7 @@ def test_forbidden_casts(source, target):
 
 
 def test_forbidden_casts_of_python_numbers():
-    with pytest.raises(TypeError, match="the leaf: can't cast float64 to int64; cast in"):
+    with pytest.raises(TypeError, match="Collate: can't cast float64 to int64; cast in"):
         pinfeed.Collate(pinfeed.Stack(torch.int64))([1.5, 2.5])
 
 
@@ -186,5 +186,5 @@ def test_forbidden_casts_of_python_numbers():
 def test_rows_of_dtypes_that_cannot_be_cast_to(target):
     name = str(target).removeprefix("torch.")
     rows = rows_of(np.zeros((2, 3), np.float32))
-    with pytest.raises(TypeError, match=rf"the leaf: can't cast float32 to {name}$"):
+    with pytest.raises(TypeError, match=rf"Collate: can't cast float32 to {name}$"):
         pinfeed.Collate(pinfeed.Stack(target))(rows)

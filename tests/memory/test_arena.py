@@ -355,4 +355,4 @@ def test_slots_grow_with_the_batches() -> None:
 
 
 def test_info_says_where_batches_go() -> None:
-    assert facts()["workers"].startswith("an arena of at most ")
+    assert facts()["workers"].startswith("send batches through shared memory")

@@ -3,6 +3,8 @@
 Names, arguments and defaults are those of ``torchvision.transforms.v2``.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pinfeed.augment.color import (
     Color,
     ColorJitter,
@@ -53,3 +55,11 @@ __all__ = [
     "mixup",
     "points",
 ]
+
+if not TYPE_CHECKING:  # which sees that a name is missing
+
+    def __getattr__(name: str) -> Any:
+        hint = "call those of torchvision that are not here in the dataset, before Collate"
+        if name in ("Normalize", "ToTensor", "ToImage", "ToDtype"):
+            hint = "pinfeed.Image(mean, std) makes normalized floats of images"
+        raise AttributeError(f"pinfeed.augment has no {name}; {hint}")

@@ -54,7 +54,9 @@ class Augmentation:
         of = "of pinfeed.augment, or several in"
         if geometry is not None:
             require_instance(
-                geometry, Geometry, f"Image: augment must be a geometry {of} its Compose"
+                geometry,
+                Geometry,
+                "Image: augment must be of pinfeed.augment, several in Compose([...])",
             )
         kind, in_floats = checked_interpolation(
             interpolation, resize_dtype, torch_dtype_name(dtype), "Image"
@@ -131,7 +133,7 @@ class Augmentation:
             threads,
             key=key,
             samples=chance.samples,
-            leaf=f"leaf {path}" if path else "the leaf",
+            leaf=f"leaf {path}" if path else "the samples",
             objects=objects,
             views=views,
             padding=padding,

@@ -91,9 +91,9 @@ class SeededChance:
             numbers = known.indices
         else:
             raise ValueError(
-                "Collate: with a seed, what is random follows from each sample's index, and this batch "
-                "doesn't know it; wrap the dataset in pinfeed.IndexedDataset and hand on the batches "
-                "that it gives, or say by key which leaf names a sample, or leave out seed"
+                f"Collate: seed={self.seed} needs the index of each sample; wrap the dataset: "
+                "DataLoader(pinfeed.IndexedDataset(dataset), ...), or name the key of an integer that "
+                'each sample has: Collate(..., key="id"), or leave out seed'
             )
         if epoch is None:
             epoch = self.epoch

@@ -9,7 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, checked_number, described
+from pinfeed.arguments import checked_integer, checked_number, described, instead
 
 
 class Color:
@@ -54,6 +54,9 @@ class ColorJitter(Color):
         [[[[200, 255]]]]
     """
 
+    @instead(
+        "saturation and hue are left out: call torchvision's ColorJitter in the dataset for them"
+    )
     def __init__(
         self, brightness: float | Sequence[float] = 0, contrast: float | Sequence[float] = 0
     ) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_number, checked_range, described, torch_dtype_name
+from pinfeed.arguments import checked_number, checked_range, described, instead, torch_dtype_name
 
 
 class RandomErasing:
@@ -39,6 +39,7 @@ class RandomErasing:
         tensor([9, 9])
     """
 
+    @instead(inplace="it always writes into the batch; leave it out")
     def __init__(
         self,
         p: float = 0.5,

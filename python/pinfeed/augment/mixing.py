@@ -52,7 +52,7 @@ def mixup(
     if not images.is_floating_point():
         raise TypeError(f"mixup: images must be floats, got {images.dtype}; normalize them first")
     share = _share(alpha, "mixup")
-    mixed_labels = _mixed_labels(labels, share, num_classes)
+    mixed_labels = _mixed_labels(labels, share, num_classes, "mixup")
     in_order = _in_order(images)
     if in_order is None:
         for some, before in _with_those_before(images):
@@ -96,7 +96,7 @@ def cutmix(
     left, right = max(x - across, 0), min(x + across, width)
     top, bottom = max(y - down, 0), min(y + down, height)
     share = 1.0 - (right - left) * (bottom - top) / (width * height)
-    mixed_labels = _mixed_labels(labels, share, num_classes)
+    mixed_labels = _mixed_labels(labels, share, num_classes, "cutmix")
     for some, before in _with_those_before(images[..., top:bottom, left:right]):
         some.copy_(before)
     return images, mixed_labels
@@ -150,8 +150,16 @@ def _share(alpha: Any, function: str) -> float:
     return float(torch.distributions.Beta(parameter, parameter, validate_args=False).sample())
 
 
-def _mixed_labels(labels: torch.Tensor, share: float, num_classes: int | None) -> torch.Tensor:
+def _mixed_labels(
+    labels: torch.Tensor, share: float, num_classes: int | None, function: str
+) -> torch.Tensor:
     if labels.ndim == 1:
         assert num_classes is not None
-        labels = torch.nn.functional.one_hot(labels.long(), num_classes).float()
+        try:
+            labels = torch.nn.functional.one_hot(labels.long(), num_classes).float()
+        except RuntimeError as error:
+            raise ValueError(
+                f"{function}: labels must be from 0 to num_classes - 1, which is {num_classes - 1}, got "
+                f"{int(labels.min())} to {int(labels.max())}"
+            ) from error
     return labels.roll(1, 0).mul_(1.0 - share).add_(labels.mul(share))

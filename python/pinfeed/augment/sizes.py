@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, checked_range
+from pinfeed.arguments import checked_integer, checked_range, instead
 from pinfeed.augment.geometry import Resizing, checked_size, checked_sizes
+
+_torchvision = instead(
+    "interpolation is an argument of Image: Image(augment=..., interpolation='bicubic')",
+    antialias="resizing is antialiased, but for Image(interpolation='nearest'); leave it out",
+)
 
 
 class Resize(Resizing):
@@ -28,6 +33,7 @@ class Resize(Resizing):
         torch.Size([1, 3, 224, 224])
     """
 
+    @_torchvision
     def __init__(self, size: int | Sequence[int] | None, *, max_size: int | None = None) -> None:
         self.size = size
         self.max_size = max_size
@@ -77,6 +83,7 @@ class RandomResizedCrop(Resizing):
 
     is_random = True
 
+    @_torchvision
     def __init__(
         self,
         size: int | Sequence[int],
@@ -115,6 +122,7 @@ class RandomShortestSize(Resizing):
 
     is_random = True
 
+    @_torchvision
     def __init__(self, min_size: int | Sequence[int], max_size: int | None = None) -> None:
         self.min_size = min_size
         self.max_size = max_size
@@ -149,6 +157,7 @@ class RandomResize(Resizing):
 
     is_random = True
 
+    @_torchvision
     def __init__(self, min_size: int, max_size: int) -> None:
         self.min_size = checked_integer(min_size, "RandomResize: min_size", 1, 2**31)
         self.max_size = checked_integer(max_size, "RandomResize: max_size", 1, 2**31)
@@ -178,6 +187,7 @@ class ScaleJitter(Resizing):
 
     is_random = True
 
+    @_torchvision
     def __init__(
         self, target_size: tuple[int, int], scale_range: tuple[float, float] = (0.1, 2.0)
     ) -> None:

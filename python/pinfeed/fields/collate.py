@@ -9,17 +9,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import Problem
+from pinfeed.arguments import Problem, instead
 from pinfeed.augment.chance import Chance, SeededChance
 from pinfeed.batches import LastSample, Packing, SampleBatch
 from pinfeed.fields.field import ABSENT, Field, Leaf, Scene
 from pinfeed.fields.following import Following
 from pinfeed.fields.spec import (
+    WITHOUT_NONE,
     child_specs,
     mapping_specs,
-    mirror_hint,
     placed,
     rebuild_with_siblings,
+    samples_hint,
 )
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack, is_taught_to_torch
 from pinfeed.memory.outputs import Pin, is_pinning_wanted
@@ -77,6 +78,7 @@ class Collate:
         (torch.Size([4, 3, 2, 2]), tensor([0, 1, 2, 3]))
     """
 
+    @instead("fields go into one tuple or dict, as a sample has them: Collate((Image(), None))")
     def __init__(
         self, spec: Any = None, *, pin: Pin = "auto", seed: int | None = None, key: Any = None
     ) -> None:
@@ -237,7 +239,7 @@ class _Place:
     __slots__ = ("_field", "_leaf", "_leaf_types", "_spec", "_structures")
 
     def __init__(self, spec: Any, path: str, pin: bool) -> None:
-        self._leaf = Leaf(f"Collate: leaf {path}" if path else "Collate: the leaf", path, pin)
+        self._leaf = Leaf(f"Collate: leaf {path}" if path else "Collate", path, pin)
         self._spec = spec
         self._field = spec if isinstance(spec, Field) else None
         self._leaf_types: set[type] = set()
@@ -248,7 +250,7 @@ class _Place:
         if self._field is not None:
             if self._field.is_optional and self._is_absent(samples):
                 return ABSENT
-            return self._by_field(self._field, samples, batch)
+            return self._by_field(self._field, samples, self._leaf_in(batch))
         first = samples[0]
         kind = type(first)
         known = self._structures.get(kind)
@@ -259,7 +261,7 @@ class _Place:
                 return self._structure_of(first).collate(samples, batch)
             self._require_leaf()
             self._leaf_types.add(kind)
-        return _STACK.collate(samples, self._leaf)
+        return self._by_field(_STACK, samples, self._leaf)
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch) -> Any:
         """The batch of rows of a dataset's arrays at this place."""
@@ -277,20 +279,15 @@ class _Place:
             self._leaf_types.add(kind)
             return (self._field or _STACK).gather(sources, indices, self._leaf_in(batch))
         if self._field is not None:
-            return self._by_field(self._field, list(Rows(sources, indices)), batch)
+            return self._by_field(self._field, list(Rows(sources, indices)), self._leaf_in(batch))
         return self._structure_of(sources).gather(sources, indices, batch)
 
-    def _by_field(self, field: Field, samples: Sequence[Any], batch: _Batch) -> Any:
+    def _by_field(self, field: Field, samples: Sequence[Any], leaf: Leaf) -> Any:
         try:
-            return field.collate(samples, self._leaf_in(batch))
+            return field.collate(samples, leaf)
         except TypeError as error:
-            if isinstance(samples[0], Mapping | tuple):
-                Problem.of(error).add_hint(mirror_hint(field, samples[0], "samples"))
-            if type(samples[0]).__module__.startswith("PIL.") and not field.shows_images:
-                Problem.of(error).add_hint(
-                    'Image() takes PIL images, and masks as Image(input="HW", output="HW", '
-                    "dtype=torch.int64, pad_value=...)"
-                )
+            if hint := samples_hint(field, samples, leaf):
+                Problem.of(error).add_hint(hint)
             raise
 
     def follow(self, made: Any, batch: _Batch) -> Any:
@@ -323,7 +320,7 @@ class _Place:
         if self._spec is not None:
             raise ValueError(
                 f"Collate: spec{self._leaf.path} is a {type(self._spec).__name__}, but samples have a "
-                "single leaf there; it mirrors the structure of samples"
+                "single value there; it mirrors the structure of samples"
             )
 
     def _structure_of(self, node: Any) -> _Structure:
@@ -463,9 +460,14 @@ class _Structure:
             kind = self._kind
         for position, sample in enumerate(samples):
             if not isinstance(sample, kind) or isinstance(sample, str | bytes):
-                raise self._differs(position, f"a {self._kind.__name__}", type(sample).__name__)
+                hint = WITHOUT_NONE if sample is None else ""
+                raise self._differs(
+                    position, f"a {self._kind.__name__}", type(sample).__name__, hint
+                )
             if kind is Mapping and sample.keys() != first.keys():
-                raise self._differs(position, f"keys {list(first)}", str(list(sample)))
+                missing = [key for key in first if key not in sample]
+                hint = f"it has no {missing[0]!r}" if missing else ""
+                raise self._differs(position, f"keys {list(first)}", str(list(sample)), hint)
             if kind is Sequence and len(sample) != len(first):
                 is_number = isinstance((*first, *sample)[0], int | float | np.generic)
                 hint = TAKE_ANY_LENGTH if is_number else ""

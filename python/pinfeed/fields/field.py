@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.arguments import described
+from pinfeed.arguments import described, sample_after
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.geometry import Geometry
 from pinfeed.batches import Packing
@@ -139,6 +139,14 @@ class Field(ABC):
         field.is_optional = True
         return field
 
+    def __call__(self, samples: Any) -> Any:
+        """Raises TypeError: what a DataLoader calls is a `Collate`, of fields."""
+        name = type(self).__name__
+        raise TypeError(
+            f"{name}: a field can't be called, and is no collate_fn by itself; give it to a Collate: "
+            f"collate_fn=Collate({name}(...))"
+        )
+
     @abstractmethod
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         """The batch of separate samples.
@@ -209,7 +217,7 @@ def sequences_of(samples: Sequence[Any], name: str) -> tuple[Any, Any]:
         name: What messages call the leaf.
     """
     if isinstance(samples[0], str | bytes):
-        strings = encode(samples, f"{name} of sample")
+        strings = encode(samples, name + sample_after(name))
         return strings.values, strings.offsets
     return list(samples), None
 

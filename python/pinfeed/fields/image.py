@@ -12,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, positive_integer, torch_dtype_name
+from pinfeed.arguments import Problem, instead, positive_integer, torch_dtype_name
 from pinfeed.augment.augmentation import Augmentation
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Color
@@ -130,6 +130,12 @@ class Image(Field):
         (torch.Size([1, 8, 6]), torch.int64)
     """
 
+    @instead(
+        size="Image(augment=pinfeed.augment.Resize(size)) resizes",
+        resize="Image(augment=pinfeed.augment.Resize(size)) resizes",
+        transform="Image(augment=...) takes transforms of pinfeed.augment, several in its Compose",
+        antialias="resizing is antialiased, but for interpolation='nearest'",
+    )
     def __init__(
         self,
         mean: PerChannel = None,

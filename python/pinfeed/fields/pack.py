@@ -161,9 +161,9 @@ class Pack(Field):
         packing = None if self.seq_length is None else leaf.packing
         if packing is None and self.seq_length is not None:
             raise ValueError(
-                f"{leaf.name}: Pack expected samples that know their rows: those of a DataLoader with "
-                "batch_sampler=PackSampler(...) over an ArrayDataset, or over "
-                "IndexedDataset(dataset) for any other dataset, or those of a PackedStream, with "
+                f"{leaf.name}: Pack needs the rows that a PackSampler has planned: "
+                f"DataLoader(dataset, batch_sampler=PackSampler(lengths, {self.seq_length}), ...); any "
+                "dataset but an ArrayDataset needs IndexedDataset(dataset) around it, and a PackedStream "
                 "batch_size=None"
             )
         if packing is not None and self.seq_length != packing.seq_length:

@@ -12,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, described
+from pinfeed.arguments import Problem, described, instead
 from pinfeed.fields.field import (
     Field,
     Leaf,
@@ -72,6 +72,11 @@ class Pad(Field):
 
     pads = True
 
+    @instead(
+        padding_value="it is value",
+        padding_side="it is side",
+        batch_first="time_major=True puts the batch second",
+    )
     def __init__(
         self,
         value: Any = 0,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from pinfeed.arguments import Problem
+from pinfeed.arguments import Problem, nearest
+from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import ABSENT, Beside, Field, Leaf
 from pinfeed.structure import (
     children,
@@ -17,6 +18,7 @@ from pinfeed.structure import (
     is_namedtuple,
     rebuild,
     rebuild_mapping,
+    step_name,
 )
 
 
@@ -59,12 +61,9 @@ def _placed(spec: Any, name: str, check: Callable[[Field, str], None] | None, in
             )
         return field
     if not is_container(spec):
-        given, hint = type(spec).__name__, ""
-        if isinstance(spec, type):
-            given, hint = repr(spec), "; create it with parentheses"
-        elif isinstance(spec, np.ndarray | torch.Tensor):
-            hint = "; for samples create it with parentheses: collate_fn=Collate()"
-        raise TypeError(f"{name} must be a Field such as Image(), or None, got {given}{hint}")
+        given = repr(spec) if isinstance(spec, type) else type(spec).__name__
+        text = f"{name} must be a Field such as Image(), or None, got {given}"
+        raise TypeError(Problem("", text, hint=_field_for(spec)))
     is_dict = isinstance(spec, Mapping)
     fields = [_placed(child, name + step, check, is_dict) for step, child in children(spec)]
     if is_dict:
@@ -72,12 +71,31 @@ def _placed(spec: Any, name: str, check: Callable[[Field, str], None] | None, in
     return rebuild(spec, fields)
 
 
+def _field_for(given: Any) -> str:
+    """What to write instead of something that is no field."""
+    if isinstance(given, type):
+        return "create it with parentheses"
+    if isinstance(given, np.ndarray | torch.Tensor):
+        return "for samples create it with parentheses: collate_fn=Collate()"
+    if isinstance(given, torch.dtype):
+        return f"Stack({given}) makes batches of a dtype"
+    if isinstance(given, Geometry):
+        return f"Image(augment={given}) makes batches of what it shows"
+    if type(given).__name__ == "Collate":
+        return "pass the fields as they are, without Collate(...)"
+    if callable(given):
+        return "a function of one sample, such as a transform, is called by the dataset"
+    return ""
+
+
 def _check_names(spec: Mapping[Any, Any], fields: list[Any], name: str) -> None:
     taken = set(spec)
     for field in fields:
         for key in field.names() if isinstance(field, Field) else ():
             if key in taken:
-                raise ValueError(f"{name} has two leaves for the key {key!r}; choose another name")
+                raise ValueError(
+                    f"{name} has two fields for the key {key!r}; leave one out, or choose another name"
+                )
             taken.add(key)
 
 
@@ -97,16 +115,62 @@ def child_specs(spec: Any, node: Any, name: str, owner: str) -> list[Any]:
     if spec is None:
         return [None] * len(steps)
     by_step = dict(children(spec))
-    is_named = isinstance(node, Mapping) or is_dataclass(node) or is_namedtuple(node)
-    if not by_step.keys() <= set(steps) or (not is_named and len(by_step) != len(steps)):
-        raise ValueError(
-            f"{name} has {list(by_step)}, but {owner} have {steps} there; "
-            f"it mirrors the structure of {owner}"
-        )
+    if not by_step.keys() <= set(steps) or (not _has_names(node) and len(by_step) != len(steps)):
+        raise ValueError(_difference(spec, node, name, owner))
     return [by_step.get(step) for step in steps]
 
 
-def mirror_hint(field: Field, node: Any, owner: str) -> str:
+def _difference(spec: Any, node: Any, name: str, owner: str) -> Problem:
+    """How a spec differs from the container that it stands for; arguments as above."""
+    mirrors = f"it mirrors the structure of {owner}"
+    asked, steps = ([step for step, _ in children(container)] for container in (spec, node))
+    is_one_a_dict = isinstance(spec, Mapping) != isinstance(node, Mapping)
+    if is_one_a_dict or _has_names(spec) != _has_names(node):
+        kinds = [f"a {type(container).__name__}" for container in (node, spec)]
+        return Problem(name, f"{kinds[0]} as {owner} have there", kinds[1], mirrors)
+    if not _has_names(node):
+        expected = f"{len(steps)} entries, as {owner} have there"
+        return Problem(
+            name, expected, str(len(asked)), f"{mirrors}; None is for what needs no field"
+        )
+    names = [step_name(step) for step in steps]
+    wrong = next(step_name(step) for step in asked if step not in steps)
+    hint = nearest(wrong, names) or mirrors
+    return Problem(name, f"keys that {owner} have there, {names}", repr(wrong), hint)
+
+
+def _has_names(node: Any) -> bool:
+    """Whether a container has keys or attributes, and not only an order."""
+    return isinstance(node, Mapping) or is_dataclass(node) or is_namedtuple(node)
+
+
+#: The hint where samples as a whole are None.
+WITHOUT_NONE = (
+    "leave out samples that are None: collate_fn=lambda samples: collate([sample for sample in "
+    "samples if sample is not None])"
+)
+
+
+def samples_hint(field: Field, samples: Sequence[Any], leaf: Leaf) -> str:
+    """What to do about samples that are nothing for a field; empty if nobody knows."""
+    first = samples[0]
+    if any(sample is None for sample in samples):
+        return (
+            "Keep() leaves None and what stands beside it as it is" if leaf.path else WITHOUT_NONE
+        )
+    if isinstance(first, Mapping | tuple):
+        return _mirror_hint(field, first, "samples")
+    if type(first).__module__.startswith("PIL.") and not field.shows_images:
+        return (
+            'Image() takes PIL images, and masks as Image(input="HW", output="HW", '
+            "dtype=torch.int64, pad_value=...)"
+        )
+    if isinstance(first, int | float) and field.pads:
+        return "single numbers need no field: leave it out"
+    return ""
+
+
+def _mirror_hint(field: Field, node: Any, owner: str) -> str:
     """What to do about a field that stands where there are several leaves.
 
     Args:
@@ -142,10 +206,9 @@ def mapping_specs(spec: Any, node: Mapping[Any, Any], name: str) -> list[tuple[A
             absent.add(key)
         elif field.source is not None:
             if source not in node:
-                raise ValueError(
-                    f"{name}[{key!r}] is made of {source!r}, but samples have {list(node)}; if they "
-                    "may lack it, add .optional() to the field"
-                )
+                text = f"is made of {source!r}, but samples have {list(node)}"
+                hint = nearest(source, node) or "if they may lack it, add .optional() to the field"
+                raise ValueError(Problem("", f"{name}[{key!r}] {text}", hint=hint))
             made[key] = field
     if isinstance(spec, Mapping):
         spec = {key: fields[key] for key in fields if key not in made and key not in absent}
@@ -246,7 +309,7 @@ def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
             return spec.apply(node, host, Leaf(_batch_leaf(path), path))
         except TypeError as error:
             if isinstance(node, Mapping) or type(node) in (tuple, list):
-                Problem.of(error).add_hint(mirror_hint(spec, node, "batches"))
+                Problem.of(error).add_hint(_mirror_hint(spec, node, "batches"))
             raise
     name = f"DeviceLoader: fields{path}"
     if not is_container(node):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -171,8 +170,12 @@ class Stack(Field):
             if type(first) is torch.Tensor and _is_dense(first) and refusal is None:
                 self._stack(samples, None, leaf)  # raises, and says which sample differs
             known = refusal or type(error)(Problem(leaf.name, str(error)))
-            if hint := _hint(samples):
-                Problem.of(known).add_hint(hint)
+            none = next((i for i, sample in enumerate(samples) if sample is None), None)
+            if none is not None and refusal is None:
+                expected = "arrays, numbers or strings"
+                if first is not None:
+                    expected = f"{type(first).__name__} as in sample 0"
+                known = TypeError(Problem(leaf.name, expected, "None", sample=none))
             raise known from error
         if self.dtype is not None:
             batch = self._cast(batch, first, leaf)
@@ -226,17 +229,6 @@ def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
         and {*map(type, samples)} == {torch.Tensor}
         and not is_taught_to_torch(first)
     )
-
-
-def _hint(samples: Sequence[Any]) -> str:
-    """What to do with samples that nobody can stack."""
-    pil = sys.modules.get("PIL.Image")  # nobody has a PIL image without having imported it
-    for sample in samples:
-        if pil is not None and isinstance(sample, pil.Image):
-            return "Image() takes PIL images"
-        if sample is None:
-            return "Keep() leaves None and what stands beside it as it is"
-    return ""
 
 
 def is_taught_to_torch(sample: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_interpolation, checked_size, dtype_name
+from pinfeed.arguments import Problem, checked_interpolation, checked_size, dtype_name
 from pinfeed.functions.normalization import (
     Normalization,
     PerChannel,
@@ -220,9 +220,11 @@ def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
 def require_array(array: Any, name: str) -> Any:
     """The array; raises TypeError for what is none, and for a tensor with gradients."""
     if not isinstance(array, np.ndarray | torch.Tensor):
-        raise TypeError(
-            f"{name}: expected a NumPy array or a torch tensor, got {type(array).__name__}"
-        )
+        hint = "np.stack(...) makes one of a list of arrays" if isinstance(array, list) else ""
+        if hasattr(array, "__array_interface__"):  # PIL's images
+            hint = "np.asarray(...) makes one of it"
+        kind = type(array).__name__
+        raise TypeError(Problem(name, "a NumPy array or a torch tensor", kind, hint))
     if isinstance(array, torch.Tensor) and array.requires_grad:
         raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
     return array

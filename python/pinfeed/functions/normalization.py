@@ -94,8 +94,8 @@ class Normalization:
         for values in self._native[:2]:
             if values.ndim == 1 and values.size != channels:
                 raise ValueError(
-                    f"{name} must have a channel for each value of mean and std, got {channels} "
-                    f"channels and {values.size} values; a single number serves all channels"
+                    f"{name}: expected a channel for each value of mean and std, got {channels} channels "
+                    f"and {values.size} values; a single number serves all channels"
                 )
 
 

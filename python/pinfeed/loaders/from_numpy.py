@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer, require_flags
+from pinfeed.arguments import Problem, as_integer, checked_integer, instead, nearest, require_flags
 from pinfeed.batches import IndexBatch
 from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
@@ -31,6 +32,7 @@ _TAKEN = {
 }
 
 
+@instead("arrays go into one tuple or dict: from_numpy((images, labels), batch_size)")
 def from_numpy(
     arrays: Any,
     batch_size: int,
@@ -109,9 +111,19 @@ def from_numpy(
         torch.Size([4, 3]) [4, 5, 6, 7]
         torch.Size([2, 3]) [8, 9]
     """
+    options = inspect.signature(DataLoader).parameters
     for option in dataloader_options:
         if option in _TAKEN:
             raise TypeError(f"from_numpy: {option} is not an option here; {_TAKEN[option]}")
+        if option not in options:
+            known = [*inspect.signature(from_numpy).parameters, *options]
+            text = f"there is no option {option!r}, here or of a DataLoader"
+            raise TypeError(Problem("from_numpy", text, hint=nearest(option, known)))
+    if as_integer(batch_size) is None and hasattr(batch_size, "__len__"):
+        raise TypeError(
+            "from_numpy: batch_size must be an integer, got a second array; arrays go into one tuple or "
+            "dict: from_numpy((images, labels), batch_size)"
+        )
     require_flags("from_numpy", shuffle=shuffle, drop_last=drop_last)
     ranks = checked_ranks(rank, world_size, "from_numpy")
     if shuffle and generator is not None:
@@ -235,6 +247,11 @@ def _dataset_of(arrays: Any) -> ArrayDataset:
             "from_numpy: arrays is a ConcatDataset; pass its arrays, one behind the other, as "
             "pinfeed.ConcatArray([...]), a leaf each, or write "
             "DataLoader(dataset, batch_size, collate_fn=Collate())"
+        )
+    if isinstance(arrays, list) and arrays and isinstance(arrays[0], str):
+        raise TypeError(
+            f"from_numpy: arrays is a list of {len(arrays)} strings; files that are no arrays are read by "
+            "the __getitem__ of a Dataset: DataLoader(dataset, batch_size, collate_fn=Collate(Image()))"
         )
     if isinstance(arrays, list) and arrays:
         raise TypeError(

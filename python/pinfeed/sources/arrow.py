@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.arguments import Problem, nearest
 from pinfeed.optional import import_extra
 from pinfeed.sources.arrow_lists import array_parts, is_lists, no_rows, require_no_nulls
 from pinfeed.sources.concat import ConcatArray
@@ -45,7 +46,8 @@ def table_columns(
     if not isinstance(table, pa.Table | pa.RecordBatch):
         raise TypeError(
             f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset "
-            f"or the path of a Parquet file, got {_type_name(table)}"
+            f"or the path of a Parquet file, got {_type_name(table)}; pyarrow.table(frame) makes a table "
+            "of a pandas or polars frame"
         )
     categories: dict[str, list[Any]] = {}
     arrays = {}
@@ -66,7 +68,8 @@ def _wanted(columns: Sequence[str] | None, names: list[str], function: str) -> l
         count = names.count(name)
         if count != 1:
             found = "no column" if count == 0 else f"{count} columns called"
-            raise ValueError(f"{function}: the table has {found} {name!r}; it has {names}")
+            text = f"the table has {found} {name!r}; it has {names}"
+            raise ValueError(Problem(function, text, hint="" if count else nearest(name, names)))
     if not wanted:
         raise ValueError(f"{function}: expected at least one column, got none")
     return wanted

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
+from pinfeed.arguments import Problem, instead, nearest
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source, SourceSubset, checked_position, positions
@@ -54,6 +55,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         (10, np.int64(3))
     """
 
+    @instead("arrays go into one tuple or dict: ArrayDataset((images, labels))")
     def __init__(self, arrays: Any) -> None:
         self.categories: dict[str, list[Any]] = {}
         self._sources = _open_sources(arrays, "")
@@ -172,10 +174,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     def _column(self, key: str) -> Any:
         if not isinstance(self._sources, Mapping) or key not in self._sources:
-            raise KeyError(
-                f"ArrayDataset: expected a key of its samples, got {key!r}; "
-                f"samples have {_sample_text(self._sources)}"
-            )
+            keys = self._sources if isinstance(self._sources, Mapping) else ()
+            hint = nearest(key, keys) or f"samples have {_sample_text(self._sources)}"
+            raise KeyError(Problem("ArrayDataset", "a key of its samples", repr(key), hint))
         unwrapped = lambda source: source.array if isinstance(source, ArraySource) else source
         return map_leaves(unwrapped, self._sources[key])
 
@@ -387,8 +388,14 @@ def _open_sources(arrays: Any, path: str) -> Any:
         arrays = _in_directory(os.fsdecode(arrays), _name(path))
     if not is_container(arrays):
         return _open_source(arrays, _name(path))
+    if isinstance(arrays, list | tuple):
+        _require_arrays(arrays, _name(path))
     opened = [_open_sources(child, path + step) for step, child in children(arrays)]
     return rebuild(arrays, opened)
+
+
+#: The hint where a string leads to no array.
+_NO_PATHS = "a string is the path of a .npy file; RaggedArray.from_strings(strings) keeps strings as they are"
 
 
 def _name(path: str) -> str:
@@ -414,6 +421,21 @@ def _in_directory(path: str, name: str) -> Any:
     return arrays
 
 
+def _require_arrays(items: Sequence[Any], name: str) -> None:
+    """Raises TypeError for a list of samples, where one of arrays is expected."""
+    first = items[0] if items else None
+    if isinstance(first, int | float | np.generic):
+        got, hint = "numbers", "pass np.array(...) of it"
+    elif isinstance(first, list | tuple) and (not first or isinstance(first[0], int | float)):
+        got = "lists of numbers"
+        hint = "if they differ in length, pass RaggedArray.from_sequences(...) of it, else np.array(...)"
+    else:
+        return
+    raise TypeError(
+        Problem(name, "an array", f"a {type(items).__name__} of {len(items)} {got}", hint)
+    )
+
+
 def _open_source(array: Any, name: str) -> Source:
     if isinstance(array, Source):
         return array
@@ -421,18 +443,42 @@ def _open_source(array: Any, name: str) -> Source:
         try:
             return ArraySource.open(array, name)
         except FileNotFoundError as error:
-            hint = "strings that are no paths take RaggedArray.from_strings(strings)"
-            text = f"{name}: {error.strerror}; {hint}"
+            text = f"{name}: {error.strerror}; {_NO_PATHS}"
             raise FileNotFoundError(error.errno, text, error.filename) from error
+        except ValueError as error:
+            if not os.fsdecode(array).endswith((".npy", ".npz")):
+                Problem.of(error).add_hint(_NO_PATHS)
+            raise
     if isinstance(array, np.ndarray) and array.dtype.kind in "SUTO":
-        return RaggedArray(*encode(array, f"{name}: item"))
+        try:
+            return RaggedArray(*encode(array, f"{name}: item"))
+        except TypeError as error:
+            if array.size and isinstance(array.flat[0], np.ndarray | torch.Tensor | list | tuple):
+                Problem.of(error).add_hint(
+                    "RaggedArray.from_sequences(array) holds arrays of different lengths, and "
+                    "np.stack(array) those of one shape"
+                )
+            raise
     if isinstance(array, np.ndarray | torch.Tensor):
         return ArraySource(array, name)
-    hint = "; pass numbers as np.array(...)" if isinstance(array, int | float) else ""
-    raise TypeError(
-        f"{name}: expected an ndarray, a memmap, a CPU tensor, a RaggedArray, a ConcatArray, or the "
-        f"path of a .npy file or of a directory of them, got {type(array).__name__}{hint}"
+    expected = (
+        "an ndarray, a memmap, a CPU tensor, a RaggedArray, a ConcatArray, or the path of a .npy file "
+        "or of a directory of them"
     )
+    raise TypeError(Problem(name, expected, type(array).__name__, _array_of(array)))
+
+
+def _array_of(given: Any) -> str:
+    """How to make an array of what is none."""
+    if isinstance(given, int | float):
+        return "pass numbers as np.array(...)"
+    if hasattr(given, "columns") or hasattr(given, "column_names"):  # a table
+        return "ArrayDataset.from_arrow(table) takes Arrow's, pyarrow.table(frame) makes one of pandas'"
+    if hasattr(given, "to_numpy"):  # a column of one
+        return "pass .to_numpy() of it"
+    if isinstance(given, Iterator):
+        return "write_array(path, given) writes samples of any iterable to a .npy file"
+    return ""
 
 
 def _sample(sources: Any, index: int) -> Any:

@@ -12,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, instead
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
@@ -81,6 +81,7 @@ class RaggedArray(Source):
 
     __slots__ = ("_ends", "_offsets", "_string_type", "_values", "documents")
 
+    @instead("RaggedArray.from_sequences makes one of lists and arrays, from_strings of strings")
     def __init__(
         self, values: Any, offsets: Any, string_type: type[str | bytes] | None = None
     ) -> None:

@@ -379,6 +379,7 @@ def check_dtype(dtype: np.dtype[Any], name: str) -> None:
     """Raises TypeError for a dtype that is not numeric or bool, or has another byte order."""
     if dtype.kind not in "biufc":
         hint = "; RaggedArray.from_strings takes strings" if dtype.kind in "SUT" else ""
+        hint = "; .view(np.int64) has its numbers" if dtype.kind in "mM" else hint
         raise TypeError(f"{name}: expected a numeric or bool dtype, got {dtype}{hint}")
     if not dtype.isnative:
         raise TypeError(

@@ -238,10 +238,16 @@ class Drain:
             )
         else:
             wrong = next(i for i, count in enumerate(counts) if count != counts[0])
+            hint = (
+                "an array for each sample, make it an array of objects: np.fromiter(arrays, object)"
+            )
+            keys = dict.fromkeys(steps[1] for steps in paths if len(steps) == 2)
+            if paths[0][0] == "[0]" and keys:  # of a detector, for instance
+                fields = ", ".join(f"{key[1:-1]}: Jagged()" for key in keys)
+                hint = f"a dict for each sample, yield Collate({{{fields}}})(outputs)"
             problem = (
                 f"expected {counts[0]} samples, as {''.join(paths[0])} has, got {counts[wrong]}; the "
-                "first axis of every leaf counts samples; for a list with an array for each sample, "
-                "make it an array of objects: np.fromiter(arrays, object)"
+                f"first axis of every leaf counts samples; for a list with {hint}"
             )
         return ValueError(f"{self._where(paths[wrong])}batch {number}: {problem}")
 
