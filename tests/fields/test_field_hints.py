@@ -297,7 +297,7 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
     "floats of 0..255 behind a black image and a dark one": (
         lambda: Collate(Image([0.4] * 3, 0.25))(DARK_FIRST),
         ValueError,
-        "of sample 2: expected values of 0..1, as mean and std of floats are for, got .* scale=1/255",
+        "^Collate: sample 2: expected values of 0..1, as mean and std of floats are for, got .* scale=1/255",
         lambda: Collate(Image([0.4] * 3, 0.25, scale=1 / 255))(DARK_FIRST)[2:],
         Collate(Image([0.4] * 3, 0.25))([PHOTOS[0]]),
     ),

@@ -300,7 +300,7 @@ def test_fields_that_do_not_mirror_the_batch() -> None:
     ):
         applied({"x": Image()}, {"y": torch.zeros(1)})
     with pytest.raises(
-        ValueError, match=r"fields has \['\[0\]'\], but batches have \['\[0\]', '\[1\]'"
+        ValueError, match=r"fields: expected 2 entries, as batches have there, got 1;"
     ):
         applied((Image(),), [torch.zeros(1), torch.zeros(1)])
     with pytest.raises(ValueError, match="fields is a dict, but batches have a Tensor there"):

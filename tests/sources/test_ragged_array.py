@@ -324,5 +324,5 @@ def test_ragged_images() -> None:
     rows = pinfeed.ArrayDataset(RaggedArray(photos, np.array([0, 3, 6, 10]))).__getitems__
     collate = pinfeed.Collate(pinfeed.Image())
     assert_same(collate(rows([0, 1])), collate([photos[:3], photos[3:6]]))
-    with pytest.raises(ValueError, match="of sample 1"):
+    with pytest.raises(ValueError, match=r"sample 1 of the batch \(index 2\)"):
         collate(rows([0, 2]))

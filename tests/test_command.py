@@ -1,0 +1,57 @@
+"""``python -m pinfeed``: its commands, its version, and slips."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import pinfeed
+from pinfeed.__main__ import main
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([option]) == 0
+    assert capsys.readouterr().out == f"pinfeed {pinfeed.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("inof", "did you mean 'info'?"),
+        ("diagnos", "did you mean 'diagnose'?"),
+        ("bench", "there are info, demo, diagnose"),
+        ("--quick", "there are info, demo, diagnose"),
+    ],
+)
+def test_a_command_that_there_is_not(
+    command: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command]) == 2
+    shown = capsys.readouterr()
+    assert shown.err == f"pinfeed: there is no command {command!r}; {hint}\n"
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(("arguments", "status"), [([], 2), (["-h"], 0), (["--help"], 0)])
+def test_usage_names_all_commands(
+    arguments: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == status
+    shown = capsys.readouterr().out
+    for name in ("info", "demo", "diagnose", "--version"):
+        assert f"\n  {name} " in shown
+
+
+def test_info() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pinfeed", "info"], capture_output=True, text=True, check=True
+    )
+    facts = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    config = pinfeed.build_config()
+    assert facts["pinfeed"] == f"{config['version']} (built with {config['compiler']})"
+    assert facts["kernels"].startswith(f"{config['isa']['active']}; this CPU runs ")
+    assert facts["workers"].startswith("send batches through ")
+    assert facts.keys() >= {"python", "numpy", "torch", "threads", "accelerator", "batches"}
