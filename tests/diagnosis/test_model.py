@@ -146,6 +146,17 @@ def test_predictions() -> None:
     assert case.best_workers(Settings(0)) == 4
 
 
+@pytest.mark.parametrize(
+    ("fetch", "limit"), [(0.19, "dataset"), (0.01, "hand-off")], ids=["dataset", "hand-off"]
+)
+def test_the_limit_if_there_was_time_for_little(fetch: float, limit: str) -> None:
+    loop, loader = run(2, 0.1, fetch=fetch), SimpleNamespace(settings=Settings(2))
+    for eager in ({1: run(1, 0.2, fetch=fetch)}, {}):
+        case = Measured(CPUS, loop, eager)
+        assert case.limit() == limit
+        assert find_changes(case, loader) == []  # type: ignore[arg-type]
+
+
 def test_what_is_saved_of_a_stage_is_saved_of_the_batch() -> None:
     case = measured(
         run(
@@ -238,7 +249,17 @@ def test_outliers_name_their_samples() -> None:
 
 
 def change(before: list[float], after: list[float]) -> Change:
-    return Change("name", "code", Settings(1), 0.1, before=before, after=after)
+    return Change("name", "code", Settings(1), 0.1, now=1.0, before=before, after=after)
+
+
+def test_a_prediction_is_for_the_machine_as_it_was_in_the_trials() -> None:
+    slower = change([1.5, 2.5], [0.2, 0.2])
+    assert slower.predicted == pytest.approx(0.2)
+    assert slower.error == pytest.approx(0.0)
+    assert (
+        replace(slower, step=0.1).predicted == 0.1
+    )  # it waits for the step, which takes what it takes
+    assert replace(slower, before=[], after=[]).predicted == 0.1
 
 
 @pytest.mark.parametrize(

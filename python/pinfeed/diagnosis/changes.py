@@ -35,9 +35,12 @@ class Change:
         name: What changes.
         code: What to write.
         settings: The loop with it; None if it can't be tried.
-        predicted: Seconds for one of the loader's batches, by the model.
+        modelled: Seconds for one of the loader's batches, by the model.
         note: What else there is to know.
-        now: Seconds as it was, for what a trial can't see: files are in memory by then.
+        is_of_files: Whether it is about files, which are in memory by the time of the trials: they
+            are compared with the first loop.
+        now: Seconds as it was in the first loop.
+        step: Seconds of the step.
         before: Seconds as it is, in each trial.
         after: Seconds with the change, in each trial.
     """
@@ -45,11 +48,24 @@ class Change:
     name: str
     code: str
     settings: Settings | None
-    predicted: float
+    modelled: float
     note: str = ""
-    now: float | None = None
+    is_of_files: bool = False
+    now: float = 0.0
+    step: float = 0.0
     before: list[float] = field(default_factory=list)
     after: list[float] = field(default_factory=list)
+
+    @property
+    def predicted(self) -> float:
+        """Seconds by the model, for a machine as it was in the trials.
+
+        Other work comes and goes. If it made the loop as it is slower than it was at first, it did so to
+        the loop with the change, unless that one waits for the step.
+        """
+        if not self.before or self.modelled <= self.step:
+            return self.modelled
+        return self.modelled * statistics.fmean(self.before) / self.now
 
     @property
     def tried(self) -> float | None:
@@ -84,6 +100,8 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> list[Change]:
         found += _of_samples(measured, loader)
         if 1 in measured.eager:
             found += _of_workers(measured, loader)
+    for change in found:
+        change.now, change.step = measured.loop.period, measured.step_seconds
     now = measured.loop.period
     if limit != "stragglers":  # which the model leaves out
         now = min(now, measured.predict(loader.settings))
@@ -220,7 +238,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
 
 
 def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    now, one, before = loader.settings, measured.one, measured.loop.period
+    now, one = loader.settings, measured.one
     predicted = measured.predict(now, fetch=1 - measured.disk_share)
     size = one.mean(lambda batch: batch.disk_bytes or 0) / one.samples * loader.length
     free = free_memory()
@@ -234,7 +252,7 @@ def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             replace(now, batches=batches * 1000),
             predicted,
             f"about {_size(size)}, of {_size(free)} that are free",
-            now=before,
+            is_of_files=True,
         )
     if loader.makes_plain_batches:
         yield Change(
@@ -242,7 +260,7 @@ def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "shuffle the files once, and then read them in order: DataLoader(..., shuffle=False)",
             replace(now, batches=_in_order(loader.length, one.samples)),
             predicted,
-            now=before,
+            is_of_files=True,
         )
 
 
@@ -343,7 +361,7 @@ def try_changes(
             assert change.settings is not None
             after = run(change.name, change.settings)
             if before is not None and after is not None:
-                change.before.append(change.now or before)
+                change.before.append(change.now if change.is_of_files else before)
                 change.after.append(after)
 
 

@@ -259,7 +259,7 @@ class Measured:
         largest = max(rare, key=rare.__getitem__)
         if rare[largest] > 0.5:
             return largest
-        eager = self.eager.get(workers, one)
+        eager = self.eager.get(workers, loop)
         if workers:
             if step > max(eager.period, self.handoff) and loop.wait_share < 0.5:
                 return "step"  # but for single batches
