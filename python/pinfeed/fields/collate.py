@@ -59,10 +59,10 @@ class Collate:
     (tuples become lists), and without a spec the same contents. Samples that are `Rows` of an
     `ArrayDataset` are gathered natively; any other sequence of samples works too.
 
-    A Collate pickles, and any number of workers and threads may call it. In a DataLoader worker it
-    writes into memory that the trainer maps too (see `set_arena_limit`), whatever ``pin`` says;
-    elsewhere into pinned memory of torch, or buffers of a pool. In each case the memory is used again
-    when the last tensor or array that views it is gone, never before.
+    A Collate pickles, and any number of workers and threads may call it at once. In a DataLoader
+    worker it writes into memory that the trainer maps too (see `set_arena_limit`), whatever ``pin``
+    says; elsewhere into pinned memory of torch, or buffers of a pool. In each case the memory is
+    used again when the last tensor or array that views it is gone, never before.
 
     Raises:
         TypeError: The spec holds something that is no field; a leaf's kind or dtype does not fit.

@@ -73,6 +73,8 @@ class DeviceLoader:
       iterator for all (a generator, persistent workers), a second loop ends the first, which raises
       a RuntimeError when it goes on. Other loops run side by side, each with a thread of its own in
       the loader.
+    - A loop belongs to the thread that began it. Threads may have a loop each, over a loader that
+      allows several; ``stats()`` may be asked for from any.
     - An interrupt ends the loop: Ctrl-C, or whatever a signal handler raises.
 
     The loader runs in another thread, but for its ``iter`` and the first batch. It must not write

@@ -58,6 +58,7 @@ def from_numpy(
       here none does.
     - A background thread that has two batches ready: gathering releases the GIL, so it goes on
       while the model works.
+    - A loop belongs to the thread that began it, one loop at a time.
     - Each loop is an epoch with an order of its own, without `ShuffleSampler.set_epoch`.
 
     Args:

@@ -26,7 +26,7 @@ class LengthBucketSampler(EpochSampler):
     An epoch is planned ahead: samples are shuffled, sorted by length within large buckets, cut into
     batches, and the batches are shuffled. The plan follows from the lengths, the seed and the epoch
     alone, on every machine, and planning takes a few tenths of a second for a million samples. Epochs
-    go on as those of `ShuffleSampler`.
+    go on as those of `ShuffleSampler`, one loop at a time.
 
     With several ranks, each group of neighbouring batches is dealt out one per rank, so that ranks
     work on similar lengths at the same time. All ranks get the same number of batches: where these

@@ -45,10 +45,10 @@ class PackSampler(EpochSampler):
     """Batches of documents packed into rows of ``seq_length`` tokens; a ``batch_sampler``.
 
     Each epoch has a plan of its own, the same on every rank and machine: it follows from the
-    lengths, these arguments and the epoch. Epochs go on as those of `ShuffleSampler`. Ten million
-    documents take about half a second. A batch knows the row of each document. An `ArrayDataset`
-    hands that on to `Collate`, whose fields `Pack` fill the rows; any other dataset needs an
-    `IndexedDataset` around it.
+    lengths, these arguments and the epoch. Epochs go on as those of `ShuffleSampler`, one loop at a
+    time. Ten million documents take about half a second. A batch knows the row of each document. An
+    `ArrayDataset` hands that on to `Collate`, whose fields `Pack` fill the rows; any other dataset
+    needs an `IndexedDataset` around it.
 
     All ranks get the same number of batches. The last ones may have empty rows, at their end. Where
     the rows don't suffice for one on each rank, up to ``world_size - 1`` of the epoch's first rows

@@ -21,7 +21,8 @@ class ShuffleSampler(OrderSampler):
     The order of an epoch is a permutation that the seed and the epoch determine. It is computed, not
     stored: the first batch of a billion samples is there at once, and resuming anywhere takes no
     longer. Each loop is of the next epoch; `set_epoch` says of which, where that is another one. The
-    batches tell it to `Collate`, for what that draws with a seed.
+    batches tell it to `Collate`, for what that draws with a seed. A sampler is for one loop at a time,
+    so threads that loop at once need one each.
 
     With several ranks, the samples of one step lie next to each other in the order, and each rank
     takes its stretch of them.

@@ -19,7 +19,7 @@ class WeightedSampler(OrderSampler):
     """Batches of samples, each drawn with a chance in proportion to its weight; a ``batch_sampler``.
 
     What is drawn follows from the weights, the seed and the epoch alone, on every machine and any
-    number of ranks. Epochs go on as those of `ShuffleSampler`.
+    number of ranks. Epochs go on as those of `ShuffleSampler`, one loop at a time.
 
     With replacement a table of 16 bytes a weight is built once (Walker's alias method), and a draw
     takes the same short time whatever the number of weights. Without replacement, each epoch goes

@@ -44,6 +44,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     short while it is in use is an OSError at the next batch; only a tensor made from a memmap hides
     its file, so pass the memmap itself.
 
+    Any number of threads may read it at once, while nobody writes to its arrays.
+
     Raises:
         TypeError: A leaf is no array, or has a mask; or its dtype is not numeric, or byte-swapped.
         ValueError: The lengths differ, there is no array, or a file is no valid .npy file.

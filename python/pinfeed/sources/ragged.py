@@ -55,7 +55,8 @@ class RaggedArray(Source):
         string_type: ``str`` or ``bytes`` makes each sequence one string instead of an array. Values
             are their bytes then, uint8 of shape (N,); those of str are UTF-8.
 
-    Nothing is copied. Arrays in files pickle as the files' paths, others as their bytes.
+    Nothing is copied. Arrays in files pickle as the files' paths, others as their bytes. Any number of
+    threads may read it at once, while nobody writes to its arrays.
 
     - ``ragged[i]`` is a view; negative numbers count from the end.
     - ``ragged[a:b]`` is a RaggedArray over the same memory.

@@ -73,7 +73,8 @@ class StreamDataset(IterableDataset[Any]):
     Each pass is of the epoch after the one before, in workers of any kind, unless `set_epoch` or
     `load_state_dict` says otherwise; ranks that make equally many passes agree. `Collate` draws for
     that epoch. The order depends on the numbers of ranks and workers. The set of samples doesn't, but
-    for those that ``even`` leaves out or repeats.
+    for those that ``even`` leaves out or repeats. Threads that are a loader's workers share a stream;
+    without workers a pass belongs to one thread.
 
     In a torchdata ``StatefulDataLoader`` a stream goes on in the middle of an epoch. Finished shards
     are not opened again; the current one is read again from its beginning. With a buffer of n samples,
