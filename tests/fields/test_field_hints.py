@@ -758,6 +758,13 @@ BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[]
         lambda: first(DataLoader([COLOUR], 1, collate_fn=Collate(Image()))),  # type: ignore[arg-type]
         Collate(Image())([PHOTOS[1]]),
     ),
+    "a stream to shuffle": (
+        lambda: pinfeed.StreamDataset(range(9), shuffle=True),  # type: ignore[call-arg]
+        TypeError,
+        "^StreamDataset: there is no argument 'shuffle'; shuffle_buffer=10_000 shuffles",
+        lambda: Collate()(sorted(pinfeed.StreamDataset(range(9), shuffle_buffer=10_000))),
+        torch.arange(9),
+    ),
     "a key twice": (
         lambda: Collate({"x": Pad(0, mask="m"), "m": Pad(0)}),
         ValueError,

@@ -359,7 +359,7 @@ class Image(Field):
         is_integer = self.dtype in _INTEGERS[1:]
         if images.dtype != torch.uint8 or is_integer or self.output not in ("CHW", "HWC"):
             raise TypeError(
-                f"{name}: in fields Image() makes float or uint8 images of uint8 ones, got "
+                f"{name}: expected uint8 images, of which Image() makes floats or uint8 in fields, got "
                 f"{torch_dtype_name(images.dtype)} {tuple(images.shape)} for {self!r}; "
                 "give this Image to the DataLoader's collate_fn alone, and leave it out of fields"
             )

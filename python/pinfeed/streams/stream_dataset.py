@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import IterableDataset, get_worker_info
 
-from pinfeed.arguments import checked_integer, require_choice
+from pinfeed.arguments import checked_integer, instead, require_choice
 from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import checked_ranks, environment_ranks, group_ranks, prepared_loader
 from pinfeed.streams.epochs import MOST_EPOCH, PassEpochs
@@ -105,6 +105,7 @@ class StreamDataset(IterableDataset[Any]):
         [1, 3, 5]
     """
 
+    @instead(shuffle="shuffle_buffer=10_000 shuffles within so many samples")
     def __init__(
         self,
         source: Any,
