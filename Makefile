@@ -4,7 +4,9 @@
 #   make test CXX=clang++          uses another compiler, after make clean
 
 PYTHON ?= python3
-VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
+ifndef VENV
+  VENV := .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import sys; print(sys.version.split()[0] + sys.abiflags)' 2>/dev/null))
+endif
 ARGS ?=
 ifeq ($(origin CXX),default)
   CXX := c++
@@ -21,7 +23,7 @@ SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-tensorflow test-frameworks test-gpu bench bench-gpu docs lint sanitize neon wheel packages clean
+.PHONY: help demo test smoke compatibility test-all test-tensorflow test-frameworks test-gpu bench bench-gpu docs lint sanitize neon wheel packages clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +38,12 @@ TESTS = $(PARALLEL) --doctest-modules --pyargs pinfeed tests/ \
 
 test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings, but slow ones
 	$(VENV_PYTHON) -m pytest -m 'not slow' $(TESTS) $(ARGS)
+
+smoke: $(VENV)/.installed $(VENV)/.dev ## Run the tests that every built wheel has to pass, in a minute
+	$(VENV_PYTHON) -m pytest @tests/smoke.txt $(ARGS)
+
+compatibility: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests, and write versions and results into docs/compatibility.md
+	$(VENV_PYTHON) tools/compatibility.py -m 'not slow' $(TESTS) $(ARGS)
 
 test-all: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the slow ones too, and every property with more examples
 	HYPOTHESIS_PROFILE=thorough $(VENV_PYTHON) -m pytest $(TESTS) $(ARGS)

@@ -1,4 +1,4 @@
-"""The test that every built wheel runs: it needs NumPy, torch and pytest, and no other file."""
+"""The first of the tests that every built wheel runs; it needs NumPy, torch and pytest, and no other file."""
 
 import importlib.metadata
 

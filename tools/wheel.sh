@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: tools/wheel.sh VENV TORCH_REQUIREMENT
-# Builds a wheel into dist/, makes it portable where the platform asks for that, and runs
-# tests/test_minimal.py on it in an empty environment, outside the source tree.
+# Builds a wheel into dist/, makes it portable where the platform asks for that, and runs the tests
+# in tests/smoke.txt on it in an empty environment, outside the source tree.
 set -eu
 
 venv=$(cd "$1" && pwd)
@@ -19,7 +19,7 @@ else
 fi
 
 python -m venv "$out/venv"
-"$out/venv/bin/python" -m pip install --quiet --disable-pip-version-check dist/pinfeed-*.whl "$2" pytest
+"$out/venv/bin/python" -m pip install --quiet --disable-pip-version-check dist/pinfeed-*.whl "$2" 'pytest>=8.2' hypothesis
 
 # The ops must be there, on torch's stable ABI, and content with the oldest torch that has it.
 package=$("$out/venv/bin/python" -c 'import pathlib, pinfeed; print(pathlib.Path(pinfeed.__file__).parent)')
@@ -27,6 +27,6 @@ torch-abi-audit --check torch "$package" >"$out/audit" || { cat "$out/audit"; ex
 cat "$out/audit"
 grep -q 'Min torch: *2\.11\.0$' "$out/audit"
 
-cp tests/test_minimal.py "$out/test"
+cp -r tests conftest.py pyproject.toml "$out/test"
 cd "$out/test"
-"$out/venv/bin/python" -m pytest -q --rootdir . test_minimal.py
+"$out/venv/bin/python" -m pytest -q @tests/smoke.txt

@@ -13,6 +13,7 @@ import torch
 from pinfeed import _core
 from pinfeed.arguments import nearest
 from pinfeed.diagnosis.command import main as diagnose
+from pinfeed.functions import torch_ops
 from pinfeed.memory.trainer import arena_limit
 from pinfeed.optional import MissingExtraError
 from pinfeed.runtime import build_config, get_num_threads
@@ -81,6 +82,7 @@ def facts() -> dict[str, str]:
         "kernels": f"{isa['active']}; this CPU runs {', '.join(isa['available'])}",
         "threads": f"{get_num_threads()} on {_core.available_cpus()} CPUs",
         "accelerator": _accelerator(),
+        "torch ops": torch_ops.status(),
         "batches": f"in memory that is used again, {pinned}",
         "workers": _workers(),
         "debug": f"PINFEED_DEBUG={os.environ.get('PINFEED_DEBUG', '0')}",

@@ -143,7 +143,7 @@ def test_without_the_library(tmp_path, monkeypatch):
     shutil.copytree(package, tmp_path / "pinfeed", ignore=shutil.ignore_patterns("libpinfeed*"))
     code = """
 import json, torch, pinfeed
-from pinfeed.functions.torch_ops import require
+from pinfeed.functions.torch_ops import require, status
 said = []
 for ask in (lambda: torch.ops.pinfeed.permute, lambda: require("pad", torch.device("cuda"))):
     try:
@@ -153,10 +153,10 @@ for ask in (lambda: torch.ops.pinfeed.permute, lambda: require("pad", torch.devi
 images = torch.zeros(1, 2, 2, 3, dtype=torch.uint8)
 with pinfeed.use_isa("scalar"):
     said.append(list(pinfeed.normalize(images).shape))
-said.append(pinfeed.__file__)
+said += [status(), pinfeed.__file__]
 print(json.dumps(said))
 """
-    attribute, function, shape, file = json.loads(run_python(code, fresh=True))
+    attribute, function, shape, info, file = json.loads(run_python(code, fresh=True))
     assert file.startswith(str(tmp_path))
     assert attribute.startswith("torch.ops.pinfeed.permute: this pinfeed was built without torch;")
     assert attribute.endswith(ADVICE)
@@ -164,12 +164,11 @@ print(json.dumps(said))
         "pad: tensors on cuda need torch ops: this pinfeed was built without"
     )
     assert shape == [1, 3, 2, 2]
+    assert info.startswith("none: this pinfeed was built without torch;")
+    assert info.endswith(ADVICE)
 
 
-ADVICE = (
-    "pip install scikit-build-core pybind11 cmake ninja, then in a checkout of pinfeed pip install "
-    "--no-build-isolation --force-reinstall --no-deps ."
-)
+ADVICE = "in a checkout of pinfeed, pip install --force-reinstall --no-deps ."
 
 
 @pytest.fixture
@@ -189,6 +188,7 @@ def test_without_the_cuda_library(cuda_library, tmp_path):
     with pytest.raises(RuntimeError, match="normalize: tensors on cuda:0 need CUDA ") as raised:
         library.require("normalize", torch.device("cuda:0"))
     assert "this pinfeed was built without them; build it where nvcc is" in str(raised.value)
+    assert library.status() == f"CPU; no CUDA kernels: {library._no_cuda}"
     assert str(raised.value).endswith(ADVICE)
 
 

@@ -126,7 +126,7 @@ def test_memory_that_is_refused(left: int, memory: PinnedMemory) -> None:
     collate = Collate(SPEC)
     with pytest.warns(RuntimeWarning, match=r"could not be pinned.*out of memory") as caught:
         batch = collate(SAMPLES)
-    assert len(caught) == 1
+    assert [warning.category for warning in caught].count(RuntimeWarning) == 1
     assert_same(batch, Collate(SPEC, pin=False)(SAMPLES))
     assert len(memory.tensors) == left
     with warnings.catch_warnings():

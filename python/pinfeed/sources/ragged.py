@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, overload
+from typing import Any, Generic, Never, overload
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead
@@ -39,8 +39,11 @@ RAGGED_FILES = frozenset({OFFSETS, *VALUES_FILES.values()})
 
 _CHUNK_OFFSETS = 1 << 20  # checked, or written, at a time
 
+#: What one sequence is, for type checkers; Any where its kind isn't known before the program runs.
+_Sequence_co = TypeVar("_Sequence_co", covariant=True, default=Any)
 
-class RaggedArray(Source):
+
+class RaggedArray(Source, Generic[_Sequence_co]):
     """Sequences of different lengths, one after the other in one array: ``values`` and ``offsets``.
 
     Sequence ``i`` is the view ``values[offsets[i]:offsets[i + 1]]``. Beside its values a sequence
@@ -82,10 +85,26 @@ class RaggedArray(Source):
 
     __slots__ = ("_ends", "_offsets", "_string_type", "_values", "documents")
 
-    @instead("RaggedArray.from_sequences makes one of lists and arrays, from_strings of strings")
+    @overload
     def __init__(
-        self, values: Any, offsets: Any, string_type: type[str | bytes] | None = None
-    ) -> None:
+        self: RaggedArray[npt.NDArray[Any]], values: npt.NDArray[Any], offsets: Any
+    ) -> None: ...
+    @overload
+    def __init__(self: RaggedArray[torch.Tensor], values: torch.Tensor, offsets: Any) -> None: ...
+    @overload
+    def __init__(
+        self: RaggedArray[str], values: npt.NDArray[Any], offsets: Any, string_type: type[str]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: RaggedArray[bytes], values: npt.NDArray[Any], offsets: Any, string_type: type[bytes]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, values: Any, offsets: Any, string_type: StringType | None = None
+    ) -> None: ...
+    @instead("RaggedArray.from_sequences makes one of lists and arrays, from_strings of strings")
+    def __init__(self, values: Any, offsets: Any, string_type: StringType | None = None) -> None:
         if string_type not in (None, str, bytes):
             raise ValueError(
                 f"RaggedArray: string_type must be str, bytes or None, got {string_type!r}"
@@ -97,6 +116,19 @@ class RaggedArray(Source):
         )
         self._validate()
 
+    @overload  # that of iterables of anything; the next one would take them, too
+    @classmethod
+    def from_sequences(cls, sequences: Iterable[Never], *, dtype: Any = None) -> RaggedArray: ...
+    @overload
+    @classmethod
+    def from_sequences(
+        cls, sequences: Iterable[torch.Tensor], *, dtype: Any = None
+    ) -> RaggedArray[torch.Tensor]: ...
+    @overload
+    @classmethod
+    def from_sequences(
+        cls, sequences: Iterable[npt.ArrayLike], *, dtype: Any = None
+    ) -> RaggedArray[npt.NDArray[Any]]: ...
     @classmethod
     def from_sequences(cls, sequences: Iterable[Any], *, dtype: Any = None) -> RaggedArray:
         """Joins sequences; it takes them one at a time, and never holds them twice.
@@ -128,6 +160,12 @@ class RaggedArray(Source):
             builder.append(sequence)
         return cls(*builder.finish())
 
+    @overload
+    @classmethod
+    def from_strings(cls, strings: Iterable[str]) -> RaggedArray[str]: ...
+    @overload
+    @classmethod
+    def from_strings(cls, strings: Iterable[bytes]) -> RaggedArray[bytes]: ...
     @classmethod
     def from_strings(cls, strings: Iterable[str] | Iterable[bytes]) -> RaggedArray:
         """Strings, such as file names, captions or ids: their bytes, and no Python object for each.
@@ -252,7 +290,7 @@ class RaggedArray(Source):
         finally:
             write.discard()
 
-    def split(self, max_length: int, overlap: int = 0) -> RaggedArray | SourceSubset:
+    def split(self, max_length: int, overlap: int = 0) -> RaggedArray[_Sequence_co] | SourceSubset:
         """The same sequences cut into pieces of at most ``max_length``, without a copy of the values.
 
         Args:
@@ -304,11 +342,11 @@ class RaggedArray(Source):
         return len(self._ends) - 1
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: int) -> _Sequence_co: ...
     @overload
     def __getitem__(
         self, index: slice | list[int] | npt.NDArray[Any] | torch.Tensor
-    ) -> RaggedArray: ...
+    ) -> RaggedArray[_Sequence_co]: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self._slice(index)

@@ -33,6 +33,6 @@ the kernels never leave their tensors, take sizes and offsets out of range for t
 and stop the process's CUDA context at a bad index, as torch's own indexing does.
 """
 
-from pinfeed.functions.torch_ops.library import has_kernels, load, require, use_isa
+from pinfeed.functions.torch_ops.library import has_kernels, load, require, status, use_isa
 
-__all__ = ["has_kernels", "load", "require", "use_isa"]
+__all__ = ["has_kernels", "load", "require", "status", "use_isa"]

@@ -18,11 +18,8 @@ from pinfeed.functions.torch_ops import autograd, fakes
 _FOLDER = Path(__file__).parents[2]
 _LIBRARY = _FOLDER / "libpinfeed_torch.so"
 _CUDA_LIBRARY = _FOLDER / "libpinfeed_torch_cuda.so"
-# An installed pinfeed has to be forced out, and without isolation its build tools come first.
-_BUILD = (
-    "pip install scikit-build-core pybind11 cmake ninja, then in a checkout of pinfeed pip install "
-    "--no-build-isolation --force-reinstall --no-deps ."
-)
+# An installed pinfeed has to be forced out.
+_BUILD = "in a checkout of pinfeed, pip install --force-reinstall --no-deps ."
 _HOW_TO_BUILD = (
     "this pinfeed was built without torch; build it where torch 2.11 or later is installed: "
     f"{_BUILD}"
@@ -60,6 +57,13 @@ def _load_cuda() -> str | None:
     except (OSError, RuntimeError) as error:
         return f"their library could not be loaded: {error}; build pinfeed anew: {_BUILD}"
     return None
+
+
+def status() -> str:
+    """Which ops there are, and why there are no others."""
+    if not _LIBRARY.exists():
+        return f"none: {_HOW_TO_BUILD}"
+    return "CPU, CUDA" if _no_cuda is None else f"CPU; no CUDA kernels: {_no_cuda}"
 
 
 def has_kernels(device: torch.device) -> bool:

@@ -1,0 +1,71 @@
+"""Runs tests and writes what came out into the table of docs/compatibility.md.
+
+Usage: PYTHON tools/compatibility.py [PYTEST ARGUMENTS], with the Python that is to be tried. A row of
+compatibility.json, which the table is made of, is replaced by the next run with the same versions.
+"""
+
+import collections
+import json
+import platform
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+DOCS = Path(__file__).parents[1] / "docs"
+RESULTS, PAGE = Path(__file__).with_suffix(".json"), DOCS / "compatibility.md"
+COLUMNS = ("Python", "torch", "NumPy", "system", "tests", "passed", "failed", "skipped")
+MARK = "<!-- compatibility: {} -->\n"
+
+
+class Outcomes(collections.Counter[str]):
+    """How many tests passed, failed and were skipped; an error around a test counts as one."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """What pytest calls with each part of a test."""
+        if report.when == "call" or report.outcome != "passed":
+            self[report.outcome] += 1
+
+
+def main(arguments: list[str]) -> int:
+    """Runs pytest with these arguments and returns its exit status."""
+    outcomes = Outcomes()
+    status = pytest.main(arguments, plugins=[outcomes])
+    is_free_threaded = sysconfig.get_config_var("Py_GIL_DISABLED") == 1
+    row = {
+        "Python": platform.python_version() + "t" * is_free_threaded,
+        "torch": torch.__version__,
+        "NumPy": numpy.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+        "tests": "smoke" if "@tests/smoke.txt" in arguments else "all but slow ones",
+        **{name: outcomes[name] for name in ("passed", "failed", "skipped")},
+    }
+    if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        write(row)
+    return int(status)
+
+
+def write(row: dict[str, str | int]) -> None:
+    """Puts a row in place of the one with the same versions, and writes the table."""
+    rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    rows = [other for other in rows if any(other[name] != row[name] for name in COLUMNS[:5])]
+    rows.append(row)
+    rows.sort(key=lambda one: [*map(_number, one["Python"].split(".")), one["torch"], one["NumPy"]])
+    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *([one[name] for name in COLUMNS] for one in rows)]
+    table = "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+    begin, end = MARK.format("begin"), MARK.format("end")
+    text = PAGE.read_text(encoding="utf-8")
+    head, tail = text.split(begin)[0], text.split(end)[1]
+    PAGE.write_text(head + begin + table + end + tail, encoding="utf-8")
+
+
+def _number(part: str) -> int:
+    return int("".join(filter(str.isdigit, part)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
