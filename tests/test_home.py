@@ -20,6 +20,6 @@ def test_links_of_a_release(tmp_path: Path) -> None:
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     for kind, file in re.findall(rf"\]\({HOME}/(blob|raw)/v1\.0/([^)#]+)", text):
         assert (ROOT / file).exists()
-        assert (kind == "raw") == file.endswith((".svg", ".png"))
+        assert (kind == "raw") == file.endswith((".svg", ".png", ".jpg"))
     project = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["urls"]["Source"] == HOME

@@ -101,10 +101,12 @@ class RaggedArray(Source, Generic[_Sequence_co]):
     ) -> None: ...
     @overload
     def __init__(
-        self, values: Any, offsets: Any, string_type: StringType | None = None
+        self, values: Any, offsets: Any, string_type: type[str | bytes] | None = None
     ) -> None: ...
     @instead("RaggedArray.from_sequences makes one of lists and arrays, from_strings of strings")
-    def __init__(self, values: Any, offsets: Any, string_type: StringType | None = None) -> None:
+    def __init__(
+        self, values: Any, offsets: Any, string_type: type[str | bytes] | None = None
+    ) -> None:
         if string_type not in (None, str, bytes):
             raise ValueError(
                 f"RaggedArray: string_type must be str, bytes or None, got {string_type!r}"
