@@ -273,7 +273,7 @@ class ShardReader:
         if count < expected:
             raise ValueError(
                 f"StreamDataset: {self._name(self._shards[place])} has {count} samples, but a state or "
-                f"lengths= says that it has {_EXPECTED}; use them with the data that they are of"
+                f"lengths= says that it has {expected}; use them with the data that they are of"
             )
 
 
