@@ -175,7 +175,9 @@ class StreamSource:
         return f"shard {shard} of {self.shards}, {text[:_NAME_LENGTH]}"
 
     def __getstate__(self) -> dict[str, Any]:
-        if multiprocessing.context.get_spawning_popen() is not None:
+        is_sent = multiprocessing.context.get_spawning_popen() is not None
+        # Hugging Face's do pickle, and hold a file descriptor, which spawn takes only once.
+        if is_sent and not self._is_hugging_face:
             _require_picklable("source", self._source)
             _require_picklable("open", self._open_shard)
         return self.__dict__
