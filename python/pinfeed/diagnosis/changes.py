@@ -91,20 +91,20 @@ class Change:
 
 def find_changes(measured: Measured, loader: LoaderCopy) -> list[Change]:
     """Those that would gain something by the model, the best first."""
-    limit, own = measured.limit(), loader.settings.workers
-    if own and not {1, own} <= set(measured.eager):
-        return []  # there was no time for what predictions are made of
-    found = [*_of_copies(measured, loader)]
-    if limit != "step":
-        found += _of_threads(measured, loader)
-        found += _of_samples(measured, loader)
-        if 1 in measured.eager:
-            found += _of_workers(measured, loader)
+    limit, own, now = measured.limit(), loader.settings.workers, measured.loop.period
+    if own and not {1, own} <= set(measured.eager):  # there was no time for them
+        found = [*_of_threads(measured, loader)]
+    else:
+        found = [*_of_copies(measured, loader)]
+        if limit != "step":
+            found += _of_threads(measured, loader)
+            found += _of_samples(measured, loader)
+            if 1 in measured.eager:
+                found += _of_workers(measured, loader)
+        if limit != "stragglers":  # which the model leaves out
+            now = min(now, measured.predict(loader.settings))
     for change in found:
         change.now, change.step = measured.loop.period, measured.step_seconds
-    now = measured.loop.period
-    if limit != "stragglers":  # which the model leaves out
-        now = min(now, measured.predict(loader.settings))
     worth = (1 - LEAST_GAIN) * now
     return sorted((c for c in found if c.predicted < worth), key=lambda change: change.predicted)
 

@@ -191,8 +191,9 @@ def _measure(
         if run is not None:
             measured.eager[workers] = run
 
-    run_with(1)
     run_with(0)
+    measured.thread = attempt("a thread", lambda: loader.run(Settings(0, in_thread=True), seconds))
+    run_with(1)
     one = measured.one
     indices = [batch.indices for batch in one.batches]
     if any(batch.disk_bytes for batch in one.batches) and None not in indices:
@@ -204,7 +205,6 @@ def _measure(
     for n in dict.fromkeys((own.workers, 2, 4)):
         if n > 1 and 1 in measured.eager and (n <= most or n == own.workers):
             run_with(n)
-    measured.thread = attempt("a thread", lambda: loader.run(Settings(0, in_thread=True), seconds))
     measured.functions = attempt("functions", lambda: loader.functions(seconds / 2)) or {}
     if not loader.is_stream and 1 in measured.eager:
         ready = Settings(min(2, int(measured.cpus.usable)), is_ready=True)
