@@ -2,9 +2,9 @@
 
 A diagnosis goes through these files from top to bottom:
 
-    diagnose      the function: what is measured, in which order, and for how long
+    diagnose      the function: what is measured, in which order, until when
     copying       copies of what a loader holds, so that nothing of the user's changes
-    stages        what runs in the workers: the loader's dataset and collate function, with a clock
+    stages        what runs in the workers: it makes batches as the loader does, with a clock
     runs          loops over variants of the loader
     model         how long a batch would take, and which limit a loop is at
     changes       what could be changed, and the trials
