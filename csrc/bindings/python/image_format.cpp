@@ -43,7 +43,7 @@ Scaling::Scaling(const ImageFormat& format, DType dtype, std::int64_t channels,
   for (const Constants* given : {&means, &stds}) {
     if (given->ndim() == 0 || given->size() == channels) continue;
     throw py::value_error(
-        name + " must have a channel for each value of mean and std, got " +
+        name + ": expected a channel for each value of mean and std, got " +
         std::to_string(channels) + " channels and " + std::to_string(given->size()) + " values; " +
         (channels == 4 && given->size() == 3 ? "RGBA takes four, or PIL's .convert(\"RGB\")"
                                              : "a single number serves all channels"));
