@@ -21,13 +21,16 @@ COLUMNS = ("Python", "torch", "NumPy", "system", "tests", "passed", "failed", "s
 MARK = "<!-- compatibility: {} -->\n"
 
 
-class Outcomes(collections.Counter[str]):
-    """How many tests passed, failed and were skipped; an error around a test counts as one."""
+class Outcomes:
+    """Counts the tests that passed, failed and were skipped; an error around a test counts as one."""
+
+    def __init__(self) -> None:
+        self.counts: collections.Counter[str] = collections.Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """What pytest calls with each part of a test."""
         if report.when == "call" or report.outcome != "passed":
-            self[report.outcome] += 1
+            self.counts[report.outcome] += 1
 
 
 def main(arguments: list[str]) -> int:
@@ -41,7 +44,7 @@ def main(arguments: list[str]) -> int:
         "NumPy": numpy.__version__,
         "system": f"{platform.system()} {platform.machine()}",
         "tests": "smoke" if "@tests/smoke.txt" in arguments else "all but slow ones",
-        **{name: outcomes[name] for name in ("passed", "failed", "skipped")},
+        **{name: outcomes.counts[name] for name in ("passed", "failed", "skipped")},
     }
     if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         write(row)
