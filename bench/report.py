@@ -35,7 +35,7 @@ def machine_facts() -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
         "packages": {"pinfeed": pinfeed.__version__, **versions},
-        "isa": pinfeed.build_config()["isa"]["active"],
+        "isa": pinfeed.testing.build_config()["isa"]["active"],
     }
 
 

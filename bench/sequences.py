@@ -225,7 +225,7 @@ def pack_plan():
     """Rows of 8192 tokens planned for 10,000,000 documents, and resumed."""
     lengths = data.document_lengths(10_000_000, 6, SEQ_LENGTH)
     least, out = -(-int(lengths.sum()) // SEQ_LENGTH), np.empty_like(lengths)
-    sampler = pinfeed.PackSampler(lengths, SEQ_LENGTH, ROWS)
+    sampler = pinfeed.PackSampler(lengths, ROWS, seq_length=SEQ_LENGTH)
     sampler.set_epoch(1)
     state = sampler.state_dict()
 
@@ -241,7 +241,7 @@ def pack_plan():
 
     return Job(
         limit("copy the lengths", lambda: np.copyto(out, lengths)),
-        ours("`PackSampler`", lambda: len(pinfeed.PackSampler(lengths, SEQ_LENGTH))),
+        ours("`PackSampler`", lambda: len(pinfeed.PackSampler(lengths, seq_length=SEQ_LENGTH))),
         ours("the epoch's first batch", **resumed(0)),
         ours("batch 100,000", **resumed(100_000)),
         # At most 1 % more rows than have to be.
@@ -258,7 +258,7 @@ def pack_fill():
     offsets = data.offsets_of(data.document_lengths(2_000, 6, SEQ_LENGTH))
     tokens = np.random.default_rng(1).integers(0, 50_000, offsets[-1])
     ragged = pinfeed.RaggedArray(tokens, offsets)
-    indices = next(iter(pinfeed.PackSampler(ragged, SEQ_LENGTH, ROWS)))
+    indices = next(iter(pinfeed.PackSampler(ragged, ROWS, seq_length=SEQ_LENGTH)))
     samples = pinfeed.ArrayDataset({"input_ids": ragged}).__getitems__(indices)
     marks = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens")
 

@@ -48,7 +48,7 @@ def stream():
         yield from held
 
     def by_pinfeed(buffer):
-        return partial(iter, pinfeed.StreamDataset(shards, buffer, open=read_lines))
+        return partial(iter, pinfeed.StreamDataset(shards, buffer, open_shard=read_lines))
 
     def error(samples):
         seen = sorted(sample["number"] for sample in samples)

@@ -36,7 +36,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_report_header():
-    config = pinfeed.build_config()
+    config = pinfeed.testing.build_config()
     versions = f"numpy {np.__version__}, torch {torch.__version__}"
     isas = ", ".join(config["isa"]["available"])
     return [
@@ -57,13 +57,13 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(params=pinfeed.build_config()["isa"]["available"])
+@pytest.fixture(params=pinfeed.testing.build_config()["isa"]["available"])
 def isa(request):
     """Runs the test once on every instruction set of this machine, and makes sure of it."""
-    with pinfeed.use_isa(request.param):
-        assert pinfeed.build_config()["isa"]["active"] == request.param
+    with pinfeed.testing.use_isa(request.param):
+        assert pinfeed.testing.build_config()["isa"]["active"] == request.param
         yield request.param
-        assert pinfeed.build_config()["isa"]["active"] == request.param
+        assert pinfeed.testing.build_config()["isa"]["active"] == request.param
 
 
 @pytest.fixture(params=[1, 3, 8])

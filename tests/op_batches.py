@@ -102,14 +102,14 @@ def jagged_calls(draw):
     options = {
         "side": draw(st.sampled_from(["right", "left"])),
         "time_major": draw(st.booleans()),
-        "value": float(draw(st.sampled_from([0, 1]))),
+        "pad_value": float(draw(st.sampled_from([0, 1]))),
         "max_length": most,
     }
     length = draw(st.integers(longest, longest + 9))
     samples = [values[a:b] for a, b in itertools.pairwise(offsets)]
     if samples:
         given = {"max_length": most, "time_major": options["time_major"], "room": (length,)}
-        expected = reference.pad(samples, options["value"], options["side"], **given)
+        expected = reference.pad(samples, options["pad_value"], options["side"], **given)
     else:
         shape = (length, 0) if options["time_major"] else (0, length)
         expected = (

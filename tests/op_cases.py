@@ -24,12 +24,12 @@ def calls(device="cpu"):
     sizes = {"sizes": torch.tensor([[5, 7], [1, 1], [0, 3]], device=device)}
     wide = images(device, (2, 4, 3, 40))
     values, offsets = jagged(device)
-    left = {"side": "left", "max_length": 3, "value": -1.0}
+    left = {"side": "left", "max_length": 3, "pad_value": -1.0}
     pads = [
         ("plain", (values, offsets, 7), {}),
         ("left", (values, offsets, 8), left),
         ("time_major", (values[:, 0], offsets, 4), {"time_major": True}),
-        ("integers", (values.long(), offsets, 4), {"value": -100.0}),
+        ("integers", (values.long(), offsets, 4), {"pad_value": -100.0}),
         ("gradients", (values.clone().requires_grad_(), offsets, 4), left),
         ("no length", (values, offsets, 0), {}),
     ]

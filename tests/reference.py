@@ -157,7 +157,7 @@ def gather(array, indices):
 
 def pad(
     samples,
-    value,
+    pad_value,
     side="right",
     axes=None,
     max_length=None,
@@ -181,7 +181,7 @@ def pad(
         multiples = max(-(-box[axis] // multiple), int(multiple > 1))
         box[axis] = max(multiples * multiple, least)
 
-    values = np.full((len(samples), *box), value, samples[0].dtype)
+    values = np.full((len(samples), *box), pad_value, samples[0].dtype)
     mask = np.zeros((len(samples), *(box[axis] for axis in chosen)), np.bool_)
     for row, mask_row, sample in zip(values, mask, samples, strict=True):
         row[_corner(row.shape, sample.shape, left)] = sample

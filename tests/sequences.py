@@ -153,7 +153,7 @@ def batches(draw, kinds=KINDS):
         if "scale" in keywords:
             array = array.astype(np.float32) * np.float32(keywords["scale"])
         arrays.append(cast(array, target) if is_cast else array)
-    keywords["value"] = draw(padding_values(target))
+    keywords["pad_value"] = draw(padding_values(target))
     return Batch(samples, keywords, arrays, target, first in ("tensor", "list"))
 
 

@@ -50,7 +50,7 @@ def test_info() -> None:
         [sys.executable, "-m", "pinfeed", "info"], capture_output=True, text=True, check=True
     )
     facts = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-    config = pinfeed.build_config()
+    config = pinfeed.testing.build_config()
     assert facts["pinfeed"] == f"{config['version']} (built with {config['compiler']})"
     assert facts["kernels"].startswith(f"{config['isa']['active']}; this CPU runs ")
     assert facts["workers"].startswith("send batches through ")

@@ -53,6 +53,6 @@ def test_torch_ops(images: np.ndarray) -> None:
     result = torch.ops.pinfeed.normalize_images(torch.from_numpy(images), list(MEAN), list(STD))
     np.testing.assert_array_equal(result.numpy(), normalized(images))
     values, offsets = torch.arange(5), torch.tensor([0, 2, 5])
-    padded = torch.ops.pinfeed.pad_jagged(values, offsets, 3, value=-1.0)
+    padded = torch.ops.pinfeed.pad_jagged(values, offsets, 3, pad_value=-1.0)
     assert padded.tolist() == [[0, 1, -1], [2, 3, 4]]
     assert torch.equal(torch.ops.pinfeed.unpad_to_jagged(padded, offsets, 5), values)

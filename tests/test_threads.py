@@ -51,7 +51,7 @@ def chosen(number):
 
 
 def padded(indices):
-    return reference.pad([np.array(TOKENS[i]) for i in indices], value=0)[0]
+    return reference.pad([np.array(TOKENS[i]) for i in indices], pad_value=0)[0]
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def dataset(tmp_path):
 
 @pytest.mark.parametrize("samples", ["rows", "list"])
 def test_one_collate_in_all_of_them(dataset, samples):
-    fields = {"image": pinfeed.Image(0.5, 0.25), "tokens": pinfeed.Pad(value=0)}
+    fields = {"image": pinfeed.Image(0.5, 0.25), "tokens": pinfeed.Pad(0)}
     collate = pinfeed.Collate(fields)
 
     def run(number):
@@ -132,8 +132,8 @@ def test_one_sampler_that_is_asked_for_several_epochs():
     lengths = np.array([len(tokens) for tokens in TOKENS])
     samplers = [
         pinfeed.ShuffleSampler(64, 16),
-        pinfeed.WeightedSampler(lengths, 32, batch_size=16, replacement=False),
-        pinfeed.PackSampler(lengths, 64, rows=2),
+        pinfeed.WeightedSampler(lengths, num_samples=32, batch_size=16, replacement=False),
+        pinfeed.PackSampler(lengths, seq_length=64, batch_size=2),
     ]
     expected = [[list(s.batch(epoch, 0)) for epoch in range(3)] for s in samplers]
 

@@ -76,9 +76,9 @@ def main() -> None:
             (
                 f"StreamDataset, buffer of {BUFFER:,}",
                 OTHER_PEER,
-                pinfeed.StreamDataset(paths, BUFFER, open=read_shard),
+                pinfeed.StreamDataset(paths, BUFFER, open_shard=read_shard),
             ),
-            ("StreamDataset", PINFEED, pinfeed.StreamDataset(paths, open=read_shard)),
+            ("StreamDataset", PINFEED, pinfeed.StreamDataset(paths, open_shard=read_shard)),
         ]
         figure, axes = new_plot(
             f"First batch after resuming a stream of {SHARDS} shards of {SIZE:,} lines of JSON"

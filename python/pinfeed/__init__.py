@@ -15,7 +15,7 @@ native pass over memory, in buffers that are allocated once.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from pinfeed import augment
+from pinfeed import augment, testing
 from pinfeed._core import version as __version__
 from pinfeed.fields import (
     Boxes,
@@ -37,11 +37,10 @@ from pinfeed.functions.packed_masks import packed_attention_mask, packed_mask_mo
 from pinfeed.functions.patches import patch_grid, patchify
 from pinfeed.functions.sequences import JaggedBatch, Padded, pad, unbind, unpad
 from pinfeed.functions.torch_ops import load as _load_ops
-from pinfeed.functions.torch_ops import use_isa
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.from_numpy import from_numpy
-from pinfeed.memory.trainer import arena_stats, set_arena_limit
-from pinfeed.runtime import build_config, get_num_threads, set_num_threads
+from pinfeed.memory.trainer import set_worker_memory_limit
+from pinfeed.runtime import get_num_threads, set_num_threads
 from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import ArrayDataset, IndexedDataset, Rows
@@ -89,9 +88,7 @@ __all__ = [
     "StreamDataset",
     "WeightedSampler",
     "__version__",
-    "arena_stats",
     "augment",
-    "build_config",
     "diagnose",
     "from_numpy",
     "gather",
@@ -104,13 +101,13 @@ __all__ = [
     "patch_grid",
     "patchify",
     "permute",
-    "set_arena_limit",
     "set_num_threads",
+    "set_worker_memory_limit",
+    "testing",
     "to_numpy",
     "to_tensorflow",
     "unbind",
     "unpad",
-    "use_isa",
     "write_array",
 ]
 

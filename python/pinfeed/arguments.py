@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+
+DType = torch.dtype | npt.DTypeLike
 
 
 class Problem:
@@ -315,12 +318,13 @@ def described(instance: Any, **more: Any) -> str:
     return f"{type(instance).__name__}({', '.join(texts)})"
 
 
-def dtype_name(dtype: Any, function: str) -> str:
+def dtype_name(dtype: Any, function: str, argument: str = "dtype") -> str:
     """``"float32"`` for ``torch.float32``, ``np.float32``, ``np.dtype("f4")`` or ``"float32"``.
 
     Args:
         dtype: What names a dtype to NumPy or torch.
         function: Who asks, for messages.
+        argument: What it is called there.
 
     Raises:
         TypeError: ``dtype`` names no dtype.
@@ -333,8 +337,18 @@ def dtype_name(dtype: Any, function: str) -> str:
         return np.dtype(dtype).name
     except TypeError as error:
         raise TypeError(
-            f"{function}: dtype must be a torch or NumPy dtype, got {dtype!r}"
+            f"{function}: {argument} must be a torch or NumPy dtype, got {dtype!r}"
         ) from error
+
+
+def torch_dtype(dtype: Any, function: str, argument: str = "dtype") -> torch.dtype:
+    """The torch.dtype of that name; raises TypeError if there is none."""
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    found = getattr(torch, dtype_name(dtype, function, argument), None)
+    if not isinstance(found, torch.dtype):
+        raise TypeError(f"{function}: {argument} must be one that torch has, got {dtype!r}")
+    return found
 
 
 @functools.cache

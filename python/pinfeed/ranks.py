@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from pinfeed.arguments import checked_integer
+
+#: How all ranks get the same number of samples: some twice, some left out, or not at all.
+Even = Literal["repeat", "drop"] | None
 
 
 def checked_ranks(rank: Any, world_size: Any, name: str) -> tuple[int, int] | None:

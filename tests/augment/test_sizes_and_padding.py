@@ -142,12 +142,12 @@ def test_threads_do_not_matter(threads):
 
 def test_a_fill_of_its_own():
     view = augment.RandomZoomOut(fill=9, side_range=(2, 2), p=1)
-    spec = {
+    fields = {
         "image": pinfeed.Image(output="HWC", dtype=torch.uint8, augment=view),
         "mask": pinfeed.Image(input="HW", output="HW", dtype=torch.int64, augment=view, fill=255),
     }
     sample = {"image": np.ones((2, 2, 3), np.uint8), "mask": np.ones((2, 2), np.uint8)}
-    batch = pinfeed.Collate(spec)([sample])
+    batch = pinfeed.Collate(fields)([sample])
     is_image = batch["image"][0, :, :, 0] == 1
     assert is_image.sum() == 4
     assert torch.equal(is_image, batch["mask"][0] == 1)

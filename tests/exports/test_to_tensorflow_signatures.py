@@ -59,11 +59,11 @@ def test_shapes_of_padded_images(output: Any, sizes: Any) -> None:
 def test_shapes_of_named_leaves() -> None:
     """What a language model takes: widths differ, and nothing in the first batch says so."""
     samples = [{"input_ids": [1] * n, "labels": [2] * n} for n in (3, 2, 7, 1)]
-    spec = {
+    fields = {
         "input_ids": pinfeed.Pad(0, lengths="n", mask="attention_mask"),
         "labels": pinfeed.Pad(-100),
     }
-    loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(spec))
+    loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(fields))
     dataset = pinfeed.to_tensorflow(pinfeed.DeviceLoader(loader, device="cpu"))
     two = (None, None)
     assert shapes(dataset) == {"input_ids": two, "n": (None,), "attention_mask": two, "labels": two}

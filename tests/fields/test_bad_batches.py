@@ -1,4 +1,4 @@
-"""Batches and specs that don't fit: the error says which leaf of which sample, and what came."""
+"""Batches and fields that don't fit: the error says which leaf of which sample, and what came."""
 
 from __future__ import annotations
 
@@ -139,16 +139,16 @@ def test_structures_that_differ(samples: list[Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
+    "fields",
     [5, "Image", Stack, Image, torch.float32, {"a": 5}, ["x"], lambda x: x, {"a": {"b": Keep}}],
 )
-def test_a_spec_that_holds_no_field(spec: Any) -> None:
-    with pytest.raises(TypeError, match=r"Collate: spec.* must be a Field such as"):
-        Collate(spec)
+def test_fields_that_hold_no_field(fields: Any) -> None:
+    with pytest.raises(TypeError, match=r"Collate: fields.* must be a Field such as"):
+        Collate(fields)
 
 
 def test_a_field_without_parentheses() -> None:
-    with pytest.raises(TypeError, match=r"spec\['a'\].*create it with parentheses"):
+    with pytest.raises(TypeError, match=r"fields\['a'\].*create it with parentheses"):
         Collate({"a": Image})
     samples = {"collate_fn": Collate, "batch_size": 2}
     for dataset in (pinfeed.ArrayDataset(np.zeros((2, 3))), [{"x": np.zeros(3)}] * 2):
@@ -159,7 +159,7 @@ def test_a_field_without_parentheses() -> None:
 
 @pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
 @pytest.mark.parametrize(
-    ("spec", "sources"),
+    ("fields", "sources"),
     [
         ({"z": Stack()}, {"x": 1, "y": 2}),
         ({"x": Stack(), "z": Stack()}, {"x": 1, "y": 2}),
@@ -174,11 +174,11 @@ def test_a_field_without_parentheses() -> None:
         ({"x": {"z": Stack()}}, {"x": 1}),
     ],
 )
-def test_a_spec_that_does_not_mirror_the_sample(spec: Any, sources: Any, rows: bool) -> None:
+def test_fields_that_do_not_mirror_the_sample(fields: Any, sources: Any, rows: bool) -> None:
     dataset = pinfeed.ArrayDataset(arrays_in(sources))
     samples: Any = dataset.__getitems__([0, 1])
-    with pytest.raises(ValueError, match=r"Collate: spec.*it mirrors the structure of samples"):
-        Collate(spec)(samples if rows else list(samples))
+    with pytest.raises(ValueError, match=r"Collate: fields.*it mirrors the structure of samples"):
+        Collate(fields)(samples if rows else list(samples))
 
 
 def arrays_in(node: Any) -> Any:
@@ -187,12 +187,6 @@ def arrays_in(node: Any) -> Any:
     if isinstance(node, tuple):
         return tuple(arrays_in(child) for child in node)
     return np.zeros((3, 2))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, "float32", float, 5])
-def test_stack_takes_torch_dtypes_only(dtype: Any) -> None:
-    with pytest.raises(TypeError, match=r"Stack: dtype must be a torch.dtype or None"):
-        Stack(dtype)
 
 
 def test_dtypes_that_torch_lacks() -> None:

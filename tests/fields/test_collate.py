@@ -1,4 +1,4 @@
-"""Collate with specs: one field per leaf, from Rows and from lists of samples alike."""
+"""Collate with fields: one per leaf, from Rows and from lists of samples alike."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_samples_in_one_array(convert: Callable[..., Any], shape: tuple[int, ...
 
 @pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_a_spec_of_every_structure(
+def test_fields_of_every_structure(
     structure: str, rows: bool, images: np.ndarray, numbers: np.ndarray
 ) -> None:
     build = STRUCTURES[structure]
@@ -76,7 +76,7 @@ def test_a_spec_of_every_structure(
 
 @pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
 @pytest.mark.parametrize(
-    "spec",
+    "fields",
     [
         {"y": Stack(torch.float32)},
         {"x": None, "y": Stack(torch.float32)},
@@ -86,9 +86,9 @@ def test_a_spec_of_every_structure(
     ],
     ids=["left out", "None", "Stack", "OrderedDict", "Mapping"],
 )
-def test_leaves_without_a_field_are_stacked(spec: Any, rows: bool, numbers: np.ndarray) -> None:
+def test_leaves_without_a_field_are_stacked(fields: Any, rows: bool, numbers: np.ndarray) -> None:
     samples = pinfeed.ArrayDataset({"x": numbers, "y": numbers}).__getitems__(range(COUNT))
-    batch = Collate(spec)(samples if rows else list(samples))
+    batch = Collate(fields)(samples if rows else list(samples))
     stacked = torch.from_numpy(numbers)
     assert_same(batch, {"x": stacked, "y": stacked.float()})
 
@@ -97,8 +97,8 @@ def test_leaves_without_a_field_are_stacked(spec: Any, rows: bool, numbers: np.n
 def test_partial_specs_nest(rows: bool, images: np.ndarray, numbers: np.ndarray) -> None:
     sources = {"a": (images, {"b": numbers, "c": Point(images, numbers)}), "d": [numbers]}
     samples = pinfeed.ArrayDataset(sources).__getitems__(range(COUNT))
-    spec = {"a": (None, {"c": Point(Image(), None)})}
-    batch = Collate(spec)(samples if rows else list(samples))
+    fields = {"a": (None, {"c": Point(Image(), None)})}
+    batch = Collate(fields)(samples if rows else list(samples))
     stacked, normalized = torch.from_numpy(numbers), torch.from_numpy(pinfeed.normalize(images))
     inner = {"b": stacked, "c": Point(normalized, stacked)}
     assert_same(batch, {"a": [torch.from_numpy(images), inner], "d": [stacked]})
@@ -108,8 +108,8 @@ def test_partial_specs_nest(rows: bool, images: np.ndarray, numbers: np.ndarray)
 def test_dataclasses_keep_their_type(rows: bool, numbers: np.ndarray) -> None:
     sources = FrozenRecord(numbers, Record(numbers, numbers))
     samples = pinfeed.ArrayDataset(sources).__getitems__(range(COUNT))
-    spec = FrozenRecord(None, Record(Stack(torch.float32), None))
-    batch = Collate(spec)(samples if rows else list(samples))
+    fields = FrozenRecord(None, Record(Stack(torch.float32), None))
+    batch = Collate(fields)(samples if rows else list(samples))
     stacked = torch.from_numpy(numbers)
     assert_same(batch, FrozenRecord(stacked, Record(stacked.float(), stacked)))
 

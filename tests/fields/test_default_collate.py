@@ -1,4 +1,4 @@
-"""Collate without a spec is torch's default_collate, type for type and bit for bit."""
+"""Collate without fields is torch's default_collate, type for type and bit for bit."""
 
 from __future__ import annotations
 

@@ -218,3 +218,38 @@ def test_no_samples(field: Any, samples: list[Any]) -> None:
     for empty in ([], (), dataset_of(ROWS).__getitems__([])):
         words = "Collate: expected at least one sample, got an empty batch"
         check(lambda empty=empty: collate_of(field)(empty), ValueError, words)
+
+
+DTYPES: dict[str, tuple[Callable[[Any], pinfeed.Field], list[Any]]] = {
+    "Stack": (lambda dtype: Stack(dtype), ROWS),
+    "Image": (lambda dtype: Image(0.5, dtype=dtype), PHOTOS),
+    "Patches": (lambda dtype: Patches(3, 0.5, dtype=dtype, grid=False), [PHOTOS[0][:, :6]]),
+    "Pad": (lambda dtype: Pad(dtype=dtype), TOKENS),
+    "Jagged": (lambda dtype: Jagged(dtype), TOKENS),
+    "Pack": (lambda dtype: Pack(None, dtype=dtype), TOKENS),
+}
+
+
+@pytest.mark.parametrize(("make", "samples"), DTYPES.values(), ids=DTYPES)
+def test_a_dtype_by_every_name(make, samples):
+    """All fields take the dtypes of torch and of NumPy, and their names."""
+    expected = Collate(make(torch.float16))(samples)
+    leaf = expected[0] if isinstance(expected, tuple | list) else expected
+    assert leaf.dtype == torch.float16
+    for dtype in (np.float16, np.dtype("f2"), "float16"):
+        assert_same(Collate(make(dtype))(samples), expected)
+    for wrong in ("float17", 3.5, [1]):
+        with pytest.raises(TypeError, match="dtype must be a torch or NumPy dtype, got"):
+            make(wrong)
+
+
+def test_layouts_with_and_without_the_batch():
+    """Image and normalize take each other's letters."""
+    planes = [np.ascontiguousarray(photo.transpose(2, 0, 1)) for photo in PHOTOS]
+    expected = Collate(Image(0.5))(PHOTOS)
+    assert_same(Collate(Image(0.5, input="NCHW", output="NCHW"))(planes), expected)
+    assert_same(Collate(Image(0.5, input="CHW"))(planes), expected)
+    batch = pinfeed.normalize(torch.from_numpy(np.stack(planes)), 0.5, input="CHW", output="CHW")
+    assert_same(batch, expected)
+    frames = pinfeed.normalize(np.stack(PHOTOS)[None], input="THWC", output="TCHW")
+    np.testing.assert_array_equal(frames, pinfeed.normalize(np.stack(PHOTOS))[None])

@@ -75,7 +75,7 @@ def shown(**options: Any) -> Any:
 def packed(fields: Any) -> Any:
     tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4]])
     dataset = ArrayDataset({"input_ids": tokens, "labels": tokens})
-    sampler = pinfeed.PackSampler(tokens, 4, shuffle=False)
+    sampler = pinfeed.PackSampler(tokens, seq_length=4, shuffle=False)
     return next(iter(DataLoader(dataset, batch_sampler=sampler, collate_fn=Collate(fields))))
 
 
@@ -281,10 +281,10 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
         lambda: packed({"input_ids": Pack(4), "labels": Pad(-100)}),
         ValueError,
         (
-            r"^Collate: spec\['labels'\]: Pad\(value=-100\) makes a row of each document, and "
-            r"Collate: spec\['input_ids'\] packs several into one; give this leaf a Pack too"
+            r"^Collate: fields\['labels'\]: Pad\(pad_value=-100\) makes a row of each document, and "
+            r"Collate: fields\['input_ids'\] packs several into one; give this leaf a Pack too"
         ),
-        lambda: packed({"input_ids": Pack(4), "labels": Pack(4, fill=-100)})["labels"],
+        lambda: packed({"input_ids": Pack(4), "labels": Pack(4, pad_value=-100)})["labels"],
         torch.tensor([[1, 2, 3, 4]]),
     ),
     "floats of 0..255": (
@@ -533,7 +533,7 @@ BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[]
     "a dtype for a field": (
         lambda: Collate({"x": torch.float32}),
         TypeError,
-        r"spec\['x'\] must be .*, got dtype; Stack\(torch.float32\)",
+        r"fields\['x'\] must be .*, got dtype; Stack\(torch.float32\)",
         lambda: Collate({"x": Stack(torch.float32)})([{"x": 1}])["x"],
         torch.tensor([1.0]),
     ),
@@ -591,8 +591,8 @@ BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[]
     "an option of pad_sequence": (
         lambda: Pad(padding_value=7),  # type: ignore[call-arg]
         TypeError,
-        "^Pad: there is no argument 'padding_value'; it is value$",
-        lambda: Collate({"x": Pad(value=7)})([{"x": [1, 2]}, {"x": [3]}])["x"],
+        "^Pad: there is no argument 'padding_value'; it is pad_value$",
+        lambda: Collate({"x": Pad(pad_value=7)})([{"x": [1, 2]}, {"x": [3]}])["x"],
         torch.tensor([[1, 2], [3, 7]]),
     ),
     "a size of images": (
@@ -680,7 +680,7 @@ BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[]
         lambda: first(
             DataLoader(
                 IndexedDataset([[1, 2, 3], [4]]),
-                batch_sampler=PackSampler([3, 1], 4, shuffle=False),
+                batch_sampler=PackSampler([3, 1], seq_length=4, shuffle=False),
                 collate_fn=Collate(Pack(4)),
             )
         ),

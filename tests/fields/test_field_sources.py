@@ -60,18 +60,19 @@ KEYS = st.sampled_from("abcd")
     st.lists(KEYS, min_size=1, unique=True),
     st.dictionaries(st.sampled_from("abcdef"), st.none() | st.sampled_from("abcdx")),
 )
-def test_which_leaves_a_batch_has(keys, spec):
-    """Of samples with ``keys``, by a spec that says of which one each leaf is made."""
+def test_which_leaves_a_batch_has(keys, made_of):
+    """Of samples with ``keys``, by fields that say in ``made_of`` what each leaf is made of."""
     samples = [{key: ord(key) + 1000 * i for key in keys} for i in range(2)]
     fields = {
         key: Stack().optional() if source is None else Stack().of(source).optional()
-        for key, source in spec.items()
+        for key, source in made_of.items()
     }
-    made = {key: source for key, source in spec.items() if source in keys}
+    made = {key: source for key, source in made_of.items() if source in keys}
     own = {
         key: key
         for key in keys
-        if (key in spec and spec[key] is None) or (key not in spec and key not in made.values())
+        if (key in made_of and made_of[key] is None)
+        or (key not in made_of and key not in made.values())
     }
     expected = {
         key: torch.tensor([ord(source), ord(source) + 1000]) for key, source in (own | made).items()
@@ -83,8 +84,8 @@ def test_which_leaves_a_batch_has(keys, spec):
 
 
 def test_documents_and_their_labels():
-    spec = {"input_ids": Pack(None), "labels": Pack(None, first=-100).of("input_ids")}
-    batch = Collate(spec)(SAMPLES)
+    fields = {"input_ids": Pack(None), "labels": Pack(None, first=-100).of("input_ids")}
+    batch = Collate(fields)(SAMPLES)
     assert batch["labels"].tolist() == [[-100, 6, 7, -100]]
     assert list(batch) == ["input_ids", "label", "labels"]
 
@@ -108,8 +109,8 @@ def test_one_collate_trains_and_predicts():
         assert list(batch) == ["id", "labels"][: len(keys)]
 
 
-def make(spec):
-    return lambda samples=SAMPLES: Collate(spec)(samples)
+def make(fields):
+    return lambda samples=SAMPLES: Collate(fields)(samples)
 
 
 LABELS = make({"label": Stack().optional()})
@@ -117,12 +118,12 @@ LABELS = make({"label": Stack().optional()})
 # What is done, the error, and words of its message.
 BAD = {
     "no key": (lambda: Pad().of(0), TypeError, "of: key must be a string, got 0"),
-    "of, in a tuple": (lambda: Collate((Pad().of("a"),)), ValueError, "spec[0] has of()"),
+    "of, in a tuple": (lambda: Collate((Pad().of("a"),)), ValueError, "fields[0] has of()"),
     "optional, bare": (lambda: Collate(Stack().optional()), ValueError, "optional()", "dicts"),
     "no source": (
         make({"labels": Pad().of("tokens")}),
         ValueError,
-        "spec['labels'] is made of 'tokens'",
+        "fields['labels'] is made of 'tokens'",
         "['input_ids', 'label']",
         "add .optional()",
     ),

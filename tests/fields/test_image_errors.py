@@ -19,11 +19,10 @@ HW = {"input": "HW", "output": "HW"}
 PADDED = {"pad_value": 0}
 
 BAD_ARGUMENTS = {
-    "input": ({"input": "NHWC"}, ValueError, "input", "'HWC'", "'NHWC'"),
+    "input": ({"input": "HCW"}, ValueError, "input", "'HWC'", "'HCW'"),
     "input of clips": ({"input": "THWC"}, ValueError, "one of ['CTHW', 'TCHW', 'THWC']"),
     "output": ({"output": "HW"}, ValueError, "one of ['CHW', 'HWC'] with input='HWC', got 'HW'"),
     "dtype float64": ({"dtype": torch.float64}, TypeError, "dtype", "float64"),
-    "dtype of NumPy": ({"dtype": np.float32}, TypeError, "dtype", "numpy.float32"),
     "mean of uint8": ({"mean": 0.5, "dtype": torch.uint8}, ValueError, "uint8", "mean"),
     "mean of int64": ({"mean": 0.5, "dtype": torch.int64}, ValueError, "int64 keeps values as they"),
     "scale of uint8": ({"scale": 2, "dtype": torch.uint8}, ValueError, "uint8", "scale"),

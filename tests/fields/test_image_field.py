@@ -182,11 +182,11 @@ def test_all_frames_of_a_clip_are_seen_alike(resized):
 
 def test_masks_reach_the_loss():
     image, mask = random_array((13, 21, 3)), random_array((13, 21)) % 2
-    spec = {
+    fields = {
         "image": pinfeed.Image(augment=VIEW),
         "mask": pinfeed.Image(input="HW", output="HW", dtype=torch.int64, augment=VIEW),
     }
-    batch = pinfeed.Collate(spec)([{"image": image, "mask": mask}] * 2)
+    batch = pinfeed.Collate(fields)([{"image": image, "mask": mask}] * 2)
     assert batch["mask"].shape == (2, 9, 12)
     assert batch["mask"].dtype == torch.int64
     logits = torch.nn.Conv2d(3, 8, 1)(batch["image"])

@@ -17,9 +17,9 @@ from pinfeed import augment
 pytestmark = pytest.mark.kernels
 
 
-def collated(sample, field=None, **spec):
+def collated(sample, field=None, **fields):
     image = pinfeed.Image(pad_value=0, **(field or {}))
-    fields = {"image": image, **spec}
+    fields = {"image": image, **fields}
     collate = pinfeed.Collate(fields)
     return collate(sample if isinstance(sample, list) else [sample])
 
@@ -140,12 +140,12 @@ def test_a_mask_and_its_box_agree(seed, geometry):
     mask = np.zeros((1, 80, 100), np.uint8)
     mask[0, box[1] : box[3], box[0] : box[2]] = 1
     sample = photo(80, 100, boxes=box[None], labels=[0], masks=mask)
-    spec = {
+    fields = {
         "image": pinfeed.Image(pad_value=0, augment=geometry),
         "boxes": pinfeed.Boxes(),
         "masks": pinfeed.InstanceMasks(),
     }
-    batch = pinfeed.Collate(spec, seed=seed)(pinfeed.IndexedDataset([sample]).__getitems__([0]))
+    batch = pinfeed.Collate(fields, seed=seed)(pinfeed.IndexedDataset([sample]).__getitems__([0]))
     if len(batch["boxes"].values) == 0:
         return
     rows, columns = np.nonzero(batch["masks"].values[0].numpy())
@@ -304,17 +304,17 @@ def test_rows_of_a_dataset():
         }
     )
     view = augment.Compose([augment.RandomCrop(12), augment.RandomHorizontalFlip()])
-    spec = {
+    fields = {
         "image": pinfeed.Image(augment=view),
         "boxes": pinfeed.Boxes(),
         "points": pinfeed.Points(),
     }
-    batch = pinfeed.Collate(spec, seed=0)(dataset.__getitems__([3, 0, 1, 2]))
+    batch = pinfeed.Collate(fields, seed=0)(dataset.__getitems__([3, 0, 1, 2]))
     samples = [
         {"image": images[i], "boxes": boxes[i], "labels": labels[i], "points": points[i]}
         for i in range(4)
     ]
-    other = pinfeed.Collate(spec, seed=0)(
+    other = pinfeed.Collate(fields, seed=0)(
         pinfeed.IndexedDataset(samples).__getitems__([3, 0, 1, 2])
     )
     for a, b in zip(flat(batch), flat(other), strict=True):
@@ -322,29 +322,29 @@ def test_rows_of_a_dataset():
 
 
 def test_fields_pickle_and_show_themselves():
-    spec = pickle.loads(pickle.dumps(recipe()))
-    assert repr(spec["boxes"]) == "Boxes()"
+    fields = pickle.loads(pickle.dumps(recipe()))
+    assert repr(fields["boxes"]) == "Boxes()"
     field = pinfeed.Boxes("pixels", format="xywh", labels=("a", "b"))
     assert repr(field) == "Boxes(image='pixels', format='xywh', labels=('a', 'b'))"
     assert repr(pinfeed.InstanceMasks(dtype=torch.bool)) == "InstanceMasks(dtype=torch.bool)"
 
 
 def test_another_name_for_images_and_optional_boxes():
-    spec = {
+    fields = {
         "pixel_values": pinfeed.Image().of("image"),
         "boxes": pinfeed.Boxes("pixel_values", labels=()).optional(),
     }
-    collate = pinfeed.Collate(spec)
+    collate = pinfeed.Collate(fields)
     batch = collate([photo(4, 4, boxes=[[0, 0, 2, 2]])])
     assert batch["boxes"].values.tolist() == [[0, 0, 2, 2]]
     assert list(collate([photo(4, 4)])) == ["pixel_values"]
     assert list(collate([photo(4, 4, boxes=None)])) == ["pixel_values"]
 
 
-def errors_of(sample, **spec):
-    keys = [key for key in BOX if key in spec or (key == "labels" and "boxes" in spec)]
+def errors_of(sample, **fields):
+    keys = [key for key in BOX if key in fields or (key == "labels" and "boxes" in fields)]
     samples = [photo(8, 8, **{key: BOX[key][:0] for key in BOX}), sample]
-    return lambda: collated([{k: s[k] for k in ("image", *keys)} for s in samples], **spec)
+    return lambda: collated([{k: s[k] for k in ("image", *keys)} for s in samples], **fields)
 
 
 BOX = {"boxes": [[0, 0, 4, 4]], "labels": [1], "masks": np.ones((1, 8, 8), np.uint8)}

@@ -218,7 +218,7 @@ def samples(draw):
 @given(chains, st.lists(samples(), min_size=1, max_size=3), st.integers(0, 2**40))
 def test_torchvision_with_the_same_draws(names, samples, seed):
     view = augment.Compose([STEPS[name]()[0] for name in names])
-    spec = {
+    fields = {
         "image": pinfeed.Image(
             output="HWC",
             dtype=torch.uint8,
@@ -249,7 +249,7 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
         assume(False)  # torchvision takes no side that vanishes
     assume(all(0 not in target["image"].shape for target in expected))
     rows = pinfeed.IndexedDataset(samples).__getitems__(range(len(samples)))
-    batch = pinfeed.Collate(spec, seed=seed)(rows)
+    batch = pinfeed.Collate(fields, seed=seed)(rows)
     kept = batch["labels"].unbind()
     boxes, masks = batch["boxes"].unbind(), batch["masks"].unbind()
     for i, target in enumerate(expected):
@@ -275,11 +275,11 @@ def test_boxes_of_center_crop_go_with_the_image(lacking):
     """In torchvision they go a pixel further than the image where 3, 7, … pixels are lacking."""
     box = torch.tensor([[2.0, 1, 6, 4]])
     sample = {"image": np.ones((9, 9, 3), np.uint8), "boxes": box, "labels": [0]}
-    spec = {
+    fields = {
         "image": pinfeed.Image(augment=augment.CenterCrop((9, 9 + lacking))),
         "boxes": pinfeed.Boxes(),
     }
-    batch = pinfeed.Collate(spec)([sample])
+    batch = pinfeed.Collate(fields)([sample])
     first = int(batch["image"][0, 0, 0].nonzero()[0])
     assert batch["boxes"].values.tolist() == [[2 + first, 1, 6 + first, 4]]
     theirs = tv_tensors.BoundingBoxes(box, format="XYXY", canvas_size=(9, 9))

@@ -99,14 +99,14 @@ def assert_batch(batch: Any, expected: dict[str, Any], packing: Any) -> None:
 
 settings = st.fixed_dictionaries(
     {
-        "rows": st.integers(1, 3),
+        "batch_size": st.integers(1, 3),
         "strategy": st.sampled_from(["best_fit", "first_fit"]),
         "overflow": st.sampled_from(["truncate", "drop"]),
         "max_documents": st.integers(1, 20) | st.none(),
         "documents_multiple_of": st.sampled_from([1, 2, 4]),
         "seed": st.integers(0, 99),
     }
-) | st.fixed_dictionaries({"rows": st.integers(1, 3), "strategy": st.just("wrapped")})
+) | st.fixed_dictionaries({"batch_size": st.integers(1, 3), "strategy": st.just("wrapped")})
 
 SOURCES = ("ragged", "tensor", "file", "split", "arrays", "tensors", "lists")
 
@@ -147,20 +147,20 @@ def test_rows(
         ),
         "lists": lambda: IndexedDataset([d.tolist() for d in documents]),
     }[kind]()
-    sampler = PackSampler(lengths, 12, **options)
-    spec = {"leaf": Pack(12, 5, first, dtype, position_start=start, **ALL_MARKS)}
-    fields = Collate(Pack(12, 5, first, dtype)), Collate(Pack(12, 5, first, dtype, flat=True))
+    sampler = PackSampler(lengths, seq_length=12, **options)
+    fields = {"leaf": Pack(12, 5, first, dtype, position_start=start, **ALL_MARKS)}
+    both = Collate(Pack(12, 5, first, dtype)), Collate(Pack(12, 5, first, dtype, flat=True))
     for indices in sampler:
         samples = data.__getitems__(pickle.loads(pickle.dumps(indices)))
         expected = reference(documents, indices, 5, first, start)
-        rows, flat = (collate(samples) for collate in fields)
+        rows, flat = (collate(samples) for collate in both)
         assert rows.tolist() == expected["leaf"]
         assert flat.tolist() == [[*itertools.chain(*expected["leaf"])]]
         kept_64 = kind in ("tensor", "tensors", "lists")
         own = torch.int64 if kept_64 else torch.from_numpy(np.zeros(1, stored)).dtype
         assert rows.dtype == (own if dtype is None else getattr(torch, dtype))
         in_dict = DictOf(data).__getitems__(indices)
-        assert_batch(Collate(spec)(in_dict), expected, indices.packing)
+        assert_batch(Collate(fields)(in_dict), expected, indices.packing)
 
 
 def saved(ragged: RaggedArray, folder: Path) -> str:
@@ -185,7 +185,7 @@ class DictOf(Dataset[Any]):
 
 def test_flat_marks_count_through_all_rows() -> None:
     tokens = RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
-    sampler = PackSampler(tokens, 4, 2, shuffle=False)
+    sampler = PackSampler(tokens, 2, seq_length=4, shuffle=False)
     collate = Collate({"leaf": Pack(4, flat=True, **ALL_MARKS)})
     (indices,) = sampler
     batch = collate(ArrayDataset({"leaf": tokens}).__getitems__(indices))
@@ -204,7 +204,7 @@ def test_flat_marks_count_through_all_rows() -> None:
 
 def test_tokens_that_are_more_than_a_number() -> None:
     frames = RaggedArray(np.arange(24, dtype=np.float32).reshape(6, 2, 2), np.array([0, 2, 3, 6]))
-    (indices,) = PackSampler(frames, 4, 2, shuffle=False)
+    (indices,) = PackSampler(frames, 2, seq_length=4, shuffle=False)
     batch = Collate(Pack(4, 0.5, first=9))(ArrayDataset(frames).__getitems__(indices))
     expected = np.full((2, 4, 2, 2), 0.5, np.float32)
     expected[0, :3], expected[0, 3], expected[1, :2] = frames[2], frames[1], frames[0]
@@ -255,7 +255,7 @@ def test_any_dataset_hands_its_rows_on(name: str, workers: int) -> None:
     if dataset is None:
         found = hugging_face()
         dataset = ArrayDataset.from_arrow(found) if name == "arrow" else IndexedDataset(found)
-    sampler = PackSampler([*map(len, TOKENS)], 5, 2, seed=1)
+    sampler = PackSampler([*map(len, TOKENS)], 2, seq_length=5, seed=1)
     expected = list(sampler)
     sampler.set_epoch(0)
     loader = DataLoader(
@@ -271,7 +271,7 @@ def test_any_dataset_hands_its_rows_on(name: str, workers: int) -> None:
 
 def test_samples_that_do_not_know_their_rows() -> None:
     arrays = ArrayDataset(RaggedArray.from_sequences(TOKENS))
-    sampler = PackSampler([*map(len, TOKENS)], 5, 2)
+    sampler = PackSampler([*map(len, TOKENS)], 2, seq_length=5)
     collate = Collate(Pack(5))
     loader = DataLoader(Subset(arrays, range(7)), batch_sampler=sampler, collate_fn=collate)
     message = (
@@ -284,7 +284,7 @@ def test_samples_that_do_not_know_their_rows() -> None:
     packed = IndexedDataset(loader.dataset)
     next(iter(DataLoader(packed, batch_sampler=sampler, collate_fn=collate)))
     assert (len(packed), packed[2].tolist()) == (7, [20])
-    stream = PackedStream(StreamDataset(TOKENS), 5)
+    stream = PackedStream(StreamDataset(TOKENS), seq_length=5)
     with pytest.raises(ValueError, match="a PackedStream batch_size=None"):
         next(iter(DataLoader(stream, collate_fn=collate)))
     next(iter(DataLoader(stream, batch_size=None, collate_fn=collate)))
@@ -294,7 +294,7 @@ def test_samples_that_do_not_know_their_rows() -> None:
 def test_lengths_that_are_not_those_of_the_samples(as_rows: bool) -> None:
     lengths = [*map(len, TOKENS)]
     lengths[4] += 1
-    sampler = PackSampler(lengths, 5, 8, shuffle=False)
+    sampler = PackSampler(lengths, 8, seq_length=5, shuffle=False)
     data: Any = (
         ArrayDataset(RaggedArray.from_sequences(TOKENS)) if as_rows else IndexedDataset(TOKENS)
     )
@@ -309,7 +309,7 @@ def test_lengths_that_are_not_those_of_the_samples(as_rows: bool) -> None:
 
 def test_a_source_that_changes_under_the_plan() -> None:
     ragged = RaggedArray.from_sequences(TOKENS)
-    (indices,) = PackSampler(ragged, 5, 8)
+    (indices,) = PackSampler(ragged, 8, seq_length=5)
     ragged.offsets[2] -= 1
     with pytest.raises(
         ValueError, match=r"expected \d tokens, as its lengths told the PackSampler"
@@ -322,7 +322,7 @@ def test_a_source_that_changes_under_the_plan() -> None:
 
 def test_another_seq_length_than_the_sampler_s() -> None:
     data = ArrayDataset(RaggedArray.from_sequences(TOKENS))
-    (indices,) = PackSampler([*map(len, TOKENS)], 5, 8)
+    (indices,) = PackSampler([*map(len, TOKENS)], 8, seq_length=5)
     with pytest.raises(
         ValueError, match="Pack and PackSampler must have the same seq_length, got 4 and 5"
     ):
@@ -336,7 +336,7 @@ def test_another_seq_length_than_the_sampler_s() -> None:
     [
         ({"seq_length": 0}, ValueError, "seq_length must be at least 1, got 0"),
         ({"seq_length": 2.0}, TypeError, "seq_length must be an integer, got 2.0"),
-        ({"fill": "a"}, TypeError, "fill must be a number"),
+        ({"pad_value": "a"}, TypeError, "pad_value must be a number"),
         ({"first": 300, "dtype": "uint8"}, ValueError, "first"),
         ({"dtype": "words"}, TypeError, "dtype must be a torch or NumPy dtype, got 'words'"),
         ({"flat": 1}, TypeError, "flat must be True or False, got 1"),
@@ -356,7 +356,7 @@ def test_bad_samples() -> None:
     with pytest.raises(ValueError, match=r"expected fewer than 2\*\*31 tokens, for cu_seqlens are"):
         Collate(Pack(None))([half, half])
     with pytest.raises(
-        ValueError, match=r"Collate: spec names keys \['position_ids'\], but is in no dict"
+        ValueError, match=r"Collate: fields names keys \['position_ids'\], but is in no dict"
     ):
         Collate(Pack(4, position_ids=True))
     with pytest.raises(ValueError, match="two fields for the key 'position_ids'"):
@@ -376,7 +376,7 @@ def test_many_tokens_by_several_threads(tmp_path: Path, kind: str, dtype: str | 
         "file": lambda: ArrayDataset({"leaf": saved(ragged, tmp_path)}),
         "list": lambda: IndexedDataset([{"leaf": document} for document in ragged]),
     }[kind]()
-    sampler = PackSampler(lengths, 60_000, 16, documents_multiple_of=8)
+    sampler = PackSampler(lengths, 16, seq_length=60_000, documents_multiple_of=8)
     collate = Collate({"leaf": Pack(60_000, 7, 9, dtype, **ALL_MARKS)})
     threads = pinfeed.get_num_threads()
     try:

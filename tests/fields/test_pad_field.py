@@ -1,4 +1,4 @@
-"""Pad in a Collate: against `pinfeed.pad`, in every place of a spec, with keys beside its leaf."""
+"""Pad in a Collate: against `pinfeed.pad`, in every place of the fields, with keys beside its leaf."""
 
 import collections
 
@@ -37,9 +37,9 @@ def test_a_field_means_what_the_function_means(batch):
     "wrap", [lambda x: x, lambda x: [x], lambda x: (x,), lambda x: Point(x, 1)]
 )
 def test_lengths_are_in_a_leaf_that_is_in_no_dict(wrap):
-    spec = wrap(Pad())
-    spec = spec._replace(y=None) if isinstance(spec, Point) else spec
-    batch = Collate(spec)([wrap(sample) for sample in SAMPLES])
+    fields = wrap(Pad())
+    fields = fields._replace(y=None) if isinstance(fields, Point) else fields
+    batch = Collate(fields)([wrap(sample) for sample in SAMPLES])
     leaf = batch if isinstance(batch, pinfeed.Padded) else batch[0]
     assert_same(leaf, pinfeed.Padded(VALUES, LENGTHS))
 
@@ -81,8 +81,8 @@ def test_one_field_in_several_places():
 
 @pytest.mark.parametrize("kind", [dict, collections.OrderedDict, TaggedDict, Bag])
 def test_lengths_and_mask_beside_a_leaf(kind):
-    spec = {"a": kind({"x": Pad(lengths="n", mask="where"), "y": Pad(lengths="m", mask=True)})}
-    batch = Collate(spec)([{"a": kind({"x": s, "y": s, "z": 1})} for s in SAMPLES])["a"]
+    fields = {"a": kind({"x": Pad(lengths="n", mask="where"), "y": Pad(lengths="m", mask=True)})}
+    batch = Collate(fields)([{"a": kind({"x": s, "y": s, "z": 1})} for s in SAMPLES])["a"]
     assert type(batch) is kind
     assert set(batch) == {"x", "n", "where", "y", "m", "z"}
     assert_same([batch[key] for key in ("x", "n", "where")], [VALUES, LENGTHS, MASK])
@@ -106,7 +106,7 @@ def test_keys_stand_after_their_leaf():
 
 
 @pytest.mark.parametrize(
-    "spec",
+    "fields",
     [
         {"x": Pad(mask="y"), "y": None},
         {"x": Pad(mask="x")},
@@ -117,20 +117,21 @@ def test_keys_stand_after_their_leaf():
     ],
     ids=str,
 )
-def test_two_leaves_for_a_key(spec):
+def test_two_leaves_for_a_key(fields):
     with pytest.raises(
         ValueError,
-        match=r"spec.* has two fields for the key '[xym]'; leave one out, or choose another",
+        match=r"fields.* has two fields for the key '[xym]'; leave one out, or choose another",
     ):
-        Collate(spec)
+        Collate(fields)
 
 
 @pytest.mark.parametrize(
-    "spec", [Pad(mask="m"), (Pad(lengths="n"),), Point(Pad(mask="m"), None), {"a": [Pad(mask="m")]}]
+    "fields",
+    [Pad(mask="m"), (Pad(lengths="n"),), Point(Pad(mask="m"), None), {"a": [Pad(mask="m")]}],
 )
-def test_a_key_needs_a_dict(spec):
-    with pytest.raises(ValueError, match=r"spec.* names keys \['[mn]'\], but is in no dict"):
-        Collate(spec)
+def test_a_key_needs_a_dict(fields):
+    with pytest.raises(ValueError, match=r"fields.* names keys \['[mn]'\], but is in no dict"):
+        Collate(fields)
 
 
 def test_a_key_that_samples_have():
@@ -163,9 +164,9 @@ def test_requests_that_are_none(keyword, request_):
         ({"multiple_of": -8}, ValueError),
         ({"multiple_of": 8.0}, TypeError),
         ({"axes": ()}, TypeError),
-        ({"value": "0"}, TypeError),
-        ({"value": 256, "dtype": np.uint8}, ValueError),
-        ({"mask_dtype": "int64", "mask": True}, TypeError),
+        ({"pad_value": "0"}, TypeError),
+        ({"pad_value": 256, "dtype": np.uint8}, ValueError),
+        ({"mask_dtype": "int65", "mask": True}, TypeError),
         ({"mask_dtype": torch.int64}, ValueError),
     ],
 )

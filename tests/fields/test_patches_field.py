@@ -42,8 +42,8 @@ def test_lists_of_images_follow_each_other_in_the_order_of_the_samples():
 
 def test_keys_stand_beside_the_leaf():
     images = photos(3)
-    spec = {"pixel_values": field(grid="image_grid_thw", cu_seqlens="cu_seqlens").of("image")}
-    batch = pinfeed.Collate(spec)([{"image": image, "label": 1} for image in images])
+    fields = {"pixel_values": field(grid="image_grid_thw", cu_seqlens="cu_seqlens").of("image")}
+    batch = pinfeed.Collate(fields)([{"image": image, "label": 1} for image in images])
     assert set(batch) == {"pixel_values", "image_grid_thw", "cu_seqlens", "label"}
     assert_same_bits(batch["pixel_values"], np.concatenate([alone(image)[0] for image in images]))
     bare = pinfeed.Collate(field(grid=False))(images)
@@ -92,9 +92,9 @@ def test_rows_of_files_and_workers_make_the_same_bits(tmp_path, workers):
     path = tmp_path / "images.npy"
     np.save(path, images)
     dataset = pinfeed.ArrayDataset({"image": path})
-    spec = {"image": field(grid="grid")}
+    fields = {"image": field(grid="grid")}
     loader = DataLoader(
-        dataset, batch_size=4, num_workers=workers, collate_fn=pinfeed.Collate(spec)
+        dataset, batch_size=4, num_workers=workers, collate_fn=pinfeed.Collate(fields)
     )
     batches = list(loader)
     expected = np.concatenate([alone(image)[0] for image in images])

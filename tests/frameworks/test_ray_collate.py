@@ -51,10 +51,10 @@ def layouts(draw):
     return slice(start, stop), draw(st.lists(st.integers(0, stop - start), max_size=4))
 
 
-def batch_of(array, layout, spec=None):
+def batch_of(array, layout, fields=None):
     rows, cuts = layout
     column = in_chunks(array.slice(rows.start, rows.stop - rows.start), cuts)
-    return RayCollate(None if spec is None else {"x": spec})(pa.table({"x": column}))
+    return RayCollate(None if fields is None else {"x": fields})(pa.table({"x": column}))
 
 
 WHOLE = (slice(0, ROWS), [])
@@ -158,13 +158,13 @@ def test_everything_else_is_as_collate_takes_it():
     names = [f"photo {i}" for i in range(ROWS)]
     structs = [{"label": i, "box": [float(i), 0.5], "name": str(i)} for i in range(ROWS)]
     table = pa.table({"name": names, "target": structs, "kept": names})
-    spec = {"kept": pinfeed.Keep(), "target": {"box": pinfeed.Stack(torch.float32)}}
+    fields = {"kept": pinfeed.Keep(), "target": {"box": pinfeed.Stack(torch.float32)}}
     samples = [
         {"name": name, "target": {**struct, "box": np.array(struct["box"])}, "kept": name}
         for name, struct in zip(names, structs, strict=True)
     ]
-    batch = RayCollate(spec)(table)
-    assert_same(batch, pinfeed.Collate(spec)(samples))
+    batch = RayCollate(fields)(table)
+    assert_same(batch, pinfeed.Collate(fields)(samples))
     assert batch["target"]["box"].dtype == torch.float32
     assert batch["name"] == names
     assert not is_tensor_batch_type(batch)  # which Ray leaves as it is
@@ -218,7 +218,7 @@ def test_a_batch_outlives_its_table():
 
 def test_columns_are_collate_s_leaves():
     table = pa.table({"x": [1, 2], "y": [[1], [2, 3]]})
-    with pytest.raises(ValueError, match=r"Collate: spec has .*'z'.*'x'.*'y'"):
+    with pytest.raises(ValueError, match=r"Collate: fields has .*'z'.*'x'.*'y'"):
         RayCollate({"z": pinfeed.Stack()})(table)
     with pytest.raises(ValueError, match=r"leaf \['y'\] of sample 1 .*expected length 1"):
         RayCollate()(table)
@@ -256,17 +256,17 @@ def test_nulls(column, message):
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        (pinfeed.Jagged(), r"spec\['x'\].*Jagged\(offsets='offsets'\)"),
-        (pinfeed.Pad(lengths=True), r"spec\['x'\].*Pad\(lengths='lengths'\)"),
-        (pinfeed.Pad(mask=True), r"spec\['x'\].*Pad\(mask='mask'\)"),
-        (pinfeed.Image(pad_value=0, sizes=True), r"spec\['x'\].*Image\(sizes='sizes'\)"),
-        (pinfeed.Image(pad_value=0, mask=True), r"spec\['x'\].*Image\(mask='mask'\)"),
+        (pinfeed.Jagged(), r"fields\['x'\].*Jagged\(offsets='offsets'\)"),
+        (pinfeed.Pad(lengths=True), r"fields\['x'\].*Pad\(lengths='lengths'\)"),
+        (pinfeed.Pad(mask=True), r"fields\['x'\].*Pad\(mask='mask'\)"),
+        (pinfeed.Image(pad_value=0, sizes=True), r"fields\['x'\].*Image\(sizes='sizes'\)"),
+        (pinfeed.Image(pad_value=0, mask=True), r"fields\['x'\].*Image\(mask='mask'\)"),
     ],
 )
 def test_what_ray_would_join_is_refused(field, message):
     with pytest.raises(ValueError, match=message):
         RayCollate({"x": field})
-    with pytest.raises(ValueError, match=r"spec\['s'\]\['x'\]"):
+    with pytest.raises(ValueError, match=r"fields\['s'\]\['x'\]"):
         RayCollate({"s": {"x": field}})
 
 
@@ -286,18 +286,18 @@ def test_ray_knows_it_and_it_pickles():
     other = pickle.loads(pickle.dumps(collate))
     assert_same(other(table), collate(table))
     assert is_tensor_batch_type(collate(table))
-    assert repr(collate) == "RayCollate({'x': Pad(value=-1, multiple_of=4)})"
+    assert repr(collate) == "RayCollate({'x': Pad(pad_value=-1, multiple_of=4)})"
 
 
 @pytest.mark.parametrize(
-    ("spec", "table", "error", "message"),
+    ("fields", "table", "error", "message"),
     [
-        (pinfeed.Image(), None, TypeError, "spec must be a dict of fields by column, or None"),
-        ({"x": torch.float32}, None, TypeError, r"spec\['x'\] must be a Field"),
+        (pinfeed.Image(), None, TypeError, "fields must be a dict of fields by column, or None"),
+        ({"x": torch.float32}, None, TypeError, r"fields\['x'\] must be a Field"),
         (None, pa.table({}), ValueError, "must hold at least one array"),
         (None, {"x": np.zeros(3)}, TypeError, r"RayCollate: expected a pyarrow\.Table.*got dict"),
     ],
 )
-def test_what_is_no_spec_and_no_table(spec, table, error, message):
+def test_what_is_no_spec_and_no_table(fields, table, error, message):
     with pytest.raises(error, match=message):
-        RayCollate(spec)(table)
+        RayCollate(fields)(table)

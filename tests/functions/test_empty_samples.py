@@ -28,7 +28,7 @@ def outcome(call, samples):
 def pack_in_one_row(samples, dtype):
     field = pinfeed.Pack(16, dtype=getattr(torch, dtype.name))
     dataset = pinfeed.IndexedDataset([{"tokens": sample} for sample in samples])
-    batches = pinfeed.PackSampler([len(sample) for sample in samples], 16, shuffle=False)
+    batches = pinfeed.PackSampler([len(sample) for sample in samples], seq_length=16, shuffle=False)
     loader = torch.utils.data.DataLoader(
         dataset, batch_sampler=batches, collate_fn=pinfeed.Collate({"tokens": field})
     )

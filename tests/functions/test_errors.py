@@ -65,7 +65,7 @@ BAD_ARGUMENTS = {
     "dtype uint8": ({"dtype": torch.uint8}, TypeError, "dtype", "float16", "uint8"),
     "dtype unknown": ({"dtype": "nope"}, TypeError, "dtype", "nope"),
     "dtype bfloat16": ({"dtype": torch.bfloat16}, TypeError, "bfloat16", "tensor"),
-    "input": ({"input": "HWC"}, ValueError, "input", "NHWC", "'HWC'"),
+    "input": ({"input": "HCW"}, ValueError, "input", "NHWC", "'NHCW'"),
     "output": ({"output": "NHW"}, ValueError, "output", "NCHW", "'NHWC', got 'NHW'"),
     "clips": ({"input": "NTHWC"}, ValueError, "output", "['NCTHW', 'NTCHW', 'NTHWC']", "'NCHW'"),
     "no text": ({"input": 3}, ValueError, "input", "NHWC", "3"),

@@ -28,7 +28,7 @@ FLOATS = st.one_of(st.floats(-_LARGEST, _LARGEST), st.sampled_from([math.inf, -m
 
 @given(st.lists(st.lists(INTEGERS), min_size=1))
 def test_integers_are_int64(lists):
-    values, lengths, _ = pinfeed.pad(lists, value=-100)
+    values, lengths, _ = pinfeed.pad(lists, pad_value=-100)
     assert values.dtype == torch.int64
     assert lengths.tolist() == [len(numbers) for numbers in lists]
     longest = max(lengths.tolist())
@@ -49,7 +49,7 @@ def test_one_float_makes_a_list_floats(lists):
 
 @given(st.lists(st.lists(st.booleans()), min_size=1))
 def test_bools_are_bool(lists):
-    values = padded(*lists, [True], value=True)
+    values = padded(*lists, [True], pad_value=True)
     assert values.dtype == torch.bool
     for row, numbers in zip(values.tolist(), lists, strict=False):
         assert row == numbers + [True] * (len(row) - len(numbers))

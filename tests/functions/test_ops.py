@@ -77,7 +77,7 @@ def test_gradients(side, time_major, length, most):
     values, offsets = op_cases.jagged(dtype=torch.float64)
     options = {"side": side, "time_major": time_major, "max_length": most}
     values.requires_grad_()
-    pad = {"value": 5.0, **options}
+    pad = {"pad_value": 5.0, **options}
 
     def padded(values):
         return P.pad_jagged(values, offsets, length, **pad)
@@ -151,7 +151,7 @@ for ask in (lambda: torch.ops.pinfeed.permute, lambda: require("pad", torch.devi
     except (AttributeError, RuntimeError) as error:
         said.append(str(error))
 images = torch.zeros(1, 2, 2, 3, dtype=torch.uint8)
-with pinfeed.use_isa("scalar"):
+with pinfeed.testing.use_isa("scalar"):
     said.append(list(pinfeed.normalize(images).shape))
 said += [status(), pinfeed.__file__]
 print(json.dumps(said))

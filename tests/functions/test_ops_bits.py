@@ -56,7 +56,7 @@ def test_pad_jagged_and_back(isa, call):
     parts = P.pad_jagged_with_mask(values, offsets, length, **options)
     for part, expected_part in zip(parts, expected, strict=True):
         assert_same_bits(part, expected_part)
-    del options["value"]
+    del options["pad_value"]
     back = P.unpad_to_jagged(parts[0], offsets, len(values), **options)
     assert_same_bits(back, op_batches.unpadded(values, offsets, options))
 
@@ -81,7 +81,7 @@ def test_large_jagged_batches_and_threads():
     values, lengths = torch.arange(3_000_000), torch.arange(0, 3000, 3)
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     for time_major in (False, True):
-        padded = P.pad_jagged(values, offsets, 3000, value=-1, time_major=time_major)
+        padded = P.pad_jagged(values, offsets, 3000, pad_value=-1, time_major=time_major)
         batch = pinfeed.JaggedBatch(values, offsets)
         expected = batch.to_padded(-1, lengths=False, multiple_of=3000, time_major=time_major)
         assert torch.equal(padded, expected)

@@ -67,7 +67,7 @@ def test_gradients_through_compile(backend):
     values, offsets = op_cases.jagged()
 
     def loss(values, length):
-        return (P.pad_jagged(values, offsets, length, value=3.0) ** 2).sum()
+        return (P.pad_jagged(values, offsets, length, pad_value=3.0) ** 2).sum()
 
     gradients = []
     compiled = torch.compile(loss, backend=backend, fullgraph=True, dynamic=True)
@@ -133,7 +133,7 @@ def test_arrays_as_constants_break_the_graph(mean):
 class Preprocessing(torch.nn.Module):
     def forward(self, images, indices, values, offsets):
         batch = P.normalize_images(images, MEAN, STD, dtype=torch.bfloat16, indices=indices)
-        return batch, P.pad_jagged(values, offsets, values.shape[0] // 2, value=-1.0)
+        return batch, P.pad_jagged(values, offsets, values.shape[0] // 2, pad_value=-1.0)
 
 
 def test_export():

@@ -113,9 +113,15 @@ JAGGED = {
     "length must not be negative, got -1": {"length": -1},
     "max_length must not be negative, got -2": {"max_length": -2},
     "side must be right or left, got top": {"side": "top"},
-    "value must be a value that float32 can hold, got 1e+39": {"value": 1e39},
-    "value must be a value that int64 can hold, got 0.5": {"values": VALUES.long(), "value": 0.5},
-    "value must be a value that bool can hold, got 2": {"values": VALUES.bool(), "value": 2.0},
+    "pad_value must be a value that float32 can hold, got 1e+39": {"pad_value": 1e39},
+    "pad_value must be a value that int64 can hold, got 0.5": {
+        "values": VALUES.long(),
+        "pad_value": 0.5,
+    },
+    "pad_value must be a value that bool can hold, got 2": {
+        "values": VALUES.bool(),
+        "pad_value": 2.0,
+    },
     "the dtype of values must be bool, an integer, floating or complex dtype": {
         "values": VALUES.to(torch.float8_e5m2)
     },

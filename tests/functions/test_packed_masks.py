@@ -52,16 +52,16 @@ def packed_batch(**options: Any) -> tuple[dict[str, torch.Tensor], list[Any]]:
     rng = np.random.default_rng(0)
     documents = [rng.integers(0, 50, n) for n in rng.integers(1, 20, 16)]
     tokens = RaggedArray.from_sequences(documents)
-    spec = {
+    fields = {
         "input_ids": Pack(SEQ_LENGTH, position_ids=True, document_ids=True),
-        "labels": Pack(SEQ_LENGTH, fill=-100, first=-100),
+        "labels": Pack(SEQ_LENGTH, pad_value=-100, first=-100),
     }
-    sampler = PackSampler(tokens, SEQ_LENGTH, 9, **options)
+    sampler = PackSampler(tokens, 9, seq_length=SEQ_LENGTH, **options)
     (indices,) = sampler
     rows = ArrayDataset({"input_ids": tokens, "labels": tokens}).__getitems__(indices)
     packing = indices.packing
     places = [divmod(int(place), SEQ_LENGTH) for place in packing.places]
-    return Collate(spec)(rows), [
+    return Collate(fields)(rows), [
         (row, begin, torch.from_numpy(documents[i]))
         for (row, begin), i in zip(places, indices, strict=True)
     ]

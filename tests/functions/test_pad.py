@@ -65,7 +65,7 @@ def test_any_sequence_of_samples(container):
         samples = container(ragged).__getitems__([0, 1])
     else:
         samples = container(TOKENS)
-    values, lengths, _ = pinfeed.pad(samples, value=-1)
+    values, lengths, _ = pinfeed.pad(samples, pad_value=-1)
     np.testing.assert_array_equal(values, [[1, 2, 3], [4, -1, -1]])
     np.testing.assert_array_equal(lengths, [3, 1])
 

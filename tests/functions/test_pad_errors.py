@@ -84,7 +84,7 @@ BAD = {
     "side None": (TOKENS, {"side": None}, ValueError, "side must be", "None"),
     "lengths by name": (TOKENS, {"lengths": "n"}, TypeError, "lengths", "True or False", "'n'"),
     "mask by name": (TOKENS, {"mask": "m"}, TypeError, "mask", "True or False", "'m'"),
-    "fill": (TOKENS, {"value": float("nan")}, ValueError, "value", "int64", "nan"),
+    "fill": (TOKENS, {"pad_value": float("nan")}, ValueError, "pad_value", "int64", "nan"),
     "list of numbers beyond": ([[300]], {"dtype": np.uint8}, ValueError, "sample 0", "uint8"),
     "negative in a list": ([[0], [3, -1]], {"dtype": np.uint64}, ValueError, "sample 1", "-1 to 3"),
     "fractions": ([np.ones(1)], {"dtype": int}, TypeError, "sample 0", "float64 to int64"),
@@ -259,7 +259,7 @@ def test_casts(source, target):
         with pytest.raises(TypeError, match=r"sequences of sample 0: can't cast \w+ to \w+"):
             pinfeed.pad([sample], dtype=target)
         return
-    values, lengths, _ = pinfeed.pad([sample, sample[:5]], value=1, dtype=target)
+    values, lengths, _ = pinfeed.pad([sample, sample[:5]], pad_value=1, dtype=target)
     assert values.dtype == target
     assert lengths.tolist() == [37, 5]
     for row, length in zip(values, (37, 5), strict=True):
@@ -358,19 +358,19 @@ def test_values_that_fit(dtype, value, item):
 )
 def test_values_that_do_not_fit(dtype, value):
     sample = torch.zeros(3, dtype=getattr(torch, dtype))
-    message = f"pad: value must be a value that {dtype} can hold, got "
+    message = f"pad: pad_value must be a value that {dtype} can hold, got "
     with pytest.raises(ValueError, match=message):
         pinfeed.pad([sample, sample[:1]], value)
     with pytest.raises(ValueError, match=message):
         pinfeed.pad([sample], value)  # nothing to pad
-    with pytest.raises(ValueError, match="Pad: value must be"):
+    with pytest.raises(ValueError, match="Pad: pad_value must be"):
         pinfeed.Pad(value, dtype=dtype)
 
 
 @pytest.mark.parametrize("value", [None, "0", [0], np.zeros(1), torch.zeros(1), np.longdouble(1)])
 def test_values_that_are_no_number(value):
     for function in (lambda: pinfeed.pad([[1]], value), lambda: pinfeed.Pad(value)):
-        with pytest.raises(TypeError, match="value must be a number"):
+        with pytest.raises(TypeError, match="pad_value must be a number"):
             function()
 
 

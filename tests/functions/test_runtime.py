@@ -111,34 +111,34 @@ def _num_threads_here(_):
 
 class TestIsa:
     def test_the_best_is_active_and_scalar_is_always_there(self):
-        isa = pinfeed.build_config()["isa"]
+        isa = pinfeed.testing.build_config()["isa"]
         assert isa["active"] == isa["available"][0]
         assert isa["available"][-1] == "scalar"
         assert set(isa["available"]) <= set(isa["compiled"])
 
     def test_the_one_before_comes_back(self):
-        before = pinfeed.build_config()["isa"]["active"]
-        with pinfeed.use_isa("scalar"):
-            with pinfeed.use_isa(before):
-                assert pinfeed.build_config()["isa"]["active"] == before
-            assert pinfeed.build_config()["isa"]["active"] == "scalar"
-        assert pinfeed.build_config()["isa"]["active"] == before
-        with pytest.raises(KeyError), pinfeed.use_isa("scalar"):
+        before = pinfeed.testing.build_config()["isa"]["active"]
+        with pinfeed.testing.use_isa("scalar"):
+            with pinfeed.testing.use_isa(before):
+                assert pinfeed.testing.build_config()["isa"]["active"] == before
+            assert pinfeed.testing.build_config()["isa"]["active"] == "scalar"
+        assert pinfeed.testing.build_config()["isa"]["active"] == before
+        with pytest.raises(KeyError), pinfeed.testing.use_isa("scalar"):
             raise KeyError
-        assert pinfeed.build_config()["isa"]["active"] == before
+        assert pinfeed.testing.build_config()["isa"]["active"] == before
 
     @pytest.mark.parametrize("name", ["sse9", "", "SCALAR", "scalar "])
     def test_unknown(self, name):
-        before = pinfeed.build_config()["isa"]["active"]
+        before = pinfeed.testing.build_config()["isa"]["active"]
         with (
             pytest.raises(ValueError, match=f"use_isa: name must be one of .*'scalar'.*{name!r}"),
-            pinfeed.use_isa(name),
+            pinfeed.testing.use_isa(name),
         ):
             pytest.fail("must not be entered")
-        assert pinfeed.build_config()["isa"]["active"] == before
+        assert pinfeed.testing.build_config()["isa"]["active"] == before
 
 
 def test_build_config():
-    config = pinfeed.build_config()
+    config = pinfeed.testing.build_config()
     assert config["version"] == pinfeed.__version__
     assert config["compiler"]

@@ -229,7 +229,7 @@ def test_the_side_of_padding_is_known(side, mask):
 
 def test_targets_of_detection():
     """What torchvision's models take: a list of dicts."""
-    spec = {
+    fields = {
         "boxes": pinfeed.Jagged(),
         "labels": pinfeed.Jagged(),
         "masks": pinfeed.Pad(lengths="n"),
@@ -244,7 +244,7 @@ def test_targets_of_detection():
         }
         for i, count in enumerate((2, 0, 3))
     ]
-    batch = pinfeed.Collate(spec)(samples)
+    batch = pinfeed.Collate(fields)(samples)
     batch["masks"] = pinfeed.Padded(batch["masks"], batch.pop("n"))
     targets = pinfeed.unbind(batch)
     assert [list(target) for target in targets] == [list(sample) for sample in samples]

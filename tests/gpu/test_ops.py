@@ -89,7 +89,7 @@ def test_pad_jagged_and_back(call):
     parts = P.pad_jagged_with_mask(there, starts, length, **options)
     for part, expected_part in zip(parts, expected, strict=True):
         assert_same_bits(part.cpu(), expected_part)
-    del options["value"]
+    del options["pad_value"]
     back = P.unpad_to_jagged(parts[0], starts, len(values), **options)
     assert_same_bits(back.cpu(), op_batches.unpadded(values, offsets, options))
 
@@ -200,7 +200,7 @@ def test_capture_into_a_graph(channels):
 
     def step():
         batch = P.normalize_images(images, mean, [0.3])
-        padded, lengths, mask = P.pad_jagged_with_mask(values, offsets, 8, value=-1.0)
+        padded, lengths, mask = P.pad_jagged_with_mask(values, offsets, 8, pad_value=-1.0)
         return (
             batch,
             P.permute(images),

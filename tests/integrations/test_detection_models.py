@@ -60,12 +60,12 @@ def test_losses_of_torchvision(make, operators):
     view = augment.Compose(
         [augment.RandomShortestSize((64, 80), 120), augment.RandomHorizontalFlip()]
     )
-    spec = {
+    fields = {
         "image": pinfeed.Image(augment=view, pad_value=0, multiple_of=32, sizes="sizes"),
         "boxes": pinfeed.Boxes(),
         "masks": pinfeed.InstanceMasks(),
     }
-    batch = pinfeed.Collate(spec, seed=0)(pinfeed.IndexedDataset(samples).__getitems__([0, 1, 2]))
+    batch = pinfeed.Collate(fields, seed=0)(pinfeed.IndexedDataset(samples).__getitems__([0, 1, 2]))
     torch.manual_seed(0)
     model = make(
         weights=None,

@@ -144,7 +144,7 @@ def trainer_of(folder, dataset=ARRAYS):
 def test_what_flash_attention_takes(tmp_path):
     trainer = trainer_of(tmp_path)
     trainer.model.config._attn_implementation = "flash_attention_2"
-    batch = next(iter(packed_loader(trainer, 32, overflow="truncate", rows=2)))
+    batch = next(iter(packed_loader(trainer, 32, overflow="truncate", batch_size=2)))
     own = DataCollatorWithFlattening(return_flash_attn_kwargs=True)([{"input_ids": [1]}])
     assert batch.keys() == own.keys() | {"use_cache"}
     assert batch["input_ids"].shape == batch["position_ids"].shape == (1, 64)

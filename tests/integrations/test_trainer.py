@@ -183,7 +183,7 @@ def test_language_model_from_ragged_arrays(
 ) -> None:
     ragged = pinfeed.RaggedArray.from_sequences(tokens, dtype=np.uint16)
     dataset = pinfeed.ArrayDataset({"input_ids": ragged, "labels": ragged})
-    collate = WatchedCollate(language_model_collate(dtype=torch.int64).spec)
+    collate = WatchedCollate(language_model_collate(dtype=torch.int64).fields)
     actual = train("LlamaForCausalLM", dataset, collate, **arguments)
     assert collate.got_rows is rows
     assert_same_training(actual, own_training("right"))

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 import pinfeed
 from fake_accelerator import POISON, FakeAccelerator, FakeStream
 from pinfeed import Image
-from pinfeed.fields.spec import BatchSpec
+from pinfeed.fields.placed import BatchFields
 from pinfeed.functions.torch_ops import has_kernels
 from pinfeed.loaders import device_loader, transfer
 from pinfeed.loaders.device_loader import DeviceLoader
@@ -188,7 +188,9 @@ def test_batches_of_workers_may_be_written_again_before_they_are_copied(
         multiprocessing_context="fork",
     )  # fmt: skip
     batches = list(DeviceLoader(workers, depth=12))
-    assert pinfeed.arena_stats()["grows"] < 2 * len(batches)  # their memory has served again
+    assert pinfeed.testing.worker_memory_stats()["grows"] < 2 * len(
+        batches
+    )  # their memory has served again
     assert_same(arrived(fake, batches), list(DataLoader(samples, 2, collate_fn=pinfeed.Collate())))
 
 
@@ -384,7 +386,7 @@ def test_fields_are_applied_before_the_copy_to_a_device_without_kernels(
     expected = pinfeed.normalize(images)
     assert_same(arrived(fake, result)["image"], expected)
     assert fake.copied == [expected.nbytes]
-    one_stream = transfer.OneStreamTransfer(BatchSpec(Image()), torch.device("meta"))
+    one_stream = transfer.OneStreamTransfer(BatchFields(Image()), torch.device("meta"))
     assert one_stream.send(images).batch.dtype == torch.float32
     assert not has_kernels(torch.device("meta"))
 

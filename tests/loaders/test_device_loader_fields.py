@@ -148,7 +148,7 @@ def tokens(dtype: Any = np.int64, shape: tuple[int, ...] = (), empty: bool = Fal
 
 PADS: dict[str, Callable[..., Pad]] = {
     "plain": lambda **options: Pad(**options),
-    "value": lambda **options: Pad(-7, **options),
+    "pad_value": lambda **options: Pad(-7, **options),
     "left": lambda **options: Pad(9, side="left", **options),
     "cut": lambda **options: Pad(9, max_length=4, **options),
     "cut left": lambda **options: Pad(9, max_length=4, side="left", **options),

@@ -37,7 +37,7 @@ def everything_is_let_go() -> Iterator[None]:
     """Also the memory: that of workers which are gone is."""
     yield
     gc.collect()
-    stats = pinfeed.arena_stats()
+    stats = pinfeed.testing.worker_memory_stats()
     assert (stats["workers"], stats["live_slots"], stats["resident_bytes"]) == (0, 0, 0)
 
 
@@ -75,7 +75,7 @@ def test_the_arena_stops_growing() -> None:
         for batch in batches:
             assert in_arena(batch["x"])
     # 2 × 2 batches are prefetched, one is being used and one dropped, two are being made.
-    assert pinfeed.arena_stats()["grows"] <= 8
+    assert pinfeed.testing.worker_memory_stats()["grows"] <= 8
 
 
 class Views(NamedTuple):
@@ -132,7 +132,7 @@ def test_a_worker_may_keep_what_it_sent() -> None:
     batches = list(loader(SAMPLES * 4, num_workers=1, collate_fn=Caching()))
     assert len({batch.data_ptr() for batch in batches}) == 1
     assert all(torch.equal(batch, batches[0]) for batch in batches)
-    assert pinfeed.arena_stats()["live_slots"] == 1
+    assert pinfeed.testing.worker_memory_stats()["live_slots"] == 1
 
 
 class Stream(IterableDataset):
@@ -185,7 +185,10 @@ def test_an_iterator_dropped_in_mid_epoch(persistent: bool) -> None:
     for _ in range(5):
         kept = next(iter(batches))["x"]
     assert_same(list(batches), expected())
-    assert pinfeed.arena_stats()["resident_bytes"] <= (2 * 6 if persistent else 1) * 131_072
+    assert (
+        pinfeed.testing.worker_memory_stats()["resident_bytes"]
+        <= (2 * 6 if persistent else 1) * 131_072
+    )
     assert torch.equal(kept, expected()[0]["x"])
 
 
@@ -261,9 +264,9 @@ def test_tensors_in_shared_memory_stay_there() -> None:
 
 @pytest.fixture
 def limited() -> Iterator[None]:
-    pinfeed.set_arena_limit(2**20)
+    pinfeed.set_worker_memory_limit(2**20)
     yield
-    pinfeed.set_arena_limit(None)
+    pinfeed.set_worker_memory_limit(None)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -276,12 +279,12 @@ def test_batches_that_are_kept_reach_the_limit(
     options = {"collate_fn": collate, "prefetch_factor": 30, "multiprocessing_context": method}
     iterator = iter(loader(SAMPLES * 20, **options))
     kept.extend(next(iterator) for _ in range(8))
-    stats = pinfeed.arena_stats()
+    stats = pinfeed.testing.worker_memory_stats()
     assert stats["resident_bytes"] <= 2**20
     if method == "fork":
-        with pytest.raises(MemoryError, match=r"pinfeed\.set_arena_limit\(max_bytes\)"):
+        with pytest.raises(MemoryError, match=r"pinfeed\.set_worker_memory_limit\(max_bytes\)"):
             kept.extend(iterator)
-        assert pinfeed.arena_stats()["live_bytes"] <= 2**20
+        assert pinfeed.testing.worker_memory_stats()["live_bytes"] <= 2**20
     assert_same(kept[:6], expected(collate_fn=collate))
     del iterator
 
@@ -289,9 +292,9 @@ def test_batches_that_are_kept_reach_the_limit(
 def test_a_limit_below_the_need_slows_down_only(limited: None) -> None:
     for batch in loader(SAMPLES * 20, prefetch_factor=30, in_order=False):
         assert batch["x"].shape == (4, 50, 100)
-        assert pinfeed.arena_stats()["resident_bytes"] <= 2**20
+        assert pinfeed.testing.worker_memory_stats()["resident_bytes"] <= 2**20
         time.sleep(0.005)
-        waits = pinfeed.arena_stats()["waits"]
+        waits = pinfeed.testing.worker_memory_stats()["waits"]
     assert waits > 0
 
 
@@ -299,7 +302,7 @@ def test_a_batch_larger_than_the_limit_and_the_way_out(limited: None) -> None:
     options = {"batch_size": 144, "num_workers": 1}
     with pytest.raises(MemoryError, match=r"no room for 2,880,000 bytes.*allow more bytes with"):
         next(iter(loader(SAMPLES * 6, **options)))
-    pinfeed.set_arena_limit(2**23)
+    pinfeed.set_worker_memory_limit(2**23)
     assert len(list(loader(SAMPLES * 6, **options))) == 1
 
 
@@ -307,15 +310,15 @@ def test_running_workers_obey_the_limit() -> None:
     iterator = iter(loader(SAMPLES * 20, num_workers=1, prefetch_factor=10))
     kept = [next(iterator)["x"] for _ in range(20)]
     try:
-        pinfeed.set_arena_limit(2**20)
-        assert pinfeed.arena_stats()["resident_bytes"] > 2**20
+        pinfeed.set_worker_memory_limit(2**20)
+        assert pinfeed.testing.worker_memory_stats()["resident_bytes"] > 2**20
         assert_same(kept[:6], [batch["x"] for batch in expected()])  # what is in use stays
         del kept
         for _ in range(40):
             next(iterator)
-        assert pinfeed.arena_stats()["resident_bytes"] <= 2**20
+        assert pinfeed.testing.worker_memory_stats()["resident_bytes"] <= 2**20
     finally:
-        pinfeed.set_arena_limit(None)
+        pinfeed.set_worker_memory_limit(None)
 
 
 @pytest.mark.parametrize(
@@ -326,15 +329,17 @@ def test_running_workers_obey_the_limit() -> None:
     ],
 )  # fmt: skip
 def test_wrong_limits(wrong: Any, error: type[Exception], limited: None) -> None:
-    with pytest.raises(error, match=r"^set_arena_limit: max_bytes must be"):
-        pinfeed.set_arena_limit(wrong)
-    assert pinfeed.arena_stats()["max_bytes"] == 2**20
+    with pytest.raises(error, match=r"^set_worker_memory_limit: max_bytes must be"):
+        pinfeed.set_worker_memory_limit(wrong)
+    assert pinfeed.testing.worker_memory_stats()["max_bytes"] == 2**20
 
 
 def test_ranks_share_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = pinfeed.arena_stats()["max_bytes"]
+    alone = pinfeed.testing.worker_memory_stats()["max_bytes"]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert 0.05 < pinfeed.arena_stats()["max_bytes"] / alone < 0.25  # others take memory
+    assert (
+        0.05 < pinfeed.testing.worker_memory_stats()["max_bytes"] / alone < 0.25
+    )  # others take memory
 
 
 def test_sizes_that_vary_and_nothing() -> None:
@@ -350,7 +355,7 @@ def test_slots_grow_with_the_batches() -> None:
     for i, batch in enumerate(loader(samples, collate_fn=pinfeed.Collate(), batch_size=1)):
         assert (batch == i).all()
         # Eight slots of up to 450 kB, not one of each size.
-        assert pinfeed.arena_stats()["resident_bytes"] < 8 * 2**19
+        assert pinfeed.testing.worker_memory_stats()["resident_bytes"] < 8 * 2**19
         del batch
 
 

@@ -31,7 +31,7 @@ def in_arena(tensor):
 
 def nothing_is_left():
     gc.collect()
-    stats = pinfeed.arena_stats()
+    stats = pinfeed.testing.worker_memory_stats()
     assert (stats["workers"], stats["live_slots"], stats["resident_bytes"]) == (0, 0, 0), stats
 """
 
@@ -105,7 +105,7 @@ MANY = """
 dataset = pinfeed.ArrayDataset(np.arange(3000).repeat(3000).reshape(3000, 3000))
 kept = list(DataLoader(dataset, 1, num_workers=2, collate_fn=pinfeed.Collate(), timeout=60))
 assert [batch[0, -1].item() for batch in kept] == list(range(3000)) and in_arena(kept[-1])
-assert pinfeed.arena_stats()["live_slots"] == 3000
+assert pinfeed.testing.worker_memory_stats()["live_slots"] == 3000
 del kept
 nothing_is_left()
 """
@@ -153,7 +153,7 @@ for kind, samples in kinds.items():
     opened = len(os.listdir("/proc/self/fd")) - before
     assert opened <= 8, (kind, opened)
     assert str(kept) == str(list(DataLoader(list(samples), **options))), kind
-    live = pinfeed.arena_stats()["live_slots"]
+    live = pinfeed.testing.worker_memory_stats()["live_slots"]
     assert live == {"large arrays": 200, "large kept tensors": 400}.get(kind, 0), (kind, live)
     del kept
     nothing_is_left()
@@ -336,7 +336,7 @@ def train(rank, collate, method, results):
         batches = list(loader)
     assert [int(b[0, 0, 0]) for b in batches] == [100 * rank + i for i in (0, 3, 6, 9)]
     assert all(in_arena(batch) for batch in batches)
-    results.put(pinfeed.arena_stats()["workers"])
+    results.put(pinfeed.testing.worker_memory_stats()["workers"])
     del batches
 
 if __name__ == "__main__":
@@ -387,7 +387,7 @@ class Samples:
             time.sleep(0.3)
         return [np.zeros(60_000)] * 4
 
-pinfeed.set_arena_limit(2**20)  # less than a batch, for which nobody will make room
+pinfeed.set_worker_memory_limit(2**20)  # less than a batch, for which nobody will make room
 iterator = iter(DataLoader(Samples(), 1, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=32))
 print(*[worker.pid for worker in iterator._workers], flush=True)
 while not os.path.exists(sys.argv[1] + ".begun"):  # before that torch's own worker would stay
@@ -397,12 +397,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 KILLED_WHILE_A_WORKER_WAITS_FOR_ROOM = """
-pinfeed.set_arena_limit(2**20)
+pinfeed.set_worker_memory_limit(2**20)
 samples = np.ones((64, 60_000))
 iterator = iter(DataLoader(samples, 1, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=32))
 kept = next(iterator)
 print(*[worker.pid for worker in iterator._workers], flush=True)
-while pinfeed.arena_stats()["waits"] == 0:  # behind a batch that nobody will read
+while pinfeed.testing.worker_memory_stats()["waits"] == 0:  # behind a batch that nobody will read
     time.sleep(0.01)
 os.kill(os.getpid(), signal.SIGKILL)
 """

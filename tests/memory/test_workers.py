@@ -195,7 +195,7 @@ def resources():
 
 for epoch in range(epochs):
     if epoch == epochs // 5:
-        before, arena = resources(), pinfeed.arena_stats()
+        before, arena = resources(), pinfeed.testing.worker_memory_stats()
     for batch in loader:
         pass
 del batch
@@ -206,7 +206,7 @@ assert after[0] - before[0] < 8e6, f"memory grew: {before[0]} to {after[0]} byte
 assert after[1] <= before[1] + 2, f"open files grew: {before[1]} to {after[1]}"
 assert after[2] <= before[2] + 20, f"mappings grew: {before[2]} to {after[2]}"
 assert after[3] <= before[3] + 1, f"threads grew: {before[3]} to {after[3]}"
-now = pinfeed.arena_stats()
+now = pinfeed.testing.worker_memory_stats()
 assert now["resident_bytes"] <= max(arena["resident_bytes"], 16 * 2**20), (arena, now)
 """
 

@@ -99,7 +99,7 @@ def stream(
 ) -> Callable[[], tuple[DataLoader[Any], SetEpoch]]:
     def make() -> tuple[DataLoader[Any], SetEpoch]:
         shards = [range(SAMPLES)[i : i + shard_size] for i in range(0, SAMPLES, shard_size)]
-        dataset = pinfeed.StreamDataset(shards, 8, open=read_shard, **options)
+        dataset = pinfeed.StreamDataset(shards, 8, open_shard=read_shard, **options)
         loader = DataLoader(dataset, BATCH, collate_fn=COLLATE, num_workers=workers)
         return loader, dataset.set_epoch
 
@@ -152,7 +152,7 @@ def samplers(count: int, **ranks: int) -> dict[str, Any]:
         "drop_last": pinfeed.ShuffleSampler(count, 32, drop_last=True, **ranks),
         "batch_size": pinfeed.LengthBucketSampler(lengths, batch_size=32, **ranks),
         "max_tokens": pinfeed.LengthBucketSampler(lengths, max_tokens=300, **ranks),
-        "pack": pinfeed.PackSampler(lengths, 64, 4, **ranks),
+        "pack": pinfeed.PackSampler(lengths, 4, seq_length=64, **ranks),
         "weighted": pinfeed.WeightedSampler(
             np.ones(count), batch_size=32, replacement=False, **ranks
         ),
@@ -237,7 +237,7 @@ def prepare_streams() -> dict[str, Any]:
             dealt_out[f"{dispatches}, {workers}"] = torch.cat(batches).tolist()
     if accelerator.is_main_process:
         accelerator.dataloader_config.dispatch_batches = None
-        packed = pinfeed.PackedStream(pinfeed.StreamDataset([[1, 2]] * 9), 4)
+        packed = pinfeed.PackedStream(pinfeed.StreamDataset([[1, 2]] * 9), seq_length=4)
         try:
             next(iter(loader_of(packed, 0, None)))
         except RuntimeError as error:

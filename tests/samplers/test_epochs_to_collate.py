@@ -151,21 +151,21 @@ def test_the_second_pass_over_an_epoch_warns_once(
 @pytest.mark.parametrize(("shuffle"), [True, False])
 def test_where_the_number_of_samples_is_not_known(shuffle: bool, workers: int, capfd: Any) -> None:
     """With a key, and of a Subset: the third pass warns, if nobody has said any epoch."""
-    spec = {"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}
+    fields = {"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}
     for dataset, key in ((Photos(), "index"), (Subset(ARRAYS, range(COUNT // 2)), None)):
         loader: DataLoader[Any] = DataLoader(
-            dataset, 7, shuffle, collate_fn=Collate(spec, seed=0, key=key), num_workers=workers
+            dataset, 7, shuffle, collate_fn=Collate(fields, seed=0, key=key), num_workers=workers
         )
         list(loader)
         assert warned(lambda loader=loader: [list(loader) for _ in range(4)], capfd) == 1
         told: DataLoader[Any] = DataLoader(  # what the warning says
             IndexedDataset(dataset),
             batch_sampler=pinfeed.ShuffleSampler(dataset, 7),
-            collate_fn=Collate(spec, seed=0, key=key),
+            collate_fn=Collate(fields, seed=0, key=key),
             num_workers=workers,
         )
         assert warned(lambda told=told: [list(told) for _ in range(4)], capfd) == 0
-        said = Collate(spec, seed=0, key=key)
+        said = Collate(fields, seed=0, key=key)
         loader = DataLoader(dataset, 7, shuffle, collate_fn=said, num_workers=workers)
 
         def passes(loader: DataLoader[Any] = loader, said: Collate = said) -> None:

@@ -29,7 +29,7 @@ LENGTHS = np.random.default_rng(1).integers(1, 20, COUNT)
 DATA: dict[str, tuple[type[Any], Any, dict[str, Any]]] = {
     "shuffle": (pinfeed.ShuffleSampler, COUNT, {"batch_size": 7}),
     "buckets": (pinfeed.LengthBucketSampler, LENGTHS, {"max_tokens": 60, "bucket_batches": 2}),
-    "pack": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "rows": 3}),
+    "pack": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "batch_size": 3}),
     "first fit": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "strategy": "first_fit"}),
     "wrapped": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "strategy": "wrapped"}),
     "weighted": (pinfeed.WeightedSampler, LENGTHS, {"batch_size": 7}),
@@ -271,7 +271,7 @@ def test_states_of_other_samplers(make: Make) -> None:
     others = {"seed": make(seed=1), "world_size": make(**ranks)}
     if name != "ShuffleSampler":
         others["_crc32"] = make(data=np.roll(LENGTHS, 1))
-    settings = {"batch_size": 5, "drop_last": True, "seq_length": 25, "rows": 2, "max_tokens": 61}
+    settings = {"batch_size": 2, "drop_last": True, "seq_length": 25, "max_tokens": 61}
     settings |= {"shuffle": False, "bucket_batches": 9, "num_samples": 29, "even": None}
     for key, value in settings.items():
         if key in make().state_dict():
@@ -593,7 +593,7 @@ def test_kinds_of_columns(make: Make, tmp_path: Path) -> None:
         torch.from_numpy(column).to(torch.int16),
     ):
         assert epochs(make, 1, data=given) == expected
-    if "max_tokens" in make().state_dict() or "rows" in make().state_dict():
+    if "max_tokens" in make().state_dict() or "seq_length" in make().state_dict():
         ragged = pinfeed.RaggedArray(np.zeros(column.sum()), np.append(0, np.cumsum(column)))
         for given in (ragged, ragged.split(20), SimpleNamespace(lengths=torch.from_numpy(column))):
             assert epochs(make, 1, data=given) == expected

@@ -63,10 +63,14 @@ def placed(lengths: Any, order: Any, most: int, is_better: Any) -> list[list[int
 
 @given(length_lists, st.integers(1, 4) | st.none(), st.integers(0, 9), st.integers(0, 3))
 def test_first_fit_is_the_rule(lengths: list[int], most: int, seed: int, epoch: int) -> None:
-    kept = PackSampler(lengths, SEQ_LENGTH, strategy="first_fit", max_documents=most, shuffle=False)
+    kept = PackSampler(
+        lengths, seq_length=SEQ_LENGTH, strategy="first_fit", max_documents=most, shuffle=False
+    )
     rows = [[document for document, _, _ in row] for row in epoch_rows(kept)]
     assert rows == placed(lengths, range(len(lengths)), most or 99, lambda _, row: row)
-    shuffled = PackSampler(lengths, SEQ_LENGTH, strategy="first_fit", max_documents=most, seed=seed)
+    shuffled = PackSampler(
+        lengths, seq_length=SEQ_LENGTH, strategy="first_fit", max_documents=most, seed=seed
+    )
     shuffled.set_epoch(epoch)
     documents = [document for row in epoch_rows(shuffled) for document, _, _ in row]
     assert sorted(documents) == [i for i, length in enumerate(lengths) if length]
@@ -78,7 +82,7 @@ def test_best_fit_is_the_rule(lengths: list[int], seed: int, epoch: int) -> None
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     expected = placed(lengths, order, 99, lambda room, row: room)
     for shuffle in (True, False):
-        sampler = PackSampler(lengths, SEQ_LENGTH, seed=seed, shuffle=shuffle)
+        sampler = PackSampler(lengths, seq_length=SEQ_LENGTH, seed=seed, shuffle=shuffle)
         sampler.set_epoch(epoch)
         rows = epoch_rows(sampler)
         assert len(rows) == len(expected) == len(sampler)
@@ -87,7 +91,7 @@ def test_best_fit_is_the_rule(lengths: list[int], seed: int, epoch: int) -> None
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any), st.booleans())
 def test_wrapped_rows_are_the_stream(lengths: list[int], shuffle: bool) -> None:
-    sampler = PackSampler(lengths, SEQ_LENGTH, strategy="wrapped", shuffle=shuffle)
+    sampler = PackSampler(lengths, seq_length=SEQ_LENGTH, strategy="wrapped", shuffle=shuffle)
     # Whatever the order of the rows: a piece that isn't the first goes on where another ended.
     rows = epoch_rows(sampler)
     taken = sorted(
@@ -106,7 +110,7 @@ def test_wrapped_rows_are_the_stream(lengths: list[int], shuffle: bool) -> None:
 
 options = st.fixed_dictionaries(
     {
-        "rows": st.integers(1, 3),
+        "batch_size": st.integers(1, 3),
         "strategy": st.sampled_from(["best_fit", "first_fit"]),
         "overflow": st.sampled_from(["truncate", "drop"]),
         "max_documents": st.integers(1, 5) | st.none(),
@@ -123,12 +127,14 @@ def test_every_document_once(
     lengths: list[int], settings: dict[str, Any], world_size: int, data: Any
 ) -> None:
     def sampler(rank: int) -> PackSampler:
-        return PackSampler(lengths, SEQ_LENGTH, rank=rank, world_size=world_size, **settings)
+        return PackSampler(
+            lengths, seq_length=SEQ_LENGTH, rank=rank, world_size=world_size, **settings
+        )
 
     is_dropped = settings["overflow"] == "drop"
     kept = [i for i, n in enumerate(lengths) if n and not (is_dropped and n > SEQ_LENGTH)]
     assume(kept)
-    alone = PackSampler(lengths, SEQ_LENGTH, **settings | {"rows": 1})
+    alone = PackSampler(lengths, seq_length=SEQ_LENGTH, **settings | {"batch_size": 1})
     if len(alone) < world_size:
         with pytest.raises(ValueError, match=f"{len(alone)} rows of documents leave a rank"):
             sampler(0)
@@ -155,7 +161,7 @@ def test_every_document_once(
     assert ranks[0].dropped == PackLosses(
         len(too_long) if is_dropped else 0, lost, lengths.count(0)
     )
-    slots = len(ranks[0]) * world_size * settings["rows"] * SEQ_LENGTH
+    slots = len(ranks[0]) * world_size * settings["batch_size"] * SEQ_LENGTH
     assert ranks[0].efficiency == (sum(lengths) - lost) / slots
 
 
@@ -177,7 +183,13 @@ def test_ranks_are_balanced(balance: Any, power: int, rows: int, most: float) ->
             [sum(int(n) ** power for n in batch.packing.lengths) for batch in sampler]
             for sampler in (
                 PackSampler(
-                    lengths, 512, rows, max_documents=5, balance=balance, rank=rank, world_size=4
+                    lengths,
+                    rows,
+                    seq_length=512,
+                    max_documents=5,
+                    balance=balance,
+                    rank=rank,
+                    world_size=4,
                 )
                 for rank in range(4)
             )
@@ -216,8 +228,8 @@ BAD = [
         "2 rows of documents leave a rank of 3 without a batch; take fewer ranks or more documents",
     ),
     ({"seq_length": 0}, ValueError, "seq_length must be at least 1, got 0"),
-    ({"rows": 0}, ValueError, "rows must be at least 1, got 0"),
-    ({"rows": 2**29}, ValueError, r"rows × seq_length must be less than 2\*\*31"),
+    ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
+    ({"batch_size": 2**29}, ValueError, r"batch_size × seq_length must be less than 2\*\*31"),
     ({"strategy": "best"}, ValueError, "strategy must be one of .*, got 'best'"),
     ({"overflow": "cut"}, ValueError, "overflow must be one of .*, got 'cut'"),
     ({"balance": None}, ValueError, "balance must be one of .*, got None"),
@@ -245,11 +257,11 @@ def test_bad_arguments(changes: dict[str, Any], error: type[Exception], message:
 def test_the_way_out_of_documents_that_are_too_long() -> None:
     tokens = RaggedArray.from_sequences([[1, 2, 3, 4, 5], [6], []])
     with pytest.raises(ValueError, match=r"RaggedArray\.split\(4\)"):
-        PackSampler(tokens, 4)
+        PackSampler(tokens, seq_length=4)
     pieces = tokens.split(4)
     loader = DataLoader(
         ArrayDataset({"input_ids": pieces, "document": pieces.documents}),
-        batch_sampler=PackSampler(pieces, 4, 2, shuffle=False),
+        batch_sampler=PackSampler(pieces, 2, seq_length=4, shuffle=False),
         collate_fn=Collate({"input_ids": Pack(4), "document": Keep()}),
     )
     (batch,) = loader

@@ -25,13 +25,15 @@ def drawn(sampler: WeightedSampler) -> list[int]:
 
 @given(weight_lists, st.integers(0, 2**70), st.integers(0, 5))
 def test_zeros_are_never_drawn(weights: list[float], seed: int, epoch: int) -> None:
-    sampler = WeightedSampler(weights, 300, batch_size=64, seed=seed)
+    sampler = WeightedSampler(weights, num_samples=300, batch_size=64, seed=seed)
     sampler.set_epoch(epoch)
     indices = drawn(sampler)
     assert len(indices) == 300
     assert all(weights[index] > 0 for index in indices)
     positive = np.count_nonzero(weights)
-    all_once = WeightedSampler(weights, positive, batch_size=7, seed=seed, replacement=False)
+    all_once = WeightedSampler(
+        weights, num_samples=positive, batch_size=7, seed=seed, replacement=False
+    )
     assert sorted(drawn(all_once)) == np.flatnonzero(weights).tolist()
 
 
@@ -56,7 +58,7 @@ def assert_likely(counts: Any, shares: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint8])
 def test_draws_are_in_proportion(dtype: Any) -> None:
     weights = np.array([3, 0, 1, 40, 6, 100, 0], dtype)
-    sampler = WeightedSampler(weights, 400_000, batch_size=1000, seed=1)
+    sampler = WeightedSampler(weights, num_samples=400_000, batch_size=1000, seed=1)
     counts = np.bincount(drawn(sampler), minlength=len(weights))
     assert_likely(counts, weights / weights.sum())
 
@@ -68,7 +70,7 @@ def test_draws_without_replacement_have_their_chances() -> None:
     counts = np.zeros((3, 3))
     for seed in range(5_000):
         first, second = WeightedSampler(
-            weights, 2, batch_size=2, replacement=False, seed=seed
+            weights, num_samples=2, batch_size=2, replacement=False, seed=seed
         ).order(0, 0, 2)
         counts[first, second] += 1
     shares = np.outer(weights / total, weights) / (total - weights)[:, None]
@@ -92,7 +94,7 @@ def test_ranks_share_one_epoch(replacement: bool, world_size: int) -> None:
 
 def test_classes_come_equally_often() -> None:
     labels = np.repeat(["cat", "dog", "emu"], [9000, 900, 100])
-    sampler = BalancedSampler(labels, 90_000, batch_size=1000, seed=2)
+    sampler = BalancedSampler(labels, num_samples=90_000, batch_size=1000, seed=2)
     names, counts = np.unique(labels[drawn(sampler)], return_counts=True)
     assert names.tolist() == ["cat", "dog", "emu"]
     assert_likely(counts, np.full(3, 1 / 3))

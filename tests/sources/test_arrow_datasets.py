@@ -76,8 +76,8 @@ def test_a_dataset_on_disk(dataset: datasets.Dataset, tmp_path: Path) -> None:
     samples = ArrayDataset.from_arrow(opened, COLUMNS)
     assert pa.total_allocated_bytes() == before
     assert_same_samples(samples, dataset)
-    spec = {"tokens": pinfeed.Pad(lengths="lengths"), "frames": pinfeed.Jagged()}
-    (batch,) = DataLoader(samples, 10, collate_fn=pinfeed.Collate(spec))
+    fields = {"tokens": pinfeed.Pad(lengths="lengths"), "frames": pinfeed.Jagged()}
+    (batch,) = DataLoader(samples, 10, collate_fn=pinfeed.Collate(fields))
     for i, other in enumerate(opened.with_format("torch")):
         length = batch["lengths"][i]
         assert batch["tokens"][i, :length].tolist() == other["tokens"].tolist()

@@ -99,7 +99,7 @@ def test_pieces_of_many_files(tmp_path: Path) -> None:
     expected = [[1, 2], [3, 4], [5], [6], [7, 8], [9], [10, 11], [12, 13]]
     assert [list(piece) for piece in pieces] == expected
     assert pieces.lengths.tolist() == [len(piece) for piece in expected]
-    sampler = PackSampler(pieces, 4, 2)
+    sampler = PackSampler(pieces, 2, seq_length=4)
     for sent in (pieces, pickle.loads(pickle.dumps(pieces))):
         batches = map(ArrayDataset(sent).__getitems__, sampler)
         tokens = torch.cat([Collate(Pack(4, -1))(rows).flatten() for rows in batches])

@@ -97,7 +97,7 @@ def test_their_bytes_as_numbers(kind: str, strings: Any, data: Any, tmp_path: Pa
     cut = data.draw(st.one_of(st.none(), st.integers(1, 9)))
     dtype = data.draw(st.sampled_from([torch.uint8, torch.int64, torch.float16]))
     arrays = as_arrays([dataset[i] for i in chosen])
-    values, lengths, _ = reference.pad(arrays, side=side, max_length=cut, value=7)
+    values, lengths, _ = reference.pad(arrays, side=side, max_length=cut, pad_value=7)
     expected, offsets = reference.jagged(arrays, cut, side)
     pad = Collate(Pad(7, side=side, max_length=cut, dtype=dtype))
     jagged = Collate(Jagged(dtype, max_length=cut, side=side))

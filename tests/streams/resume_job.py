@@ -56,7 +56,7 @@ def read_shard(number: int) -> list[dict[str, Any]]:
 
 
 def stream_loader(workers: int) -> tuple[Any, SetEpoch]:
-    dataset = StreamDataset(list(range(SAMPLES // 9)), 16, open=read_shard)
+    dataset = StreamDataset(list(range(SAMPLES // 9)), 16, open_shard=read_shard)
     loader = StatefulDataLoader(dataset, BATCH, collate_fn=Collate(), num_workers=workers)
     return loader, dataset.set_epoch
 

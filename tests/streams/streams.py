@@ -31,7 +31,7 @@ def numbered(sizes: Sequence[int]) -> list[list[int]]:
 
 
 def expected_parts(
-    shards: list[list[Any]], world_size: int, workers: int, even: str
+    shards: list[list[Any]], world_size: int, workers: int, even: str | None
 ) -> dict[tuple[int, int], list[Any]]:
     """The definition: what each (rank, worker) gets of a stream in order.
 
@@ -39,11 +39,11 @@ def expected_parts(
     """
     turns = [(rank, worker) for worker in range(workers) for rank in range(world_size)]
     parts: dict[tuple[int, int], list[Any]] = {turn: [] for turn in turns}
-    if even == "none" and len(shards) >= len(turns):
+    if even is None and len(shards) >= len(turns):
         for number, shard in enumerate(shards):
             parts[turns[number % len(turns)]].extend(shard)
         return parts
-    if even == "none":
+    if even is None:
         for number, sample in enumerate(itertools.chain(*shards)):
             parts[turns[number % len(turns)]].append(sample)
         return parts
@@ -63,7 +63,7 @@ def expected_parts(
 
 
 def expected_stretches(
-    shards: list[list[Any]], world_size: int, workers: int, even: str
+    shards: list[list[Any]], world_size: int, workers: int, even: str | None
 ) -> dict[tuple[int, int], list[Any]]:
     """The same where the lengths of shards are known."""
     samples = list(itertools.chain(*shards))

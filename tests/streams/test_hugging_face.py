@@ -46,7 +46,7 @@ def test_every_sample_once_in_every_epoch(workers: int, shards: int) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_every_row_of_a_packed_stream(workers: int) -> None:
-    packed = PackedStream(StreamDataset(stream(5), 10), 8, key="tokens", window=50)
+    packed = PackedStream(StreamDataset(stream(5), 10), seq_length=8, key="tokens", window=50)
     loader = DataLoader(packed, None, num_workers=workers, collate_fn=keep)
     expected = [i for i in range(COUNT) if i % 7]
     assert sorted(numbers(itertools.chain(*loader))) == expected
@@ -112,7 +112,7 @@ def test_what_other_iterators_read_is_dealt_out_once(way: str) -> None:
     assert numbers(dataset) == list(range(COUNT))
     with pytest.raises(TypeError, match=r"deals out its samples to the 2 workers by itself"):
         list(DataLoader(dataset, 16, num_workers=2, collate_fn=keep))
-    shards = StreamDataset([0, 1], open=lambda shard: read(stream(4).shard(2, shard)))
+    shards = StreamDataset([0, 1], open_shard=lambda shard: read(stream(4).shard(2, shard)))
     with pytest.raises(TypeError, match=r"deals out its samples to the 2 workers by itself"):
         list(DataLoader(shards, 16, num_workers=2, collate_fn=keep))
     # What its hint says.

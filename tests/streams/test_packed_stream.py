@@ -24,14 +24,14 @@ def documents(lengths: list[int]) -> list[list[int]]:
 
 settings = st.fixed_dictionaries(
     {
-        "rows": st.integers(1, 3),
+        "batch_size": st.integers(1, 3),
         "strategy": st.sampled_from(["best_fit", "first_fit"]),
         "max_documents": st.integers(1, 4) | st.none(),
         "documents_multiple_of": st.sampled_from([1, 2, 4]),
         "shuffle": st.booleans(),
         "seed": st.integers(0, 9),
     }
-) | st.fixed_dictionaries({"rows": st.integers(1, 3), "strategy": st.just("wrapped")})
+) | st.fixed_dictionaries({"batch_size": st.integers(1, 3), "strategy": st.just("wrapped")})
 
 
 @given(
@@ -59,7 +59,7 @@ def test_windows_are_planned_and_resumed(
             source = StreamDataset(
                 documents(lengths), shuffle_buffer=buffer, rank=rank, world_size=world_size
             )
-            return PackedStream(source, 8, window=window, **settings)
+            return PackedStream(source, seq_length=8, window=window, **settings)
 
         stream = make()
         stream.set_epoch(epoch)
@@ -71,7 +71,7 @@ def test_windows_are_planned_and_resumed(
         for number, start in enumerate(range(0, len(own), window)):
             samples = own[start : start + window]
             if any(samples):
-                sampler = PackSampler([*map(len, samples)], 8, **settings)
+                sampler = PackSampler([*map(len, samples)], seq_length=8, **settings)
                 sampler.set_epoch((epoch << 32) + number)
                 for batch in sampler:
                     expected.append(([samples[i] for i in batch], batch.packing))
@@ -110,7 +110,7 @@ def test_a_stateful_loader_resumes(workers: int) -> None:
     def loader() -> StatefulDataLoader:
         stream = StreamDataset(samples, shuffle_buffer=4, seed=1)
         return StatefulDataLoader(
-            PackedStream(stream, 8, 2, window=5, key="tokens"),
+            PackedStream(stream, 2, seq_length=8, window=5, key="tokens"),
             batch_size=None,
             collate_fn=Collate({"tokens": Pack(8, -1, document_ids=True), "id": Keep()}),
             num_workers=workers,
@@ -137,7 +137,7 @@ BAD = [
     ({"stream": [[1]]}, TypeError, r"stream must be a StreamDataset.*, got list; make one of it"),
     ({"window": 0}, ValueError, "window must be at least 1, got 0"),
     ({"seq_length": 0}, ValueError, "seq_length must be at least 1, got 0"),
-    ({"rows": 1.0}, TypeError, "rows must be an integer, got 1.0"),
+    ({"batch_size": 1.0}, TypeError, "batch_size must be an integer, got 1.0"),
     ({"strategy": "best"}, ValueError, "strategy must be one of .*, got 'best'"),
     ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
 ]
@@ -148,7 +148,7 @@ def test_bad_arguments(changes: dict[str, Any], error: type[Exception], message:
     good = {"stream": StreamDataset([[1]]), "seq_length": 4}
     with pytest.raises(error, match=f"^PackedStream: {message}"):
         PackedStream(**good | changes)
-    assert len([*PackedStream(StreamDataset([[1]]), 4)]) == 1  # the way out of the first
+    assert len([*PackedStream(StreamDataset([[1]]), seq_length=4)]) == 1  # the way out of the first
 
 
 def test_documents_that_do_not_fit_and_samples_without_a_key() -> None:
@@ -156,31 +156,31 @@ def test_documents_that_do_not_fit_and_samples_without_a_key() -> None:
     with pytest.raises(
         TypeError, match=r"samples are dicts with \['tokens'\]; say under which key"
     ):
-        next(iter(PackedStream(stream, 2)))
-    loader = DataLoader(PackedStream(stream, 4, key="tokens"), 1, collate_fn=Collate())
+        next(iter(PackedStream(stream, seq_length=2)))
+    loader = DataLoader(PackedStream(stream, seq_length=4, key="tokens"), 1, collate_fn=Collate())
     with pytest.raises(TypeError, match=r"batches of a PackedStream; .* with batch_size=None"):
         next(iter(loader))
     for key, got in (("ids", r"\['tokens'\]: 'ids'"), (0, r"\['tokens'\]: 0")):
         with pytest.raises(
             TypeError, match=f"a document's tokens under the key {key!r}, got {got}"
         ):
-            next(iter(PackedStream(stream, 2, key=key)))
+            next(iter(PackedStream(stream, seq_length=2, key=key)))
     with pytest.raises(TypeError, match="expected a document's tokens, got int: object of type"):
-        next(iter(PackedStream(StreamDataset([1]), 2)))
+        next(iter(PackedStream(StreamDataset([1]), seq_length=2)))
     with pytest.raises(ValueError, match="at most seq_length=2 tokens, got one of 3; cut it or"):
-        next(iter(PackedStream(stream, 2, key="tokens")))
-    wrapped = PackedStream(stream, 2, 2, key="tokens", strategy="wrapped", shuffle=False)
+        next(iter(PackedStream(stream, seq_length=2, key="tokens")))
+    wrapped = PackedStream(stream, 2, seq_length=2, key="tokens", strategy="wrapped", shuffle=False)
     (batch,) = DataLoader(wrapped, batch_size=None, collate_fn=Collate({"tokens": Pack(2)}))
     assert batch["tokens"].tolist() == [[1, 2], [3, 4]]
 
 
 def test_states_of_other_streams() -> None:
-    stream = PackedStream(StreamDataset([[1]]), 4)
+    stream = PackedStream(StreamDataset([[1]]), seq_length=4)
     state = stream.state_dict()
     with pytest.raises(ValueError, match="is of another stream: seq_length is 4 there and 5 here"):
-        PackedStream(StreamDataset([[1]]), 5).load_state_dict(state)
+        PackedStream(StreamDataset([[1]]), seq_length=5).load_state_dict(state)
     with pytest.raises(ValueError, match="StreamDataset: the state is of another stream: seed"):
-        PackedStream(StreamDataset([[1]], seed=1), 4).load_state_dict(state)
+        PackedStream(StreamDataset([[1]], seed=1), seq_length=4).load_state_dict(state)
     with pytest.raises(ValueError, match="has no windows"):
         stream.load_state_dict({key: state[key] for key in state if key != "windows"})
     with pytest.raises(TypeError, match="state must be a dict, got list"):

@@ -32,28 +32,28 @@ SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 RANKS = st.integers(1, 4)
 WORKERS = st.integers(1, 4)
 BUFFERS = st.sampled_from([0, 1, 2, 3, 7, 100])
-EVEN = st.sampled_from(["none", "drop", "repeat"])
+EVEN = st.sampled_from([None, "drop", "repeat"])
 
 
 # Who gets what.
 
 
 @given(SIZES, RANKS, WORKERS, EVEN)
-def test_shards_in_order(sizes: list[int], ranks: int, workers: int, even: str) -> None:
+def test_shards_in_order(sizes: list[int], ranks: int, workers: int, even: str | None) -> None:
     shards = numbered(sizes)
-    parts = all_parts(shards, ranks, workers, open=iter, even=even)
+    parts = all_parts(shards, ranks, workers, open_shard=iter, even=even)
     assert parts == expected_parts(shards, ranks, workers, even)
 
 
 @given(st.integers(0, 50), RANKS, WORKERS, EVEN)
-def test_a_stream_in_order(size: int, ranks: int, workers: int, even: str) -> None:
+def test_a_stream_in_order(size: int, ranks: int, workers: int, even: str | None) -> None:
     for source in (range(size), lambda: iter(range(size)), list(range(size))):
         parts = all_parts(source, ranks, workers, even=even)
         assert parts == expected_parts([list(range(size))], ranks, workers, even)
 
 
 def require_even(
-    parts: dict[tuple[int, int], list[int]], ranks: int, samples: int, even: str
+    parts: dict[tuple[int, int], list[int]], ranks: int, samples: int, even: str | None
 ) -> None:
     """Equal numbers for all ranks, worker by worker, at the price of less than a sample a rank."""
     for (_, worker), part in parts.items():
@@ -70,11 +70,11 @@ def splits(samples: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("even", ["drop", "repeat"])
 @pytest.mark.parametrize("workers", range(5))
-def test_shards_of_known_lengths_in_every_small_world(workers: int, even: str) -> None:
+def test_shards_of_known_lengths_in_every_small_world(workers: int, even: str | None) -> None:
     for ranks, samples in itertools.product(range(1, 4), (0, 1, 2, 5, 7, 13)):
         for sizes in splits(samples):
             shards = numbered(sizes)
-            options: dict[str, Any] = {"open": iter, "even": even, "lengths": sizes}
+            options: dict[str, Any] = {"open_shard": iter, "even": even, "lengths": sizes}
             parts = all_parts(shards, ranks, workers, **options)
             assert parts == expected_stretches(shards, ranks, max(workers, 1), even)
             require_even(parts, ranks, samples, even)
@@ -85,7 +85,7 @@ def test_shards_of_known_lengths_in_every_small_world(workers: int, even: str) -
 
 
 def test_a_shard_that_is_shorter_than_its_length() -> None:
-    dataset = StreamDataset([[1, 2], [3]], open=iter, even="drop", lengths=[2, 2])
+    dataset = StreamDataset([[1, 2], [3]], open_shard=iter, even="drop", lengths=[2, 2])
     with pytest.raises(
         ValueError,
         match=r"shard 1 of 2, \[3\] has 1 samples, but a state or lengths= says that it has 2; ",
@@ -98,7 +98,7 @@ def test_every_sample_once(
     sizes: list[int], ranks: int, workers: int, buffer: int, epoch: int, seed: int
 ) -> None:
     shards = numbered(sizes)
-    options: dict[str, Any] = {"open": iter, "shuffle_buffer": buffer, "seed": seed}
+    options: dict[str, Any] = {"open_shard": iter, "shuffle_buffer": buffer, "seed": seed}
     parts = all_parts(shards, ranks, workers, epoch, **options)
     assert sorted(itertools.chain(*parts.values())) == list(range(sum(sizes)))
     assert parts == all_parts(shards, ranks, workers, epoch, **options)
@@ -111,7 +111,7 @@ def test_even_numbers_of_batches(
     shards = numbered(sizes)
     whole = Counter(range(sum(sizes)))
     for even in ("drop", "repeat"):
-        options: dict[str, Any] = {"open": iter, "shuffle_buffer": buffer, "even": even}
+        options: dict[str, Any] = {"open_shard": iter, "shuffle_buffer": buffer, "even": even}
         parts = all_parts(shards, ranks, workers, epoch, **options)
         for drop_last in (False, True):
             batches = {
@@ -146,7 +146,7 @@ def test_which_shards_are_opened(workers: int, options: Any, opened: list[int]) 
         found.append(number)
         return range(10 * number, 10 * number + 10)
 
-    parts = all_parts(range(7), 2, workers, open=open_shard, **options)
+    parts = all_parts(range(7), 2, workers, open_shard=open_shard, **options)
     assert sorted(found) == sorted(opened)
     assert sorted(itertools.chain(*parts.values())) == list(range(70))
 
@@ -167,7 +167,7 @@ def test_order_is_the_same_for_all_time() -> None:
     dataset.set_epoch(2)
     order = [4, 3, 5, 0, 8, 9, 10, 7, 6, 1, 13, 15, 11, 17, 18, 12, 19, 2, 14, 16]
     assert list(dataset) == order
-    shards = StreamDataset(range(12), 1, seed=1, open=lambda shard: [shard])
+    shards = StreamDataset(range(12), 1, seed=1, open_shard=lambda shard: [shard])
     shards.set_epoch(2)
     assert list(shards) == [10, 4, 8, 5, 1, 6, 9, 7, 11, 0, 2, 3]
 
@@ -180,14 +180,14 @@ def test_ranks_and_workers_shuffle_differently() -> None:
 
 def test_shards_are_shuffled_alone() -> None:
     shards = numbered([5] * 40)
-    first, second = (list(StreamDataset(shards, 1, seed, open=iter)) for seed in (0, 1))
+    first, second = (list(StreamDataset(shards, 1, seed, open_shard=iter)) for seed in (0, 1))
     assert first != second
     assert sorted(first) == sorted(second) == list(range(200))
     for order in (first, second):
         assert all(
             order[i : i + 5] == list(range(order[i], order[i] + 5)) for i in range(0, 200, 5)
         )
-    assert list(StreamDataset(shards, 0, 1, open=iter)) == list(range(200))
+    assert list(StreamDataset(shards, 0, 1, open_shard=iter)) == list(range(200))
 
 
 # Ranks.
@@ -270,7 +270,7 @@ def test_a_pass_that_is_dropped_lets_go_of_its_shard() -> None:
         return samples
 
     for buffer in (0, 5):
-        dataset = StreamDataset([0, 1], buffer, open=open_shard)
+        dataset = StreamDataset([0, 1], buffer, open_shard=open_shard)
         gc.disable()
         try:
             samples = iter(dataset)
@@ -282,8 +282,6 @@ def test_a_pass_that_is_dropped_lets_go_of_its_shard() -> None:
 
 
 def test_repr() -> None:
-    text = (
-        "StreamDataset(2 shards, shuffle_buffer=3, seed=0, even='none', on_error='raise', epoch=0)"
-    )
-    assert repr(StreamDataset([1, 2], 3, open=iter)) == text
+    text = "StreamDataset(2 shards, shuffle_buffer=3, seed=0, even=None, on_error='raise', epoch=0)"
+    assert repr(StreamDataset([1, 2], 3, open_shard=iter)) == text
     assert repr(StreamDataset(range(3))).startswith("StreamDataset(range, ")

@@ -24,14 +24,14 @@ SHARDS = [range(10 * n, 10 * n + 10) for n in range(6)]
 
 
 def make_stream(**options: Any) -> StreamDataset:
-    return StreamDataset(SHARDS, 7, open=iter, **options)
+    return StreamDataset(SHARDS, 7, open_shard=iter, **options)
 
 
 def orders(workers: int, epochs: int) -> list[list[list[int]]]:
     """The definition: what each worker yields in each epoch, when set_epoch names it."""
     ways: list[list[list[int]]] = []
     for epoch in range(epochs):
-        parts = all_parts(SHARDS, 1, workers, epoch, shuffle_buffer=7, open=iter)
+        parts = all_parts(SHARDS, 1, workers, epoch, shuffle_buffer=7, open_shard=iter)
         ways.append([parts[0, worker] for worker in range(max(workers, 1))])
         assert sorted(itertools.chain(*ways[-1])) == list(range(60))
     assert len({str(way) for way in ways}) == epochs
@@ -255,7 +255,7 @@ def test_crops_of_one_loader_while_another_one_runs() -> None:
 
 
 def test_batches_of_a_packed_stream_know_their_epoch() -> None:
-    packed = PackedStream(StreamDataset([[1, 2], [3], [4, 5, 6]], 2), 4)
+    packed = PackedStream(StreamDataset([[1, 2], [3], [4, 5, 6]], 2), seq_length=4)
     assert [{batch.epoch for batch in packed} for _ in range(3)] == [{0}, {1}, {2}]
     packed.set_epoch(7)
     loader = DataLoader(packed, None, num_workers=1, collate_fn=keep)

@@ -36,7 +36,7 @@ def shards(tmp_path: Path) -> list[Path]:
 
 
 def test_an_error_names_its_shard(shards: list[Path]) -> None:
-    samples = iter(StreamDataset(shards, open=read_shard))
+    samples = iter(StreamDataset(shards, open_shard=read_shard))
     assert list(itertools.islice(samples, 4)) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="bad") as caught:
         next(samples)
@@ -44,13 +44,13 @@ def test_an_error_names_its_shard(shards: list[Path]) -> None:
         f"StreamDataset: in shard 1 of 5, '{shards[1]}', after 1 of its samples"
     ]
     with pytest.raises(FileNotFoundError) as caught:
-        list(StreamDataset(shards[2:], open=read_shard))
+        list(StreamDataset(shards[2:], open_shard=read_shard))
     assert "StreamDataset: in shard 1 of 3" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_in_a_worker_names_its_shard(workers: int, shards: list[Path]) -> None:
-    loader = DataLoader(StreamDataset(shards, open=read_shard), 2, num_workers=workers)
+    loader = DataLoader(StreamDataset(shards, open_shard=read_shard), 2, num_workers=workers)
     with pytest.raises(ValueError, match=r"in shard 1 of 5, '.*1\.txt', after 1 of its samples"):
         list(loader)
 
@@ -78,7 +78,7 @@ def test_an_error_that_takes_no_note() -> None:
 
 @pytest.mark.parametrize("buffer", [0, 1, 3, 100])
 def test_skip(buffer: int, shards: list[Path]) -> None:
-    dataset = StreamDataset(shards, buffer, open=read_shard, on_error="skip")
+    dataset = StreamDataset(shards, buffer, open_shard=read_shard, on_error="skip")
     for epoch in range(2):
         with pytest.warns(UserWarning, match="skipped the rest of shard") as warned:
             samples = list(dataset)
@@ -96,7 +96,7 @@ def test_skip(buffer: int, shards: list[Path]) -> None:
 @pytest.mark.filterwarnings("ignore:StreamDataset. skipped:UserWarning")
 @pytest.mark.parametrize(("workers", "method"), [(2, "fork"), (6, "fork"), (2, "spawn")])
 def test_skip_counts_each_shard_once(workers: int, method: str, shards: list[Path]) -> None:
-    dataset = StreamDataset(shards, open=read_shard, on_error="skip")
+    dataset = StreamDataset(shards, open_shard=read_shard, on_error="skip")
     loader = DataLoader(
         dataset, 4, num_workers=workers, collate_fn=keep, multiprocessing_context=method
     )
@@ -108,7 +108,7 @@ def test_skip_counts_each_shard_once(workers: int, method: str, shards: list[Pat
 @pytest.mark.parametrize("buffer", [0, 3])
 def test_resume_past_a_skipped_shard(buffer: int, shards: list[Path]) -> None:
     def make() -> StreamDataset:
-        return StreamDataset(shards, buffer, open=read_shard, on_error="skip")
+        return StreamDataset(shards, buffer, open_shard=read_shard, on_error="skip")
 
     whole = list(make())
     for stop in range(len(whole) + 1):
@@ -164,8 +164,12 @@ def test_one_worker_reads_an_iterator_once() -> None:
     [
         (lambda: range(3), {}, "source must pickle, .* but function doesn't"),
         ((n for n in range(3)), {}, "source must pickle, .* but generator doesn't"),
-        ([1, 2], {"open": lambda n: range(n)}, "open must pickle"),
-        ([lambda: range(3)], {"open": operator.call}, "source must pickle, .* but list doesn't"),
+        ([1, 2], {"open_shard": lambda n: range(n)}, "open_shard must pickle"),
+        (
+            [lambda: range(3)],
+            {"open_shard": operator.call},
+            "source must pickle, .* but list doesn't",
+        ),
     ],
 )
 def test_what_does_not_pickle(method: str, source: Any, options: Any, message: str) -> None:
@@ -178,7 +182,7 @@ def test_what_does_not_pickle(method: str, source: Any, options: Any, message: s
 # Arguments.
 
 
-SHARDS: dict[str, Any] = {"source": ["abc", "def"], "open": iter}
+SHARDS: dict[str, Any] = {"source": ["abc", "def"], "open_shard": iter}
 EVEN: dict[str, Any] = SHARDS | {"even": "drop"}
 
 
@@ -186,25 +190,25 @@ EVEN: dict[str, Any] = SHARDS | {"even": "drop"}
     ("arguments", "error", "message"),
     [
         ({"source": 5}, TypeError, "source must be an iterable .*, got int"),
-        ({"source": "a.tar"}, TypeError, r"got 'a.tar'; pass \['a.tar'\] and open="),
-        ({"source": Path("a")}, TypeError, "pass .* and open="),
+        ({"source": "a.tar"}, TypeError, r"got 'a.tar'; pass \['a.tar'\] and open_shard="),
+        ({"source": Path("a")}, TypeError, "pass .* and open_shard="),
         (
             {"source": ["a.jsonl.gz", "b.jsonl.gz"]},
             TypeError,
-            r"list of names, such as 'a.jsonl.gz'; write StreamDataset\(source, open=read_shard\), with",
+            r"list of names, such as 'a.jsonl.gz'; write StreamDataset\(source, open_shard=read_shard\), with",
         ),
-        ({"source": (Path("a"),)}, TypeError, "a tuple of names, such as .*Path.*'a'.*open="),
+        ({"source": (Path("a"),)}, TypeError, "a tuple of names, such as .*Path.*'a'.*open_shard="),
         ({"source": {"train": [1]}}, TypeError, "source must be an iterable .*, got dict"),
-        ({"source": "a.tar", "open": iter}, TypeError, "must be a list of shards, got str"),
-        ({"source": iter, "open": iter}, TypeError, "must be a list of shards, got builtin"),
-        ({"source": [], "open": iter}, ValueError, "expected at least one shard, got none"),
-        ({"open": 5}, TypeError, "open must be a function of a shard, got int"),
+        ({"source": "a.tar", "open_shard": iter}, TypeError, "must be a list of shards, got str"),
+        ({"source": iter, "open_shard": iter}, TypeError, "must be a list of shards, got builtin"),
+        ({"source": [], "open_shard": iter}, ValueError, "expected at least one shard, got none"),
+        ({"open_shard": 5}, TypeError, "open_shard must be a function of a shard, got int"),
         ({"shuffle_buffer": -1}, ValueError, "shuffle_buffer must be at least 0, got -1"),
         ({"shuffle_buffer": 2**63}, ValueError, "shuffle_buffer must be at most .*, got"),
         ({"shuffle_buffer": True}, TypeError, "shuffle_buffer must be an integer, got True"),
         ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
         ({"seed": "1"}, TypeError, "seed must be an integer, got '1'"),
-        ({"even": True}, ValueError, r"even must be one of \('none', 'drop', 'repeat'\), got True"),
+        ({"even": True}, ValueError, r"even must be one of \('drop', 'repeat', None\), got True"),
         ({"on_error": "warn"}, ValueError, "on_error must be one of .*'skip'.*, got 'warn'"),
         ({"on_error": "skip"}, ValueError, "on_error='skip' leaves out the rest of a shard"),
         ({"lengths": [3], "even": "drop"}, ValueError, "lengths are for shards"),
@@ -239,7 +243,7 @@ def test_wrong_epochs(epoch: Any, error: Any, message: str) -> None:
 
 def test_a_shard_that_is_no_iterable() -> None:
     with pytest.raises(TypeError, match="not iterable") as caught:
-        list(StreamDataset([1], open=lambda shard: shard))
+        list(StreamDataset([1], open_shard=lambda shard: shard))
     assert caught.value.__notes__ == ["StreamDataset: in shard 0 of 1, 1, after 0 of its samples"]
 
 
@@ -249,11 +253,11 @@ def ends_at_once(shard: int) -> Any:
 
 def test_stop_iteration_does_not_end_the_stream() -> None:
     with pytest.raises(RuntimeError, match=r"ends_at_once.* raised StopIteration") as caught:
-        list(StreamDataset([1, 2], open=ends_at_once))
+        list(StreamDataset([1, 2], open_shard=ends_at_once))
     assert caught.value.__notes__ == ["StreamDataset: in shard 0 of 2, 1, after 0 of its samples"]
     with pytest.raises(RuntimeError, match="raised StopIteration"):
         list(StreamDataset(lambda: next(iter([]))))
-    skipping = StreamDataset([1, 2], open=ends_at_once, on_error="skip")
+    skipping = StreamDataset([1, 2], open_shard=ends_at_once, on_error="skip")
     with pytest.warns(UserWarning, match="raised StopIteration"):
         assert list(skipping) == []
     assert skipping.skipped == 2
@@ -290,9 +294,9 @@ HIDDEN: dict[str, Callable[[Numbers], StreamDataset]] = {
     "map in a list of iterators": lambda numbers: StreamDataset(
         lambda: itertools.chain.from_iterable([[], map(int, Plain(numbers))])
     ),
-    "shard": lambda numbers: StreamDataset([1], open=lambda _: numbers),
+    "shard": lambda numbers: StreamDataset([1], open_shard=lambda _: numbers),
     "generator in a shard": lambda numbers: StreamDataset(
-        [1], 9, open=lambda _: (n for n in Plain(numbers))
+        [1], 9, open_shard=lambda _: (n for n in Plain(numbers))
     ),
     "stream": lambda numbers: StreamDataset(lambda: iter(StreamDataset(lambda: iter(numbers)))),
 }
@@ -393,12 +397,12 @@ NAMES: dict[str, Callable[[Path], Any]] = {
 def test_names_are_no_samples(kind: str, folder: Path) -> None:
     source = NAMES[kind](folder)
     with pytest.raises(
-        TypeError, match=rf"{type(source).__name__} of names, such as .*\.txt.*open="
+        TypeError, match=rf"{type(source).__name__} of names, such as .*\.txt.*open_shard="
     ):
         list(StreamDataset(source))
     if kind in ("array", "iglob", "Path.glob", "map"):  # what the message says
         names = [*NAMES[kind](folder)][-1:]
-        assert list(StreamDataset(names, open=read_shard)) == [1, 2]
+        assert list(StreamDataset(names, open_shard=read_shard)) == [1, 2]
 
 
 def test_texts_are_samples(folder: Path) -> None:

@@ -25,7 +25,7 @@ from streams import as_worker, numbered
 SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 MANY_SIZES = st.lists(st.sampled_from([0, 0, 1, 2, 3]), min_size=90, max_size=200)
 BUFFERS = st.sampled_from([0, 1, 2, 3, 7, 100])
-EVEN = st.sampled_from(["none", "drop", "repeat"])
+EVEN = st.sampled_from([None, "drop", "repeat"])
 
 Make = Callable[[], StreamDataset]
 
@@ -48,20 +48,20 @@ def resumed_at(make: Make, stops: list[int], epoch: int) -> Iterator[list[Any]]:
 
 @given(SIZES | MANY_SIZES, st.tuples(*[st.integers(1, 3)] * 4), BUFFERS, EVEN, st.data())
 def test_resume_anywhere(
-    sizes: list[int], split: tuple[int, ...], buffer: int, even: str, data: st.DataObject
+    sizes: list[int], split: tuple[int, ...], buffer: int, even: str | None, data: st.DataObject
 ) -> None:
     ranks, workers = split[0], split[1]
     rank, worker = split[2] % ranks, split[3] % workers
     shards = numbered(sizes)
     has_shards = data.draw(st.booleans())
-    knows_lengths = has_shards and even != "none" and data.draw(st.booleans())
+    knows_lengths = has_shards and even is not None and data.draw(st.booleans())
 
     def make() -> StreamDataset:
         return StreamDataset(
             shards if has_shards else range(sum(sizes)),
             buffer,
             seed=5,
-            open=iter if has_shards else None,
+            open_shard=iter if has_shards else None,
             even=even,
             lengths=sizes if knows_lengths else None,
             rank=rank,
@@ -102,9 +102,9 @@ def test_shards_that_are_done_are_not_opened_again() -> None:
         opened.append(number)
         return range(1000 * number, 1000 * number + 100)
 
-    dataset = StreamDataset(range(50), open=open_shard)
+    dataset = StreamDataset(range(50), open_shard=open_shard)
     list(itertools.islice(iter(dataset), 4250))
-    resumed = StreamDataset(range(50), open=open_shard)
+    resumed = StreamDataset(range(50), open_shard=open_shard)
     resumed.load_state_dict(dataset.state_dict())
     opened.clear()
     assert next(iter(resumed)) == 42_050
@@ -121,10 +121,10 @@ def test_a_buffer_is_filled_again_from_not_far_before() -> None:
             yield 100 * number + sample
 
     size = 200
-    dataset = StreamDataset(range(1000), size, open=open_shard)
+    dataset = StreamDataset(range(1000), size, open_shard=open_shard)
     list(itertools.islice(iter(dataset), 90_000))
     state = dataset.state_dict()
-    resumed = StreamDataset(range(1000), size, open=open_shard)
+    resumed = StreamDataset(range(1000), size, open_shard=open_shard)
     resumed.load_state_dict(state)
     read = 0
     next(iter(resumed))
@@ -135,7 +135,7 @@ def test_a_buffer_is_filled_again_from_not_far_before() -> None:
 @pytest.mark.parametrize("shards", [3, 100])
 def test_a_buffer_may_be_larger_than_any_memory(shards: int, size: int) -> None:
     def make() -> StreamDataset:
-        return StreamDataset(range(shards), size, open=lambda n: [n, n + shards])
+        return StreamDataset(range(shards), size, open_shard=lambda n: [n, n + shards])
 
     whole = list(make())
     assert sorted(whole) == list(range(2 * shards))
@@ -145,7 +145,7 @@ def test_a_buffer_may_be_larger_than_any_memory(shards: int, size: int) -> None:
 
 def test_a_state_stays_small() -> None:
     for options in ({}, {"shuffle_buffer": 1000}):
-        dataset = StreamDataset(range(20_000), open=lambda n: range(50), **options)
+        dataset = StreamDataset(range(20_000), open_shard=lambda n: range(50), **options)
         samples = iter(dataset)
         for _ in range(3):
             list(itertools.islice(samples, 250_000))
@@ -155,7 +155,7 @@ def test_a_state_stays_small() -> None:
 
 def test_ranks_that_read_the_same_shards_need_no_earlier_ones() -> None:
     even = {"even": "drop", "rank": 1, "world_size": 4}
-    dataset = StreamDataset(range(20), open=lambda n: range(50), **even)
+    dataset = StreamDataset(range(20), open_shard=lambda n: range(50), **even)
     list(itertools.islice(iter(dataset), 201))
     state = dataset.state_dict()
     assert [state["yielded"], state["starts"]] == [201, [[16, 800]]]
@@ -166,7 +166,7 @@ def test_ranks_that_read_the_same_shards_need_no_earlier_ones() -> None:
 
 def make_stream(**changes: Any) -> StreamDataset:
     options = {"source": list(range(8)), "shuffle_buffer": 4, "seed": 3, "rank": 1, "world_size": 2}
-    return StreamDataset(**options | {"open": lambda n: range(3)} | changes)
+    return StreamDataset(**options | {"open_shard": lambda n: range(3)} | changes)
 
 
 def a_state() -> dict[str, Any]:
@@ -175,7 +175,7 @@ def a_state() -> dict[str, Any]:
     return dataset.state_dict()
 
 
-LETTERS: dict[str, Any] = {"source": ["abc", "de", "fg"], "open": iter, "even": "drop"}
+LETTERS: dict[str, Any] = {"source": ["abc", "de", "fg"], "open_shard": iter, "even": "drop"}
 
 
 @pytest.mark.parametrize(
@@ -184,13 +184,13 @@ LETTERS: dict[str, Any] = {"source": ["abc", "de", "fg"], "open": iter, "even": 
         ({}, {"seed": 4}, "seed is 3 there and 4 here"),
         ({}, {"rank": 0}, "rank is 1 there and 0 here"),
         ({}, {"world_size": 3}, "world_size is 2 there and 3 here"),
-        ({}, {"even": "drop"}, "even is 'none' there and 'drop' here"),
+        ({}, {"even": "drop"}, "even is None there and 'drop' here"),
         ({}, {"shuffle_buffer": 5}, "shuffle_buffer is 4 there and 5 here"),
         ({}, {"source": range(9)}, "shards is 8 there and 9 here"),
         ({}, {"seed": 4, "world_size": 3}, "seed is 3 .* 4 here, world_size is 2 there and 3 here"),
         (
-            {"source": range(10), "open": None},
-            {"source": range(11), "open": None},
+            {"source": range(10), "open_shard": None},
+            {"source": range(11), "open_shard": None},
             "samples is 10 there and 11 here",
         ),
         (LETTERS | {"lengths": [3, 2, 2]}, LETTERS, "samples is 7 there and None here"),
@@ -292,7 +292,7 @@ TOO_FEW = r"samples, (but a state|and had)|and finds \d+ now"
 @pytest.mark.parametrize("starts", [[[0, 0]], [[7, 21]], [[8, 24]]])
 def test_more_samples_than_there_are(starts: list[list[int]], yielded: int, buffer: int) -> None:
     with as_worker(1, 9):
-        dataset = StreamDataset(range(8), buffer, open=lambda n: range(3))
+        dataset = StreamDataset(range(8), buffer, open_shard=lambda n: range(3))
         dataset.load_state_dict(dataset.state_dict() | {"yielded": yielded, "starts": starts})
         with pytest.raises(ValueError, match=TOO_FEW):
             list(dataset)
@@ -303,7 +303,7 @@ def test_a_stream_that_became_shorter(buffer: int) -> None:
     sizes = [10, 10]
 
     def make() -> StreamDataset:
-        return StreamDataset(["a", "b"], buffer, open=lambda n: range(sizes["ab".index(n)]))
+        return StreamDataset(["a", "b"], buffer, open_shard=lambda n: range(sizes["ab".index(n)]))
 
     dataset = make()
     list(itertools.islice(iter(dataset), 14 - buffer))
@@ -315,7 +315,7 @@ def test_a_stream_that_became_shorter(buffer: int) -> None:
 
 
 def test_starts_that_do_not_reach_back_and_a_longer_stretch() -> None:
-    dataset = StreamDataset(range(8), open=lambda n: range(3))
+    dataset = StreamDataset(range(8), open_shard=lambda n: range(3))
     dataset.load_state_dict(dataset.state_dict() | {"yielded": 5, "starts": [[2, 6]]})
     with pytest.raises(ValueError, match="starts of the state must reach back to sample 5"):
         list(dataset)
@@ -358,10 +358,10 @@ def begins_at(number: int) -> Any:
     ],
 )
 def test_a_state_of_other_shards(shards: list[Any], same: list[Any], other: list[Any]) -> None:
-    state = json.loads(json.dumps(StreamDataset(shards, open=iter).state_dict()))
-    StreamDataset(same, open=iter).load_state_dict(state)
+    state = json.loads(json.dumps(StreamDataset(shards, open_shard=iter).state_dict()))
+    StreamDataset(same, open_shard=iter).load_state_dict(state)
     with pytest.raises(ValueError, match=r"shard_names is .* there and .* here;"):
-        StreamDataset(other, open=iter).load_state_dict(state)
+        StreamDataset(other, open_shard=iter).load_state_dict(state)
 
 
 def test_workers_that_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:

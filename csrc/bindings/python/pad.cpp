@@ -260,7 +260,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   const DType out_dtype = options.dtype
                               ? dtype_named(*options.dtype, Subject{function})
                               : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0});
-  const kernels::Fill fill = fill_value(options.value, out_dtype, function + ": value");
+  const kernels::Fill fill = fill_value(options.value, out_dtype, function + ": pad_value");
   const Shape shape = batch_shape(samples.count(), geometry.box(), options.time_major);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);

@@ -1,5 +1,5 @@
 // The library's own table of kernels, for tests: it has a copy of the core, as the Python module
-// has, and pinfeed.use_isa forces both.
+// has, and pinfeed.testing.use_isa forces both.
 #include "dispatch/dispatch.h"
 
 extern "C" __attribute__((visibility("default"))) bool pinfeed_ops_force_isa(const char* name) {

@@ -71,7 +71,7 @@ PadCall check_pad(const PadArguments& arguments, bool with_mask, const std::stri
   const Shape row = shape_of(values, 1);
   shape.total = values.size(0);
   shape.row_bytes = checked_bytes(row, item, function);
-  shape.fill = item_of(arguments.value.value_or(0), type, function + ": value");
+  shape.fill = item_of(arguments.value.value_or(0), type, function + ": pad_value");
 
   const Shape padded = padded_shape(shape, row);
   call.bytes = checked_bytes(padded, item, function);

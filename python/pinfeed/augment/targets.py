@@ -44,13 +44,13 @@ def boxes(
         ...     [pinfeed.augment.CenterCrop(4), pinfeed.augment.RandomHorizontalFlip(p=1)]
         ... )
         >>> image = pinfeed.Image(augment=crop, windows="window")
-        >>> spec = {"image": image, "boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()}
+        >>> fields = {"image": image, "boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()}
         >>> sample = {
         ...     "image": np.zeros((8, 8, 3), np.uint8),
         ...     "boxes": np.array([[0, 2, 5, 4], [0, 0, 2, 2]]),
         ...     "labels": [7, 9],
         ... }
-        >>> batch = pinfeed.Collate(spec)([sample])
+        >>> batch = pinfeed.Collate(fields)([sample])
         >>> moved, remains = pinfeed.augment.boxes(batch["boxes"], batch["window"], (4, 4))
         >>> moved.values, remains
         (tensor([[1., 0., 4., 2.],

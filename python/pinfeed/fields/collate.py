@@ -14,10 +14,10 @@ from pinfeed.augment.chance import Chance, SeededChance
 from pinfeed.batches import LastSample, Packing, SampleBatch
 from pinfeed.fields.field import ABSENT, Field, Leaf, Scene
 from pinfeed.fields.following import Following
-from pinfeed.fields.spec import (
+from pinfeed.fields.placed import (
     WITHOUT_NONE,
-    child_specs,
-    mapping_specs,
+    child_fields,
+    mapping_fields,
     placed,
     rebuild_with_siblings,
     samples_hint,
@@ -37,8 +37,8 @@ class Collate:
     """A ``collate_fn`` for any DataLoader: one native pass per leaf, into reused buffers.
 
     Args:
-        spec: What becomes of each leaf, in the structure of a sample: a bare `Field` for bare
-            samples, a dict for dict samples, a tuple for tuple samples, nested as deep. Leaves
+        fields: A field for each leaf, in the structure of a sample: one `Field` for samples that are
+            an array, a dict for dict samples, a tuple for tuple samples, nested as deep. Leaves
             without a field (left out of a dict, or None) get `Stack`. None: all of them. In a
             dict, `Field.of` makes a leaf of another one, and `Field.optional` leaves it out of
             batches whose samples lack it.
@@ -56,17 +56,17 @@ class Collate:
             the same way.
 
     The batch has the structure of the samples, with the types that ``default_collate`` gives
-    (tuples become lists), and without a spec the same contents. Samples that are `Rows` of an
+    (tuples become lists), and without fields the same contents. Samples that are `Rows` of an
     `ArrayDataset` are gathered natively; any other sequence of samples works too.
 
     A Collate pickles, and any number of workers and threads may call it at once. In a DataLoader
-    worker it writes into memory that the trainer maps too (see `set_arena_limit`), whatever ``pin``
+    worker it writes into memory that the trainer maps too (see `set_worker_memory_limit`), whatever ``pin``
     says; elsewhere into pinned memory of torch, or buffers of a pool. In each case the memory is
     used again when the last tensor or array that views it is gone, never before.
 
     Raises:
-        TypeError: The spec holds something that is no field; a leaf's kind or dtype does not fit.
-        ValueError: The batch is empty; samples differ in shape or structure, or from the spec; there
+        TypeError: ``fields`` holds something that is no field; a leaf's kind or dtype does not fit.
+        ValueError: The batch is empty; samples differ in shape or structure, or from the fields; there
             is a seed, something is random, and the samples' indices are not known, or lack ``key``.
         RuntimeError: With ``pin=True``, when a batch is made: there is no accelerator.
 
@@ -80,16 +80,16 @@ class Collate:
 
     @instead("fields go into one tuple or dict, as a sample has them: Collate((Image(), None))")
     def __init__(
-        self, spec: Any = None, *, pin: Pin = "auto", seed: int | None = None, key: Any = None
+        self, fields: Any = None, *, pin: Pin = "auto", seed: int | None = None, key: Any = None
     ) -> None:
         if not isinstance(pin, bool) and pin != "auto":
             raise ValueError(f"Collate: pin must be True, False or 'auto', got {pin!r}")
-        self.spec = spec
+        self.fields = fields
         self.pin = pin
         self._chance = SeededChance(seed, key)
         self._augments = self._is_random = False
         self._packs = self._pads = ""
-        self._fields = placed(spec, "Collate: spec", self._note_field)
+        self._placed = placed(fields, "Collate: fields", self._note_field)
         self._roots: dict[bool, _Place] = {}
 
     @property
@@ -124,7 +124,7 @@ class Collate:
         if self._packs and self._pads:
             raise ValueError(
                 f"{self._pads} makes a row of each document, and {self._packs} packs several into one; "
-                "give this leaf a Pack too, with fill for value, or Jagged() where it is no sequence "
+                "give this leaf a Pack too, with the same pad_value, or Jagged() where it is no sequence "
                 "of the same tokens"
             )
 
@@ -201,15 +201,15 @@ class Collate:
         """What becomes of whole samples, with memory that is pinned or not, as it is wanted now."""
         pin = not is_worker() and is_pinning_wanted(self.pin)
         if pin not in self._roots:
-            self._roots[pin] = _Place(self._fields, "", pin)
+            self._roots[pin] = _Place(self._placed, "", pin)
         return self._roots[pin]
 
     def __repr__(self) -> str:
-        spec = [] if self.spec is None else [repr(self.spec)]
+        given = [] if self.fields is None else [repr(self.fields)]
         pin = [] if self.pin == "auto" else [f"pin={self.pin}"]
         seed = [] if self.seed is None else [f"seed={self.seed}"]
         key = [] if self._chance.leaf is None else [f"key={self._chance.leaf!r}"]
-        return f"Collate({', '.join(spec + pin + seed + key)})"
+        return f"Collate({', '.join(given + pin + seed + key)})"
 
 
 class _Batch(NamedTuple):
@@ -231,17 +231,17 @@ class _Place:
     number of threads may do that at once, for it is the same that they find.
 
     Args:
-        spec: The field, or the spec of the parts, of this place; None leaves both to the samples.
+        fields: The field, or the fields of the parts, of this place; None leaves both to the samples.
         path: From the sample to this place, such as ``"['image']"``.
         pin: Whether batches are to be pinned, unless this is a worker.
     """
 
-    __slots__ = ("_field", "_leaf", "_leaf_types", "_spec", "_structures")
+    __slots__ = ("_field", "_fields", "_leaf", "_leaf_types", "_structures")
 
-    def __init__(self, spec: Any, path: str, pin: bool) -> None:
+    def __init__(self, fields: Any, path: str, pin: bool) -> None:
         self._leaf = Leaf(f"Collate: leaf {path}" if path else "Collate", path, pin)
-        self._spec = spec
-        self._field = spec if isinstance(spec, Field) else None
+        self._fields = fields
+        self._field = fields if isinstance(fields, Field) else None
         self._leaf_types: set[type] = set()
         self._structures: dict[type, _Structure] = {}
 
@@ -317,9 +317,9 @@ class _Place:
         return not present
 
     def _require_leaf(self) -> None:
-        if self._spec is not None:
+        if self._fields is not None:
             raise ValueError(
-                f"Collate: spec{self._leaf.path} is a {type(self._spec).__name__}, but samples have a "
+                f"Collate: fields{self._leaf.path} is a {type(self._fields).__name__}, but samples have a "
                 "single value there; it mirrors the structure of samples"
             )
 
@@ -332,7 +332,7 @@ class _Place:
         kind = type(node)
         known = self._structures.get(kind)
         if known is None or not known.fits(node):
-            known = _Structure(self._spec, node, self._leaf)
+            known = _Structure(self._fields, node, self._leaf)
             self._structures[kind] = known
         return known
 
@@ -351,29 +351,29 @@ class _Structure:
         "_sources",
     )
 
-    def __init__(self, spec: Any, node: Any, leaf: Leaf) -> None:
+    def __init__(self, fields: Any, node: Any, leaf: Leaf) -> None:
         self._kind = type(node)
         self._keys = _keys(node)
         self._leaf = leaf
         path, pin = leaf.path, bool(leaf.pin)
         self._following: Following | None = None
         if isinstance(node, Mapping):
-            leaves = mapping_specs(spec, node, f"Collate: spec{path}")
+            leaves = mapping_fields(fields, node, f"Collate: fields{path}")
             self._sources = [source for _, source, _ in leaves]
-            specs = Following.fields({key: child for key, _, child in leaves})
-            if any(isinstance(field, Field) and field.follows for field in specs.values()):
-                self._following = Following(specs, f"Collate: spec{path}")
-            self._places = [_Place(specs[key], f"{path}[{key!r}]", pin) for key in specs]
-            self._leaves = specs.keys()
-            self._changes_keys = list(specs) != list(node) or any(
+            fields = Following.fields({key: child for key, _, child in leaves})
+            if any(isinstance(field, Field) and field.follows for field in fields.values()):
+                self._following = Following(fields, f"Collate: fields{path}")
+            self._places = [_Place(fields[key], f"{path}[{key!r}]", pin) for key in fields]
+            self._leaves = fields.keys()
+            self._changes_keys = list(fields) != list(node) or any(
                 isinstance(field, Field) and (field.names() or field.is_optional)
-                for field in specs.values()
+                for field in fields.values()
             )
         else:
             self._places = [
                 _Place(child, path + step, pin)
                 for child, (step, _) in zip(
-                    child_specs(spec, node, f"Collate: spec{path}", "samples"),
+                    child_fields(fields, node, f"Collate: fields{path}", "samples"),
                     children(node),
                     strict=True,
                 )

@@ -99,7 +99,7 @@ class Field(ABC):
     def of(self, key: str) -> Self:
         """The same field, of the samples' leaf under another key of the same dict.
 
-        A leaf that others are made of is in the batch itself only if the spec has a field for it.
+        A leaf that others are made of is in the batch itself only if it has a field of its own.
         What samples have under the field's own key is not read.
 
         Args:
@@ -193,7 +193,7 @@ class Field(ABC):
         raise TypeError(f"{leaf.name}: {self!r} takes no whole batches")
 
     def placed(self, in_dict: bool) -> Field:
-        """The field as it behaves at its place in a spec: directly in a dict or elsewhere."""
+        """The field as it behaves where it stands: directly in a dict or elsewhere."""
         return self
 
     def names(self) -> tuple[str, ...]:

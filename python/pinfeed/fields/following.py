@@ -18,18 +18,18 @@ class Following:
     """Which leaves of a dict follow which images, and which have an entry for each object.
 
     Args:
-        specs: The spec of each leaf.
-        name: What messages call the dict's place in the spec.
+        leaf_fields: The field of each leaf.
+        name: What messages call the dict's place in the fields.
 
     Raises:
         ValueError: A field follows what shows no images, two say which objects remain, or a leaf
             that should have an entry for each object is not there.
     """
 
-    def __init__(self, specs: Mapping[Any, Any], name: str) -> None:
-        self._specs = specs
-        keys = list(specs)
-        followers = {key: field for key, field in specs.items() if _follows(field)}
+    def __init__(self, leaf_fields: Mapping[Any, Any], name: str) -> None:
+        self._leaf_fields = leaf_fields
+        keys = list(leaf_fields)
+        followers = {key: field for key, field in leaf_fields.items() if _follows(field)}
         self.images = {field.follows for field in followers.values()}
         # Those that drop objects come before others that follow the same images.
         self._followers = sorted(followers, key=lambda key: not followers[key].objects_of)
@@ -39,10 +39,10 @@ class Following:
         taken: dict[Any, Any] = {}
         labelled: dict[Any, Any] = {}
         for key, field in followers.items():
-            shown = specs.get(field.follows)
+            shown = leaf_fields.get(field.follows)
             if not (isinstance(shown, Field) and shown.shows_images):
                 hint = f"say by image= which of {keys} it follows, and give that leaf an Image()"
-                if field.follows not in specs:
+                if field.follows not in leaf_fields:
                     hint = 'put both in one dict, such as {"image": image, **target}, or ' + hint
                 raise ValueError(
                     f"{name}[{key!r}] follows {field.follows!r}, which is no Image() there; {hint}"
@@ -58,21 +58,21 @@ class Following:
                         f"{name}[{key!r}] has {label!r} among its labels, which follows images "
                         "itself or has an entry for each of other boxes; give labels= of its own"
                     )
-                if label not in specs:
+                if label not in leaf_fields:
                     raise ValueError(
                         f"{name}[{key!r}] has labels={label!r}, and samples have {keys}; name the leaves "
                         "with an entry for each box, or say labels=()"
                     )
 
     @staticmethod
-    def fields(specs: Mapping[Any, Any]) -> dict[Any, Any]:
-        """The specs, with `Jagged` for leaves without one that have an entry for each object."""
+    def fields(leaf_fields: Mapping[Any, Any]) -> dict[Any, Any]:
+        """The leaf_fields, with `Jagged` for leaves without one that have an entry for each object."""
         labels = {
-            label for field in specs.values() if _follows(field) for label in field.objects_of
+            label for field in leaf_fields.values() if _follows(field) for label in field.objects_of
         }
         return {
             key: Jagged() if field is None and key in labels else field
-            for key, field in specs.items()
+            for key, field in leaf_fields.items()
         }
 
     def batches(
@@ -89,18 +89,18 @@ class Following:
         scenes = {key: Scene() for key in self.images}
         made = {}
         for key in (*self._first, *self._last):
-            field = self._specs[key]
+            field = self._leaf_fields[key]
             image = field.follows if _follows(field) else key
             made[key] = make(key, scenes.get(image))
         for key in self._followers:
             if made[key] is not ABSENT:
-                made[key] = follow(key, made[key], scenes[self._specs[key].follows])
+                made[key] = follow(key, made[key], scenes[self._leaf_fields[key].follows])
         for key, field in self._objects.items():
             if made[key] is not ABSENT:
                 _, offsets, remain = scenes[field.follows].objects
                 for label in field.objects_of:
                     made[label] = _remaining(made[label], offsets, remain, label)
-        return [made[key] for key in self._specs]
+        return [made[key] for key in self._leaf_fields]
 
 
 def _follows(field: Any) -> bool:

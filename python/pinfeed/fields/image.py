@@ -12,7 +12,14 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, instead, positive_integer, torch_dtype_name
+from pinfeed.arguments import (
+    DType,
+    Problem,
+    instead,
+    positive_integer,
+    torch_dtype,
+    torch_dtype_name,
+)
 from pinfeed.augment.augmentation import Augmentation
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Color
@@ -30,7 +37,7 @@ from pinfeed.functions.normalization import (
     BYTE_SCALE,
     Normalization,
     PerChannel,
-    check_layouts,
+    checked_layouts,
     require_channels_last,
 )
 from pinfeed.functions.sequences import Padded, PaddedImages
@@ -144,7 +151,7 @@ class Image(Field):
         scale: float | None = None,
         input: Literal["HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW"] | None = None,
         output: Literal["CHW", "HWC", "HW", "CTHW", "TCHW", "THWC", "THW"] = "CHW",
-        dtype: torch.dtype = torch.float32,
+        dtype: DType = torch.float32,
         channels_last: bool = False,
         pad_value: float | None = None,
         multiple_of: int | tuple[int, int] | None = None,
@@ -153,7 +160,7 @@ class Image(Field):
         augment: Geometry | None = None,
         fill: float | Sequence[float] | None = None,
         interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
-        resize_dtype: torch.dtype | None = None,
+        resize_dtype: DType | None = None,
         windows: Request = False,
         color: Color | Sequence[Color] | None = None,
         erase: RandomErasing | None = None,
@@ -164,9 +171,9 @@ class Image(Field):
         self.mean = mean
         self.std = std
         self.scale = scale
-        self.input = input
-        self.output = output
-        self.dtype = dtype
+        axes, self.output = checked_layouts(input or "HWC", output, "Image")
+        self.input = None if input is None else axes
+        self.dtype = dtype = torch_dtype(dtype, "Image")
         self.channels_last = channels_last
         self.pad_value = pad_value
         self.multiple_of = multiple_of
@@ -175,6 +182,8 @@ class Image(Field):
         self.augment = augment
         self.fill = fill
         self.interpolation = interpolation
+        if resize_dtype is not None:
+            resize_dtype = torch_dtype(resize_dtype, "Image", "resize_dtype")
         self.resize_dtype = resize_dtype
         self.windows = check_request(windows, "Image: windows")
         self.color = color
@@ -198,8 +207,8 @@ class Image(Field):
         self._constants = Normalization(mean, std, scale, "Image")
         self._multiples = _multiples(multiple_of)
         # As the native side reads them.
-        self._layout = input or "HWC?"
-        order = output.replace("C", "") + "C" if channels_last else output
+        self._layout = self.input or "HWC?"
+        order = self.output.replace("C", "") + "C" if channels_last else self.output
         self._format = self._constants.format(self._layout, order, torch_dtype_name(dtype))
         self._padding = None
         if pad_value is not None:
@@ -216,7 +225,6 @@ class Image(Field):
         return self.input or "HWC"
 
     def _check_layout(self) -> None:
-        check_layouts(self._axes, self.output, "Image")
         if self.dtype not in (*_FLOATS, *_INTEGERS):
             raise TypeError(
                 f"Image: dtype must be one of {(*_FLOATS, *_INTEGERS)}, got {self.dtype!r}"

@@ -38,7 +38,7 @@ class Pack(Field):
     """Documents in rows of a fixed length, as a `PackSampler` has planned them: (rows, seq_length).
 
     Samples are ndarrays, CPU tensors or lists of numbers; rows of an `ArrayDataset` are read
-    straight from its arrays. The rest of a row, its tail, is fill. Other leaves of the sample, with
+    straight from its arrays. The rest of a row, its tail, is padding. Other leaves of the sample, with
     other fields, have one entry for each document.
 
     With ``seq_length=None`` there are no rows and no tails: (1, tokens), of any samples in their
@@ -50,7 +50,7 @@ class Pack(Field):
 
     Args:
         seq_length: The same as the PackSampler's, or None.
-        fill: What tails are made of.
+        pad_value: What tails are made of.
         first: What overwrites the first token of each document. In labels, what the loss ignores:
             the end of one document doesn't predict the start of the next.
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.
@@ -77,14 +77,14 @@ class Pack(Field):
 
     Example:
         >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
-        >>> sampler = pinfeed.PackSampler(tokens, seq_length=4, rows=2, shuffle=False)
+        >>> sampler = pinfeed.PackSampler(tokens, seq_length=4, batch_size=2, shuffle=False)
         >>> dataset = pinfeed.ArrayDataset({"input_ids": tokens, "labels": tokens})
-        >>> spec = {
+        >>> fields = {
         ...     "input_ids": pinfeed.Pack(4, position_ids=True, document_ids=True),
-        ...     "labels": pinfeed.Pack(4, fill=-100, first=-100),
+        ...     "labels": pinfeed.Pack(4, pad_value=-100, first=-100),
         ... }
         >>> loader = torch.utils.data.DataLoader(
-        ...     dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate(spec)
+        ...     dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate(fields)
         ... )
         >>> for key, leaf in next(iter(loader)).items():
         ...     print(key, leaf.tolist())
@@ -99,7 +99,7 @@ class Pack(Field):
     def __init__(
         self,
         seq_length: int | None,
-        fill: Any = 0,
+        pad_value: Any = 0,
         first: Any = None,
         dtype: Any = None,
         *,
@@ -117,10 +117,10 @@ class Pack(Field):
             if seq_length is None
             else checked_integer(seq_length, "Pack: seq_length", 1, 2**31 - 1)
         )
-        self.fill = fill
+        self.pad_value = pad_value
         self.first = first
         self.dtype = None if dtype is None else dtype_name(dtype, "Pack")
-        for keyword, value in (("fill", fill), ("first", 0 if first is None else first)):
+        for keyword, value in (("pad_value", pad_value), ("first", 0 if first is None else first)):
             # Of no dtype in particular: complex128 holds whatever is a number.
             _core.check_value(value, self.dtype or "complex128", "Pack", keyword)
         require_flags("Pack", flat=flat)
@@ -133,7 +133,7 @@ class Pack(Field):
             mark: _checked_keys(keys, mark) for mark, keys in zip(_MARKS, marks, strict=True)
         }
         self._options = _core.PackOptions(
-            fill=fill,
+            fill=pad_value,
             first=first,
             dtype=self.dtype,
             flat=flat,

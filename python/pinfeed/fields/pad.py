@@ -12,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, described, instead
+from pinfeed.arguments import DType, Problem, described, instead, torch_dtype
 from pinfeed.fields.field import (
     Field,
     Leaf,
@@ -35,7 +35,7 @@ class Pad(Field):
     """Samples of different sizes in one tensor, padded to the longest: tokens, audio, masks.
 
     Samples are ndarrays, CPU tensors or lists of numbers, of one rank and dtype, or strings, which
-    become their bytes (str as UTF-8). `pinfeed.pad` explains ``value``, ``side``, ``axes``,
+    become their bytes (str as UTF-8). `pinfeed.pad` explains ``pad_value``, ``side``, ``axes``,
     ``max_length``, ``multiple_of``, ``dtype``, ``scale`` and ``time_major``, which mean the same here.
 
     Samples may also be lists of sequences, as many in each, such as the answers of a multiple
@@ -73,13 +73,13 @@ class Pad(Field):
     pads = True
 
     @instead(
-        padding_value="it is value",
+        padding_value="it is pad_value",
         padding_side="it is side",
         batch_first="time_major=True puts the batch second",
     )
     def __init__(
         self,
-        value: Any = 0,
+        pad_value: Any = 0,
         *,
         side: Side = "right",
         axes: Axes = None,
@@ -89,12 +89,12 @@ class Pad(Field):
         scale: float | None = None,
         lengths: Request | None = None,
         mask: Request = False,
-        mask_dtype: torch.dtype | None = None,
+        mask_dtype: DType | None = None,
         time_major: bool = False,
     ) -> None:
         self._padding = Padding(
             "Pad",
-            value,
+            pad_value,
             side=side,
             axes=axes,
             max_length=max_length,
@@ -209,13 +209,13 @@ class Pad(Field):
 
 
 def _checked_mask_dtype(dtype: Any, mask: Request) -> torch.dtype | None:
-    if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise TypeError(f"Pad: mask_dtype must be a torch.dtype or None, got {dtype!r}")
-    if dtype is not None and mask is False:
+    if dtype is None:
+        return None
+    if mask is False:
         raise ValueError(
             f"Pad: mask_dtype={dtype} says what a mask is made of; ask for one: mask=True"
         )
-    return dtype
+    return torch_dtype(dtype, "Pad", "mask_dtype")
 
 
 def _are_nested(samples: Sequence[Any]) -> bool:

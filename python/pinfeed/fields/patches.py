@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.arguments import Problem, checked_integer, require_instance
+from pinfeed.arguments import DType, Problem, checked_integer, require_instance, torch_dtype
 from pinfeed.augment.geometry import Crop, Geometry, Resizing
 from pinfeed.fields.field import Beside, Field, Leaf, Request, check_request
 from pinfeed.fields.image import as_array
@@ -91,7 +91,7 @@ class Patches(Field):
         merge: int = 1,
         temporal: int = 1,
         order: Literal["CHW", "HWC"] = "CHW",
-        dtype: torch.dtype = torch.float32,
+        dtype: DType = torch.float32,
         input: Literal["HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW"] | None = None,
         interpolation: Literal["bilinear", "bicubic", "nearest"] = "bicubic",
         min_pixels: float | None = None,
@@ -113,7 +113,7 @@ class Patches(Field):
         self.merge = merge
         self.temporal = temporal
         self.order = order
-        self.dtype = dtype
+        self.dtype = dtype = torch_dtype(dtype, "Patches")
         self.input = input
         self.interpolation = interpolation
         self.min_pixels = min_pixels

@@ -13,7 +13,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, torch_dtype_name
+from pinfeed.arguments import DType, Problem, torch_dtype, torch_dtype_name
 from pinfeed.fields.field import Field, Leaf
 from pinfeed.functions.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
@@ -56,12 +56,10 @@ class Stack(Field):
                 [0, 1, 2]])
     """
 
-    def __init__(self, dtype: torch.dtype | None = None, *, scale: float | None = None) -> None:
-        if dtype is not None and not isinstance(dtype, torch.dtype):
-            raise TypeError(f"Stack: dtype must be a torch.dtype or None, got {dtype!r}")
-        asked = None if dtype is None else torch_dtype_name(dtype)
+    def __init__(self, dtype: DType | None = None, *, scale: float | None = None) -> None:
+        asked = None if dtype is None else torch_dtype_name(torch_dtype(dtype, "Stack"))
         self.scale, self._dtype_name = checked_scale(scale, asked, "Stack")
-        self.dtype = dtype if self.scale is None else getattr(torch, str(self._dtype_name))
+        self.dtype = None if self._dtype_name is None else getattr(torch, self._dtype_name)
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:

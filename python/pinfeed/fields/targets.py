@@ -12,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, checked_number, require_choice
+from pinfeed.arguments import DType, Problem, checked_number, require_choice, torch_dtype
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import Field, Leaf, Scene
 from pinfeed.functions.sequences import JaggedBatch
@@ -81,12 +81,12 @@ class Boxes(_Target):
 
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
-        >>> spec = {"image": pinfeed.Image(augment=flip, pad_value=0), "boxes": pinfeed.Boxes()}
+        >>> fields = {"image": pinfeed.Image(augment=flip, pad_value=0), "boxes": pinfeed.Boxes()}
         >>> samples = [
         ...     {"image": np.zeros((8, 8, 3), np.uint8), "boxes": [[0, 2, 5, 4], [9, 0, 9, 2]], "labels": [7, 9]},
         ...     {"image": np.zeros((4, 6, 3), np.uint8), "boxes": [], "labels": []},
         ... ]
-        >>> batch = pinfeed.Collate(spec)(samples)
+        >>> batch = pinfeed.Collate(fields)(samples)
         >>> batch["boxes"].values, batch["boxes"].offsets, batch["labels"].values
         (tensor([[3., 2., 8., 4.]]), tensor([0, 1, 1]), tensor([7]))
     """
@@ -180,9 +180,9 @@ class Points(_Target):
 
     Example:
         >>> view = pinfeed.augment.CenterCrop(4)
-        >>> spec = {"image": pinfeed.Image(augment=view), "points": pinfeed.Points()}
+        >>> fields = {"image": pinfeed.Image(augment=view), "points": pinfeed.Points()}
         >>> sample = {"image": np.zeros((8, 8, 3), np.uint8), "points": [[[2.5, 3.5, 2], [7, 3, 2]]]}
-        >>> pinfeed.Collate(spec)([sample])["points"].values
+        >>> pinfeed.Collate(fields)([sample])["points"].values
         tensor([[[0.5000, 1.5000, 2.0000],
                  [5.0000, 1.0000, 0.0000]]])
     """
@@ -233,14 +233,15 @@ class InstanceMasks(_Target):
 
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
-        >>> spec = {"image": pinfeed.Image(augment=flip), "masks": pinfeed.InstanceMasks()}
+        >>> fields = {"image": pinfeed.Image(augment=flip), "masks": pinfeed.InstanceMasks()}
         >>> sample = {"image": np.zeros((1, 2, 3), np.uint8), "masks": np.array([[[0, 1]]], np.uint8)}
-        >>> pinfeed.Collate(spec)([sample])["masks"].values
+        >>> pinfeed.Collate(fields)([sample])["masks"].values
         tensor([[[1, 0]]], dtype=torch.uint8)
     """
 
-    def __init__(self, image: str = "image", *, dtype: torch.dtype = torch.uint8) -> None:
+    def __init__(self, image: str = "image", *, dtype: DType = torch.uint8) -> None:
         super().__init__(image)
+        dtype = torch_dtype(dtype, "InstanceMasks")
         if dtype not in _MASKS:
             raise TypeError(f"InstanceMasks: dtype must be one of {_MASKS}, got {dtype!r}")
         self.dtype = dtype

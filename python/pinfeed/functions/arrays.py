@@ -17,7 +17,7 @@ from pinfeed.arguments import Problem, checked_interpolation, checked_size, dtyp
 from pinfeed.functions.normalization import (
     Normalization,
     PerChannel,
-    check_layouts,
+    checked_layouts,
     normalization,
     require_channels_last,
 )
@@ -97,6 +97,7 @@ def normalize(
     if input is None:
         require_channels_last(getattr(images, "shape", ()), "normalize: images", "N")
         input = "NHWC"
+    input, output = checked_layouts(input, output, "normalize", "N")
     if (windows is None) != (size is None):
         raise ValueError("normalize: windows and size go together; give both, or neither")
     if windows is not None and (torch.compiler.is_compiling() or by_ops(images)):
@@ -112,7 +113,6 @@ def normalize(
             "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
             "or ask for float16 or float32"
         )
-    check_layouts(input, output, "normalize", "N")
     require_same_kind(out, images, "normalize")
     constants: Normalization = normalization(mean, std, scale, "normalize")
     if by_ops(images):

@@ -99,15 +99,22 @@ class Normalization:
                 )
 
 
-def check_layouts(input: Any, output: Any, function: str, batch: str = "") -> None:
-    """Raises ValueError for letters that are no layout of images or clips, or of none such.
+def checked_layouts(input: Any, output: Any, function: str, batch: str = "") -> tuple[str, str]:
+    """Both layouts of images or clips, with the letter of the batch axis or without it.
+
+    Users may write ``"NHWC"`` or ``"HWC"``, whichever of both is asked for.
 
     Args:
         input: A letter for each axis of what there is.
         output: The same for what it becomes.
         function: Who asks, for messages.
         batch: The letter of the batch axis, where layouts have one.
+
+    Raises:
+        ValueError: The letters are no layout, or don't go together.
     """
+    if isinstance(input, str) and isinstance(output, str):
+        input, output = batch + input.removeprefix("N"), batch + output.removeprefix("N")
     require_choice(input, [batch + letters for letters in _INPUTS], f"{function}: input")
     fitting = [
         batch + letters
@@ -118,6 +125,7 @@ def check_layouts(input: Any, output: Any, function: str, batch: str = "") -> No
         raise ValueError(
             f"{function}: output must be one of {fitting} with input={input!r}, got {output!r}"
         )
+    return input, output
 
 
 def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> None:

@@ -38,7 +38,7 @@ class Padding:
     def __init__(
         self,
         function: str,
-        value: Any = 0,
+        pad_value: Any = 0,
         *,
         side: Side = "right",
         axes: Axes = None,
@@ -51,7 +51,7 @@ class Padding:
         check_side(side, function)
         require_flags(function, time_major=time_major)
         self.function = function
-        self.value = value if type(value) in _NUMBERS else _number(value, function)
+        self.pad_value = pad_value if type(pad_value) in _NUMBERS else _number(pad_value, function)
         self.side = side
         self.axes = _axes(axes, function)
         self.max_length = positive_integer(max_length, f"{function}: max_length")
@@ -61,9 +61,9 @@ class Padding:
         self.scale, self.dtype = checked_scale(scale, named, function)
         self.time_major = time_major
         if self.dtype is not None:
-            _core.check_value(self.value, self.dtype, function, "value")
+            _core.check_value(self.pad_value, self.dtype, function, "pad_value")
         self.options = _core.PadOptions(
-            value=self.value,
+            value=self.pad_value,
             axes=(self.axes,) if isinstance(self.axes, int) else self.axes,
             one_axis=not isinstance(self.axes, tuple),
             side=side,
@@ -79,7 +79,7 @@ def _number(value: Any, function: str) -> bool | int | float | complex:
     if isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.ndim == 0):
         value = value.item()
     if not isinstance(value, _NUMBERS):
-        raise TypeError(f"{function}: value must be a number, got {value!r}")
+        raise TypeError(f"{function}: pad_value must be a number, got {value!r}")
     return value
 
 

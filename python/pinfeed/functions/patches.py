@@ -18,7 +18,7 @@ from pinfeed.arguments import (
     dtype_name,
     require_choice,
 )
-from pinfeed.functions.normalization import Normalization, PerChannel, check_layouts
+from pinfeed.functions.normalization import Normalization, PerChannel, checked_layouts
 from pinfeed.runtime import get_num_threads
 
 _DTYPES = ("float32", "float16", "bfloat16", "uint8")
@@ -63,8 +63,8 @@ class Patching:
                 f"{function}: dtype=torch.uint8 keeps values as they are; leave out mean, std and scale, "
                 "or ask for a floating dtype"
             )
-        self.input = input or "HWC"
-        check_layouts(self.input, "TCHW" if "T" in self.input else "CHW", function)
+        is_clip = isinstance(input, str) and "T" in input
+        self.input, _ = checked_layouts(input or "HWC", "TCHW" if is_clip else "CHW", function)
         self.options = _core.PatchOptions(
             sizes=checked_sizes(function, patch_size, merge=merge, **sizes),
             merge=checked_integer(merge, f"{function}: merge", 1, 2**15),

@@ -178,9 +178,9 @@ class JaggedBatch(NamedTuple):
         )
         return torch.nested.nested_tensor_from_jagged(values, offsets)
 
-    def to_padded(self, value: Any = 0, **keywords: Any) -> Any:
+    def to_padded(self, pad_value: Any = 0, **keywords: Any) -> Any:
         """The same batch padded to its longest sample: `pinfeed.pad` of it, with the same keywords."""
-        return pad(self, value, **keywords)
+        return pad(self, pad_value, **keywords)
 
     @classmethod
     def from_padded(
@@ -215,7 +215,7 @@ class JaggedBatch(NamedTuple):
 
 def pad(
     sequences: Any,
-    value: Any = 0,
+    pad_value: Any = 0,
     *,
     side: Side = "right",
     axes: Axes = None,
@@ -235,7 +235,7 @@ def pad(
             one rank, (L, ...), and one dtype; or a `RaggedArray`, `Rows` of one, or a
             `JaggedBatch`. Lists of integers count as int64, of floats as float32. A `JaggedBatch` may
             be on CUDA; if its offsets are there too, this waits for the device once.
-        value: What padding is made of: a number that the batch's dtype can hold.
+        pad_value: What padding is made of: a number that the batch's dtype can hold.
         side: ``"right"``: data at the beginning of every axis, padding at its end; ``"left"``: the
             other way round.
         axes: The axes of a sample that may differ, an integer or a tuple of them: ``axes=(1, 2)``
@@ -266,10 +266,10 @@ def pad(
     Raises:
         TypeError: A sample is no array of numbers on the CPU, or dtypes differ without ``dtype``.
         ValueError: No samples, a 0-d sample, ranks that differ, axes that may not differ but do, a
-            value or an integer that the dtype can't hold, an ``out`` that does not fit.
+            ``pad_value`` or an integer that the dtype can't hold, an ``out`` that does not fit.
 
     Example:
-        >>> tokens, lengths, _ = pinfeed.pad([[5, 6, 7], [8]], value=-1)
+        >>> tokens, lengths, _ = pinfeed.pad([[5, 6, 7], [8]], pad_value=-1)
         >>> tokens
         tensor([[ 5,  6,  7],
                 [ 8, -1, -1]])
@@ -280,7 +280,7 @@ def pad(
     require_flags("pad", lengths=lengths, mask=mask)
     padding = Padding(
         "pad",
-        value,
+        pad_value,
         side=side,
         axes=axes,
         max_length=max_length,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pinfeed.fields import Field
 from pinfeed.fields.collate import Collate
-from pinfeed.fields.spec import placed
+from pinfeed.fields.placed import placed
 from pinfeed.optional import import_extra
 from pinfeed.sources.arrow import column_array
 from pinfeed.sources.arrow_lists import dense_values, is_dense
@@ -40,14 +40,14 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
     which Arrow keeps eight to a byte, and for lists of a batch that spans several blocks.
 
     Args:
-        spec: A field for each column that is not to be stacked, by name. None: all are stacked.
+        fields: A field for each column that is not to be stacked, by name. None: all are stacked.
 
     | column | as samples |
     |---|---|
     | numbers, bools | scalars |
     | lists of numbers | sequences for `Pad`, `Jagged`, or `Stack` if all are of one length |
     | tensors | arrays for any field |
-    | structs | dicts, and in the spec a dict of fields |
+    | structs | dicts, and in ``fields`` a dict of fields |
     | anything else, such as strings | Python objects: `Keep`, or a list as of ``default_collate`` |
 
     Values keep the column's dtype. The batch is the dict that `Collate` makes of the same rows.
@@ -58,8 +58,8 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
     the parts of a tuple: ``Pad(lengths="n")``, ``Jagged(offsets="starts")``.
 
     Raises:
-        TypeError: The spec is no dict, or holds something that is no field.
-        ValueError: A field asks for a NamedTuple. When batches are collated: the spec names a
+        TypeError: ``fields`` is no dict, or holds something that is no field.
+        ValueError: A field asks for a NamedTuple. When batches are collated: ``fields`` names a
             column that is not there; a value is null; or as with `Collate`.
 
     Example:
@@ -74,14 +74,14 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
                 [3, 0, 0, 0]]), 'lengths': tensor([2, 1]), 'label': tensor([0, 1])}
     """
 
-    def __init__(self, spec: Mapping[str, Any] | None = None) -> None:
-        if spec is not None and not isinstance(spec, Mapping):
+    def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
+        if fields is not None and not isinstance(fields, Mapping):
             raise TypeError(
-                "RayCollate: spec must be a dict of fields by column, or None, "
-                f"got {type(spec).__name__}"
+                "RayCollate: fields must be a dict of fields by column, or None, "
+                f"got {type(fields).__name__}"
             )
-        placed(spec, "RayCollate: spec", _require_tensor)
-        self._collate = Collate(spec)
+        placed(fields, "RayCollate: fields", _require_tensor)
+        self._collate = Collate(fields)
 
     def __call__(self, batch: Any) -> dict[str, Any]:
         """Collates a batch.

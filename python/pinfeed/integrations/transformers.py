@@ -97,18 +97,18 @@ class _Collator:
         default_factory=lambda: {None: Collate()}, init=False, repr=False, compare=False
     )
 
-    def _collated(self, features: Sequence[Any], first: Any, spec: dict[str, Field]) -> Any:
+    def _collated(self, features: Sequence[Any], first: Any, fields: dict[str, Field]) -> Any:
         """The batch of the leaves that the fields are of, as a dict."""
-        keys = {label.source for label in spec.values()}
+        keys = {label.source for label in fields.values()}
         if not first.keys() <= keys:
             keys &= first.keys()
             if isinstance(features, Rows):
                 features = Rows({key: features.sources[key] for key in keys}, features.indices)
             else:
                 features = [{key: feature[key] for key in keys} for feature in features]
-        kind = tuple(spec.items())
+        kind = tuple(fields.items())
         if kind not in self._collates:
-            self._collates[kind] = Collate(spec)
+            self._collates[kind] = Collate(fields)
         return dict(self._collates[kind](features))
 
 
@@ -167,14 +167,14 @@ class _Padding(_Collator):
         asked = {"lengths": len(padded) > 1 or width is not None}
         mask = {"mask": "attention_mask", "mask_dtype": torch.int64} if makes_mask else {}
         sources = {label.source for label in labels.values()}
-        spec = {}
+        fields = {}
         for key in first:
             if key in padded:
                 more = mask if key == ids else {}
-                spec[key] = _padded(fills[key], *shape, key, **asked, **more)
+                fields[key] = _padded(fills[key], *shape, key, **asked, **more)
             elif key not in without and key not in sources:
-                spec[key] = _numbers(key)
-        batch = self._collated(features, first, spec | labels)
+                fields[key] = _numbers(key)
+        batch = self._collated(features, first, fields | labels)
         lengths = batch[ids].lengths if asked["lengths"] else None
         for key in padded if asked["lengths"] else ():
             batch[key], own, _ = batch[key]
@@ -348,8 +348,8 @@ class DataCollatorForLanguageModeling(
             batch = self._pad(examples, first, labels, without)
         else:
             ids = _padded(tokenizer.pad_token_id or 0, of="input_ids", lengths=True, **options)
-            spec = {"input_ids": ids} | labels
-            batch = self._collated(_under("input_ids", examples), {"input_ids": None}, spec)
+            fields = {"input_ids": ids} | labels
+            batch = self._collated(_under("input_ids", examples), {"input_ids": None}, fields)
             batch["input_ids"], lengths, _ = batch["input_ids"]
             if (lengths != batch["input_ids"].shape[1]).any():
                 self._pad_token_id()  # raises without one
@@ -467,19 +467,21 @@ def packed_loader(
         names = getattr(dataset, "column_names", keys)
         dataset = ArrayDataset.from_arrow(dataset, [key for key in keys if key in names])
     seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
-    options = {"rows": arguments.per_device_train_batch_size, "seed": seed} | options
-    sampler = PackSampler(dataset["input_ids"], seq_length, **options)
+    options = {"batch_size": arguments.per_device_train_batch_size, "seed": seed} | options
+    sampler = PackSampler(dataset["input_ids"], seq_length=seq_length, **options)
     columns = {key: dataset[key] for key in keys if key in dataset[0]}
     is_flash = "flash" in str(getattr(trainer.model.config, "_attn_implementation", None))
     pack: Any = functools.partial(Pack, seq_length, dtype=torch.int64, flat=is_flash)
-    spec = {
+    fields = {
         "input_ids": pack(position_ids=True, **_FLASH if is_flash else {}),
-        "labels": pack(fill=-100, first=-100).of("labels" if "labels" in columns else "input_ids"),
+        "labels": pack(pad_value=-100, first=-100).of(
+            "labels" if "labels" in columns else "input_ids"
+        ),
     }
     return _TrainerLoader(
         ArrayDataset(columns),
         batch_sampler=sampler,
-        collate_fn=functools.partial(_without_cache, Collate(spec)),
+        collate_fn=functools.partial(_without_cache, Collate(fields)),
         num_workers=arguments.dataloader_num_workers,
         pin_memory=arguments.dataloader_pin_memory,
         persistent_workers=arguments.dataloader_persistent_workers,

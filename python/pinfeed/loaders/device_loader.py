@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 from pinfeed.arguments import checked_integer
-from pinfeed.fields.spec import BatchSpec
+from pinfeed.fields.placed import BatchFields
 from pinfeed.loaders.feed import Feed, register_exit
 from pinfeed.loaders.stats import FeedStats, FeedTimes
 from pinfeed.loaders.transfer import OneStreamTransfer, StreamTransfer, Transfer
@@ -30,7 +30,7 @@ from pinfeed.ranks import ranks_now
 from pinfeed.samplers.epoch_sampler import EpochSampler
 
 # What belongs to the loops over one object, and to no copy of it.
-_OF_LOOPS = frozenset(("_feed", "_is_begun", "_spec"))
+_OF_LOOPS = frozenset(("_batch_fields", "_feed", "_is_begun"))
 
 # Samplers of torch's that know nothing of ranks.
 _OF_ALL_SAMPLES = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -177,7 +177,7 @@ class DeviceLoader:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._spec = BatchSpec(self.fields)
+        self._batch_fields = BatchFields(self.fields)
         self._feed = None
         self._is_begun = False
 
@@ -243,10 +243,10 @@ class DeviceLoader:
 
     def _transfer(self, device: torch.device) -> Transfer:
         if device.type == "cpu":
-            return Transfer(self._spec)
+            return Transfer(self._batch_fields)
         if not has_streams(device):
-            return OneStreamTransfer(self._spec, device)
-        return StreamTransfer(self._spec, Accelerator(device))
+            return OneStreamTransfer(self._batch_fields, device)
+        return StreamTransfer(self._batch_fields, Accelerator(device))
 
 
 class DeviceIterator(Iterator[Any]):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from typing_extensions import override
 
-from pinfeed.fields.spec import BatchSpec
+from pinfeed.fields.placed import BatchFields
 from pinfeed.functions.torch_ops import has_kernels
 from pinfeed.loaders.batch_leaves import (
     has_own_memory,
@@ -51,7 +51,7 @@ class Transfer:
         fields: Those of the DeviceLoader.
     """
 
-    def __init__(self, fields: BatchSpec) -> None:
+    def __init__(self, fields: BatchFields) -> None:
         self._fields = fields
 
     def send(self, batch: Any) -> InFlight:
@@ -80,7 +80,7 @@ class OneStreamTransfer(Transfer):
         device: Where batches go.
     """
 
-    def __init__(self, fields: BatchSpec, device: torch.device) -> None:
+    def __init__(self, fields: BatchFields, device: torch.device) -> None:
         super().__init__(fields)
         self._device = device
 
@@ -112,7 +112,7 @@ class StreamTransfer(Transfer):
         accelerator: The device, an `Accelerator`.
     """
 
-    def __init__(self, fields: BatchSpec, accelerator: Any) -> None:
+    def __init__(self, fields: BatchFields, accelerator: Any) -> None:
         super().__init__(fields)
         self._accelerator = accelerator
         self._are_fields_there = bool(fields) and has_kernels(accelerator.device)

@@ -33,7 +33,7 @@ _workers: dict[tuple[int, int], _Worker] = {}  # by token
 _max_bytes: int | None = None  # what the user asked for
 
 
-def arena_stats() -> dict[str, int]:
+def worker_memory_stats() -> dict[str, int]:
     """How much memory the DataLoader workers of this process write batches into, and how it is used.
 
     Returns:
@@ -44,7 +44,7 @@ def arena_stats() -> dict[str, int]:
         workers had to make, ``waits`` the arrays that had to wait for room.
 
     Example:
-        >>> sorted(pinfeed.arena_stats())[:4]
+        >>> sorted(pinfeed.testing.worker_memory_stats())[:4]
         ['grows', 'live_bytes', 'live_slots', 'max_bytes']
     """
     _forget_the_gone()
@@ -64,7 +64,7 @@ def arena_stats() -> dict[str, int]:
     }
 
 
-def set_arena_limit(max_bytes: int | None) -> None:
+def set_worker_memory_limit(max_bytes: int | None) -> None:
     """Sets how much memory the batches of one DataLoader's workers may take together.
 
     Each of them may take its share. A worker that reaches it waits until the trainer lets a batch
@@ -81,12 +81,14 @@ def set_arena_limit(max_bytes: int | None) -> None:
         ValueError: ``max_bytes`` is too small or too large.
 
     Example:
-        >>> pinfeed.set_arena_limit(4 * 2**30)
-        >>> pinfeed.set_arena_limit(None)
+        >>> pinfeed.set_worker_memory_limit(4 * 2**30)
+        >>> pinfeed.set_worker_memory_limit(None)
     """
     global _max_bytes
     if max_bytes is not None:
-        max_bytes = checked_integer(max_bytes, "set_arena_limit: max_bytes", 2**20, sys.maxsize)
+        max_bytes = checked_integer(
+            max_bytes, "set_worker_memory_limit: max_bytes", 2**20, sys.maxsize
+        )
     _max_bytes = max_bytes
     limit = arena_limit()
     for worker in list(_workers.values()):

@@ -243,10 +243,10 @@ class WorkerArena:
         refused = f"; the system gave no more: {self._shortage}" if self._shortage else ""
         raise MemoryError(
             f"Collate: no room for {size:,} bytes in the memory of this DataLoader worker, which may "
-            f"take {self._max_bytes():,} bytes, its share of set_arena_limit's max_bytes: "
+            f"take {self._max_bytes():,} bytes, its share of set_worker_memory_limit's max_bytes: "
             f"{len(self._slots):,} arrays take {self._resident():,} bytes{refused}; let go of batches, "
             "keep a clone() of what you need, lower the loader's prefetch_factor or num_workers, or "
-            "allow more bytes with pinfeed.set_arena_limit(max_bytes)"
+            "allow more bytes with pinfeed.set_worker_memory_limit(max_bytes)"
         )
 
 

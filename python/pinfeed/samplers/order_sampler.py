@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,6 @@ from pinfeed import _core
 from pinfeed.arguments import checked_integer, require_choice
 from pinfeed.batches import IndexBatch
 from pinfeed.samplers.epoch_sampler import EpochSampler
-
-Even = Literal["repeat", "drop"] | None
 
 MOST_SAMPLES = 2**62  # of an epoch
 ROUNDS = 6  # kernels/permutation.h; as many keys has a permutation

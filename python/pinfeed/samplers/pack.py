@@ -57,8 +57,8 @@ class PackSampler(EpochSampler):
     Args:
         lengths: 1-D integers, the tokens of each document: an ndarray, a memmap, a list, a CPU
             tensor, or anything that has such an attribute ``lengths``. They are copied.
-        seq_length: The length of a row.
-        rows: Rows in a batch of one rank.
+        batch_size: Rows in a batch of one rank.
+        seq_length: The length of a row, in tokens.
         strategy: ``"best_fit"`` leaves hardly any room: the longest document first, each into the
             row where the least is left. ``"first_fit"`` takes documents one after the other, each
             into the first row with room, for those who need the order (with ``shuffle=False``).
@@ -90,7 +90,7 @@ class PackSampler(EpochSampler):
 
     Example:
         >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6], [7, 8, 9, 10]])
-        >>> sampler = pinfeed.PackSampler(tokens, seq_length=5, rows=2, shuffle=False)
+        >>> sampler = pinfeed.PackSampler(tokens, seq_length=5, batch_size=2, shuffle=False)
         >>> collate = pinfeed.Collate({"input_ids": pinfeed.Pack(5)})
         >>> dataset = pinfeed.ArrayDataset({"input_ids": tokens})
         >>> loader = torch.utils.data.DataLoader(
@@ -104,8 +104,8 @@ class PackSampler(EpochSampler):
     """
 
     SETTINGS = (
+        "_batch_size",  # not batch_size, which accelerate takes for the number of samples
         "seq_length",
-        "rows",
         "strategy",
         "overflow",
         "max_documents",
@@ -119,9 +119,9 @@ class PackSampler(EpochSampler):
     def __init__(
         self,
         lengths: Any,
-        seq_length: int,
-        rows: int = 1,
+        batch_size: int = 1,
         *,
+        seq_length: int,
         strategy: Strategy = "best_fit",
         overflow: Overflow = "error",
         max_documents: int | None = None,
@@ -135,11 +135,11 @@ class PackSampler(EpochSampler):
         super().__init__(seed, rank, world_size, shuffle=shuffle)
         name = self._name
         self.seq_length = checked_integer(seq_length, f"{name}: seq_length", 1, _MOST_TOKENS)
-        self.rows = checked_integer(rows, f"{name}: rows", 1)
-        if self.rows * self.seq_length > _MOST_TOKENS:
+        self._batch_size = checked_integer(batch_size, f"{name}: batch_size", 1)
+        if self._batch_size * self.seq_length > _MOST_TOKENS:
             raise ValueError(
-                f"{name}: rows × seq_length must be less than 2**31, for cu_seqlens are int32, got "
-                f"{self.rows} × {self.seq_length}; take fewer rows"
+                f"{name}: batch_size × seq_length must be less than 2**31, for cu_seqlens are int32, got "
+                f"{self._batch_size} × {self.seq_length}; take fewer rows"
             )
         require_choice(strategy, ("best_fit", "first_fit", "wrapped"), f"{name}: strategy")
         require_choice(overflow, ("error", "truncate", "drop"), f"{name}: overflow")
@@ -184,12 +184,16 @@ class PackSampler(EpochSampler):
     @property
     def efficiency(self) -> float:
         """The share of this epoch's batches, of all ranks together, that is tokens."""
-        slots = self.batches(self.epoch_at_hand) * self.world_size * self.rows * self.seq_length
+        slots = (
+            self.batches(self.epoch_at_hand) * self.world_size * self._batch_size * self.seq_length
+        )
         return int(self._taken.sum()) / slots
 
     @override
     def batches(self, epoch: int) -> int:
-        return -(-len(self._kept(self._plan, epoch).row_order) // (self.world_size * self.rows))
+        return -(
+            -len(self._kept(self._plan, epoch).row_order) // (self.world_size * self._batch_size)
+        )
 
     @override
     def batch(self, epoch: int, number: int) -> IndexBatch:
@@ -204,7 +208,7 @@ class PackSampler(EpochSampler):
             starts,
             lengths,
             places,
-            self.rows,
+            self._batch_size,
             self.seq_length,
             self.documents_multiple_of,
             self.max_documents,
@@ -243,8 +247,8 @@ class PackSampler(EpochSampler):
     def _rows_of_rank(self, plan: _Plan, number: int) -> npt.NDArray[np.int64]:
         """The rows of this rank's batch; all ranks have one before any has two."""
         rank, world_size = self._ranks()
-        first = number * self.rows * world_size
-        rows = plan.row_order[first : first + self.rows * world_size]
+        first = number * self._batch_size * world_size
+        rows = plan.row_order[first : first + self._batch_size * world_size]
         if self.balance == "count":
             each, rest = divmod(len(rows), world_size)
             start = rank * each + min(rank, rest)
@@ -257,7 +261,7 @@ class PackSampler(EpochSampler):
     def _plan(self, epoch: int) -> _Plan:
         keys = epoch_keys(self.seed, epoch, 3 * ROUNDS)
         rows = self._planned_rows(keys[:ROUNDS])
-        count, step = len(rows.offsets) - 1, self.world_size * self.rows
+        count, step = len(rows.offsets) - 1, self.world_size * self._batch_size
         if count < self.world_size:
             raise ValueError(
                 f"{self._name}: {count} rows of documents leave a rank of {self.world_size} without "

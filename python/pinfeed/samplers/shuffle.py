@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import as_integer, checked_integer
+from pinfeed.ranks import Even
 from pinfeed.samplers.epoch_sampler import require_no_sampler
-from pinfeed.samplers.order_sampler import MOST_SAMPLES, ROUNDS, Even, OrderSampler, epoch_keys
+from pinfeed.samplers.order_sampler import MOST_SAMPLES, ROUNDS, OrderSampler, epoch_keys
 
 
 class ShuffleSampler(OrderSampler):

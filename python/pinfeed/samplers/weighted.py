@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
+from pinfeed.ranks import Even
 from pinfeed.samplers.epoch_sampler import checked_column
-from pinfeed.samplers.order_sampler import MOST_SAMPLES, Even, OrderSampler, epoch_keys
+from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, epoch_keys
 
 
 class WeightedSampler(OrderSampler):
@@ -29,10 +30,10 @@ class WeightedSampler(OrderSampler):
         weights: 1-D, of numbers that are finite, not negative and not all 0; an ndarray, a memmap, a
             list, a CPU tensor. float64 is not copied: make another sampler of other weights instead
             of changing these.
+        batch_size: Samples in a batch of one rank; the last one may be smaller.
         num_samples: How many samples an epoch draws, of all ranks together. None: as many as there
             are weights.
         replacement: Whether a sample may be drawn again within an epoch.
-        batch_size: Samples in a batch of one rank; the last one may be smaller.
         seed: Not negative; the same on all ranks.
         drop_last: Leave out a last batch that isn't full.
         rank: Which of the ranks this is; see `ShuffleSampler`.
@@ -46,7 +47,7 @@ class WeightedSampler(OrderSampler):
 
     Example:
         >>> weights = np.array([0, 1, 1, 8])
-        >>> sampler = pinfeed.WeightedSampler(weights, 10_000, batch_size=5_000)
+        >>> sampler = pinfeed.WeightedSampler(weights, 5_000, num_samples=10_000)
         >>> np.bincount(np.concatenate(list(sampler)), minlength=4).round(-3).tolist()
         [0, 1000, 1000, 8000]
     """
@@ -56,10 +57,10 @@ class WeightedSampler(OrderSampler):
     def __init__(
         self,
         weights: Any,
-        num_samples: int | None = None,
-        *,
-        replacement: bool = True,
         batch_size: int,
+        *,
+        num_samples: int | None = None,
+        replacement: bool = True,
         seed: int = 0,
         drop_last: bool = False,
         rank: int | None = None,
@@ -124,8 +125,8 @@ class BalancedSampler(WeightedSampler):
 
     Args:
         labels: 1-D, the class of each sample: integers, strings, whatever ``np.unique`` takes.
-        num_samples: How many samples an epoch draws. None: as many as there are labels.
         batch_size: Samples in a batch of one rank; the last one may be smaller.
+        num_samples: How many samples an epoch draws. None: as many as there are labels.
         seed: As in `WeightedSampler`, like the arguments below.
         drop_last: Leave out a last batch that isn't full.
         rank: Which of the ranks this is.
@@ -137,7 +138,7 @@ class BalancedSampler(WeightedSampler):
 
     Example:
         >>> labels = np.array([0] * 900 + [1] * 90 + [2] * 10)
-        >>> sampler = pinfeed.BalancedSampler(labels, 30_000, batch_size=30_000)
+        >>> sampler = pinfeed.BalancedSampler(labels, 30_000, num_samples=30_000)
         >>> np.bincount(labels[next(iter(sampler))]).round(-3).tolist()
         [10000, 10000, 10000]
     """
@@ -145,9 +146,9 @@ class BalancedSampler(WeightedSampler):
     def __init__(
         self,
         labels: Any,
-        num_samples: int | None = None,
-        *,
         batch_size: int,
+        *,
+        num_samples: int | None = None,
         seed: int = 0,
         drop_last: bool = False,
         rank: int | None = None,
@@ -165,8 +166,8 @@ class BalancedSampler(WeightedSampler):
         weights = (1 / counts)[classes]
         super().__init__(
             weights,
-            num_samples,
-            batch_size=batch_size,
+            batch_size,
+            num_samples=num_samples,
             seed=seed,
             drop_last=drop_last,
             rank=rank,

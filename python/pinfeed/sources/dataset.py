@@ -343,7 +343,7 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         >>> documents = [[1, 2, 3], [4, 5], [6]]
         >>> loader = torch.utils.data.DataLoader(
         ...     pinfeed.IndexedDataset(documents),
-        ...     batch_sampler=pinfeed.PackSampler([3, 2, 1], seq_length=4, rows=2, shuffle=False),
+        ...     batch_sampler=pinfeed.PackSampler([3, 2, 1], seq_length=4, batch_size=2, shuffle=False),
         ...     collate_fn=pinfeed.Collate(pinfeed.Pack(4)),
         ... )
         >>> next(iter(loader))

@@ -28,8 +28,8 @@ class PackedStream(IterableDataset[Any]):
 
     Args:
         stream: A `StreamDataset`.
-        seq_length: The length of a row.
-        rows: Rows in a batch. The last batch of a window may have empty rows, at its end.
+        batch_size: Rows in a batch. The last batch of a window may have empty rows, at its end.
+        seq_length: The length of a row, in tokens.
         window: How many documents are planned together. More leave less room: the last batch of a
             window is half empty on average.
         key: The key of a sample's tokens. None: the sample is its tokens.
@@ -50,7 +50,7 @@ class PackedStream(IterableDataset[Any]):
 
     Example:
         >>> stream = pinfeed.StreamDataset([[1, 2, 3], [4, 5], [6], [7, 8]])
-        >>> packed = pinfeed.PackedStream(stream, seq_length=4, rows=2, shuffle=False)
+        >>> packed = pinfeed.PackedStream(stream, seq_length=4, batch_size=2, shuffle=False)
         >>> loader = torch.utils.data.DataLoader(
         ...     packed, batch_size=None, collate_fn=pinfeed.Collate(pinfeed.Pack(4))
         ... )
@@ -62,9 +62,9 @@ class PackedStream(IterableDataset[Any]):
     def __init__(
         self,
         stream: StreamDataset,
-        seq_length: int,
-        rows: int = 1,
+        batch_size: int = 1,
         *,
+        seq_length: int,
         window: int = 10_000,
         key: Any = None,
         strategy: Strategy = "best_fit",
@@ -82,8 +82,8 @@ class PackedStream(IterableDataset[Any]):
         self.window = checked_integer(window, "PackedStream: window", 1)
         self.key = key
         self._settings: dict[str, Any] = {
+            "batch_size": batch_size,
             "seq_length": seq_length,
-            "rows": rows,
             "strategy": strategy,
             "max_documents": max_documents,
             "documents_multiple_of": documents_multiple_of,

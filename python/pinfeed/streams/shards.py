@@ -25,7 +25,7 @@ _MOST_STARTS = 64
 
 _EXPECTED = (
     "StreamDataset: source must be an iterable of samples, a function that returns one, "
-    "or with open= a list of shards"
+    "or with open_shard= a list of shards"
 )
 
 # They ask torch which worker this is only to know where a batch is to lie.
@@ -53,7 +53,7 @@ class StreamSource:
     def __init__(self, source: Any, open_shard: Callable[[Any], Iterable[Any]] | None) -> None:
         if open_shard is not None and not callable(open_shard):
             raise TypeError(
-                "StreamDataset: open must be a function of a shard, got "
+                "StreamDataset: open_shard must be a function of a shard, got "
                 f"{type(open_shard).__name__}"
             )
         self._is_hugging_face = open_shard is None and _is_hugging_face(source)
@@ -179,7 +179,7 @@ class StreamSource:
         # Hugging Face's do pickle, and hold a file descriptor, which spawn takes only once.
         if is_sent and not self._is_hugging_face:
             _require_picklable("source", self._source)
-            _require_picklable("open", self._open_shard)
+            _require_picklable("open_shard", self._open_shard)
         return self.__dict__
 
     def __repr__(self) -> str:
@@ -400,7 +400,7 @@ def _hugging_face_samples(dataset: Any) -> Iterator[Any]:
 
 def _checked_iterable(source: Any) -> Any:
     if isinstance(source, str | bytes | os.PathLike):
-        raise TypeError(f"{_EXPECTED}, got {source!r}; pass [{source!r}] and open=")
+        raise TypeError(f"{_EXPECTED}, got {source!r}; pass [{source!r}] and open_shard=")
     if isinstance(source, Collection) and not isinstance(source, Mapping):
         first = next(iter(source), None)
         if isinstance(first, str | os.PathLike):
@@ -420,7 +420,7 @@ def _names_error(first: Any, source: Any) -> TypeError:
     name = str(first) if isinstance(first, str) else first  # no np.str_
     return TypeError(
         f"{_EXPECTED}, got a {type(source).__name__} of names, such as {name!r}; write "
-        "StreamDataset(source, open=read_shard), with a function that returns the samples of a "
+        "StreamDataset(source, open_shard=read_shard), with a function that returns the samples of a "
         "shard, or if strings are the samples StreamDataset(lambda: source)"
     )
 
@@ -428,7 +428,9 @@ def _names_error(first: Any, source: Any) -> TypeError:
 def _checked_shards(source: Any) -> list[Any]:
     if isinstance(source, str | bytes | os.PathLike) or not isinstance(source, Iterable):
         kind = type(source).__name__
-        raise TypeError(f"StreamDataset: with open, source must be a list of shards, got {kind}")
+        raise TypeError(
+            f"StreamDataset: with open_shard, source must be a list of shards, got {kind}"
+        )
     shards = list(source)
     if not shards:
         raise ValueError("StreamDataset: expected at least one shard, got none")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
+from pinfeed.ranks import Even
+
 Shards = TypeVar("Shards", range, list[int])
 
 
@@ -66,7 +68,7 @@ def share_of(
     world_size: int,
     worker: int,
     workers: int,
-    even: str,
+    even: Even,
     samples: int | None = None,
 ) -> Share:
     """The share of one worker of one rank.
@@ -85,7 +87,7 @@ def share_of(
     """
     parts = world_size * workers
     part = worker * world_size + rank
-    if even == "none":
+    if even is None:
         if shards >= parts:
             return Share(parts, part, 1, 0)
         return Share(1, 0, parts, part)

@@ -16,14 +16,13 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from pinfeed.arguments import checked_integer, instead, require_choice
 from pinfeed.memory.shared_cells import SharedCells
-from pinfeed.ranks import checked_ranks, environment_ranks, group_ranks, prepared_loader
+from pinfeed.ranks import Even, checked_ranks, environment_ranks, group_ranks, prepared_loader
 from pinfeed.streams.epochs import MOST_EPOCH, PassEpochs
 from pinfeed.streams.passes import StreamPass, StreamState
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer, permutation
 
-_EVEN = ("none", "drop", "repeat")
 _ON_ERROR = ("raise", "skip")
 
 # Goes up whenever the same settings would give a worker other samples: older states are refused.
@@ -38,15 +37,15 @@ class StreamDataset(IterableDataset[Any]):
 
     Args:
         source: An iterable of samples; or a function that returns one, called anew for each pass;
-            or, with ``open``, a list of shards; or a Hugging Face ``IterableDataset``, of whose shards
+            or, with ``open_shard``, a list of shards; or a Hugging Face ``IterableDataset``, of whose shards
             the same holds.
         shuffle_buffer: How many samples each worker holds in a buffer; the next one is drawn from it.
             Shards come in a new order too, and 1 shuffles only these. 0 keeps the order.
         seed: The order follows from it and the epoch. It must be the same on all ranks.
-        open: Takes a shard (a path, a URL, whatever the list holds) and returns an iterable of its
-            samples.
+        open_shard: Takes a shard (a path, a URL, whatever the list holds) and returns an iterable of
+            its samples.
         even: ``"drop"`` and ``"repeat"`` give all ranks the same number of samples, worker by worker,
-            and so of batches; ``"none"`` doesn't.
+            and so of batches; None doesn't.
         lengths: With ``even``: the number of samples in each shard, if it is known; 1-D integers.
         on_error: ``"raise"`` raises what a shard raises, with a note that names the shard;
             ``"skip"`` warns instead and leaves out the rest of the shard.
@@ -83,7 +82,7 @@ class StreamDataset(IterableDataset[Any]):
 
     Raises:
         TypeError: An argument is of the wrong kind. When a pass begins: the source may deal out its
-            samples itself; or ``source`` or ``open`` can't be pickled, for workers that don't start by
+            samples itself; or ``source`` or ``open_shard`` can't be pickled, for workers that don't start by
             fork.
         ValueError: An argument is out of range, there is no shard, or ``RANK`` and ``WORLD_SIZE``
             contradict each other.
@@ -93,7 +92,7 @@ class StreamDataset(IterableDataset[Any]):
 
     Example:
         >>> shards = [range(0, 4), range(10, 14), range(20, 24)]
-        >>> stream = pinfeed.StreamDataset(shards, open=iter)
+        >>> stream = pinfeed.StreamDataset(shards, open_shard=iter)
         >>> [batch.tolist() for batch in torch.utils.data.DataLoader(stream, batch_size=6)]
         [[0, 1, 2, 3, 10, 11], [12, 13, 20, 21, 22, 23]]
 
@@ -112,8 +111,8 @@ class StreamDataset(IterableDataset[Any]):
         shuffle_buffer: int = 0,
         seed: int = 0,
         *,
-        open: Callable[[Any], Iterable[Any]] | None = None,
-        even: str = "none",
+        open_shard: Callable[[Any], Iterable[Any]] | None = None,
+        even: Even = None,
         lengths: Any = None,
         on_error: str = "raise",
         rank: int | None = None,
@@ -123,15 +122,15 @@ class StreamDataset(IterableDataset[Any]):
             shuffle_buffer, "StreamDataset: shuffle_buffer", 0, sys.maxsize
         )
         self.seed = checked_integer(seed, "StreamDataset: seed", 0)
-        require_choice(even, _EVEN, "StreamDataset: even")
+        require_choice(even, ("drop", "repeat", None), "StreamDataset: even")
         require_choice(on_error, _ON_ERROR, "StreamDataset: on_error")
         self.even, self.on_error = even, on_error
-        if open is None and on_error == "skip":
+        if open_shard is None and on_error == "skip":
             raise ValueError(
                 "StreamDataset: on_error='skip' leaves out the rest of a shard, and this source has "
-                "none; pass a list of shards, and open="
+                "none; pass a list of shards, and open_shard="
             )
-        self._source = StreamSource(source, open)
+        self._source = StreamSource(source, open_shard)
         self._lengths = None if lengths is None else self._checked_lengths(lengths)
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._found_ranks: tuple[int, int] | None = None  # in the process that pickled this
@@ -285,9 +284,9 @@ class StreamDataset(IterableDataset[Any]):
 
     def _checked_lengths(self, lengths: Any) -> npt.NDArray[np.int64]:
         expected = "StreamDataset: lengths must be 1-D integers, one for each shard"
-        if not self._source.has_shards or self.even == "none" or self.on_error == "skip":
+        if not self._source.has_shards or self.even is None or self.on_error == "skip":
             raise ValueError(
-                "StreamDataset: lengths are for shards (open=), for even='drop' or 'repeat', and for "
+                "StreamDataset: lengths are for shards (open_shard=), for even='drop' or 'repeat', and for "
                 "on_error='raise' (of a shard that is cut short the length isn't known)"
             )
         array = np.asarray(lengths)

@@ -134,7 +134,7 @@ def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
             found[(*steps, "mask")] = set(range(1, node.values.ndim))
     collate = getattr(loader, "collate_fn", None)
     for spec in (
-        collate.spec if isinstance(collate, Collate) else None,
+        collate.fields if isinstance(collate, Collate) else None,
         loader.fields if isinstance(loader, DeviceLoader) else None,
     ):
         for path, field in structure.leaves(spec):

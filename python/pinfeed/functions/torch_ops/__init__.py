@@ -14,11 +14,11 @@ pad_value=None)``
 ``permute(images, input="NHWC", output="NCHW")``
     `pinfeed.permute`.
 
-``pad_jagged(values, offsets, length, *, max_length=None, value=None, side="right",
+``pad_jagged(values, offsets, length, *, max_length=None, pad_value=None, side="right",
 time_major=False)``
     Sample i, ``values[offsets[i]:offsets[i + 1]]``, becomes row i of a tensor (B, length, ...),
     or (length, B, ...). Samples longer than ``max_length`` or ``length`` are cut on the side where
-    padding goes. ``value`` is a float64 number that the dtype can hold; None is 0.
+    padding goes. ``pad_value`` is a float64 number that the dtype can hold; None is 0.
 
 ``pad_jagged_with_mask(...)``
     The same, with the lengths that are left, int64 (B,), and a mask, bool (B, length).

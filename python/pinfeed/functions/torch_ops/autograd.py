@@ -42,7 +42,7 @@ def _setup_pad(
     values, offsets, _ = inputs
     ctx.save_for_backward(offsets)
     ctx.total = values.shape[0]
-    ctx.options = {key: kept for key, kept in keyword_only_inputs.items() if key != "value"}
+    ctx.options = {key: kept for key, kept in keyword_only_inputs.items() if key != "pad_value"}
 
 
 def _pad_backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> tuple[Any, ...]:

@@ -121,8 +121,8 @@ def use_isa(name: str) -> Iterator[None]:
         ValueError: This build or this CPU has no such instruction set.
 
     Example:
-        >>> with pinfeed.use_isa("scalar"):
-        ...     pinfeed.build_config()["isa"]["active"]
+        >>> with pinfeed.testing.use_isa("scalar"):
+        ...     pinfeed.testing.build_config()["isa"]["active"]
         'scalar'
     """
     before = _core.active_isa()

@@ -126,7 +126,7 @@ def pad_tensor(
         length = max(length, out.shape[0 if padding.time_major else 1])
     options: dict[str, Any] = {
         "max_length": most,
-        "value": _as_float64(padding.value, dtype, values.device, name),
+        "pad_value": _as_float64(padding.pad_value, dtype, values.device, name),
         "side": padding.side,
         "time_major": padding.time_major,
     }
@@ -178,12 +178,12 @@ def longest_sample(offsets: torch.Tensor, name: str) -> int:
 
 def _as_float64(value: Any, dtype: torch.dtype, device: torch.device, name: str) -> float:
     """The value as the ops take it; raises ValueError if they would round it, or can't hold it."""
-    _core.check_value(value, torch_dtype_name(dtype), name, "value")
+    _core.check_value(value, torch_dtype_name(dtype), name, "pad_value")
     real = value.real  # of any number
     is_rounded_anyway = dtype.is_floating_point or dtype.is_complex
     if value.imag != 0 or not (is_rounded_anyway or int(float(real)) == real):
         raise ValueError(
-            f"{name}: on {device} value must be a number that float64 holds, got {value!r}; pad on "
+            f"{name}: on {device} pad_value must be a number that float64 holds, got {value!r}; pad on "
             "the CPU"
         )
     return float(real)

@@ -1,4 +1,4 @@
-"""Specs: fields in the structure of a sample, for `Collate`, or of a batch, for `DeviceLoader`."""
+"""Fields in the structure of a sample, for `Collate`, or of a batch, for `DeviceLoader`."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ from pinfeed.structure import (
 )
 
 
-def placed(spec: Any, name: str, check: Callable[[Field, str], None] | None = None) -> Any:
-    """The spec with each field as it behaves at its place.
+def placed(fields: Any, name: str, check: Callable[[Field, str], None] | None = None) -> Any:
+    """The given fields, each as it behaves where it stands.
 
     Args:
-        spec: What the user gave; None stands for no field, at any place.
-        name: What messages call the spec, such as ``"Collate: spec"``.
+        fields: What the user gave; None stands for no field, at any place.
+        name: What messages call the fields, such as ``"Collate: fields"``.
         check: Raises for a field that may not stand there; it also takes what messages call it.
 
     Raises:
-        TypeError: The spec holds something that is no field.
+        TypeError: ``fields`` holds something that is no field.
         ValueError: A field names keys and is in no dict, or two fill the same key.
     """
-    return _placed(spec, name, check, in_dict=False)
+    return _placed(fields, name, check, in_dict=False)
 
 
-def _placed(spec: Any, name: str, check: Callable[[Field, str], None] | None, in_dict: bool) -> Any:
-    if spec is None:
+def _placed(
+    fields: Any, name: str, check: Callable[[Field, str], None] | None, in_dict: bool
+) -> Any:
+    if fields is None:
         return None
-    if isinstance(spec, Field):
+    if isinstance(fields, Field):
         if check is not None:
-            check(spec, name)
-        field = spec.placed(in_dict)
+            check(fields, name)
+        field = fields.placed(in_dict)
         if field.names() and not in_dict:
             raise ValueError(
                 f"{name} names keys {list(field.names())}, but is in no dict; "
@@ -60,15 +62,15 @@ def _placed(spec: Any, name: str, check: Callable[[Field, str], None] | None, in
                 "none; make the samples dicts"
             )
         return field
-    if not is_container(spec):
-        given = repr(spec) if isinstance(spec, type) else type(spec).__name__
+    if not is_container(fields):
+        given = repr(fields) if isinstance(fields, type) else type(fields).__name__
         text = f"{name} must be a Field such as Image(), or None, got {given}"
-        raise TypeError(Problem("", text, hint=_field_for(spec)))
-    is_dict = isinstance(spec, Mapping)
-    fields = [_placed(child, name + step, check, is_dict) for step, child in children(spec)]
+        raise TypeError(Problem("", text, hint=_field_for(fields)))
+    is_dict = isinstance(fields, Mapping)
+    parts = [_placed(child, name + step, check, is_dict) for step, child in children(fields)]
     if is_dict:
-        _check_names(spec, fields, name)
-    return rebuild(spec, fields)
+        _check_names(fields, parts, name)
+    return rebuild(fields, parts)
 
 
 def _field_for(given: Any) -> str:
@@ -88,9 +90,9 @@ def _field_for(given: Any) -> str:
     return ""
 
 
-def _check_names(spec: Mapping[Any, Any], fields: list[Any], name: str) -> None:
-    taken = set(spec)
-    for field in fields:
+def _check_names(fields: Mapping[Any, Any], parts: list[Any], name: str) -> None:
+    taken = set(fields)
+    for field in parts:
         for key in field.names() if isinstance(field, Field) else ():
             if key in taken:
                 raise ValueError(
@@ -99,34 +101,34 @@ def _check_names(spec: Mapping[Any, Any], fields: list[Any], name: str) -> None:
             taken.add(key)
 
 
-def child_specs(spec: Any, node: Any, name: str, owner: str) -> list[Any]:
-    """The spec of each child of a container, None where there is none.
+def child_fields(fields: Any, node: Any, name: str, owner: str) -> list[Any]:
+    """What ``fields`` has for each child of a container, None where there is none.
 
     Args:
-        spec: What stands at the container's place in the spec; no field.
+        fields: What stands for the container in the given fields: no field itself.
         node: The container: a sample, a batch, or a part of one.
-        name: What messages call that place, such as ``"Collate: spec['x']"``.
-        owner: What the spec mirrors: ``"samples"`` or ``"batches"``.
+        name: What messages call that place, such as ``"Collate: fields['x']"``.
+        owner: What they mirror: ``"samples"`` or ``"batches"``.
 
     Raises:
-        ValueError: The spec has another structure.
+        ValueError: The fields have another structure.
     """
     steps = [step for step, _ in children(node)]
-    if spec is None:
+    if fields is None:
         return [None] * len(steps)
-    by_step = dict(children(spec))
+    by_step = dict(children(fields))
     if not by_step.keys() <= set(steps) or (not _has_names(node) and len(by_step) != len(steps)):
-        raise ValueError(_difference(spec, node, name, owner))
+        raise ValueError(_difference(fields, node, name, owner))
     return [by_step.get(step) for step in steps]
 
 
-def _difference(spec: Any, node: Any, name: str, owner: str) -> Problem:
-    """How a spec differs from the container that it stands for; arguments as above."""
+def _difference(fields: Any, node: Any, name: str, owner: str) -> Problem:
+    """How a fields differs from the container that it stands for; arguments as above."""
     mirrors = f"it mirrors the structure of {owner}"
-    asked, steps = ([step for step, _ in children(container)] for container in (spec, node))
-    is_one_a_dict = isinstance(spec, Mapping) != isinstance(node, Mapping)
-    if is_one_a_dict or _has_names(spec) != _has_names(node):
-        kinds = [f"a {type(container).__name__}" for container in (node, spec)]
+    asked, steps = ([step for step, _ in children(container)] for container in (fields, node))
+    is_one_a_dict = isinstance(fields, Mapping) != isinstance(node, Mapping)
+    if is_one_a_dict or _has_names(fields) != _has_names(node):
+        kinds = [f"a {type(container).__name__}" for container in (node, fields)]
         return Problem(name, f"{kinds[0]} as {owner} have there", kinds[1], mirrors)
     if not _has_names(node):
         expected = f"{len(steps)} entries, as {owner} have there"
@@ -176,7 +178,7 @@ def _mirror_hint(field: Field, node: Any, owner: str) -> str:
     Args:
         field: The field.
         node: The dict, tuple or list there.
-        owner: As for `child_specs`.
+        owner: As for `child_fields`.
     """
     text = f"{type(field).__name__}(...)"
     example = (
@@ -185,20 +187,20 @@ def _mirror_hint(field: Field, node: Any, owner: str) -> str:
     return f"fields mirror the structure of {owner}, such as {example}"
 
 
-def mapping_specs(spec: Any, node: Mapping[Any, Any], name: str) -> list[tuple[Any, Any, Any]]:
-    """Of each leaf that becomes of a mapping: its key, the key of what it is made of, its spec.
+def mapping_fields(fields: Any, node: Mapping[Any, Any], name: str) -> list[tuple[Any, Any, Any]]:
+    """Of each leaf that becomes of a mapping: its key, the key of what it is made of, its field or fields.
 
     Args:
-        spec: As for `child_specs`.
+        fields: As for `child_fields`.
         node: A sample, or a part of one.
         name: What messages call that place.
 
     Raises:
-        ValueError: The spec has another structure.
+        ValueError: The fields have another structure.
     """
-    fields = dict(spec) if isinstance(spec, Mapping) else {}
+    by_key = dict(fields) if isinstance(fields, Mapping) else {}
     made, absent = {}, set()
-    for key, field in fields.items():
+    for key, field in by_key.items():
         if not isinstance(field, Field):
             continue
         source = key if field.source is None else field.source
@@ -210,12 +212,12 @@ def mapping_specs(spec: Any, node: Mapping[Any, Any], name: str) -> list[tuple[A
                 hint = nearest(source, node) or "if they may lack it, add .optional() to the field"
                 raise ValueError(Problem("", f"{name}[{key!r}] {text}", hint=hint))
             made[key] = field
-    if isinstance(spec, Mapping):
-        spec = {key: fields[key] for key in fields if key not in made and key not in absent}
-    taken = {field.source for field in made.values()} - fields.keys()
+    if isinstance(fields, Mapping):
+        fields = {key: by_key[key] for key in by_key if key not in made and key not in absent}
+    taken = {field.source for field in made.values()} - by_key.keys()
     return [
         (key, key, child)
-        for key, child in zip(node, child_specs(spec, node, name, "samples"), strict=True)
+        for key, child in zip(node, child_fields(fields, node, name, "samples"), strict=True)
         if key not in made and key not in absent and key not in taken
     ] + [(key, field.source, field) for key, field in made.items()]
 
@@ -255,23 +257,23 @@ def rebuild_with_siblings(
     return rebuild_mapping(node, items)
 
 
-class BatchSpec:
+class BatchFields:
     """The fields of a `DeviceLoader`: what becomes of the leaves of a batch, wherever it is.
 
     Args:
-        spec: Fields in the structure of a batch; leaves without one stay as they are. A tuple
+        fields: Fields in the structure of a batch; leaves without one stay as they are. A tuple
             stands for a list, too, as which ``default_collate`` returns it.
 
     Raises:
-        TypeError: The spec holds something that is no field, or a field of samples only.
+        TypeError: ``fields`` holds something that is no field, or a field of samples only.
         ValueError: Two leaves would have one key of a dict.
     """
 
-    def __init__(self, spec: Any) -> None:
-        self._spec = placed(spec, "DeviceLoader: fields", _require_applicable)
+    def __init__(self, fields: Any) -> None:
+        self._fields = placed(fields, "DeviceLoader: fields", _require_applicable)
 
     def __bool__(self) -> bool:
-        return self._spec is not None
+        return self._fields is not None
 
     def apply(self, batch: Any, host: Any) -> Any:
         """The batch with all fields applied.
@@ -281,10 +283,10 @@ class BatchSpec:
             host: The same batch before it was moved there.
 
         Raises:
-            TypeError, ValueError: The batch has another structure than the spec, or a leaf that its
+            TypeError, ValueError: The batch has another structure than the fields, or a leaf that its
                 field can't take.
         """
-        return _applied(self._spec, batch, host, "")
+        return _applied(self._fields, batch, host, "")
 
 
 def _batch_leaf(path: str) -> str:
@@ -301,26 +303,26 @@ def _require_applicable(field: Field, name: str) -> None:
         raise TypeError(f"{name}: fields with of() or optional() are for Collate")
 
 
-def _applied(spec: Any, node: Any, host: Any, path: str) -> Any:
-    if spec is None:
+def _applied(fields: Any, node: Any, host: Any, path: str) -> Any:
+    if fields is None:
         return node
-    if isinstance(spec, Field):
+    if isinstance(fields, Field):
         try:
-            return spec.apply(node, host, Leaf(_batch_leaf(path), path))
+            return fields.apply(node, host, Leaf(_batch_leaf(path), path))
         except TypeError as error:
             if isinstance(node, Mapping) or type(node) in (tuple, list):
-                Problem.of(error).add_hint(_mirror_hint(spec, node, "batches"))
+                Problem.of(error).add_hint(_mirror_hint(fields, node, "batches"))
             raise
     name = f"DeviceLoader: fields{path}"
     if not is_container(node):
         raise ValueError(
-            f"{name} is a {type(spec).__name__}, but batches have a {type(node).__name__} there; "
+            f"{name} is a {type(fields).__name__}, but batches have a {type(node).__name__} there; "
             "it mirrors the structure of batches"
         )
     values = [
-        _applied(child_spec, child, before, path + step)
-        for child_spec, (step, child), (_, before) in zip(
-            child_specs(spec, node, name, "batches"), children(node), children(host), strict=True
+        _applied(child_field, child, before, path + step)
+        for child_field, (step, child), (_, before) in zip(
+            child_fields(fields, node, name, "batches"), children(node), children(host), strict=True
         )
     ]
     if isinstance(node, Mapping) and any(isinstance(value, Beside) for value in values):
