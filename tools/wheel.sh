@@ -19,7 +19,7 @@ else
 fi
 
 python -m venv "$out/venv"
-"$out/venv/bin/python" -m pip install --quiet --disable-pip-version-check dist/pinfeed-*.whl "$2" 'pytest>=8.2' hypothesis
+"$out/venv/bin/python" -m pip install --quiet --disable-pip-version-check dist/pinfeed-*.whl "$2" 'pytest>=8.2' hypothesis tqdm
 
 # The ops must be there, on torch's stable ABI, and content with the oldest torch that has it.
 package=$("$out/venv/bin/python" -c 'import pathlib, pinfeed; print(pathlib.Path(pinfeed.__file__).parent)')
