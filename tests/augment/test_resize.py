@@ -327,9 +327,9 @@ ARGUMENTS = [
         "resize_dtype must be torch.float32 or None, got torch.float16",
     ),
     (
-        lambda: pinfeed.Image(resize_dtype="float"),
+        lambda: pinfeed.Image(resize_dtype="float64"),
         TypeError,
-        "resize_dtype must be torch.float32 or None, got 'float'",
+        "resize_dtype must be torch.float32 or None, got torch.float64",
     ),
     (
         lambda: pinfeed.Image(resize_dtype=torch.float32, dtype=torch.uint8),

@@ -128,7 +128,9 @@ def test_what_is_refused(dataset: datasets.Dataset) -> None:
         TypeError, match=r"got datasets\.DatasetDict; choose a split: table\['train'\]"
     ):
         ArrayDataset.from_arrow(datasets.DatasetDict(train=dataset))
-    with pytest.raises(TypeError, match=r"got datasets\.IterableDataset$"):
+    with pytest.raises(
+        TypeError, match=r"got datasets\.IterableDataset; StreamDataset takes streams$"
+    ):
         ArrayDataset.from_arrow(dataset.to_iterable_dataset())
 
 

@@ -44,10 +44,14 @@ def table_columns(
     if datasets is not None and isinstance(table, datasets.Dataset):
         table, columns, order = _hugging_face(table, columns, function)
     if not isinstance(table, pa.Table | pa.RecordBatch):
+        hint = (
+            "StreamDataset takes streams"
+            if datasets is not None and isinstance(table, datasets.IterableDataset)
+            else "pyarrow.table(frame) makes a table of a pandas or polars frame"
+        )
         raise TypeError(
             f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset "
-            f"or the path of a Parquet file, got {_type_name(table)}; pyarrow.table(frame) makes a table "
-            "of a pandas or polars frame"
+            f"or the path of a Parquet file, got {_type_name(table)}; {hint}"
         )
     categories: dict[str, list[Any]] = {}
     arrays = {}
