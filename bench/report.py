@@ -166,33 +166,31 @@ def failures(records: Iterable[Record], verdicts: Iterable[Verdict]) -> list[str
     ]
 
 
-def _row(record: Record, *others: str) -> list[str]:
-    """Return the times of pinfeed and the limit, and other ways in times of pinfeed's."""
-    cells = []
-    for name, role in (("", "pinfeed"), ("", "limit"), *((name, "other") for name in others)):
-        try:
-            way = find(record, name, role)
-            text = _amount(_median(way), record["returns"])
-            cells.append(f"{way['name']}: {_times(record, way, 'pinfeed')}" if name else text)
-        except NotMeasured:
-            cells.append("-")
-    return cells
+def _time(record: Record, name: str, role: str) -> str:
+    """Return a way's time; of the ways of others, how many times pinfeed's that is, and its name."""
+    try:
+        way = find(record, name, role)
+    except NotMeasured:
+        return "-"
+    time = _amount(_median(way), record["returns"])
+    return f"{time}, {_times(record, way, 'pinfeed')}: {way['name']}" if name else time
 
 
 def main_table(records: Mapping[str, Record]) -> str:
     """Return one row for each workload."""
+    ways = (("", "pinfeed"), ("", "limit"), (QUICKEST, "other"))
     rows = [
-        [f"`{name}`", record["title"], *_row(record, QUICKEST)] for name, record in records.items()
+        [f"`{name}`", record["title"], *(_time(record, *way) for way in ways)]
+        for name, record in records.items()
     ]
     return table(["workload", "job", "pinfeed", "limit", "quickest other way"], rows, words=2)
 
 
 def readme_table(records: Mapping[str, Record]) -> str:
-    """Return the workloads that have a usual way, which stands beside the quickest."""
+    """Return the workloads that have a usual way, and what that takes."""
     rows = [
-        [record["title"], *_row(record, QUICKEST, WORKLOADS[name].usual)]
+        [record["title"], _time(record, "", "pinfeed"), _time(record, usual, "other")]
         for name, record in records.items()
-        if WORKLOADS[name].usual
+        if (usual := WORKLOADS[name].usual)
     ]
-    header = ["job, one thread", "pinfeed", "physical limit", "quickest other way", "usual way"]
-    return table(header, rows)
+    return table(["job, one thread", "pinfeed", "usual way"], rows)

@@ -1,5 +1,6 @@
 """The long description of a release: its links lead to the release's home."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ HOME = "https://example.org/pinfeed"
 def test_links_of_a_release(tmp_path: Path) -> None:
     for name in ("README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
-    subprocess.run([ROOT / "tools" / "home.sh", HOME, "v1.0"], cwd=tmp_path, check=True)
+    env = os.environ | {"PINFEED_REPOSITORY": HOME}
+    subprocess.run([ROOT / "tools" / "home.sh", "v1.0"], cwd=tmp_path, env=env, check=True)
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert len(links) > 5
