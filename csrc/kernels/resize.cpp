@@ -222,7 +222,8 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   thread_local std::vector<std::uint8_t> stage;
   const ImageBatch& images = batch.images;
   const std::size_t item = scalar_size(batch.resized_type()), pixel = images.channels * item;
-  const auto [height, width] = images.size_of(image);
+  const ImageSize size = images.size_of(image);
+  const std::size_t height = size.height, width = size.width;
   const std::size_t row_bytes = width * pixel;
   // For a mean, all rows of the image at once, also those that another thread writes.
   const bool need_mean = batch.colors != nullptr && batch.colors->need_mean();

@@ -8,8 +8,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import accelerate
@@ -49,6 +51,24 @@ def loader(dataset: Any = SAMPLES, **options: Any) -> DataLoader[Any]:
 
 def expected(dataset: Any = SAMPLES, **options: Any) -> list[Any]:
     return list(loader(dataset, num_workers=0, timeout=0, multiprocessing_context=None, **options))
+
+
+def arenas_of_threads(_: Any) -> int:
+    """The number of arenas that the threads of a worker write into, who all ask at once."""
+    sys.setswitchinterval(1e-6)
+    together = threading.Barrier(8)
+
+    def ask(_: int) -> int:
+        together.wait()
+        return id(worker.worker_arena())
+
+    with ThreadPoolExecutor(8) as threads:
+        return len(set(threads.map(ask, range(8))))
+
+
+def test_the_threads_of_a_worker_share_an_arena() -> None:
+    counts = loader(range(24), batch_size=1, num_workers=12, collate_fn=arenas_of_threads)
+    assert list(counts) == [1] * 24
 
 
 def test_a_slot_is_used_again_when_the_last_view_dies() -> None:

@@ -17,6 +17,8 @@ struct Keyword {
   const char* name;
   Value Options::* member;
 };
+template <class Options, class Value>
+Keyword(const char*, Value Options::*) -> Keyword<Options, Value>;  // which clang 14 doesn't make
 
 // Binds a struct as a class. `keywords` are all its members, in order.
 template <class Options, class... Values>

@@ -39,6 +39,7 @@ _inherited_info: Any = None  # of the worker that forked this process
 _is_worker = False  # or not yet
 _arena: WorkerArena | None = None
 _is_refused = False  # whether there is none to be had
+_making = threading.Lock()  # one arena, whichever thread collates first
 
 
 def is_worker() -> bool:
@@ -50,9 +51,9 @@ def is_worker() -> bool:
 
 
 def _after_fork() -> None:
-    global _inherited_info, _is_worker, _arena, _is_refused
+    global _inherited_info, _is_worker, _arena, _is_refused, _making
     _inherited_info = torch.utils.data.get_worker_info()
-    _is_worker, _arena, _is_refused = False, None, False
+    _is_worker, _arena, _is_refused, _making = False, None, False, threading.Lock()
 
 
 # Such a child sends nothing to the trainer. If it is the worker of a loader in a worker, torch
@@ -63,18 +64,25 @@ if hasattr(os, "register_at_fork"):
 
 def worker_arena() -> WorkerArena | None:
     """Where a worker writes its batches; None elsewhere, and where it can't be had (logged once)."""
-    global _arena, _is_refused
     if _arena is None and is_worker() and not _is_refused:
-        try:
-            _arena = WorkerArena()
-        except (OSError, RuntimeError) as error:
-            _is_refused = True
-            logger.log(
-                _LOG_LEVEL,
-                "this worker has no arena for its batches, torch's shared memory serves: %s",
-                error,
-            )
+        with _making:
+            _make_arena()
     return _arena
+
+
+def _make_arena() -> None:
+    global _arena, _is_refused
+    if _arena is not None or _is_refused:
+        return
+    try:
+        _arena = WorkerArena()
+    except (OSError, RuntimeError) as error:
+        _is_refused = True
+        logger.log(
+            _LOG_LEVEL,
+            "this worker has no arena for its batches, torch's shared memory serves: %s",
+            error,
+        )
 
 
 class WorkerArena:
