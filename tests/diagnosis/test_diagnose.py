@@ -437,8 +437,8 @@ class OnlyInWorkers(Sleeping):
 @pytest.mark.parametrize(
     ("dataset", "workers", "note"),
     [
-        (OnlyHere(0.001), 0, "workers: 1: not measured"),
-        (OnlyInWorkers(0.001), 1, "workers: 0: not"),
+        (OnlyHere(0.02), 0, "workers: 1: not measured"),
+        (OnlyInWorkers(0.02), 1, "workers: 0: not"),
     ],
 )
 def test_what_a_dataset_can_not_do_is_said(dataset: Any, workers: int, note: str) -> None:
@@ -590,7 +590,7 @@ class ItsOwnIterator(OnceOnly):
 
 def test_what_can_be_iterated_only_once() -> None:
     with pytest.raises(TypeError, match="can be iterated only once: the second time it has no"):
-        pinfeed.diagnose(DataLoader(OnceOnly(), batch_size=4), seconds=4)
+        pinfeed.diagnose(DataLoader(OnceOnly(), batch_size=4), seconds=60)
     with pytest.raises(TypeError, match="dataset holds an iterator"):
         pinfeed.diagnose(DataLoader(ItsOwnIterator(), batch_size=4))
 

@@ -155,8 +155,8 @@ std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOption
   if (static_cast<std::size_t>(draw.samples.size()) != images.count()) {
     throw py::value_error(images.name() + ": expected a number for each sample");
   }
-  auto found = std::make_shared<ImageViews>(std::move(leaf), std::vector<View>(images.count()),
-                                            images.sizes());
+  auto found = std::make_shared<ImageViews>(
+      ImageViews{std::move(leaf), std::vector<View>(images.count()), images.sizes()});
   const kernels::Geometry geometry{options.steps,
                                    {options.border.kind, options.resized_border.kind},
                                    options.may_be_small,
@@ -212,7 +212,8 @@ Windows::Windows(const Images& images, const GivenWindows& given) : images_(imag
   const auto& [windows, size, interpolation, in_floats] = given;
   borders_ = {Border::constant, Border::constant};  // which no window reaches
   interpolate(interpolation, in_floats);
-  auto found = std::make_shared<ImageViews>("", std::vector<View>(images.count()), images.sizes());
+  auto found = std::make_shared<ImageViews>(
+      ImageViews{"", std::vector<View>(images.count()), images.sizes()});
   for (std::size_t i = 0; i < images.count(); ++i) {
     const double* const numbers = windows.data() + 6 * i;
     const auto whole = [](double number) { return number == std::floor(number); };
