@@ -103,6 +103,9 @@ STRUCTURES: dict[str, Callable[[Any, Any], Any]] = {
     "nested": lambda x, y: {"a": (x, [y, Point(x, y)]), "b": Record({"c": x}, FrozenRecord(y, x))},
 }
 
+# Those of arrays that are a dataset: a list of arrays alone may as well be one of samples.
+DATASETS = {name: build for name, build in STRUCTURES.items() if name != "list"}
+
 
 def assert_same(actual: Any, expected: Any, path: str = "") -> None:
     """Same types of containers and leaves, same dtypes and shapes, same bits."""

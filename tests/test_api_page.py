@@ -81,7 +81,7 @@ StreamDataset(source, shuffle_buffer=0, seed=0, *, open_shard=None, even=None, l
 StreamDataset.load_state_dict(self, state)
 StreamDataset.set_epoch(self, epoch)
 StreamDataset.state_dict(self)
-WeightedSampler(weights, batch_size, *, num_samples=None, replacement=True, seed=0, drop_last=False, rank=None, world_size=None, even='repeat')
+WeightedSampler(weights, *, batch_size, num_samples=None, replacement=True, seed=0, drop_last=False, rank=None, world_size=None, even='repeat')
 testing.worker_memory_stats()
 augment.CenterCrop(size)
 augment.ColorJitter(brightness=0, contrast=0)

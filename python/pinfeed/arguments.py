@@ -105,7 +105,7 @@ def instead(
             except TypeError as error:
                 traceback = error.__traceback__
                 if traceback is None or traceback.tb_next is None:  # the function has not begun
-                    error.args = (_misfit(error, function, options, otherwise, ways),)
+                    error.args = (_misfit(error, function, arguments, options, otherwise, ways),)
                 raise
 
         return call
@@ -116,18 +116,22 @@ def instead(
 def _misfit(
     error: TypeError,
     function: Callable[..., Any],
+    arguments: Sequence[Any],
     options: Mapping[str, Any],
     otherwise: str,
     ways: Mapping[str, str],
 ) -> Problem:
     """What a function was called with that it doesn't take, and what to write instead."""
     parameters = inspect.signature(function).parameters
-    name = function.__qualname__.removesuffix(".__init__")
+    name = function.__name__
+    if name == "__init__":
+        name = type(arguments[0]).__name__  # which may be derived from the class that has it
     for option in options:
         if option not in parameters:
             hint = ways.get(option) or nearest(option, parameters) or otherwise
             return Problem(name, f"there is no argument {option!r}", hint=hint)
-    return Problem("", str(error), hint=otherwise)
+    text = str(error).replace(f"{function.__qualname__}()", f"{name}()")
+    return Problem("", text, hint=otherwise)
 
 
 def as_integer(value: Any) -> int | None:

@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 import pinfeed
 from arrays import random_array
 from pinfeed import Collate, Image, Keep, Stack, _core
-from samples import STRUCTURES, Bag, FrozenRecord, Point, Record, assert_same
+from samples import DATASETS, Bag, FrozenRecord, Point, Record, assert_same
 
 COUNT = 6
 
@@ -61,11 +61,11 @@ def test_samples_in_one_array(convert: Callable[..., Any], shape: tuple[int, ...
 
 
 @pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("structure", DATASETS)
 def test_fields_of_every_structure(
     structure: str, rows: bool, images: np.ndarray, numbers: np.ndarray
 ) -> None:
-    build = STRUCTURES[structure]
+    build = DATASETS[structure]
     dataset = pinfeed.ArrayDataset(build(images, numbers))
     samples = dataset.__getitems__(range(COUNT))
     collate = Collate(build(Image(mean=0.5), Stack(torch.float64)))

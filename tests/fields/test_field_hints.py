@@ -397,6 +397,55 @@ BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[]
         lambda: rows(np.array([[1, 2], [3, 4]])),
         torch.tensor([[1, 2], [3, 4]]),
     ),
+    "images in a list": (
+        lambda: ArrayDataset([PHOTOS[0], PHOTOS[1]]),
+        TypeError,
+        (
+            r"^ArrayDataset: expected an array, .* got a list of 2 arrays; pass np.stack\(arrays\), or a "
+            "tuple of arrays for the leaves of a sample"
+        ),
+        lambda: rows(np.stack([PHOTOS[0], PHOTOS[1]])),
+        torch.from_numpy(PHOTOS[:2]),
+    ),
+    "columns in a list": (
+        lambda: from_numpy([PHOTOS, LABELS], 3),
+        TypeError,
+        "got a list of 2 arrays; .* or a tuple of arrays for the leaves of a sample",
+        lambda: first(from_numpy((PHOTOS, LABELS), 3, device="cpu")),
+        [torch.from_numpy(PHOTOS), torch.from_numpy(LABELS)],
+    ),
+    "samples that are dicts": (
+        lambda: ArrayDataset([{"image": PHOTOS[0], "label": 1}] * 3),
+        TypeError,
+        r"got a list of 3 samples; .*: DataLoader\(samples, batch_size, collate_fn=Collate\(\)\)",
+        lambda: first(
+            DataLoader([{"image": PHOTOS[0], "label": 1}] * 3, 3, collate_fn=Collate())  # type: ignore[arg-type]
+        )["label"],
+        torch.tensor([1, 1, 1]),
+    ),
+    "samples that are tuples": (
+        lambda: from_numpy([(PHOTOS[0], 1)], 1),
+        TypeError,
+        r"got a list of 1 samples; .*: DataLoader\(samples, batch_size, collate_fn=Collate\(\)\)",
+        lambda: first(DataLoader([(PHOTOS[0], 1)], 1, collate_fn=Collate()))[1],  # type: ignore[arg-type]
+        torch.tensor([1]),
+    ),
+    "one label for all": (
+        lambda: ArrayDataset({"image": PHOTOS, "label": 5}),
+        TypeError,
+        r"leaf \['label'\]: .* got int; np.full\(length, 5\) has it for each sample",
+        lambda: rows({"image": PHOTOS, "label": np.full(len(PHOTOS), 5)})["label"],
+        torch.tensor([5, 5, 5]),
+    ),
+    "draws where the batch size stood": (
+        lambda: pinfeed.WeightedSampler([1, 0], 1000),  # type: ignore[misc]
+        TypeError,
+        "^WeightedSampler.* 3 were given; numbers are given by name: batch_size=..., num_samples=...",
+        lambda: torch.tensor(
+            first(pinfeed.WeightedSampler([1, 0], batch_size=2, num_samples=1000))
+        ),
+        torch.tensor([0, 0]),
+    ),
     "an array of arrays": (
         lambda: ArrayDataset(RAGGED),
         TypeError,
@@ -588,6 +637,68 @@ BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[]
         lambda: Collate(Image(mean=0.5))([PHOTOS[0]]),
         torch.from_numpy(PLANES[:1] / np.float32(255) - np.float32(0.5)),
     ),
+    "the rows of a PackSampler": (
+        lambda: PackSampler([3, 1], seq_length=4, rows=1),  # type: ignore[call-arg]
+        TypeError,
+        "^PackSampler: there is no argument 'rows'; it is batch_size$",
+        lambda: torch.tensor(first(PackSampler([3, 1], seq_length=4, batch_size=1, shuffle=False))),
+        torch.tensor([0, 1]),
+    ),
+    "the fill of a Pack": (
+        lambda: Pack(4, fill=-100),  # type: ignore[call-arg]
+        TypeError,
+        "^Pack: there is no argument 'fill'; it is pad_value$",
+        lambda: first(
+            DataLoader(
+                IndexedDataset([[1, 2]]),
+                batch_sampler=PackSampler([2], seq_length=4),
+                collate_fn=Collate(Pack(4, pad_value=-100)),
+            )
+        ),
+        torch.tensor([[1, 2, -100, -100]]),
+    ),
+    "an option of a sampler with a slip": (
+        lambda: pinfeed.ShuffleSampler(2, 2, shufle=False),  # type: ignore[call-arg]
+        TypeError,
+        r"^ShuffleSampler: there is no argument 'shufle'; did you mean 'shuffle'\?$",
+        lambda: torch.tensor(first(pinfeed.ShuffleSampler(2, 2, shuffle=False))),
+        torch.tensor([0, 1]),
+    ),
+    "an option of a flip with a slip": (
+        lambda: augment.RandomHorizontalFlip(prob=1),  # type: ignore[call-arg]
+        TypeError,
+        "^RandomHorizontalFlip: there is no argument 'prob'",
+        lambda: shown(augment=augment.RandomHorizontalFlip(p=1)),
+        torch.from_numpy(PLANES[:1]).flip(-1),
+    ),
+    "transforms without a list": (
+        lambda: augment.Compose(augment.CenterCrop(4), augment.CenterCrop(2)),  # type: ignore[call-arg]
+        TypeError,
+        r"^Compose.* 3 were given; transforms go into one list: Compose\(\[a, b\]\)$",
+        lambda: shown(augment=augment.Compose([augment.CenterCrop(4), augment.CenterCrop(2)])),
+        torch.from_numpy(PLANES[:1, :, 3:5, 2:4]),
+    ),
+    "an option of a function with a slip": (
+        lambda: pinfeed.to_numpy([torch.arange(3)], max_sample=2),
+        TypeError,
+        r"^to_numpy: there is no argument 'max_sample'; did you mean 'max_samples'\?$",
+        lambda: torch.from_numpy(pinfeed.to_numpy([torch.arange(3)], max_samples=2)),
+        torch.tensor([0, 1]),
+    ),
+    "a function that opens shards": (
+        lambda: pinfeed.StreamDataset([2, 3], open=range),  # type: ignore[call-arg]
+        TypeError,
+        "^StreamDataset: there is no argument 'open'; it is open_shard$",
+        lambda: Collate()(list(pinfeed.StreamDataset([2, 3], open_shard=range))),
+        torch.tensor([0, 1, 0, 1, 2]),
+    ),
+    "padding of a function": (
+        lambda: pinfeed.pad([[1, 2], [3]], padding_value=7),
+        TypeError,
+        "^pad: there is no argument 'padding_value'; it is pad_value$",
+        lambda: pinfeed.pad([[1, 2], [3]], pad_value=7, lengths=False),
+        torch.tensor([[1, 2], [3, 7]]),
+    ),
     "an option of pad_sequence": (
         lambda: Pad(padding_value=7),  # type: ignore[call-arg]
         TypeError,
@@ -675,7 +786,7 @@ BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[]
         ValueError,
         (
             r"Pack needs the rows that a PackSampler has planned: DataLoader\(dataset, batch_sampler="
-            r"PackSampler\(lengths, 4\), ...\); any dataset but an ArrayDataset needs IndexedDataset"
+            r"PackSampler\(lengths, seq_length=4\), ...\); any dataset but an ArrayDataset needs IndexedDataset"
         ),
         lambda: first(
             DataLoader(
@@ -754,7 +865,7 @@ BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[]
     "names of photographs to load": (
         lambda: from_numpy(["a.jpg"], 1),
         TypeError,
-        r"list of 1 strings; .* a Dataset: DataLoader\(dataset, batch_size, collate_fn=Collate\(Image",
+        r"list of 1 paths; .* a Dataset: DataLoader\(dataset, batch_size, collate_fn=Collate\(Image",
         lambda: first(DataLoader([COLOUR], 1, collate_fn=Collate(Image()))),  # type: ignore[arg-type]
         Collate(Image())([PHOTOS[1]]),
     ),

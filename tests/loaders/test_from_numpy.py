@@ -267,7 +267,7 @@ def test_datasets_with_samples_of_their_own_are_refused():
 
 def test_a_list_is_refused_with_hints_that_work():
     images = list(IMAGES[:4])
-    with pytest.raises(TypeError, match=r"pass np.stack\(arrays\), for columns tuple\(arrays\)"):
+    with pytest.raises(TypeError, match=r"pass np.stack\(arrays\), or a tuple of arrays"):
         pinfeed.from_numpy(images, 2)
     (first, _) = pinfeed.from_numpy(np.stack(images), 2, device="cpu")
     assert torch.equal(first, torch.from_numpy(IMAGES[:2]))

@@ -133,6 +133,7 @@ def test_bad_labels() -> None:
     with pytest.raises(TypeError, match="BalancedSampler: labels must be of one type that sorts"):
         BalancedSampler([1, None, 1], batch_size=1)
     with pytest.raises(
-        TypeError, match=r"BalancedSampler.*unexpected keyword argument 'replacement'"
+        TypeError,
+        match=r"^BalancedSampler: there is no argument 'replacement'; it draws with replace",
     ):
         BalancedSampler([1, 1], batch_size=1, replacement=False)  # type: ignore[call-arg]

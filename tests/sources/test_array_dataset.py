@@ -31,13 +31,13 @@ from array_sources import (
     values,
 )
 from pinfeed.sources.ragged import RaggedArray
-from samples import STRUCTURES, assert_same
+from samples import DATASETS, assert_same
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("structure", DATASETS)
 @pytest.mark.parametrize("kind", ["ndarray", "memmap r", "Path", "bfloat16 tensor"])
 def test_every_structure(structure: str, kind: str, tmp_path: Path) -> None:
-    build = STRUCTURES[structure]
+    build = DATASETS[structure]
     source, numbers = ALL[kind](tmp_path), np.arange(LENGTH)
     array = plain(opened(source))
     dataset = pinfeed.ArrayDataset(build(source, numbers))
@@ -219,7 +219,7 @@ def test_repr_names_the_leaves() -> None:
     dataset = pinfeed.ArrayDataset({"x": values(), "y": torch.zeros(LENGTH)})
     assert repr(dataset) == "ArrayDataset(11 samples: ['x'] int32 (4, 3), ['y'] float32 ())"
     ragged = RaggedArray(np.zeros((5, 2)), np.array([0, 2, 5]))
-    dataset = pinfeed.ArrayDataset([ragged, np.zeros((2, 3))])
+    dataset = pinfeed.ArrayDataset((ragged, np.zeros((2, 3))))
     assert repr(dataset) == "ArrayDataset(2 samples: [0] float64 (*, 2), [1] float64 (3,))"
 
 

@@ -68,11 +68,11 @@ REFUSED: tuple[tuple[Make, type[Exception], str], ...] = (
     (lambda _: torch.tensor(1.0), ValueError, "counts samples, got a 0-d array"),
     (lambda _: torch.zeros(3, device="meta"), TypeError, r"on the CPU, got one on meta.*\.cpu"),
     (lambda _: torch.eye(3).to_sparse(), TypeError, "dense tensor"),
-    (lambda _: 5, TypeError, r"expected an ndarray.*a RaggedArray.*got int; .*np.array"),
+    (lambda _: 5, TypeError, r"expected an ndarray.*a RaggedArray.*got int; np.full"),
     (lambda _: None, TypeError, "expected an ndarray.*got NoneType"),
     (lambda _: b"values.npy", TypeError, "expected an ndarray.*got bytes"),
     (lambda folder: folder / "missing.npy", FileNotFoundError, "missing.npy"),
-    (lambda _: ["cat"], FileNotFoundError, r"leaf \[0\]: No .*from_strings\(strings\) .*: 'cat'"),
+    (lambda _: ("cat",), FileNotFoundError, r"leaf \[0\]: No .*from_strings\(strings\) .*: 'cat'"),
     (lambda folder: folder, ValueError, r"is a directory without \.npy files"),
     (lambda folder: cut_npy(folder, 40), ValueError, "cut.npy is no complete .npy file"),
     (lambda folder: cut_npy(folder, 129), ValueError, "cut.npy is no complete .npy file"),
@@ -103,7 +103,7 @@ def test_different_lengths() -> None:
         pinfeed.ArrayDataset({"a": np.zeros(3), "b": Point(np.zeros(3), torch.zeros(4))})
     ragged = RaggedArray(np.zeros(4), np.array([0, 1, 4]))
     with pytest.raises(ValueError, match=r"got 4 in leaf \[0\] and 2 in leaf \[1\]"):
-        pinfeed.ArrayDataset([np.zeros(4), ragged])
+        pinfeed.ArrayDataset((np.zeros(4), ragged))
 
 
 @pytest.mark.parametrize("structure", [{}, [], (), {"a": {}, "b": []}])

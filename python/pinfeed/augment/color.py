@@ -99,6 +99,7 @@ class RandomInvert(Color):
         ValueError: ``p`` is out of range.
     """
 
+    @instead()
     def __init__(self, p: float = 0.5) -> None:
         self.p = checked_number(p, "RandomInvert: p", 0, 1)
         self.native = _core.ColorStep(kind="invert", probability=self.p)
@@ -116,6 +117,7 @@ class RandomPosterize(Color):
         ValueError: One is out of range.
     """
 
+    @instead()
     def __init__(self, bits: int, p: float = 0.5) -> None:
         self.bits = checked_integer(bits, "RandomPosterize: bits", 0, 8)
         self.p = checked_number(p, "RandomPosterize: p", 0, 1)
@@ -134,6 +136,7 @@ class RandomSolarize(Color):
         ValueError: One is out of range.
     """
 
+    @instead()
     def __init__(self, threshold: float, p: float = 0.5) -> None:
         self.threshold = checked_number(threshold, "RandomSolarize: threshold", 0, 255)
         self.p = checked_number(p, "RandomSolarize: p", 0, 1)

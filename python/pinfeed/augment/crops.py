@@ -15,6 +15,7 @@ from pinfeed.arguments import (
     checked_integer,
     checked_number,
     checked_range,
+    instead,
     require_choice,
     require_flags,
 )
@@ -51,6 +52,7 @@ class RandomCrop(Crop):
 
     is_random = True
 
+    @instead()
     def __init__(
         self,
         size: int | Sequence[int],
@@ -102,6 +104,7 @@ class CenterCrop(Crop):
         tensor([[[[0, 1, 1, 0]]]], dtype=torch.uint8)
     """
 
+    @instead()
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = size
         self.fixed_size, sides = _crop_size(size, "CenterCrop")
@@ -145,6 +148,7 @@ class RandomIoUCrop(Crop):
     is_random = True
     around_boxes = True
 
+    @instead()
     def __init__(
         self,
         min_scale: float = 0.3,
@@ -202,6 +206,7 @@ class RandomZoomOut(Crop):
         torch.Size([1, 3, 6, 8])
     """
 
+    @instead()
     def __init__(
         self,
         fill: float | Sequence[float] = 0,

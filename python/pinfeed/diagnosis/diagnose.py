@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from pinfeed.arguments import checked_number
+from pinfeed.arguments import checked_number, instead
 from pinfeed.diagnosis.changes import find_changes, try_changes
 from pinfeed.diagnosis.copying import random_states_kept
 from pinfeed.diagnosis.model import Cpus, Measured
@@ -31,6 +31,7 @@ _LARGE = 16_000_000
 _OVERTIME = 2.0
 
 
+@instead()
 def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: float = 20) -> Report:
     """Says which stage of a training loop is slow, and what to change, after having tried it.
 

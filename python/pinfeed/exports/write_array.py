@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader
 
-from pinfeed.arguments import known_length
+from pinfeed.arguments import instead, known_length
 from pinfeed.exports.loader import Progress, planned_batches
 from pinfeed.exports.to_numpy.columns import is_text
 from pinfeed.exports.to_numpy.drain import Drain
@@ -33,6 +33,7 @@ _SAMPLES = 4096
 _BYTES = 1 << 20
 
 
+@instead()
 def write_array(
     path: str | os.PathLike[str],
     samples: Iterable[Any] | None = None,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import dtype_name, positive_integer
+from pinfeed.arguments import dtype_name, instead, positive_integer
 from pinfeed.fields.field import Beside, Field, Leaf, sequences_of
 from pinfeed.functions.padding import Side, check_side
 from pinfeed.functions.sequences import JaggedBatch
@@ -44,6 +44,7 @@ class Jagged(Field):
         (torch.Size([2, 4]), tensor([0, 2, 2]))
     """
 
+    @instead()
     def __init__(
         self,
         dtype: Any = None,

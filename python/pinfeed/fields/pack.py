@@ -14,6 +14,7 @@ from pinfeed.arguments import (
     checked_integer,
     described,
     dtype_name,
+    instead,
     require_flags,
 )
 from pinfeed.fields.field import Beside, Field, Leaf
@@ -96,6 +97,7 @@ class Pack(Field):
 
     packs = True
 
+    @instead(fill="it is pad_value", padding_value="it is pad_value")
     def __init__(
         self,
         seq_length: int | None,
@@ -162,9 +164,9 @@ class Pack(Field):
         if packing is None and self.seq_length is not None:
             raise ValueError(
                 f"{leaf.name}: Pack needs the rows that a PackSampler has planned: "
-                f"DataLoader(dataset, batch_sampler=PackSampler(lengths, {self.seq_length}), ...); any "
-                "dataset but an ArrayDataset needs IndexedDataset(dataset) around it, and a PackedStream "
-                "batch_size=None"
+                "DataLoader(dataset, batch_sampler=PackSampler(lengths, "
+                f"seq_length={self.seq_length}), ...); any dataset but an ArrayDataset needs "
+                "IndexedDataset(dataset) around it, and a PackedStream batch_size=None"
             )
         if packing is not None and self.seq_length != packing.seq_length:
             raise ValueError(

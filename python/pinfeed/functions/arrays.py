@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, checked_interpolation, checked_size, dtype_name
+from pinfeed.arguments import Problem, checked_interpolation, checked_size, dtype_name, instead
 from pinfeed.functions.normalization import (
     Normalization,
     PerChannel,
@@ -35,6 +35,7 @@ Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 _IMAGE_DTYPES = ("float32", "float16", "bfloat16")
 
 
+@instead()
 def normalize(
     images: Array,
     mean: PerChannel = None,
@@ -187,6 +188,7 @@ def permute(
     return written(permuted, out)
 
 
+@instead()
 def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
     """Copies the rows ``array[indices]``.
 

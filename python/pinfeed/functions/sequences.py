@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import require_flags
+from pinfeed.arguments import instead, require_flags
 from pinfeed.functions.arrays import require_array, require_same_kind, written
 from pinfeed.functions.padding import (
     Axes,
@@ -213,6 +213,7 @@ class JaggedBatch(NamedTuple):
         return cls(*_core.join(padded, None, None, target, "from_padded", threads, **options))
 
 
+@instead(padding_value="it is pad_value", padding_side="it is side")
 def pad(
     sequences: Any,
     pad_value: Any = 0,

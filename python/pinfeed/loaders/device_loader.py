@@ -20,7 +20,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, instead
 from pinfeed.fields.placed import BatchFields
 from pinfeed.loaders.feed import Feed, register_exit
 from pinfeed.loaders.stats import FeedStats, FeedTimes
@@ -107,6 +107,7 @@ class DeviceLoader:
     _feed: Feed | None
     _is_begun: bool  # whether a loop has begun
 
+    @instead()
     def __init__(
         self,
         loader: Iterable[Any],

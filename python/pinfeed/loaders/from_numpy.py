@@ -249,16 +249,6 @@ def _dataset_of(arrays: Any) -> ArrayDataset:
             "pinfeed.ConcatArray([...]), a leaf each, or write "
             "DataLoader(dataset, batch_size, collate_fn=Collate())"
         )
-    if isinstance(arrays, list) and arrays and isinstance(arrays[0], str):
-        raise TypeError(
-            f"from_numpy: arrays is a list of {len(arrays)} strings; files that are no arrays are read by "
-            "the __getitem__ of a Dataset: DataLoader(dataset, batch_size, collate_fn=Collate(Image()))"
-        )
-    if isinstance(arrays, list) and arrays:
-        raise TypeError(
-            f"from_numpy: arrays is a list of {len(arrays)}, which could be samples or columns; for "
-            "samples of one shape pass np.stack(arrays), for columns tuple(arrays)"
-        )
     is_parquet = isinstance(arrays, str | Path) and str(arrays).endswith(".parquet")
     is_hugging_face = type(arrays).__module__.partition(".")[0] == "datasets"
     is_table = is_parquet or is_hugging_face or hasattr(arrays, "__arrow_c_stream__")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torch.utils.data import Dataset
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer, positive_integer
+from pinfeed.arguments import checked_integer, instead, positive_integer
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import prepared_loader
 from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column
@@ -95,6 +95,7 @@ class LengthBucketSampler(EpochSampler):
         "world_size",
     )
 
+    @instead()
     def __init__(
         self,
         lengths: Any,

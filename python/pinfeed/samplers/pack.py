@@ -12,7 +12,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, positive_integer, require_choice
+from pinfeed.arguments import checked_integer, instead, positive_integer, require_choice
 from pinfeed.batches import IndexBatch, Packing
 from pinfeed.samplers.epoch_sampler import EpochSampler
 from pinfeed.samplers.length_buckets import checked_lengths
@@ -116,6 +116,7 @@ class PackSampler(EpochSampler):
         "world_size",
     )
 
+    @instead(rows="it is batch_size")
     def __init__(
         self,
         lengths: Any,

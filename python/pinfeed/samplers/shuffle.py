@@ -10,7 +10,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import as_integer, checked_integer
+from pinfeed.arguments import as_integer, checked_integer, instead
 from pinfeed.ranks import Even
 from pinfeed.samplers.epoch_sampler import require_no_sampler
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, ROUNDS, OrderSampler, epoch_keys
@@ -59,6 +59,7 @@ class ShuffleSampler(OrderSampler):
 
     SETTINGS = ("shuffle", *OrderSampler.SETTINGS)
 
+    @instead()
     def __init__(
         self,
         dataset: int | Sized,

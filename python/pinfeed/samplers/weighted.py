@@ -10,10 +10,13 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, instead
 from pinfeed.ranks import Even
 from pinfeed.samplers.epoch_sampler import checked_column
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, epoch_keys
+
+# Torch's WeightedRandomSampler takes num_samples where other samplers take batch_size.
+_BY_NAME = "numbers are given by name: batch_size=..., num_samples=..."
 
 
 class WeightedSampler(OrderSampler):
@@ -47,18 +50,19 @@ class WeightedSampler(OrderSampler):
 
     Example:
         >>> weights = np.array([0, 1, 1, 8])
-        >>> sampler = pinfeed.WeightedSampler(weights, 5_000, num_samples=10_000)
+        >>> sampler = pinfeed.WeightedSampler(weights, batch_size=5_000, num_samples=10_000)
         >>> np.bincount(np.concatenate(list(sampler)), minlength=4).round(-3).tolist()
         [0, 1000, 1000, 8000]
     """
 
     SETTINGS = ("num_samples", "replacement", *OrderSampler.SETTINGS)
 
+    @instead(_BY_NAME)
     def __init__(
         self,
         weights: Any,
-        batch_size: int,
         *,
+        batch_size: int,
         num_samples: int | None = None,
         replacement: bool = True,
         seed: int = 0,
@@ -138,16 +142,17 @@ class BalancedSampler(WeightedSampler):
 
     Example:
         >>> labels = np.array([0] * 900 + [1] * 90 + [2] * 10)
-        >>> sampler = pinfeed.BalancedSampler(labels, 30_000, num_samples=30_000)
+        >>> sampler = pinfeed.BalancedSampler(labels, batch_size=30_000, num_samples=30_000)
         >>> np.bincount(labels[next(iter(sampler))]).round(-3).tolist()
         [10000, 10000, 10000]
     """
 
+    @instead(_BY_NAME, replacement="it draws with replacement; WeightedSampler does without, too")
     def __init__(
         self,
         labels: Any,
-        batch_size: int,
         *,
+        batch_size: int,
         num_samples: int | None = None,
         seed: int = 0,
         drop_last: bool = False,
@@ -166,7 +171,7 @@ class BalancedSampler(WeightedSampler):
         weights = (1 / counts)[classes]
         super().__init__(
             weights,
-            batch_size,
+            batch_size=batch_size,
             num_samples=num_samples,
             seed=seed,
             drop_last=drop_last,

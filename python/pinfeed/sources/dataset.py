@@ -27,8 +27,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     gathered natively and no sample is touched in Python.
 
     Args:
-        arrays: An array, or arrays in tuples, lists, dicts, NamedTuples or dataclasses nested at
-            will. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
+        arrays: An array, or arrays in tuples, dicts, NamedTuples or dataclasses nested at will, and
+            in lists within these. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
             strings and samples of different lengths (an ndarray of strings becomes one), a
             `ConcatArray` of many arrays, or a path: of a .npy file
             (opened as a read-only memmap; nothing is unpickled, nothing is read yet), or of what
@@ -391,7 +391,7 @@ def _open_sources(arrays: Any, path: str) -> Any:
     if not is_container(arrays):
         return _open_source(arrays, _name(path))
     if isinstance(arrays, list | tuple):
-        _require_arrays(arrays, _name(path))
+        _require_arrays(arrays, path)
     opened = [_open_sources(child, path + step) for step, child in children(arrays)]
     return rebuild(arrays, opened)
 
@@ -423,18 +423,31 @@ def _in_directory(path: str, name: str) -> Any:
     return arrays
 
 
-def _require_arrays(items: Sequence[Any], name: str) -> None:
-    """Raises TypeError for a list of samples, where one of arrays is expected."""
+def _require_arrays(items: Sequence[Any], path: str) -> None:
+    """Raises TypeError for samples in a list; a list of arrays may be that, so none is taken alone."""
     first = items[0] if items else None
+    expected = "an array"
     if isinstance(first, int | float | np.generic):
         got, hint = "numbers", "pass np.array(...) of it"
     elif isinstance(first, list | tuple) and (not first or isinstance(first[0], int | float)):
         got = "lists of numbers"
         hint = "if they differ in length, pass RaggedArray.from_sequences(...) of it, else np.array(...)"
-    else:
+    elif path or not items or not isinstance(items, list):
         return
+    elif isinstance(first, str | os.PathLike):
+        got = "paths"
+        hint = (
+            "ConcatArray(paths) is one array of several .npy files; other files are read by the "
+            "__getitem__ of a Dataset: DataLoader(dataset, batch_size, collate_fn=Collate(Image()))"
+        )
+    elif isinstance(first, np.ndarray | torch.Tensor | Source):
+        expected, got = "an array, or arrays in a tuple or dict", "arrays"
+        hint = "pass np.stack(arrays), or a tuple of arrays for the leaves of a sample"
+    else:
+        got = "samples"
+        hint = "they need no dataset: DataLoader(samples, batch_size, collate_fn=Collate())"
     raise TypeError(
-        Problem(name, "an array", f"a {type(items).__name__} of {len(items)} {got}", hint)
+        Problem(_name(path), expected, f"a {type(items).__name__} of {len(items)} {got}", hint)
     )
 
 
@@ -473,7 +486,7 @@ def _open_source(array: Any, name: str) -> Source:
 def _array_of(given: Any) -> str:
     """How to make an array of what is none."""
     if isinstance(given, int | float):
-        return "pass numbers as np.array(...)"
+        return f"np.full(length, {given}) has it for each sample"
     if hasattr(given, "columns") or hasattr(given, "column_names"):  # a table
         return "ArrayDataset.from_arrow(table) takes Arrow's, pyarrow.table(frame) makes one of pandas'"
     if hasattr(given, "to_numpy"):  # a column of one

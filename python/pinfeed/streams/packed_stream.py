@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer, require_state
+from pinfeed.arguments import checked_integer, instead, require_state
 from pinfeed.batches import SampleList
 from pinfeed.samplers.pack import PackSampler, Strategy
 from pinfeed.streams.stream_dataset import StreamDataset
@@ -59,6 +59,7 @@ class PackedStream(IterableDataset[Any]):
                 [4, 5, 7, 8]])
     """
 
+    @instead(rows="it is batch_size")
     def __init__(
         self,
         stream: StreamDataset,

@@ -104,7 +104,9 @@ class StreamDataset(IterableDataset[Any]):
         [1, 3, 5]
     """
 
-    @instead(shuffle="shuffle_buffer=10_000 shuffles within so many samples")
+    @instead(
+        shuffle="shuffle_buffer=10_000 shuffles within so many samples", open="it is open_shard"
+    )
     def __init__(
         self,
         source: Any,

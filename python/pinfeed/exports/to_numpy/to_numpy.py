@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import positive_integer, require_flags
+from pinfeed.arguments import instead, positive_integer, require_flags
 from pinfeed.exports.loader import Progress, planned_batches, require_loader, shuffling_sampler
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
@@ -59,6 +59,7 @@ def to_numpy(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]: ...
 @overload
 def to_numpy(loader: _Loader[Any], out: _Path = ..., **options: Unpack[_Options]) -> Any: ...
+@instead()
 def to_numpy(
     loader: Iterable[Any] | Callable[[int], Iterable[Any]],
     out: str | os.PathLike[str] | None = None,
