@@ -254,6 +254,10 @@ def checked_interpolation(
 
 def require_instance(value: Any, kind: type, expected: str) -> None:
     """Raises TypeError unless the value is of this class; the text says what must be of which kind."""
+    if isinstance(value, type) and issubclass(value, kind):
+        raise TypeError(
+            f"{expected}, got a class; create it with parentheses: {value.__name__}(...)"
+        )
     if not isinstance(value, kind):
         module = type(value).__module__.removeprefix("builtins")
         raise TypeError(f"{expected}, got {module + '.' * bool(module)}{type(value).__qualname__}")
@@ -340,8 +344,10 @@ def dtype_name(dtype: Any, function: str, argument: str = "dtype") -> str:
     try:
         return np.dtype(dtype).name
     except TypeError as error:
+        known = str(dtype).removeprefix("torch.")
+        hint = f"; say {known!r}" if isinstance(dtype, str) and known != dtype else ""
         raise TypeError(
-            f"{function}: {argument} must be a torch or NumPy dtype, got {dtype!r}"
+            f"{function}: {argument} must be a torch or NumPy dtype, got {dtype!r}{hint}"
         ) from error
 
 

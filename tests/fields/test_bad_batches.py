@@ -177,7 +177,9 @@ def test_a_field_without_parentheses() -> None:
 def test_fields_that_do_not_mirror_the_sample(fields: Any, sources: Any, rows: bool) -> None:
     dataset = pinfeed.ArrayDataset(arrays_in(sources))
     samples: Any = dataset.__getitems__([0, 1])
-    with pytest.raises(ValueError, match=r"Collate: fields.*it mirrors the structure of samples"):
+    with pytest.raises(
+        ValueError, match=r"Collate: fields.*fields must mirror the structure of samples"
+    ):
         Collate(fields)(samples if rows else list(samples))
 
 

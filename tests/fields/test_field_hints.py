@@ -5,8 +5,10 @@ And what fields refuse rather than make wrong batches of.
 
 from __future__ import annotations
 
+import glob
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ import pinfeed
 from pinfeed import (
     ArrayDataset,
     Collate,
+    ConcatArray,
     Image,
     IndexedDataset,
     Jagged,
@@ -354,7 +357,7 @@ HINTS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any
     "keys without a dict": (
         lambda: Collate(Pad(lengths="n")),
         ValueError,
-        r"names keys \['n'\], but is in no dict; .* \(Pad, Image: say True\)",
+        r"^Collate: fields: Pad names keys \['n'\], but is in no dict; .* \(Pad, Image: say True\)",
         lambda: Collate(Pad(lengths=True))([[1, 2], [3]]).lengths,
         torch.tensor([2, 1]),
     ),
@@ -619,7 +622,7 @@ BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[]
     "a tuple for dicts": (
         lambda: Collate((Image(), None))([{"image": PHOTOS[0], "label": 1}]),
         ValueError,
-        r"expected a dict as samples have there, got a tuple; it mirrors the structure of samples",
+        r"expected a dict as samples have there, got a tuple; fields must mirror the structure of samples",
         lambda: Collate({"image": Image()})([{"image": PHOTOS[0], "label": 1}])["label"],
         torch.tensor([1]),
     ),
@@ -698,6 +701,27 @@ BEGINNINGS: dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[]
         "^pad: there is no argument 'padding_value'; it is pad_value$",
         lambda: pinfeed.pad([[1, 2], [3]], pad_value=7, lengths=False),
         torch.tensor([[1, 2], [3, 7]]),
+    ),
+    "the class of a transform": (
+        lambda: Image(augment=augment.RandomHorizontalFlip),  # type: ignore[arg-type]
+        TypeError,
+        r"got a class; create it with parentheses: RandomHorizontalFlip\(...\)$",
+        lambda: shown(augment=augment.RandomHorizontalFlip()).sort(-1)[0],
+        torch.from_numpy(PLANES[:1]).sort(-1)[0],
+    ),
+    "the name of torch's dtype": (
+        lambda: Stack("torch.float16"),
+        TypeError,
+        r"got 'torch.float16'; say 'float16'$",
+        lambda: Collate(Stack("float16"))([1.5]),
+        torch.tensor([1.5], dtype=torch.float16),
+    ),
+    "one-hot labels": (
+        lambda: pinfeed.BalancedSampler(np.eye(2), batch_size=2),
+        ValueError,
+        r"^BalancedSampler: labels must be 1-D, got shape \(2, 2\); .argmax\(1\) makes labels",
+        lambda: torch.tensor(first(pinfeed.BalancedSampler(np.eye(2).argmax(1), batch_size=2))),
+        torch.tensor(first(pinfeed.BalancedSampler([0, 1], batch_size=2))),
     ),
     "an option of pad_sequence": (
         lambda: Pad(padding_value=7),  # type: ignore[call-arg]
@@ -1013,3 +1037,21 @@ def test_a_sample_of_rows_is_told_with_its_index() -> None:
     }
     again = pickle.loads(pickle.dumps(caught.value))
     assert repr(again) == repr(caught.value) == f"ValueError({str(caught.value)!r})"
+
+
+def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"ConcatArray: part 0 \(a-0.npy\): No such file"):
+        ConcatArray(["a-0.npy"])
+    with pytest.raises(
+        FileNotFoundError, match=r"RaggedArray.open: a is no directory that .*save w"
+    ):
+        RaggedArray.open("a")
+    RaggedArray.from_sequences([[1], [2, 3]]).save("a")
+    assert RaggedArray.open("a")[1].tolist() == [2, 3]
+    for part in (0, 1):
+        np.save(f"a-{part}.npy", LABELS + part)
+    with pytest.raises(TypeError, match=r"got one str; sorted\(glob.glob\('a-\*.npy'\)\) has"):
+        ConcatArray("a-*.npy")
+    files = ConcatArray(sorted(glob.glob("a-*.npy")))
+    assert np.asarray(files).tolist() == [*LABELS, *LABELS + 1]

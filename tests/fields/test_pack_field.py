@@ -356,7 +356,7 @@ def test_bad_samples() -> None:
     with pytest.raises(ValueError, match=r"expected fewer than 2\*\*31 tokens, for cu_seqlens are"):
         Collate(Pack(None))([half, half])
     with pytest.raises(
-        ValueError, match=r"Collate: fields names keys \['position_ids'\], but is in no dict"
+        ValueError, match=r"Collate: fields: Pack names keys \['position_ids'\], but is in no dict"
     ):
         Collate(Pack(4, position_ids=True))
     with pytest.raises(ValueError, match="two fields for the key 'position_ids'"):

@@ -320,7 +320,7 @@ class _Place:
         if self._fields is not None:
             raise ValueError(
                 f"Collate: fields{self._leaf.path} is a {type(self._fields).__name__}, but samples have a "
-                "single value there; it mirrors the structure of samples"
+                "single value there; fields must mirror the structure of samples"
             )
 
     def _structure_of(self, node: Any) -> _Structure:

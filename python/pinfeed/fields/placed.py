@@ -48,7 +48,7 @@ def _placed(
         field = fields.placed(in_dict)
         if field.names() and not in_dict:
             raise ValueError(
-                f"{name} names keys {list(field.names())}, but is in no dict; "
+                f"{name}: {type(field).__name__} names keys {list(field.names())}, but is in no dict; "
                 "make the samples dicts, or leave the keys out (Pad, Image: say True)"
             )
         if (field.source is not None or field.is_optional) and not in_dict:
@@ -124,7 +124,7 @@ def child_fields(fields: Any, node: Any, name: str, owner: str) -> list[Any]:
 
 def _difference(fields: Any, node: Any, name: str, owner: str) -> Problem:
     """How a fields differs from the container that it stands for; arguments as above."""
-    mirrors = f"it mirrors the structure of {owner}"
+    mirrors = f"fields must mirror the structure of {owner}"
     asked, steps = ([step for step, _ in children(container)] for container in (fields, node))
     is_one_a_dict = isinstance(fields, Mapping) != isinstance(node, Mapping)
     if is_one_a_dict or _has_names(fields) != _has_names(node):
@@ -317,7 +317,7 @@ def _applied(fields: Any, node: Any, host: Any, path: str) -> Any:
     if not is_container(node):
         raise ValueError(
             f"{name} is a {type(fields).__name__}, but batches have a {type(node).__name__} there; "
-            "it mirrors the structure of batches"
+            "fields must mirror the structure of batches"
         )
     values = [
         _applied(child_field, child, before, path + step)

@@ -175,7 +175,10 @@ def open_regular(path: str, name: str) -> io.BufferedReader:
         ValueError: It is a pipe, a socket or a device. Opening a pipe would wait for its writer.
         OSError: It can't be opened.
     """
-    mode = os.stat(path).st_mode
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, f"{name}: {error.strerror}") from error
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         kinds = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
         raise ValueError(

@@ -346,7 +346,9 @@ def checked_column(
     except (TypeError, RuntimeError) as error:  # tensors that NumPy can't have
         raise TypeError(f"{name} must be 1-D {what} in CPU memory: {error}") from error
     if array.ndim != 1:
-        raise ValueError(f"{name} must be 1-D, got shape {array.shape}")
+        is_one_hot = what == "labels" and array.ndim == 2
+        hint = "; .argmax(1) makes labels of what is one-hot" if is_one_hot else ""
+        raise ValueError(f"{name} must be 1-D, got shape {array.shape}{hint}")
     if array.size == 0:
         raise ValueError(f"{name} must not be empty: expected one for each sample, got none")
     if array.dtype.kind not in {"integers": "iu", "numbers": "biuf"}.get(what, array.dtype.kind):

@@ -63,8 +63,11 @@ class ConcatArray(Source):
 
     def __init__(self, parts: Iterable[Any]) -> None:
         if isinstance(parts, str | os.PathLike | np.ndarray | torch.Tensor | Source):
+            is_pattern = isinstance(parts, str) and "*" in parts
+            hint = f"; sorted(glob.glob({parts!r})) has the paths" if is_pattern else ""
             raise TypeError(
-                f"ConcatArray: parts must be a sequence of arrays, got one {type(parts).__name__}"
+                "ConcatArray: parts must be a sequence of arrays, got one "
+                f"{type(parts).__name__}{hint}"
             )
         parts = list(parts)
         if not parts:

@@ -458,8 +458,7 @@ def _open_source(array: Any, name: str) -> Source:
         try:
             return ArraySource.open(array, name)
         except FileNotFoundError as error:
-            text = f"{name}: {error.strerror}; {_NO_PATHS}"
-            raise FileNotFoundError(error.errno, text, error.filename) from error
+            raise FileNotFoundError(error.errno, f"{error.strerror}; {_NO_PATHS}") from error
         except ValueError as error:
             if not os.fsdecode(array).endswith((".npy", ".npz")):
                 Problem.of(error).add_hint(_NO_PATHS)

@@ -244,6 +244,9 @@ class RaggedArray(Source, Generic[_Sequence_co]):
             if not values.array.flags.c_contiguous:
                 raise ValueError(f"{name}: {values.path}: expected C order, got Fortran order")
             self._validate()
+        except FileNotFoundError as error:
+            text = f"{name}: {path} is no directory that RaggedArray.save wrote"
+            raise FileNotFoundError(error.errno, text) from error
         except TypeError as error:  # about a dtype, which a file says here and nobody passed
             raise ValueError(str(error)) from error
         return self

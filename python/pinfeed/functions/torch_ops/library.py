@@ -48,7 +48,7 @@ def load() -> None:
 def _load_cuda() -> str | None:
     """Registers the CUDA kernels, or says why not; the CPU's ops work without them."""
     if torch.version.cuda is None:
-        return "this torch was built without CUDA; install one that was"
+        return "this torch was built without CUDA"
     if not _CUDA_LIBRARY.exists():
         return f"this pinfeed was built without them; build it where nvcc is installed: {_BUILD}"
     try:
