@@ -103,8 +103,8 @@ def instead(
             try:
                 return function(*arguments, **options)
             except TypeError as error:
-                traceback = error.__traceback__
-                if traceback is None or traceback.tb_next is None:  # the function has not begun
+                # Of a function that has not begun. In a variable it would keep this frame alive.
+                if error.__traceback__ is None or error.__traceback__.tb_next is None:
                     error.args = (_misfit(error, function, arguments, options, otherwise, ways),)
                 raise
 

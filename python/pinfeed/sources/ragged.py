@@ -245,6 +245,8 @@ class RaggedArray(Source, Generic[_Sequence_co]):
                 raise ValueError(f"{name}: {values.path}: expected C order, got Fortran order")
             self._validate()
         except FileNotFoundError as error:
+            if os.path.isdir(path):
+                raise  # it names the file that is gone
             text = f"{name}: {path} is no directory that RaggedArray.save wrote"
             raise FileNotFoundError(error.errno, text) from error
         except TypeError as error:  # about a dtype, which a file says here and nobody passed
