@@ -237,7 +237,8 @@ def test_loaders_of_people(tmp_path: Path) -> None:
         loaders.append(loader)
     for loader in loaders:
         report = short(loader)
-        assert report.limit in {"dataset", "collate", "batch", "CPUs"}
+        # Other tests run at the same time, so some batches may be late.
+        assert report.limit in {"dataset", "collate", "batch", "CPUs", "hand-off", "stragglers"}
         assert report.to_dict()["stages"]["dataset"] > 0
 
 
