@@ -1,6 +1,7 @@
 """Random crops, flips and sizes in the pass that normalizes images, for `pinfeed.Image`; what goes with them.
 
-Names, arguments and defaults are those of ``torchvision.transforms.v2``.
+Names, arguments and defaults are those of ``torchvision.transforms.v2``. Nothing here changes once it is
+made: fields, workers and threads may share it.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -15,7 +15,7 @@ from pinfeed.arguments import checked_integer, checked_number, described, instea
 class Color:
     """What is done to the values of uint8 images. For `pinfeed.Image`'s ``color``.
 
-    They hold no random state: they pickle, and any number of fields may share one.
+    They hold no random state: they pickle, and any number of fields and threads may share one.
     """
 
     #: What native code takes.

@@ -18,7 +18,7 @@ NO_BORDER = _core.BorderOptions()
 class Geometry(ABC):
     """What is seen of images: crops, flips and a size. For `pinfeed.Image`'s ``augment``.
 
-    Geometries hold no random state: they pickle, and any number of fields may share one.
+    Geometries hold no random state: they pickle, and any number of fields and threads may share one.
     """
 
     def __repr__(self) -> str:

@@ -42,7 +42,7 @@ class ConcatArray(Source):
     Of files given as paths only the headers are read. A file is opened when its rows are read, and at
     most 256 are open at a time. The files must not change. One that was changed, replaced or cut
     short is an OSError that names it, in the batch that reads it; if a batch has rows of more than 8
-    files, and all are in the page cache, within a second.
+    files, and all are in the page cache, within a second. Any number of threads may read it at once.
 
     ``concat[i]`` is a view, or a copy if the part is a path; negative numbers count from the end.
 

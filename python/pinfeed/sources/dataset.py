@@ -253,7 +253,7 @@ class Rows(SampleBatch):
     """Samples of an `ArrayDataset` that know where they came from.
 
     A ``Sequence`` to any collate function; to `pinfeed.Collate` its ``sources`` and ``indices``,
-    from which it gathers natively.
+    from which it gathers natively. Any number of threads may read it at once.
 
     Attributes:
         sources: The dataset's arrays, in their structure.
@@ -325,7 +325,8 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
 
     What `Collate` draws with a seed depends on the index of each sample and on the epoch, and `Pack`
     needs the rows that a `PackSampler` has planned. An `ArrayDataset` tells all that by itself.
-    Other datasets, also a ``Subset`` of one, hand over samples and nothing else.
+    Other datasets, also a ``Subset`` of one, hand over samples and nothing else. Any number of threads
+    may read it at once, if the dataset allows that.
 
     Args:
         dataset: Any map-style dataset. It is asked for a whole batch where it has ``__getitems__``.

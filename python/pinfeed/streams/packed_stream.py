@@ -24,7 +24,8 @@ class PackedStream(IterableDataset[Any]):
     batches, and goes on with the next window.
 
     Give it to a DataLoader with ``batch_size=None``, and `Collate` with `Pack`. Ranks and workers get
-    what the stream deals out to them; their numbers of batches differ.
+    what the stream deals out to them; their numbers of batches differ. Threads share one as they share
+    a `StreamDataset`.
 
     Args:
         stream: A `StreamDataset`.
