@@ -1,7 +1,7 @@
-"""pinfeed: the last metre between NumPy arrays and a PyTorch training step.
+"""pinfeed turns NumPy arrays, memory-mapped files and tables into PyTorch batches.
 
-Drop-in dataset and collate classes that turn selected samples into model-ready batches in one
-native pass over memory, in buffers that are allocated once.
+Keep your DataLoader: replace the dataset and the ``collate_fn``. A batch is normalized, padded or
+packed in one native pass, into memory that is used again.
 
     >>> import numpy as np, pinfeed, torch
     >>> images = np.zeros((8, 32, 32, 3), np.uint8)

@@ -34,14 +34,14 @@ _STACK = Stack()
 
 
 class Collate:
-    """A ``collate_fn`` for any DataLoader: one native pass per leaf, into reused buffers.
+    """A ``collate_fn`` for any DataLoader: one native pass per entry, into reused memory.
 
     Args:
-        fields: A field for each leaf, in the structure of a sample: one `Field` for samples that are
-            an array, a dict for dict samples, a tuple for tuple samples, nested as deep. Leaves
-            without a field (left out of a dict, or None) get `Stack`. None: all of them. In a
-            dict, `Field.of` makes a leaf of another one, and `Field.optional` leaves it out of
-            batches whose samples lack it.
+        fields: A field for each entry, in the structure of a sample: one `Field` for samples that
+            are an array, a dict for dict samples, a tuple for tuple samples, nested as deep.
+            Entries without a field (left out of a dict, or None) get `Stack`. None: all of them.
+            In a dict, `Field.of` makes an entry from another one, and `Field.optional` leaves it
+            out of batches whose samples lack it.
         pin: Whether batches of this process lie in pinned memory, which devices copy from by
             themselves: a DataLoader's ``pin_memory=True`` has nothing to do then. ``"auto"``: if the
             process uses CUDA or XPU by the time that the batch is made; no device is initialized for
@@ -65,7 +65,8 @@ class Collate:
     used again when the last tensor or array that views it is gone, never before.
 
     Raises:
-        TypeError: ``fields`` holds something that is no field; a leaf's kind or dtype does not fit.
+        TypeError: ``fields`` holds something that is no field; an entry's kind or dtype does not
+            fit.
         ValueError: The batch is empty; samples differ in shape or structure, or from the fields; there
             is a seed, something is random, and the samples' indices are not known, or lack ``key``.
         RuntimeError: With ``pin=True``, when a batch is made: there is no accelerator.

@@ -45,17 +45,17 @@ class Scene:
 
 
 class Leaf(NamedTuple):
-    """What a field is told of the leaf whose batch it makes.
+    """What a field is told about the entry (in code: the leaf) whose batch it makes.
 
     Attributes:
         name: What messages call it, such as ``"Collate: leaf ['image']"``.
-        path: The way to it in a sample, such as ``"['image']"``; empty for a bare sample.
+        path: Where it is in a sample, such as ``"['image']"``; empty if the sample is one array.
         pin: Whether the batch lies in pinned memory, as `Collate`'s ``pin``.
         chance: What is random in the batch; None unless a field of the `Collate` augments.
         packing: Which rows the documents of the batch go to; None unless a `PackSampler` chose them.
         epoch: The epoch that the batch is of; None if nobody told.
-        scene: What the images of the leaf show, or of the leaf that it follows; None: it neither
-            follows images nor is followed.
+        scene: What its images show, or those that it follows; None: it neither follows images nor
+            is followed.
     """
 
     name: str
@@ -68,13 +68,13 @@ class Leaf(NamedTuple):
 
 
 class Field(ABC):
-    """Turns one leaf of all samples of a batch into one leaf of the batch.
+    """Turns one entry of all samples into that entry of the batch.
 
     Fields hold no batch and no buffer: they pickle, and any worker or thread may call them.
 
     Attributes:
-        source: The key of the leaf that `of` named; None: the one at the field's own place.
-        is_optional: Whether samples may lack the leaf, as `optional` says.
+        source: The key of the entry that `of` named; None: the field's own.
+        is_optional: Whether samples may lack the entry, as `optional` says.
         packs: Whether it lays the samples of a batch end to end, in rows of their own.
         pads: Whether it makes a row of each sample, as long as the longest.
         augments: Whether it makes something else of samples than they are: it needs `Leaf.chance`.
@@ -82,7 +82,7 @@ class Field(ABC):
         shows_images: Whether other fields may follow it: it fills `Leaf.scene`.
         follows: The key of the images, in the same dict, that it follows; None: it follows none. What
             `collate` makes of its samples is handed to `follow` when the images are there.
-        objects_of: The keys of the leaves in the same dict that have an entry for each of its items,
+        objects_of: The keys in the same dict that have a value for each of its items,
             and lose those that it drops.
     """
 
@@ -97,13 +97,13 @@ class Field(ABC):
     objects_of: tuple[str, ...] = ()
 
     def of(self, key: str) -> Self:
-        """The same field, of the samples' leaf under another key of the same dict.
+        """The same field, of the samples' entry under another key of the same dict.
 
-        A leaf that others are made of is in the batch itself only if it has a field of its own.
+        An entry that others are made from is in the batch itself only if it has a field of its own.
         What samples have under the field's own key is not read.
 
         Args:
-            key: Where samples have the leaf.
+            key: Where samples have the entry.
 
         Raises:
             TypeError: ``key`` is no string.
@@ -126,9 +126,10 @@ class Field(ABC):
         return field
 
     def optional(self) -> Self:
-        """The same field, of a leaf of a dict that all samples of a batch may lack, or have as None.
+        """The same field, of an entry that all samples of a batch may lack, or have as None.
 
-        The batch has no such leaf then. That suits labels, which are missing when a model predicts.
+        The batch has no such entry then. That suits labels, which are missing when a model
+        predicts.
 
         Example:
             >>> collate = pinfeed.Collate({"labels": pinfeed.Stack().optional()})
@@ -152,8 +153,8 @@ class Field(ABC):
         """The batch of separate samples.
 
         Args:
-            samples: The leaf of each sample, at least one.
-            leaf: What messages call the leaf, and what else is known of the batch.
+            samples: The entry of each sample, at least one.
+            leaf: What messages call the entry, and what else is known of the batch.
         """
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
@@ -167,7 +168,7 @@ class Field(ABC):
         return self.collate(source.samples(indices, leaf.name), leaf)
 
     def follow(self, batch: Any, leaf: Leaf) -> Any:
-        """What becomes of a batch when the images that it follows are there: see `follows`.
+        """Finishes a batch when the images that it follows are there: see `follows`.
 
         Args:
             batch: What `collate` or `gather` made.
@@ -176,14 +177,15 @@ class Field(ABC):
         return batch
 
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
-        """Makes the batch of a leaf that is already batched, as `DeviceLoader` does.
+        """Converts an entry that is already batched, as `DeviceLoader` does.
 
-        The result has the bits that `collate` would give, wherever the leaf is. `Image` takes uint8
-        tensors of shape (N, H, W, C), or as its ``input`` says; `Pad` takes a `JaggedBatch` of
-        tensors; `Stack` casts a tensor, on devices as ``Tensor.to``: integers that don't fit wrap.
+        On the CPU the result has the values that `collate` would give, and elsewhere it is meant
+        to. `Image` takes uint8 tensors of shape (N, H, W, C), or as its ``input`` says; `Pad` takes
+        a `JaggedBatch` of tensors; `Stack` casts a tensor, on devices as ``Tensor.to``: integers
+        that don't fit wrap.
 
         Args:
-            batch: The batch of this leaf, on any device.
+            batch: The batch of this entry, on any device.
             host: The same before it was moved there; sizes are looked up in it.
             leaf: What messages call it.
 

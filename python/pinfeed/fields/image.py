@@ -70,8 +70,8 @@ class Image(Field):
             frames of clips: ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``. Samples are
             ndarrays, tensors or PIL images of uint8, uint16, int16, float16, bfloat16 or float32;
             any strides, so crops and mirrored views cost nothing.
-            Images that look like (C, H, W), with more than 4 channels and no fewer than rows or
-            columns, are taken for (H, W, C) only if this says so.
+            A sample that looks channels first, because it would have more than 4 channels and as
+            many as rows or columns, is an error unless you say what it is.
         output: ``"CHW"`` or ``"HWC"``: the batch is (B, C, H, W) or (B, H, W, C). Of clips
             ``"CTHW"``, ``"TCHW"`` or ``"THWC"``. Leave out the C for what has no channels:
             ``"HW"`` makes (B, H, W) of masks.
@@ -86,14 +86,14 @@ class Image(Field):
         multiple_of: Round the batch's height and width up to a multiple of this, or of a pair
             (height, width).
         sizes: Each image's height and width, int64 (B, 2), as the ``lengths`` of a `Padded`, or as
-            a leaf of its own under this key of the dict that the leaf is in.
+            an entry of its own under this key of the same dict.
         mask: The same for bool (B, H, W), True where an image is: the ``mask`` of a `Padded`, or a
             key.
         augment: What is seen of each image, of `pinfeed.augment`: crops, flips and a size, drawn anew
             for each sample, in the same pass. Images may differ in size where it makes them one, or
             with ``pad_value``.
-            Leaves with the same geometry, such as an image and its mask, get the same window of the
-            same sample; if they share the object, a sample's images must have the same size.
+            Entries with the same geometry, such as an image and its mask, get the same window of
+            the same sample; if they share the object, a sample's images must have the same size.
         fill: What stands where ``augment`` shows something beyond an image, if not the ``fill`` of
             its crops: 255 for a mask whose loss has ``ignore_index=255``, or one number for each
             channel. In units of the image's own values.
@@ -104,7 +104,7 @@ class Image(Field):
             ``torch.float32``: bytes too, so that nothing is rounded before it is normalized.
         windows: What was seen of each image, in its own pixels: float64 (B, 6) of top, left, height,
             width, and 1 or 0 for mirrored top to bottom and left to right. True gives a tuple of the
-            batch and them, a string puts them under this key of the dict that the leaf is in.
+            batch and them, a string puts them under this key of the same dict.
             `pinfeed.augment.boxes` and `pinfeed.augment.points` move targets along.
         color: What is done to the bytes of each image after ``augment``, drawn anew for each sample: a
             ``ColorJitter``, ``RandomInvert``, ``RandomPosterize`` or ``RandomSolarize``, or a list.

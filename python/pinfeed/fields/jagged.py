@@ -29,8 +29,8 @@ class Jagged(Field):
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.
         max_length: Longer samples are cut.
         side: Where they are cut: ``"right"`` cuts the end off, ``"left"`` the beginning.
-        offsets: The key of a dict batch that the offsets go to, beside the leaf, which then is the
-            values alone. None: the leaf is a `JaggedBatch`.
+        offsets: The key of a dict batch that the offsets go to; the field's own key then has the
+            values alone. None: it has a `JaggedBatch`.
 
     Raises:
         TypeError: ``dtype`` is none, ``offsets`` no key, ``max_length`` no integer. When samples

@@ -39,19 +39,19 @@ class Pack(Field):
     """Documents in rows of a fixed length, as a `PackSampler` has planned them: (rows, seq_length).
 
     Samples are ndarrays, CPU tensors or lists of numbers; rows of an `ArrayDataset` are read
-    straight from its arrays. The rest of a row, its tail, is padding. Other leaves of the sample, with
-    other fields, have one entry for each document.
+    straight from its arrays. The rest of a row is padding. Other entries of the sample, with other
+    fields, have one value for each document.
 
-    With ``seq_length=None`` there are no rows and no tails: (1, tokens), of any samples in their
+    With ``seq_length=None`` there are no rows and no padding: (1, tokens), of any samples in their
     order, whoever chose them, as transformers' ``DataCollatorWithFlattening`` makes it.
 
     ``position_ids``, ``document_ids``, ``cu_seqlens``, ``max_seqlen``, ``attention_mask`` and
-    ``seq_idx`` each add a leaf to the batch's dict: True under that name, a string under that key, a
-    tuple of strings under several. A *segment* is a document or the tail of a row.
+    ``seq_idx`` each add an entry to the batch's dict: True under that name, a string under that
+    key, a tuple of strings under several. A *segment* is a document, or the padding of a row.
 
     Args:
         seq_length: The same as the PackSampler's, or None.
-        pad_value: What tails are made of.
+        pad_value: What padding is made of.
         first: What overwrites the first token of each document. In labels, what the loss ignores:
             the end of one document doesn't predict the start of the next.
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.
@@ -59,8 +59,8 @@ class Pack(Field):
         position_ids: int64, shaped like the rows: from ``position_start`` on in each segment.
         position_start: The position of a document's first token.
         document_ids: int32, shaped like the rows: which document of its row a token is of, -1 in the
-            tail. What `packed_attention_mask` takes. If flat, the numbers go on through all rows;
-            each tail takes one too, so some are missing.
+            padding. What `packed_attention_mask` takes. If flat, the numbers go on through all
+            rows; the padding of each takes one too, so some are missing.
         cu_seqlens: int32 of shape (N + 1,): where in all rows the segments begin, and the end, which
             fills up the rest. N is rows × (max_documents + 1) for a PackSampler with
             ``max_documents``, otherwise the number of segments, rounded up to a power of two; exact
@@ -68,7 +68,7 @@ class Pack(Field):
         max_seqlen: The longest segment, a Python int; rounded up to the next power of two, but not
             beyond ``seq_length``; exact without it.
         attention_mask: bool, shaped like the rows, True where a token is.
-        seq_idx: int32, like ``document_ids``, but a tail has the number after its row's last
+        seq_idx: int32, like ``document_ids``, but padding has the number after its row's last
             document: what linear attention and state-space models take.
 
     Raises:
@@ -87,8 +87,8 @@ class Pack(Field):
         >>> loader = torch.utils.data.DataLoader(
         ...     dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate(fields)
         ... )
-        >>> for key, leaf in next(iter(loader)).items():
-        ...     print(key, leaf.tolist())
+        >>> for key, rows in next(iter(loader)).items():
+        ...     print(key, rows.tolist())
         input_ids [[1, 2, 3, 6], [4, 5, 0, 0]]
         position_ids [[0, 1, 2, 0], [0, 1, 0, 1]]
         document_ids [[0, 0, 0, 1], [0, 0, -1, -1]]

@@ -42,9 +42,10 @@ class Pad(Field):
     choice. They become (B, C, L); lengths of shape (B, C) and a mask of shape (B, C, L) go to keys.
 
     Args:
-        lengths: How much of each sample is data, int64 of shape (B,): True makes the leaf a
-            `Padded`, a string is the key of a dict batch that they go to, beside the leaf. None is
-            True for a bare leaf or one in a tuple, False in a dict, whose leaf stays a tensor.
+        lengths: How much of each sample is data, int64 of shape (B,): True makes a `Padded` of the
+            entry, a string is the key of a dict batch that they go to. None is False in a dict,
+            where the entry stays a tensor, and True elsewhere: in a tuple, or if a sample is one
+            array.
         mask: The same for a bool mask of shape (B, L).
         mask_dtype: The mask's dtype instead of bool, such as torch.int64, which tokenizers give and
             models that calculate with the mask take.
@@ -64,7 +65,7 @@ class Pad(Field):
         >>> list(batch), batch["input_ids"].shape
         (['input_ids', 'attention_mask', 'labels'], torch.Size([2, 8]))
 
-        A bare leaf comes with its lengths:
+        Samples that are one array come with their lengths:
 
         >>> pinfeed.Collate(pinfeed.Pad())([[1, 2, 3], [4]]).lengths
         tensor([3, 1])

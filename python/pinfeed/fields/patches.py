@@ -62,7 +62,7 @@ class Patches(Field):
         stream: As in `Image`.
         pad_to: How many patches each image gets, with zeros for those that it lacks.
         grid: int64 (images, 3): the patches in time, height and width; with ``pad_to`` (images, 2),
-            height and width. A key of the dict that the leaf is in, or True for a tuple.
+            height and width. A key of the same dict, or True for a tuple.
         cu_seqlens: int32: where the patches of each frame, or group of frames, begin, and the end:
             attention does not go beyond them. A key, or True for a tuple.
         mask: With ``pad_to``: bool (images, pad_to), True where a patch is. A key, or True.

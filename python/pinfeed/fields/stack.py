@@ -35,7 +35,7 @@ _STACK_TENSORS = default_collate_fn_map[torch.Tensor]
 class Stack(Field):
     """Arrays, tensors or numbers of one shape and dtype, as one tensor with a batch axis in front.
 
-    The field of every leaf that has no other. Leaves that are no arrays become what torch's
+    The field of every entry that has no other. Entries that are no arrays become what torch's
     ``default_collate`` makes of them: numbers a tensor, strings a list.
 
     Args:
@@ -45,8 +45,8 @@ class Stack(Field):
 
     Raises:
         TypeError: ``dtype`` is no torch.dtype, ``scale`` no number, or they don't fit. When samples
-            are collated: ``torch.can_cast`` says no, because fractions, imaginary parts, or all but
-            whether a value is 0 would be lost; or what is to be scaled are no integers.
+            are collated: ``torch.can_cast`` says no, because the cast would lose information (float
+            to int, complex to real, number to bool); or what is to be scaled are no integers.
         ValueError: ``scale`` is 0 or not finite. When samples are collated: shapes differ, or an
             integer does not fit in ``dtype``.
 

@@ -72,7 +72,7 @@ class Boxes(_Target):
         min_size: A box whose width or height is less, in pixels of the batch, is dropped; so is one
             with x2 < x1.
         min_area: The same for its area.
-        labels: The keys of the leaves in the same dict that have an entry for each box, such as
+        labels: The keys in the same dict that have a value for each box, such as
             ``("labels", "area", "iscrowd")``. They become `JaggedBatch`es without the dropped boxes'.
 
     Raises:

@@ -55,7 +55,7 @@ def normalize(
 
     Every value becomes ``(x * scale - mean) / std``, computed as
     ``fma(float(x), scale / std, -mean / std)`` with constants rounded to float32 once; 16-bit
-    results round that float32 to nearest even. The bits are the same on every machine.
+    results round that float32 to nearest even. Values are the same on every machine.
 
     Args:
         images: uint8, uint16, int16, float16, bfloat16 or float32, of the shape that ``input`` names;
@@ -66,9 +66,10 @@ def normalize(
         scale: Factor applied first. None: one over the largest value of an integer dtype, so that
             bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of the first
             image that isn't dark, if there is a mean or std: 0..255 takes ``scale=1/255``.
-        input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but refuses images that
-            look like (N, C, H, W): with more than 4 channels, and no fewer than rows or columns. Clips
-            have a T for their frames: ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``.
+        input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but images that look
+            channels first, because they would have more than 4 channels and as many as rows or
+            columns, are an error. Clips have a T for their frames: ``"NTHWC"``, ``"NTCHW"``,
+            ``"NCTHW"`` or ``"NTHW"``.
         output: ``"NCHW"`` or ``"NHWC"``. Of clips ``"NCTHW"``, ``"NTCHW"`` or ``"NTHWC"``. Without the
             C, what has no channels gets none: ``"NHW"``, ``"NTHW"``.
         dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).

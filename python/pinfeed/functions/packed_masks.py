@@ -13,7 +13,7 @@ def packed_attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
 
     Args:
         document_ids: (rows, seq_length) integers, as `Pack` makes them, on any device. Equal numbers
-            in a row are one document; so are those of the tail.
+            in a row are one document; so is the padding.
 
     Returns:
         bool of shape (rows, 1, seq_length, seq_length), True where attention is, for

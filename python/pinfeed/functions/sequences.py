@@ -372,19 +372,19 @@ def unbind(batch: Any) -> list[Any]:
     """The samples of a batch, in its structure: of a dict a list of dicts, as detection models take.
 
     Args:
-        batch: Dicts, tuples, NamedTuples and lists of leaves with as many samples each: `JaggedBatch`,
-            `Padded` with lengths, tensors and ndarrays with a batch axis. Other lists have an item for
-            each sample, such as those of `Keep`; lists of arrays do if they are as long as the leaves
-            beside them have samples, else they are a structure too. A batch that is such a
-            list itself is a structure, as batches of tuples are.
+        batch: Dicts, tuples, NamedTuples and lists of arrays with as many samples each:
+            `JaggedBatch`, `Padded` with lengths, tensors and ndarrays with a batch axis. Other
+            lists have an item for each sample, such as those of `Keep`; lists of arrays do if they
+            are as long as the arrays beside them have samples, else they are a structure too. A
+            batch that is such a list itself is a structure, as batches of tuples are.
 
     Returns:
         B structures, whose arrays share the memory of the batch.
 
     Raises:
-        TypeError: A leaf has no samples.
-        ValueError: Leaves don't have as many samples as others; or a list may be both, a leaf and a
-            structure.
+        TypeError: Something in it has no samples.
+        ValueError: Arrays have different numbers of samples; or a list may be both, one item for
+            each sample and a structure.
 
     Example:
         >>> collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()})

@@ -54,7 +54,7 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
 
     Ray moves a dict of tensors to the device, and leaves any other batch where it is: one with
     strings, or with the dict of a struct. Those take a `DeviceLoader` around the iteration. What
-    would stand in a NamedTuple must go beside its leaf, under a key of its own, because Ray joins
+    would stand in a NamedTuple must go under a key of its own, because Ray joins
     the parts of a tuple: ``Pad(lengths="n")``, ``Jagged(offsets="starts")``.
 
     Raises:

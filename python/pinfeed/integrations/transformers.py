@@ -233,14 +233,14 @@ class _Padding(_Collator):
 class DataCollatorWithPadding(_Padding, _theirs.DataCollatorWithPadding):  # type: ignore[misc]
     """Takes the place of transformers' ``DataCollatorWithPadding``: pads what a tokenizer made.
 
-    The arguments are those of transformers, and so are the batch's keys, dtypes and values. Leaves
-    of a tokenizer are padded, all others stacked; ``label`` and ``label_ids`` become ``labels``.
-    transformers itself does what makes no padded tensors: ``padding=False``,
+    The arguments are those of transformers, and so are the batch's keys, dtypes and values. The
+    keys of a tokenizer are padded, all others stacked; ``label`` and ``label_ids`` become
+    ``labels``. transformers itself does what makes no padded tensors: ``padding=False``,
     ``return_tensors="np"``, and a feature extractor in the tokenizer's place.
 
     Raises:
         ValueError: When a batch is made: the tokenizer has no padding token; a feature is longer
-            than ``max_length``; leaves of a feature differ in length; or as with `pinfeed.Collate`.
+            than ``max_length``; a feature's keys differ in length; or as with `pinfeed.Collate`.
 
     Example:
         >>> from transformers import ByT5Tokenizer

@@ -43,17 +43,18 @@ class DeviceLoader:
         loader: Any iterable of batches: a DataLoader, a StatefulDataLoader, a list, a generator.
         device: Where batches go. None: the accelerator that ``torch.accelerator`` finds when a loop
             begins, at its current index; without one the CPU.
-        fields: What becomes of leaves of the batch when they are there, in the structure of the
-            batch: an `Image` for uint8 images, which cross the bus as bytes; a `Pad` for a
-            `JaggedBatch`, to pad there; a `Stack` that casts. Leaves without a field stay as they
-            are. A device without pinfeed's kernels (anything but CUDA, or a pinfeed built without
-            them) gets batches whose fields were applied on the CPU.
+        fields: What to make of entries of the batch on the device, in the structure of the batch:
+            an `Image` for uint8 images, which are copied as bytes; a `Pad` for a `JaggedBatch`, to
+            pad there; a `Stack` that casts. Entries without a field stay as they are. A device
+            without pinfeed's kernels (anything but CUDA, or a pinfeed built without them) gets
+            batches whose fields were applied on the CPU.
         depth: How many batches may be ready or in the making beyond the one in use; at least 1.
 
-    A loop begins when its first batch is asked for, and starts a background thread. It takes batches from the loader and puts them on the device,
-    through pinned memory that it reuses, on a stream of its own; what you get is in order with your
-    current stream. Small tensors of a batch share one copy, and one piece of memory. On the CPU
-    nothing is copied: batches are the loader's, fetched ahead.
+    A loop begins when its first batch is asked for, and starts a background thread. It takes
+    batches from the loader and puts them on the device, through pinned memory that it reuses, on a
+    stream of its own. A batch that you get is ready on your current stream. Small tensors of a
+    batch share one copy, and one piece of memory. On the CPU nothing is copied: batches are the
+    loader's, fetched ahead.
 
     - Batches keep their structure: dicts, tuples, NamedTuples, dataclasses, custom containers.
       Tensors move; objects with a ``.to`` (a PackedSequence, a graph) are asked to; all else stays.
@@ -83,8 +84,8 @@ class DeviceLoader:
     at the start is in order. It sees your context variables, grad and inference mode, autocast and
     torch's default device, as they are when you ask for the first batch.
 
-    No GPU has run this yet: the way to a device was tested against simulated ones, whose copies are
-    as late as they may be. A device of type "mps", which has one stream, is served by plain ``.to``
+    No GPU has run this yet: it was tested on simulated devices, which delay each copy as long as
+    allowed. A device of type "mps", which has one stream, is served by plain ``.to``
     in the thread.
 
     Raises:

@@ -74,7 +74,7 @@ def from_numpy(
             default generator, so that ``torch.manual_seed`` makes runs alike; several processes have
             the seed 0. With neither ``shuffle`` nor a seed, what is random is drawn from that
             generator batch by batch, ahead of the loop.
-        fields: What becomes of each array, as `Collate` takes it. None: stacked as it is.
+        fields: What to make of each array, as `Collate` takes it. None: stacked as it is.
         device: Where batches go. None: the accelerator if there is one, else the CPU.
         prefetch_rows: Whether to have the system read the rows of the next batch while one is made,
             where they lie in files and not in memory. With ``num_workers`` or a shuffling

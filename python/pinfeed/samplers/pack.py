@@ -64,7 +64,7 @@ class PackSampler(EpochSampler):
             into the first row with room, for those who need the order (with ``shuffle=False``).
             ``"wrapped"`` cuts the stream of all tokens every ``seq_length``; what is cut off goes on
             in the next row, which doesn't see the beginning.
-        overflow: What becomes of documents longer than a row, unless they are wrapped: ``"error"``,
+        overflow: What to do with documents longer than a row, unless they are wrapped: ``"error"``,
             ``"truncate"`` takes their first ``seq_length`` tokens, ``"drop"`` leaves them out.
             `dropped` counts the tokens lost by either. Use `RaggedArray.split` to cut them into
             several documents instead.

@@ -22,7 +22,7 @@ _BY_NAME = "numbers are given by name: batch_size=..., num_samples=..."
 class WeightedSampler(OrderSampler):
     """Batches of samples, each drawn with a chance in proportion to its weight; a ``batch_sampler``.
 
-    What is drawn follows from the weights, the seed and the epoch alone, on every machine and any
+    The draws depend only on the weights, the seed and the epoch, on every machine and with any
     number of ranks. Epochs go on as those of `ShuffleSampler`, one loop at a time.
 
     With replacement a table of 16 bytes a weight is built once (Walker's alias method), and a draw

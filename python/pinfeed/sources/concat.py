@@ -32,7 +32,7 @@ from pinfeed.sources.source import (
 class ConcatArray(Source):
     """The samples of many arrays, one array after the other; nothing is copied.
 
-    A leaf of `ArrayDataset` like any array, with the samples of ``np.concatenate(parts)``.
+    It goes into `ArrayDataset` like any array, with the samples of ``np.concatenate(parts)``.
 
     Args:
         parts: At least one, all of one kind, dtype and sample shape: paths of .npy files, ndarrays,

@@ -47,7 +47,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     Any number of threads may read it at once, while nobody writes to its arrays.
 
     Raises:
-        TypeError: A leaf is no array, or has a mask; or its dtype is not numeric, or byte-swapped.
+        TypeError: Something is no array, or has a mask; or its dtype is not numeric, or
+            byte-swapped.
         ValueError: The lengths differ, there is no array, or a file is no valid .npy file.
         OSError: A file can't be read.
 

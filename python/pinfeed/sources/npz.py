@@ -23,7 +23,7 @@ def open_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
     """The arrays that ``np.savez`` wrote, memory-mapped and read-only; only headers are read.
 
     ``np.load`` reads an array of a .npz file into memory, each time it is asked for. These are views
-    of the file: leaves of `ArrayDataset` like any memmap, which pickle as the file's path.
+    of the file, which go into `ArrayDataset` like any memmap, and pickle as the file's path.
 
     Args:
         path: Of the file. Its members are stored as they are, as ``np.savez`` does;

@@ -48,7 +48,7 @@ class RaggedArray(Source, Generic[_Sequence_co]):
 
     Sequence ``i`` is the view ``values[offsets[i]:offsets[i + 1]]``. Beside its values a sequence
     costs the 8 bytes of an offset and no Python object, so forked workers share all of it for good.
-    A leaf of `ArrayDataset` like any array. Strings are sequences of bytes; see `from_strings`.
+    It goes into `ArrayDataset` like any array. Strings are sequences of bytes; see `from_strings`.
 
     Args:
         values: ndarray, memmap or CPU tensor of shape (N, ...): all sequences, joined along axis 0.

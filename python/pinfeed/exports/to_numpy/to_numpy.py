@@ -80,7 +80,7 @@ def to_numpy(
         loader: Any iterable of batches: a DataLoader, a list, a generator such as
             ``(model(x) for x, in loader)``. With ``resume``, a function may make it, see there.
         out: Where to write. None: into memory. A path that ends in .npy: into that file; any other
-            path: into a directory with a file for each leaf, ``image.npy``, ``target.boxes.npy``,
+            path: into a directory with a file for each array, ``image.npy``, ``target.boxes.npy``,
             or a directory that `RaggedArray.open` reads. Files may be larger than memory, and are
             complete or absent.
         max_samples: Stop after so many samples; the last batch is cut. An infinite loader needs it.
@@ -88,14 +88,15 @@ def to_numpy(
         resume: Go on with the files of an earlier call that had ``resume=True``, too, and was
             killed or failed. It left what was complete a second before in the hidden directory
             ``.name.partial``. The loader yields the same samples again, and those that are there
-            are left out, so a loader that shuffles is refused where that can be known. Or ``loader`` is a function: it takes the number of samples that are
-            there, and returns a loader of all others.
+            are left out, so a loader that shuffles is refused where that can be known. Or
+            ``loader`` is a function: it takes the number of samples that are there, and returns a
+            loader of all others.
         progress: Show a tqdm bar with samples per second.
 
     The first batch says what there is:
 
     - Tensors, on any device and with gradients or not, and ndarrays become arrays. Their first axis
-      counts samples, and all leaves of a batch have the same number. (A 0-d tensor, such as a loss,
+      counts samples, and all arrays of a batch have as many. (A 0-d tensor, such as a loss,
       is an error.) bfloat16, which NumPy doesn't have, becomes float32.
     - `JaggedBatch`, `Padded` with lengths and `RaggedArray` become a `RaggedArray` of the data
       without its padding. Samples of all other arrays have one shape.
@@ -107,14 +108,14 @@ def to_numpy(
     From a device, a batch is copied through pinned memory while the loader makes the next one.
 
     Returns:
-        The structure of a batch, with all samples in each leaf; read-only memmaps, and
+        The structure of a batch, with all samples in each array; read-only memmaps, and
         `RaggedArray` of them, where ``out`` is a path.
 
     Raises:
-        TypeError: A leaf is nothing of the kind above, or its dtype changes; an argument is of the
-            wrong kind.
-        ValueError: The loader yields nothing, or shuffles with ``resume``; a leaf doesn't fit the batches before, or the files
-            of the earlier call.
+        TypeError: An entry is nothing of the kind above, or its dtype changes; an argument is of
+            the wrong kind.
+        ValueError: The loader yields nothing, or shuffles with ``resume``; an entry doesn't fit the
+            batches before, or the files of the earlier call.
         MemoryError: The result doesn't fit.
         FileExistsError: There is something at the path, with ``resume`` what is complete, and
             ``overwrite`` is False, or no earlier call can have written it.

@@ -36,8 +36,8 @@ def to_tensorflow(
         loader: Any iterable of batches: a DataLoader, a DeviceLoader, a list, a generator.
         in_memory: Drain the loader now, by `pinfeed.to_numpy`, into a dataset of single samples,
             for ``.shuffle`` and ``.batch``.
-        channels_last: Which leaves get their channels from axis 1 to the end, as TensorFlow's
-            layers want them: True for all of uint8 or floats with 4 axes, NCHW; or names of leaves:
+        channels_last: Which entries get their channels from axis 1 to the end, as TensorFlow's
+            layers want them: True for all of uint8 or floats with 4 axes, NCHW; or their names:
             ``"image"``, ``["left", "right"]``; ``"views.left"`` for one within, ``"0"`` for the
             first of a tuple. Batches that lie in channels_last memory already are not copied.
         signature: What the dataset's elements are: their structure, of ``tf.TensorSpec`` and
@@ -71,8 +71,8 @@ def to_tensorflow(
         The dataset.
 
     Raises:
-        TypeError: The loader is no iterable of batches, a leaf is nothing of the kind above, or an
-            argument is of the wrong kind.
+        TypeError: The loader is no iterable of batches, an entry is nothing of the kind above, or
+            an argument is of the wrong kind.
         ValueError: The loader yields nothing; names or the signature don't fit.
         ImportError: TensorFlow is not installed.
         tf.errors.OpError: In a loop: a dtype, a shape or the structure has changed, the length was
