@@ -15,7 +15,8 @@ import torch
 from pinfeed import _core
 from pinfeed.functions.torch_ops import autograd, fakes
 
-_FOLDER = Path(__file__).parents[2]
+# Beside the native module: in an editable install that is not where the sources are.
+_FOLDER = Path(_core.__file__).parent
 _LIBRARY = _FOLDER / "libpinfeed_torch.so"
 _CUDA_LIBRARY = _FOLDER / "libpinfeed_torch_cuda.so"
 # An installed pinfeed has to be forced out.
