@@ -101,7 +101,7 @@ def python_step(batch: Any) -> None:
 
 def example(folder: Path) -> Case:
     """The first one of the page."""
-    code = PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("report = ")[0]
+    code = PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("if __name__")[0]
     page: dict[str, Any] = {"__name__": "train"}
     exec(compile(code, "train.py", "exec"), page)
     return Case(page["loader"], {"dataset"}, page["train_step"])
