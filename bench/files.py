@@ -5,6 +5,7 @@ import itertools
 import mmap
 import os
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -34,6 +35,23 @@ def unmap(folder):
                 ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED
             ):
                 raise OSError(ctypes.get_errno(), f"madvise of {path}")
+
+
+def drop(path):
+    """Have the system forget a file's pages."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def held_percent(path):
+    """How much of a file is in memory, by a hundred of its pages."""
+    descriptor, size, held = os.open(path, os.O_RDONLY), path.stat().st_size, 0
+    for offset in range(0, size, -(-size // 100)):
+        with suppress(BlockingIOError):
+            held += os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
+    os.close(descriptor)
+    return held
 
 
 class Rows:
@@ -70,14 +88,13 @@ class Rows:
         self.draw.again()
         unmap(self.folder.name)
         for path in (self.path, *self.parts):
-            descriptor, size, held = os.open(path, os.O_RDONLY), path.stat().st_size, 0
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            for offset in range(0, size, -(-size // 100)) if path == self.path else ():
-                with suppress(BlockingIOError):
-                    held += os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
-            os.close(descriptor)
-            if held > 1:
-                raise RuntimeError(f"{held} % of {path} stayed in memory")
+            drop(path)
+        for _ in range(100):
+            if (held := held_percent(self.path)) <= 1:
+                return
+            time.sleep(0.05)  # a page that is on its way into memory can't be dropped
+            drop(self.path)
+        raise RuntimeError(f"{held} % of {self.path} stayed in memory")
 
     def last(self):
         """The last batch."""
