@@ -49,7 +49,9 @@ class ColorJitter(Color):
     brightness.
 
     Example:
-        >>> image = pinfeed.Image(dtype=torch.uint8, color=pinfeed.augment.ColorJitter((2, 2)))
+        >>> image = pinfeed.Image(
+        ...     dtype=torch.uint8, color=pinfeed.augment.ColorJitter((2, 2))
+        ... )
         >>> pinfeed.Collate(image)([np.array([[[100], [200]]], np.uint8)]).tolist()
         [[[[200, 255]]]]
     """

@@ -44,7 +44,9 @@ class RandomCrop(Crop):
             than the window.
 
     Example:
-        >>> image = pinfeed.Image(dtype=torch.uint8, augment=pinfeed.augment.RandomCrop(2, fill=7))
+        >>> image = pinfeed.Image(
+        ...     dtype=torch.uint8, augment=pinfeed.augment.RandomCrop(2, fill=7)
+        ... )
         >>> pinfeed.Collate(image)([np.ones((2, 2, 1), np.uint8)])
         tensor([[[[1, 1],
                   [1, 1]]]], dtype=torch.uint8)
@@ -99,7 +101,9 @@ class CenterCrop(Crop):
         TypeError, ValueError: ``size`` does not fit.
 
     Example:
-        >>> image = pinfeed.Image(dtype=torch.uint8, augment=pinfeed.augment.CenterCrop((1, 4)))
+        >>> image = pinfeed.Image(
+        ...     dtype=torch.uint8, augment=pinfeed.augment.CenterCrop((1, 4))
+        ... )
         >>> pinfeed.Collate(image)([np.ones((3, 2, 1), np.uint8)])
         tensor([[[[0, 1, 1, 0]]]], dtype=torch.uint8)
     """
@@ -139,8 +143,14 @@ class RandomIoUCrop(Crop):
 
     Example:
         >>> crop = pinfeed.augment.RandomIoUCrop(sampler_options=[0.5])
-        >>> collate = pinfeed.Collate({"image": pinfeed.Image(augment=crop, pad_value=0), "boxes": pinfeed.Boxes()})
-        >>> sample = {"image": np.zeros((90, 90, 3), np.uint8), "boxes": [[10, 10, 60, 60]], "labels": [1]}
+        >>> collate = pinfeed.Collate(
+        ...     {"image": pinfeed.Image(augment=crop, pad_value=0), "boxes": pinfeed.Boxes()}
+        ... )
+        >>> sample = {
+        ...     "image": np.zeros((90, 90, 3), np.uint8),
+        ...     "boxes": [[10, 10, 60, 60]],
+        ...     "labels": [1],
+        ... }
         >>> len(collate([sample])["boxes"].values)
         1
     """

@@ -30,7 +30,9 @@ class RandomErasing:
     torchvision.
 
     Example:
-        >>> erasing = pinfeed.augment.RandomErasing(p=1, scale=(0.1, 0.1), ratio=(1, 1), value=9)
+        >>> erasing = pinfeed.augment.RandomErasing(
+        ...     p=1, scale=(0.1, 0.1), ratio=(1, 1), value=9
+        ... )
         >>> image = pinfeed.Image(scale=1, erase=erasing)
         >>> batch = pinfeed.Collate(image, seed=0)(
         ...     pinfeed.ArrayDataset(np.zeros((5, 10, 10, 1), np.uint8)).__getitems__([0, 1])

@@ -82,7 +82,9 @@ class Compose(Geometry):
 
     Example:
         >>> augment = pinfeed.augment
-        >>> view = augment.Compose([augment.RandomCrop(32, padding=4), augment.RandomHorizontalFlip()])
+        >>> view = augment.Compose(
+        ...     [augment.RandomCrop(32, padding=4), augment.RandomHorizontalFlip()]
+        ... )
         >>> collate = pinfeed.Collate(pinfeed.Image(mean=0.5, std=0.25, augment=view))
         >>> collate([np.zeros((32, 32, 3), np.uint8)]).shape
         torch.Size([1, 3, 32, 32])

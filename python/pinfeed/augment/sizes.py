@@ -29,7 +29,9 @@ class Resize(Resizing):
     Example:
         >>> augment = pinfeed.augment
         >>> view = augment.Compose([augment.Resize(256), augment.CenterCrop(224)])
-        >>> pinfeed.Collate(pinfeed.Image(augment=view))([np.zeros((300, 500, 3), np.uint8)]).shape
+        >>> pinfeed.Collate(pinfeed.Image(augment=view))(
+        ...     [np.zeros((300, 500, 3), np.uint8)]
+        ... ).shape
         torch.Size([1, 3, 224, 224])
     """
 
@@ -77,7 +79,9 @@ class RandomResizedCrop(Resizing):
         >>> view = augment.Compose(
         ...     [augment.RandomResizedCrop(224), augment.RandomHorizontalFlip()]
         ... )
-        >>> pinfeed.Collate(pinfeed.Image(augment=view))([np.zeros((300, 500, 3), np.uint8)]).shape
+        >>> pinfeed.Collate(pinfeed.Image(augment=view))(
+        ...     [np.zeros((300, 500, 3), np.uint8)]
+        ... ).shape
         torch.Size([1, 3, 224, 224])
     """
 

@@ -84,7 +84,10 @@ def write_array(
 
     Example:
         >>> import tempfile
-        >>> photos = [{"image": np.full((4, 4, 3), i, np.uint8), "name": f"{i}.jpg"} for i in range(9)]
+        >>> photos = [
+        ...     {"image": np.full((4, 4, 3), i, np.uint8), "name": f"{i}.jpg"}
+        ...     for i in range(9)
+        ... ]
         >>> texts = ([1] * length for length in range(10))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     written = pinfeed.write_array(f"{folder}/photos", photos)

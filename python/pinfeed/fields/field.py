@@ -109,11 +109,13 @@ class Field(ABC):
             TypeError: ``key`` is no string.
 
         Example:
-            >>> collate = pinfeed.Collate({
-            ...     "input_ids": pinfeed.Pad(0),
-            ...     "targets": pinfeed.Pad(-100).of("input_ids"),
-            ...     "labels": pinfeed.Stack().of("label"),
-            ... })
+            >>> collate = pinfeed.Collate(
+            ...     {
+            ...         "input_ids": pinfeed.Pad(0),
+            ...         "targets": pinfeed.Pad(-100).of("input_ids"),
+            ...         "labels": pinfeed.Stack().of("label"),
+            ...     }
+            ... )
             >>> collate([{"input_ids": [5, 6], "label": 1}, {"input_ids": [7], "label": 0}])
             {'input_ids': tensor([[5, 6],
                     [7, 0]]), 'targets': tensor([[   5,    6],
@@ -133,7 +135,11 @@ class Field(ABC):
 
         Example:
             >>> collate = pinfeed.Collate({"labels": pinfeed.Stack().optional()})
-            >>> collate([{"ids": 1, "labels": 0}]), collate([{"ids": 1}]), collate([{"labels": None}])
+            >>> (
+            ...     collate([{"ids": 1, "labels": 0}]),
+            ...     collate([{"ids": 1}]),
+            ...     collate([{"labels": None}]),
+            ... )
             ({'ids': tensor([1]), 'labels': tensor([0])}, {'ids': tensor([1])}, {})
         """
         field = copy.copy(self)

@@ -57,11 +57,15 @@ class Pad(Field):
     Example:
         What a language model takes:
 
-        >>> collate = pinfeed.Collate({
-        ...     "input_ids": pinfeed.Pad(0, mask="attention_mask", multiple_of=8),
-        ...     "labels": pinfeed.Pad(-100, multiple_of=8),
-        ... })
-        >>> batch = collate([{"input_ids": [5, 6], "labels": [6]}, {"input_ids": [7], "labels": []}])
+        >>> collate = pinfeed.Collate(
+        ...     {
+        ...         "input_ids": pinfeed.Pad(0, mask="attention_mask", multiple_of=8),
+        ...         "labels": pinfeed.Pad(-100, multiple_of=8),
+        ...     }
+        ... )
+        >>> batch = collate(
+        ...     [{"input_ids": [5, 6], "labels": [6]}, {"input_ids": [7], "labels": []}]
+        ... )
         >>> list(batch), batch["input_ids"].shape
         (['input_ids', 'attention_mask', 'labels'], torch.Size([2, 8]))
 

@@ -72,7 +72,9 @@ class Patches(Field):
             collated, with the number of the sample.
 
     Example:
-        >>> field = pinfeed.Patches(14, 0.5, 0.25, merge=2, min_pixels=56 * 56, max_pixels=10**6)
+        >>> field = pinfeed.Patches(
+        ...     14, 0.5, 0.25, merge=2, min_pixels=56 * 56, max_pixels=10**6
+        ... )
         >>> photos = [np.zeros((60, 90, 3), np.uint8), np.zeros((120, 80, 3), np.uint8)]
         >>> values, grid = pinfeed.Collate(field)(photos)
         >>> values.shape, grid.tolist()

@@ -81,9 +81,16 @@ class Boxes(_Target):
 
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
-        >>> fields = {"image": pinfeed.Image(augment=flip, pad_value=0), "boxes": pinfeed.Boxes()}
+        >>> fields = {
+        ...     "image": pinfeed.Image(augment=flip, pad_value=0),
+        ...     "boxes": pinfeed.Boxes(),
+        ... }
         >>> samples = [
-        ...     {"image": np.zeros((8, 8, 3), np.uint8), "boxes": [[0, 2, 5, 4], [9, 0, 9, 2]], "labels": [7, 9]},
+        ...     {
+        ...         "image": np.zeros((8, 8, 3), np.uint8),
+        ...         "boxes": [[0, 2, 5, 4], [9, 0, 9, 2]],
+        ...         "labels": [7, 9],
+        ...     },
         ...     {"image": np.zeros((4, 6, 3), np.uint8), "boxes": [], "labels": []},
         ... ]
         >>> batch = pinfeed.Collate(fields)(samples)
@@ -181,7 +188,10 @@ class Points(_Target):
     Example:
         >>> view = pinfeed.augment.CenterCrop(4)
         >>> fields = {"image": pinfeed.Image(augment=view), "points": pinfeed.Points()}
-        >>> sample = {"image": np.zeros((8, 8, 3), np.uint8), "points": [[[2.5, 3.5, 2], [7, 3, 2]]]}
+        >>> sample = {
+        ...     "image": np.zeros((8, 8, 3), np.uint8),
+        ...     "points": [[[2.5, 3.5, 2], [7, 3, 2]]],
+        ... }
         >>> pinfeed.Collate(fields)([sample])["points"].values
         tensor([[[0.5000, 1.5000, 2.0000],
                  [5.0000, 1.0000, 0.0000]]])
@@ -234,7 +244,10 @@ class InstanceMasks(_Target):
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
         >>> fields = {"image": pinfeed.Image(augment=flip), "masks": pinfeed.InstanceMasks()}
-        >>> sample = {"image": np.zeros((1, 2, 3), np.uint8), "masks": np.array([[[0, 1]]], np.uint8)}
+        >>> sample = {
+        ...     "image": np.zeros((1, 2, 3), np.uint8),
+        ...     "masks": np.array([[[0, 1]]], np.uint8),
+        ... }
         >>> pinfeed.Collate(fields)([sample])["masks"].values
         tensor([[[1, 0]]], dtype=torch.uint8)
     """

@@ -223,9 +223,13 @@ def patch_grid(
         ValueError: An argument is out of range; an image can't be cut, with its number.
 
     Example:
-        >>> pinfeed.patch_grid(480, 640, 14, merge=2, min_pixels=56 * 56, max_pixels=1280 * 28 * 28)
+        >>> pinfeed.patch_grid(
+        ...     480, 640, 14, merge=2, min_pixels=56 * 56, max_pixels=1280 * 28 * 28
+        ... )
         (34, 46)
-        >>> pinfeed.patch_grid(np.array([480, 600]), np.array([640, 400]), 16, max_patches=256)
+        >>> pinfeed.patch_grid(
+        ...     np.array([480, 600]), np.array([640, 400]), 16, max_patches=256
+        ... )
         (array([14, 19]), array([18, 13]))
     """
     sizes = checked_sizes(

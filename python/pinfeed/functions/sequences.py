@@ -388,10 +388,12 @@ def unbind(batch: Any) -> list[Any]:
 
     Example:
         >>> collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()})
-        >>> batch = collate([
-        ...     {"boxes": np.zeros((2, 4)), "labels": np.array([3, 5])},
-        ...     {"boxes": np.zeros((1, 4)), "labels": np.array([7])},
-        ... ])
+        >>> batch = collate(
+        ...     [
+        ...         {"boxes": np.zeros((2, 4)), "labels": np.array([3, 5])},
+        ...         {"boxes": np.zeros((1, 4)), "labels": np.array([7])},
+        ...     ]
+        ... )
         >>> targets = pinfeed.unbind(batch)
         >>> [target["labels"].tolist() for target in targets], targets[0]["boxes"].shape
         ([[3, 5], [7]], torch.Size([2, 4]))

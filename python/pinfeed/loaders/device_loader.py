@@ -95,8 +95,12 @@ class DeviceLoader:
 
     Example:
         >>> dataset = pinfeed.ArrayDataset((np.zeros((8, 4, 4, 3), np.uint8), np.arange(8)))
-        >>> loader = torch.utils.data.DataLoader(dataset, batch_size=4, collate_fn=pinfeed.Collate())
-        >>> batches = pinfeed.DeviceLoader(loader, device="cpu", fields=(pinfeed.Image(), None))
+        >>> loader = torch.utils.data.DataLoader(
+        ...     dataset, batch_size=4, collate_fn=pinfeed.Collate()
+        ... )
+        >>> batches = pinfeed.DeviceLoader(
+        ...     loader, device="cpu", fields=(pinfeed.Image(), None)
+        ... )
         >>> for images, labels in batches:
         ...     print(images.shape, labels)
         torch.Size([4, 3, 4, 4]) tensor([0, 1, 2, 3])

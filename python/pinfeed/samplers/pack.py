@@ -89,7 +89,9 @@ class PackSampler(EpochSampler):
             no batch.
 
     Example:
-        >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6], [7, 8, 9, 10]])
+        >>> tokens = pinfeed.RaggedArray.from_sequences(
+        ...     [[1, 2, 3], [4, 5], [6], [7, 8, 9, 10]]
+        ... )
         >>> sampler = pinfeed.PackSampler(tokens, seq_length=5, batch_size=2, shuffle=False)
         >>> collate = pinfeed.Collate({"input_ids": pinfeed.Pack(5)})
         >>> dataset = pinfeed.ArrayDataset({"input_ids": tokens})

@@ -112,7 +112,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
         Example:
             >>> import pyarrow
-            >>> table = pyarrow.table({"tokens": [[1, 2], [3]], "label": [0, 1], "id": ["a", "b"]})
+            >>> table = pyarrow.table(
+            ...     {"tokens": [[1, 2], [3]], "label": [0, 1], "id": ["a", "b"]}
+            ... )
             >>> dataset = pinfeed.ArrayDataset.from_arrow(table, ["tokens", "label"])
             >>> dataset[1]
             {'tokens': array([3]), 'label': np.int64(1)}
@@ -211,7 +213,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             ...     np.save(f"{folder}/x.npy", np.arange(100))
             ...     dataset = pinfeed.ArrayDataset(f"{folder}/x.npy")
             ...     batches = torch.randperm(100).split(25)
-            ...     dataset.prefetch_rows(batches[1].tolist())  # on its way, while this one is used:
+            ...     dataset.prefetch_rows(
+            ...         batches[1].tolist()
+            ...     )  # on its way, while this one is used:
             ...     batch = dataset.__getitems__(batches[0].tolist())
         """
         chosen = _core.as_indices(_told(indices)[0], self._length, "ArrayDataset: indices")
@@ -345,7 +349,9 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         >>> documents = [[1, 2, 3], [4, 5], [6]]
         >>> loader = torch.utils.data.DataLoader(
         ...     pinfeed.IndexedDataset(documents),
-        ...     batch_sampler=pinfeed.PackSampler([3, 2, 1], seq_length=4, batch_size=2, shuffle=False),
+        ...     batch_sampler=pinfeed.PackSampler(
+        ...         [3, 2, 1], seq_length=4, batch_size=2, shuffle=False
+        ...     ),
         ...     collate_fn=pinfeed.Collate(pinfeed.Pack(4)),
         ... )
         >>> next(iter(loader))

@@ -128,9 +128,11 @@ def to_numpy(
         >>> dataset = torch.utils.data.TensorDataset(torch.arange(10.0).reshape(5, 2))
         >>> loader = torch.utils.data.DataLoader(dataset, batch_size=2)
         >>> model = torch.nn.Linear(2, 3)
-        >>> pinfeed.to_numpy(model(x) for x, in loader).shape
+        >>> pinfeed.to_numpy(model(x) for (x,) in loader).shape
         (5, 3)
-        >>> pinfeed.to_numpy([{"id": ["a", "b"], "x": np.eye(2)}, {"id": ["c"], "x": np.ones((1, 2))}])
+        >>> pinfeed.to_numpy(
+        ...     [{"id": ["a", "b"], "x": np.eye(2)}, {"id": ["c"], "x": np.ones((1, 2))}]
+        ... )
         {'id': ['a', 'b', 'c'], 'x': array([[1., 0.],
                [0., 1.],
                [1., 1.]])}
