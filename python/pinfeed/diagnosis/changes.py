@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,32 +29,18 @@ _FILE_PACE = 1e9
 
 @dataclass
 class Change:
-    """A change of a loader.
-
-    Attributes:
-        name: What changes.
-        code: What to write.
-        settings: The loop with it; None if it can't be tried.
-        modelled: Seconds for one of the loader's batches, by the model.
-        note: What else there is to know.
-        is_of_files: Whether it is about files, which are in memory by the time of the trials: they
-            are compared with the first loop.
-        now: Seconds as it was in the first loop.
-        step: Seconds of the step.
-        before: Seconds as it is, in each trial.
-        after: Seconds with the change, in each trial.
-    """
+    """A change of a loader; times are seconds for one of its batches."""
 
     name: str
-    code: str
-    settings: Settings | None
-    modelled: float
-    note: str = ""
-    is_of_files: bool = False
-    now: float = 0.0
-    step: float = 0.0
-    before: list[float] = field(default_factory=list)
-    after: list[float] = field(default_factory=list)
+    code: str  # what to write
+    settings: Settings | None  # of the loop with it; None if it can't be tried
+    modelled: float  # what the model says
+    note: str = ""  # what else there is to know
+    is_of_files: bool = False  # they are in memory by the time of the trials
+    now: float = 0.0  # in the first loop
+    step: float = 0.0  # of the step
+    before: list[float] = field(default_factory=list)  # as it is, in each trial
+    after: list[float] = field(default_factory=list)  # with the change, in each trial
 
     @property
     def predicted(self) -> float:
@@ -192,7 +178,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         return
     if not isinstance(loader.collate, Collate):
         ours = Collate()  # one for all batches: it keeps what it found in the first
-        left = _part_left(loader, lambda _, samples: ours(samples), from_samples=True)
+        left = _part_left(lambda: loader.samples(next(loader.indices)), loader.collate, ours)
         if left is not None:
             yield Change(
                 "batches by pinfeed.Collate",
@@ -203,26 +189,29 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             )
     if measured.disk_share > LEAST_GAIN:
         yield from _of_files(measured, loader)
-    if not loader.makes_plain_batches or hasattr(loader.dataset, "__getitems__"):
+    if not loader.has_plain_batches or hasattr(loader.dataset, "__getitems__"):
         return
-    left = _part_left(loader, lambda indices, _: loader.dataset[indices])
+    whole = loader.dataset.__getitem__
+    left = _part_left(
+        lambda: next(loader.indices), lambda i: loader.collate(loader.samples(i)), whole
+    )
     if left is not None:
         code = "def __getitems__(self, indices): return self[indices]  # and collate_fn=lambda x: x"
         if isinstance(loader.dataset, TensorDataset):
             code = "pinfeed.from_numpy(dataset.tensors, batch_size, shuffle=True)"
-        dataset = loader.of_workers[0] if now.workers else loader.dataset
+        whole = loader.of_workers[0].__getitem__ if now.workers else whole
         yield Change(
             "whole batches from the dataset, by __getitems__",
             code,
-            replace(now, dataset=_Whole(dataset), collate=as_it_is),
+            replace(now, dataset=SimpleNamespace(__getitems__=whole), collate=as_it_is),
             predict(now, fetch=left, collate=left),
             "dataset[indices] gave the same values",
         )
         return
-    indices = loader.next_indices()[:32]
+    indices = next(loader.indices)[:32]
     samples = loader.samples(indices)
     sample_bytes, seconds = bytes_in(samples[0]), one.fetch / one.samples
-    is_worth_it = 0 < sample_bytes < _FILE_PACE * seconds
+    is_worth_it = loader.length and 0 < sample_bytes < _FILE_PACE * seconds
     if is_worth_it and have_equal_values(loader.samples(indices[:2]), samples[:2]):
         thread = Settings(0, in_thread=True)
         workers = measured.n_effective(now.workers) if now.workers else 1.0
@@ -240,10 +229,10 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
 def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     now, one = loader.settings, measured.one
     predicted = measured.predict(now, fetch=1 - measured.disk_share)
-    size = one.mean(lambda batch: batch.disk_bytes or 0) / one.samples * loader.length
+    size = one.mean(lambda batch: batch.disk_bytes) / one.samples * loader.length
     free = free_memory()
     if free is not None and size < 0.8 * free:
-        batches = [loader.next_indices() for _ in range(len(one.batches))]
+        batches = list(itertools.islice(loader.indices, len(one.batches)))
         for indices in batches:
             loader.samples(indices)
         yield Change(
@@ -254,7 +243,7 @@ def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             f"about {_size(size)}, of {_size(free)} that are free",
             is_of_files=True,
         )
-    if loader.makes_plain_batches:
+    if loader.has_plain_batches and loader.length:
         yield Change(
             "files read in order",
             "shuffle the files once, and then read them in order: DataLoader(..., shuffle=False)",
@@ -270,62 +259,40 @@ def _in_order(length: int, size: int) -> Iterator[list[int]]:
 
 
 def _part_left(
-    loader: LoaderCopy, other: Callable[[Any, Any], Any], *, from_samples: bool = False
+    given: Callable[[], Any], now: Callable[[Any], Any], other: Callable[[Any], Any]
 ) -> float | None:
-    """What part of the time to make a batch another way takes, in turns, in this process.
+    """What part of the time another way to make a batch takes, in turns with the one of now.
 
-    Args:
-        loader: Whose batches are made.
-        other: The other way: gets the indices and the samples.
-        from_samples: Whether both begin with the samples.
-
-    Returns:
-        The part; None if it can't make them, or their values differ.
+    None if it can't make one, or one with other values.
     """
-    now_seconds, other_seconds = [], []
+    seconds: list[list[float]] = [[], []]
     for _ in range(5):
-        indices = loader.next_indices()
-        start = time.perf_counter()
-        samples = loader.samples(indices)
-        fetched = time.perf_counter()
-        batch = loader.collate(samples)
-        collated = time.perf_counter()
+        what = given()
         try:
-            is_equal = have_equal_values(batch, other(indices, samples))
+            if not have_equal_values(now(what), other(what)):
+                return None
         except Exception:  # noqa: BLE001, whatever a dataset says to a list, a Collate to samples
-            is_equal = False
-        if not is_equal:
             return None
-        begun = time.perf_counter()
-        other(indices, samples)
-        other_seconds.append(time.perf_counter() - begun)
-        now_seconds.append(collated - (fetched if from_samples else start))
-    return min(other_seconds) / min(now_seconds)
+        for way, taken in zip((now, other), seconds, strict=True):
+            start = time.perf_counter()
+            way(what)
+            taken.append(time.perf_counter() - start)
+    return min(seconds[1]) / min(seconds[0])
 
 
 def have_equal_values(one: Any, other: Any) -> bool:
     """Whether two batches have the same keys, dtypes, shapes and values; False if nobody can tell."""
-    ours, theirs = list(leaves(one)), list(leaves(other))
-    return [steps for steps, _ in ours] == [steps for steps, _ in theirs] and all(
-        _are_equal(leaf, twin) for (_, leaf), (_, twin) in zip(ours, theirs, strict=True)
-    )
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
     try:
-        if isinstance(one, torch.Tensor):
-            is_alike: bool = one.dtype == other.dtype and one.shape == other.shape
-            return is_alike and torch.allclose(one, other, 0, 0, equal_nan=True)
-        if isinstance(one, np.ndarray):
-            has_nan = one.dtype.kind in "fcmM"
-            return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=has_nan)
-        if isinstance(one, float) and math.isnan(one):
-            return math.isnan(other)
-        return one is other or bool(one == other)
-    except Exception:  # noqa: BLE001, of a sparse tensor, a DataFrame, somebody's __eq__
+        for (steps, leaf), (other_steps, twin) in zip(leaves(one), leaves(other), strict=True):
+            if steps != other_steps or type(leaf) is not type(twin):
+                return False
+            if isinstance(leaf, torch.Tensor):
+                torch.testing.assert_close(leaf, twin, rtol=0, atol=0, equal_nan=True)
+            else:
+                np.testing.assert_array_equal(leaf, twin, strict=True)
+    except Exception:  # noqa: BLE001, they differ; or what somebody's __eq__ raises
         return False
+    return True
 
 
 def try_changes(
@@ -335,15 +302,10 @@ def try_changes(
     end: float,
     attempt: Callable[[str, Callable[[], Run]], Run | None],
 ) -> None:
-    """Runs the loop as it is and with each of the best changes in turns, twice.
+    """Runs the loop as it is and with each of the best changes in turns, twice, and notes the times.
 
-    Args:
-        changes: The trials are noted in them.
-        loader: What is changed.
-        step: The training step.
-        end: When it should be over, by `time.perf_counter`.
-        attempt: Does a run with a name, and returns None if there was no time, or the dataset can't
-            be used like this.
+    It should be over at ``end``, by `time.perf_counter`. ``attempt`` does a run with a name, and returns
+    None if there was no time, or the dataset can't be used like this.
     """
     tried = [change for change in changes if change.settings is not None][:_MOST_TRIALS]
     left = 2 * len(tried) + 2
@@ -363,16 +325,6 @@ def try_changes(
             if before is not None and after is not None:
                 change.before.append(change.now if change.is_of_files else before)
                 change.after.append(after)
-
-
-class _Whole:
-    """A dataset that gives whole batches."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-
-    def __getitems__(self, indices: list[int]) -> Any:
-        return self._dataset[indices]
 
 
 class _Kept:

@@ -10,10 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader
-
+from pinfeed.arguments import Problem
 from pinfeed.diagnosis.diagnose import diagnose
-from pinfeed.loaders.device_loader import DeviceLoader
 
 
 def main(arguments: list[str]) -> int:
@@ -25,18 +23,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--trace", metavar="FILE", help="write trace events for Perfetto there")
     parser.add_argument("--json", action="store_true", help="print numbers instead of text")
     options = parser.parse_args(arguments)
+    if not options.seconds >= 0.1:
+        parser.error("--seconds must be at least 0.1")
     try:
         # What the file prints is no part of the report.
         with contextlib.redirect_stdout(sys.stderr):
             loader = _named(options.loader)
-            if not isinstance(loader, DataLoader | DeviceLoader):
+            if callable(loader):
                 loader = loader()
             step = None if options.step is None else _named(options.step)
             report = diagnose(loader, step, options.seconds)
-    except (_NotFoundError, TypeError, ValueError, RuntimeError) as error:
-        if not isinstance(error, _NotFoundError) and not str(error).startswith("diagnose: "):
+    except (TypeError, ValueError, RuntimeError) as error:
+        problem = error.args[0] if error.args else None
+        if not isinstance(problem, Problem) or problem.subject != "diagnose":
             raise  # the user's own
-        print(f"pinfeed diagnose: {str(error).removeprefix('diagnose: ')}", file=sys.stderr)
+        print(f"pinfeed {problem}", file=sys.stderr)
         return 2
     if options.trace is not None:
         report.save_trace(options.trace)
@@ -44,16 +45,16 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-class _NotFoundError(Exception):
-    """There is no such file, or nothing of that name in it."""
-
-
 def _named(place: str) -> Any:
-    """What ``FILE:NAME`` says, a function or a loader; the file is run once, as a module that workers can import."""
+    """What ``FILE:NAME`` says, a function or a loader; the file is run once, as a module that workers can import.
+
+    Raises:
+        ValueError: There is no such file, or nothing of that name in it.
+    """
     file, _, name = place.rpartition(":")
     path = Path(file).resolve()
     if not file or not path.is_file():
-        raise _NotFoundError(f"expected FILE:NAME with a file that there is, got {place!r}")
+        raise ValueError(Problem("diagnose", "FILE:NAME with a file that there is", repr(place)))
     module = sys.modules.get(path.stem)
     if getattr(module, "__file__", None) != str(path):
         spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -64,6 +65,6 @@ def _named(place: str) -> Any:
         sys.modules[path.stem] = module
         spec.loader.exec_module(module)
     found = getattr(module, name, None)
-    if not callable(found) and not isinstance(found, DataLoader | DeviceLoader):
-        raise _NotFoundError(f"{file} has no function or DataLoader {name!r}")
+    if found is None:
+        raise ValueError(Problem("diagnose", f"{file} has no function or DataLoader {name!r}"))
     return found

@@ -40,7 +40,7 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
     Returns:
         The copy, and the objects that could not be copied.
     """
-    pickler = _Copier(buffer := io.BytesIO(), pickle.HIGHEST_PROTOCOL)
+    pickler = _Copier(buffer := io.BytesIO())
     try:
         pickler.dump(parts)
         unpickler = _Loader(io.BytesIO(buffer.getvalue()))
@@ -72,17 +72,12 @@ class _Loader(pickle.Unpickler):
 
 
 class _Copier(pickle.Pickler):
-    """Pickles objects but for those that are shared.
+    """Pickles objects but for those that are shared."""
 
-    Attributes:
-        shared: Those objects, by the number that stands for them.
-        not_copied: Those that could not be pickled.
-    """
-
-    def __init__(self, buffer: io.BytesIO, protocol: int) -> None:
-        self.shared: list[Any] = []
-        self.not_copied: list[Any] = []
-        super().__init__(buffer, protocol)
+    def __init__(self, buffer: io.BytesIO) -> None:
+        super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
+        self.shared: list[Any] = []  # by the number that stands for them
+        self.not_copied: list[Any] = []  # those of them that could not be pickled
 
     @override
     def persistent_id(self, value: Any) -> int | None:

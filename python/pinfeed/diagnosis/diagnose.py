@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import multiprocessing
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from pinfeed.arguments import checked_number, instead
+from pinfeed.arguments import Problem, checked_number, instead
+from pinfeed.diagnosis import stages
 from pinfeed.diagnosis.changes import find_changes, try_changes
 from pinfeed.diagnosis.copying import random_states_kept
 from pinfeed.diagnosis.model import Cpus, Measured
@@ -74,94 +77,90 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     """
     seconds = checked_number(seconds, "diagnose: seconds", 0.1, 1e6)
     if step is not None and not callable(step):
-        raise TypeError(f"diagnose: step must be callable with a batch, got {step!r}")
+        raise TypeError(Problem("diagnose", f"step must be callable with a batch, got {step!r}"))
     if isinstance(loader, DeviceLoader) and loader.is_in_loop:
-        raise RuntimeError(
-            "diagnose: the loader is in the middle of a loop, whose thread would take part of the time; "
-            "finish the loop, or close() its iterator"
-        )
+        wrong = "the loader is in the middle of a loop, whose thread would take part of the time"
+        hint = "finish the loop, or close() its iterator"
+        raise RuntimeError(Problem("diagnose", wrong, hint=hint))
     busy = [child for child in multiprocessing.active_children() if child.daemon]
-    with random_states_kept(), _interrupts() as check, _progress() as show:
-        copy, notes = LoaderCopy(loader), list[str]()
-        attempts = _Attempts(seconds, notes, check, show)
-        show("the loop as it is")
+    with random_states_kept(), _interrupts() as interrupts, _progress() as bar:
+        copy = LoaderCopy(loader)
+        attempt = _Attempts(seconds, interrupts, bar)
         loop = copy.run(copy.settings, 2 * seconds / _RUNS, step)
-        took = loop.batches[0].collated - loop.batches[0].begun
+        took = loop.batches[0].seconds
         if took > seconds:
-            raise ValueError(
-                f"diagnose: seconds={seconds:g} is too short: the first batch took {took:.1f} s; "
-                f"give at least {10 * took:.0f}"
-            )
-        report = Report(Measured(Cpus.here(), loop), notes=notes)
+            wrong = f"seconds={seconds:g} is too short: the first batch took {took:.1f} s"
+            raise ValueError(Problem("diagnose", wrong, hint=f"give at least {10 * took:.0f}"))
+        report = Report(Measured(Cpus.here(), loop), notes=attempt.notes)
         try:
-            _measure(copy, step, seconds / _RUNS, report.measured, attempts)
-            attempts.end = attempts.start + _OVERTIME * seconds
-            report.changes = attempts("changes", lambda: find_changes(report.measured, copy)) or []
-            try_changes(report.changes, copy, step, attempts.start + seconds, attempts)
+            _measure(copy, step, seconds / _RUNS, report.measured, attempt)
+            attempt.end = attempt.start + _OVERTIME * seconds
+            report.changes = attempt("changes", lambda: find_changes(report.measured, copy)) or []
+            try_changes(report.changes, copy, step, attempt.start + seconds, attempt)
         except KeyboardInterrupt:
-            notes.append("it was interrupted; what comes later was not measured")
+            report.notes.append("it was interrupted; what comes later was not measured")
             report.is_complete = False
-        if busy:
-            notes.append(
-                f"{len(busy)} daemonic processes of this one, such as workers of another loop, were "
-                "there all the while; at work, they make the numbers worse"
-            )
-        notes += [*attempts.left_out(), *_notes(copy, report.measured)]
-    report.seconds = time.perf_counter() - attempts.start
-    report.is_complete &= not attempts.too_late
+    report.seconds = time.perf_counter() - attempt.start
+    report.is_complete &= not attempt.too_late
+    if busy:
+        report.notes.append(
+            f"{len(busy)} daemonic processes of this one, such as workers of another loop, were there "
+            "all the while; at work, they make the numbers worse"
+        )
+    if attempt.too_late:
+        each = report.seconds / (1 + len(attempt.done))
+        report.notes.append(
+            f"there was no time for: {', '.join(attempt.too_late)}; a run takes {each:.2g} s here, so "
+            f"give seconds={math.ceil(1.5 * _RUNS * each)}"
+        )
+    report.notes += _notes(copy, report.measured)
     return report
 
 
 class _Attempts:
-    """Runs for which there may be no time, or that the dataset may not allow.
+    """Runs for which there may be no time, or that the dataset may not allow."""
 
-    Args:
-        seconds: For the whole diagnosis; 60 % of the time is for what comes before the trials.
-        notes: Where it is said what failed.
-        check: Raises an interrupt that came meanwhile.
-        show: Told what begins.
-    """
-
-    def __init__(
-        self,
-        seconds: float,
-        notes: list[str],
-        check: Callable[[], None],
-        show: Callable[[str], None],
-    ) -> None:
+    def __init__(self, seconds: float, interrupts: list[int], bar: Any) -> None:
         self.start = time.perf_counter()
+        # When runs are left out: 60 % of the time is for what comes before the trials.
         self.end = self.start + 0.6 * _OVERTIME * seconds
-        self._notes, self._check, self._show = notes, check, show
-        self._done = ["the loop as it is"]
-        self.too_late: list[str] = []
+        self.notes: list[str] = []  # what failed
+        self.done: list[str] = []  # the names of runs that were begun
+        self.too_late: list[str] = []  # and of those for which there was no time
+        self._interrupts = interrupts
+        self._bar = bar
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
         """What the work returns; None, and a note, if there is no time for it or it fails."""
-        self._check()
+        if self._interrupts:
+            raise KeyboardInterrupt
         if time.perf_counter() > self.end:
-            self.too_late += [name] * (name not in [*self._done, *self.too_late])
+            if name not in self.done + self.too_late:
+                self.too_late.append(name)
             return None
-        self._show(name)
-        self._done.append(name)
+        if self._bar is not None:
+            self._bar.set_postfix_str(name, refresh=False)
+            self._bar.update()
+        self.done.append(name)
         try:
             return work()
-        except Exception as error:  # noqa: BLE001, the loop as it is has run
-            self._check()
-            notes = [note.removeprefix("diagnose: ") for note in getattr(error, "__notes__", ())]
-            # A worker's error has a traceback before it.
-            last = (str(error).strip() or repr(error)).splitlines()[-1].removeprefix("diagnose: ")
-            note = f"{name}: not measured: {'; '.join([last, *notes])}"
-            self._notes += [note] * (note not in self._notes)
+        except Exception as error:  # the loop as it is has run
+            if self._interrupts:  # which ended the workers, too
+                raise KeyboardInterrupt from error
+            note = f"{name}: not measured: {_said(error)}"
+            if note not in self.notes:
+                self.notes.append(note)
+            # They hold the workers, in a cycle that torch makes: until it was collected, the workers
+            # would stay, and the processes forked meanwhile would have them too.
+            traceback.clear_frames(error.__traceback__)
             return None
 
-    def left_out(self) -> Iterator[str]:
-        """What there was no time for."""
-        if self.too_late:
-            each = (time.perf_counter() - self.start) / len(self._done)
-            yield (
-                f"there was no time for: {', '.join(self.too_late)}; a run takes {each:.2g} s here, so "
-                f"give seconds={math.ceil(1.5 * _RUNS * each)}"
-            )
+
+def _said(error: Exception) -> str:
+    """What an error says, and its notes; for a worker's without the traceback that stands before it."""
+    lines = "".join(traceback.format_exception_only(error)).rstrip().splitlines()
+    said = itertools.takewhile(lambda line: line[:1].strip(), reversed(lines))
+    return "; ".join([*said][::-1] or lines[-1:])
 
 
 def _measure(
@@ -171,15 +170,7 @@ def _measure(
     measured: Measured,
     attempt: _Attempts,
 ) -> None:
-    """Measures what there is time for, what matters most first.
-
-    Args:
-        loader: What is measured.
-        step: The training step.
-        seconds: For each run.
-        measured: Where what is found goes, as soon as it is.
-        attempt: Does each run.
-    """
+    """Measures what there is time for, so many seconds for each run, what matters most first."""
     own = loader.settings
     if step is not None:
         measured.step = time_step(step, loader.batch, seconds / 2)
@@ -211,7 +202,7 @@ def _measure(
         ready = Settings(min(2, int(measured.cpus.usable)), is_ready=True)
         measured.ready = attempt("hand-off", lambda: loader.run(ready, seconds))
     is_small = measured.loop.bytes < _LARGE  # of others, four would take much memory
-    if loader.can_join_batches and own.workers in measured.eager and is_small:
+    if loader.has_plain_batches and own.workers in measured.eager and is_small:
         joined = Settings(own.workers, batch_factor=4)
         large = attempt("batches of four times the size", lambda: loader.run(joined, seconds))
         # A short stream can't fill them.
@@ -227,9 +218,9 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             "changed in them"
         )
     one = measured.one
-    if one.batches[0].disk_bytes is None or one.batches[0].queued_seconds is None:
+    if not stages.TELLS:
         yield "this system does not tell what is read from a disk, or who waits for a CPU"
-    queued = min(1.0, one.queued / max(one.fetch + one.collate, 1e-9))
+    queued = min(1.0, one.queued / max(one.made, 1e-9))
     if queued > 0.1 and one.settings.workers == 1:
         yield (
             f"a single worker waited for a CPU {queued:.0%} of its time: other work was running here, "
@@ -245,13 +236,9 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _interrupts() -> Iterator[Callable[[], None]]:
-    """A function that raises the interrupt that came, if some ``__del__`` or a worker's end hid it."""
+def _interrupts() -> Iterator[list[int]]:
+    """The interrupts that came, also those that some ``__del__`` or a worker's end hid."""
     came: list[int] = []
-
-    def check() -> None:
-        if came:
-            raise KeyboardInterrupt
 
     def note(number: int, frame: Any) -> None:
         came.append(number)
@@ -259,28 +246,21 @@ def _interrupts() -> Iterator[Callable[[], None]]:
 
     before: Any = signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield check  # nobody is to be interrupted
+        yield came  # nobody is to be interrupted
         return
     signal.signal(signal.SIGINT, note)
     try:
-        yield check
+        yield came
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """A function that shows in a bar what begins, if tqdm is installed and stderr is a terminal."""
+def _progress() -> Any:
+    """A bar that shows what begins, if stderr is a terminal; its context is None without tqdm."""
     try:
         tqdm = import_extra("tqdm.auto", "progress").tqdm
     except ImportError:
-        yield lambda name: None
-        return
-    bar_format = "{l_bar} {n} runs, {postfix}"
-    with tqdm(desc="diagnose", leave=False, bar_format=bar_format, disable=None) as bar:
-
-        def show(name: str) -> None:
-            bar.set_postfix_str(name, refresh=False)
-            bar.update()
-
-        yield show
+        return contextlib.nullcontext()
+    return tqdm(
+        desc="diagnose", leave=False, bar_format="{l_bar} {n} runs, {postfix}", disable=None
+    )

@@ -39,30 +39,19 @@ LIMITS = {
 
 
 class Cpus(NamedTuple):
-    """The CPUs that a loader may use.
+    """The CPUs that a loader may use."""
 
-    Attributes:
-        present: Those of the machine.
-        allowed: Those that this process may run on.
-        quota: CPUs' worth of time that its control group may take; None without a limit.
-        ranks: Processes of the job on this machine.
-    """
-
-    present: int
-    allowed: int
-    quota: float | None
-    ranks: int
+    present: int  # on the machine
+    allowed: int  # for this process
+    quota: float | None  # CPUs' worth of time for its control group; None without a limit
+    ranks: int  # processes of the job on this machine
 
     @classmethod
     def here(cls) -> Cpus:
         """Those of this process; the ranks are what torchrun says."""
-        ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-        return cls(
-            os.cpu_count() or 1,
-            _core.available_cpus(),
-            cpu_quota(),
-            max(1, int(ranks)) if ranks.isdigit() else 1,
-        )
+        ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+        count = max(1, int(ranks)) if ranks.isdigit() else 1
+        return cls(os.cpu_count() or 1, _core.available_cpus(), cpu_quota(), count)
 
     @property
     def usable(self) -> float:
@@ -72,46 +61,27 @@ class Cpus(NamedTuple):
 
 
 class Outlier(NamedTuple):
-    """A batch that took more than three times the median of its run.
+    """A batch that took more than three times the median of its run."""
 
-    Attributes:
-        times: How many times the median.
-        seconds: What it took.
-        samples: Those in it that did; their indices, or their places in the stream's batch.
-    """
-
-    times: float
+    times: float  # the median
     seconds: float
-    samples: list[int]
+    samples: list[int]  # that did: their indices, or their places in the stream's batch
 
 
 @dataclass
 class Measured:
-    """What was measured, the loop first. None, or nothing in a dict, is what was not.
-
-    Attributes:
-        cpus: What may be used.
-        loop: The loop as it is.
-        eager: Loops without a step, by the number of workers.
-        thread: A loop without a step and workers, in a `DeviceLoader`'s thread.
-        disk_share: The share of the samples' time that is saved when their files are in memory.
-        ready: Batches that are ready, from workers to a loop without a step.
-        large: Several batches in one, with the loader's own number of workers and no step.
-        step: The step alone.
-        copies: A batch's way to the device.
-        functions: Names of functions and their share of the samples' time.
-    """
+    """What was measured, the loop first; None, or nothing in a dict, is what was not."""
 
     cpus: Cpus
-    loop: Run
-    eager: dict[int, Run] = field(default_factory=dict)
-    thread: Run | None = None
-    disk_share: float = 0.0
-    ready: Run | None = None
-    large: Run | None = None
-    step: StepTimes | None = None
-    copies: CopyTimes | None = None
-    functions: dict[str, float] = field(default_factory=dict)
+    loop: Run  # as it is
+    eager: dict[int, Run] = field(default_factory=dict)  # without a step, by the number of workers
+    thread: Run | None = None  # without a step and workers, in a `DeviceLoader`'s thread
+    disk_share: float = 0.0  # of the samples' time, saved when their files are in memory
+    ready: Run | None = None  # batches that are ready, from workers to a loop without a step
+    large: Run | None = None  # several batches in one, with the loader's own workers and no step
+    step: StepTimes | None = None  # alone
+    copies: CopyTimes | None = None  # a batch's way to the device
+    functions: dict[str, float] = field(default_factory=dict)  # their share of the samples' time
 
     @property
     def one(self) -> Run:
@@ -220,10 +190,11 @@ class Measured:
 
     def starting(self, settings: Settings) -> float:
         """Seconds of the workers' start for each batch of an epoch, where the loop had several."""
-        run, epoch = self.eager.get(settings.workers), settings.epoch
+        epoch, own = settings.epoch, self.loop.settings.workers
+        run = self.eager.get(settings.workers, self.loop if settings.workers == own else None)
         if run is None or settings.persistent or epoch is None or len(self.loop.batches) <= epoch:
             return 0.0
-        return max(0.0, run.startup - run.fetch - run.collate) / epoch
+        return max(0.0, run.startup - run.made) / epoch
 
     def best_workers(self, settings: Settings) -> int:
         """The loader's own number of workers, if no other gains something; else the smallest of the best."""
@@ -253,7 +224,7 @@ class Measured:
         if self.starting(loop.settings) > loop.wait_share * loop.period / 2:
             return "start"
         rare = {
-            "files": self.disk_share * one.fetch / (one.fetch + one.collate),
+            "files": self.disk_share * one.fetch / one.made,
             "stragglers": self.straggling,
         }
         largest = max(rare, key=rare.__getitem__)
@@ -264,9 +235,9 @@ class Measured:
             if step > max(eager.period, self.handoff) and loop.wait_share < 0.5:
                 return "step"  # but for single batches
             # The period has the hand-off in it, and these stages don't.
-            if self.handoff > max(eager.period / 2, (one.fetch + one.collate) / workers):
+            if self.handoff > max(eager.period / 2, one.made / workers):
                 return "hand-off"
-        made = (eager.fetch + eager.collate) / max(1, workers)
+        made = eager.made / max(1, workers)
         if self.per_batch > eager.period / 2 > made:
             return "batch"
         if workers and self.ready is None and eager.period / 2 > made and loop.wait_share > 0.5:
@@ -282,8 +253,7 @@ class Measured:
         if one is None or several is None:
             return None
         if self.n_effective(workers) < (1 + workers) / 2:
-            longer = several.fetch + several.collate - one.fetch - one.collate
-            if several.idle - one.idle > longer / 2:
+            if several.idle - one.idle > (several.made - one.made) / 2:
                 return "lock"
             fewer = min(run.period for n, run in self.eager.items() if 0 < n < workers)
             return "workers" if fewer < (1 - LEAST_GAIN) * several.period else "CPUs"
@@ -318,9 +288,7 @@ class Measured:
     @property
     def mean_made(self) -> float:
         """Mean seconds in which a batch was made, over all runs of some length."""
-        return statistics.fmean(
-            batch.collated - batch.begun for batches in self._long_runs() for batch in batches
-        )
+        return statistics.fmean(batch.seconds for batches in self._long_runs() for batch in batches)
 
     def _long_runs(self) -> Iterator[list[Batch]]:
         """The batches of runs of some length, the first of each worker left out."""

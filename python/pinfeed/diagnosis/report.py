@@ -56,7 +56,7 @@ class Report:
             True
         """
         measured, loop, one = self.measured, self.measured.loop, self.measured.one
-        made = sorted(batch.collated - batch.begun for batch in one.batches)
+        made = sorted(batch.seconds for batch in one.batches)
         least = measured.step_seconds  # with batches that are always ready
         names = ("name", "code", "note", "predicted", "tried", "error", "gain", "is_advised")
         return {
@@ -74,7 +74,7 @@ class Report:
             },
             "batch": {
                 "bytes": one.bytes,
-                "disk_bytes": one.mean(lambda batch: batch.disk_bytes or 0),
+                "disk_bytes": one.mean(lambda batch: batch.disk_bytes),
                 "cpu_seconds": one.cpu,
                 "quartiles": [made[len(made) // 4], made[3 * len(made) // 4]],
                 "fixed_seconds": measured.per_batch,
@@ -116,30 +116,27 @@ class Report:
         batches = self.measured.loop.batches
         begin = min(min(batch.asked, batch.begun) for batch in batches)
         rows: dict[str, int] = {}
+
+        def event(phase: str, row: str, name: str, at: float, **more: Any) -> dict[str, Any]:
+            at = round(1e6 * (at - begin), 3)
+            row_number = rows.setdefault(row, len(rows))
+            return {"ph": phase, "name": name, "pid": 0, "tid": row_number, "ts": at, **more}
+
         for number, batch in enumerate(batches):
+            of: dict[str, Any] = {"args": {"batch": number, "samples": batch.indices}}
             maker = "in this process" if batch.worker is None else f"worker {batch.worker}"
-            stages = [
+            for row, name, start, end in (
                 ("loop", "wait", batch.asked, batch.received),
                 ("loop", "step", batch.received, batch.done),
                 (maker, "dataset", batch.begun, batch.fetched),
                 (maker, "collate", batch.fetched, batch.collated),
-                (f"hand-off of {maker}", "hand-off", batch.collated, batch.received),
-            ]
-            for row, name, start, end in stages[: 4 if batch.worker is None else 5]:
-                event = {
-                    "ph": "X",
-                    "name": name,
-                    "pid": 0,
-                    "tid": rows.setdefault(row, len(rows)),
-                    "ts": round(1e6 * (start - begin), 3),
-                    "args": {"batch": number, "samples": batch.indices},
-                }
-                if name == "hand-off":
-                    event |= {"ph": "b", "cat": row, "id": number}
-                    yield event
-                    yield event | {"ph": "e", "ts": round(1e6 * (end - begin), 3)}
-                else:
-                    yield event | {"dur": round(1e6 * (end - start), 3)}
+            ):
+                yield event("X", row, name, start, dur=round(1e6 * (end - start), 3), **of)
+            if batch.worker is not None:
+                row = f"hand-off of {maker}"
+                of |= {"cat": row, "id": number}
+                yield event("b", row, "hand-off", batch.collated, **of)
+                yield event("e", row, "hand-off", batch.received, **of)
         for row, place in rows.items():
             yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": place, "args": {"name": row}}
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import cProfile
+import functools
 import itertools
 import os
 import pstats
 import statistics
 import threading
 import time
+import timeit
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,9 +19,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from pinfeed.arguments import known_length
+from pinfeed.arguments import Problem, known_length
 from pinfeed.diagnosis.copying import copied
-from pinfeed.diagnosis.stages import Batch, Maker, ReadyMaker, StreamMaker, WorkerStart
+from pinfeed.diagnosis.stages import Batch, ReadyDataset, TimedDataset, TimedStream, begin_worker
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.stats import FeedStats
 from pinfeed.optional import add_note
@@ -31,33 +33,19 @@ _PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Settings:
-    """How a loop is run; what is None is as in the loader.
-
-    Attributes:
-        workers: How many.
-        in_thread: Whether a `DeviceLoader` runs it ahead of the loop.
-        batch_factor: How many of the loader's batches make one.
-        prefetch_factor: Batches ahead for each worker.
-        persistent: Whether workers stay for the next epoch.
-        pin_memory: Whether the DataLoader pins batches.
-        epoch: Batches in an epoch; None to go on without end.
-        dataset: Another dataset.
-        collate: Another collate function.
-        batches: The indices of the batches, each once.
-        is_ready: Whether each worker makes one batch, and sends that again and again.
-    """
+    """How a loop is run; what is None is as in the loader."""
 
     workers: int
-    in_thread: bool = False
-    batch_factor: int = 1
-    prefetch_factor: int | None = None
-    persistent: bool = False
-    pin_memory: bool = False
-    epoch: int | None = None
+    in_thread: bool = False  # whether a `DeviceLoader` runs it ahead of the loop
+    batch_factor: int = 1  # how many of the loader's batches make one
+    prefetch_factor: int | None = None  # batches ahead for each worker
+    persistent: bool = False  # whether workers stay for the next epoch
+    pin_memory: bool = False  # whether the DataLoader pins batches
+    epoch: int | None = None  # batches in an epoch; None to go on without end
     dataset: Any = None
     collate: Callable[[Any], Any] | None = None
-    batches: Iterable[Any] | None = None
-    is_ready: bool = False
+    batches: Iterable[Any] | None = None  # the indices of the batches, each once
+    is_ready: bool = False  # whether each worker makes one batch, and sends that again and again
 
     @property
     def makes_its_own(self) -> bool:
@@ -72,21 +60,13 @@ class Settings:
 
 @dataclass
 class Run:
-    """What a loop did.
-
-    Attributes:
-        settings: How it was run.
-        batches: Those that went through it.
-        startup: Seconds until there was the first.
-        bytes: Of the first batch.
-        stats: Of the DeviceLoader, if there was one.
-    """
+    """What a loop did; times are means of its steady batches, in seconds."""
 
     settings: Settings
     batches: list[Batch] = field(default_factory=list)
-    startup: float = 0.0
-    bytes: int = 0
-    stats: FeedStats | None = None
+    startup: float = 0.0  # until there was the first batch
+    bytes: int = 0  # of the first batch
+    stats: FeedStats | None = None  # of the DeviceLoader, if there was one
 
     @property
     def steady(self) -> list[Batch]:
@@ -102,44 +82,49 @@ class Run:
 
     @property
     def period(self) -> float:
-        """Seconds from one of the loader's batches to the next, in the mean."""
+        """From one of the loader's batches to the next."""
         steady = self.steady
         return (steady[-1].done - steady[0].asked) / len(steady) / self.settings.batch_factor
-
-    @property
-    def wait_share(self) -> float:
-        """The share of the time in which the loop waited for batches."""
-        waited = sum(batch.received - batch.asked for batch in self.steady)
-        return waited / sum(batch.done - batch.asked for batch in self.steady)
 
     def mean(self, of: Callable[[Batch], float]) -> float:
         """Of the steady batches."""
         return statistics.fmean(map(of, self.steady))
 
     @property
+    def wait_share(self) -> float:
+        """The share of the time in which the loop waited for batches."""
+        waited = self.mean(lambda batch: batch.received - batch.asked)
+        return waited / self.mean(lambda batch: batch.done - batch.asked)
+
+    @property
     def fetch(self) -> float:
-        """Mean seconds for the samples of a batch."""
-        return self.mean(lambda batch: batch.fetch_seconds)
+        """For the samples of a batch."""
+        return self.mean(lambda batch: batch.fetched - batch.begun)
 
     @property
     def collate(self) -> float:
-        """Mean seconds for the collate function."""
-        return self.mean(lambda batch: batch.collate_seconds)
+        """For the collate function."""
+        return self.mean(lambda batch: batch.collated - batch.fetched)
+
+    @property
+    def made(self) -> float:
+        """For the two."""
+        return self.mean(lambda batch: batch.seconds)
 
     @property
     def cpu(self) -> float:
-        """Mean seconds of processor time for the two."""
+        """Of processor time for the two."""
         return self.mean(lambda batch: batch.cpu_seconds)
 
     @property
     def queued(self) -> float:
-        """Mean seconds in which they waited for a CPU, because other work had it."""
-        return self.mean(lambda batch: batch.queued_seconds or 0.0)
+        """In which they waited for a CPU, because other work had it."""
+        return self.mean(lambda batch: batch.queued_seconds)
 
     @property
     def idle(self) -> float:
-        """Mean seconds in which they waited for something else than a CPU."""
-        return max(0.0, self.fetch + self.collate - self.cpu - self.queued)
+        """In which they waited for something else than a CPU."""
+        return max(0.0, self.made - self.cpu - self.queued)
 
 
 class LoaderCopy:
@@ -152,50 +137,55 @@ class LoaderCopy:
         settings: The loader's own.
         dataset: The copy that this process uses.
         collate: Likewise.
+        length: Of the dataset; 0 if nobody knows.
+        indices: Of the samples of one batch after the other.
         of_workers: The two copies that workers use: what this process opens, they must not inherit.
         batch: The first that the last loop had, as it was before the step.
         not_copied: Names of the types of objects that both share, because they can't be copied.
         is_stream: Whether the dataset is an iterable one.
+        has_plain_batches: Whether torch's sampler joins samples to batches of a size, or a stream's are.
         own_iter: The name of the ``__iter__`` of a subclass of DataLoader; None without.
 
     Raises:
         TypeError: It is something else, or what it holds can be iterated only once.
     """
 
+    batch: Any
+
     def __init__(self, loader: Any) -> None:
         self._device_loader = loader if isinstance(loader, DeviceLoader) else None
-        inner = loader.loader if self._device_loader is not None else loader
+        inner = loader.loader if isinstance(loader, DeviceLoader) else loader
         if not isinstance(inner, DataLoader):
+            expected = "loader must be a torch DataLoader, or a DeviceLoader around one"
+            hint = "put what yields the samples into an IterableDataset"
             raise TypeError(
-                "diagnose: loader must be a torch DataLoader, or a DeviceLoader around one, got "
-                f"{type(inner).__name__}; put what yields the samples into an IterableDataset"
+                Problem("diagnose", f"{expected}, got {type(inner).__name__}", hint=hint)
             )
         self._loader: DataLoader[Any] = inner
         self._patience = _PATIENCE
         own_iter = type(inner).__iter__
         self.own_iter = None if own_iter is DataLoader.__iter__ else own_iter.__qualname__
-        self._is_batched = inner.batch_sampler is not None
-        sampler = inner.batch_sampler if self._is_batched else inner.sampler
+        is_batched = inner.batch_sampler is not None
+        sampler = inner.batch_sampler if is_batched else inner.sampler
+        self.has_plain_batches = type(inner.batch_sampler) is BatchSampler
         self.is_stream = isinstance(inner.dataset, IterableDataset)
-        within = (sampler, inner.sampler, getattr(sampler, "sampler", None))
-        if any(isinstance(one, Iterator) for one in within) and not self.is_stream:
-            raise TypeError(
-                "diagnose: the loader's sampler is an iterator, which measuring would use up; give "
-                "the DataLoader a list of the batches, or an object whose __iter__ begins anew"
-            )
         made = (inner.dataset, inner.collate_fn)
         (self.dataset, self.collate), originals = copied(made)
-        if self.is_stream and any(isinstance(one, Iterator) for one in (*originals, inner.dataset)):
-            raise TypeError(
-                "diagnose: the dataset holds an iterator, which measuring would use up; begin it in "
-                "its __iter__"
-            )
+        self.length = known_length(self.dataset) or 0
         self.not_copied = sorted({type(original).__qualname__ for original in originals})
+        if self.is_stream:
+            held, where = [inner.dataset, *originals], "dataset holds"
+            hint = "begin it in its __iter__"
+        else:
+            held, where = [sampler, inner.sampler, getattr(sampler, "sampler", None)], "sampler is"
+            hint = "give a list of the batches, or an object whose __iter__ begins anew"
+        if any(isinstance(one, Iterator) for one in held):
+            wrong = f"the loader's {where} an iterator, which measuring would use up"
+            raise TypeError(Problem("diagnose", wrong, hint=hint))
         parts = (*made, sampler, inner.generator, inner.worker_init_fn)
         (*self.of_workers, sampler, self._generator, self._init), _ = copied(parts)
-        self._maker = Maker(self.dataset, self.collate, self._is_batched)
-        self._indices = iter(()) if self.is_stream else _endless(sampler)
-        self.batch: Any = None
+        self._timed = TimedDataset(self.dataset, self.collate, is_batched)
+        self.indices = iter(()) if self.is_stream else _endless(sampler)
         self.settings = Settings(
             workers=inner.num_workers,
             in_thread=self._device_loader is not None,
@@ -205,38 +195,19 @@ class LoaderCopy:
             epoch=None if self.is_stream or not inner.num_workers else known_length(inner),
         )
 
-    @property
-    def makes_plain_batches(self) -> bool:
-        """Whether batches are lists of indices, of a size that torch's sampler made."""
-        return self._is_batched and type(self._loader.batch_sampler) is BatchSampler
-
-    @property
-    def can_join_batches(self) -> bool:
-        """Whether several batches can be made one."""
-        return self._is_batched and (self.is_stream or self.makes_plain_batches)
-
-    @property
-    def length(self) -> int:
-        """How many samples there are; 0 if nobody knows."""
-        return known_length(self.dataset) or 0
-
-    def next_indices(self) -> Any:
-        """Those of the next batch."""
-        return next(self._indices)
-
     def samples(self, indices: Any) -> Any:
         """The samples of a batch, made in this process."""
-        return self._maker.samples(indices, Batch(None))
+        return self._timed.samples(indices, Batch(None))
 
     def functions(self, seconds: float) -> dict[str, float]:
         """The functions that take most of a sample's time by themselves, and their shares."""
-        profiler, stream = cProfile.Profile(), iter(self.dataset) if self.is_stream else iter(())
+        profiler, stream = cProfile.Profile(), iter(self.dataset) if self.is_stream else None
         batch, end = Batch(None), time.perf_counter() + seconds
         while time.perf_counter() < end:
-            if self.is_stream and profiler.runcall(next, stream, end) is end:
+            if stream is None:
+                profiler.runcall(self._timed.samples, next(self.indices), batch)
+            elif profiler.runcall(next, stream, end) is end:
                 break
-            if not self.is_stream:
-                profiler.runcall(self._maker.samples, self.next_indices(), batch)
         found = {}
         for (file, line, name), times in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
             if os.path.dirname(file) != os.path.dirname(__file__) and "perf_counter" not in name:
@@ -252,24 +223,21 @@ class LoaderCopy:
     ) -> Run:
         """Loops for so many seconds, not counting the first batches, or until each has come once.
 
-        Args:
-            settings: How.
-            seconds: For how long; there is a batch from each worker at least, after the first ones.
-            step: Called with each batch.
+        There is a batch from each worker at least, after the first ones.
 
         Raises:
             ValueError: There is no batch.
             TypeError: There are batches only once.
             Exception: Whatever the dataset, the collate function or the step raise.
         """
-        run = Run(settings)
+        run, start = Run(settings), time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DataLoader's about workers, known better here
             try:
                 self._loop(run, self._variant(settings), seconds, step)
             except RuntimeError as error:
                 if settings.workers and not run.batches:
-                    self._explain(error)
+                    self._explain(error, time.perf_counter() - start)
                 raise
         self._patience = max(self._patience, 10 * run.startup)
         return run
@@ -283,24 +251,23 @@ class LoaderCopy:
         options: dict[str, Any] = {}
         if self.is_stream:
             size = own.batch_size and own.batch_size * settings.batch_factor
-            maker: Maker = StreamMaker(dataset, collate, size, own.drop_last)
+            timed: TimedDataset = TimedStream(dataset, collate, size, own.drop_last)
         else:
-            maker = (ReadyMaker if settings.is_ready else Maker)(dataset, collate, self._is_batched)
-            indices = self._indices if settings.batches is None else iter(settings.batches)
-            if settings.batch_factor > 1:
-                indices = _joined(indices, settings.batch_factor)
-            options["sampler"] = _Epochs(indices, settings.epoch)
+            kind = ReadyDataset if settings.is_ready else TimedDataset
+            timed = kind(dataset, collate, self._timed.is_batched)
+            batches = self.indices if settings.batches is None else iter(settings.batches)
+            options["sampler"] = _Epochs(batches, settings.batch_factor, settings.epoch)
         if settings.workers:
             options |= {
                 "timeout": own.timeout if own.num_workers else self._patience,
-                "worker_init_fn": WorkerStart(self._init),
+                "worker_init_fn": functools.partial(begin_worker, self._init),
                 "multiprocessing_context": own.multiprocessing_context,
                 "prefetch_factor": settings.prefetch_factor or 2,
                 "persistent_workers": settings.persistent,
                 "in_order": own.in_order,
             }
         variant: DataLoader[Any] = DataLoader(
-            maker,
+            timed,
             batch_size=None,
             collate_fn=as_it_is,
             num_workers=settings.workers,
@@ -319,22 +286,10 @@ class LoaderCopy:
     def _loop(
         self, run: Run, loader: Any, seconds: float, step: Callable[[Any], Any] | None
     ) -> None:
-        batches, ahead = run.batches, run.settings.ahead
-        least = ahead + max(1, run.settings.workers)
+        batches, settings = run.batches, run.settings
+        least = settings.ahead + max(1, settings.workers)
         asked = time.perf_counter()
-        source = iter(loader)
-        epoch = 0  # batches in it
-        while len(batches) < least or batches[-1].done - batches[ahead - 1].done < seconds:
-            try:
-                given, batch = next(source)
-            except StopIteration:
-                if run.settings.batches is not None:
-                    break
-                if not epoch:
-                    raise self._nothing(batches) from None
-                source, epoch = iter(loader), 0
-                continue
-            epoch += 1
+        for given, batch in _endless(loader) if settings.batches is None else loader:
             if not batches:  # which no step has seen; the first one's time doesn't count
                 self.batch, given = given, cloned(given)
             batch.asked, batch.received = asked, time.perf_counter()
@@ -343,45 +298,42 @@ class LoaderCopy:
                 synchronize()
             batch.done = asked = time.perf_counter()
             batches.append(batch)
+            if len(batches) >= least and asked - batches[settings.ahead - 1].done >= seconds:
+                break
+        else:
+            if not batches:
+                wrong = "the loader has no batch"
+                hint = "its dataset or its sampler is empty, or drop_last leaves nothing"
+                raise ValueError(Problem("diagnose", wrong, hint=hint))
+            if settings.batches is None:
+                wrong = "the loader can be iterated only once: the second time it has no batch"
+                hint = "begin anew in the __iter__ of its dataset or sampler"
+                raise TypeError(Problem("diagnose", wrong, hint=hint))
         run.startup = batches[0].received - batches[0].asked
         run.bytes = bytes_in(self.batch)
         run.stats = loader.stats() if isinstance(loader, DeviceLoader) else None
 
-    def _nothing(self, batches: list[Batch]) -> Exception:
-        if batches:
-            return TypeError(
-                "diagnose: the loader can be iterated only once: the second time it has no batch; begin "
-                "anew in the __iter__ of its dataset or sampler"
-            )
-        return ValueError(
-            "diagnose: the loader has no batch: its dataset or its sampler is empty, or drop_last "
-            "leaves nothing"
-        )
-
-    def _explain(self, error: RuntimeError) -> None:
+    def _explain(self, error: RuntimeError, seconds: float) -> None:
+        """Says what workers that made no batch in so many seconds may have met."""
         context: Any = self._loader.multiprocessing_context or torch.multiprocessing
-        if context.get_start_method() != "fork":
+        method = context.get_start_method()
+        if method != "fork" and error.__cause__ is not None:  # a worker ended by itself
             add_note(
                 error,
-                f"diagnose: workers begin by {context.get_start_method()!r} here, which imports the "
-                "main module again; call diagnose under if __name__ == '__main__':",
+                f"workers begin by {method!r} here, which imports the main module again; call diagnose "
+                "under if __name__ == '__main__':",
             )
-        elif "timed out" in str(error) and threading.active_count() > 1:
+        elif method == "fork" and not self._loader.num_workers and seconds >= self._patience:
             others = {one.name for one in threading.enumerate()} - {threading.main_thread().name}
             add_note(
                 error,
-                "diagnose: a forked worker waits for ever for a lock that another thread holds here; "
-                f"running are {', '.join(sorted(others))}",
+                "a forked worker waits for ever for a lock that another thread holds here; running are "
+                f"{', '.join(sorted(others))}",
             )
 
 
 class StepTimes(NamedTuple):
-    """What a step takes for one batch.
-
-    Attributes:
-        seconds: The mean.
-        cpu_seconds: Of processor time, in all threads of this process.
-    """
+    """What a step takes for one batch: mean seconds, and of processor time in all threads."""
 
     seconds: float
     cpu_seconds: float
@@ -405,13 +357,7 @@ def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> StepTim
 
 
 class CopyTimes(NamedTuple):
-    """What it takes to bring a batch to the device, in seconds.
-
-    Attributes:
-        pinning: To copy it into pinned memory.
-        pageable: To the device from memory as the collate function leaves it.
-        pinned: To the device from pinned memory.
-    """
+    """Seconds to copy a batch into pinned memory, and to the device from pageable or pinned memory."""
 
     pinning: float
     pageable: float
@@ -426,19 +372,18 @@ def time_copies(batch: Any, device: torch.device) -> CopyTimes | None:
         return None
     pinned = [tensor.pin_memory() for tensor in tensors]
 
-    def best(work: Callable[[], Any]) -> float:
-        taken = []
-        for _ in range(5):
-            start = time.perf_counter()
-            work()
+    def best(copy: Callable[[torch.Tensor], Any], sources: list[torch.Tensor]) -> float:
+        def work() -> None:
+            for tensor in sources:
+                copy(tensor)
             synchronize()
-            taken.append(time.perf_counter() - start)
-        return min(taken)
+
+        return min(timeit.repeat(work, number=1))
 
     return CopyTimes(
-        best(lambda: [tensor.clone().pin_memory() for tensor in tensors]),
-        best(lambda: [tensor.to(device) for tensor in tensors]),
-        best(lambda: [tensor.to(device, non_blocking=True) for tensor in pinned]),
+        best(lambda tensor: tensor.clone().pin_memory(), tensors),
+        best(lambda tensor: tensor.to(device), tensors),
+        best(lambda tensor: tensor.to(device, non_blocking=True), pinned),
     )
 
 
@@ -467,26 +412,27 @@ def as_it_is(batch: Any) -> Any:
 
 
 class _Epochs:
-    """Indices that go on where the last epoch ended."""
+    """Batches of indices, several joined to one, that go on where the last epoch ended."""
 
-    def __init__(self, indices: Iterator[Any], length: int | None) -> None:
-        self._indices = indices
+    def __init__(self, batches: Iterator[Any], factor: int, length: int | None) -> None:
+        self._batches = batches
+        self._factor = factor
         self._length = length
 
     def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(self._indices, self._length)
+        joined = self._batches if self._factor == 1 else self._joined()
+        return itertools.islice(joined, self._length)
+
+    def _joined(self) -> Iterator[Any]:
+        while parts := list(itertools.islice(self._batches, self._factor)):
+            yield list(itertools.chain(*parts))
 
 
-def _endless(sampler: Iterable[Any]) -> Iterator[Any]:
-    """One epoch of a sampler after the other; none if they are empty."""
+def _endless(epoch: Iterable[Any]) -> Iterator[Any]:
+    """One epoch of a sampler or a loader after the other, until one is empty."""
     is_empty = False
     while not is_empty:
         is_empty = True
-        for indices in sampler:
+        for one in epoch:
             is_empty = False
-            yield indices
-
-
-def _joined(batches: Iterator[Any], factor: int) -> Iterator[Any]:
-    while parts := list(itertools.islice(batches, factor)):
-        yield [index for part in parts for index in part]
+            yield one

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,9 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from pinfeed.fields.collate import Collate
 from pinfeed.optional import add_note
 from pinfeed.structure import map_leaves
+
+#: Whether the system tells what is read from a disk, and who waits for a CPU.
+TELLS = os.path.exists("/proc/thread-self/schedstat")
 
 
 class Batch:
@@ -30,9 +32,9 @@ class Batch:
         collated: The batch was there.
         cpu_seconds: Of processor time between the two ends, in this process or, without workers,
             in this thread.
-        disk_bytes: Read from a disk meanwhile; None where the system doesn't tell.
-        queued_seconds: In which the thread waited for a CPU; None likewise, and 0 in a thread beside the
-            step, as asking lets go of the GIL, which a step in Python would take.
+        disk_bytes: Read from a disk meanwhile, by this process: files in the page cache don't count.
+        queued_seconds: In which the thread waited for a CPU; 0 in a thread beside the step, as asking
+            lets go of the GIL, which a step in Python would take.
         asked: The loop asked for it.
         received: The loop had it.
         done: The step was over.
@@ -45,23 +47,31 @@ class Batch:
         self.indices = indices
         self.sample_seconds: list[float] = []
         self.fetched = self.collated = self.asked = self.received = self.done = 0.0
-        self.cpu_seconds = -self._cpu_clock()
-        self.disk_bytes = _disk_bytes()
-        is_beside = threading.current_thread() is not threading.main_thread()
-        self.queued_seconds = 0.0 if is_beside else _queued_seconds()
+        self.cpu_seconds, self.disk_bytes, self.queued_seconds = self._used()
         self.begun = time.perf_counter()
 
     def finish(self) -> None:
         """The batch is there."""
         self.collated = time.perf_counter()
-        self.cpu_seconds += self._cpu_clock()
-        if self.disk_bytes is not None:
-            self.disk_bytes = (_disk_bytes() or 0) - self.disk_bytes
-        if self.queued_seconds:
-            self.queued_seconds = (_queued_seconds() or 0.0) - self.queued_seconds
+        cpu_seconds, disk_bytes, queued_seconds = self._used()
+        self.cpu_seconds = cpu_seconds - self.cpu_seconds
+        self.disk_bytes = disk_bytes - self.disk_bytes
+        self.queued_seconds = queued_seconds - self.queued_seconds
 
-    def _cpu_clock(self) -> float:
-        return time.thread_time() if self.worker is None else time.process_time()
+    def _used(self) -> tuple[float, int, float]:
+        """Processor time, bytes from disks and seconds of waiting for a CPU, so far."""
+        cpu_seconds = time.thread_time() if self.worker is None else time.process_time()
+        if not TELLS:
+            return cpu_seconds, 0, 0.0
+        import resource
+
+        disk_bytes = 512 * resource.getrusage(resource.RUSAGE_SELF).ru_inblock
+        if threading.current_thread() is not threading.main_thread():
+            return cpu_seconds, disk_bytes, 0.0
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        queued = int(os.read(file, 100).split()[1])
+        os.close(file)
+        return cpu_seconds, disk_bytes, queued / 1e9
 
     @property
     def samples(self) -> int:
@@ -69,48 +79,20 @@ class Batch:
         return len(self.sample_seconds if self.indices is None else self.indices)
 
     @property
+    def seconds(self) -> float:
+        """From the first sample to the batch."""
+        return self.collated - self.begun
+
+    @property
     def own_seconds(self) -> float:
-        """For all of it, but for the time in which it waited for a CPU."""
-        return max(self.cpu_seconds, self.collated - self.begun - (self.queued_seconds or 0.0))
-
-    @property
-    def fetch_seconds(self) -> float:
-        """For all samples of the batch."""
-        return self.fetched - self.begun
-
-    @property
-    def collate_seconds(self) -> float:
-        """For the batch of them."""
-        return self.collated - self.fetched
+        """The same without the time in which it waited for a CPU."""
+        return max(self.cpu_seconds, self.seconds - self.queued_seconds)
 
 
-def _disk_bytes() -> int | None:
-    """What this process has read from disks so far: files in the page cache don't count."""
-    if sys.platform != "linux":
-        return None
-    import resource
+class TimedDataset(Dataset[Any]):
+    """A loader's batches, as samples, each with what its stages took.
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_inblock * 512
-
-
-def _queued_seconds() -> float | None:
-    """How long this thread has waited for a CPU so far."""
-    try:
-        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-    except OSError:
-        return None
-    text = os.read(file, 100)
-    os.close(file)
-    return int(text.split()[1]) / 1e9
-
-
-class Maker(Dataset[Any]):
-    """Makes a loader's batches and notes what their stages take; they are its samples.
-
-    Args:
-        dataset: The loader's.
-        collate: The loader's.
-        is_batched: Whether a batch is made of several samples; it may be one that the dataset gives.
+    A batch is made of several samples, or is one that the dataset gives.
     """
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], is_batched: bool) -> None:
@@ -126,20 +108,19 @@ class Maker(Dataset[Any]):
         """The samples of a batch, which notes their times."""
         together = getattr(self.dataset, "__getitems__", None)
         if not self.is_batched:
-            return self._timed(self._sample, indices, batch)
+            return self._timed(batch, indices, self.dataset.__getitem__, indices)
         if together:
-            return self._timed(together, indices, batch)
-        return [self._timed(self._sample, index, batch) for index in indices]
+            return self._timed(batch, indices, together, indices)
+        return [self._timed(batch, index, self.dataset.__getitem__, index) for index in indices]
 
-    def _sample(self, index: Any) -> Any:
-        return self.dataset[index]
-
-    def _timed(self, get: Callable[[Any], Any], index: Any, batch: Batch) -> Any:
+    def _timed(self, batch: Batch, index: Any, get: Callable[[Any], Any], argument: Any) -> Any:
         start = time.perf_counter()
         try:
-            samples = get(index)
+            samples = get(argument)
+        except StopIteration:
+            raise  # the end of a stream
         except Exception as error:
-            add_note(error, f"diagnose: raised by the dataset for sample {index}")
+            add_note(error, f"raised by the dataset for sample {index}")
             raise
         batch.fetched = time.perf_counter()
         batch.sample_seconds.append(batch.fetched - start)
@@ -149,21 +130,15 @@ class Maker(Dataset[Any]):
         try:
             collated = self.collate(samples)
         except Exception as error:
-            add_note(error, f"diagnose: raised by the collate function for samples {batch.indices}")
+            of = "" if batch.indices is None else f" for samples {batch.indices}"
+            add_note(error, f"raised by the collate function{of}")
             raise
         batch.finish()
         return collated, batch
 
 
-class StreamMaker(Maker, IterableDataset[Any]):
-    """The same for an iterable dataset.
-
-    Args:
-        dataset: The loader's.
-        collate: The loader's.
-        size: Of a batch; None where the dataset gives batches.
-        drop_last: Whether a last batch that is smaller is left out.
-    """
+class TimedStream(TimedDataset, IterableDataset[Any]):
+    """The same for an iterable dataset; without a size the dataset gives batches."""
 
     def __init__(
         self, dataset: Any, collate: Callable[[Any], Any], size: int | None, drop_last: bool
@@ -173,24 +148,21 @@ class StreamMaker(Maker, IterableDataset[Any]):
         self.drop_last = drop_last
 
     def __iter__(self) -> Iterator[tuple[Any, Batch]]:
-        stream, is_over = iter(self.dataset), False
+        stream, count, is_over = iter(self.dataset), 0, False
         while not is_over:
             batch = Batch(None)
             samples: list[Any] = []
-            while len(samples) < self.size and not is_over:
-                start = time.perf_counter()
-                try:
-                    samples.append(next(stream))
-                except StopIteration:
-                    is_over = True
-                else:
-                    batch.fetched = time.perf_counter()
-                    batch.sample_seconds.append(batch.fetched - start)
+            try:
+                while len(samples) < self.size:
+                    samples.append(self._timed(batch, count, next, stream))
+                    count += 1
+            except StopIteration:
+                is_over = True
             if samples and not (is_over and self.drop_last):
                 yield self._collated(samples if self.is_batched else samples[0], batch)
 
 
-class ReadyMaker(Maker):
+class ReadyDataset(TimedDataset):
     """Makes one batch, which then comes again and again: it costs nothing but its way to the loop."""
 
     ready: Any = None
@@ -213,22 +185,16 @@ def _in_fresh_memory(leaf: Any) -> Any:
     return leaf.clone() if is_own else leaf
 
 
-class WorkerStart:
-    """A ``worker_init_fn`` that gets to see the loader's dataset, and not what makes its batches.
+def begin_worker(init: Callable[[int], Any] | None, worker: int) -> None:
+    """Begins a worker as the loader does: its ``worker_init_fn`` finds the loader's dataset.
 
-    Args:
-        init: The loader's.
+    torch says that ``get_worker_info().dataset`` may be read and changed there. That it is frozen keeps
+    users from changing it; a wrapper that hands on attributes would fail isinstance().
     """
-
-    def __init__(self, init: Callable[[int], Any] | None) -> None:
-        self._init = init
-
-    def __call__(self, worker: int) -> None:
-        """Begins as the loader's workers do."""
-        info: Any = get_worker_info()
-        object.__setattr__(info, "dataset", info.dataset.dataset)  # a frozen class
-        if self._init is not None:
-            self._init(worker)
+    info: Any = get_worker_info()
+    object.__setattr__(info, "dataset", info.dataset.dataset)
+    if init is not None:
+        init(worker)
 
 
 def _integers(indices: Any) -> list[int] | None:
