@@ -61,7 +61,7 @@ class Cpus(NamedTuple):
 
 
 class Outlier(NamedTuple):
-    """A batch that took more than three times the median of its run."""
+    """A batch whose samples took more than three times the median of the batches of its run."""
 
     times: float  # the median
     seconds: float
@@ -260,7 +260,7 @@ class Measured:
         return "CPUs" if self._by_cpus() > 0.9 * several.period else None
 
     def outliers(self) -> list[Outlier]:
-        """Batches that took more than three times the median of their run, the slowest first.
+        """Batches whose samples took more than three times the median of all, the slowest first.
 
         A batch that waited for a CPU meanwhile is not slow by itself.
         """
@@ -269,13 +269,13 @@ class Measured:
             median = statistics.median(batch.own_seconds for batch in batches)
             sample = statistics.median(s for batch in batches for s in batch.sample_seconds)
             for batch in batches:
-                if batch.own_seconds > _OUTLIER * median:
+                seconds = batch.fetched - batch.begun - batch.queued_seconds
+                if seconds > _OUTLIER * median:
                     slow = [i for i, s in enumerate(batch.sample_seconds) if s > _OUTLIER * sample]
                     if batch.indices is not None:
                         is_each = len(batch.sample_seconds) == batch.samples
                         slow = [batch.indices[i] for i in slow] if is_each else []
-                    times = batch.own_seconds / median
-                    found.append(Outlier(times, batch.own_seconds, slow))
+                    found.append(Outlier(seconds / median, seconds, slow))
         return sorted(found, reverse=True)
 
     @functools.cached_property
