@@ -256,8 +256,8 @@ BAD_CHOICES = {
         "got 1",
     ),
     "a dtype": ([*CHOICES, [[1], [0.5]]], Pad(lengths=False), TypeError, "sample 2[1]", "float32"),
-    "lengths": (CHOICES, Pad(), ValueError, "beside the leaf", "lengths=False"),
-    "a mask": (CHOICES, Pad(lengths=False, mask=True), ValueError, "mask='mask' in a dict"),
+    "lengths": (CHOICES, Pad(), ValueError, "keys of their own", "Pad(lengths=False)"),
+    "a mask": (CHOICES, Pad(lengths=False, mask=True), ValueError, "mask='mask')"),
     "axes": (CHOICES, Pad(axes=0), TypeError, "nested lists need np.asarray"),
     "deeper": ([[[[1]]]], Pad(lengths=False), TypeError, "sample 0[0]", "nested lists"),
 }

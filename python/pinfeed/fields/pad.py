@@ -177,8 +177,8 @@ class Pad(Field):
         """The batch of samples that are lists of sequences: (B, C, L)."""
         if self._lengths is True or self.mask is True:
             raise ValueError(
-                f"{leaf.name}: lengths and mask of lists of sequences go beside the leaf: "
-                "lengths='lengths', mask='mask' in a dict, or lengths=False"
+                f"{leaf.name}: lengths and mask of lists of sequences need keys of their own: make "
+                "samples dicts and say Pad(lengths='lengths', mask='mask'), or say Pad(lengths=False)"
             )
         count = len(samples[0])
         for position, sample in enumerate(samples):
