@@ -1,7 +1,6 @@
 """Draws results of ``make bench``: ``PYTHONPATH=. python docs/plots/benchmarks.py``.
 
-The epoch as the table in ``bench/README.md`` has it, so that page and plot agree; cold-rows, workers-images and
-workers-jpeg as ``bench/results`` has them.
+From ``bench/results``, as the tables of README.md and bench/README.md are: draw them when these are written.
 """
 
 import json
@@ -17,7 +16,6 @@ from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "results.json"
-SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 
 
 class Way(NamedTuple):
@@ -53,24 +51,11 @@ def bars(axes: Axes, ways: list[Way], unit: str, *, more_is_better: bool = False
             axes.axvline(way.value, color=LIMIT, linestyle=":")
 
 
-def from_table(heading: str) -> list[Way]:
-    """The ways of a table in ``bench/README.md``, with medians in ms."""
-    text = (ROOT / "bench" / "README.md").read_text()
-    table = text[text.index(heading) :].split("\n\n")[1]
-    ways = []
-    for line in table.splitlines()[2:]:
-        name, median = (cell.strip() for cell in line.split("|")[1:3])
-        role = "limit" if "limit" in name else "pinfeed" if "pinfeed" in name else "other"
-        number, unit = median.split()
-        ways.append(Way(re.sub(r"[*`]", "", name), role, float(number) * SECONDS[unit] * 1e3))
-    return [way for way in ways if not re.match("fill one|DataLoader alone", way.name)]
-
-
 def from_record(record: Any) -> list[Way]:
     """The ways of a workload in ``results.json``, with medians in seconds."""
     return [
         Way(
-            re.sub(r"[*`]", "", way["name"]),
+            ("pinfeed " if way["role"] == "pinfeed" else "") + way["name"].replace("`", ""),
             way["role"],
             statistics.median(way["samples"]["seconds"]),
         )
@@ -80,24 +65,24 @@ def from_record(record: Any) -> list[Way]:
 
 def main() -> None:
     """Draws the three plots that pages show."""
+    records = json.loads(RESULTS.read_text())["workloads"]
     names = {
+        "fill all of the output once": "the limit",
         "pinfeed ArrayDataset, Collate(Image)": "pinfeed",
         "no DataLoader: slices + torch": "slices + torch",
         "DataLoader(TensorDataset) + torch on the batch": "TensorDataset + torch on the batch",
         "DataLoader, torchvision v2 per sample": "DataLoader, torchvision v2",
     }
     ways = [
-        way._replace(name=names.get(way.name, way.name)) for way in from_table("### Epoch over")
+        way._replace(name=names[way.name], value=way.value * 1e3)
+        for way in from_record(records["epoch"])
+        if way.name in names
     ]
     figure, axes = new_plot("An epoch over 50,000 images of 32×32, normalized")
     bars(axes, ways, "ms")
     axes.set_xlabel("one thread; dotted: only writing the output", fontsize=8)
     save_plot(figure, "epoch")
 
-    if not RESULTS.exists():
-        print(f"{RESULTS} is not there: run make bench for the others")
-        return
-    records = json.loads(RESULTS.read_text())["workloads"]
     figure, axes = new_plot("256 random rows of 150 KB of a file that is not in memory")
     size = 256 * 224 * 224 * 3 / 1e6
     speeds = [way._replace(value=size / way.value) for way in from_record(records["cold-rows"])]
@@ -112,9 +97,11 @@ def main() -> None:
         "workers-jpeg": "32 JPEGs, decoded, normalized",
     }
     for axes, (name, title) in zip(figure.subplots(2, 1), titles.items(), strict=True):
-        bars(
-            axes, [way._replace(value=way.value * 1e3) for way in from_record(records[name])], "ms"
-        )
+        ways = [
+            way._replace(name=re.sub(r" Collate\(.*\),", ",", way.name), value=way.value * 1e3)
+            for way in from_record(records[name])
+        ]
+        bars(axes, ways, "ms")
         axes.set_title(title, fontsize=9, loc="left")
     save_plot(figure, "workers")
 
