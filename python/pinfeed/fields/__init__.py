@@ -1,4 +1,4 @@
-"""Fields: what becomes of one leaf of the samples."""
+"""Fields: each makes one leaf of a batch from that leaf of the samples."""
 
 from pinfeed.fields.field import Field, Leaf
 from pinfeed.fields.image import Image

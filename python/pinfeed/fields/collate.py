@@ -199,7 +199,7 @@ class Collate:
         return _Batch(chance, packing, epoch)
 
     def _place(self) -> _Place:
-        """What becomes of whole samples, with memory that is pinned or not, as it is wanted now."""
+        """The root, for whole samples, with memory that is pinned or not, as it is wanted now."""
         pin = not is_worker() and is_pinning_wanted(self.pin)
         if pin not in self._roots:
             self._roots[pin] = _Place(self._placed, "", pin)
@@ -226,7 +226,7 @@ _UNKNOWN = _Batch(None)
 
 
 class _Place:
-    """One place in the structure of samples, and what becomes of what they have there.
+    """One place in the structure of samples, and how it is batched.
 
     What is found out about samples is kept for the next batch, whose samples mostly are alike: any
     number of threads may do that at once, for it is the same that they find.
@@ -292,7 +292,7 @@ class _Place:
             raise
 
     def follow(self, made: Any, batch: _Batch) -> Any:
-        """What becomes of a batch when the images that it follows are there."""
+        """Finishes a batch when the images that it follows are there."""
         assert self._field is not None
         return self._field.follow(made, self._leaf_in(batch))
 

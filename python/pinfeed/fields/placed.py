@@ -258,7 +258,7 @@ def rebuild_with_siblings(
 
 
 class BatchFields:
-    """The fields of a `DeviceLoader`: what becomes of the leaves of a batch, wherever it is.
+    """The fields of a `DeviceLoader`: they convert the leaves of a batch, wherever it is.
 
     Args:
         fields: Fields in the structure of a batch; leaves without one stay as they are. A tuple

@@ -1,4 +1,4 @@
-"""Columns: what becomes of one leaf of all batches."""
+"""Columns: one leaf of all batches, copied into one array or list."""
 
 from __future__ import annotations
 
