@@ -97,6 +97,7 @@ std::string size_text(const Images& images, std::size_t image) {
 }
 
 void require_fit(const Images& images, std::size_t image, const Window& window, Misfit misfit) {
+  if (misfit == Misfit::none) return;
   const std::string subject = "an image of " + size_text(images, image);
   switch (misfit) {
     case Misfit::none:
@@ -132,18 +133,18 @@ void require_no_canvas(const Images& images, std::size_t image, const View& view
              kTooManyPixels,
          "", "crop to less, or resize first");
   };
-  const std::string subject = "an image of " + size_text(images, image);
+  const auto subject = [&] { return "an image of " + size_text(images, image); };
   const double own = pixels(images.height(image), images.width(image));
-  if (is_too_large(pixels(seen.height, seen.width), own)) pad(seen, subject);
+  if (is_too_large(pixels(seen.height, seen.width), own)) pad(seen, subject());
   if (!view.resized) return;
   const Window& kept = view.kept;
   const double resized = pixels(view.height, view.width);
   if (!is_too_large(pixels(kept.height, kept.width), is_in_proportion ? own : resized)) return;
   if (kept.height > view.height || kept.width > view.width) {
-    pad(kept, subject + ", resized to " + pair_text(view.height, view.width) + ",");
+    pad(kept, subject() + ", resized to " + pair_text(view.height, view.width) + ",");
   }
   fail(images, image,
-       subject + " would be resized to " + pair_text(kept.height, kept.width) + ", " +
+       subject() + " would be resized to " + pair_text(kept.height, kept.width) + ", " +
            kTooManyPixels,
        "", "limit the longer edge by max_size, or leave the sample out");
 }

@@ -99,7 +99,8 @@ def normalize(
     if input is None:
         require_channels_last(getattr(images, "shape", ()), "normalize: images", "N")
         input = "NHWC"
-    input, output = checked_layouts(input, output, "normalize", "N")
+    if (input, output) != ("NHWC", "NCHW"):  # the usual ones take no time
+        input, output = checked_layouts(input, output, "normalize", "N")
     if (windows is None) != (size is None):
         raise ValueError("normalize: windows and size go together; give both, or neither")
     if windows is not None and (torch.compiler.is_compiling() or by_ops(images)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -148,19 +149,23 @@ def normalization(
 ) -> Normalization:
     """A `Normalization`, kept for the next call where all its arguments are plain numbers."""
     given: tuple[Any, Any, Any] = (mean, std, scale)
-    numbers = {type(n) for v in given for n in (v if isinstance(v, tuple | list) else (v,))}
-    if not numbers <= _PLAIN:  # arrays may change
+    with contextlib.suppress(TypeError):  # of lists, which have no hash
+        if (kept := _kept.get(given)) is not None:
+            return kept
+    numbers = [n for v in given for n in (v if isinstance(v, tuple | list) else (v,))]
+    if not {*map(type, numbers)} <= _PLAIN:  # arrays may change
         return Normalization(*given, function)
-    text = repr(given)  # 0.0 and -0.0 are equal and normalize to different bits
-    kept = _kept.get(text)
+    # 0.0 and -0.0 are equal and normalize to different bits.
+    key = repr(given) if 0 in numbers or list in map(type, given) else given
+    kept = _kept.get(key)
     if kept is None:
         if len(_kept) >= _MOST_KEPT:
             _kept.clear()
-        kept = _kept[text] = Normalization(*given, function)
+        kept = _kept[key] = Normalization(*given, function)
     return kept
 
 
-_kept: dict[str, Normalization] = {}
+_kept: dict[Any, Normalization] = {}
 _MOST_KEPT = 64
 _PLAIN = {int, float, type(None)}
 
