@@ -131,6 +131,14 @@ def test_a_straggler_is_named() -> None:
     assert any(17 in outlier.samples for outlier in report.measured.outliers())
 
 
+def test_an_epoch_of_a_few_batches_starts_workers_in_trials_too() -> None:
+    report = short(DataLoader(Sleeping(length=12), batch_size=4), seconds=1)  # type: ignore[arg-type]
+    (workers,) = (change for change in report.changes if "worker" in change.name)
+    assert workers.settings.epoch == 3
+    assert workers.settings.workers <= 3
+    assert "persistent_workers=True" in workers.code
+
+
 def test_a_stream_and_what_is_not_measured_of_it() -> None:
     report = short(DataLoader(Stream(), batch_size=4))
     assert report.limit == "dataset"

@@ -210,8 +210,23 @@ def test_a_short_epoch_pays_for_the_start_of_its_workers() -> None:
     assert case.predict(Settings(2, epoch=10, persistent=True)) == pytest.approx(0.05)
 
 
+def test_workers_for_short_epochs_stay() -> None:
+    runs = eager(0.1, 0.1, 0.05, 0.025, fetch=0.1)
+    runs[1].startup = runs[2].startup = runs[4].startup = 1.1
+    case = measured(run(0, 0.1, fetch=0.1), run(1, 0.1, fetch=0.1, startup=1.1), runs)
+    assert case.predict(Settings(3, epoch=10)) - case.predict(Settings(3)) == pytest.approx(0.1)
+    assert case.best_workers(Settings(0, epoch=3)) == 3
+    loader: Any = SimpleNamespace(settings=Settings(0), is_stream=True, epoch=10)
+    (workers,) = (c for c in find_changes(case, loader) if "workers" in c.name)
+    assert workers.code == "DataLoader(..., num_workers=8, persistent_workers=True)"
+    assert workers.settings == Settings(8, epoch=10, persistent=True)
+    loader.epoch = 100_000
+    (workers,) = (c for c in find_changes(case, loader) if "workers" in c.name)
+    assert workers.settings == Settings(8, epoch=100_000)
+
+
 def test_copies_beside_the_step_and_pinned_batches() -> None:
-    loader: Any = SimpleNamespace(settings=Settings(2), is_stream=True)
+    loader: Any = SimpleNamespace(settings=Settings(2), is_stream=True, epoch=None)
     case = measured(
         run(2, 0.05, step=0.04),
         run(1, 0.04, fetch=0.04),

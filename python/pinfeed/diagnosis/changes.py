@@ -106,13 +106,16 @@ def _of_threads(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
 
 def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     """How many there are, when they begin, and how far ahead they are."""
-    now, predict = loader.settings, measured.predict
+    now, predict = replace(loader.settings, epoch=loader.epoch), measured.predict
     best = measured.best_workers(now)
     if best != now.workers:
         several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
+        staying = ""
+        if not now.workers and measured.starting(several) > LEAST_GAIN * predict(several):
+            several, staying = replace(several, persistent=True), ", persistent_workers=True"
         yield Change(
             f"{best} worker{'s' * (best > 1)}",
-            f"DataLoader(..., num_workers={best})",
+            f"DataLoader(..., num_workers={best}{staying})",
             several,
             predict(several),
             "each reads the whole stream, but for what get_worker_info() leaves to others"
@@ -120,12 +123,12 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             else "",
         )
     if measured.starting(now) > 0:
-        staying = replace(now, persistent=True)
+        lasting = replace(now, persistent=True)
         yield Change(
             "workers that stay for the next epoch",
             "DataLoader(..., persistent_workers=True)",
-            staying,
-            predict(staying),
+            lasting,
+            predict(lasting),
             f"an epoch is {now.epoch} batches; workers take {1000 * measured.loop.startup:.0f} ms to begin",
         )
     if now.workers and measured.limit() == "stragglers":
@@ -198,7 +201,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if left is not None:
         code = "def __getitems__(self, indices): return self[indices]  # and collate_fn=lambda x: x"
         if isinstance(loader.dataset, TensorDataset):
-            code = "pinfeed.from_numpy(dataset.tensors, batch_size, shuffle=True)"
+            code = "pinfeed.from_numpy(dataset.tensors, batch_size, shuffle=...)"
         whole = loader.of_workers[0].__getitem__ if now.workers else whole
         yield Change(
             "whole batches from the dataset, by __getitems__",
@@ -271,12 +274,12 @@ def _part_left(
         try:
             if not have_equal_values(now(what), other(what)):
                 return None
+            for way, taken in zip((now, other), seconds, strict=True):
+                start = time.perf_counter()
+                way(what)
+                taken.append(time.perf_counter() - start)
         except Exception:  # noqa: BLE001, whatever a dataset says to a list, a Collate to samples
             return None
-        for way, taken in zip((now, other), seconds, strict=True):
-            start = time.perf_counter()
-            way(what)
-            taken.append(time.perf_counter() - start)
     return min(seconds[1]) / min(seconds[0])
 
 

@@ -189,12 +189,15 @@ class Measured:
         return (share * self.one.cpu + step) / self.cpus.usable
 
     def starting(self, settings: Settings) -> float:
-        """Seconds of the workers' start for each batch of an epoch, where the loop had several."""
-        epoch, own = settings.epoch, self.loop.settings.workers
-        run = self.eager.get(settings.workers, self.loop if settings.workers == own else None)
-        if run is None or settings.persistent or epoch is None or len(self.loop.batches) <= epoch:
+        """Seconds of the workers' start for each batch of an epoch."""
+        epoch, workers, loop = settings.epoch, settings.workers, self.loop
+        if not workers or settings.persistent or not epoch:
             return 0.0
-        return max(0.0, run.startup - run.made) / epoch
+        if loop.settings.workers and len(loop.batches) <= epoch:  # it had no second start
+            return 0.0
+        runs = {n: run for n, run in ({loop.settings.workers: loop} | self.eager).items() if n}
+        nearest = min(runs, key=lambda n: abs(n - workers), default=None)
+        return max(0.0, runs[nearest].startup - runs[nearest].made) / epoch if nearest else 0.0
 
     def best_workers(self, settings: Settings) -> int:
         """The loader's own number of workers, if no other gains something; else the smallest of the best."""
@@ -202,6 +205,7 @@ class Measured:
         one, own = self.one, settings.workers
         if one.idle > one.cpu:  # they wait for something else than CPUs
             most = max(most, min(16, 2 * most))
+        most = min(most, settings.epoch or most)  # each has a batch
         choices = {n: self.predict(Settings(n)) for n in range(1, most + 1)}
         enough = (1 + LEAST_GAIN) * min(choices.values())
         if own in choices and choices[own] <= enough:

@@ -138,6 +138,7 @@ class LoaderCopy:
         dataset: The copy that this process uses.
         collate: Likewise.
         length: Of the dataset; 0 if nobody knows.
+        epoch: Batches in one; None if nobody knows.
         indices: Of the samples of one batch after the other.
         of_workers: The two copies that workers use: what this process opens, they must not inherit.
         batch: The first that the last loop had, as it was before the step.
@@ -186,13 +187,14 @@ class LoaderCopy:
         (*self.of_workers, sampler, self._generator, self._init), _ = copied(parts)
         self._timed = TimedDataset(self.dataset, self.collate, is_batched)
         self.indices = iter(()) if self.is_stream else _endless(sampler)
+        self.epoch = None if self.is_stream else known_length(inner)
         self.settings = Settings(
             workers=inner.num_workers,
             in_thread=self._device_loader is not None,
             prefetch_factor=inner.prefetch_factor,
             persistent=inner.persistent_workers,
             pin_memory=inner.pin_memory,
-            epoch=None if self.is_stream or not inner.num_workers else known_length(inner),
+            epoch=self.epoch if inner.num_workers else None,
         )
 
     def samples(self, indices: Any) -> Any:
