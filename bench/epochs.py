@@ -86,7 +86,7 @@ class ImageEpoch:
 
 
 @workload(
-    at_most(1.5),
+    at_most(1.5, why="DataLoader and sampler alone take 0.2 of the limit"),
     at_least(10, "DataLoader(TensorDataset)"),
     at_least(60, "DataLoader, torchvision"),
     usual="DataLoader, torchvision v2 per sample",
