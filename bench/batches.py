@@ -100,7 +100,7 @@ TURNS = (
 
 @workload(
     *(at_most(16, name, unit="page faults") for name in TURNS),
-    at_least(1, "`default_collate` of lists", "lists of tensors"),
+    at_least(1, "`default_collate` of lists", "lists of tensors", why="both call torch.stack"),
 )
 def mixtures():
     """Batches of several sizes in turns, each dropped before the next: page faults."""

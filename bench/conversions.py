@@ -55,7 +55,12 @@ def to_numpy():
 @workload(
     at_most(1.3, "`to_tensorflow(channels_last=True)`", "copy the batch"),
     at_least(3, "NHWC: NumPy", "`to_tensorflow(channels_last=True)`"),
-    at_least(1, "`Dataset.from_generator`", "`to_tensorflow`"),
+    at_least(
+        1,
+        "`Dataset.from_generator`",
+        "`to_tensorflow`",
+        why="both copy 154 MB, and nothing else takes long",
+    ),
 )
 def to_tensorflow():
     """A batch of 154 MB for TensorFlow: as it is, and from NCHW to NHWC."""

@@ -55,19 +55,28 @@ def processor():
     return Qwen2VLImageProcessor(image_mean=MEAN, image_std=STD, temporal_patch_size=1, **RULE)
 
 
-@workload(at_most(1.15), at_least(10, "torch"))
+@workload(
+    at_most(1.15, why="streaming stores get half of the memory where other machines use it too"),
+    at_least(10, "torch"),
+)
 def patches_448():
     """16 images of 448×448, normalized and cut into patches of 14×14, two frames each."""
     return patchified(16, 448)
 
 
-@workload(at_most(1.15), at_least(10, "torch"))
+@workload(
+    at_most(1.15, why="streaming stores get half of the memory where other machines use it too"),
+    at_least(10, "torch"),
+)
 def patches_1008():
     """4 images of 1008×1008, normalized and cut into patches of 14×14, two frames each."""
     return patchified(4, 1008)
 
 
-@workload(at_most(1.1, of="`Image"), at_least(10, "Qwen2VLImageProcessor"))
+@workload(
+    at_most(1.1, of="`Image", why="what is resized is copied into patches once more"),
+    at_least(10, "Qwen2VLImageProcessor", why="nearly all of the time is the resizing of bytes"),
+)
 def patches_resized():
     """16 images of 300 to 1,600 pixels a side, resized, normalized and cut, one frame each."""
     random = np.random.default_rng(0)

@@ -24,7 +24,7 @@ def read_lines(path):
 
 @workload(
     at_most(1.11),
-    at_most(1.11, BUFFERED, "the source"),
+    at_most(1.11, BUFFERED, "the source", why="to keep and to find a sample takes 0.5 µs"),
     at_most(1.05, BUFFERED, "a generator with a buffer"),
 )
 def stream():

@@ -106,7 +106,7 @@ def beside_workers(dataset, collate, size=32):
     return Job(*ways, expected=lambda batches: difference(last(batches), expected))
 
 
-@workload(at_most(1.1, THREADS, WORKERS))
+@workload(at_most(1.1, THREADS, WORKERS, why="decoding in Pillow holds the GIL now and then"))
 def threads_jpeg():
     """32 random crops of 224×224 of JPEGs, decoded with Pillow, which lets go of the GIL."""
     return beside_workers(Photographs(), pinfeed.Collate(pinfeed.Image(MEAN, STD)))
