@@ -163,6 +163,16 @@ def test_a_stream_that_is_shorter_than_four_batches() -> None:
         assert report.measured.loop.samples == 4
 
 
+def test_a_short_stream_starts_its_workers_again_and_again() -> None:
+    report = short(DataLoader(ShortStream(), batch_size=4, num_workers=1), seconds=1)
+    loop, eager = report.measured.loop, report.measured.eager[1]
+    assert loop.settings.epoch == 3
+    assert len(loop.batches) > 3
+    assert report.measured.starting(loop.settings) > 0
+    assert eager.settings.persistent
+    assert "workers that stay for the next epoch" in {change.name for change in report.changes}
+
+
 class ShortStream(Stream):
     def __iter__(self) -> Iterator[torch.Tensor]:
         return itertools.islice(super().__iter__(), 11)

@@ -179,7 +179,9 @@ def _measure(
         measured.copies = time_copies(loader.batch, device)
 
     def run_with(workers: int) -> None:
-        run = attempt(f"workers: {workers}", lambda: loader.run(Settings(workers), seconds))
+        # The workers of a stream stay: their start is no part of making batches.
+        settings = Settings(workers, persistent=loader.is_stream)
+        run = attempt(f"workers: {workers}", lambda: loader.run(settings, seconds))
         if run is not None:
             measured.eager[workers] = run
 
@@ -203,7 +205,7 @@ def _measure(
         measured.ready = attempt("hand-off", lambda: loader.run(ready, seconds))
     is_small = measured.loop.bytes < _LARGE  # of others, four would take much memory
     if loader.has_plain_batches and own.workers in measured.eager and is_small:
-        joined = Settings(own.workers, batch_factor=4)
+        joined = Settings(own.workers, batch_factor=4, persistent=loader.is_stream)
         large = attempt("batches of four times the size", lambda: loader.run(joined, seconds))
         # A short stream can't fill them.
         measured.large = large if large and large.samples == measured.loop.samples else None

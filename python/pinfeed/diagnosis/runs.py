@@ -13,7 +13,7 @@ import time
 import timeit
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -138,7 +138,7 @@ class LoaderCopy:
         dataset: The copy that this process uses.
         collate: Likewise.
         length: Of the dataset; 0 if nobody knows.
-        epoch: Batches in one; None if nobody knows.
+        epoch: Batches in one; None if nobody knows, as of a stream until it has ended once.
         indices: Of the samples of one batch after the other.
         of_workers: The two copies that workers use: what this process opens, they must not inherit.
         batch: The first that the last loop had, as it was before the step.
@@ -186,7 +186,7 @@ class LoaderCopy:
         parts = (*made, sampler, inner.generator, inner.worker_init_fn)
         (*self.of_workers, sampler, self._generator, self._init), _ = copied(parts)
         self._timed = TimedDataset(self.dataset, self.collate, is_batched)
-        self.indices = iter(()) if self.is_stream else _endless(sampler)
+        self.indices = iter(()) if self.is_stream else _endless(sampler, [])
         self.epoch = None if self.is_stream else known_length(inner)
         self.settings = Settings(
             workers=inner.num_workers,
@@ -288,10 +288,10 @@ class LoaderCopy:
     def _loop(
         self, run: Run, loader: Any, seconds: float, step: Callable[[Any], Any] | None
     ) -> None:
-        batches, settings = run.batches, run.settings
+        batches, settings, epochs = run.batches, run.settings, list[int]()
         least = settings.ahead + max(1, settings.workers)
         asked = time.perf_counter()
-        for given, batch in _endless(loader) if settings.batches is None else loader:
+        for given, batch in _endless(loader, epochs) if settings.batches is None else loader:
             if not batches:  # which no step has seen; the first one's time doesn't count
                 self.batch, given = given, cloned(given)
             batch.asked, batch.received = asked, time.perf_counter()
@@ -311,6 +311,10 @@ class LoaderCopy:
                 wrong = "the loader can be iterated only once: the second time it has no batch"
                 hint = "begin anew in the __iter__ of its dataset or sampler"
                 raise TypeError(Problem("diagnose", wrong, hint=hint))
+        if self.is_stream and self.epoch is None and epochs:
+            self.epoch = epochs[0]
+            if settings is self.settings and settings.workers:
+                self.settings = run.settings = replace(settings, epoch=self.epoch)
         run.startup = batches[0].received - batches[0].asked
         run.bytes = bytes_in(self.batch)
         run.stats = loader.stats() if isinstance(loader, DeviceLoader) else None
@@ -430,11 +434,10 @@ class _Epochs:
             yield list(itertools.chain(*parts))
 
 
-def _endless(epoch: Iterable[Any]) -> Iterator[Any]:
-    """One epoch of a sampler or a loader after the other, until one is empty."""
-    is_empty = False
-    while not is_empty:
-        is_empty = True
-        for one in epoch:
-            is_empty = False
+def _endless(epoch: Iterable[Any], lengths: list[int]) -> Iterator[Any]:
+    """One epoch of a sampler or a loader after the other, until one is empty; notes their lengths."""
+    while not lengths or lengths[-1]:
+        count = 0
+        for count, one in enumerate(epoch, 1):  # noqa: B007
             yield one
+        lengths.append(count)
