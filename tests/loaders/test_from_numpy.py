@@ -265,17 +265,6 @@ def test_datasets_with_samples_of_their_own_are_refused():
     assert next(iter(rows)).tolist() == [int(sample) for (sample,) in both]
 
 
-def test_a_list_is_refused_with_hints_that_work():
-    images = list(IMAGES[:4])
-    with pytest.raises(TypeError, match=r"pass np.stack\(arrays\), or a tuple of arrays"):
-        pinfeed.from_numpy(images, 2)
-    (first, _) = pinfeed.from_numpy(np.stack(images), 2, device="cpu")
-    assert torch.equal(first, torch.from_numpy(IMAGES[:2]))
-    columns = [LABELS, LABELS + 1]
-    (batch,) = pinfeed.from_numpy(tuple(columns), 50, device="cpu")
-    assert torch.equal(batch[1], batch[0] + 1)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

@@ -1,0 +1,53 @@
+"""Mistakes and the hints in their errors: whoever follows a hint is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+
+from pinfeed import ArrayDataset, Collate, Image
+from samples import assert_same
+
+# What is done, the error, a part of its hint, and the hint done: what it makes, and what it should.
+Hints = dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any], Any]]
+
+PHOTOS = np.random.default_rng(0).integers(0, 256, (3, 8, 6, 3), np.uint8)
+PLANES = np.ascontiguousarray(PHOTOS.transpose(0, 3, 1, 2))
+COLOUR = PIL.Image.fromarray(PHOTOS[1])
+LABELS = np.array([2, 0, 1])
+
+
+def check_hint(
+    wrong: Callable[[], Any],
+    error: type[Exception],
+    message: str,
+    right: Callable[[], Any],
+    expected: Any,
+) -> None:
+    with pytest.raises(error, match=message):
+        wrong()
+    found = right()
+    if isinstance(expected, torch.Tensor) and expected.is_floating_point():
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    else:
+        assert_same(found, expected)
+
+
+def rows(arrays: Any, fields: Any = None) -> Any:
+    """The batch of all rows of arrays."""
+    dataset = ArrayDataset(arrays)
+    return Collate(fields)(dataset.__getitems__(range(len(dataset))))
+
+
+def first(loader: Any) -> Any:
+    return next(iter(loader))
+
+
+def shown(**options: Any) -> Any:
+    """The bytes of the first photograph in a batch."""
+    return Collate(Image(dtype=torch.uint8, **options))([PHOTOS[0]])

@@ -1,0 +1,153 @@
+"""Arguments under other names, in other places or in other forms, and what they are called here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from hints import PHOTOS, PLANES, Hints, check_hint, first, rows, shown
+from pinfeed import (
+    ArrayDataset,
+    Collate,
+    Image,
+    IndexedDataset,
+    Pack,
+    PackSampler,
+    Pad,
+    Stack,
+    augment,
+    from_numpy,
+)
+
+HINTS: Hints = {
+    "arrays by names": (
+        lambda: ArrayDataset(image=PHOTOS),  # type: ignore[call-arg]
+        TypeError,
+        r"^ArrayDataset: there is no argument 'image'; arrays go into one tuple or dict",
+        lambda: rows({"image": PHOTOS})["image"],
+        torch.from_numpy(PHOTOS),
+    ),
+    "fields by names": (
+        lambda: Collate(image=Image()),  # type: ignore[call-arg]
+        TypeError,
+        r"^Collate: there is no argument 'image'; fields go into one tuple or dict",
+        lambda: Collate({"image": Image()})([{"image": PHOTOS[0]}])["image"],
+        Collate(Image())([PHOTOS[0]]),
+    ),
+    "an option of DataLoader with a slip": (
+        lambda: from_numpy(PHOTOS, 3, num_worker=0),
+        TypeError,
+        r"^from_numpy: there is no option 'num_worker', .*; did you mean 'num_workers'\?",
+        lambda: first(from_numpy(PHOTOS, 3, device="cpu", num_workers=0)),
+        torch.from_numpy(PHOTOS),
+    ),
+    "an option with a slip": (
+        lambda: Image(means=0.5),  # type: ignore[call-arg]
+        TypeError,
+        r"^Image: there is no argument 'means'; did you mean 'mean'\?",
+        lambda: Collate(Image(mean=0.5))([PHOTOS[0]]),
+        torch.from_numpy(PLANES[:1] / np.float32(255) - np.float32(0.5)),
+    ),
+    "the rows of a PackSampler": (
+        lambda: PackSampler([3, 1], seq_length=4, rows=1),  # type: ignore[call-arg]
+        TypeError,
+        "^PackSampler: there is no argument 'rows'; it is batch_size$",
+        lambda: torch.tensor(first(PackSampler([3, 1], seq_length=4, batch_size=1, shuffle=False))),
+        torch.tensor([0, 1]),
+    ),
+    "the fill of a Pack": (
+        lambda: Pack(4, fill=-100),  # type: ignore[call-arg]
+        TypeError,
+        "^Pack: there is no argument 'fill'; it is pad_value$",
+        lambda: first(
+            DataLoader(
+                IndexedDataset([[1, 2]]),
+                batch_sampler=PackSampler([2], seq_length=4),
+                collate_fn=Collate(Pack(4, pad_value=-100)),
+            )
+        ),
+        torch.tensor([[1, 2, -100, -100]]),
+    ),
+    "an option of a sampler with a slip": (
+        lambda: pinfeed.ShuffleSampler(2, 2, shufle=False),  # type: ignore[call-arg]
+        TypeError,
+        r"^ShuffleSampler: there is no argument 'shufle'; did you mean 'shuffle'\?$",
+        lambda: torch.tensor(first(pinfeed.ShuffleSampler(2, 2, shuffle=False))),
+        torch.tensor([0, 1]),
+    ),
+    "an option of a flip with a slip": (
+        lambda: augment.RandomHorizontalFlip(prob=1),  # type: ignore[call-arg]
+        TypeError,
+        "^RandomHorizontalFlip: there is no argument 'prob'",
+        lambda: shown(augment=augment.RandomHorizontalFlip(p=1)),
+        torch.from_numpy(PLANES[:1]).flip(-1),
+    ),
+    "an option of a function with a slip": (
+        lambda: pinfeed.to_numpy([torch.arange(3)], max_sample=2),
+        TypeError,
+        r"^to_numpy: there is no argument 'max_sample'; did you mean 'max_samples'\?$",
+        lambda: torch.from_numpy(pinfeed.to_numpy([torch.arange(3)], max_samples=2)),
+        torch.tensor([0, 1]),
+    ),
+    "a function that opens shards": (
+        lambda: pinfeed.StreamDataset([2, 3], open=range),  # type: ignore[call-arg]
+        TypeError,
+        "^StreamDataset: there is no argument 'open'; it is open_shard$",
+        lambda: Collate()(list(pinfeed.StreamDataset([2, 3], open_shard=range))),
+        torch.tensor([0, 1, 0, 1, 2]),
+    ),
+    "padding of a function": (
+        lambda: pinfeed.pad([[1, 2], [3]], padding_value=7),
+        TypeError,
+        "^pad: there is no argument 'padding_value'; it is pad_value$",
+        lambda: pinfeed.pad([[1, 2], [3]], pad_value=7, lengths=False),
+        torch.tensor([[1, 2], [3, 7]]),
+    ),
+    "an option of pad_sequence": (
+        lambda: Pad(padding_value=7),  # type: ignore[call-arg]
+        TypeError,
+        "^Pad: there is no argument 'padding_value'; it is pad_value$",
+        lambda: Collate({"x": Pad(pad_value=7)})([{"x": [1, 2]}, {"x": [3]}])["x"],
+        torch.tensor([[1, 2], [3, 7]]),
+    ),
+    "a stream to shuffle": (
+        lambda: pinfeed.StreamDataset(range(9), shuffle=True),  # type: ignore[call-arg]
+        TypeError,
+        "^StreamDataset: there is no argument 'shuffle'; shuffle_buffer=10_000 shuffles",
+        lambda: Collate()(sorted(pinfeed.StreamDataset(range(9), shuffle_buffer=10_000))),
+        torch.arange(9),
+    ),
+    "draws where the batch size stood": (
+        lambda: pinfeed.WeightedSampler([1, 0], 1000),  # type: ignore[misc]
+        TypeError,
+        "^WeightedSampler.* 3 were given; numbers are given by name: batch_size=..., num_samples=...",
+        lambda: torch.tensor(
+            first(pinfeed.WeightedSampler([1, 0], batch_size=2, num_samples=1000))
+        ),
+        torch.tensor([0, 0]),
+    ),
+    "one-hot labels": (
+        lambda: pinfeed.BalancedSampler(np.eye(2), batch_size=2),
+        ValueError,
+        r"^BalancedSampler: labels must be 1-D, got shape \(2, 2\); .argmax\(1\) makes labels",
+        lambda: torch.tensor(first(pinfeed.BalancedSampler(np.eye(2).argmax(1), batch_size=2))),
+        torch.tensor(first(pinfeed.BalancedSampler([0, 1], batch_size=2))),
+    ),
+    "the name of torch's dtype": (
+        lambda: Stack("torch.float16"),
+        TypeError,
+        r"got 'torch.float16'; say 'float16'$",
+        lambda: Collate(Stack("float16"))([1.5]),
+        torch.tensor([1.5], dtype=torch.float16),
+    ),
+}
+
+
+@pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)
+def test_hints(hint: Any) -> None:
+    check_hint(*hint)
