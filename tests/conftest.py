@@ -1,6 +1,7 @@
 """Fixtures of all tests: instruction sets, thread counts, and how hard Hypothesis tries."""
 
 import gc
+import multiprocessing
 import os
 import re
 import signal
@@ -19,7 +20,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # As long torch waits for a worker whose stream has raised, and then ends it.
-torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 1.0
+torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.4
+
+# What the server of forkserver imports once, its workers need not.
+multiprocessing.set_forkserver_preload(["torch.utils.data", "pinfeed"])
 
 _SETTINGS = {
     "deadline": None,  # shared machines stall
@@ -73,15 +77,6 @@ def num_threads(request):
     assert pinfeed.get_num_threads() == request.param
     yield request.param
     pinfeed.set_num_threads(None)
-
-
-@pytest.fixture(scope="module")
-def one_thread():
-    """Enough for small models: on a busy machine, two that wait for each other take longer."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

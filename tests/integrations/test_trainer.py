@@ -72,7 +72,7 @@ def tokens(transformers: ModuleType, texts: list[str]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def train(
-    transformers: ModuleType, tmp_path_factory: pytest.TempPathFactory, one_thread: None
+    transformers: ModuleType, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Training]:
     """Trains a model of a class, from the same weights and in the same order each time."""
 
