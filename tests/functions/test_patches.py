@@ -108,7 +108,7 @@ def test_patches_are_normalized_images_cut(isa, case, dtype, threads):
 @pytest.mark.parametrize("patch", [14, 16, 40])
 @pytest.mark.parametrize("temporal", [1, 2])
 def test_large_batches_are_streamed_with_the_same_bits(isa, patch, temporal):
-    side = 4 * patch * (9 if patch == 40 else 24)
+    side = 4 * patch * (5 if patch == 40 else 12)
     images = [random_array((side, side, 3), seed=seed) for seed in range(2)]
     how = {"merge": 2, "temporal": temporal}
     values, _ = pinfeed.patchify(images, patch, MEAN, STD, **how)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import pickle
 import sys
@@ -331,6 +332,7 @@ def ranks_without_environment() -> list[list[int]]:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
+    multiprocessing.set_forkserver_preload(["accelerate", "pinfeed", "torchdata"])
     before = pinfeed.StreamDataset(range(10))
     torch.distributed.init_process_group("gloo")
     rank = torch.distributed.get_rank()
