@@ -119,6 +119,9 @@ class Target:
     why: str = ""
 
 
+# A reason: met in other runs on the same machine.
+DISTURBED = "met in other runs; what other machines on the host do to the memory is in these ratios"
+
 UNITS = {
     "s": ("seconds", 1.0),
     "ms": ("seconds", 1e-3),

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from bench.data import MEAN, STD
-from bench.harness import Job, at_least, at_most, difference, ours, workload
+from bench.harness import DISTURBED, Job, at_least, at_most, difference, ours, workload
 from bench.workers import Photographs, last
 
 ONE, TWO = "`gather`, one thread", "`gather`, two threads"
@@ -55,7 +55,7 @@ def threads_small():
     return gathered(64, 2000)
 
 
-@workload(at_least(1.5, ONE, TWO))
+@workload(at_least(1.5, ONE, TWO, why=DISTURBED))
 def threads_large():
     """Batches of 4 MiB, by threads."""
     return gathered(4096, 50)
