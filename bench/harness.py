@@ -119,8 +119,10 @@ class Target:
     why: str = ""
 
 
-# A reason: met in other runs on the same machine.
-DISTURBED = "met in other runs; what other machines on the host do to the memory is in these ratios"
+# A reason: met in another run on the same machine.
+DISTURBED = (
+    "met in another run; what other machines on the host do to the memory is in these ratios"
+)
 
 UNITS = {
     "s": ("seconds", 1.0),
