@@ -170,7 +170,7 @@ def cold_rows_small():
 @workload(
     at_most(1.05, "of the file", "of a tensor in memory"),
     at_most(
-        1.1, CONCAT, "of the file", why="a row's file is searched, and 8 batches are 1,600 files"
+        1.1, CONCAT, "of the file", why="a row's file is searched, and 8 batches are of 1,800 files"
     ),
     at_least(
         1,
