@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -149,23 +148,27 @@ def normalization(
 ) -> Normalization:
     """A `Normalization`, kept for the next call where all its arguments are plain numbers."""
     given: tuple[Any, Any, Any] = (mean, std, scale)
-    with contextlib.suppress(TypeError):  # of lists, which have no hash
-        if (kept := _kept.get(given)) is not None:
-            return kept
-    numbers = [n for v in given for n in (v if isinstance(v, tuple | list) else (v,))]
-    if not {*map(type, numbers)} <= _PLAIN:  # arrays may change
+    objects = (id(mean), id(std), id(scale))
+    if (same := _by_objects.get(objects)) is not None:  # mostly constants of a loop
+        return same[1]
+    numbers = {type(n) for v in given for n in (v if isinstance(v, tuple | list) else (v,))}
+    if not numbers <= _PLAIN:  # arrays may change
         return Normalization(*given, function)
-    # 0.0 and -0.0 are equal and normalize to different bits.
-    key = repr(given) if 0 in numbers or list in map(type, given) else given
-    kept = _kept.get(key)
+    text = repr(given)  # 0.0 and -0.0 are equal and normalize to different bits
+    kept = _kept.get(text)
     if kept is None:
         if len(_kept) >= _MOST_KEPT:
             _kept.clear()
-        kept = _kept[key] = Normalization(*given, function)
+        kept = _kept[text] = Normalization(*given, function)
+    if list not in map(type, given):  # lists may change
+        if len(_by_objects) >= _MOST_KEPT:
+            _by_objects.clear()
+        _by_objects[objects] = given, kept  # which keeps the objects, so that nobody gets their ids
     return kept
 
 
-_kept: dict[Any, Normalization] = {}
+_kept: dict[str, Normalization] = {}
+_by_objects: dict[tuple[int, int, int], tuple[Any, Normalization]] = {}
 _MOST_KEPT = 64
 _PLAIN = {int, float, type(None)}
 
