@@ -9,8 +9,9 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
-from pinfeed import ArrayDataset, Collate, Image
+from pinfeed import ArrayDataset, Collate, DeviceLoader, Image
 from samples import assert_same
 
 # What is done, the error, a part of its hint, and the hint done: what it makes, and what it should.
@@ -46,6 +47,12 @@ def rows(arrays: Any, fields: Any = None) -> Any:
 
 def first(loader: Any) -> Any:
     return next(iter(loader))
+
+
+def loaded(collate: Any, fields: Any) -> Any:
+    """The batch of all photographs, to which a device applies the fields."""
+    loader = DataLoader(list(PHOTOS), len(PHOTOS), collate_fn=collate)
+    return first(DeviceLoader(loader, "cpu", fields=fields))
 
 
 def shown(**options: Any) -> Any:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 import pinfeed
 import reference
-from arrays import assert_same_bits
 from messages import check
 from pinfeed import augment
 
@@ -116,35 +115,6 @@ def test_each_frame_has_a_mean_of_its_own():
     assert np.array_equal(pinfeed.Collate(field)([clip])[0].numpy(), expected)
 
 
-def test_threads_and_files_do_not_matter(num_threads, tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (9, 150, 170, 3), dtype=np.uint8)
-    np.save(tmp_path / "images.npy", images)
-    contrast = augment.ColorJitter(contrast=(0.5, 0.5))
-    field = pinfeed.Image(color=[augment.RandomInvert(), contrast])
-    batches = [
-        pinfeed.Collate(field, seed=1)(pinfeed.ArrayDataset(arrays).__getitems__(range(9)))
-        for arrays in (images, str(tmp_path / "images.npy"))
-    ]
-    flat = torch.from_numpy(images).permute(0, 3, 1, 2)
-    is_inverted = [reference.uniform(1, 0, i, 2**62)[0] < 0.5 for i in range(9)]
-    assert len(set(is_inverted)) == 2
-    pixels = [~x if k else x for x, k in zip(flat, is_inverted, strict=True)]
-    pixels = torch.from_numpy(np.stack([reference.with_contrast(x.numpy(), 0.5) for x in pixels]))
-    for batch in batches:
-        assert_same_bits(batch, pinfeed.normalize(pixels, input="NCHW").numpy())
-
-
-def test_an_image_and_its_mask_share_the_window_but_not_the_color():
-    view = augment.RandomCrop(4)
-    fields = {
-        "image": pinfeed.Image(dtype=torch.uint8, augment=view, color=augment.RandomInvert(1)),
-        "mask": pinfeed.Image(input="HW", dtype=torch.uint8, augment=view),
-    }
-    image = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    batch = pinfeed.Collate(fields)([{"image": image, "mask": image[..., 0]}])
-    assert torch.equal(~batch["image"][:, :1], batch["mask"])
-
-
 def test_a_huge_brightness_leaves_black():
     color = augment.ColorJitter((1e308, 1e308))
     image = pinfeed.Image(input="HW", dtype=torch.uint8, color=color)
@@ -163,29 +133,9 @@ ERRORS = [
     (lambda: augment.RandomSolarize(256), ValueError, "threshold must be from 0 to 255, got 256"),
     (lambda: augment.RandomSolarize(None), TypeError, "threshold must be a number, got None"),
     (lambda: pinfeed.Image(color=[len]), TypeError, "color must be a ColorJitter", "builtin"),
-    (
-        lambda: pinfeed.Image(erase=augment.RandomErasing(), pad_value=0),
-        ValueError,
-        "pad_value",
-        "leave one out",
-    ),
 ]
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])
 def test_errors(call, error, words):
     check(call, error, *words)
-
-
-def test_reprs():
-    color = [
-        augment.ColorJitter(0.5),
-        augment.RandomInvert(),
-        augment.RandomPosterize(3),
-        augment.RandomSolarize(9),
-    ]
-    text = (
-        "[ColorJitter(brightness=(0.5, 1.5), contrast=(1.0, 1.0)), RandomInvert(), RandomPosterize(3), "
-        "RandomSolarize(9.0)]"
-    )
-    assert repr(pinfeed.Image(color=color)).endswith(f"color={text})")

@@ -264,43 +264,6 @@ def test_sizes(image_size, size, max_size):
         assert pinfeed.Collate(field)([image]).shape[2:] == expected
 
 
-@pytest.mark.parametrize("count", [1, 5])
-def test_threads_do_not_matter(num_threads, count):
-    images = [
-        np.random.default_rng(i).integers(0, 256, (90, 70 + i, 3), np.uint8) for i in range(5)
-    ]
-    collate = pinfeed.Collate(
-        pinfeed.Image(output="HWC", dtype=torch.uint8, augment=resize((64, 50)))
-    )
-    expected = [resized(image, (64, 50), "bilinear") for image in images[:count]]
-    assert np.array_equal(collate(images[:count]), np.stack(expected))
-
-
-def test_rows_of_files(tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (6, 20, 30, 3), dtype=np.uint8)
-    np.save(tmp_path / "images.npy", images)
-    collate = pinfeed.Collate(pinfeed.Image(augment=crop(16)), seed=0)
-    of_file, of_array = (
-        collate(pinfeed.ArrayDataset(source).__getitems__([5, 0, 3]))
-        for source in (str(tmp_path / "images.npy"), images)
-    )
-    assert torch.equal(of_file, of_array)
-
-
-def test_an_image_and_its_mask_are_cropped_alike():
-    mask = np.random.default_rng(0).integers(0, 2, (40, 50), dtype=np.uint8)
-    view = augment.Compose([crop(30), augment.RandomHorizontalFlip()])
-    options = {"dtype": torch.uint8, "augment": view, "interpolation": "nearest"}
-    fields = {
-        "image": pinfeed.Image(**options),
-        "mask": pinfeed.Image(input="HW", **options),
-    }
-    image = np.stack([mask] * 3, axis=-1)
-    batch = pinfeed.Collate(fields)([{"image": image, "mask": mask}] * 8)
-    assert torch.equal(batch["image"][:, 2:], batch["mask"])
-    assert len(batch["mask"].flatten(1).unique(dim=0)) == 8
-
-
 ARGUMENTS = [
     (lambda: resize(0), ValueError, "Resize: size must be at least 1, got 0"),
     (lambda: resize((1, 2, 3)), ValueError, "Resize: size", "pair (height, width)"),
@@ -359,7 +322,14 @@ SAMPLES = [
         "(1, 9) would get a side of 0",
         "height and a width",
     ),
-    (resize(4), (6, 6), (6, 9), "sample 1: expected images of one size, or a crop", "(4, 6)"),
+    (
+        resize(4),
+        (6, 6),
+        (6, 9),
+        "sample 1: expected images of one size, or a crop",
+        "(4, 6)",
+        "pad_value pads images of different sizes",
+    ),
 ]
 
 
@@ -367,12 +337,6 @@ SAMPLES = [
 def test_samples(view, sizes, words):
     images = [np.zeros((*size, 3), np.uint8) for size in sizes]
     check(lambda: pinfeed.Collate(pinfeed.Image(augment=view))(images), ValueError, *words)
-
-
-def test_more_than_there_is_memory():
-    collate = pinfeed.Collate(pinfeed.Image(augment=resize((2**20, 2**20))))
-    with pytest.raises(MemoryError):
-        collate([np.zeros((2, 2, 3), np.uint8)])
 
 
 @pytest.mark.processes
@@ -398,9 +362,3 @@ options = {"mode": "bilinear", "antialias": True}
 assert torch.equal(collate([image]), torch.nn.functional.interpolate(planes, (1, 1_900_000), **options))
 """)
     assert printed == "Collate: no memory for what is kept beside the batch\n" * 2
-
-
-def test_reprs():
-    view = augment.Compose([resize(8, max_size=9), augment.CenterCrop(8)])
-    assert repr(view) == "Compose([Resize(8, max_size=9), CenterCrop(8)])"
-    assert repr(crop(8, (0.5, 1))).startswith("RandomResizedCrop((8, 8), scale=(0.5, 1.0)")

@@ -95,23 +95,16 @@ def test_leaves_without_a_field_are_stacked(fields: Any, rows: bool, numbers: np
 
 @pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
 def test_partial_specs_nest(rows: bool, images: np.ndarray, numbers: np.ndarray) -> None:
-    sources = {"a": (images, {"b": numbers, "c": Point(images, numbers)}), "d": [numbers]}
+    records = FrozenRecord(numbers, Record(numbers, numbers))
+    sources = {"a": (images, {"b": records, "c": Point(images, numbers)}), "d": [numbers]}
     samples = pinfeed.ArrayDataset(sources).__getitems__(range(COUNT))
-    fields = {"a": (None, {"c": Point(Image(), None)})}
+    some = FrozenRecord(None, Record(Stack(torch.float32), None))
+    fields = {"a": (None, {"b": some, "c": Point(Image(), None)})}
     batch = Collate(fields)(samples if rows else list(samples))
     stacked, normalized = torch.from_numpy(numbers), torch.from_numpy(pinfeed.normalize(images))
-    inner = {"b": stacked, "c": Point(normalized, stacked)}
+    records = FrozenRecord(stacked, Record(stacked.float(), stacked))
+    inner = {"b": records, "c": Point(normalized, stacked)}
     assert_same(batch, {"a": [torch.from_numpy(images), inner], "d": [stacked]})
-
-
-@pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])
-def test_dataclasses_keep_their_type(rows: bool, numbers: np.ndarray) -> None:
-    sources = FrozenRecord(numbers, Record(numbers, numbers))
-    samples = pinfeed.ArrayDataset(sources).__getitems__(range(COUNT))
-    fields = FrozenRecord(None, Record(Stack(torch.float32), None))
-    batch = Collate(fields)(samples if rows else list(samples))
-    stacked = torch.from_numpy(numbers)
-    assert_same(batch, FrozenRecord(stacked, Record(stacked.float(), stacked)))
 
 
 def test_keep_returns_the_objects() -> None:
@@ -158,51 +151,6 @@ def test_stack_with_a_dtype_keeps_gradients() -> None:
     sample = torch.ones(200, 200, requires_grad=True)
     Collate(Stack(torch.float64))([sample, sample]).sum().backward()
     assert torch.equal(sample.grad, torch.full((200, 200), 2.0))
-
-
-SOURCES: dict[str, Callable[[np.ndarray], Any]] = {
-    "contiguous": lambda images: images,
-    "Fortran order": np.asfortranarray,
-    "crops": lambda images: images[:, 1:-1, 2:-1],
-    "mirrored": lambda images: images[:, :, ::-1],
-    "every other, from the end": lambda images: images[::-2],
-    "channels reversed": lambda images: images[..., ::-1],
-    "transposed": lambda images: images.transpose(0, 2, 1, 3),
-    "channels first in memory": lambda images: np.ascontiguousarray(
-        images.transpose(0, 3, 1, 2)
-    ).transpose(0, 2, 3, 1),
-    "broadcast": lambda images: np.broadcast_to(images[:1], images.shape),
-    "one channel": lambda images: images[..., :1],
-    "one pixel": lambda images: images[:, :1, :1],
-    "tensor": torch.from_numpy,
-    "tensor, transposed": lambda images: torch.from_numpy(images).transpose(1, 2),
-}
-FIELDS: dict[str, pinfeed.Field] = {
-    "Stack": Stack(),
-    "Stack float32": Stack(torch.float32),
-    "Keep": Keep(),
-    "Image": Image(),
-    "Image float16": Image(0.5, 0.25, dtype=torch.float16),
-    "Image bfloat16": Image(0.5, 0.25, scale=2, dtype=torch.bfloat16),
-    "Image uint8": Image(dtype=torch.uint8),
-    "Image HWC": Image(output="HWC"),
-    "Image channels_last": Image(channels_last=True),
-    "Image of CHW": Image(input="CHW"),
-    "Image CHW to HWC": Image(input="CHW", output="HWC", dtype=torch.float16),
-}
-
-
-@pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("source", SOURCES)
-def test_rows_and_samples_agree(source: str, field: str, images: np.ndarray) -> None:
-    dataset = pinfeed.ArrayDataset(SOURCES[source](images))
-    indices = [i % len(dataset) for i in (2, 0, 2, 1)]
-    samples = [dataset[i] for i in indices]
-    collate = Collate(FIELDS[field])
-    from_rows, from_samples = collate(dataset.__getitems__(indices)), collate(samples)
-    assert_same(from_rows, from_samples)
-    if isinstance(from_rows, torch.Tensor):
-        assert from_rows.stride() == from_samples.stride()
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)])

@@ -142,19 +142,17 @@ def test_nested_samples(schema: Schema, count: int, seed: int) -> None:
     assert_same(collate(samples), default_collate(samples))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
-def test_arrays(dtype: str, shape: tuple[int, ...]) -> None:
-    rng = np.random.default_rng(0)
-    samples = [random_array(shape, dtype, rng) for _ in range(3)]
-    assert_same(collate(samples), default_collate(samples))
+DENSE = [
+    *(Leaf("array", dtype) for dtype in NUMPY_DTYPES),
+    *(Leaf("tensor", dtype) for dtype in (*TORCH_DTYPES, torch.float8_e4m3fn)),
+]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", [*TORCH_DTYPES, torch.float8_e4m3fn], ids=str)
-def test_tensors(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("leaf", DENSE, ids=lambda leaf: f"{leaf.kind} {leaf.dtype}")
+def test_every_dtype(leaf: Leaf, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
-    samples = [random_tensor(rng, dtype, shape) for _ in range(3)]
+    samples = [dataclasses.replace(leaf, shape=shape).make(rng) for _ in range(3)]
     assert_same(collate(samples), default_collate(samples))
 
 
@@ -177,40 +175,25 @@ def assert_agrees(samples: list[Any]) -> None:
 SMALL, LARGE = (3,), (200, 500)
 
 
+UNUSUAL: dict[str, Callable[[tuple[int, ...]], list[Any]]] = {
+    "two precisions": lambda s: [torch.ones(s), torch.ones(s, dtype=torch.float64)],
+    "integers and floats": lambda s: [torch.ones(s, dtype=torch.int32), torch.ones(s)],
+    "complex": lambda s: [torch.ones(s, dtype=torch.complex64).conj() * 1j] * 2,
+    "lazily conjugated": lambda s: [torch.full(s, 1 + 2j).conj()] * 2,
+    "lazily negated": lambda s: [torch.full(s, 1 + 2j).conj().imag] * 2,
+    "the second requires grad": lambda s: [torch.ones(s), torch.ones(s, requires_grad=True)],
+    "the second is a subclass": lambda s: [torch.ones(s), torch.ones(s).as_subclass(MarkedTensor)],
+    "the first is a subclass": lambda s: [torch.ones(s).as_subclass(MarkedTensor), torch.ones(s)],
+    "parameters": lambda s: [torch.nn.Parameter(torch.ones(s))] * 2,
+    "meta": lambda s: [torch.ones(s, device="meta")] * 2,
+    "expanded": lambda s: [torch.ones(1).expand(s)] * 2,
+    "sparse": lambda s: [torch.ones(s).to_sparse()] * 2,
+    "a tensor, then an array": lambda s: [torch.ones(s), np.ones(s)],
+}
+
+
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda shape: [torch.ones(shape), torch.ones(shape, dtype=torch.float64)],
-        lambda shape: [torch.ones(shape, dtype=torch.int32), torch.ones(shape)],
-        lambda shape: [torch.ones(shape, dtype=torch.complex64).conj() * 1j] * 2,
-        lambda shape: [torch.full(shape, 1 + 2j).conj()] * 2,
-        lambda shape: [torch.full(shape, 1 + 2j).conj().imag] * 2,
-        lambda shape: [torch.ones(shape), torch.ones(shape, requires_grad=True)],
-        lambda shape: [torch.ones(shape), torch.ones(shape).as_subclass(MarkedTensor)],
-        lambda shape: [torch.ones(shape).as_subclass(MarkedTensor), torch.ones(shape)],
-        lambda shape: [torch.nn.Parameter(torch.ones(shape))] * 2,
-        lambda shape: [torch.ones(shape, device="meta")] * 2,
-        lambda shape: [torch.ones(1).expand(shape)] * 2,
-        lambda shape: [torch.ones(shape).to_sparse()] * 2,
-        lambda shape: [torch.ones(shape), np.ones(shape)],
-    ],
-    ids=[
-        "two precisions",
-        "integers and floats",
-        "complex",
-        "lazily conjugated",
-        "lazily negated",
-        "the second requires grad",
-        "the second is a subclass",
-        "the first is a subclass",
-        "parameters",
-        "meta",
-        "expanded",
-        "sparse",
-        "a tensor, then an array",
-    ],
-)
+@pytest.mark.parametrize("build", UNUSUAL.values(), ids=UNUSUAL)
 def test_unusual_tensors_whatever_their_size(
     build: Callable[[tuple[int, ...]], list[Any]], shape: tuple[int, ...]
 ) -> None:
@@ -344,6 +327,10 @@ def join(batch: Any, *, collate_fn_map: Any = None) -> str:
         (Span, LongSpan(1)),
         (Stamped, np.zeros(3).view(Stamped)),
         (MarkedTensor, torch.zeros(200, 500).as_subclass(MarkedTensor)),
+        # Types that it knew before.
+        (np.ndarray, np.zeros((200, 500))),
+        (torch.Tensor, torch.zeros(200, 500)),
+        (torch.Tensor, torch.zeros(2)),
     ],
 )
 @pytest.mark.parametrize("nest", [lambda x: x, lambda x: {"a": (0, x)}])
@@ -353,9 +340,3 @@ def test_types_that_torch_was_taught(
     taught[known] = join
     samples = [nest(sample)] * 3
     assert_same(collate(samples), default_collate(samples))
-
-
-@pytest.mark.parametrize("sample", [np.zeros((200, 500)), torch.zeros(200, 500), torch.zeros(2)])
-def test_types_that_torch_was_taught_anew(sample: Any, taught: dict[Any, Any]) -> None:
-    taught[type(sample)] = join
-    assert_same(collate([sample] * 3), default_collate([sample] * 3))

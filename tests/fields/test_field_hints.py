@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
-from hints import PHOTOS, Hints, check_hint, first
+from hints import PHOTOS, Hints, check_hint, first, loaded
 from pinfeed import (
     ArrayDataset,
     Collate,
@@ -31,11 +31,6 @@ DETECTIONS = [
     {"boxes": torch.zeros(count, 4), "scores": torch.full((count,), float(count))}
     for count in (2, 1)
 ]
-
-
-def loaded(collate: Any, fields: Any) -> Any:
-    loader = DataLoader(list(PHOTOS), len(PHOTOS), collate_fn=collate)
-    return next(iter(pinfeed.DeviceLoader(loader, "cpu", fields=fields)))
 
 
 def packed(fields: Any) -> Any:

@@ -1,7 +1,5 @@
 """Image: arguments and samples that don't fit, and what the messages say."""
 
-import math
-
 import numpy as np
 import PIL.Image
 import pytest
@@ -14,10 +12,10 @@ from pinfeed import Collate, Image, augment
 
 pytestmark = pytest.mark.kernels
 
-NAN = math.nan
 HW = {"input": "HW", "output": "HW"}
 PADDED = {"pad_value": 0}
 
+# Constants are checked as those of normalize are, numbers to pad with and multiples as those of pad.
 BAD_ARGUMENTS = {
     "input": ({"input": "HCW"}, ValueError, "input", "'HWC'", "'HCW'"),
     "input of clips": ({"input": "THWC"}, ValueError, "one of ['CTHW', 'TCHW', 'THWC']"),
@@ -29,35 +27,19 @@ BAD_ARGUMENTS = {
     "channels_last": ({"channels_last": True, "output": "HWC"}, ValueError, "output='HWC'"),
     "channels_last of none": ({"channels_last": True, **HW}, ValueError, "channels_last is a memory"),
     "std zero": ({"std": [1, 0, 1]}, ValueError, "std", "must not be 0"),
-    "std NaN": ({"std": NAN}, ValueError, "std", "finite", "nan"),
-    "scale zero": ({"scale": 0}, ValueError, "scale must not be 0, got 0"),
-    "lengths": ({"mean": [0.5], "std": [1, 1]}, ValueError, "mean and std", "1 and 2"),
-    "mean text": ({"mean": "a"}, TypeError, "mean", "number", "'a'"),
     "uint8 too large": ({"pad_value": 256, "dtype": torch.uint8}, ValueError, "pad_value", "uint8"),
-    "uint8 negative": ({"pad_value": -1, "dtype": torch.uint8}, ValueError, "pad_value", "-1"),
-    "uint8 fraction": ({"pad_value": 0.5, "dtype": torch.uint8}, ValueError, "pad_value", "0.5"),
-    "uint8 NaN": ({"pad_value": NAN, "dtype": torch.uint8}, ValueError, "pad_value", "nan"),
-    "float16": ({"pad_value": 65520, "dtype": torch.float16}, ValueError, "float16", "65520"),
-    "bfloat16": ({"pad_value": 3.4e38, "dtype": torch.bfloat16}, ValueError, "bfloat16", "3.4e+38"),
-    "float32": ({"pad_value": 1e39}, ValueError, "pad_value", "float32", "1e+39"),
-    "beyond all floats": ({"pad_value": 10**400}, ValueError, "pad_value", "float32"),
-    "complex": ({"pad_value": 1j}, ValueError, "pad_value", "1j"),
     "text": ({"pad_value": "0"}, TypeError, "pad_value", "number", "'0'"),
     "per channel": ({"pad_value": [0, 0, 0]}, TypeError, "pad_value", "number", "[0, 0, 0]"),
     "array": ({"pad_value": np.zeros(3)}, TypeError, "pad_value", "number"),
     "multiple of 0": ({"multiple_of": 0, **PADDED}, ValueError, "multiple_of", "got 0"),
-    "negative": ({"multiple_of": (8, -8), **PADDED}, ValueError, "multiple_of", "-8"),
-    "too large": ({"multiple_of": 2**63, **PADDED}, ValueError, "multiple_of", str(2**63)),
     "three": ({"multiple_of": (8, 8, 8), **PADDED}, ValueError, "multiple_of", "(8, 8, 8)"),
     "float": ({"multiple_of": 8.0, **PADDED}, TypeError, "multiple_of", "8.0"),
-    "bool": ({"multiple_of": True, **PADDED}, TypeError, "multiple_of", "True"),
-    "multiple text": ({"multiple_of": "8", **PADDED}, TypeError, "multiple_of", "'8'"),
     "multiple alone": ({"multiple_of": 8}, ValueError, "multiple_of", "pad_value"),
     "sizes alone": ({"sizes": True}, ValueError, "sizes", "pad_value"),
     "mask alone": ({"mask": "mask"}, ValueError, "mask", "pad_value"),
     "sizes": ({"sizes": 1, **PADDED}, TypeError, "sizes", "True, False or the key", "got 1"),
     "mask": ({"mask": None, **PADDED}, TypeError, "mask", "True, False or the key", "None"),
-    "one key": ({"sizes": "a", "mask": "a", **PADDED}, ValueError, "different keys", "'a'"),
+    "one key": ({"sizes": "a", "mask": "a", **PADDED}, ValueError, "sizes, mask and windows must have different keys", "'a'"),
 }  # fmt: skip
 
 

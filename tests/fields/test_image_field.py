@@ -1,6 +1,7 @@
-"""Image: images of every kind and dtype, masks of classes and clips, against exact arithmetic."""
+"""Image: images of every kind, dtype and size, masks of classes and clips, against exact arithmetic."""
 
 import itertools
+import math
 
 import numpy as np
 import PIL.Image
@@ -8,13 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.functional import cross_entropy, interpolate
+from torch.nn.functional import interpolate
 
 import pinfeed
 import reference
-from arrays import assert_same_bits, bits, random_array, views
+from arrays import as_kind, assert_same_bits, bits, random_array, views
 from messages import check
 from pinfeed import augment
+from pinfeed.fields.field import Beside
 
 pytestmark = pytest.mark.kernels
 
@@ -180,19 +182,6 @@ def test_all_frames_of_a_clip_are_seen_alike(resized):
         assert torch.equal(seen, images.unsqueeze(axis).expand_as(seen))
 
 
-def test_masks_reach_the_loss():
-    image, mask = random_array((13, 21, 3)), random_array((13, 21)) % 2
-    fields = {
-        "image": pinfeed.Image(augment=VIEW),
-        "mask": pinfeed.Image(input="HW", output="HW", dtype=torch.int64, augment=VIEW),
-    }
-    batch = pinfeed.Collate(fields)([{"image": image, "mask": mask}] * 2)
-    assert batch["mask"].shape == (2, 9, 12)
-    assert batch["mask"].dtype == torch.int64
-    logits = torch.nn.Conv2d(3, 8, 1)(batch["image"])
-    assert cross_entropy(logits, batch["mask"]).isfinite()
-
-
 # Bytes.
 
 
@@ -202,22 +191,41 @@ def image_field(dtype="float32", mean=None, std=None, **arguments):
     return pinfeed.Image(mean, std, dtype=getattr(torch, dtype), **arguments)
 
 
+def images_of(*sizes, channels=3):
+    return [random_array((*size, channels), seed=i) for i, size in enumerate(sizes)]
+
+
 def expected_batch(images, input="HWC", output="CHW", **arguments):
     batch = np.stack([np.asarray(image) for image in images])
     return reference.images(batch, input="N" + input, output="N" + output, **arguments)
 
 
+STREAMED = [(601, 803), (401, 700), (599, 100), (20, 795), (300, 803), (601, 802)]
+
+
 # The native tests write around the cache with every instruction set; here it is chosen by size.
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize("view", [np.s_[3:-4, 5:-2], np.s_[::-1, ::-1, ::-1]], ids=str)
-def test_streaming(view, output, dtype):
-    images = [
-        random_array((601, 803, 3), seed=i)[view] for i in range(12 if dtype == "uint8" else 6)
-    ]
-    batch = pinfeed.Collate(image_field(dtype, MEAN, STD, output=output))(images)
-    constants = {} if dtype == "uint8" else {"mean": MEAN, "std": STD}
-    expected = expected_batch(images, output=output, dtype=dtype, **constants)
+@pytest.mark.parametrize(
+    ("view", "multiple_of"),
+    [
+        (np.s_[3:-4, 5:-2], None),
+        (np.s_[::-1, ::-1, ::-1], None),
+        (np.s_[3:-4, 5:-2], 1),
+        (np.s_[:, ::-1], 32),
+    ],
+    ids=str,
+)
+def test_streaming(view, multiple_of, output, dtype):
+    """Images of one size, and such as are padded."""
+    sizes = (STREAMED[:1] * 6 if multiple_of is None else STREAMED) * (1 + (dtype == "uint8"))
+    images = [image[view] for image in images_of(*sizes)]
+    arguments = {"output": output, "dtype": dtype}
+    arguments |= {} if dtype == "uint8" else {"mean": MEAN, "std": STD}
+    padding = {} if multiple_of is None else {"pad_value": 7, "multiple_of": multiple_of}
+    batch = pinfeed.Collate(image_field(**arguments, **padding))(images)
+    expected = reference.padded_images(images, **arguments, **padding or {"pad_value": 0})[0]
+    assert expected.nbytes > 16 << 20  # large enough on any machine
     np.testing.assert_array_equal(bits(batch), bits(expected))
 
 
@@ -265,3 +273,111 @@ def test_pil_grey():
     images = [PIL.Image.fromarray(array) for array in arrays]
     batch = pinfeed.Collate(pinfeed.Image(0.5, 0.25, input="HW"))(images)
     assert_same_bits(batch, expected_batch(arrays, input="HW", mean=0.5, std=0.25))
+
+
+# Images of different sizes in one batch: padding, sizes and masks.
+
+PAD_VALUES = {
+    "float32": [0, -0.0, 1, 0.1, math.nan, math.inf, -math.inf, 3e38, 1e-45],
+    "float16": [0, -0.0, 1, 0.1, math.nan, math.inf, -math.inf, 65504, 6e-8],
+    "bfloat16": [0, -0.0, 1, 0.1, math.nan, math.inf, -math.inf, 3e38, 1e-40],
+    "uint8": [0, 1, 127.0, 255],
+}
+
+
+def assert_same_padding(padded, expected):
+    """The values, lengths and mask of a Padded are, bit for bit, those of the reference."""
+    for part, expected_part in zip(padded, expected, strict=True):
+        assert_same_bits(part, expected_part)
+    assert padded.lengths.dtype == torch.int64
+    assert padded.mask.dtype == torch.bool
+
+
+@st.composite
+def uneven_images(draw):
+    """Images of any sizes, each with strides of its own, and the arguments for their batch."""
+    input = draw(st.sampled_from(["HWC", "CHW", "HW"]))
+    channels = draw(st.integers(1, 6)) if "C" in input else 1
+    size = st.one_of(st.integers(0, 5), st.integers(1, 60))
+    images = []
+    for _ in range(draw(st.integers(1, 5))):
+        axes = {"H": draw(size), "W": draw(size), "C": channels}
+        kind = draw(st.sampled_from(["ndarray", "read-only", "tensor"]))
+        view = views(tuple(axes[letter] for letter in input), mirrored=kind != "tensor")
+        images.append(as_kind(kind, draw(view)))
+    dtype = draw(st.sampled_from(DTYPES))
+    multiple = st.integers(1, 40)
+    arguments = {
+        "input": input,
+        "output": draw(st.sampled_from(["CHW", "HWC"])),
+        "dtype": dtype,
+        "pad_value": draw(st.sampled_from(PAD_VALUES[dtype])),
+        "multiple_of": draw(st.one_of(multiple, st.tuples(multiple, multiple))),
+    }
+    if dtype != "uint8":
+        arguments["mean"] = [0.5 - 0.04 * c for c in range(channels)]
+        arguments["std"] = draw(st.sampled_from([0.25, None]))
+    return images, arguments
+
+
+@given(uneven_images(), st.booleans())
+def test_any_sizes(isa, image_list, channels_last):
+    images, arguments = image_list
+    channels_last = channels_last and arguments["output"] == "CHW"
+    field = image_field(**arguments, channels_last=channels_last, sizes=True, mask=True)
+    padded = pinfeed.Collate(field)(images)
+    arrays = [np.asarray(image) for image in images]
+    assert_same_padding(padded, reference.padded_images(arrays, **arguments))
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
+    assert padded.values.is_contiguous(memory_format=memory_format)
+
+
+def test_rows_too_wide_to_be_put_together_before_they_are_streamed():
+    images = images_of((1500, 2900), (700, 3001))
+    batch = pinfeed.Collate(pinfeed.Image(MEAN, STD, pad_value=-1))(images)
+    expected = reference.padded_images(images, -1, mean=MEAN, std=STD)[0]
+    np.testing.assert_array_equal(bits(batch), bits(expected))
+
+
+def test_no_pixels_at_all():
+    field = pinfeed.Image(pad_value=0, multiple_of=8, sizes=True, mask=True)
+    batch, sizes, mask = pinfeed.Collate(field)([np.zeros((0, 0, 3), np.uint8)] * 2)
+    assert batch.shape == (2, 3, 0, 0)
+    assert mask.shape == (2, 0, 0)
+    assert sizes.tolist() == [[0, 0], [0, 0]]
+    batch, sizes, mask = pinfeed.Collate(field)([np.zeros((5, 9, 0), np.uint8)])
+    assert batch.shape == (1, 0, 8, 16)
+    assert mask.sum() == 45
+
+
+@pytest.mark.parametrize("sizes", [False, True, "size"])
+@pytest.mark.parametrize("mask", [False, True, "where"])
+def test_what_was_asked_for(sizes, mask):
+    images = images_of((4, 9), (6, 3))
+    expected = reference.padded_images(images, 0)
+    field = pinfeed.Image(pad_value=0, sizes=sizes, mask=mask)
+    assert field.names() == tuple(key for key in (sizes, mask) if isinstance(key, str))
+    result = field.collate(images, pinfeed.Leaf("images"))
+    leaf, siblings = result if isinstance(result, Beside) else (result, {})
+    asked = (sizes is True, mask is True)
+    assert isinstance(leaf, pinfeed.Padded if any(asked) else torch.Tensor)
+    values, *parts = leaf if any(asked) else (leaf, None, None)
+    assert_same_bits(values, expected[0])
+    for part, is_asked, expected_part in zip(parts, asked, expected[1:], strict=True):
+        assert_same_bits(part, expected_part) if is_asked else None
+        assert (part is not None) == is_asked
+    assert siblings.keys() == set(field.names())
+    if sizes == "size":
+        assert_same_bits(siblings["size"], expected[1])
+    if mask == "where":
+        assert_same_bits(siblings["where"], expected[2])
+
+
+@pytest.mark.parametrize(
+    "pad_value",
+    [np.float32(0.5), np.float64(0.5), np.array(1)[()], torch.tensor(0.5), True],
+    ids=repr,
+)
+def test_numbers_of_other_kinds(pad_value):
+    batch = pinfeed.Collate(pinfeed.Image(pad_value=pad_value))(images_of((1, 1), (1, 2)))
+    assert batch[0, 0, 0, 1] == float(pad_value)

@@ -8,10 +8,9 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 import pinfeed
-from hints import COLOUR, PHOTOS, PLANES, Hints, check_hint
+from hints import COLOUR, PHOTOS, PLANES, Hints, check_hint, loaded
 from pinfeed import ArrayDataset, Collate, Image
 
 TALL = np.random.default_rng(1).integers(0, 256, (3, 3, 64, 64), np.uint8)  # (C, H, W)
@@ -19,11 +18,6 @@ EXPECTED = Collate(Image(input="CHW"))(list(TALL))
 DARK_FIRST = [PHOTOS[0] * np.float32(most) for most in (0, 12 / 255, 1)]
 FLOATS = [torch.from_numpy(planes / np.float32(255)) for planes in PLANES]
 GREY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
-
-
-def loaded(collate: Any, fields: Any) -> Any:
-    loader = DataLoader(list(PHOTOS), len(PHOTOS), collate_fn=collate)
-    return next(iter(pinfeed.DeviceLoader(loader, "cpu", fields=fields)))
 
 
 HINTS: Hints = {

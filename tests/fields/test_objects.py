@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 import pinfeed
 from messages import check
 from pinfeed import augment
+from samples import assert_same
 
 pytestmark = pytest.mark.kernels
 
@@ -211,114 +212,81 @@ def recipe():
     }
 
 
-def flat(batch):
-    return [
-        part
-        for value in batch.values()
-        for part in (value if isinstance(value, tuple) else [value])
-    ]
+def loader_of(sampler, **options):
+    collate = pinfeed.Collate(recipe(), seed=3)
+    dataset = pinfeed.IndexedDataset(Photos())
+    return DataLoader(dataset, batch_sampler=sampler, collate_fn=collate, **options)
 
 
 @pytest.mark.parametrize(
     ("context", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
 )
 def test_workers_do_not_matter(context, persistent):
-    collate = pinfeed.Collate(recipe(), seed=3)
-    dataset = pinfeed.IndexedDataset(Photos())
-    sampler = pinfeed.ShuffleSampler(12, 4, seed=1)
-    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
-    here = [*loader, *loader]  # two epochs
-    assert not torch.equal(here[0]["boxes"].values, here[3]["boxes"].values)
-    sampler = pinfeed.ShuffleSampler(12, 4, seed=1)
-    there = DataLoader(
-        dataset,
-        batch_sampler=sampler,
-        collate_fn=collate,
-        num_workers=2,
-        multiprocessing_context=context,
-        persistent_workers=persistent,
+    samplers = [pinfeed.ShuffleSampler(12, 4, seed=1) for _ in range(2)]
+    options = {"num_workers": 2, "multiprocessing_context": context}
+    loaders = (
+        loader_of(samplers[0]),
+        loader_of(samplers[1], persistent_workers=persistent, **options),
     )
-    for one, other in zip(here, [*there, *there], strict=True):
-        for a, b in zip(flat(one), flat(other), strict=True):
-            assert torch.equal(a, b)
-        assert one["scene"].shape == one["shown"].shape
-        assert one["masks"].values.shape[1:] == one["shown"].shape[1:]
+    here, there = ([*loader, *loader] for loader in loaders)  # two epochs
+    assert not torch.equal(here[0]["boxes"].values, here[3]["boxes"].values)
+    assert_same(there, here)
+    for batch in here:
+        assert batch["scene"].shape == batch["shown"].shape
+        assert batch["masks"].values.shape[1:] == batch["shown"].shape[1:]
 
 
-def by_index(samplers, collate):
+def by_index(*samplers):
     """What became of each sample, by its index in the dataset, over all ranks."""
     found = {}
-    for sampler in samplers:
-        loader = DataLoader(
-            pinfeed.IndexedDataset(Photos()), batch_sampler=sampler, collate_fn=collate
-        )
-        for batch in loader:
-            masks = [
-                mask[:, : shown.any(1).sum(), : shown.any(0).sum()]
-                for mask, shown in zip(batch["masks"].unbind(), batch["shown"], strict=True)
-            ]
-            boxes = batch["boxes"].unbind()
-            for index, *parts in zip(batch["index"].tolist(), boxes, masks, strict=True):
-                found[index] = parts
+    for batch in (batch for sampler in samplers for batch in loader_of(sampler)):
+        masks = [
+            mask[:, : shown.any(1).sum(), : shown.any(0).sum()]
+            for mask, shown in zip(batch["masks"].unbind(), batch["shown"], strict=True)
+        ]
+        boxes = batch["boxes"].unbind()
+        found |= zip(batch["index"].tolist(), zip(boxes, masks, strict=True), strict=True)
     return found
 
 
-def assert_same_objects(some, others):
-    for index, parts in some.items():
-        assert all(torch.equal(a, b) for a, b in zip(parts, others[index], strict=True))
-
-
 def test_ranks_batches_and_resumes_do_not_matter():
-    collate = pinfeed.Collate(recipe(), seed=3)
-    options = {"batch_size": 4, "seed": 1}
-    one = pinfeed.ShuffleSampler(12, **options)
+    one, resumed = (pinfeed.ShuffleSampler(12, 4, seed=1) for _ in range(2))
     ranks = [pinfeed.ShuffleSampler(12, 3, seed=1, rank=rank, world_size=2) for rank in (0, 1)]
-    epochs = [by_index([one], collate) for _ in range(2)]
+    epochs = [by_index(one) for _ in range(2)]
     for epoch in epochs:
-        found = by_index(ranks, collate)
+        found = by_index(*ranks)
         assert sorted(found) == list(range(12))
-        assert_same_objects(found, epoch)
-    changed = [not torch.equal(epochs[0][i][0], epochs[1][i][0]) for i in range(12)]
-    assert any(changed)
-    resumed = pinfeed.ShuffleSampler(12, **options)
+        assert_same(found, {index: epoch[index] for index in found})
+    assert any(not torch.equal(epochs[0][i][0], epochs[1][i][0]) for i in range(12))
     resumed.load_state_dict(resumed.state_dict() | {"epoch": 1, "yielded": 2})
-    found = by_index([resumed], collate)
+    found = by_index(resumed)
     assert len(found) == 4
-    assert_same_objects(found, epochs[1])
+    assert_same(found, {index: epochs[1][index] for index in found})
 
 
 def test_rows_of_a_dataset():
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (4, 20, 30, 3), dtype=np.uint8)
-    boxes = [rng.uniform(0, 15, (n, 2)) for n in (2, 0, 1, 3)]
-    boxes = [np.concatenate([low, low + 9], 1) for low in boxes]
-    labels = [np.arange(len(some)) for some in boxes]
-    points = [some[:, None, :2] for some in boxes]
-    ragged = pinfeed.RaggedArray.from_sequences
-    dataset = pinfeed.ArrayDataset(
-        {
-            "image": images,
-            "boxes": ragged(boxes),
-            "labels": ragged(labels),
-            "points": ragged(points),
-        }
-    )
+    low = [rng.uniform(0, 15, (n, 2)) for n in (2, 0, 1, 3)]
+    columns = {
+        "image": list(rng.integers(0, 256, (4, 20, 30, 3), dtype=np.uint8)),
+        "boxes": [np.concatenate([some, some + 9], 1) for some in low],
+        "labels": [np.arange(len(some)) for some in low],
+        "points": [some[:, None] for some in low],
+    }
+    ragged = {key: pinfeed.RaggedArray.from_sequences(column) for key, column in columns.items()}
+    dataset = pinfeed.ArrayDataset(ragged | {"image": np.stack(columns["image"])})
+    samples = [{key: column[i] for key, column in columns.items()} for i in range(4)]
     view = augment.Compose([augment.RandomCrop(12), augment.RandomHorizontalFlip()])
     fields = {
         "image": pinfeed.Image(augment=view),
         "boxes": pinfeed.Boxes(),
         "points": pinfeed.Points(),
     }
-    batch = pinfeed.Collate(fields, seed=0)(dataset.__getitems__([3, 0, 1, 2]))
-    samples = [
-        {"image": images[i], "boxes": boxes[i], "labels": labels[i], "points": points[i]}
-        for i in range(4)
-    ]
-    other = pinfeed.Collate(fields, seed=0)(
-        pinfeed.IndexedDataset(samples).__getitems__([3, 0, 1, 2])
+    batch, other = (
+        pinfeed.Collate(fields, seed=0)(some.__getitems__([3, 0, 1, 2]))
+        for some in (dataset, pinfeed.IndexedDataset(samples))
     )
-    for a, b in zip(flat(batch), flat(other), strict=True):
-        assert torch.equal(a, b)
+    assert_same(batch, other)
 
 
 def test_fields_pickle_and_show_themselves():
@@ -341,22 +309,78 @@ def test_another_name_for_images_and_optional_boxes():
     assert list(collate([photo(4, 4, boxes=None)])) == ["pixel_values"]
 
 
-def errors_of(sample, **fields):
-    keys = [key for key in BOX if key in fields or (key == "labels" and "boxes" in fields)]
-    samples = [photo(8, 8, **{key: BOX[key][:0] for key in BOX}), sample]
-    return lambda: collated([{k: s[k] for k in ("image", *keys)} for s in samples], **fields)
-
-
-BOX = {"boxes": [[0, 0, 4, 4]], "labels": [1], "masks": np.ones((1, 8, 8), np.uint8)}
-boxes = pinfeed.Boxes()
-
-
 def test_bool_masks_of_any_bytes_hold_0_and_1():
     masks = np.array([[[0, 255], [7, 0]]], np.uint8)
     sample = photo(2, 2, masks=masks)
     values = collated(sample, masks=pinfeed.InstanceMasks(dtype=torch.bool))["masks"].values
     assert values.dtype == torch.bool
     assert values.view(torch.uint8).tolist() == [[[0, 1], [1, 0]]]
+
+
+BOX, BOXES, MASKS = [[0, 0, 4, 4]], pinfeed.Boxes(), pinfeed.InstanceMasks()
+ONE = {"boxes": BOX, "labels": [1]}
+
+# What the message says of the second sample of a batch, and what that has beside its image of (8, 8).
+BAD_SAMPLES = {
+    "leaf ['labels'] of sample 1: expected 1 entries, one for each box, got 2": {
+        "boxes": BOX,
+        "labels": [1, 2],
+    },
+    "leaf ['masks'] of sample 1: expected 1 entries, one for each box, got 2": ONE
+    | {"masks": np.ones((2, 8, 8), np.uint8)},
+    "leaf ['masks'] of sample 1: expected masks of (8, 8), as their image in leaf ['image'] has it, got (8, 9)": {
+        "masks": np.ones((1, 8, 9), np.uint8)
+    },
+    "leaf ['masks'] of sample 1: expected masks of (8, 8), as their image in leaf ['image'] has it, got (9, 9)": {
+        "boxes": [],
+        "labels": [],
+        "masks": torch.zeros(0, 9, 9, dtype=torch.bool),
+    },
+    "leaf ['masks'] of sample 1: expected masks of (8, 8), as their image in leaf ['image'] has it, got (9, 8)": {
+        "boxes": [[9, 9, 9, 9]],  # of which none remains
+        "labels": [0],
+        "masks": np.ones((1, 9, 8), np.uint8),
+    },
+    "leaf ['boxes'] of sample 1: expected finite numbers, got [0.0, 0.0, 4.0, nan] of box 0": {
+        "boxes": [[0, 0, 4, np.nan]]
+    },
+    "leaf ['boxes'] of sample 1: expected finite numbers, got [-inf, 0.0, 4.0, 4.0] of box 1": {
+        "boxes": [[0, 0, 4, 4], [-np.inf, 0, 4, 4]]
+    },
+    "of sample 1: expected uint8 or bool masks of shape (n, H, W), got float32 (8, 8)": {
+        "masks": np.ones((8, 8), np.float32)
+    },
+    "of sample 1: expected boxes of shape (n, 4), got an array of shape (1, 3)": {
+        "boxes": [[1, 2, 3]]
+    },
+    "of sample 1: expected boxes of shape (n, 4), got an array of shape (4,)": {
+        "boxes": [1, 2, 3, 4]
+    },
+    "of sample 1: expected numbers of shape (n, 4), got a list of unlike items": {
+        "boxes": [[1, 2], [3]]
+    },
+}
+
+
+@pytest.mark.parametrize("message", BAD_SAMPLES)
+def test_bad_samples(message):
+    sample = BAD_SAMPLES[message]
+    if "boxes" in sample:
+        sample = {"labels": np.zeros(len(sample["boxes"]))} | sample
+    none = {"boxes": [], "labels": [], "masks": np.zeros((0, 8, 8), np.uint8)}
+    fields = {key: field for key, field in (("boxes", BOXES), ("masks", MASKS)) if key in sample}
+    samples = [photo(8, 8, **some) for some in ({key: none[key] for key in sample}, sample)]
+    check(lambda: collated(samples, **fields), ValueError, message)
+
+
+def made(fields, **sample):
+    return lambda: pinfeed.Collate(fields)([sample])
+
+
+def followed(more=None, /, **fields):
+    """Collates a photograph without objects, by these fields beside that of the image."""
+    sample = photo(2, 2, boxes=[], **{"labels": []} if more is None else more)
+    return lambda: collated(sample, **fields)
 
 
 ERRORS = [
@@ -370,127 +394,28 @@ ERRORS = [
         "multiply them by width and height",
     ),
     (lambda: pinfeed.Boxes(format="xxyy"), ValueError, "Boxes: format", "'xxyy'"),
-    (
-        lambda: pinfeed.Boxes(normalized="batch"),
-        ValueError,
-        "True, False or \"image\", got 'batch'",
-    ),
+    (lambda: pinfeed.Boxes(normalized="b"), ValueError, "True, False or \"image\", got 'b'"),
     (lambda: pinfeed.Boxes(3), TypeError, "image must be the key of the images, got 3"),
     (lambda: pinfeed.Boxes(labels=3), TypeError, "labels must be a key or several"),
     (lambda: pinfeed.InstanceMasks(dtype=torch.int64), TypeError, "dtype must be one of"),
+    (made(BOXES), ValueError, "follows the images under 'image'", "make the samples dicts"),
+    (made((None, BOXES)), ValueError, "stands in none"),
     (
-        lambda: pinfeed.Collate(boxes),
-        ValueError,
-        "follows the images under 'image'",
-        "make the samples dicts",
-    ),
-    (lambda: pinfeed.Collate((None, boxes)), ValueError, "stands in none"),
-    (
-        lambda: pinfeed.Collate({"boxes": boxes})([{"boxes": [], "photo": 1, "labels": []}]),
+        made({"boxes": BOXES}, boxes=[], photo=1, labels=[]),
         ValueError,
         "['boxes'] follows 'image', which is no Image() there",
     ),
+    (followed(boxes=BOXES, image=pinfeed.Pad()), ValueError, "which is no Image() there"),
     (
-        lambda: pinfeed.Collate({"boxes": boxes, "image": pinfeed.Pad()})(
-            [photo(2, 2, boxes=[], labels=[])]
-        ),
-        ValueError,
-        "which is no Image() there",
-    ),
-    (
-        lambda: collated(photo(2, 2, boxes=[], more=[], labels=[]), boxes=boxes, more=boxes),
+        followed({"labels": [], "more": []}, boxes=BOXES, more=BOXES),
         ValueError,
         "boxes under 'boxes' and 'more' that follow 'image'",
     ),
-    (
-        lambda: collated(photo(2, 2, boxes=[]), boxes=boxes),
-        ValueError,
-        "labels='labels'",
-        "labels=()",
-    ),
-    (
-        errors_of(photo(8, 8, **BOX | {"labels": [1, 2]}), boxes=boxes),
-        ValueError,
-        "leaf ['labels'] of sample 1: expected 1 entries, one for each box, got 2",
-    ),
-    (
-        errors_of(
-            photo(8, 8, **BOX | {"masks": np.ones((2, 8, 8), np.uint8)}),
-            boxes=boxes,
-            masks=pinfeed.InstanceMasks(),
-        ),
-        ValueError,
-        "leaf ['masks'] of sample 1: expected 1 entries, one for each box, got 2",
-    ),
-    (
-        errors_of(
-            photo(8, 8, **BOX | {"masks": np.ones((1, 8, 9), np.uint8)}),
-            masks=pinfeed.InstanceMasks(),
-        ),
-        ValueError,
-        "leaf ['masks'] of sample 1: expected masks of (8, 8), as their image in leaf ['image'] has",
-        "got (8, 9)",
-    ),
-    (
-        errors_of(
-            photo(8, 8, boxes=[], labels=[], masks=torch.zeros(0, 8, 9, dtype=torch.bool)),
-            boxes=boxes,
-            masks=pinfeed.InstanceMasks(),
-        ),
-        ValueError,
-        "leaf ['masks'] of sample 1: expected masks of (8, 8)",
-        "got (8, 9)",
-    ),
-    (  # of which none remains
-        errors_of(
-            photo(8, 8, boxes=[[9, 9, 9, 9]], labels=[0], masks=np.ones((1, 9, 8), np.uint8)),
-            boxes=boxes,
-            masks=pinfeed.InstanceMasks(),
-        ),
-        ValueError,
-        "leaf ['masks'] of sample 1: expected masks of (8, 8)",
-        "got (9, 8)",
-    ),
-    (
-        errors_of(photo(8, 8, **BOX | {"boxes": [[0, 0, 4, np.nan]]}), boxes=boxes),
-        ValueError,
-        "leaf ['boxes'] of sample 1: expected finite numbers, got [0.0, 0.0, 4.0, nan] of box 0",
-    ),
-    (
-        errors_of(
-            photo(8, 8, boxes=[[0, 0, 4, 4], [-np.inf, 0, 4, 4]], labels=[0, 1]), boxes=boxes
-        ),
-        ValueError,
-        "leaf ['boxes'] of sample 1: expected finite numbers, got [-inf, 0.0, 4.0, 4.0] of box 1",
-    ),
-    (
-        errors_of(
-            photo(8, 8, **BOX | {"masks": np.ones((8, 8), np.float32)}),
-            masks=pinfeed.InstanceMasks(),
-        ),
-        ValueError,
-        "of sample 1: expected uint8 or bool masks of shape (n, H, W), got float32 (8, 8)",
-    ),
-    (
-        errors_of(photo(8, 8, **BOX | {"boxes": [[1, 2, 3]]}), boxes=boxes),
-        ValueError,
-        "of sample 1: expected boxes of shape (n, 4), got an array of shape (1, 3)",
-    ),
-    (
-        errors_of(photo(8, 8, **BOX | {"boxes": [1, 2, 3, 4]}), boxes=boxes),
-        ValueError,
-        "of sample 1: expected boxes of shape (n, 4), got an array of shape (4,)",
-    ),
-    (
-        errors_of(photo(8, 8, **BOX | {"boxes": [[1, 2], [3]]}), boxes=boxes),
-        ValueError,
-        "sample 1",
-        "unlike items",
-    ),
+    (followed({}, boxes=BOXES), ValueError, "labels='labels'", "labels=()"),
     (
         lambda: collated(
             [photo(n, n, boxes=[], labels=[], masks=np.zeros((0, n, n), bool)) for n in (2, 3)],
-            boxes=boxes,
+            boxes=BOXES,
         ),
         ValueError,
         "['masks'] of sample 1: expected shape (0, 2, 2)",
@@ -503,7 +428,7 @@ ERRORS = [
         'Boxes(image="...")',
     ),
     (
-        lambda: collated(photo(2, 2, boxes=[], labels=[]), boxes=boxes, labels=pinfeed.Pad()),
+        followed(boxes=BOXES, labels=pinfeed.Pad()),
         TypeError,
         "['labels']: what has an entry for each box takes Jagged()",
     ),

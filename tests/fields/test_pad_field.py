@@ -251,11 +251,15 @@ BAD_CHOICES = {
         [*CHOICES, [[1]]],
         Pad(lengths=False),
         ValueError,
-        "sample 2",
-        "2 seq",
-        "got 1",
+        "sample 2: expected 2 sequences as in sample 0, got 1; fill up",
+        "sample + [[]]",
     ),
-    "a dtype": ([*CHOICES, [[1], [0.5]]], Pad(lengths=False), TypeError, "sample 2[1]", "float32"),
+    "a dtype": (
+        [*CHOICES, [[1], [0.5]]],
+        Pad(lengths=False),
+        TypeError,
+        "sample 2[1]: expected dtype int64 as in sample 0, got float32",
+    ),
     "lengths": (CHOICES, Pad(), ValueError, "keys of their own", "Pad(lengths=False)"),
     "a mask": (CHOICES, Pad(lengths=False, mask=True), ValueError, "mask='mask')"),
     "axes": (CHOICES, Pad(axes=0), TypeError, "nested lists need np.asarray"),
@@ -267,6 +271,8 @@ BAD_CHOICES = {
 def test_lists_of_sequences_that_do_not_fit(case):
     samples, field, error, *words = BAD_CHOICES[case]
     check(lambda: Collate(field)(samples), error, "Collate: ", *words)
+    filled = Collate(Pad(lengths=False))([*CHOICES, [[1], []]])  # as the hint says
+    assert filled.tolist() == [[[1, 2], [3, 0]], [[4, 0], [0, 0]], [[1, 0], [0, 0]]]
 
 
 def test_empty_samples_are_as_wide_as_multiple_of_says():

@@ -86,22 +86,6 @@ def test_padded_to_so_many_patches():
         assert there.tolist() == [i < len(expected) for i in range(most + 3)]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_rows_of_files_and_workers_make_the_same_bits(tmp_path, workers):
-    images = random_array((10, 40, 50, 3))
-    path = tmp_path / "images.npy"
-    np.save(path, images)
-    dataset = pinfeed.ArrayDataset({"image": path})
-    fields = {"image": field(grid="grid")}
-    loader = DataLoader(
-        dataset, batch_size=4, num_workers=workers, collate_fn=pinfeed.Collate(fields)
-    )
-    batches = list(loader)
-    expected = np.concatenate([alone(image)[0] for image in images])
-    assert_same_bits(torch.cat([batch["image"] for batch in batches]), expected)
-    assert torch.cat([batch["grid"] for batch in batches]).tolist() == [[1, 6, 8]] * 10
-
-
 def test_pil_images_and_tensors():
     image = photos(1)[0]
     expected = alone(image)[0]
@@ -163,27 +147,6 @@ def test_the_images_of_a_sample_are_seen_alike_and_those_of_others_are_not():
     frames = parts[3].split(len(parts[0]))
     assert all(torch.equal(frame, frames[0]) for frame in frames)
     assert not torch.equal(frames[0], parts[4])
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_views_are_drawn_anew_in_each_epoch_and_alike_in_all_workers(workers):
-    images = random_array((12, 40, 50, 3))
-    collate = pinfeed.Collate({"image": field(augment=augment.RandomCrop(35))}, seed=3)
-    dataset = pinfeed.ArrayDataset({"image": images})
-    sampler = pinfeed.ShuffleSampler(len(dataset), 4, seed=0)
-    loader = DataLoader(dataset, batch_sampler=sampler, num_workers=workers, collate_fn=collate)
-    epochs = [torch.cat([batch["image"][0] for batch in loader]) for _ in range(2)]
-    assert not torch.equal(*epochs)
-    crop = pinfeed.Image(dtype=torch.uint8, output="HWC", augment=augment.RandomCrop(35))
-    expected = pinfeed.Collate({"image": crop}, seed=3)
-    plain = DataLoader(
-        dataset,
-        batch_sampler=pinfeed.ShuffleSampler(len(dataset), 4, seed=0),
-        collate_fn=expected,
-    )
-    for epoch in epochs:
-        seen = [image.numpy() for batch in plain for image in batch["image"]]
-        assert_same_bits(epoch, np.concatenate([alone(image)[0] for image in seen]))
 
 
 def test_without_a_rule_a_geometry_may_resize():
