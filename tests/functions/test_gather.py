@@ -19,6 +19,7 @@ INDEX_FORMS = {
     "list": list,
     "tuple": tuple,
     "list of NumPy integers": lambda indices: [np.int16(index) for index in indices],
+    "list of tensors": lambda indices: [torch.tensor(index) for index in indices],
     **{
         f"{dtype} ndarray": lambda indices, dtype=dtype: np.array(indices, dtype)
         for dtype in ("i1", "i2", "i4", "i8")

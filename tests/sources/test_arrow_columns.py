@@ -61,15 +61,10 @@ def columns(draw: st.DrawFn) -> Any:
 
 
 @given(columns())
-def test_values(column: Any) -> None:
+def test_values_dtypes_and_kinds(column: Any) -> None:
     leaf = column_array(column, "column 'x'")
     assert len(leaf) == len(column)
     assert [leaf[i].tolist() for i in range(len(leaf))] == column.to_pylist()
-
-
-@given(columns())
-def test_dtypes_and_kinds(column: Any) -> None:
-    leaf = column_array(column, "column 'x'")
     chunks = [c for c in column.chunks if len(c)] if isinstance(column, pa.ChunkedArray) else []
     kind, shape = column.type, []
     is_ragged = any(
@@ -101,6 +96,7 @@ def addresses(array: Any) -> Iterator[range]:
             yield range(buffer.address, buffer.address + buffer.size)
 
 
+LISTS = [[i] * i for i in range(10)]
 VIEWED: dict[str, Callable[[], Any]] = {
     "numbers": lambda: pa.array(range(10), pa.int16()),
     "fixed-size lists": lambda: pa.array([[i, i] for i in range(10)], pa.list_(pa.float32(), 2)),
@@ -108,8 +104,12 @@ VIEWED: dict[str, Callable[[], Any]] = {
         [[[i, i]] * 3 for i in range(10)], pa.list_(pa.list_(pa.int8(), 2), 3)
     ),
     "tensors": lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(60).reshape(10, 2, 3)),
-    "lists": lambda: pa.array([[i] * i for i in range(10)], pa.list_(pa.int64())),
-    "large lists": lambda: pa.array([[i] * i for i in range(10)], pa.large_list(pa.uint8())),
+    "lists": lambda: pa.array(LISTS, pa.list_(pa.int64())),
+    "large lists": lambda: pa.array(LISTS, pa.large_list(pa.uint8())),
+    "lists beside nulls": lambda: pa.array([[9, None], *LISTS, None, [None]])[1:11],
+    "lists of a slice": lambda: pa.ListArray.from_arrays(
+        pa.array(range(11), pa.int32()), pa.array(range(20))[1:]
+    ),
     "lists of fixed-size lists": lambda: pa.array(
         [[[i, i]] * i for i in range(10)], pa.list_(pa.list_(pa.int32(), 2))
     ),
@@ -121,11 +121,18 @@ VIEWED: dict[str, Callable[[], Any]] = {
 def test_nothing_is_copied(kind: str, part: slice) -> None:
     column = VIEWED[kind]()[part]
     leaf = column_array(column, "column 'x'")
-    values = leaf.values if isinstance(leaf, RaggedArray) else leaf
-    assert any(values.ctypes.data in buffer for buffer in addresses(column))
-    assert not values.flags.writeable
-    if kind in ("lists", "large lists"):
-        assert any(leaf.offsets.ctypes.data in buffer for buffer in addresses(column))
+    leaves = [leaf]
+    if isinstance(leaf, RaggedArray):
+        arrays = column, pa.chunked_array([column])
+        leaves += [RaggedArray.from_arrow(array) for array in arrays]
+    for one in leaves:
+        views = [one.values if isinstance(one, RaggedArray) else one]
+        if isinstance(one, RaggedArray) and "fixed-size" not in kind:
+            views.append(one.offsets)
+        for array in views:
+            assert any(array.ctypes.data in buffer for buffer in addresses(column))
+            assert not array.flags.writeable
+        assert [row.tolist() for row in one] == column.to_pylist() or kind == "tensors"
 
 
 @pytest.mark.parametrize("order", [None, [1, 0, 2], [2, 0, 1]])
@@ -249,6 +256,45 @@ def test_what_is_refused(kind: str) -> None:
         column_array(make(), "column 'x'")
 
 
+NO_LISTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "list": (lambda: LISTS, TypeError, "expected a pyarrow array of lists or strings, got list"),
+    "table": (lambda: pa.table({"x": LISTS}), TypeError, "expected a pyarrow array .*got Table"),
+    "numbers": (
+        lambda: pa.array([1, 2]),
+        TypeError,
+        r"expected lists of different lengths, or strings, got int64; ArrayDataset\.from_arrow takes",
+    ),
+    "lists of one size": (
+        lambda: pa.array([[1, 2]], pa.list_(pa.int32(), 2)),
+        TypeError,
+        r"expected .*got fixed_size_list.*; ArrayDataset\.from_arrow takes it",
+    ),
+    "struct": (lambda: pa.array([{"a": [1]}]), TypeError, "expected numbers, .*, got struct"),
+    "chunks": (
+        lambda: pa.chunked_array([LISTS, LISTS]),
+        ValueError,
+        r"expected at most one chunk, got 2; .*combine_chunks\(\)",
+    ),
+    "nulls": (
+        lambda: pa.array([[1, 2], None, [3]]),
+        ValueError,
+        r"1 of 3 rows are null, the first is row 1; .*drop_null\(\).*fill_null\(\)",
+    ),
+    "nulls in a slice": (
+        lambda: pa.array([[1], [None, 2], [None]])[:2],
+        ValueError,
+        "1 values are null",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NO_LISTS)
+def test_what_a_ragged_array_is_not_made_of(kind: str) -> None:
+    make, error, message = NO_LISTS[kind]
+    with pytest.raises(error, match=rf"^RaggedArray\.from_arrow: {message}"):
+        RaggedArray.from_arrow(make())
+
+
 def test_the_ways_out() -> None:
     table = pa.table({"x": [1, None, 3], "y": [1, 2, 3]})
     assert column_array(table["x"].fill_null(0), "x").tolist() == [1, 0, 3]
@@ -258,6 +304,13 @@ def test_the_ways_out() -> None:
     assert column_array(filled, "x").tolist() == [[1, 0], [3, 4]]
     pairs = pa.chunked_array([[[1, 2], None]], pa.list_(pa.int64(), 2))
     assert column_array(pairs.fill_null([0, 0]), "x").tolist() == [[1, 2], [0, 0]]
+    array = pa.array([[1, 2], None, [3]])
+    for filled, rows in (
+        (array.drop_null(), [[1, 2], [3]]),
+        (array.fill_null([]), [[1, 2], [], [3]]),
+        (array[2:], [[3]]),
+    ):
+        assert [part.tolist() for part in RaggedArray.from_arrow(filled)] == rows
     array = pa.array([[1, None], [3]])
     filled = type(array).from_arrays(array.offsets, array.values.fill_null(0))
     assert [part.tolist() for part in column_array(filled, "x")] == [[1, 0], [3]]

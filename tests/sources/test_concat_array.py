@@ -22,21 +22,12 @@ from programs import run_python
 
 pytestmark = pytest.mark.kernels
 
-KINDS = ["ndarray", "tensor", "memmap", "path"]
 
-# torch says once per process that it can't mark a tensor over a read-only array as such.
-ignore_read_only = pytest.mark.filterwarnings("ignore:The given NumPy array is not writ")
-
-
-def as_parts(kind: str, arrays: list[Any], folder: Path) -> list[Any]:
-    if kind == "ndarray":
-        return arrays
-    if kind == "tensor":
-        return [torch.from_numpy(array) for array in arrays]
+def in_files(folder: Path, *arrays: Any) -> list[Path]:
     paths = [folder / f"part-{i}.npy" for i in range(len(arrays))]
     for path, array in zip(paths, arrays, strict=True):
         np.save(path, array)
-    return paths if kind == "path" else [np.load(path, mmap_mode="r") for path in paths]
+    return paths
 
 
 @st.composite
@@ -146,7 +137,7 @@ def test_repr() -> None:
 @pytest.mark.parametrize("row", [(), (0,), (3, 2)])
 def test_files_of_every_dtype(dtype: str, row: tuple[int, ...], tmp_path: Path) -> None:
     arrays = [random_array((length, *row), dtype, length) for length in (300, 0, 7, 200)]
-    concat = pinfeed.ConcatArray(as_parts("path", arrays, tmp_path))
+    concat = pinfeed.ConcatArray(in_files(tmp_path, *arrays))
     dataset, collate, whole = (
         pinfeed.ArrayDataset(concat),
         pinfeed.Collate(),
@@ -257,7 +248,7 @@ def cut_and_regrow(path: Path) -> None:
     ],
 )
 def test_parts_that_change_are_named(before: str, alter: Any, message: str, tmp_path: Path) -> None:
-    paths = as_parts("path", [random_array((300, 64), np.int64, i) for i in range(3)], tmp_path)
+    paths = in_files(tmp_path, *(random_array((300, 64), np.int64, i) for i in range(3)))
     dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
     for _ in range({"not opened": 0, "read": 1, "mapped": 200}[before]):
         collate(dataset.__getitems__([0, 310, 600]))
@@ -272,8 +263,7 @@ def test_parts_that_change_are_named(before: str, alter: Any, message: str, tmp_
 
 
 def test_a_change_among_many_hot_parts_is_seen_soon(tmp_path: Path) -> None:
-    arrays = [random_array((4, 64), np.int64, i) for i in range(300)]
-    paths = as_parts("path", arrays, tmp_path)
+    paths = in_files(tmp_path, *(random_array((4, 64), np.int64, i) for i in range(300)))
     dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
     every = np.arange(0, 1200, 4)
     for _ in range(4):  # until they are mapped
@@ -345,16 +335,9 @@ def test_hostile_headers(
 
 @pytest.mark.parametrize("sizes", [[1] * 300, [1, 0, 0, 500, *[0] * 50, 2], [7], [1] * 99 + [900]])
 def test_rows_find_their_part(sizes: list[int], tmp_path: Path) -> None:
-    arrays, start = [], 0
-    for size in sizes:
-        arrays.append(np.arange(start, start + size))
-        start += size
-    paths = []
-    for number, array in enumerate(arrays):
-        np.save(tmp_path / f"{number}.npy", array)
-        paths.append(tmp_path / f"{number}.npy")
+    everything = np.arange(sum(sizes))
+    paths = in_files(tmp_path, *np.split(everything, np.cumsum(sizes)[:-1]))
     dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths))
-    everything = np.concatenate(arrays)
     for _ in range(4):  # the last ones from where the files are mapped
         batch = pinfeed.Collate()(dataset.__getitems__(range(len(everything))))
         assert np.array_equal(batch.numpy(), everything)
@@ -364,13 +347,11 @@ def test_rows_find_their_part(sizes: list[int], tmp_path: Path) -> None:
 
 
 def test_a_part_that_is_cut_while_in_use(tmp_path: Path) -> None:
-    for name in "ab":
-        np.save(tmp_path / f"{name}.npy", np.zeros((10, 10_000), np.uint8))
-    parts = [np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "ab"]
-    dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(parts))
-    os.truncate(tmp_path / "b.npy", 50_000)
+    paths = in_files(tmp_path, *np.zeros((2, 10, 10_000), np.uint8))
+    dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(np.load(path, "r") for path in paths))
+    os.truncate(paths[1], 50_000)
     assert pinfeed.Collate()(dataset.__getitems__([0, 9])).shape == (2, 10_000)
-    with pytest.raises(OSError, match=r"b\.npy: the file was cut short"):
+    with pytest.raises(OSError, match=r"part-1\.npy: the file was cut short"):
         pinfeed.Collate()(dataset.__getitems__([0, 19]))
 
 

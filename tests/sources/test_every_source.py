@@ -169,7 +169,7 @@ def test_in_workers(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["Path", "np.load", "crops of a memmap", "in files", "text in files"]
+    "kind", ["Path", "np.load", "crops of a memmap", "a .npz file", "in files", "text in files"]
 )
 def test_a_file_that_is_cut(kind: str, tmp_path: Path) -> None:
     dataset = ArrayDataset(SOURCES[kind](tmp_path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import os
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -81,15 +80,6 @@ def test_in_a_dataset(tmp_path: Path) -> None:
                 assert_same_bits(batch["weight"], weights[part].astype("f8"))
     gathered = pinfeed.gather(opened["weight"], [3, 1])
     assert_same_bits(gathered, weights[[3, 1]])
-
-
-def test_a_file_that_is_cut_while_in_use(tmp_path: Path) -> None:
-    path = tmp_path / "x.npz"
-    np.savez(path, x=np.zeros(10_000), y=np.zeros(10_000))
-    dataset = pinfeed.ArrayDataset(open_npz(path)["y"])
-    os.truncate(path, 90_000)
-    with pytest.raises(OSError, match="was cut short"):
-        dataset[0]
 
 
 def test_one_descriptor_and_none_when_all_is_gone(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ HINTS: Hints = {
     "names of photographs": (
         lambda: ArrayDataset({"name": ["no.jpg"], "label": LABELS[:1]}),
         FileNotFoundError,
-        r"a string is the path of a .npy file; RaggedArray.from_strings\(strings\) keeps strings",
+        r"leaf \['name'\]\[0\]: no.jpg: No such .*; a string is the path of a .npy file; RaggedArray.from_st",
         lambda: rows({"name": RaggedArray.from_strings(["no.jpg"]), "label": LABELS[:1]})["name"],
         ["no.jpg"],
     ),

@@ -46,14 +46,7 @@ SOURCES: dict[str, Any] = {
     "generator": lambda strings, _: from_strings(string for string in strings),
     "objects": lambda strings, _: from_strings(np.array(strings, object)),
     "RaggedArray": lambda strings, _: from_strings(from_strings(strings)),
-    "slice": lambda strings, _: from_strings(strings * 2)[len(strings) :],
-    "mirrored": lambda strings, _: from_strings(strings[::-1])[::-1],
-    "chosen": lambda strings, _: from_strings([*strings, strings[0]])[list(range(len(strings)))],
-    "pickle": lambda strings, _: pickle.loads(pickle.dumps(from_strings(strings * 2)[:-1]))[
-        : len(strings)
-    ],
     "files": saved,
-    "files, pickled": lambda strings, folder: pickle.loads(pickle.dumps(saved(strings, folder))),
     "parts": lambda strings, _: ConcatArray([from_strings(strings[:1]), from_strings(strings)]),
     "Arrow": lambda strings, _: RaggedArray.from_arrow(arrow(strings, "")),
     "large Arrow": lambda strings, _: RaggedArray.from_arrow(arrow(strings, "large")),
