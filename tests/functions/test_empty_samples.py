@@ -1,5 +1,6 @@
 """Batches with empty samples: one must not decide how the others are read."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -25,39 +26,25 @@ def outcome(call, samples):
         return type(error)
 
 
-def pack_in_one_row(samples, dtype):
-    field = pinfeed.Pack(16, dtype=getattr(torch, dtype.name))
-    dataset = pinfeed.IndexedDataset([{"tokens": sample} for sample in samples])
-    batches = pinfeed.PackSampler([len(sample) for sample in samples], seq_length=16, shuffle=False)
-    loader = torch.utils.data.DataLoader(
-        dataset, batch_sampler=batches, collate_fn=pinfeed.Collate({"tokens": field})
-    )
-    (batch,) = loader
-    return batch["tokens"]
+def collated(make, samples, dtype, as_tensors=False):
+    """The values of a batch by a field of this dtype."""
+    if as_tensors:
+        samples = [torch.from_numpy(s) if isinstance(s, np.ndarray) else s for s in samples]
+    return pinfeed.Collate(make(dtype=getattr(torch, dtype.name)))(samples)[0]
 
 
+Pad, Jagged, Pack = pinfeed.Pad, pinfeed.Jagged, functools.partial(pinfeed.Pack, None)
 WAYS = {
     "pad": lambda samples, dtype: pinfeed.pad(samples, dtype=dtype).values,
     "pad, on the left": lambda samples, dtype: pinfeed.pad(samples, side="left", dtype=dtype)[0],
     "pad, time first": lambda samples, dtype: (
         pinfeed.pad(samples, time_major=True, dtype=dtype).values.T
     ),
-    "Pad": lambda samples, dtype: (
-        pinfeed.Collate(pinfeed.Pad(dtype=getattr(torch, dtype.name)))(samples).values
-    ),
-    "Pad, of tensors": lambda samples, dtype: (
-        pinfeed.Collate(pinfeed.Pad(dtype=getattr(torch, dtype.name)))(
-            [s if isinstance(s, list) else torch.from_numpy(s) for s in samples]
-        ).values
-    ),
-    "Jagged": lambda samples, dtype: (
-        pinfeed.Collate(pinfeed.Jagged(dtype=getattr(torch, dtype.name)))(samples).values
-    ),
-    "Jagged, of tensors": lambda samples, dtype: (
-        pinfeed.Collate(pinfeed.Jagged(dtype=getattr(torch, dtype.name)))(
-            [torch.from_numpy(s) if isinstance(s, np.ndarray) else s for s in samples]
-        ).values
-    ),
+    "Pad": functools.partial(collated, Pad),
+    "Pad, of tensors": functools.partial(collated, Pad, as_tensors=True),
+    "Jagged": functools.partial(collated, Jagged),
+    "Jagged, of tensors": functools.partial(collated, Jagged, as_tensors=True),
+    "Pack": functools.partial(collated, Pack),
 }
 
 
@@ -77,7 +64,7 @@ def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source)
             case = f"{source} to {dtype}, {empty!r} at {places}"
             if isinstance(without, type):
                 assert got is without, case
-            elif way.startswith("Jagged"):
+            elif way.startswith(("Jagged", "Pack")):
                 np.testing.assert_array_equal(got, np.concatenate(full).astype(dtype), case)
             else:
                 expected = np.zeros((len(samples), 3), dtype)
@@ -85,22 +72,6 @@ def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source)
                     begin = 3 - len(sample) if way == "pad, on the left" else 0
                     row[begin : begin + len(sample)] = np.asarray(sample).astype(dtype)
                 np.testing.assert_array_equal(got, expected, case)
-
-
-@pytest.mark.parametrize("source", DTYPES, ids=str)
-def test_packed_rows_have_what_stands_beside_an_empty_document(source):
-    for dtype in DTYPES:
-        full = [np.array([1, 0, 1], source), np.array([1], source)]
-        call = lambda samples, dtype=dtype: pack_in_one_row(samples, dtype)
-        without = outcome(call, full)
-        for place in range(3):
-            samples = list(full)
-            samples.insert(place, np.zeros(0))
-            got = outcome(call, samples)
-            if isinstance(without, type):
-                assert got is without
-            else:
-                np.testing.assert_array_equal(got, without, f"{source} to {dtype}, {place}")
 
 
 def test_a_large_batch_begins_with_an_empty_sample():

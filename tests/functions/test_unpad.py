@@ -313,16 +313,3 @@ def test_unbind_of_tuples_that_begin_with_objects():
     pairs = [("a", 1), ("b", 2), ("c", 3)]
     batch = pinfeed.Collate((kept, stacked))(pairs)
     assert [(*one,) for one in pinfeed.unbind(batch)] == pairs
-
-
-def test_a_pair_for_multiple_of():
-    samples = [np.zeros((3, 4, 5)), np.zeros((3, 2, 9))]
-    for padded in (
-        pinfeed.pad(samples, axes=(1, 2), multiple_of=(8, 6)),
-        pinfeed.Collate(pinfeed.Pad(axes=(1, 2), multiple_of=(8, 6)))(samples),
-    ):
-        assert padded.values.shape == (2, 3, 8, 12)
-        assert padded.lengths.tolist() == [[4, 5], [2, 9]]
-    for keywords in ({"multiple_of": (8, 6)}, {"multiple_of": (8, 6, 1), "axes": (1, 2)}):
-        with pytest.raises(ValueError, match="multiple_of must be an integer or have one for each"):
-            pinfeed.pad(samples, **keywords)

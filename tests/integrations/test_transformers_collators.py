@@ -1,5 +1,6 @@
 """The classes that take the place of transformers' data collators, beside those."""
 
+import functools
 import importlib
 import pickle
 
@@ -275,44 +276,106 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", NAMES)
-def test_their_trainer(name, workers, tmp_path):
-    kind, config, key, labels = TASKS[name]
-    texts = [[3 + (i * j) % 29 for j in range(1 + i % 5)] for i in range(1, 9)]
-    features = [
-        {"input_ids": ids}
-        | ({key: labels(ids) % 3 if labels is len else labels(ids)} if key else {})
-        for ids in texts
-    ]
+TEXTS = [[3 + (i * j) % 29 for j in range(1 + i % 5)] for i in range(1, 9)]
+
+
+def trained(kind, config, dataset, collator, folder, **options):
+    """The batches that a model of theirs gets of their Trainer, and its loss."""
     arguments = transformers.TrainingArguments(
-        tmp_path,
+        folder,
         max_steps=2,
         per_device_train_batch_size=3,
         use_cpu=True,
         report_to="none",
         save_strategy="no",
         disable_tqdm=True,
-        dataloader_num_workers=workers,
         dataloader_pin_memory=False,
+        **options,
     )
-    seen = []
-    for module in (transformers, ours):
-        torch.manual_seed(0)
-        model = kind(config)
-        batches = []
-        model.register_forward_pre_hook(
-            lambda _, arguments, batch, batches=batches: batches.append(batch), with_kwargs=True
+    torch.manual_seed(0)
+    model, batches = kind(config), []
+    model.register_forward_pre_hook(
+        lambda _, arguments, batch: batches.append(batch), with_kwargs=True
+    )
+    trainer = transformers.Trainer(model, arguments, collator, dataset, dataset)
+    loss = trainer.train().training_loss
+    trainer.evaluate()
+    assert len(batches) == 3
+    return batches, loss
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", NAMES)
+def test_their_trainer(name, workers, tmp_path):
+    kind, config, key, labels = TASKS[name]
+    features = [
+        {"input_ids": ids}
+        | ({key: labels(ids) % 3 if labels is len else labels(ids)} if key else {})
+        for ids in TEXTS
+    ]
+    expected, found = (
+        trained(
+            *(kind, config, features, collator_of(name, module=module), tmp_path),
+            dataloader_num_workers=workers,
         )
-        collator = collator_of(name, module=module)
-        trainer = transformers.Trainer(model, arguments, collator, features, features)
-        trainer.train()
-        trainer.evaluate()
-        seen.append(batches)
-    expected, found = seen
-    assert len(found) == len(expected) == 3
-    for batch, own in zip(found, expected, strict=True):
+        for module in (transformers, ours)
+    )
+    for batch, own in zip(found[0], expected[0], strict=True):
         assert_same_batch(batch, own)
+
+
+class WatchedCollate(pinfeed.Collate):
+    """Notes whether it got rows; of a worker's nobody learns."""
+
+    got_rows = None
+
+    def __call__(self, samples):
+        self.got_rows = isinstance(samples, pinfeed.Rows)
+        return super().__call__(samples)
+
+
+def assert_same_training(found, expected):
+    for batch, own in zip(found[0], expected[0], strict=True):
+        assert batch.keys() == own.keys()
+        for key, leaf in own.items():  # masks may be bool
+            assert torch.equal(batch[key].to(leaf.dtype), leaf), key
+    assert found[1] == expected[1]
+
+
+ROWS = {"remove_unused_columns": False}  # else the Trainer makes a list of dicts of them
+
+
+@pytest.mark.parametrize(
+    ("options", "got_rows"),
+    [(None, False), ({}, False), (ROWS, True), (ROWS | {"dataloader_num_workers": 2}, None)],
+    ids=["dicts", "samples", "rows", "workers"],
+)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_collate_in_their_trainer(side, options, got_rows, tmp_path):
+    kind, config = transformers.LlamaForCausalLM, DECODER
+    features = [{"input_ids": ids, "labels": ids} for ids in TEXTS]
+    own = transformers.DataCollatorForSeq2Seq(tokenizer_of(side), pad_to_multiple_of=8)
+    ragged = pinfeed.RaggedArray.from_sequences(TEXTS, dtype=np.uint16)
+    dataset = pinfeed.ArrayDataset({"input_ids": ragged, "labels": ragged})
+    pad = functools.partial(pinfeed.Pad, side=side, multiple_of=8, dtype=torch.int64)
+    collate = WatchedCollate({"input_ids": pad(0, mask="attention_mask"), "labels": pad(-100)})
+    found = trained(
+        *(kind, config, features if options is None else dataset, collate, tmp_path),
+        **options or {},
+    )
+    assert collate.got_rows is got_rows
+    assert_same_training(found, trained(kind, config, features, own, tmp_path))
+
+
+def test_a_collate_where_the_mask_matters(tmp_path):
+    """Every token of Bert looks at every other."""
+    kind, config = transformers.BertForSequenceClassification, transformers.BertConfig(**SIZES)
+    features = [{"input_ids": ids, "labels": len(ids) % 2} for ids in TEXTS]
+    masked = [feature | {"attention_mask": [1] * len(feature["input_ids"])} for feature in features]
+    own = transformers.DataCollatorWithPadding(tokenizer_of())
+    collate = pinfeed.Collate({"input_ids": pinfeed.Pad(0, mask="attention_mask")})
+    found = trained(kind, config, features, collate, tmp_path)
+    assert_same_training(found, trained(kind, config, masked, own, tmp_path))
 
 
 IDS = [[5, 6, 7], [8]]
