@@ -28,7 +28,7 @@ def mixup(
     the results are those of torchvision, bit for bit.
 
     Args:
-        images: (B, ...) floats on any device.
+        images: (B, ..., H, W) floats on any device.
         labels: (B,) integers; or (B, num_classes) floats, such as those that this returns.
         alpha: The share is drawn from Beta(alpha, alpha).
         num_classes: How many classes there are, for labels that are integers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
@@ -20,6 +21,7 @@ from pinfeed.sources.source import Source
 from pinfeed.sources.strings import encode
 
 
+@dataclasses.dataclass
 class Scene:
     """What the leaves of one dict know of one another: images, and what follows them.
 
@@ -33,15 +35,10 @@ class Scene:
         augment: The geometry that the views were found for.
     """
 
-    def __init__(self) -> None:
-        self.objects: Any = None
-        self.views: Any = None
-        self.size = (0, 0)
-        self.augment: Geometry | None = None
-
-    def show(self, views: Any, size: tuple[int, int], augment: Geometry | None) -> None:
-        """Notes what the batch of images shows."""
-        self.views, self.size, self.augment = views, size, augment
+    objects: Any = None
+    views: Any = None
+    size: tuple[int, int] = (0, 0)
+    augment: Geometry | None = None
 
 
 class Leaf(NamedTuple):

@@ -356,7 +356,7 @@ class Image(Field):
         if scene is not None:
             order = self._format.output
             height, width = (batch.shape[1 + order.index(axis)] for axis in "HW")
-            scene.show(views, (height, width), self.augment)
+            scene.views, scene.size, scene.augment = views, (height, width), self.augment
         return batch, sizes, mask, views
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:

@@ -181,15 +181,10 @@ class Pack(Field):
             leaf.name,
             get_num_threads(),
         )
-        return self._with_marks(rows, marks)
-
-    def _with_marks(self, rows: Any, marks: list[Any]) -> Any:
-        if not any(self._keys.values()):
-            return rows
         siblings = {
-            key: leaf for mark, leaf in zip(_MARKS, marks, strict=True) for key in self._keys[mark]
+            key: made for mark, made in zip(_MARKS, marks, strict=True) for key in self._keys[mark]
         }
-        return Beside(rows, siblings)
+        return Beside(rows, siblings) if siblings else rows
 
     @override
     def _call(self) -> str:

@@ -22,24 +22,25 @@ from pinfeed.structure import (
 )
 
 
-def placed(fields: Any, name: str, check: Callable[[Field, str], None] | None = None) -> Any:
+def placed(
+    fields: Any,
+    name: str,
+    check: Callable[[Field, str], None] | None = None,
+    *,
+    in_dict: bool = False,
+) -> Any:
     """The given fields, each as it behaves where it stands.
 
     Args:
         fields: What the user gave; None stands for no field, at any place.
         name: What messages call the fields, such as ``"Collate: fields"``.
         check: Raises for a field that may not stand there; it also takes what messages call it.
+        in_dict: Whether they stand directly in a dict.
 
     Raises:
         TypeError: ``fields`` holds something that is no field.
         ValueError: A field names keys and is in no dict, or two fill the same key.
     """
-    return _placed(fields, name, check, in_dict=False)
-
-
-def _placed(
-    fields: Any, name: str, check: Callable[[Field, str], None] | None, in_dict: bool
-) -> Any:
     if fields is None:
         return None
     if isinstance(fields, Field):
@@ -67,7 +68,7 @@ def _placed(
         text = f"{name} must be a Field such as Image(), or None, got {given}"
         raise TypeError(Problem("", text, hint=_field_for(fields)))
     is_dict = isinstance(fields, Mapping)
-    parts = [_placed(child, name + step, check, is_dict) for step, child in children(fields)]
+    parts = [placed(child, name + step, check, in_dict=is_dict) for step, child in children(fields)]
     if is_dict:
         _check_names(fields, parts, name)
     return rebuild(fields, parts)

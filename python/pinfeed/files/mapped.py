@@ -40,9 +40,10 @@ class MappedFile:
         if owner is None or owner.filename is None:
             return None
         # A view of a memmap inherits its `offset` unchanged, so the position in the file comes from
-        # the addresses.
+        # the addresses. The mapping begins at a multiple of the granularity, at or before its array.
+        begin = int(owner.offset - owner.offset % ALLOCATIONGRANULARITY)
         mapping_address = np.frombuffer(owner._mmap, np.uint8, 1).ctypes.data
-        offset = _mapping_start(owner) + array.ctypes.data - mapping_address
+        offset = begin + array.ctypes.data - mapping_address
         path = os.fsdecode(owner.filename)
         return cls(path, owner.mode, offset, np.asarray(array), owner._mmap)
 
@@ -86,7 +87,7 @@ class MappedFile:
 
     def check(self) -> None:
         """Raises OSError if the file became shorter than the array."""
-        _require_size(self.path, self._mapping.size(), self._end)
+        require_size(self.path, self._mapping.size(), self._end)
 
     def __getstate__(self) -> tuple[Any, ...]:
         array = self.array
@@ -104,7 +105,7 @@ class MappedFile:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         path, mode, (start, end), before, dtype, shape, strides, marks = state
         file = os.stat(path)
-        _require_size(path, file.st_size, end)
+        require_size(path, file.st_size, end)
         if _marks(file, "st_ino" in marks) != marks:
             raise OSError(
                 f"{path}: the file was replaced or changed after the array in it was pickled; "
@@ -119,11 +120,6 @@ class MappedFile:
 def require_whole_file(array: npt.NDArray[Any]) -> None:
     """Raises OSError if ``array`` is mapped from a file that was cut short (SIGBUS, if read)."""
     _core.require_whole_file(array)
-
-
-def _mapping_start(owner: Any) -> int:
-    # The mapping begins at a multiple of the granularity, at or before its array.
-    return int(owner.offset - owner.offset % ALLOCATIONGRANULARITY)
 
 
 def _inode(path: str) -> int | None:
@@ -152,10 +148,11 @@ def _marks(file: os.stat_result, is_written: bool) -> dict[str, int]:
     return {name: getattr(file, name) for name in names}
 
 
-def _require_size(path: Any, size: int, end: int) -> None:
+def require_size(name: str, size: int, end: int) -> None:
+    """Raises OSError if a file of this size, as messages call it, ends before its array does."""
     if size < end:
         raise OSError(
-            f"{path}: the file was cut short: it has {size} bytes, "
+            f"{name}: the file was cut short: it has {size} bytes, "
             f"the array in it ends at byte {end}"
         )
 

@@ -53,9 +53,7 @@ class NpyHeader(NamedTuple):
         return np.memmap(file, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
 
 
-@functools.lru_cache(
-    64
-)  # thousands of files may have one, and parsing it takes longer than reading
+@functools.lru_cache(64)  # thousands of files may have one, and parsing takes longer than reading
 def _parsed(beginning: bytes) -> NpyHeader:
     file = io.BytesIO(beginning)
     try:

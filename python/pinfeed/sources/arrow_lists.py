@@ -73,12 +73,12 @@ def is_dense(kind: Any) -> bool:
         return True
     if pa.types.is_fixed_size_list(kind):
         return is_dense(kind.value_type)
-    return pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return _is_one_of(kind, "boolean", "integer", "floating")
 
 
 def is_lists(kind: Any) -> bool:
     """Whether values of a pyarrow type are lists of any length."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    return _is_one_of(kind, "list", "large_list")
 
 
 def no_rows(kind: Any) -> Any:
@@ -148,16 +148,15 @@ def array_parts(
 
 
 def _is_text(kind: Any) -> bool:
-    return (
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
+    return _is_one_of(kind, "string", "large_string", "string_view")
 
 
 def _is_binary(kind: Any) -> bool:
-    is_known = (
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
-    )
-    return is_known or pa.types.is_fixed_size_binary(kind)
+    return _is_one_of(kind, "binary", "large_binary", "binary_view", "fixed_size_binary")
+
+
+def _is_one_of(kind: Any, *names: str) -> bool:
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
 
 
 def _strings(array: Any) -> EncodedStrings:

@@ -15,7 +15,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.files.mapped import open_regular
+from pinfeed.files.mapped import open_regular, require_size
 from pinfeed.files.npy import NpyHeader
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
@@ -210,11 +210,7 @@ class _FilePart:
                 f"{name}: expected C order, got Fortran order, in which rows lie in pieces; "
                 "save it with np.ascontiguousarray, or pass np.load(path, mmap_mode='r')"
             )
-        if status.st_size < header.end:
-            raise OSError(
-                f"{name}: the file was cut short: it has {status.st_size} bytes, "
-                f"the array in it ends at byte {header.end}"
-            )
+        require_size(name, status.st_size, header.end)
         path, marks = os.path.abspath(path), _marks(status)
         return cls(path, shape[0], header.dtype, shape[1:], header.offset, marks)
 

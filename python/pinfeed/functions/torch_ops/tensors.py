@@ -91,7 +91,7 @@ def pad_tensor(
     name: str,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """What `Padding.pad` makes of a jagged batch, bit for bit.
+    """What `pinfeed.pad` makes of a jagged batch, bit for bit.
 
     Args:
         padding: The keywords; its ``axes`` must be None or axis 0, which such a batch has.
