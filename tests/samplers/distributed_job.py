@@ -58,10 +58,8 @@ def ahead() -> tuple[Any, SetEpoch]:
 
 
 def from_numpy() -> tuple[Any, SetEpoch]:
-    numbers = np.arange(SAMPLES)
-    arrays = {"image": IMAGES, "label": numbers % CLASSES, "number": numbers}
     fields = {"image": pinfeed.Image(MEAN, STD)}
-    loader = pinfeed.from_numpy(arrays, BATCH, shuffle=True, fields=fields, device="cpu")
+    loader = pinfeed.from_numpy(array_dataset(), BATCH, shuffle=True, fields=fields, device="cpu")
     return loader, lambda epoch: None  # a new order by itself
 
 
@@ -71,13 +69,9 @@ def prepared(kind: str) -> Callable[[], tuple[Any, SetEpoch]]:
     def make() -> tuple[Any, SetEpoch]:
         accelerator = Accelerator(cpu=True)
         plain = DataLoader(array_dataset(), BATCH, shuffle=True, collate_fn=COLLATE)
-        loader: Any
-        if kind == "from_numpy":
-            loader = accelerator.prepare(from_numpy()[0])
-        elif kind == "DeviceLoader":
-            loader = pinfeed.DeviceLoader(accelerator.prepare(plain), "cpu")
-        else:
-            loader = accelerator.prepare(plain)
+        loader: Any = accelerator.prepare(from_numpy()[0] if kind == "from_numpy" else plain)
+        if kind == "DeviceLoader":
+            loader = pinfeed.DeviceLoader(loader, "cpu")
         return loader, lambda epoch: None
 
     return make

@@ -6,7 +6,6 @@ import itertools
 import json
 import subprocess
 import sys
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -39,38 +38,32 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 
-def seen(results: list[dict[str, Any]], job: str, epoch: int) -> list[list[list[int]]]:
-    """The batches of each rank."""
-    return [result[job][epoch] for result in results]
+def samples_of(ranks: list[list[list[int]]]) -> list[int]:
+    """The samples in the batches of all ranks, which have as many batches as each other."""
+    assert len({len(batches) for batches in ranks}) == 1
+    return list(itertools.chain(*itertools.chain(*ranks)))
+
+
+def epochs_of(results: list[dict[str, Any]], job: str) -> list[list[int]]:
+    return [samples_of([result[job][epoch] for result in results]) for epoch in range(EPOCHS)]
 
 
 @pytest.mark.parametrize(
-    "job",
-    ["array", "ahead", "from_numpy", "shuffled", "stream", "stream in turn", "stream with workers"],
+    ("job", "repeated"),
+    [
+        *((job, 0) for job in ("array", "ahead", "from_numpy", "bucket", "shuffled", "stream")),
+        ("stream in turn", 0),
+        ("stream with workers", 0),
+        ("accelerate, from_numpy", 0),
+        ("accelerate, DataLoader", 2),  # which fills up the last batch
+        ("accelerate, DeviceLoader", 2),
+    ],
 )
-def test_each_sample_once(job: str, results: list[dict[str, Any]]) -> None:
-    epochs = []
-    for epoch in range(EPOCHS):
-        batches = seen(results, job, epoch)
-        assert len({len(rank) for rank in batches}) == 1
-        samples = [list(itertools.chain(*rank)) for rank in batches]
-        assert sorted(itertools.chain(*samples)) == list(range(SAMPLES))
-        epochs.append(samples)
-    assert epochs[0] != epochs[1]
-
-
-@pytest.mark.parametrize("kind", ["DataLoader", "DeviceLoader", "from_numpy"])
-def test_accelerate(kind: str, results: list[dict[str, Any]]) -> None:
-    epochs = []
-    for epoch in range(EPOCHS):
-        batches = seen(results, f"accelerate, {kind}", epoch)
-        assert len({len(rank) for rank in batches}) == 1
-        samples = [list(itertools.chain(*rank)) for rank in batches]
-        counts = Counter(itertools.chain(*samples))
-        assert set(counts) == set(range(SAMPLES))
-        # accelerate fills up the last batch, of 2 samples
-        assert counts.total() == (SAMPLES if kind == "from_numpy" else SAMPLES + 2)
-        epochs.append(samples)
+def test_each_sample_once(job: str, repeated: int, results: list[dict[str, Any]]) -> None:
+    epochs = epochs_of(results, job)
+    for samples in epochs:
+        assert set(samples) == set(range(SAMPLES))
+        assert len(samples) == SAMPLES + repeated
     assert epochs[0] != epochs[1]
 
 
@@ -84,18 +77,14 @@ def test_samplers_that_accelerate_prepares(count: int, results: list[dict[str, A
             assert "these are split among 2 already" in message
             assert "rank=0, world_size=1" in message
     for name in found[0]["split"]:
-        epochs = []
-        for epoch in range(EPOCHS):
-            batches = [rank["split"][name][epoch] for rank in found]
-            assert len({len(rank) for rank in batches}) == 1
-            samples = list(itertools.chain(*itertools.chain(*batches)))
+        epochs = epochs_of([rank["split"] for rank in found], name)
+        for samples in epochs:
             # accelerate evens the ranks out with what came first.
             assert len(samples) <= count + 2 * 32
             if count == 640 and name not in ("pack", "max_tokens"):
                 assert len(samples) == count
             if name != "balanced":
                 assert len(set(samples)) == (640 if name == "drop_last" else count)
-            epochs.append(samples)
         assert epochs[0] != epochs[1]
 
 
@@ -129,11 +118,9 @@ def test_streams_that_accelerate_prepares(results: list[dict[str, Any]]) -> None
 def test_samplers_that_the_trainer_prepares(results: list[dict[str, Any]]) -> None:
     for result in results:
         assert "rank=0, world_size=1" in result["Trainer"]["split already"]
-    batches = [result["Trainer"]["split by it"] for result in results]
-    assert len({len(rank) for rank in batches}) == 1
-    samples = Counter(itertools.chain(*itertools.chain(*batches)))
+    samples = samples_of([result["Trainer"]["split by it"] for result in results])
     assert set(samples) == set(range(SAMPLES))
-    assert samples.total() <= SAMPLES + distributed_job.BATCH
+    assert len(samples) <= SAMPLES + distributed_job.BATCH
 
 
 def test_a_loader_that_is_not_split_says_so_once(results: list[dict[str, Any]]) -> None:
@@ -145,27 +132,16 @@ def test_a_loader_that_is_not_split_says_so_once(results: list[dict[str, Any]]) 
         assert not any(said.values())
 
 
-def test_each_sample_once_in_batches_of_similar_length(results: list[dict[str, Any]]) -> None:
-    for epoch in range(EPOCHS):
-        batches = seen(results, "bucket", epoch)
-        assert len({len(rank) for rank in batches}) == 1
-        samples = Counter(itertools.chain(*itertools.chain(*batches)))
-        assert samples == dict.fromkeys(range(SAMPLES), 1)
-
-
-def test_uneven_shards(results: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("even", ["drop", "repeat"])
+def test_uneven_shards(even: str, results: list[dict[str, Any]]) -> None:
     """The ranks don't wait for each other: the job ended."""
-    for epoch in range(EPOCHS):
-        for even in ("drop", "repeat"):
-            batches = seen(results, f"stream, uneven shards, {even}", epoch)
-            assert len({len(rank) for rank in batches}) == 1
-            samples = Counter(itertools.chain(*itertools.chain(*batches)))
-            assert set(samples) <= set(range(SAMPLES))
-            assert abs(samples.total() - SAMPLES) <= 2  # one for each worker but the first rank's
-            if even == "drop":
-                assert max(samples.values()) == 1
-            else:
-                assert set(samples) == set(range(SAMPLES))
+    for samples in epochs_of(results, f"stream, uneven shards, {even}"):
+        assert set(samples) <= set(range(SAMPLES))
+        assert abs(len(samples) - SAMPLES) <= 2  # one for each worker but the first rank's
+        if even == "drop":
+            assert len(set(samples)) == len(samples)
+        else:
+            assert set(samples) == set(range(SAMPLES))
 
 
 def test_ranks_come_from_the_process_group(results: list[dict[str, Any]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -52,8 +51,8 @@ def by_index(batches: Any) -> dict[int, Any]:
     }
 
 
-@functools.cache
-def crops_of_epochs() -> list[dict[int, Any]]:
+@pytest.fixture(scope="module")
+def crops() -> list[dict[int, Any]]:
     """The images of each epoch."""
     collate = new_collate()
     found = []
@@ -63,49 +62,35 @@ def crops_of_epochs() -> list[dict[int, Any]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def crops() -> list[dict[int, Any]]:
-    return crops_of_epochs()
-
-
 def assert_epochs(loops: Iterator[Any], crops: list[dict[int, Any]]) -> None:
     for seen, expected in zip(loops, crops, strict=True):
         assert seen == {index: expected[index] for index in seen}
         assert len(seen) > COUNT // 3
 
 
-@pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS)
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_epoch_travels_with_the_indices(dataset: Any, workers: int, crops: Any) -> None:
-    for make in [*SAMPLERS.values()][: 2 if workers else None]:
+@pytest.mark.parametrize(
+    ("kind", "workers", "method"),
+    [
+        *((kind, 0, None) for kind in DATASETS),
+        *((kind, 2, "fork") for kind in DATASETS),
+        ("indexed", 1, "spawn"),
+    ],
+)
+def test_the_epoch_travels_with_the_indices(
+    kind: str, workers: int, method: str | None, crops: Any
+) -> None:
+    for make in [*SAMPLERS.values()][: workers or None]:  # starting workers takes long
         loader = DataLoader(
-            dataset,
+            DATASETS[kind],
             batch_sampler=make(),
             collate_fn=new_collate(),
             num_workers=workers,
             persistent_workers=workers > 0,
+            multiprocessing_context=method,
         )
         assert_epochs((by_index(loader) for _ in range(4)), crops)
         loader.batch_sampler.set_epoch(2)  # type: ignore[union-attr]
         assert_epochs((by_index(loader) for _ in range(2)), crops[2:])
-
-
-@pytest.mark.slow
-def test_the_epoch_travels_to_spawned_workers(crops: Any) -> None:
-    loader = DataLoader(
-        DATASETS["indexed"],
-        batch_sampler=pinfeed.ShuffleSampler(COUNT, 7),
-        collate_fn=new_collate(),
-        num_workers=1,
-        persistent_workers=True,
-        multiprocessing_context="spawn",
-    )
-    assert_epochs((by_index(loader) for _ in range(4)), crops)
-
-
-def new_loader() -> DataLoader[Any]:
-    sampler = pinfeed.ShuffleSampler(COUNT, 7)
-    return DataLoader(ARRAYS, batch_sampler=sampler, collate_fn=new_collate())
 
 
 # Where nothing can tell it

@@ -182,17 +182,11 @@ def test_one_bucket_batch_is_random_order() -> None:
 @given(options(), st.integers(0, 3))
 def test_padding_fraction(options: Options, epoch: int) -> None:
     samplers = all_ranks(options, epoch)
-    fractions = [
-        sampler.padding_fraction() for sampler in samplers
-    ]  # a pass goes to the next epoch
-    batches = [
-        [options["lengths"][sample] for sample in batch]
-        for sampler in samplers
-        for batch in sampler
-    ]
-    tokens = sum(map(sum, batches))
-    padded = sum(max(batch) * len(batch) for batch in batches)
-    expected = 1 - tokens / padded if padded else 0.0
+    fractions = [sampler.padding_fraction() for sampler in samplers]  # before a pass ends the epoch
+    batches = [batch for sampler in samplers for batch in sampler]
+    lengths = [[options["lengths"][sample] for sample in batch] for batch in batches]
+    padded = sum(max(batch) * len(batch) for batch in lengths)
+    expected = 1 - sum(map(sum, lengths)) / padded if padded else 0.0
     for fraction in fractions:
         assert type(fraction) is float
         assert fraction == pytest.approx(expected, abs=1e-12)
@@ -267,9 +261,7 @@ def test_a_dataset_in_the_place_of_lengths() -> None:
 
 def test_nothing_left_after_drop_last() -> None:
     sampler = LengthBucketSampler([1] * 3, 4, drop_last=True)
-    assert len(sampler) == 0
-    assert list(sampler) == []
-    assert sampler.padding_fraction() == 0.0
+    assert (len(sampler), list(sampler), sampler.padding_fraction()) == (0, [], 0.0)
     sampler.load_state_dict(sampler.state_dict())
     assert list(sampler) == []
 

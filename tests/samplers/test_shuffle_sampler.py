@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
-import pinfeed
 from pinfeed import ShuffleSampler
 
 
@@ -170,7 +168,3 @@ def test_hints_lead_to_batches() -> None:
     for world_size, even in ((10, "drop"), (11, "repeat")):
         (batch,) = ShuffleSampler(10, 4, rank=0, world_size=world_size, even=even)
         assert len(batch) == 1
-    dataset, sampler = pinfeed.ArrayDataset(np.arange(10)), ShuffleSampler(10, 5)
-    with pytest.raises(TypeError, match="batch_sampler=sampler"):
-        next(iter(DataLoader(dataset, 2, sampler=sampler)))
-    assert [len(batch) for batch in DataLoader(dataset, batch_sampler=sampler)] == [5, 5]

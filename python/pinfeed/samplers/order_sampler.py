@@ -68,14 +68,9 @@ class OrderSampler(EpochSampler):
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         """The samples at these positions of an epoch's order, from 0 to ``count``."""
 
-    @property
-    def rank_samples(self) -> int:
-        """The number of samples that this rank gets in an epoch, before ``drop_last``."""
-        return self._rank_count(*self._ranks())
-
     @override
     def batches(self, epoch: int) -> int:
-        samples = self.rank_samples
+        samples = self._rank_count(*self._ranks())
         batches = samples // self.batch_size
         if not self.drop_last and samples % self.batch_size:
             batches += 1
@@ -108,6 +103,7 @@ class OrderSampler(EpochSampler):
         return IndexBatch(np.concatenate((end, beginning)), epoch)
 
     def _rank_count(self, rank: int, world_size: int) -> int:
+        """The number of samples that a rank gets in an epoch, before ``drop_last``."""
         each, rest = divmod(self._count, world_size)
         if self.even == "drop":
             return each
