@@ -70,34 +70,23 @@ def test_killed_and_resumed_in_another_interpreter(kind: str, tmp_path: Path) ->
 # States that are refused.
 
 
-def states(loader: Any) -> Iterator[Any]:
-    for _ in loader:
-        yield loader.state_dict()
-
-
 @pytest.mark.parametrize("workers", [0, 2])
-def test_another_number_of_samples(workers: int) -> None:
-    def loader(samples: int) -> Any:
-        return StatefulDataLoader(ArrayDataset(np.arange(samples)), 4, num_workers=workers)
-
-    state = next(states(loader(20)))
-    same, other = loader(20), loader(19)
-    same.load_state_dict(state)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda count: ArrayDataset(np.arange(count)), "of 20 samples, and this one has 19"),
+        (lambda count: StreamDataset(range(count)), "stream: samples is 20 there and 19 here"),
+    ],
+)
+def test_another_dataset(make: Any, message: str, workers: int) -> None:
+    begun, same, other = (
+        StatefulDataLoader(make(count), 4, num_workers=workers) for count in (20, 20, 19)
+    )
+    next(iter(begun))
+    same.load_state_dict(begun.state_dict())
     assert sum(len(batch) for batch in same) == 16
-    other.load_state_dict(state)
-    with pytest.raises(ValueError, match="a dataset of 20 samples, and this one has 19"):
-        list(other)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_another_stream(workers: int) -> None:
-    def loader(seed: int) -> Any:
-        return StatefulDataLoader(StreamDataset(range(20), seed=seed), 4, num_workers=workers)
-
-    state = next(states(loader(0)))
-    other = loader(1)
-    other.load_state_dict(state)
-    with pytest.raises(ValueError, match="the state is of another stream: seed is 0 there and 1"):
+    other.load_state_dict(begun.state_dict())
+    with pytest.raises(ValueError, match=message):
         list(other)
 
 

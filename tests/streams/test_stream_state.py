@@ -70,26 +70,13 @@ def test_resume_anywhere(
 
     epoch = data.draw(st.integers(0, 2))
     stops = data.draw(st.lists(st.integers(0, 12) | st.integers(0, 150), max_size=6))
+    stops.append(1000)  # more than there are: behind the end a state goes on with nothing
     with as_worker(worker, workers):
         whole = make()
         whole.set_epoch(epoch)
         samples = list(whole)
         stretches = list(resumed_at(make, stops, epoch))
     assert list(itertools.chain(*stretches)) == samples
-
-
-def test_a_state_after_the_end_continues_with_nothing() -> None:
-    for buffer in (0, 4):
-        dataset = StreamDataset(range(10), buffer)
-        dataset.set_epoch(3)
-        whole = list(dataset)
-        state = dataset.state_dict()
-        resumed = StreamDataset(range(10), buffer)
-        resumed.load_state_dict(state)
-        assert resumed.epoch == 3
-        assert list(resumed) == []
-        resumed.set_epoch(3)
-        assert list(resumed) == whole
 
 
 # What it costs.
@@ -393,10 +380,3 @@ def test_workers_that_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         parts = list(pool.map(read, range(3)))
     every = itertools.chain.from_iterable(first + rest for first, rest in parts)
     assert sorted(every) == list(range(100))
-    alone = StreamDataset(range(100))
-    alone.load_state_dict(alone.state_dict())
-    local.info = SimpleNamespace(id=0, num_workers=1, seed=0)
-    with pytest.raises(
-        RuntimeError, match="loaded into the dataset itself, and this is worker 0 of 1"
-    ):
-        iter(alone)

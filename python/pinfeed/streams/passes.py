@@ -44,11 +44,8 @@ class StreamState(NamedTuple):
     ) -> StreamState:
         """The state in a dict that `StreamDataset.state_dict` returned.
 
-        Args:
-            state: The dict.
-            identity: The part of it that must be the same in the stream that goes on.
-            shards: How many shards the worker reads.
-            most: How many samples it yields in all, if that is known.
+        ``identity`` is the part of it that must be the same in the stream that goes on. The worker
+        reads so many ``shards``, and yields at ``most`` so many samples, if that is known.
 
         Raises:
             TypeError: ``state`` is no dict, or a number is none.

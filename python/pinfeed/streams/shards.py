@@ -38,12 +38,7 @@ Start = Sequence[int]
 class StreamSource:
     """What a stream is read from: shards; or an iterable of samples, which counts as one shard.
 
-    Args:
-        source: An iterable of samples, or a function that returns one; with ``open_shard`` a list of
-            shards.
-        open_shard: Returns the samples of a shard.
-
-    A Hugging Face ``IterableDataset`` is a list of its shards, and knows how to open them.
+    ``source`` and ``open_shard`` are those of `StreamDataset`. A Hugging Face ``IterableDataset`` is a list of its shards, and knows how to open them.
 
     Raises:
         TypeError: An argument is of the wrong kind.
@@ -120,14 +115,9 @@ class StreamSource:
     def samples(
         self, shard: int, workers: int, ranks: int, are_ranks_given: bool, epoch: int
     ) -> Iterator[Any]:
-        """The samples of a shard.
+        """The samples of a shard, which so many workers of so many ranks are about to read.
 
-        Args:
-            shard: Its number.
-            workers: How many workers of each rank are about to read.
-            ranks: How many ranks.
-            are_ranks_given: Whether the user has said which of them this is.
-            epoch: The epoch of the pass.
+        ``are_ranks_given`` tells whether the user has said which of the ranks this is.
 
         Raises:
             TypeError: The samples may be dealt out to workers and ranks already.

@@ -75,15 +75,7 @@ def share_of(
 
     Every worker computes its own from the same arguments, so nothing has to be communicated.
     Neighbouring shards and turns go to different ranks: that way ranks differ as little as possible.
-
-    Args:
-        shards: The number of shards.
-        rank: The worker's rank,
-        world_size: of so many.
-        worker: Which worker of its rank it is,
-        workers: of so many.
-        even: See `pinfeed.StreamDataset`.
-        samples: The number of samples in all shards, if that is known.
+    ``samples`` is the number of samples in all shards, if that is known.
     """
     parts = world_size * workers
     part = worker * world_size + rank

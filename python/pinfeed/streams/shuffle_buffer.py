@@ -25,12 +25,7 @@ class ShuffleBuffer:
 
     Which place is a draw that follows from the seed and the number of the step alone. So what lies
     where after any number of steps is known without the samples: in each place, the sample of the
-    last step that drew it.
-
-    Args:
-        size: Places.
-        seed: The draws follow from it,
-        key: and from these numbers.
+    last step that drew it. The draws follow from ``seed`` and the numbers in ``key``.
     """
 
     def __init__(self, size: int, seed: int, key: tuple[int, ...]) -> None:
@@ -40,10 +35,7 @@ class ShuffleBuffer:
     def step_through(self, samples: Iterable[Any], held: list[Any], step: int) -> Iterator[Any]:
         """Hands out samples for as long as there are others to put in their places.
 
-        Args:
-            samples: The next ones.
-            held: What lies in the places; it is kept up to date.
-            step: How many steps were made before.
+        ``held`` is what lies in the places, and is kept up to date; ``step`` steps were made before.
         """
         bits = self._bits(step)
         blocks = (self._places(bits.random_raw(_DRAWS)).tolist() for _ in repeat(None))
@@ -54,9 +46,7 @@ class ShuffleBuffer:
     def origins(self, steps: int, held: int | None = None) -> npt.NDArray[np.int64]:
         """Which sample lies in each place after so many steps, as its number in order of arrival.
 
-        Args:
-            steps: How many.
-            held: In how many places samples lie; None: in all, as after any step.
+        ``held`` is in how many places samples lie; None: in all, as after any step.
         """
         if steps == 0:  # the buffer may be far larger than the stream, and than memory
             return np.arange(self.size if held is None else min(held, self.size))
