@@ -12,24 +12,14 @@ import torch
 from pinfeed import JaggedBatch
 
 
-def collected(dataset: Any) -> list[Any]:
-    """Elements as a loop in Python gets them."""
-    return list(dataset)
-
-
-def prefetched(dataset: Any) -> list[Any]:
-    """The same by way of TensorFlow's threads."""
-    return list(dataset.prefetch(2))
-
-
 def mapped(dataset: Any) -> list[Any]:
-    """The same by way of a graph."""
     return list(dataset.map(lambda *element: element if len(element) > 1 else element[0]))
 
 
+# Elements as a loop in Python gets them, by way of TensorFlow's threads, and of a graph.
 WAYS: dict[str, Callable[[Any], list[Any]]] = {
-    "loop": collected,
-    "prefetch": prefetched,
+    "loop": list,
+    "prefetch": lambda dataset: list(dataset.prefetch(2)),
     "map": mapped,
 }
 

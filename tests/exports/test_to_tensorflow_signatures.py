@@ -25,10 +25,6 @@ def shapes(dataset: Any) -> Any:
     return tuple(spec.shape)
 
 
-def once(batch: Any) -> Iterator[Any]:
-    yield batch
-
-
 @pytest.mark.parametrize(
     ("field", "expected"),
     [
@@ -104,7 +100,7 @@ def test_a_signature_of_every_kind(tf: ModuleType) -> None:
         "padded": pinfeed.Padded(torch.zeros(2, 3), torch.tensor([3, 1])),
         "pair": [torch.zeros(2, 1), 5],
     }
-    spec = pinfeed.to_tensorflow(once(batch)).element_spec
+    spec = pinfeed.to_tensorflow(iter([batch])).element_spec
     again = pinfeed.to_tensorflow([batch, batch], signature=spec)
     assert again.element_spec == spec
     assert len(mapped(again)) == 2

@@ -74,11 +74,7 @@ def shuffling_sampler(loader: Any) -> Any:
 
 
 class Progress:
-    """A tqdm bar of samples, with their rate; or nothing.
-
-    Args:
-        shown: Whether there is a bar.
-        function: What is written in front of it.
+    """A tqdm bar of samples, with their rate, behind the name of a function; or nothing.
 
     Raises:
         ImportError: tqdm isn't installed.

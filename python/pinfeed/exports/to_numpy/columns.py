@@ -323,10 +323,6 @@ def is_ragged(leaf: Any) -> bool:
 def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:
     """An array, or a tensor in memory, as an ndarray; bfloat16 becomes float32.
 
-    Args:
-        array: What stands in the batch.
-        where: What messages call it.
-
     Raises:
         TypeError: There are no values that NumPy could hold.
     """
@@ -346,10 +342,6 @@ def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:
 
 def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
     """An array or a tensor, on whatever device, as one that only has to be copied.
-
-    Args:
-        array: What stands in the batch.
-        where: What messages call it.
 
     Raises:
         TypeError: There are no values that NumPy could hold.

@@ -42,10 +42,8 @@ _PLAIN = (bool, int, float, complex, np.number, np.bool, *_STRINGS)
 def spec_of(value: Any, varying: set[int], where: str) -> Any:
     """What the leaf of a first batch says: a ``tf.TensorSpec`` or a ``tf.RaggedTensorSpec``.
 
-    Args:
-        value: What stands in the batch.
-        varying: The axes that differ between batches.
-        where: What messages call it, such as ``"to_tensorflow: leaf ['x'] of batch 0"``.
+    The axes in ``varying`` differ between batches. ``where`` is what messages call the leaf, such as
+    ``"to_tensorflow: leaf ['x'] of batch 0"``.
 
     Raises:
         TypeError: It is nothing that TensorFlow could have.
@@ -95,13 +93,7 @@ def parts_of(spec: Any) -> list[Any]:
 
 
 def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[Array]:
-    """The arrays of a leaf of a batch.
-
-    Args:
-        spec: What it must be.
-        moves_channels: Whether axis 1 of it is the last axis of the tensor.
-        value: What stands in the batch.
-        where: What messages call it.
+    """The arrays of a leaf of a batch, whose axis 1 becomes the last if ``moves_channels``.
 
     Raises:
         TypeError, ValueError: It doesn't fit to the spec.

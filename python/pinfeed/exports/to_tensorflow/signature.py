@@ -89,11 +89,7 @@ class Signature:
         return cls(given, specs, _moved(channels_last, specs))
 
     def arrays(self, batch: Any, number: int) -> tuple[Any, ...]:
-        """The arrays of a batch.
-
-        Args:
-            batch: What the loader yielded.
-            number: Which batch that is, for messages.
+        """The arrays of a batch; messages say which by its number.
 
         Raises:
             TypeError, ValueError: The batch doesn't fit to the signature.
