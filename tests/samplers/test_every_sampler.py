@@ -77,6 +77,12 @@ def at(sampler: Any, epoch: int, yielded: int, finished: bool = False) -> dict[s
     return sampler.state_dict() | changed
 
 
+def loader_of(sampler: Any, workers: int = 0, **options: Any) -> DataLoader[Any]:
+    """Whose batches are lists of indices."""
+    data: Any = range(COUNT)
+    return DataLoader(data, batch_sampler=sampler, num_workers=workers, collate_fn=list, **options)
+
+
 # Epochs
 
 
@@ -105,14 +111,7 @@ def test_each_pass_is_of_the_next_epoch(make: Make) -> None:
 def test_each_loop_over_a_loader_is_of_the_next_epoch(make: Make, workers: int) -> None:
     expected = epochs(make, 4)
     for persistent in {False, workers > 0}:
-        sampler = make()
-        loader = DataLoader(
-            range(COUNT),  # type: ignore[arg-type]
-            batch_sampler=sampler,
-            num_workers=workers,
-            persistent_workers=persistent,
-            collate_fn=list,
-        )
+        loader = loader_of(make(), workers, persistent_workers=persistent)
         assert len(loader) == len(expected[0])
         assert list(loader) == expected[0]
         assert list(loader) == expected[1]
@@ -338,7 +337,7 @@ def test_a_stateful_loader_resumes(make: Make, workers: int) -> None:
 @every_sampler
 def test_whoever_trains_counts_where_workers_run_ahead(make: Make) -> None:
     sampler = make()
-    loader = DataLoader(range(COUNT), batch_sampler=sampler, num_workers=1, collate_fn=list)  # type: ignore[arg-type]
+    loader = loader_of(sampler, 1)
     expected = epochs(make, 2)[1]
     for trained in (0, 2, len(expected)):
         sampler.set_epoch(1)
@@ -353,12 +352,7 @@ def test_whoever_trains_counts_where_workers_run_ahead(make: Make) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_state_of_a_device_loader_counts_what_its_loop_got(make: Make, workers: int) -> None:
     def new_loader(levels: int) -> Any:
-        loader: Any = DataLoader(
-            range(COUNT),  # type: ignore[arg-type]
-            batch_sampler=make(),
-            num_workers=workers,
-            collate_fn=list,
-        )
+        loader: Any = loader_of(make(), workers)
         for _ in range(levels):
             loader = pinfeed.DeviceLoader(loader, "cpu", depth=3)
         return loader
@@ -559,11 +553,9 @@ def test_its_repr_tells_its_settings(make: Make) -> None:
     found = repr(sampler)
     assert found.startswith(f"{type(sampler).__name__}({COUNT} samples, ")
     assert found.endswith("rank=0, epoch=7)")
+    position_and_data = ("epoch", "yielded", "finished", "samples", "planning")
     for name, value in sampler.state_dict().items():
-        if (
-            name not in ("epoch", "yielded", "finished", "samples", "planning")
-            and "crc" not in name
-        ):
+        if name not in position_and_data and "crc" not in name:
             assert f"{name}={value!r}" in found
 
 
