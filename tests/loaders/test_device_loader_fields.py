@@ -12,6 +12,7 @@ import torch
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, JaggedBatch, Leaf, Pad, Stack
+from pinfeed.loaders.batch_leaves import tensors_in
 from pinfeed.loaders.device_loader import DeviceLoader
 from samples import FrozenRecord, Point, assert_same
 
@@ -47,7 +48,7 @@ def same(fields: Any, samples: list[Any], before: Any) -> None:
     batch = Collate(before)(samples)
     result = applied(fields, batch)
     assert_same(result, expected)
-    for one, other in zip(leaves(result), leaves(expected), strict=True):
+    for one, other in zip(tensors_in(result), tensors_in(expected), strict=True):
         assert steps(one) == steps(other)
 
 
@@ -56,15 +57,6 @@ def steps(tensor: torch.Tensor) -> list[int]:
     if tensor.numel() == 0:
         return []
     return [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
-
-
-def leaves(node: Any) -> list[torch.Tensor]:
-    if isinstance(node, torch.Tensor):
-        return [node]
-    if node is None:  # what a Padded was not asked for
-        return []
-    values = node.values() if isinstance(node, dict) else node
-    return [leaf for value in values for leaf in leaves(value)]
 
 
 def images(layout: str, channels: int = 3, count: int = 4) -> list[Any]:
@@ -135,7 +127,7 @@ def test_no_images(layout: str, way: str) -> None:
     for keywords in options:
         field: Any = Image(input=layout, **keywords)
         result, whole = applied(field, some[:0]), applied(field, some)
-        for one, other in zip(leaves([result]), leaves([whole]), strict=True):
+        for one, other in zip(tensors_in(result), tensors_in(whole), strict=True):
             assert_same(one, other[:0])
     with pytest.raises(TypeError, match="uint8"):
         applied(Image(input=layout), some[:0].float())
@@ -262,53 +254,49 @@ def test_fields_mirror_the_batch() -> None:
     ):
         result = applied(fields, batch)
         assert type(result) is type(batch)
-        flat = leaves(result if not isinstance(result, FrozenRecord) else [result.x, result.y])
-        assert_same(flat[0], expected)
-        assert all(leaf is label for leaf in flat[1:])
+        first, *others = tensors_in(result)
+        assert_same(first, expected)
+        assert all(leaf is label for leaf in others)
 
 
 # What does not fit.
 
 
-@pytest.mark.parametrize("field", [Jagged(), pinfeed.Keep()], ids=repr)
-def test_fields_of_samples_only(field: Any) -> None:
-    with pytest.raises(TypeError, match=r"fields\['x'\] must be one of those that take whole"):
-        DeviceLoader([], fields={"x": field})
-
-
-@pytest.mark.parametrize("field", [3, "image", Image, torch.float32])
-def test_what_is_no_field(field: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"fields\['x'\] must be a Field such as Image\(\), or None"
-    ):
-        DeviceLoader([], fields={"x": field})
-
-
-def test_keys_that_clash() -> None:
-    with pytest.raises(ValueError, match="two fields for the key 'y'"):
-        DeviceLoader([], fields={"x": Pad(lengths="y"), "y": Image()})
-    with pytest.raises(ValueError, match="is in no dict"):
-        DeviceLoader([], fields=[Pad(lengths="y")])
-    batch = {"x": JaggedBatch(torch.arange(2), torch.tensor([0, 2])), "y": 1}
-    with pytest.raises(ValueError, match=r"leaf \['x'\] of the batch goes with a 'y'"):
-        applied({"x": Pad(lengths="y")}, batch)
-
-
-def test_fields_that_do_not_mirror_the_batch() -> None:
-    with pytest.raises(
-        ValueError, match=r"fields: expected keys that batches have there, \['y'\], got 'x'"
-    ):
-        applied({"x": Image()}, {"y": torch.zeros(1)})
-    with pytest.raises(
-        ValueError, match=r"fields: expected 2 entries, as batches have there, got 1;"
-    ):
-        applied((Image(),), [torch.zeros(1), torch.zeros(1)])
-    with pytest.raises(ValueError, match="fields is a dict, but batches have a Tensor there"):
-        applied({"x": Image()}, torch.zeros(1))
-
-
 IMAGE = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
 JAGGED = JaggedBatch(torch.arange(3), torch.tensor([0, 2, 3]))
+NO_BATCHES = "must be one of those that take whole"
+NO_FIELD = r"must be a Field such as Image\(\), or None"
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        *((field, NO_BATCHES) for field in (Jagged(), pinfeed.Keep())),
+        *((field, NO_FIELD) for field in (3, "image", Image, torch.float32)),
+    ],
+    ids=repr,
+)
+def test_what_is_no_field_for_whole_batches(field: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=rf"fields\['x'\] {message}"):
+        DeviceLoader([], fields={"x": field})
+
+
+@pytest.mark.parametrize(
+    ("fields", "batches", "message"),
+    [
+        ({"x": Pad(lengths="y"), "y": Image()}, [], "two fields for the key 'y'"),
+        ([Pad(lengths="y")], [], "is in no dict"),
+        ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], r"leaf \['x'\] .* goes with a 'y'"),
+        ({"x": Image()}, [{"y": 0}], r"expected keys that batches have there, \['y'\], got 'x'"),
+        ((Image(),), [[0, 0]], "fields: expected 2 entries, as batches have there, got 1;"),
+        ({"x": Image()}, [torch.zeros(1)], "fields is a dict, but batches have a Tensor there"),
+    ],
+)
+def test_fields_that_do_not_mirror_the_batch(fields: Any, batches: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        list(DeviceLoader(batches, "cpu", fields=fields))
+
+
 MISFITS: dict[str, tuple[Any, Any, Any, str]] = {
     "double images": (Image(), IMAGE.double(), TypeError, "uint8"),
     "wider images": (Image(), IMAGE.to(torch.uint16), TypeError, "got uint16"),

@@ -18,13 +18,10 @@ from torch.utils.data import DataLoader
 import pinfeed
 from arena_model import in_arena
 from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack
+from pinfeed.loaders.batch_leaves import tensors_in
 from pinfeed.memory import outputs
 from programs import run_python
 from samples import assert_same
-
-no_accelerator = pytest.mark.skipif(
-    torch.accelerator.is_available(), reason="for machines without an accelerator"
-)
 
 
 class PinnedMemory:
@@ -60,16 +57,6 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> PinnedMemory:
     monkeypatch.setattr(outputs, "torch_pinned", memory.allocate)
     monkeypatch.setattr(outputs, "_is_refused", False)
     return memory
-
-
-def tensors_in(batch: Any) -> list[torch.Tensor]:
-    if isinstance(batch, torch.Tensor):
-        return [batch]
-    if isinstance(batch, dict):
-        batch = list(batch.values())
-    if isinstance(batch, list | tuple):
-        return [tensor for child in batch for tensor in tensors_in(child)]
-    return []
 
 
 def sample(number: int) -> dict[str, Any]:
@@ -155,7 +142,7 @@ def test_workers_write_into_the_arena(pin: Any, memory: PinnedMemory) -> None:
         assert in_arena(batch["row"])
 
 
-@no_accelerator
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 def test_pinning_without_an_accelerator() -> None:
     collate = Collate(pin=True)
     with pytest.raises(RuntimeError, match=r"pin=True takes an accelerator.*leave pin out"):

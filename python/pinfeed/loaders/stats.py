@@ -85,14 +85,13 @@ class FeedTimes:
         self._seconds = [0.0, 0.0, 0.0]
         self._current: tuple[Activity, float] | None = None  # and since when
 
-    def begin(self, activity: Activity | None) -> float:
-        """Ends the current activity; None if no other begins. Returns the time."""
+    def begin(self, activity: Activity | None) -> None:
+        """Ends the current activity; None if no other begins."""
         now = time.perf_counter()
         if self._current is not None:
             before, since = self._current
             self._seconds[before] += now - since
         self._current = None if activity is None else (activity, now)
-        return now
 
     def count(self, size: int) -> None:
         """Another batch of that many bytes was handed over."""

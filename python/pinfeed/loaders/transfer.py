@@ -43,13 +43,7 @@ class InFlight(NamedTuple):
 
 
 class Transfer:
-    """Batches stay on the host, and only the fields are applied.
-
-    The other transfers derive from this one.
-
-    Args:
-        fields: Those of the DeviceLoader.
-    """
+    """Batches stay on the host, and only the fields are applied; the others derive from it."""
 
     def __init__(self, fields: BatchFields) -> None:
         self._fields = fields
@@ -74,10 +68,6 @@ class OneStreamTransfer(Transfer):
     """Batches are moved by ``.to``, after the fields, to a device that has one stream: Apple's.
 
     Nothing overlaps there, and the device uses the host's memory.
-
-    Args:
-        fields: Those of the DeviceLoader.
-        device: Where batches go.
     """
 
     def __init__(self, fields: BatchFields, device: torch.device) -> None:
@@ -106,10 +96,6 @@ class StreamTransfer(Transfer):
     Whatever is more than its bytes (subclasses, gradients, objects with a ``.to``) moves itself. It
     does so late, in the consumer's thread, if nobody can tell which memory of the device it uses.
     Fields are applied there; before, if the device has none of pinfeed's kernels.
-
-    Args:
-        fields: Those of the DeviceLoader.
-        accelerator: The device, an `Accelerator`.
     """
 
     def __init__(self, fields: BatchFields, accelerator: Any) -> None:
@@ -210,11 +196,8 @@ class StreamTransfer(Transfer):
 class _TensorCopy:
     """The copy of one tensor, as bytes.
 
-    Args:
-        source: On the host.
-
     Attributes:
-        source: The same.
+        source: On the host.
         strides: Those that ``source.to(device)`` would have: without gaps.
         is_dense: Whether the source has the same.
         target: The tensor on the device, once there is one.
@@ -242,11 +225,7 @@ class _TensorCopy:
 
 
 class _LateLeaf:
-    """A leaf that the consumer's thread moves, on the consumer's stream.
-
-    Args:
-        leaf: On the host.
-    """
+    """A leaf that the consumer's thread moves, on the consumer's stream."""
 
     __slots__ = ("_leaf",)
 

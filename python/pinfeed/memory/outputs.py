@@ -27,12 +27,9 @@ _is_refused = False  # whether the system has refused to pin memory for this pro
 def batch_allocator(pin: Pin) -> Allocator:
     """The allocator for the outputs of a collation that happens here and now.
 
-    In a DataLoader worker the batch has to reach another process, so it is written into the arena, or
+    ``pin`` says whether they lie in pinned memory, unless this is a DataLoader worker. In a DataLoader worker the batch has to reach another process, so it is written into the arena, or
     into torch's shared memory where there is none. Neither is pinned: DeviceLoader copies through memory
     that is. What a worker has forked is for the worker itself, so the pool serves.
-
-    Args:
-        pin: Whether they lie in pinned memory, unless this is a DataLoader worker.
     """
     if is_worker():
         return _shared_output if worker_arena() is None else _arena_output
@@ -91,12 +88,8 @@ def pinned_empty(
 ) -> torch.Tensor:
     """A pinned tensor with any contents; an ordinary one once pinning is refused.
 
-    The first refusal is a warning. After it, this process doesn't ask again.
-
-    Args:
-        shape: Its shape.
-        dtype: Its dtype.
-        allocate: Makes it, or raises a RuntimeError. None: `torch_pinned`.
+    ``allocate`` makes it, or raises a RuntimeError; None is `torch_pinned`. The first refusal is a
+    warning. After it, this process doesn't ask again.
     """
     global _is_refused
     if not _is_refused:

@@ -33,11 +33,8 @@ class Accelerator:
     Written against ``torch.accelerator``, ``torch.Stream`` and ``torch.Event``, which serve every
     kind of device. Creating one initializes the device, so it must not happen before a loop begins.
 
-    Args:
-        device: With its index.
-
     Attributes:
-        device: The same.
+        device: With its index.
         copies: The stream that copies run on.
     """
 
@@ -99,12 +96,7 @@ class Accelerator:
         target.copy_(source, non_blocking=True)
 
     def keep_for(self, thing: Any, stream: torch.Stream) -> None:
-        """Once freed, its memory is not used again before ``stream`` has got to where it is then.
-
-        Args:
-            thing: A tensor, or an object that has the same method.
-            stream: That it is used on.
-        """
+        """Once freed, its memory is not used again before ``stream`` has got to where it is then."""
         thing.record_stream(stream)
 
 
@@ -133,13 +125,7 @@ class StagingBuffer:
 
 
 class StagingBuffers:
-    """Two buffers in turn: one is filled while the other is copied.
-
-    Args:
-        accelerator: The device, an `Accelerator`.
-    """
-
-    _COUNT = 2
+    """Two buffers in turn: one is filled while the other is copied."""
 
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator
@@ -147,7 +133,7 @@ class StagingBuffers:
 
     def claim(self, size: int) -> StagingBuffer:
         """The buffer whose turn it is, with room for ``size`` bytes, once its copies are done."""
-        buffer = StagingBuffer() if len(self._buffers) < self._COUNT else self._buffers.pop(0)
+        buffer = StagingBuffer() if len(self._buffers) < 2 else self._buffers.pop(0)
         self._buffers.append(buffer)
         buffer.wait()
         if len(buffer.memory) < size:

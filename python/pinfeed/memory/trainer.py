@@ -130,10 +130,6 @@ def has_ended(process: int) -> bool:
 class _Worker:
     """A process that writes batches, as the trainer sees it.
 
-    Args:
-        descriptor: Of its file.
-        process: Its number.
-
     Attributes:
         cells: The numbers in the first page of the file.
         slots: Those that a batch arrived in, by number.
@@ -172,8 +168,8 @@ class _Worker:
 
 def receive(
     token: tuple[int, int], descriptor: Any, place: tuple[int, int, int], start: int, size: int
-) -> torch.Tensor:
-    """A tensor over bytes that a worker wrote; its death lets the slot go.
+) -> torch.UntypedStorage:
+    """A storage over bytes that a worker wrote, as it is unpickled; its death lets the slot go.
 
     Args:
         token: The worker's process number, and what tells it from others that have the same.
@@ -199,7 +195,7 @@ def receive(
     memory = worker.slot(*place).receive(start, size)
     if memory is None:
         raise RuntimeError(_LOST)
-    return memory
+    return memory.untyped_storage()
 
 
 def _forget_the_gone() -> None:

@@ -170,7 +170,7 @@ class WorkerArena:
                 is_mapped = self._cells[trainer.IS_MAPPED]
                 descriptor = None if is_mapped else reduction.DupFd(self._file)
                 place = (number, slot.offset, slot.capacity)
-                return rebuild_storage, (self._token, descriptor, place, start, size)
+                return trainer.receive, (self._token, descriptor, place, start, size)
         return reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
 
     def _find(self, address: int, size: int) -> tuple[int, _core.SharedSlot, int] | None:
@@ -256,13 +256,6 @@ class WorkerArena:
             "keep a clone() of what you need, lower the loader's prefetch_factor or num_workers, or "
             "allow more bytes with pinfeed.set_worker_memory_limit(max_bytes)"
         )
-
-
-def rebuild_storage(
-    token: tuple[int, int], descriptor: Any, place: tuple[int, int, int], start: int, size: int
-) -> torch.UntypedStorage:
-    """The trainer's storage over a worker's bytes; see `trainer.receive`."""
-    return trainer.receive(token, descriptor, place, start, size).untyped_storage()
 
 
 def rebuild_small_storage(contents: bytes) -> torch.UntypedStorage:
