@@ -27,9 +27,9 @@ _is_refused = False  # whether the system has refused to pin memory for this pro
 def batch_allocator(pin: Pin) -> Allocator:
     """The allocator for the outputs of a collation that happens here and now.
 
-    ``pin`` says whether they lie in pinned memory, unless this is a DataLoader worker. In a DataLoader worker the batch has to reach another process, so it is written into the arena, or
-    into torch's shared memory where there is none. Neither is pinned: DeviceLoader copies through memory
-    that is. What a worker has forked is for the worker itself, so the pool serves.
+    In a DataLoader worker the batch has to reach another process, so it is written into the arena, or
+    into torch's shared memory where there is none. Neither is pinned, whatever ``pin`` says: DeviceLoader
+    copies through memory that is. What a worker has forked is for the worker itself, so the pool serves.
     """
     if is_worker():
         return _shared_output if worker_arena() is None else _arena_output

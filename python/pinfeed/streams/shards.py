@@ -38,7 +38,8 @@ Start = Sequence[int]
 class StreamSource:
     """What a stream is read from: shards; or an iterable of samples, which counts as one shard.
 
-    ``source`` and ``open_shard`` are those of `StreamDataset`. A Hugging Face ``IterableDataset`` is a list of its shards, and knows how to open them.
+    ``source`` and ``open_shard`` are those of `StreamDataset`. A Hugging Face ``IterableDataset`` is a
+    list of its shards, and knows how to open them.
 
     Raises:
         TypeError: An argument is of the wrong kind.
