@@ -107,11 +107,7 @@ def pinned_empty(
 
 
 def new_shared_storage(size: int, user: str) -> Any:
-    """An untyped storage that travels to another process as a handle: torch's shared memory.
-
-    Args:
-        size: In bytes, at least 1.
-        user: Whom an error names.
+    """An untyped storage of at least one byte in torch's shared memory, which travels as a handle.
 
     Raises:
         OSError: There is no room for it.

@@ -15,11 +15,8 @@ from pinfeed.memory.outputs import new_shared_storage
 class SharedCells:
     """Numbers that an object shares with its copies in workers, however these are started.
 
-    Any other copy, by ``copy`` or ``pickle``, gets memory of its own with the same numbers.
-
-    Args:
-        values: The numbers at first.
-        owner: Whose they are, for messages.
+    Any other copy, by ``copy`` or ``pickle``, gets memory of its own with the same numbers. Messages
+    name the ``owner``.
 
     Attributes:
         values: int64 of shape (count,).

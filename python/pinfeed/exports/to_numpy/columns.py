@@ -137,12 +137,7 @@ class ArrayColumn(Column):
         return f"{self._name or 'values'}.npy"
 
     def restore(self, part: Part, samples: int) -> None:
-        """Goes on behind the samples that lie in the files already.
-
-        Args:
-            part: What `check` returned for the first batch.
-            samples: How many are there.
-        """
+        """Goes on behind the samples that are in the files; ``part`` is the first batch's, checked."""
         assert self._files is not None
         self._values = self._files.open(self._values_file, part[0], samples, self.where)
 

@@ -172,10 +172,6 @@ class OutputFiles:
     def name(self, steps: Sequence[str], where: str) -> str:
         """What the files of a leaf are called, without ending: its steps joined with dots.
 
-        Args:
-            steps: From the root of the structure to the leaf, as in `pinfeed.structure`.
-            where: What messages call the leaf.
-
         Raises:
             ValueError: Another leaf has that name.
         """

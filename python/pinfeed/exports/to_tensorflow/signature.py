@@ -51,12 +51,7 @@ class Signature:
     def of_batch(
         cls, batch: Any, varying: Mapping[Steps, set[int]], channels_last: Any
     ) -> Signature:
-        """That of a first batch, axis 0 of which varies.
-
-        Args:
-            batch: The first one.
-            varying: Of some leaves, which other axes differ between batches.
-            channels_last: See `pinfeed.to_tensorflow`.
+        """That of a first batch, axis 0 of which varies; ``varying`` says of leaves which others do.
 
         Raises:
             TypeError: A leaf is nothing that TensorFlow could have.
@@ -117,9 +112,7 @@ class Signature:
 def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
     """The axes that vary, by leaf; axis 0, which always may, need not be among them.
 
-    Args:
-        loader: pinfeed's own fields know them, if its batches are made of them.
-        batch: The first one.
+    pinfeed's own fields know them, if the loader's batches are made of them.
     """
     found: dict[Steps, set[int]] = {}
     for path, node in structure.leaves(batch, lambda node: isinstance(node, Padded)):
@@ -149,14 +142,10 @@ def _axes(field: Field) -> set[int]:
 
 
 def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]) -> set[Steps]:
-    """The leaves whose channels move from axis 1 to the end.
-
-    Args:
-        channels_last: True for all images, or names of leaves, or False.
-        specs: All leaves.
+    """The leaves whose channels move from axis 1 to the end: all images, those named, or none.
 
     Raises:
-        TypeError: It is nothing of that kind.
+        TypeError: ``channels_last`` says nothing of that kind.
         ValueError: There are no such leaves, or they have no channels; or there is no leaf at all.
     """
     named = {".".join(steps): steps for steps, spec in specs.items() if spec is not None}
