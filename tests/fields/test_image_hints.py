@@ -119,13 +119,6 @@ HINTS: Hints = {
         lambda: Collate(Image(input="CHW"))(list(TALL)),
         EXPECTED,
     ),
-    "planes with constants": (
-        lambda: Collate(Image((0.5,) * 3))(list(TALL)),
-        ValueError,
-        'say input="CHW"',
-        lambda: Collate(Image((0.5,) * 3, input="CHW"))(list(TALL)),
-        EXPECTED - 0.5,
-    ),
     "planes of a dataset": (
         lambda: Collate(Image())(ArrayDataset(TALL).__getitems__([2, 0])),
         ValueError,
@@ -183,13 +176,6 @@ HINTS: Hints = {
             pinfeed.normalize(PHOTOS.astype(np.float16), std=0.25, scale=1 / 255)
         ),
         torch.from_numpy(pinfeed.normalize(PHOTOS, std=0.25)),
-    ),
-    "planes of bytes": (
-        lambda: Collate(Image(scale=1))([np.full((12, 64, 64), 3, np.uint8)]),
-        ValueError,
-        r"got \(12, 64, 64\), as \(C, H, W\) has it; say input=\"CHW\", or input=\"HWC\" if there are 64",
-        lambda: Collate(Image(scale=1, input="CHW"))([np.full((12, 64, 64), 3, np.uint8)]),
-        torch.full((1, 12, 64, 64), 3.0),
     ),
     "normalized twice": (
         lambda: loaded(Collate(Image(0.5)), Image(0.5)),
