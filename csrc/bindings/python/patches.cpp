@@ -138,8 +138,9 @@ class Patches {
     const auto temporal = static_cast<std::size_t>(options_.temporal);
     std::size_t first = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      Clip clip{.first = first, .frames = 1};
-      if (frames) clip.frames = static_cast<std::size_t>(frames->at(static_cast<py::ssize_t>(i)));
+      Clip clip{};
+      clip.first = first;
+      clip.frames = frames ? static_cast<std::size_t>(frames->at(static_cast<py::ssize_t>(i))) : 1;
       const Subject subject{images_.name(), static_cast<std::int64_t>(first)};
       first += clip.frames;
       if (clip.frames == 0 || first > images_.count()) {
