@@ -30,8 +30,8 @@ void ask_for_object(PyObject* sample) {
 
 // Once that is there, asks for where the object's first fields point to, such as the data and the
 // shape of an ndarray or the implementation of a tensor. A field that is no address is asked for in
-// vain, which does no harm. More lines would wait for one another: most of the time goes into
-// finding their pages.
+// vain, which does no harm; that of a list may be changing. More lines would wait for one another:
+// most of the time goes into finding their pages.
 void ask_for_fields(PyObject* sample) {
   constexpr std::size_t kFields = 3;
   const auto* const fields = reinterpret_cast<const void* const*>(sample + 1);
@@ -39,7 +39,9 @@ void ask_for_fields(PyObject* sample) {
       sizeof(PyObject) + kFields * sizeof(*fields)) {
     return;
   }
-  for (std::size_t i = 0; i < kFields; ++i) kernels::prefetch_line(fields[i]);
+  for (std::size_t i = 0; i < kFields; ++i) {
+    kernels::prefetch_line(__atomic_load_n(fields + i, __ATOMIC_RELAXED));
+  }
 }
 
 constexpr std::size_t kMost = std::size_t{1} << 40;  // a pointer to each is more than memory
