@@ -23,7 +23,7 @@ SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test smoke compatibility test-all test-tensorflow test-frameworks test-gpu bench bench-gpu docs lint sanitize neon wheel packages clean
+.PHONY: help demo test smoke compatibility test-all test-tensorflow test-frameworks test-gpu bench bench-gpu docs lint sanitize sanitize-threads neon wheel packages clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -84,6 +84,10 @@ lint: $(VENV)/.installed $(VENV)/.dev ## Check style, types, and the native modu
 
 sanitize: require-sanitizers $(VENV)/.installed $(VENV)/.dev ## Run kernels and pools under the sanitizers of g++
 	tools/sanitize.sh $(VENV)
+
+# With what PYTHON has: torch, NumPy, pip, pybind11, scikit-build-core, cmake, ninja, pytest and hypothesis.
+sanitize-threads: ## Run the tests of threads under ThreadSanitizer, by a PYTHON without the GIL that has it
+	PYTHON='$(PYTHON)' tools/sanitize_threads.sh $(ARGS)
 
 neon: require-aarch64 $(VENV)/.build ## Cross-compile the NEON kernels and test them under qemu
 	tools/neon.sh $(VENV)

@@ -114,6 +114,22 @@ def test_batches_that_other_threads_drop():
     in_threads(run)
 
 
+def test_documents_packed_and_exported():
+    dataset = pinfeed.ArrayDataset({"tokens": pinfeed.RaggedArray.from_sequences(TOKENS)})
+    lengths = [len(tokens) for tokens in TOKENS]
+    batches = list(pinfeed.PackSampler(lengths, seq_length=64, batch_size=2))
+    collate = pinfeed.Collate({"tokens": pinfeed.Pack(64)})
+    expected = [collate(dataset.__getitems__(batch))["tokens"] for batch in batches]
+
+    def run(number):
+        packed = collate(dataset.__getitems__(batches[number % len(batches)]))
+        assert torch.equal(packed["tokens"], expected[number % len(batches)])
+        exported = pinfeed.to_numpy(collate(dataset.__getitems__(batch)) for batch in batches)
+        assert_same_bits(exported["tokens"], torch.cat(expected).numpy())
+
+    in_threads(run)
+
+
 def test_functions_whose_constants_are_kept():
     def run(number):
         mean = number % 100 / 100  # of more constants than are kept
