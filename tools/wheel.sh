@@ -1,7 +1,8 @@
 #!/bin/sh
 # Usage: tools/wheel.sh VENV TORCH_REQUIREMENT
 # Builds a wheel into dist/, makes it portable where the platform asks for that, and runs the tests
-# in tests/smoke.txt on it in an empty environment, outside the source tree.
+# in tests/smoke.txt on it in an empty environment, outside the source tree; then looks for the ops of
+# an editable install.
 set -eu
 
 venv=$(cd "$1" && pwd)
@@ -30,3 +31,12 @@ grep -q 'Min torch: *2\.11\.0$' "$out/audit"
 cp -r tests conftest.py pyproject.toml "$out/test"
 cd "$out/test"
 "$out/venv/bin/python" -m pytest -q @tests/smoke.txt
+
+# An editable install has its libraries elsewhere than its modules. What builds it is there already.
+python -m venv "$out/editable"
+purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+python -c "$purelib" >"$("$out/editable/bin/python" -c "$purelib")/build.pth"
+"$out/editable/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+  -e "$OLDPWD"
+"$out/editable/bin/python" -c "import pinfeed, torch; torch.ops.pinfeed.permute.default; print(pinfeed.__file__)" |
+  grep "^$OLDPWD/python/"
