@@ -39,9 +39,9 @@ from programs import run_python
 
 
 class Sleeping:
-    """Samples that take 20 ms, or some much longer; it counts those that it gave."""
+    """Samples that take 5 ms, or some much longer; it counts those that it gave."""
 
-    def __init__(self, seconds: float = 0.02, length: int = 64, slow: int = -1) -> None:
+    def __init__(self, seconds: float = 0.005, length: int = 64, slow: int = -1) -> None:
         self.seconds, self.length, self.slow = seconds, length, slow
         self.given = 0
         self.rng = np.random.default_rng(0)
@@ -73,8 +73,14 @@ class Stream(IterableDataset[torch.Tensor]):
 
 @pytest.fixture(autouse=True)
 def no_run_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests may take most of the machine's time."""
+    """Other tests may take most of the machine's time; trials are for the tests that ask for them."""
     monkeypatch.setattr(module, "_OVERTIME", 100.0)
+    monkeypatch.setattr(module, "_MOST_TRIALS", 0)
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_TRIALS", 2)
 
 
 def short(loader: Any, step: Any = None, seconds: float = 0.5) -> Any:
@@ -84,6 +90,7 @@ def short(loader: Any, step: Any = None, seconds: float = 0.5) -> Any:
     return report
 
 
+@pytest.mark.usefixtures("trials")
 def test_slow_samples_are_the_limit_and_workers_are_proven() -> None:
     loader = DataLoader(Sleeping(), batch_size=4, shuffle=True)  # type: ignore[arg-type]
     report = short(loader, lambda batch: time.sleep(0.001), 1.0)
@@ -104,6 +111,7 @@ def test_a_slow_step_leaves_nothing_to_gain() -> None:
     assert "nothing to gain here" in str(report)
 
 
+@pytest.mark.usefixtures("trials")
 def test_nothing_of_the_users_changes() -> None:
     dataset = Sleeping(0.0005)
     sampler = pinfeed.ShuffleSampler(64, 4)
@@ -126,8 +134,8 @@ def test_nothing_of_the_users_changes() -> None:
 
 
 def test_a_straggler_is_named() -> None:
-    loader = DataLoader(Sleeping(0.002, 50, slow=17), batch_size=5)  # type: ignore[arg-type]
-    report = short(loader, seconds=3)
+    loader = DataLoader(Sleeping(0.001, 40, slow=17), batch_size=5)  # type: ignore[arg-type]
+    report = short(loader, seconds=1.5)
     assert any(17 in outlier.samples for outlier in report.measured.outliers())
 
 
@@ -139,13 +147,6 @@ def test_an_epoch_of_a_few_batches_starts_workers_in_trials_too() -> None:
     assert "persistent_workers=True" in workers.code
 
 
-def test_a_stream_and_what_is_not_measured_of_it() -> None:
-    report = short(DataLoader(Stream(), batch_size=4))
-    assert report.limit == "dataset"
-    assert report.measured.ready is None
-    assert any("stream" in note for note in report.notes)
-
-
 def test_samples_that_are_batches_and_a_device_loader() -> None:
     inner = DataLoader(Sleeping(0.005), batch_size=None, num_workers=1)  # type: ignore[arg-type]
     report = short(pinfeed.DeviceLoader(inner, "cpu"), lambda batch: None)
@@ -154,12 +155,14 @@ def test_samples_that_are_batches_and_a_device_loader() -> None:
     assert "copy" in str(report)
 
 
-def test_a_stream_that_is_shorter_than_four_batches() -> None:
+def test_a_stream_that_is_shorter_than_four_batches_and_what_is_not_measured_of_it() -> None:
     for drop_last in (False, True):
         loader = DataLoader(ShortStream(), batch_size=4, drop_last=drop_last)
         report = short(loader)
         assert report.limit == "dataset"
         assert report.measured.large is None
+        assert report.measured.ready is None
+        assert any("stream" in note for note in report.notes)
         assert report.measured.loop.samples == 4
 
 
@@ -192,32 +195,18 @@ class Indexed:
         return self.x[index], torch.as_tensor(index) % 2
 
 
-def names_of_changes(loader: Any) -> set[str]:
-    return {change.name for change in short(loader, seconds=1).changes}
-
-
+@pytest.mark.usefixtures("trials")
 def test_a_dataset_that_gives_whole_batches_is_told_so() -> None:
-    report = short(DataLoader(Indexed(), batch_size=8), seconds=1)  # type: ignore[arg-type]
+    report = short(DataLoader(Indexed(), batch_size=8))  # type: ignore[arg-type]
     change = next(c for c in report.changes if "__getitems__" in c.name)
     assert change.is_advised
     assert abs(change.error) < 0.5
     assert "def __getitems__(self, indices)" in str(report)
-    arrays = DataLoader(TensorDataset(torch.zeros(640, 9)), batch_size=64, shuffle=True)
-    changes = short(arrays, seconds=1).changes
+
+
+def test_a_dataset_of_tensors_is_told_of_from_numpy() -> None:
+    changes = short(DataLoader(TensorDataset(torch.zeros(640, 9)), batch_size=64)).changes
     assert any(c.code.startswith("pinfeed.from_numpy(") for c in changes)
-
-
-def test_our_collate_is_offered_if_its_values_are_equal() -> None:
-    def slow(samples: list[Any]) -> Any:
-        time.sleep(0.02)
-        return default_collate(samples)
-
-    def doubled(samples: list[Any]) -> Any:
-        return slow([{"x": 2 * sample["x"], "y": sample["y"]} for sample in samples])
-
-    for collate, is_offered in ((slow, True), (doubled, False)):
-        loader = DataLoader(Sleeping(0.0005), batch_size=8, collate_fn=collate)  # type: ignore[arg-type]
-        assert ("batches by pinfeed.Collate" in names_of_changes(loader)) is is_offered
 
 
 class Random(Sleeping):
@@ -226,11 +215,18 @@ class Random(Sleeping):
         return np.random.random(4)  # noqa: NPY002
 
 
-def test_decoding_once_is_offered_if_samples_come_the_same_again() -> None:
-    name = "samples decoded once, and kept"
-    loader = DataLoader(Sleeping(0.002), batch_size=4)  # type: ignore[arg-type]
-    assert name in names_of_changes(loader)
-    assert name not in names_of_changes(DataLoader(Random(0.002), batch_size=4))  # type: ignore[arg-type]
+def test_what_is_offered_only_if_values_are_equal() -> None:
+    def slow(samples: list[Any]) -> Any:
+        time.sleep(0.01)
+        return default_collate(samples)
+
+    def doubled(samples: list[Any]) -> Any:
+        return slow([2 * sample for sample in samples])
+
+    names = {"batches by pinfeed.Collate", "samples decoded once, and kept"}
+    for dataset, collate, offered in ((Sleeping, slow, names), (Random, doubled, set())):
+        loader = DataLoader(dataset(0.001), batch_size=8, collate_fn=collate)  # type: ignore[arg-type]
+        assert names & {change.name for change in short(loader).changes} == offered
 
 
 @pytest.mark.slow
@@ -285,9 +281,11 @@ def test_a_worker_init_fn_reads_and_sets_attributes_of_the_dataset() -> None:
     assert dataset.offset == 0
 
 
-def test_the_trace(tmp_path: Path) -> None:
+def test_the_trace_of_a_loop_whose_step_changes_its_batch(tmp_path: Path) -> None:
     loader = DataLoader(Sleeping(0.002), batch_size=4, num_workers=1)  # type: ignore[arg-type]
-    report = short(loader, lambda batch: None)
+    report = short(loader, lambda batch: batch.pop("x"))  # a copy when it is timed alone
+    assert report.measured.step is not None
+    assert report.measured.loop.bytes > 4 * 16
     report.save_trace(tmp_path / "out.json")
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
     names = {event["args"]["name"] for event in events if event["ph"] == "M"}
@@ -363,13 +361,6 @@ def test_an_interrupt_gives_the_report_so_far(monkeypatch: pytest.MonkeyPatch) -
     assert multiprocessing.active_children() == []
 
 
-def test_a_step_that_changes_its_batch_gets_a_new_one_each_time() -> None:
-    loader = DataLoader(Sleeping(0.001), batch_size=4)  # type: ignore[arg-type]
-    report = short(loader, lambda batch: batch.pop("x"))
-    assert report.measured.step is not None
-    assert report.measured.loop.bytes > 4 * 16
-
-
 class Interrupting:
     """Its end is interrupted, which Python can't raise there."""
 
@@ -440,12 +431,6 @@ def test_equal_values(one: Any, other: Any, is_equal: bool) -> None:
     assert have_equal_values(one, other) is is_equal
 
 
-def test_what_the_system_does_not_tell_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "TELLS", False)
-    report = short(DataLoader(Sleeping(0.001), batch_size=4))  # type: ignore[arg-type]
-    assert any("does not tell" in note for note in report.notes)
-
-
 class OnlyHere(Sleeping):
     def __getitem__(self, index: int) -> dict[str, Any]:
         assert get_worker_info() is None, "the connection is not for workers"
@@ -461,12 +446,12 @@ class OnlyInWorkers(Sleeping):
 @pytest.mark.parametrize(
     ("dataset", "workers", "note"),
     [
-        (OnlyHere(0.02), 0, "workers: 1: not measured"),
-        (OnlyInWorkers(0.02), 1, "workers: 0: not"),
+        (OnlyHere(), 0, "workers: 1: not measured"),
+        (OnlyInWorkers(), 1, "workers: 0: not"),
     ],
 )
 def test_what_a_dataset_can_not_do_is_said(dataset: Any, workers: int, note: str) -> None:
-    report = short(DataLoader(dataset, batch_size=4, num_workers=workers), seconds=1)
+    report = short(DataLoader(dataset, batch_size=4, num_workers=workers))
     assert report.measured.loop is not None
     assert report.limit == "dataset"
     assert any(one.startswith(note) for one in report.notes)
@@ -553,11 +538,6 @@ class OwnLoop(DataLoader[Any]):
         yield from super().__iter__()
 
 
-def test_a_loop_of_a_subclass_is_not_run() -> None:
-    report = short(OwnLoop(Sleeping(0.001), batch_size=4))  # type: ignore[arg-type]
-    assert any(note.startswith("OwnLoop.__iter__ was not run") for note in report.notes)
-
-
 class ByName(Sleeping):
     def __getitem__(self, name: Any) -> dict[str, Any]:
         return super().__getitem__(int(name if isinstance(name, str) else name[0]))
@@ -567,17 +547,19 @@ class ByName(Sleeping):
 def test_names_and_lists_as_indices(names: list[Any]) -> None:
     size = 4 if isinstance(names[0], str) else None
     for batch_size in {None, size}:
-        report = short(DataLoader(ByName(0.002), batch_size, sampler=names), seconds=0.6)  # type: ignore[arg-type]
+        report = short(DataLoader(ByName(0.002), batch_size, sampler=names), seconds=0.3)  # type: ignore[arg-type]
         assert report.limit == "dataset"
         assert not any("not measured" in note for note in report.notes)
         assert report.measured.loop.batches[0].indices is None
 
 
-def test_what_can_not_be_copied_is_said() -> None:
+def test_what_can_not_be_done_or_told_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "TELLS", False)
     dataset: Any = Sleeping(0.001)
     with open(__file__) as dataset.file:
-        report = short(DataLoader(dataset, batch_size=4))
-    assert any("TextIOWrapper" in note for note in report.notes)
+        report = short(OwnLoop(dataset, batch_size=4), seconds=0.1)
+    for said in ("TextIOWrapper", "OwnLoop.__iter__ was not run", "does not tell"):
+        assert any(said in note for note in report.notes)
 
 
 # Bad input.

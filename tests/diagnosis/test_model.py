@@ -87,7 +87,7 @@ CASES = {
     "files": measured(
         run(0, 0.12, step=0.01, fetch=0.1, collate=0.01),
         run(1, 0.11, fetch=0.1, collate=0.01),
-        disk_share=0.8,
+        warm=run(0, 0.03, fetch=0.02, collate=0.01),
     ),
     "hand-off": measured(
         run(2, 0.1, fetch=0.01),
@@ -264,17 +264,16 @@ def test_outliers_name_their_samples() -> None:
 
 
 def change(before: list[float], after: list[float]) -> Change:
-    return Change("name", "code", Settings(1), 0.1, now=1.0, before=before, after=after)
+    how: dict[str, Any] = {"predictions": [0.08, 0.12], "before": before, "after": after}
+    return Change("name", "code", Settings(1), lambda m: 0.1, **how)
 
 
-def test_a_prediction_is_for_the_machine_as_it_was_in_the_trials() -> None:
-    slower = change([1.5, 2.5], [0.2, 0.2])
-    assert slower.predicted == pytest.approx(0.2)
-    assert slower.error == pytest.approx(0.0)
-    assert (
-        replace(slower, step=0.1).predicted == 0.1
-    )  # it waits for the step, which takes what it takes
-    assert replace(slower, before=[], after=[]).predicted == 0.1
+def test_means_of_both_rounds() -> None:
+    one = change([1.0, 1.0], [0.1, 0.3])
+    assert (one.predicted, one.tried) == (pytest.approx(0.1), pytest.approx(0.2))
+    assert one.error == pytest.approx(-0.5)
+    assert one.gain == pytest.approx(4)
+    assert change([], []).error is None
 
 
 @pytest.mark.parametrize(

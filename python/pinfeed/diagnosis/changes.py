@@ -15,14 +15,11 @@ import torch
 from torch.utils.data import TensorDataset
 
 from pinfeed.diagnosis.model import LEAST_GAIN, Measured
-from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, as_it_is, bytes_in
+from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, bytes_in
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
 from pinfeed.structure import leaves
 
-#: So many changes are tried at most, each for so many seconds at least, twice.
-_MOST_TRIALS = 4
-_LEAST_TRIAL = 0.05
 #: Bytes a second that a file gives at least.
 _FILE_PACE = 1e9
 
@@ -34,28 +31,21 @@ class Change:
     name: str
     code: str  # what to write
     settings: Settings | None  # of the loop with it; None if it can't be tried
-    modelled: float  # what the model says
+    model: Callable[[Measured], float]  # what it would take
     note: str = ""  # what else there is to know
     is_of_files: bool = False  # they are in memory by the time of the trials
-    now: float = 0.0  # in the first loop
-    step: float = 0.0  # of the step
-    before: list[float] = field(default_factory=list)  # as it is, in each trial
-    after: list[float] = field(default_factory=list)  # with the change, in each trial
+    predictions: list[float] = field(default_factory=list)  # by what was measured in each round
+    before: list[float] = field(default_factory=list)  # as it is, in each round
+    after: list[float] = field(default_factory=list)  # with the change, in each round
 
     @property
     def predicted(self) -> float:
-        """Seconds by the model, for a machine as it was in the trials.
-
-        Other work comes and goes. If it made the loop as it is slower than it was at first, it did so to
-        the loop with the change, unless that one waits for the step.
-        """
-        if not self.before or self.modelled <= self.step:
-            return self.modelled
-        return self.modelled * statistics.fmean(self.before) / self.now
+        """Seconds by the model."""
+        return statistics.fmean(self.predictions)
 
     @property
     def tried(self) -> float | None:
-        """Seconds for one of the loader's batches, as it was tried; None if it wasn't."""
+        """Seconds as it was tried; None if it wasn't."""
         return statistics.fmean(self.after) if self.after else None
 
     @property
@@ -77,22 +67,22 @@ class Change:
 
 def find_changes(measured: Measured, loader: LoaderCopy) -> list[Change]:
     """Those that would gain something by the model, the best first."""
-    limit, own, now = measured.limit(), loader.settings.workers, measured.loop.period
+    own, now = loader.settings.workers, measured.loop.period
     if own and not {1, own} <= set(measured.eager):  # there was no time for them
         found = [*_of_threads(measured, loader)]
     else:
+        now = min(now, measured.predict(loader.settings))
         found = [*_of_copies(measured, loader)]
-        if limit != "step":
+        if measured.limit() != "step":
             found += _of_threads(measured, loader)
             found += _of_samples(measured, loader)
             if 1 in measured.eager:
                 found += _of_workers(measured, loader)
-        if limit != "stragglers":  # which the model leaves out
-            now = min(now, measured.predict(loader.settings))
     for change in found:
-        change.now, change.step = measured.loop.period, measured.step_seconds
+        change.predictions.append(change.model(measured))
     worth = (1 - LEAST_GAIN) * now
-    return sorted((c for c in found if c.predicted < worth), key=lambda change: change.predicted)
+    best = sorted(found, key=lambda change: change.predictions)
+    return [change for change in best if change.predictions[0] < worth]
 
 
 def _of_threads(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
@@ -101,23 +91,22 @@ def _of_threads(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if now != thread and measured.thread is not None:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
-        yield Change(name, code, thread, measured.predict(thread))
+        yield Change(name, code, thread, lambda m: m.predict(thread))
 
 
 def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     """How many there are, when they begin, and how far ahead they are."""
-    now, predict = replace(loader.settings, epoch=loader.epoch), measured.predict
+    now = replace(loader.settings, epoch=loader.epoch)
     best = measured.best_workers(now)
     if best != now.workers:
         several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
-        staying = ""
-        if not now.workers and measured.starting(several) > LEAST_GAIN * predict(several):
-            several, staying = replace(several, persistent=True), ", persistent_workers=True"
+        is_short = measured.starting(several) > LEAST_GAIN * measured.predict(several)
+        several = replace(several, persistent=now.persistent or (is_short and not now.workers))
         yield Change(
             f"{best} worker{'s' * (best > 1)}",
-            f"DataLoader(..., num_workers={best}{staying})",
+            f"DataLoader(..., num_workers={best}{', persistent_workers=True' * several.persistent})",
             several,
-            predict(several),
+            lambda m: m.predict(several),
             "each reads the whole stream, but for what get_worker_info() leaves to others"
             if loader.is_stream and best > 1
             else "",
@@ -128,7 +117,7 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "workers that stay for the next epoch",
             "DataLoader(..., persistent_workers=True)",
             lasting,
-            predict(lasting),
+            lambda m: m.predict(lasting),
             f"an epoch is {now.epoch} batches; workers take {1000 * measured.loop.startup:.0f} ms to begin",
         )
     if now.workers and measured.limit() == "stragglers":
@@ -137,7 +126,7 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "more batches ahead, for the slow samples",
             f"DataLoader(..., prefetch_factor={factor})",
             replace(now, prefetch_factor=factor),
-            max(measured.step_seconds, measured.mean_made / now.workers),
+            lambda m: max(m.step_seconds, m.mean_made / now.workers),
         )
 
 
@@ -147,36 +136,38 @@ def _of_copies(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if copies is None or now.in_thread:
         return
     ahead = replace(now, in_thread=True, pin_memory=False)
+    saved = copies.pinned if now.pin_memory else copies.pageable
     yield Change(
         "copies beside the step",
         "pinfeed.DeviceLoader(loader), without .to(device) in the step",
         ahead,
-        measured.predict(ahead, step_saved=copies.pinned if now.pin_memory else copies.pageable),
+        lambda m: m.predict(ahead, step_saved=saved),
     )
     if not now.pin_memory:
-        pinned = replace(now, pin_memory=True)
-        saved = measured.predict(pinned, step_saved=copies.pageable - copies.pinned)
+        pinned, less = replace(now, pin_memory=True), copies.pageable - copies.pinned
         yield Change(
             "pinned batches",
             "DataLoader(..., pin_memory=True), and .to(device, non_blocking=True) in the step",
             pinned,
-            max(saved, copies.pinning),
+            lambda m: max(m.predict(pinned, step_saved=less), copies.pinning),
         )
 
 
 def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     """What makes a batch: its size, the files, the dataset, the collate function."""
-    now, predict, one = loader.settings, measured.predict, measured.one
+    now, one = loader.settings, measured.one
     if measured.large is not None and measured.limit() == "batch":
-        large = replace(now, batch_factor=measured.large.settings.batch_factor)
+        large = measured.large.settings
         yield Change(
             "batches of four times the size",
             f"DataLoader(..., batch_size={one.samples * large.batch_factor})",
-            large,
-            predict(large),
+            replace(now, batch_factor=large.batch_factor),
+            lambda m: m.predict(large, run=m.large),
             "if the training allows; its step then has four times the samples",
         )
-    yield Change("a dataset that takes no time, at most", "", None, predict(now, fetch=0.0))
+    yield Change(
+        "a dataset that takes no time, at most", "", None, lambda m: m.predict(now, fetch=0.0)
+    )
     if loader.is_stream:
         return
     if not isinstance(loader.collate, Collate):
@@ -187,7 +178,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
                 "batches by pinfeed.Collate",
                 "DataLoader(..., collate_fn=pinfeed.Collate())",
                 replace(now, collate=ours),
-                predict(now, collate=left),
+                lambda m: m.predict(now, collate=left),
                 "its batches had equal values",
             )
     if measured.disk_share > LEAST_GAIN:
@@ -195,10 +186,10 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if not loader.has_plain_batches or hasattr(loader.dataset, "__getitems__"):
         return
     whole = loader.dataset.__getitem__
-    left = _part_left(
+    share = _part_left(
         lambda: next(loader.indices), lambda i: loader.collate(loader.samples(i)), whole
     )
-    if left is not None:
+    if share is not None:
         code = "def __getitems__(self, indices): return self[indices]  # and collate_fn=lambda x: x"
         if isinstance(loader.dataset, TensorDataset):
             code = "pinfeed.from_numpy(dataset.tensors, batch_size, shuffle=...)"
@@ -207,7 +198,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "whole batches from the dataset, by __getitems__",
             code,
             replace(now, dataset=SimpleNamespace(__getitems__=whole), collate=as_it_is),
-            predict(now, fetch=left, collate=left),
+            lambda m: m.predict(now, fetch=share, collate=share),
             "dataset[indices] gave the same values",
         )
         return
@@ -223,26 +214,28 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "samples decoded once, and kept",
             'pinfeed.write_array("decoded", dataset), then pinfeed.ArrayDataset of what it returns',
             replace(thread, dataset=_Kept(samples)),
-            predict(thread, fetch=0.0),
+            lambda m: m.predict(thread, fetch=0.0),
             f"about {_size(sample_bytes * loader.length)}, written in {written:.0f} s; tried with "
             f"{len(samples)} of the samples in memory",
         )
 
 
 def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    now, one = loader.settings, measured.one
-    predicted = measured.predict(now, fetch=1 - measured.disk_share)
+    now, one, warm = loader.settings, measured.one, measured.warm
+    assert warm is not None
     size = one.mean(lambda batch: batch.disk_bytes) / one.samples * loader.length
     free = free_memory()
+
+    def model(measured: Measured) -> float:
+        return measured.predict(now, run=measured.warm)
+
     if free is not None and size < 0.8 * free:
-        batches = list(itertools.islice(loader.indices, len(one.batches)))
-        for indices in batches:
-            loader.samples(indices)
+        batches = [batch.indices for batch in warm.batches]
         yield Change(
             "files kept in memory",
             "read every file once before the first epoch: cat FILES > /dev/null",
             replace(now, batches=batches * 1000),
-            predicted,
+            model,
             f"about {_size(size)}, of {_size(free)} that are free",
             is_of_files=True,
         )
@@ -251,7 +244,7 @@ def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "files read in order",
             "shuffle the files once, and then read them in order: DataLoader(..., shuffle=False)",
             replace(now, batches=_in_order(loader.length, one.samples)),
-            predicted,
+            model,
             is_of_files=True,
         )
 
@@ -296,38 +289,6 @@ def have_equal_values(one: Any, other: Any) -> bool:
     except Exception:  # noqa: BLE001, they differ; or what somebody's __eq__ raises
         return False
     return True
-
-
-def try_changes(
-    changes: list[Change],
-    loader: LoaderCopy,
-    step: Callable[[Any], Any] | None,
-    end: float,
-    attempt: Callable[[str, Callable[[], Run]], Run | None],
-) -> None:
-    """Runs the loop as it is and with each of the best changes in turns, twice, and notes the times.
-
-    It should be over at ``end``, by `time.perf_counter`. ``attempt`` does a run with a name, and returns
-    None if there was no time, or the dataset can't be used like this.
-    """
-    tried = [change for change in changes if change.settings is not None][:_MOST_TRIALS]
-    left = 2 * len(tried) + 2
-
-    def run(name: str, settings: Settings) -> float | None:
-        nonlocal left
-        seconds = max(_LEAST_TRIAL, (end - time.perf_counter()) / left)
-        left -= 1
-        done = attempt(name, lambda: loader.run(settings, seconds, step))
-        return None if done is None else done.period
-
-    for _ in range(2 * bool(tried)):
-        before = run("as it is", loader.settings)
-        for change in tried:
-            assert change.settings is not None
-            after = run(change.name, change.settings)
-            if before is not None and after is not None:
-                change.before.append(change.now if change.is_of_files else before)
-                change.after.append(after)
 
 
 class _Kept:

@@ -18,18 +18,18 @@ import torch
 
 from pinfeed.arguments import Problem, checked_number, instead
 from pinfeed.diagnosis import stages
-from pinfeed.diagnosis.changes import find_changes, try_changes
+from pinfeed.diagnosis.changes import Change, find_changes
 from pinfeed.diagnosis.copying import random_states_kept
 from pinfeed.diagnosis.model import Cpus, Measured
 from pinfeed.diagnosis.report import Report
-from pinfeed.diagnosis.runs import LoaderCopy, Settings, time_copies, time_step
+from pinfeed.diagnosis.runs import LARGE, LoaderCopy, Run, Settings, time_copies, time_step
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
 
-#: About as many runs are made, the trials included.
+#: About as many runs are made, the trials included: twice the same.
 _RUNS = 24
-#: Bytes of a batch whose own cost doesn't count.
-_LARGE = 16_000_000
+#: So many changes are tried at most.
+_MOST_TRIALS = 3
 #: How many times its seconds a diagnosis takes before it leaves runs out.
 _OVERTIME = 2.0
 
@@ -39,8 +39,8 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     """Says which stage of a training loop is slow, and what to change, after having tried it.
 
     Takes loops over copies of what the loader holds: as it is, with 1, 2 and 4 workers, with batches
-    that are ready. By these it predicts what changes would give, runs the best of them in turns with
-    the loop as it is, and advises those that gained at least 3 %.
+    that are ready. By these it predicts what changes would give, and runs the best of them. All this
+    is done twice. It advises changes that gained at least 3 %.
 
     The random states of Python, NumPy and torch, the sampler's position and the epoch are afterwards
     what they were. The step does what it does: give it a model that may be trained.
@@ -85,18 +85,15 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     busy = [child for child in multiprocessing.active_children() if child.daemon]
     with random_states_kept(), _interrupts() as interrupts, _progress() as bar:
         copy = LoaderCopy(loader)
-        attempt = _Attempts(seconds, interrupts, bar)
-        loop = copy.run(copy.settings, 2 * seconds / _RUNS, step)
+        attempt = _Attempts(copy, seconds, interrupts, bar)
+        loop = copy.run(copy.settings, attempt.each, step)
         took = loop.batches[0].seconds
         if took > seconds:
             wrong = f"seconds={seconds:g} is too short: the first batch took {took:.1f} s"
             raise ValueError(Problem("diagnose", wrong, hint=f"give at least {10 * took:.0f}"))
         report = Report(Measured(Cpus.here(), loop), notes=attempt.notes)
         try:
-            _measure(copy, step, seconds / _RUNS, report.measured, attempt)
-            attempt.end = attempt.start + _OVERTIME * seconds
-            report.changes = attempt("changes", lambda: find_changes(report.measured, copy)) or []
-            try_changes(report.changes, copy, step, attempt.start + seconds, attempt)
+            _measure_and_try(copy, step, report, attempt)
         except KeyboardInterrupt:
             report.notes.append("it was interrupted; what comes later was not measured")
             report.is_complete = False
@@ -111,7 +108,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         each = report.seconds / (1 + len(attempt.done))
         report.notes.append(
             f"there was no time for: {', '.join(attempt.too_late)}; a run takes {each:.2g} s here, so "
-            f"give seconds={math.ceil(1.5 * _RUNS * each)}"
+            f"give seconds={math.ceil(1.2 * _RUNS / _OVERTIME * each)}"
         )
     report.notes += _notes(copy, report.measured)
     return report
@@ -120,15 +117,31 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
 class _Attempts:
     """Runs for which there may be no time, or that the dataset may not allow."""
 
-    def __init__(self, seconds: float, interrupts: list[int], bar: Any) -> None:
+    def __init__(self, loader: LoaderCopy, seconds: float, interrupts: list[int], bar: Any) -> None:
+        self.seconds = seconds
+        self.each = seconds / _RUNS  # for a run
         self.start = time.perf_counter()
-        # When runs are left out: 60 % of the time is for what comes before the trials.
+        # When runs are left out: 60 % of the time is for what comes before the first trials.
         self.end = self.start + 0.6 * _OVERTIME * seconds
         self.notes: list[str] = []  # what failed
         self.done: list[str] = []  # the names of runs that were begun
         self.too_late: list[str] = []  # and of those for which there was no time
+        self._loader = loader
         self._interrupts = interrupts
         self._bar = bar
+
+    def run(
+        self, name: str, settings: Settings, step: Callable[[Any], Any] | None = None
+    ) -> Run | None:
+        """A loop with such settings, if there is time for it."""
+        run: Run | None = self(name, lambda: self._loader.run(settings, self.each, step))
+        return run
+
+    def again(self, settings: Settings, step: Callable[[Any], Any] | None) -> Run | None:
+        """The loop as it is once more; the runs from here on share the time that is left."""
+        left = self.start + self.seconds - time.perf_counter()
+        self.each = max(0.2 * self.each, left / (_RUNS / 2))
+        return self.run("as it is", settings, step)
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
         """What the work returns; None, and a note, if there is no time for it or it fails."""
@@ -163,17 +176,56 @@ def _said(error: Exception) -> str:
     return "; ".join([*said][::-1] or lines[-1:])
 
 
+def _measure_and_try(
+    loader: LoaderCopy, step: Callable[[Any], Any] | None, report: Report, attempt: _Attempts
+) -> None:
+    """Measures and tries, twice: other work on the machine comes and goes, in seconds.
+
+    The report has the stages of the first round, and the means of the predictions and trials of both.
+    """
+    first = report.measured
+    _measure(loader, step, first, attempt)
+    attempt.end = attempt.start + _OVERTIME * attempt.seconds
+    functions = attempt("functions", lambda: loader.functions(attempt.each))
+    first.functions = functions or {}
+    report.changes = attempt("changes", lambda: find_changes(first, loader)) or []
+    tried = [change for change in report.changes if change.settings is not None][:_MOST_TRIALS]
+    _try(tried, step, first.loop, first.loop, attempt)
+    if tried and (loop := attempt.again(loader.settings, step)):
+        again = Measured(first.cpus, loop, earlier=[first.loop, *first.eager.values()])
+        _measure(loader, step, again, attempt)
+        if time.perf_counter() < attempt.end:
+            for change in tried:
+                change.predictions.append(change.model(again))
+        _try(tried, step, loop, first.loop, attempt)
+
+
+def _try(
+    changes: list[Change],
+    step: Callable[[Any], Any] | None,
+    loop: Run,
+    first: Run,
+    attempt: _Attempts,
+) -> None:
+    """Runs the loop with each of the changes, after it was run as it is."""
+    for change in changes:
+        assert change.settings is not None
+        run = attempt.run(change.name, change.settings, step)
+        if run is not None:
+            change.before.append((first if change.is_of_files else loop).period)
+            change.after.append(run.period)
+
+
 def _measure(
     loader: LoaderCopy,
     step: Callable[[Any], Any] | None,
-    seconds: float,
     measured: Measured,
     attempt: _Attempts,
 ) -> None:
-    """Measures what there is time for, so many seconds for each run, what matters most first."""
-    own = loader.settings
+    """Measures what there is time for, what matters most first."""
+    own, eager = loader.settings, measured.eager
     if step is not None:
-        measured.step = time_step(step, loader.batch, seconds / 2)
+        measured.step = time_step(step, loader.batch, attempt.each / 2)
     device = torch.accelerator.current_accelerator(check_available=True)
     if device is not None:
         measured.copies = time_copies(loader.batch, device)
@@ -181,32 +233,30 @@ def _measure(
     def run_with(workers: int) -> None:
         # The workers of a stream stay: their start is no part of making batches.
         settings = Settings(workers, persistent=loader.is_stream)
-        run = attempt(f"workers: {workers}", lambda: loader.run(settings, seconds))
-        if run is not None:
-            measured.eager[workers] = run
+        if run := attempt.run(f"workers: {workers}", settings):
+            eager[workers] = run
 
     run_with(0)
-    measured.thread = attempt("a thread", lambda: loader.run(Settings(0, in_thread=True), seconds))
+    measured.thread = attempt.run("a thread", Settings(0, in_thread=True))
     run_with(1)
     one = measured.one
-    indices = [batch.indices for batch in one.batches]
-    if any(batch.disk_bytes for batch in one.batches) and None not in indices:
-        again = replace(one.settings, batches=indices)
-        warm = attempt("files", lambda: loader.run(again, seconds))
-        measured.disk_share = max(0.0, 1 - warm.fetch / one.fetch) if warm else 0.0
     # 1, 2, 4 as far as there are CPUs, or they need none.
     most = measured.cpus.usable * (1 + one.idle / max(one.cpu, 1e-9))
     for n in dict.fromkeys((own.workers, 2, 4)):
-        if n > 1 and 1 in measured.eager and (n <= most or n == own.workers):
+        if n > 1 and 1 in eager and (n <= most or n == own.workers):
             run_with(n)
-    measured.functions = attempt("functions", lambda: loader.functions(seconds / 2)) or {}
-    if not loader.is_stream and 1 in measured.eager:
+    cold = eager.get(own.workers)
+    if cold and any(batch.disk_bytes for batch in cold.batches):
+        indices = [batch.indices for batch in cold.batches]
+        if None not in indices:
+            measured.warm = attempt.run("files", replace(cold.settings, batches=indices))
+    if not loader.is_stream and 1 in eager:
         ready = Settings(min(2, int(measured.cpus.usable)), is_ready=True)
-        measured.ready = attempt("hand-off", lambda: loader.run(ready, seconds))
-    is_small = measured.loop.bytes < _LARGE  # of others, four would take much memory
-    if loader.has_plain_batches and own.workers in measured.eager and is_small:
-        joined = Settings(own.workers, batch_factor=4, persistent=loader.is_stream)
-        large = attempt("batches of four times the size", lambda: loader.run(joined, seconds))
+        measured.ready = attempt.run("hand-off", ready)
+    if loader.has_plain_batches and cold and measured.loop.bytes < LARGE:
+        large = attempt.run(
+            "batches of four times the size", replace(cold.settings, batch_factor=4)
+        )
         # A short stream can't fill them.
         measured.large = large if large and large.samples == measured.loop.samples else None
 

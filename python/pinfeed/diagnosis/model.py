@@ -76,11 +76,14 @@ class Measured:
     loop: Run  # as it is
     eager: dict[int, Run] = field(default_factory=dict)  # without a step, by the number of workers
     thread: Run | None = None  # without a step and workers, in a `DeviceLoader`'s thread
-    disk_share: float = 0.0  # of the samples' time, saved when their files are in memory
+    warm: Run | None = (
+        None  # with the loader's own workers and no step, of files that are in memory
+    )
     ready: Run | None = None  # batches that are ready, from workers to a loop without a step
     large: Run | None = None  # several batches in one, with the loader's own workers and no step
     step: StepTimes | None = None  # alone
     copies: CopyTimes | None = None  # a batch's way to the device
+    earlier: list[Run] = field(default_factory=list)  # runs of the first round, in the second one
     functions: dict[str, float] = field(default_factory=dict)  # their share of the samples' time
 
     @property
@@ -94,6 +97,13 @@ class Measured:
         if self.step is None:
             return 0.0
         return min(self.step.seconds, self.loop.mean(lambda batch: batch.done - batch.received))
+
+    @property
+    def disk_share(self) -> float:
+        """The share of the samples' time that is saved when their files are in memory."""
+        if self.warm is None:
+            return 0.0
+        return max(0.0, 1 - self.warm.fetch / self.eager[self.warm.settings.workers].fetch)
 
     @property
     def handoff(self) -> float:
@@ -131,39 +141,45 @@ class Measured:
         self,
         settings: Settings,
         *,
+        run: Run | None = None,
         fetch: float = 1.0,
         collate: float = 1.0,
         step_saved: float = 0.0,
     ) -> float:
-        """Seconds for a batch in such a loop: max(step, worker / n_effective, hand-off, CPUs).
+        """Seconds for a batch in such a loop: max(step + hand-off, worker / n_effective, CPUs).
 
-        Without workers and without a thread the loop does one thing after the other. A thread is
-        taken to run beside the step: both let go of the GIL.
+        Without workers and without a thread the loop does one thing after the other. A thread runs
+        beside the step, which gets the GIL from it as late as the loop without a step did.
 
         Args:
             settings: How the loop would be run.
+            run: Of it without a step, if there was one.
             fetch: What part of the time for the samples would be left.
             collate: What part of the collate function's.
             step_saved: Seconds that are taken from the step.
         """
-        workers = settings.workers
-        step = max(0.0, self.step_seconds - step_saved)
-        seconds, left = self._making(settings, fetch, collate)
-        made = left * seconds
-        if settings.batch_factor > 1 and self.large is not None:
-            made = self.large.period * (self.n_effective(workers) if workers else 1.0)
+        workers, step = settings.workers, max(0.0, self.step_seconds - step_saved)
+        made, left = self._making(settings, fetch, collate)
+        if run is not None:
+            made = run.period * (self.n_effective(workers) if workers else 1.0)
+        if settings.makes_its_own or (workers == 0 and self.shares_gil):
+            return step + made
         if workers == 0:
-            is_beside = settings.in_thread and not self.shares_gil
-            return max(step, made) if is_beside else step + made
+            late = 0.0
+            if (
+                self.thread is not None and made > step > 0
+            ):  # or it would be done before the step is
+                late = self.thread.mean(lambda batch: batch.received - batch.collated)
+            return max(step + late, made)
+        # Without a thread the loop itself takes what workers send, before the step.
+        handoff = self.handoff / settings.batch_factor
+        serial = max(step, handoff) if settings.in_thread else step + handoff
         return self.starting(settings) + max(
-            step,
-            made / self.n_effective(workers),
-            self.handoff / settings.batch_factor,
-            self._by_cpus(left),
+            serial, made / self.n_effective(workers), self._by_cpus(left)
         )
 
     def _making(self, settings: Settings, fetch: float, collate: float) -> tuple[float, float]:
-        """How long one batch takes where such a loop makes them, and what part of that would be left."""
+        """How long one batch takes where such a loop makes them, and what part that is of what it takes now."""
         run = self.one
         if settings.workers == 0:
             run = (self.thread if settings.in_thread else None) or self.eager.get(0) or run
@@ -173,7 +189,7 @@ class Measured:
         saved = (1 - fetch) * run.fetch + (1 - collate) * run.collate
         left = max(0.0, 1 - saved / seconds)
         # The few batches of one run may have had more of the stragglers, or fewer, than others.
-        return self.mean_made if self.straggling > 0.5 else seconds, left
+        return left * (self.mean_made if self.straggling > 0.5 else seconds), left
 
     @property
     def shares_gil(self) -> bool:
@@ -184,9 +200,9 @@ class Measured:
         return step > 0 and loop.period > (max(step, made.period) + step + made.period) / 2
 
     def _by_cpus(self, share: float = 1.0) -> float:
-        """Seconds for a batch if all usable CPUs work on it and the step."""
+        """Seconds for a batch if all usable CPUs work on it, its hand-off and the step."""
         step = 0.0 if self.step is None else self.step.cpu_seconds
-        return (share * self.one.cpu + step) / self.cpus.usable
+        return (share * self.one.cpu + self.handoff + step) / self.cpus.usable
 
     def starting(self, settings: Settings) -> float:
         """Seconds of the workers' start for each batch of an epoch."""
@@ -296,6 +312,6 @@ class Measured:
 
     def _long_runs(self) -> Iterator[list[Batch]]:
         """The batches of runs of some length, the first of each worker left out."""
-        for run in [self.loop, *self.eager.values()]:
+        for run in [self.loop, *self.eager.values(), *self.earlier]:
             if len(run.steady) >= 5:
                 yield run.batches[max(1, run.settings.workers) :]

@@ -27,6 +27,8 @@ from pinfeed.loaders.stats import FeedStats
 from pinfeed.optional import add_note
 from pinfeed.structure import is_container, leaves, parts, rebuild
 
+#: Bytes of a batch of which several would take much memory, and whose own cost doesn't count.
+LARGE = 16_000_000
 #: Seconds for the first batch of workers, where the loader itself has none.
 _PATIENCE = 30.0
 
@@ -54,8 +56,8 @@ class Settings:
 
     @property
     def ahead(self) -> int:
-        """Batches that are made before the loop waits for one; they tell little of the pace."""
-        return max(1, self.workers * (self.prefetch_factor or 2) + 2 * self.in_thread)
+        """Batches that are made before the loop waits for one, or whose memory is new: they tell little."""
+        return max(2, self.workers * (self.prefetch_factor or 2)) + 4 * self.in_thread
 
 
 @dataclass
@@ -347,18 +349,19 @@ class StepTimes(NamedTuple):
 
 def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> StepTimes:
     """Times a step again and again on copies of one batch: it may write into them."""
-    step(cloned(batch))
     taken: list[float] = []
     cpu: list[float] = []
     end = time.perf_counter() + seconds
     while not taken or (time.perf_counter() < end and len(taken) < 10_000):
-        given = cloned(batch)
-        synchronize()
-        start, cpu_start = time.perf_counter(), time.process_time()
-        step(given)
-        synchronize()
-        taken.append(time.perf_counter() - start)
-        cpu.append(time.process_time() - cpu_start)
+        copies = [cloned(batch) for _ in range(8 if bytes_in(batch) < LARGE else 2)]
+        step(copies.pop())  # meanwhile the threads that copied stop to spin
+        for given in copies:
+            synchronize()
+            start, cpu_start = time.perf_counter(), time.process_time()
+            step(given)
+            synchronize()
+            taken.append(time.perf_counter() - start)
+            cpu.append(time.process_time() - cpu_start)
     return StepTimes(statistics.fmean(taken), statistics.fmean(cpu))
 
 
