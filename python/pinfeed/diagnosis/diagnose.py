@@ -141,7 +141,7 @@ class _Attempts:
         """The loop as it is once more; the runs from here on share the time that is left."""
         left = self.start + self.seconds - time.perf_counter()
         self.each = max(0.2 * self.each, left / (_RUNS / 2))
-        return self.run("as it is", settings, step)
+        return self.run("the second round", settings, step)
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
         """What the work returns; None, and a note, if there is no time for it or it fails."""

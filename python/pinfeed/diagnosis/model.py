@@ -130,7 +130,7 @@ class Measured:
         one = self.one
         if workers in self.eager:
             return one.period / self.eager[workers].period
-        most = max(self.eager)
+        most = max(self.eager, default=0)
         slowdown = 0.0
         if most > 1:
             slowdown = max(0.0, (most / self.n_effective(most) - 1) / (most - 1))
@@ -257,7 +257,8 @@ class Measured:
             # The period has the hand-off in it, and these stages don't.
             if self.handoff > max(eager.period / 2, one.made / workers):
                 return "hand-off"
-        made = eager.made / max(1, workers)
+        # Many workers wait for a CPU with batches that are made, too.
+        made = max(eager.made / workers, one.cpu / self.cpus.usable) if workers else eager.made
         if self.per_batch > eager.period / 2 > made:
             return "batch"
         if workers and self.ready is None and eager.period / 2 > made and loop.wait_share > 0.5:
