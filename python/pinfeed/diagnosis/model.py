@@ -258,7 +258,7 @@ class Measured:
             if self.handoff > max(eager.period / 2, one.made / workers):
                 return "hand-off"
         # Many workers wait for a CPU with batches that are made, too.
-        made = max(eager.made / workers, one.cpu / self.cpus.usable) if workers else eager.made
+        made = max(eager.made / workers, one.made / self.cpus.usable) if workers else eager.made
         if self.per_batch > eager.period / 2 > made:
             return "batch"
         if workers and self.ready is None and eager.period / 2 > made and loop.wait_share > 0.5:
