@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import accelerate
 import numpy as np
 import pytest
 import torch
@@ -238,6 +237,7 @@ def test_stateful_dataloader() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # accelerate's own
 def test_accelerate() -> None:
+    accelerate = pytest.importorskip("accelerate")
     accelerator = accelerate.Accelerator(cpu=True)
     found = {}
     for workers in (0, 2):

@@ -200,7 +200,7 @@ class DeviceLoader:
             >>> import time
             >>> batches = pinfeed.DeviceLoader([torch.zeros(4)] * 3, device="cpu")
             >>> for batch in batches:
-            ...     time.sleep(0.01)  # a training step
+            ...     time.sleep(0.05)  # a training step
             >>> batches.stats().bottleneck
             'consumer'
         """
