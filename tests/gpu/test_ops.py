@@ -44,6 +44,8 @@ def assert_same_tensors(got, expected):
 @pytest.mark.parametrize(
     ("op", "args", "kwargs"), [c[1:] for c in OVERLOADS], ids=[c[0] for c in OVERLOADS]
 )
+# torch looks at it itself and hides the warning where it is shown, later than "error" raises it.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_opcheck(op, args, kwargs):
     args = tuple(
         a.detach().to(DEVICE).requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a

@@ -181,6 +181,8 @@ warnings.simplefilter("ignore")
 images = np.ones((512, 24, 24, 3), np.uint8)
 dataset = pinfeed.ArrayDataset({"image": images, "label": np.arange(len(images))})
 options = {"persistent_workers": bool(persistent), "timeout": 60} if workers else {}
+if workers:
+    options["multiprocessing_context"] = "fork"  # others import torch in each epoch, for seconds
 collate = pinfeed.Collate({"image": pinfeed.Image(0.5)})
 
 def collated(samples):
