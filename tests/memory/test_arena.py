@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import active_children
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,8 @@ def everything_is_let_go() -> Iterator[None]:
     while (stats := pinfeed.testing.worker_memory_stats())["workers"]:
         if time.monotonic() > deadline:
             break
-        time.sleep(0.01)  # torch before 2.13 does not wait for workers that it ends
+        active_children()  # waits for those that ended; torch before 2.13 does not
+        time.sleep(0.01)
     assert (stats["workers"], stats["live_slots"], stats["resident_bytes"]) == (0, 0, 0)
 
 
