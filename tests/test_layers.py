@@ -25,8 +25,8 @@ ROOMS = [
     {"augment"},
     {"fields"},
     {"loaders"},
-    {"exports", "integrations", "diagnosis"},
-    {"demo", "testing"},
+    {"exports", "integrations"},
+    {"diagnosis", "demo", "testing"},
     {"__init__", "__main__"},
 ]
 LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

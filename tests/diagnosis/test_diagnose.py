@@ -155,6 +155,13 @@ def test_samples_that_are_batches_and_a_device_loader() -> None:
     assert "copy" in str(report)
 
 
+def test_batches_of_several_sizes() -> None:
+    batches = [[0]] + [list(range(8))] * 7
+    loop = short(DataLoader(Sleeping(0.001), batch_sampler=batches)).to_dict()["loop"]  # type: ignore[arg-type]
+    assert 4 < loop["batch_samples"] <= 8
+    assert 200 < loop["samples_per_second"] < 1000
+
+
 def test_a_stream_that_is_shorter_than_four_batches_and_what_is_not_measured_of_it() -> None:
     for drop_last in (False, True):
         loader = DataLoader(ShortStream(), batch_size=4, drop_last=drop_last)
@@ -227,6 +234,40 @@ def test_what_is_offered_only_if_values_are_equal() -> None:
     for dataset, collate, offered in ((Sleeping, slow, names), (Random, doubled, set())):
         loader = DataLoader(dataset(0.001), batch_size=8, collate_fn=collate)  # type: ignore[arg-type]
         assert names & {change.name for change in short(loader).changes} == offered
+
+
+@pytest.mark.parametrize(
+    ("sample", "code"),
+    [
+        (torch.ones(8), 'write_array("decoded", dataset), then pinfeed.ArrayDataset of what'),
+        (
+            (torch.ones(8), 3),
+            '(dict(zip("ab", s)) for s in dataset)), then pinfeed.ArrayDataset of a',
+        ),
+        ({"a": {"b": torch.ones(8)}}, None),  # write_array takes no dicts in dicts
+    ],
+)
+def test_samples_are_to_be_written_as_they_can_be(sample: Any, code: str | None) -> None:
+    class Same(Sleeping):
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(self.seconds)
+            return sample
+
+    changes = short(DataLoader(Same(0.002), batch_size=8)).changes  # type: ignore[arg-type]
+    written = [change.code for change in changes if change.name.startswith("samples decoded")]
+    assert [code in text for text in written if code] == [True] * (code is not None)
+
+
+class Halves(DataLoader[Any]):
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return (batch / 2 for batch in super().__iter__())
+
+
+def test_batches_that_a_subclass_makes() -> None:
+    loader = Halves([1, 2, 3, 4], batch_size=2)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError) as caught:
+        pinfeed.diagnose(loader, lambda batch: 1 / (batch[0].item() % 1))
+    assert "Halves.__iter__ was not run" in caught.value.__notes__[-1]
 
 
 @pytest.mark.slow
@@ -334,8 +375,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert found["limit"] in set(LIMITS) - {"step"}
     assert found["loop"]["wait_share"] > 0.3
     assert json.loads(trace.read_text())["traceEvents"]
-    assert main(["diagnose", f"{program}:loader", "--seconds", "0.3"]) == 0
-    assert capsys.readouterr().out.startswith("The loop: ")
+    lost = ["--seconds", "0.3", "--trace", str(tmp_path / "nowhere" / "out.json")]
+    assert main(["diagnose", f"{program}:loader", *lost]) == 2
+    printed = capsys.readouterr()
+    assert printed.out.startswith("The loop: ")
+    assert "--trace can't be written" in printed.err
     assert main(["diagnose", f"{program}:make_list"]) == 2
     error = capsys.readouterr().err
     assert error.splitlines()[-1].startswith("pinfeed diagnose: loader must be a torch DataLoader")

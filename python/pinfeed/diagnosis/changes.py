@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import statistics
+import string
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,6 +19,7 @@ from torch.utils.data import TensorDataset
 
 from pinfeed.diagnosis.model import LEAST_GAIN, Measured
 from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, bytes_in
+from pinfeed.exports.write_array import write_array
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
 from pinfeed.structure import leaves
@@ -207,17 +211,35 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     sample_bytes, seconds = bytes_in(samples[0]), one.fetch / one.samples
     is_worth_it = loader.length and 0 < sample_bytes < _FILE_PACE * seconds
     if is_worth_it and have_equal_values(loader.samples(indices[:2]), samples[:2]):
+        code = _code_of_writing(samples[:2])
+        if code is None:
+            return
         thread = Settings(0, in_thread=True)
         workers = measured.n_effective(now.workers) if now.workers else 1.0
         written = loader.length * seconds / workers
         yield Change(
             "samples decoded once, and kept",
-            'pinfeed.write_array("decoded", dataset), then pinfeed.ArrayDataset of what it returns',
+            code,
             replace(thread, dataset=_Kept(samples)),
             lambda m: m.predict(thread, fetch=0.0),
             f"about {_size(sample_bytes * loader.length)}, written in {written:.0f} s; tried with "
             f"{len(samples)} of the samples in memory",
         )
+
+
+def _code_of_writing(samples: list[Any]) -> str | None:
+    """How a dataset of such samples is written and read again; None if `write_array` doesn't take them."""
+    given, result = "dataset", "what it returns"
+    if isinstance(samples[0], tuple):  # which may mean two things there
+        names = string.ascii_letters[: len(samples[0])]
+        given, result = f'(dict(zip("{names}", s)) for s in dataset)', "a tuple of its values"
+        samples = [dict(zip(names, sample, strict=False)) for sample in samples]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            write_array(os.path.join(folder, "decoded"), samples)
+    except Exception:  # noqa: BLE001, whatever is no array, or no room
+        return None
+    return f'pinfeed.write_array("decoded", {given}), then pinfeed.ArrayDataset of {result}'
 
 
 def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:

@@ -39,9 +39,13 @@ def main(arguments: list[str]) -> int:
             raise  # the user's own
         print(f"pinfeed {problem}", file=sys.stderr)
         return 2
-    if options.trace is not None:
-        report.save_trace(options.trace)
     print(json.dumps(report.to_dict(), indent=1) if options.json else report)
+    if options.trace is not None:
+        try:
+            report.save_trace(options.trace)
+        except OSError as error:
+            print(f"pinfeed diagnose: --trace can't be written: {error}", file=sys.stderr)
+            return 2
     return 0
 
 

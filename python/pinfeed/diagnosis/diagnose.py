@@ -24,7 +24,7 @@ from pinfeed.diagnosis.model import Cpus, Measured
 from pinfeed.diagnosis.report import Report
 from pinfeed.diagnosis.runs import LARGE, LoaderCopy, Run, Settings, time_copies, time_step
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.optional import import_extra
+from pinfeed.optional import add_note, import_extra
 
 #: About as many runs are made, the trials included: twice the same.
 _RUNS = 24
@@ -86,7 +86,14 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     with random_states_kept(), _interrupts() as interrupts, _progress() as bar:
         copy = LoaderCopy(loader)
         attempt = _Attempts(copy, seconds, interrupts, bar)
-        loop = copy.run(copy.settings, attempt.each, step)
+        try:
+            loop = copy.run(copy.settings, attempt.each, step)
+        except Exception as error:
+            if copy.own_iter is not None:
+                add_note(
+                    error, f"{copy.own_iter} was not run, so these are a plain DataLoader's batches"
+                )
+            raise
         took = loop.batches[0].seconds
         if took > seconds:
             wrong = f"seconds={seconds:g} is too short: the first batch took {took:.1f} s"

@@ -57,6 +57,7 @@ class Report:
         """
         measured, loop, one = self.measured, self.measured.loop, self.measured.one
         made = sorted(batch.seconds for batch in one.batches)
+        samples = loop.mean(lambda batch: batch.samples)
         least = measured.step_seconds  # with batches that are always ready
         names = ("name", "code", "note", "predicted", "tried", "error", "gain", "is_advised")
         return {
@@ -65,8 +66,8 @@ class Report:
             "notes": self.notes,
             "loop": {
                 "batch_seconds": loop.period,
-                "batch_samples": loop.samples,
-                "samples_per_second": loop.samples / loop.period,
+                "batch_samples": samples,
+                "samples_per_second": samples / loop.period,
                 "batches": len(loop.batches),
                 "wait_share": loop.wait_share,
                 "most_to_gain": max(1.0, loop.period / least) if least else None,
@@ -163,8 +164,9 @@ class Report:
 
 def _loop_lines(found: dict[str, Any]) -> Iterator[str]:
     loop, limit = found["loop"], found["limit"]
+    size = f"{loop['batch_samples']:.1f}".removesuffix(".0")
     yield (
-        f"The loop: {_ms(loop['batch_seconds'])} a batch of {loop['batch_samples']}, "
+        f"The loop: {_ms(loop['batch_seconds'])} a batch of {size}, "
         f"{loop['samples_per_second']:,.0f} samples/s over {loop['batches']} batches"
     )
     if found["stages"]["step"] is None:
