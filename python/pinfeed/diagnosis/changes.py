@@ -211,15 +211,15 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     sample_bytes, seconds = bytes_in(samples[0]), one.fetch / one.samples
     is_worth_it = loader.length and 0 < sample_bytes < _FILE_PACE * seconds
     if is_worth_it and have_equal_values(loader.samples(indices[:2]), samples[:2]):
-        code = _code_of_writing(samples[:2])
-        if code is None:
+        writing = _code_of_writing(samples[:2])
+        if writing is None:
             return
         thread = Settings(0, in_thread=True)
         workers = measured.n_effective(now.workers) if now.workers else 1.0
         written = loader.length * seconds / workers
         yield Change(
             "samples decoded once, and kept",
-            code,
+            writing,
             replace(thread, dataset=_Kept(samples)),
             lambda m: m.predict(thread, fetch=0.0),
             f"about {_size(sample_bytes * loader.length)}, written in {written:.0f} s; tried with "
