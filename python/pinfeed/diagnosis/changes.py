@@ -230,11 +230,11 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
 def _code_of_writing(samples: list[Any]) -> str | None:
     """How a dataset of such samples is written and read again; None if `write_array` doesn't take them."""
     given, result = "dataset", "what it returns"
-    if isinstance(samples[0], tuple):  # which may mean two things there
-        names = string.ascii_letters[: len(samples[0])]
-        given, result = f'(dict(zip("{names}", s)) for s in dataset)', "a tuple of its values"
-        samples = [dict(zip(names, sample, strict=False)) for sample in samples]
     try:
+        if type(samples[0]) is tuple:  # which may mean two things there
+            names = string.ascii_letters[: len(samples[0])]
+            given, result = f'(dict(zip("{names}", s)) for s in dataset)', "a tuple of its values"
+            samples = [dict(zip(names, sample, strict=True)) for sample in samples]
         with tempfile.TemporaryDirectory() as folder:
             write_array(os.path.join(folder, "decoded"), samples)
     except Exception:  # noqa: BLE001, whatever is no array, or no room

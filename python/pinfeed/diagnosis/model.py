@@ -76,9 +76,7 @@ class Measured:
     loop: Run  # as it is
     eager: dict[int, Run] = field(default_factory=dict)  # without a step, by the number of workers
     thread: Run | None = None  # without a step and workers, in a `DeviceLoader`'s thread
-    warm: Run | None = (
-        None  # with the loader's own workers and no step, of files that are in memory
-    )
+    warm: Run | None = None  # with the loader's own workers and no step, its files in memory
     ready: Run | None = None  # batches that are ready, from workers to a loop without a step
     large: Run | None = None  # several batches in one, with the loader's own workers and no step
     step: StepTimes | None = None  # alone
@@ -166,9 +164,8 @@ class Measured:
             return step + made
         if workers == 0:
             late = 0.0
-            if (
-                self.thread is not None and made > step > 0
-            ):  # or it would be done before the step is
+            # A batch that takes less than the step is there before the step has ended.
+            if self.thread is not None and made > step > 0:
                 late = self.thread.mean(lambda batch: batch.received - batch.collated)
             return max(step + late, made)
         # Without a thread the loop itself takes what workers send, before the step.
