@@ -10,18 +10,25 @@ sys.path[:0] = sys.argv[2:]
 
 from watched_loops import in_lightning, in_trainer, seen
 import accelerate
+from torch.utils.data import DataLoader
+
+import pinfeed
 import test_epochs_to_collate as tests
 
+def new_loader():
+    sampler = pinfeed.ShuffleSampler(tests.COUNT, 7)
+    return DataLoader(tests.ARRAYS, batch_sampler=sampler, collate_fn=tests.new_collate())
+
 def in_accelerate():
-    loader = accelerate.Accelerator(cpu=True).prepare(tests.new_loader())
+    loader = accelerate.Accelerator(cpu=True).prepare(new_loader())
     for _ in range(4):
         seen.extend(loader)
 
-steps = len(tests.new_loader())
+steps = len(new_loader())
 for name, run in {
-    "Lightning": lambda: in_lightning(tests.new_loader(), 4),
+    "Lightning": lambda: in_lightning(new_loader(), 4),
     "accelerate": in_accelerate,
-    "Trainer": lambda: in_trainer(tests.new_loader(), 4, sys.argv[1]),
+    "Trainer": lambda: in_trainer(new_loader(), 4, sys.argv[1]),
 }.items():
     seen.clear()
     run()

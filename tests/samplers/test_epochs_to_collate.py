@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -51,8 +52,8 @@ def by_index(batches: Any) -> dict[int, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def crops() -> list[dict[int, Any]]:
+@functools.cache
+def crops_of_epochs() -> list[dict[int, Any]]:
     """The images of each epoch."""
     collate = new_collate()
     found = []
@@ -76,9 +77,8 @@ def assert_epochs(loops: Iterator[Any], crops: list[dict[int, Any]]) -> None:
         ("indexed", 1, "spawn"),
     ],
 )
-def test_the_epoch_travels_with_the_indices(
-    kind: str, workers: int, method: str | None, crops: Any
-) -> None:
+def test_the_epoch_travels_with_the_indices(kind: str, workers: int, method: str | None) -> None:
+    crops = crops_of_epochs()
     for make in [*SAMPLERS.values()][: workers or None]:  # starting workers takes long
         loader = DataLoader(
             DATASETS[kind],
