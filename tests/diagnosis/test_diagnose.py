@@ -361,6 +361,9 @@ loader = make_loader()
 def make_list():
     return [1, 2]
 
+def make_some(count):
+    return DataLoader(Samples(), batch_size=count)
+
 def step(batch):
     time.sleep(0.001)
 """
@@ -383,6 +386,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["diagnose", f"{program}:make_list"]) == 2
     error = capsys.readouterr().err
     assert error.splitlines()[-1].startswith("pinfeed diagnose: loader must be a torch DataLoader")
+    assert main(["diagnose", f"{program}:make_some"]) == 2
+    assert "make_some is called without arguments: missing a required" in capsys.readouterr().err
     assert main(["diagnose", f"{program}:nothing"]) == 2
     assert "has no function or DataLoader 'nothing'" in capsys.readouterr().err
     assert main(["diagnose", "no.py:loader"]) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import statistics
 import string
 import tempfile
 import time
@@ -30,7 +29,10 @@ _FILE_PACE = 1e9
 
 @dataclass
 class Change:
-    """A change of a loader; times are seconds for one of its batches."""
+    """A change of a loader; times are seconds for one of its batches.
+
+    Other work on the machine only makes a round slower, so the least of the rounds counts.
+    """
 
     name: str
     code: str  # what to write
@@ -45,17 +47,17 @@ class Change:
     @property
     def predicted(self) -> float:
         """Seconds by the model."""
-        return statistics.fmean(self.predictions)
+        return min(self.predictions)
 
     @property
     def tried(self) -> float | None:
         """Seconds as it was tried; None if it wasn't."""
-        return statistics.fmean(self.after) if self.after else None
+        return min(self.after, default=None)
 
     @property
     def gain(self) -> float | None:
         """How many times the batches came in the trials, beyond 1; None if it wasn't tried."""
-        return sum(self.before) / sum(self.after) - 1 if self.after else None
+        return min(self.before) / min(self.after) - 1 if self.after else None
 
     @property
     def error(self) -> float | None:

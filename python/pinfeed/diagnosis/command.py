@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import inspect
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ def main(arguments: list[str]) -> int:
         with contextlib.redirect_stdout(sys.stderr):
             loader = _named(options.loader)
             if callable(loader):
-                loader = loader()
+                loader = _made(loader, options.loader)
             step = None if options.step is None else _named(options.step)
             report = diagnose(loader, step, options.seconds)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -47,6 +49,21 @@ def main(arguments: list[str]) -> int:
             print(f"pinfeed diagnose: --trace can't be written: {error}", file=sys.stderr)
             return 2
     return 0
+
+
+def _made(maker: Callable[[], Any], place: str) -> Any:
+    """The loader that a function makes.
+
+    Raises:
+        TypeError: It needs arguments.
+    """
+    try:
+        inspect.signature(maker).bind()
+    except TypeError as error:
+        wrong = f"{place} is called without arguments: {error}"
+        hint = "give it defaults, or name a function around it"
+        raise TypeError(Problem("diagnose", wrong, hint=hint)) from None
+    return maker()
 
 
 def _named(place: str) -> Any:

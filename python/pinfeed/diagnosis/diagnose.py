@@ -188,7 +188,7 @@ def _measure_and_try(
 ) -> None:
     """Measures and tries, twice: other work on the machine comes and goes, in seconds.
 
-    The report has the stages of the first round, and the means of the predictions and trials of both.
+    The report has the stages of the first round, and of the predictions and trials of both the least.
     """
     first = report.measured
     _measure(loader, step, first, attempt)

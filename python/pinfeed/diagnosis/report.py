@@ -158,6 +158,8 @@ class Report:
                 yield "Nothing that was tried gained 3 % and lost in no run: leave it as it is."
         elif self.is_complete and not any(change.settings for change in self.changes):
             yield "No change that could be tried would gain 3 %: leave it as it is."
+        else:
+            yield "No change was tried."
         for note in self.notes:
             yield f"Note: {note}."
 
