@@ -24,8 +24,6 @@ TSAN_OPTIONS=report_bugs=0 CC=clang CXX=clang++ "$PYTHON" -m pip install --quiet
 cat >"$out/suppressions" <<'END'
 # pybind11's table of instances: torch's library locks it too, but is not instrumented.
 race:pybind11::detail::clear_instance
-# Prefetches what a list's fields point to while another thread may change them; CPython writes one plainly.
-race:pinfeed::bindings::(anonymous namespace)::ask_for_fields
 END
 
 # ThreadSanitizer can't place its shadow memory when addresses are randomized over many bits.

@@ -2,6 +2,7 @@
 #include <pybind11/critical_section.h>
 #include <pybind11/numpy.h>
 
+#include <cstring>
 #include <string>
 
 #include "bindings/python/array_view.h"
@@ -22,9 +23,14 @@ namespace {
                         " is out of range for " + std::to_string(length) + " samples");
 }
 
+// True is a mask to NumPy, whose older versions took their own bool as an index all the same.
+bool is_bool(PyObject* object) {
+  return PyBool_Check(object) || std::strcmp(Py_TYPE(object)->tp_name, "numpy.bool") == 0;
+}
+
 std::int64_t as_index(py::handle item, std::size_t position, const std::string& name) {
   PyObject* object = item.ptr();
-  const bool is_int = PyLong_Check(object) && !PyBool_Check(object);  // True is a mask to NumPy
+  const bool is_int = PyLong_Check(object) && !PyBool_Check(object);
   if (is_int) {
     const long long value = PyLong_AsLongLong(object);
     if (value != -1 || PyErr_Occurred() == nullptr) return value;
@@ -35,7 +41,7 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
     throw py::index_error(name + ": index " + std::string(py::str(item)) + " at position " +
                           std::to_string(position) + " does not fit in 64 bits");
   }
-  if (PyIndex_Check(object) && !PyBool_Check(object)) {
+  if (PyIndex_Check(object) && !is_bool(object)) {
     MappedFiles().check(item);
     const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object));
     if (number) return as_index(number, position, name);

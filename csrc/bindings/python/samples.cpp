@@ -30,9 +30,10 @@ void ask_for_object(PyObject* sample) {
 
 // Once that is there, asks for where the object's first fields point to, such as the data and the
 // shape of an ndarray or the implementation of a tensor. A field that is no address is asked for in
-// vain, which does no harm; that of a list may be changing. More lines would wait for one another:
-// most of the time goes into finding their pages.
+// vain, which does no harm. More lines would wait for one another: most of the time goes into
+// finding their pages. A list was read before, and another thread may be changing it.
 void ask_for_fields(PyObject* sample) {
+  if (NumberLists::is_list(sample)) return;
   constexpr std::size_t kFields = 3;
   const auto* const fields = reinterpret_cast<const void* const*>(sample + 1);
   if (static_cast<std::size_t>(Py_TYPE(sample)->tp_basicsize) <
@@ -40,7 +41,7 @@ void ask_for_fields(PyObject* sample) {
     return;
   }
   for (std::size_t i = 0; i < kFields; ++i) {
-    kernels::prefetch_line(__atomic_load_n(fields + i, __ATOMIC_RELAXED));
+    kernels::prefetch_line(fields[i]);
   }
 }
 
