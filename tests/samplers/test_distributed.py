@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from accelerate.utils import concatenate
+from filelock import FileLock
 from torch.utils.data import default_collate
 
 import distributed_job
@@ -19,22 +20,26 @@ from pinfeed import Collate, Pad
 RANKS = 2
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of the ranks saw."""
-    folder = tmp_path_factory.mktemp("ranks")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run"),
-            *("--standalone", "--nproc-per-node", str(RANKS)),
-            *(distributed_job.__file__, str(folder)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> list[dict[str, Any]]:
+    """What each of the ranks saw, in one job for all processes that run tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "ranks"
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder / "lock"):
+        if not (folder / "0.json").exists():
+            done = subprocess.run(
+                [
+                    *(sys.executable, "-m", "torch.distributed.run"),
+                    *("--standalone", "--nproc-per-node", str(RANKS)),
+                    *(distributed_job.__file__, str(folder)),
+                ],
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 
