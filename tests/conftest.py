@@ -22,6 +22,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # As long torch waits for a worker whose stream has raised, and then ends it.
 torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.4
 
+# Python 3.14 starts them by forkserver, which imports torch again for each. Tests of that name it.
+multiprocessing.set_start_method("fork")
 # What the server of forkserver imports once, its workers need not.
 multiprocessing.set_forkserver_preload(["torch.utils.data", "pinfeed"])
 

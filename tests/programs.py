@@ -11,6 +11,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import multiprocessing
 import os
 import pickle
 import select
@@ -102,6 +103,7 @@ def _serve(connection: socket.socket) -> Any:
 if __name__ == "__main__":
     for module in ("torch.utils.data", "pinfeed"):
         importlib.import_module(module)
+    multiprocessing.set_start_method("fork")  # which Python 3.14 doesn't by itself
     gc.freeze()  # what the forks need not look through when they end
     fresh, code, arguments, folder, environment = _serve(socket.socket(fileno=int(sys.argv[1])))
     os.chdir(folder)

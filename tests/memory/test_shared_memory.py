@@ -14,10 +14,12 @@ import pytest
 
 MOUNT = 'mount -t tmpfs -o size=$0 tmpfs /dev/shm && exec "$@"'
 SETUP = """
+import multiprocessing
 import numpy as np, pinfeed
 from pinfeed.memory.outputs import new_shared_storage
 from torch.utils.data import DataLoader
 
+multiprocessing.set_start_method("fork")
 """
 
 

@@ -1,7 +1,7 @@
 // What torch hands over and gets back: dtypes by name, checks, outputs.
 //
 // Errors are the standard exceptions that torch turns into Python's: std::invalid_argument becomes
-// ValueError, std::out_of_range IndexError.
+// ValueError, from torch 2.15 on RuntimeError, and std::out_of_range IndexError.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>

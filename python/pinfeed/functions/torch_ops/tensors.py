@@ -61,8 +61,7 @@ def normalize_tensor(
     op = torch.ops.pinfeed.normalize_images
     if out is None:
         return _call(op.default, images, input=input, **options)
-    op.out(images, input=input, out=out, **options)
-    return out
+    return _call(op.out, images, input=input, out=out, **options)
 
 
 def permute_tensor(images: Any, axes: list[int], out: Any) -> Any:
@@ -76,8 +75,7 @@ def permute_tensor(images: Any, axes: list[int], out: Any) -> Any:
         )
     if out is None:
         return _call(torch.ops.pinfeed.permute.default, images, input, output)
-    torch.ops.pinfeed.permute.out(images, input, output, out=out)
-    return out
+    return _call(torch.ops.pinfeed.permute.out, images, input, output, out=out)
 
 
 def pad_tensor(
@@ -140,12 +138,13 @@ def pad_tensor(
             shape = (offsets.shape[0] - 1, length)
             padded, counts = out, offsets.new_empty(shape[0])
             where = values.new_empty(shape[::-1] if padding.time_major else shape, dtype=torch.bool)
-            op.out(*batch, **options, out=padded, lengths=counts, mask=where)
+            _call(op.out, *batch, **options, out=padded, lengths=counts, mask=where)
     else:
         op = torch.ops.pinfeed.pad_jagged
-        padded = _call(op.default, *batch, **options) if out is None else out
-        if out is not None:
-            op.out(*batch, **options, out=out)
+        if out is None:
+            padded = _call(op.default, *batch, **options)
+        else:
+            padded = _call(op.out, *batch, **options, out=out)
         counts = (offsets[1:] - offsets[:-1]).clamp(max=most) if lengths else None
     if lengths and isinstance(padding.axes, tuple):
         counts = counts.view(-1, 1)
@@ -242,17 +241,19 @@ def _listed(values: Any) -> list[float] | None:
 
 
 def _call(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """``op(*args, **kwargs)``, with torch's own error where there is no memory for an output.
+    """``op(*args, **kwargs)``, with the errors that functions have.
 
     The stable ABI tells the libraries only that torch could not allocate, so the ops can't raise
-    ``torch.OutOfMemoryError``, which programs catch.
+    ``torch.OutOfMemoryError``, which programs catch. An ``out`` that doesn't fit is a RuntimeError to
+    torch from 2.15 on.
     """
     try:
         return op(*args, **kwargs)
     except RuntimeError as error:
-        if _FAILED_TO_ALLOCATE not in str(error):
-            raise
-        _allocate_outputs(op, args, kwargs)
+        if ": out must " in str(error):
+            raise ValueError(str(error)) from None
+        if _FAILED_TO_ALLOCATE in str(error):
+            _allocate_outputs(op, args, kwargs)
         raise  # they fit by now, or it was something else that did not
 
 
