@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
 import pinfeed
 from bench import peers
@@ -73,7 +73,9 @@ class Samples:
 
 class Generated(IterableDataset):
     def __iter__(self):
-        for i in range(100_000):
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        for i in range(first, 100_000, step):
             yield torch.tensor(python_work(2) + i)
 
 

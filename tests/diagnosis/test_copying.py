@@ -21,6 +21,8 @@ class Holder:
         self.generator = torch.Generator()
         self.array = np.arange(5)
         self.tensor = torch.arange(5)
+        self.large_array = np.zeros(1_000_001, np.uint8)
+        self.shared_tensor = torch.zeros(5).share_memory_()
         self.paths = [str(i) for i in range(20_000)]
         self.lock = threading.Lock()
         self.function = lambda x: x
@@ -35,9 +37,12 @@ def test_state_is_copied_and_what_is_large_is_not() -> None:
     assert type(two) is Holder
     assert two is not one
     assert other[0] is two
-    for name in ("cache", "rng", "generator"):
+    for name in ("cache", "rng", "generator", "array", "tensor"):
         assert getattr(two, name) is not getattr(one, name)
-    for name in ("array", "tensor", "paths", "lock", "function"):
+    two.array += 1
+    two.tensor += 1
+    assert one.array.tolist() == one.tensor.tolist() == [0, 1, 2, 3, 4]
+    for name in ("large_array", "shared_tensor", "paths", "lock", "function"):
         assert getattr(two, name) is getattr(one, name)
     assert two.method.__self__ is two
     assert originals == [one.lock]

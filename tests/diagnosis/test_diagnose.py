@@ -21,6 +21,7 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     IterableDataset,
     TensorDataset,
@@ -173,6 +174,22 @@ def test_a_stream_that_is_shorter_than_four_batches_and_what_is_not_measured_of_
         assert report.measured.loop.samples == 4
 
 
+class Split(Stream):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        return itertools.islice(super().__iter__(), first, None, step)
+
+
+@pytest.mark.parametrize("stream", [Stream, Split])
+def test_more_workers_for_streams_that_are_split_among_them(stream: Any) -> None:
+    report = short(DataLoader(stream(), batch_size=4, num_workers=2))
+    is_split = stream is Split
+    assert any("reads the whole stream" in note for note in report.notes) is not is_split
+    names = [change.name for change in report.changes]
+    assert any(name.endswith("workers") for name in names if name[0].isdigit()) <= is_split
+
+
 def test_a_short_stream_starts_its_workers_again_and_again() -> None:
     report = short(DataLoader(ShortStream(), batch_size=4, num_workers=1), seconds=1)
     loop, eager = report.measured.loop, report.measured.eager[1]
@@ -222,6 +239,31 @@ class Random(Sleeping):
         return np.random.random(4)  # noqa: NPY002
 
 
+class Flipped(Sleeping):
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.seconds)
+        return torch.arange(4.0) * random.choice([1, -1])
+
+
+def test_samples_that_are_often_the_same_are_not_to_be_kept() -> None:
+    random.seed(0)
+    changes = short(DataLoader(Flipped(0.002), batch_size=1)).changes  # type: ignore[arg-type]
+    assert not any(change.name.startswith("samples decoded") for change in changes)
+
+
+def test_larger_batches_are_offered_where_they_have_more_samples() -> None:
+    plain = TensorDataset(torch.zeros(640))
+    for given, code in (
+        ({"batch_size": 1}, "DataLoader(..., batch_size=4)"),
+        ({"batch_sampler": BatchSampler(range(640), 1, False)}, "BatchSampler(..., batch_size=4)"),
+        ({"batch_size": 1, "collate_fn": lambda samples: samples[0]}, None),
+    ):
+        report = short(DataLoader(plain, **given))  # type: ignore[arg-type]
+        assert (report.measured.large is None) is (code is None)
+        codes = {c.code for c in report.changes if c.name.startswith("batches of four")}
+        assert codes <= {code}  # none, if the machine did something else meanwhile
+
+
 def test_what_is_offered_only_if_values_are_equal() -> None:
     def slow(samples: list[Any]) -> Any:
         time.sleep(0.01)
@@ -242,7 +284,7 @@ def test_what_is_offered_only_if_values_are_equal() -> None:
         (torch.ones(8), 'write_array("decoded", dataset), then pinfeed.ArrayDataset of what'),
         (
             (torch.ones(8), 3),
-            '(dict(zip("ab", s)) for s in dataset)), then pinfeed.ArrayDataset of a',
+            '(dict(zip("ab", dataset[i])) for i in range(len(dataset)))), then pinfeed.Arr',
         ),
         ({"a": {"b": torch.ones(8)}}, None),  # write_array takes no dicts in dicts
     ],
@@ -582,6 +624,19 @@ def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(
     assert not any(note.startswith("workers: 2") for note in report.notes)
 
 
+def test_a_batch_that_no_worker_can_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_PATIENCE", 1.0)
+    loader = DataLoader([1, 2], batch_size=1, collate_fn=iter_of)  # type: ignore[arg-type]
+    report = short(loader, seconds=1)
+    (note,) = [note for note in report.notes if note.startswith("workers: 1: not measured")]
+    assert "a batch can't be sent from a worker: cannot pickle 'generator' object" in note
+    assert not report.is_complete
+
+
+def iter_of(samples: list[Any]) -> Iterator[Any]:
+    return (sample for sample in samples)
+
+
 class OwnLoop(DataLoader[Any]):
     def __iter__(self) -> Any:
         yield from super().__iter__()
@@ -721,4 +776,4 @@ done = subprocess.run([sys.executable, {str(tmp_path / "train.py")!r}], capture_
 assert done.returncode == 1
 print(done.stderr)
 """
-    assert "diagnose under if __name__ == '__main__':" in run_python(program)
+    assert "diagnose under if __name__ == '__main__'" in run_python(program)

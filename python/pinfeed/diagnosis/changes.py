@@ -12,12 +12,10 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-import torch
 from torch.utils.data import TensorDataset
 
 from pinfeed.diagnosis.model import LEAST_GAIN, Measured
-from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, bytes_in
+from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, bytes_in, have_equal_values
 from pinfeed.exports.write_array import write_array
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
@@ -25,6 +23,8 @@ from pinfeed.structure import leaves
 
 #: Bytes a second that a file gives at least.
 _FILE_PACE = 1e9
+#: So many samples come the same again before they are called the same each time.
+_SAME = 16
 
 
 @dataclass
@@ -104,7 +104,7 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     """How many there are, when they begin, and how far ahead they are."""
     now = replace(loader.settings, epoch=loader.epoch)
     best = measured.best_workers(now)
-    if best != now.workers:
+    if best != now.workers and not measured.repeats:
         several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
         is_short = measured.starting(several) > LEAST_GAIN * measured.predict(several)
         several = replace(several, persistent=now.persistent or (is_short and not now.workers))
@@ -113,7 +113,7 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             f"DataLoader(..., num_workers={best}{', persistent_workers=True' * several.persistent})",
             several,
             lambda m: m.predict(several),
-            "each reads the whole stream, but for what get_worker_info() leaves to others"
+            "if the stream is split among workers, or its samples come as often as there are workers"
             if loader.is_stream and best > 1
             else "",
         )
@@ -166,7 +166,8 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         large = measured.large.settings
         yield Change(
             "batches of four times the size",
-            f"DataLoader(..., batch_size={one.samples * large.batch_factor})",
+            f"{'DataLoader' if loader.batch_size else 'BatchSampler'}(..., "
+            f"batch_size={one.samples * large.batch_factor})",
             replace(now, batch_factor=large.batch_factor),
             lambda m: m.predict(large, run=m.large),
             "if the training allows; its step then has four times the samples",
@@ -208,24 +209,27 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "dataset[indices] gave the same values",
         )
         return
-    indices = next(loader.indices)[:32]
+    indices = list(itertools.islice(itertools.chain.from_iterable(loader.indices), _SAME))
     samples = loader.samples(indices)
     sample_bytes, seconds = bytes_in(samples[0]), one.fetch / one.samples
     is_worth_it = loader.length and 0 < sample_bytes < _FILE_PACE * seconds
-    if is_worth_it and have_equal_values(loader.samples(indices[:2]), samples[:2]):
+    if is_worth_it and have_equal_values(loader.samples(indices), samples):
         writing = _code_of_writing(samples[:2])
         if writing is None:
             return
         thread = Settings(0, in_thread=True)
         workers = measured.n_effective(now.workers) if now.workers else 1.0
         written = loader.length * seconds / workers
+        is_float = any(isinstance(leaf, float) for _, leaf in leaves(samples[0]))
+        floats = "; floats of Python become float32" * is_float
         yield Change(
             "samples decoded once, and kept",
             writing,
             replace(thread, dataset=_Kept(samples)),
             lambda m: m.predict(thread, fetch=0.0),
             f"about {_size(sample_bytes * loader.length)}, written in {written:.0f} s; tried with "
-            f"{len(samples)} of the samples in memory",
+            f"{len(samples)} samples in memory, which were the same when asked for twice: what changes at "
+            f"random would be kept as it is{floats}",
         )
 
 
@@ -235,7 +239,8 @@ def _code_of_writing(samples: list[Any]) -> str | None:
     try:
         if type(samples[0]) is tuple:  # which may mean two things there
             names = string.ascii_letters[: len(samples[0])]
-            given, result = f'(dict(zip("{names}", s)) for s in dataset)', "a tuple of its values"
+            given = f'(dict(zip("{names}", dataset[i])) for i in range(len(dataset)))'
+            result = "a tuple of its values"
             samples = [dict(zip(names, sample, strict=True)) for sample in samples]
         with tempfile.TemporaryDirectory() as folder:
             write_array(os.path.join(folder, "decoded"), samples)
@@ -298,21 +303,6 @@ def _part_left(
         except Exception:  # noqa: BLE001, whatever a dataset says to a list, a Collate to samples
             return None
     return min(seconds[1]) / min(seconds[0])
-
-
-def have_equal_values(one: Any, other: Any) -> bool:
-    """Whether two batches have the same keys, dtypes, shapes and values; False if nobody can tell."""
-    try:
-        for (steps, leaf), (other_steps, twin) in zip(leaves(one), leaves(other), strict=True):
-            if steps != other_steps or type(leaf) is not type(twin):
-                return False
-            if isinstance(leaf, torch.Tensor):
-                torch.testing.assert_close(leaf, twin, rtol=0, atol=0, equal_nan=True)
-            else:
-                np.testing.assert_array_equal(leaf, twin, strict=True)
-    except Exception:  # noqa: BLE001, they differ; or what somebody's __eq__ raises
-        return False
-    return True
 
 
 class _Kept:

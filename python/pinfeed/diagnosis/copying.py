@@ -17,6 +17,8 @@ from typing_extensions import override
 # Larger containers and strings are shared with the copy: nobody wants a dataset in memory twice.
 _MOST_ENTRIES = 10_000
 _SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
+# So are arrays and buffers of more bytes, and those of devices, in shared memory, or of subclasses.
+_MOST_BYTES = 1_000_000
 _SHARED = (
     np.ndarray,
     torch.Tensor,
@@ -24,7 +26,7 @@ _SHARED = (
     type,
     types.FunctionType,
     types.ModuleType,
-    pickle.PickleBuffer,  # of an Arrow table, say
+    pickle.PickleBuffer,
 )
 
 
@@ -32,7 +34,7 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
     """A copy of objects, in which what is large and what can't be copied is the original.
 
     Counters, generators of random numbers, positions and caches are copied, so that using the copy
-    leaves them as they are. Arrays, tensors, long lists, functions and open files are shared.
+    leaves them as they are. Large arrays and tensors, long lists, functions and open files are shared.
 
     Args:
         parts: Objects in a container; what they have in common, the copies have in common.
@@ -67,6 +69,16 @@ def random_states_kept() -> Iterator[None]:
             device.set_rng_state(on_device)
 
 
+def _is_small_array(value: Any) -> bool:
+    if type(value) is pickle.PickleBuffer:  # that of an ndarray, say
+        return value.raw().nbytes <= _MOST_BYTES
+    if type(value) is torch.Tensor and (
+        value.device.type != "cpu" or value.layout != torch.strided or value.is_shared()  # type: ignore[no-untyped-call]
+    ):
+        return False
+    return type(value) in (np.ndarray, torch.Tensor) and value.nbytes <= _MOST_BYTES
+
+
 class _Loader(pickle.Unpickler):
     pass
 
@@ -84,6 +96,8 @@ class _Copier(pickle.Pickler):
         if type(value) in _SIZED:
             if len(value) <= _MOST_ENTRIES:
                 return None
+        elif _is_small_array(value):
+            return None
         elif not isinstance(value, _SHARED):
             try:
                 reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)

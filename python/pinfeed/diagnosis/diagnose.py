@@ -105,7 +105,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             report.notes.append("it was interrupted; what comes later was not measured")
             report.is_complete = False
     report.seconds = time.perf_counter() - attempt.start
-    report.is_complete &= not attempt.too_late
+    report.is_complete &= not (attempt.too_late or attempt.has_failed)
     if busy:
         report.notes.append(
             f"{len(busy)} daemonic processes of this one, such as workers of another loop, were there "
@@ -133,6 +133,7 @@ class _Attempts:
         self.notes: list[str] = []  # what failed
         self.done: list[str] = []  # the names of runs that were begun
         self.too_late: list[str] = []  # and of those for which there was no time
+        self.has_failed = False  # whether one of them did
         self._loader = loader
         self._interrupts = interrupts
         self._bar = bar
@@ -167,6 +168,7 @@ class _Attempts:
         except Exception as error:  # the loop as it is has run
             if self._interrupts:  # which ended the workers, too
                 raise KeyboardInterrupt from error
+            self.has_failed = True
             note = f"{name}: not measured: {_said(error)}"
             if note not in self.notes:
                 self.notes.append(note)
@@ -265,7 +267,9 @@ def _measure(
             "batches of four times the size", replace(cold.settings, batch_factor=4)
         )
         # A short stream can't fill them.
-        measured.large = large if large and large.samples == measured.loop.samples else None
+        # Nor does a collate function that takes the first of its samples.
+        if large and large.samples == measured.loop.samples and large.bytes >= 2 * cold.bytes:
+            measured.large = large
 
 
 def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
@@ -287,6 +291,11 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
         )
     if loader.own_iter is not None:
         yield f"{loader.own_iter} was not run: what a plain DataLoader does was measured"
+    if measured.repeats:
+        yield (
+            "each worker reads the whole stream, so several make the same batches: its __iter__ has to "
+            "split it by get_worker_info(), as pinfeed.StreamDataset does"
+        )
     if loader.is_stream:
         yield (
             "a stream can't be asked for a certain sample, so the hand-off, changes of its dataset, "

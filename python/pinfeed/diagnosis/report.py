@@ -22,7 +22,7 @@ class Report:
         changes: What could be changed, with the trials.
         notes: What was not measured, and why.
         seconds: How long it took.
-        is_complete: Whether there was time for all of it.
+        is_complete: Whether there was time for all of it, and no run failed.
     """
 
     measured: Measured
@@ -203,7 +203,8 @@ def _stage_lines(found: dict[str, Any]) -> Iterator[str]:
         share = f"{seconds / whole:5.0%}" if name in ("files", "dataset", "collate") else ""
         yield f"  {name:9}{_ms(seconds):>10}{share:5}  {notes[name]}".rstrip()
     if outliers := found["outliers"]:
-        samples = ", ".join([str(s) for outlier in outliers for s in outlier["samples"]][:6])
+        slow = dict.fromkeys(str(s) for outlier in outliers for s in outlier["samples"])
+        samples = ", ".join([*slow][:6])
         batches = f"batch{'es' * (len(outliers) > 1)} > 3 × the median"
         yield f"  {len(outliers)} {batches}{': samples ' * bool(samples)}{samples}"
 

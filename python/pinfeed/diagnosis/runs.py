@@ -14,8 +14,10 @@ import timeit
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
@@ -31,6 +33,8 @@ from pinfeed.structure import is_container, leaves, parts, rebuild
 LARGE = 16_000_000
 #: Seconds for the first batch of workers, where the loader itself has none.
 _PATIENCE = 30.0
+#: Functions that only measuring calls.
+_CLOCKS = ("perf_counter>", "'_lsprof.Profiler' objects>")
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Run:
     startup: float = 0.0  # until there was the first batch
     bytes: int = 0  # of the first batch
     stats: FeedStats | None = None  # of the DeviceLoader, if there was one
+    repeats: bool = False  # whether two workers began with equal batches of a stream
 
     @property
     def steady(self) -> list[Batch]:
@@ -140,6 +145,7 @@ class LoaderCopy:
         dataset: The copy that this process uses.
         collate: Likewise.
         length: Of the dataset; 0 if nobody knows.
+        batch_size: The loader's; None where a batch sampler has one, or the dataset.
         epoch: Batches in one; None if nobody knows, as of a stream until it has ended once.
         indices: Of the samples of one batch after the other.
         of_workers: The two copies that workers use: what this process opens, they must not inherit.
@@ -175,6 +181,7 @@ class LoaderCopy:
         made = (inner.dataset, inner.collate_fn)
         (self.dataset, self.collate), originals = copied(made)
         self.length = known_length(self.dataset) or 0
+        self.batch_size = inner.batch_size
         self.not_copied = sorted({type(original).__qualname__ for original in originals})
         if self.is_stream:
             held, where = [inner.dataset, *originals], "dataset holds"
@@ -214,7 +221,7 @@ class LoaderCopy:
                 break
         found = {}
         for (file, line, name), times in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
-            if os.path.dirname(file) != os.path.dirname(__file__) and "perf_counter" not in name:
+            if os.path.dirname(file) != os.path.dirname(__file__) and not name.endswith(_CLOCKS):
                 name = name.strip("<>").removeprefix("built-in method ")
                 place = f" ({os.path.basename(file)}:{line})" if line else ""
                 found[name + place] = times[2]  # by itself, without those that it calls
@@ -297,6 +304,8 @@ class LoaderCopy:
             if not batches:  # which no step has seen; the first one's time doesn't count
                 self.batch, given = given, cloned(given)
             batch.asked, batch.received = asked, time.perf_counter()
+            if self.is_stream and batch.worker == 1 and not any(b.worker == 1 for b in batches):
+                run.repeats = have_equal_values(self.batch, given)
             if step is not None:
                 step(given)
                 synchronize()
@@ -329,15 +338,23 @@ class LoaderCopy:
             add_note(
                 error,
                 f"workers begin by {method!r} here, which imports the main module again; call diagnose "
-                "under if __name__ == '__main__':",
+                "under if __name__ == '__main__'",
             )
-        elif method == "fork" and not self._loader.num_workers and seconds >= self._patience:
-            others = {one.name for one in threading.enumerate()} - {threading.main_thread().name}
-            add_note(
-                error,
-                "a forked worker waits for ever for a lock that another thread holds here; running are "
-                f"{', '.join(sorted(others))}",
-            )
+        elif not self._loader.num_workers and seconds >= self._patience:
+            try:
+                ForkingPickler.dumps(self.batch)
+            except Exception as problem:  # noqa: BLE001, which the worker only printed
+                add_note(error, f"a batch can't be sent from a worker: {problem}")
+                return
+            # Without the main thread, the queues' own, and that of a progress bar.
+            idle = {threading.main_thread().name, "QueueFeederThread", "tqdm_monitor"}
+            others = {one.name for one in threading.enumerate()} - idle
+            if method == "fork" and others:
+                add_note(
+                    error,
+                    "a forked worker waits for ever for a lock that another thread holds here; running "
+                    f"are {', '.join(sorted(others))}",
+                )
 
 
 class StepTimes(NamedTuple):
@@ -413,6 +430,21 @@ def cloned(node: Any) -> Any:
         return rebuild(node, [cloned(part) for part in parts(node)])
     clone = getattr(node, "clone", None) or getattr(node, "copy", None)
     return node if clone is None else clone()
+
+
+def have_equal_values(one: Any, other: Any) -> bool:
+    """Whether two batches have the same keys, dtypes, shapes and values; False if nobody can tell."""
+    try:
+        for (steps, leaf), (other_steps, twin) in zip(leaves(one), leaves(other), strict=True):
+            if steps != other_steps or type(leaf) is not type(twin):
+                return False
+            if isinstance(leaf, torch.Tensor):
+                torch.testing.assert_close(leaf, twin, rtol=0, atol=0, equal_nan=True)
+            else:
+                np.testing.assert_array_equal(leaf, twin, strict=True)
+    except Exception:  # noqa: BLE001, they differ; or what somebody's __eq__ raises
+        return False
+    return True
 
 
 def as_it_is(batch: Any) -> Any:
