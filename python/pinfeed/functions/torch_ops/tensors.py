@@ -61,7 +61,8 @@ def normalize_tensor(
     op = torch.ops.pinfeed.normalize_images
     if out is None:
         return _call(op.default, images, input=input, **options)
-    return _call(op.out, images, input=input, out=out, **options)
+    _call(op.out, images, input=input, out=out, **options)
+    return out
 
 
 def permute_tensor(images: Any, axes: list[int], out: Any) -> Any:
@@ -75,7 +76,8 @@ def permute_tensor(images: Any, axes: list[int], out: Any) -> Any:
         )
     if out is None:
         return _call(torch.ops.pinfeed.permute.default, images, input, output)
-    return _call(torch.ops.pinfeed.permute.out, images, input, output, out=out)
+    _call(torch.ops.pinfeed.permute.out, images, input, output, out=out)
+    return out
 
 
 def pad_tensor(
@@ -141,10 +143,9 @@ def pad_tensor(
             _call(op.out, *batch, **options, out=padded, lengths=counts, mask=where)
     else:
         op = torch.ops.pinfeed.pad_jagged
-        if out is None:
-            padded = _call(op.default, *batch, **options)
-        else:
-            padded = _call(op.out, *batch, **options, out=out)
+        padded = _call(op.default, *batch, **options) if out is None else out
+        if out is not None:
+            _call(op.out, *batch, **options, out=out)
         counts = (offsets[1:] - offsets[:-1]).clamp(max=most) if lengths else None
     if lengths and isinstance(padding.axes, tuple):
         counts = counts.view(-1, 1)
