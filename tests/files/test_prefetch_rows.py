@@ -138,7 +138,7 @@ def test_rows_that_were_asked_for_are_not_hot(tmp_path: Path) -> None:
         batch = collate(dataset.__getitems__(indices))
         assert_same_bits(batch.numpy(), array[indices])
         drop(path)
-    assert Path("/proc/self/maps").read_text().count(path.name) == 1  # NumPy's
+    assert Path("/proc/self/maps").read_bytes().count(path.name.encode()) == 1  # NumPy's
 
 
 # from_numpy asks for each batch while the one before it is made.
