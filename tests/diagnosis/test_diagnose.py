@@ -438,6 +438,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_an_interrupt_gives_the_report_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = DataLoader(Sleeping(0.001), batch_size=4)  # type: ignore[arg-type]
+    before = multiprocessing.active_children()  # of other tests' garbage
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -449,7 +450,7 @@ def test_an_interrupt_gives_the_report_so_far(monkeypatch: pytest.MonkeyPatch) -
     assert any("interrupted" in note for note in report.notes)
     with pytest.raises(KeyboardInterrupt):  # there is nothing to report yet
         pinfeed.diagnose(loader, interrupt, 0.3)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(before)
 
 
 class Interrupting:
