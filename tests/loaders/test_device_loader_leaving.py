@@ -365,5 +365,20 @@ for thread in threading.enumerate():
 """
 
 
+def test_an_interrupt_while_a_loop_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for after in ([0, 1], []):
+        loop = iter(on_cpu([0, 1]))
+        with monkeypatch.context() as patch:
+            patch.setattr("weakref.finalize", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                next(loop)
+        if not after:
+            loop.close()
+        assert list(loop) == after
+
+
 def test_interrupts_at_any_moment() -> None:
     run_python(INTERRUPTED_OFTEN)

@@ -268,10 +268,11 @@ class DeviceIterator(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._begin is not None:
-            self._feed = self._begin()
-            self._begin = None
-            self._close = weakref.finalize(self, self._feed.close)
+            feed = self._begin()
+            self._close = weakref.finalize(self, feed.close)
             self._close.atexit = False  # the feed sees to that itself
+            # Last: after an interrupt until here the loop has not begun.
+            self._feed, self._begin = feed, None
         if self._feed is None:  # closed before it began
             raise StopIteration
         return self._feed.take()
