@@ -359,7 +359,7 @@ while interrupts < 300:
 done.set()
 thread.join()
 for thread in threading.enumerate():
-    if thread.name == "pinfeed" and thread.ident:  # or it came while the thread was being started
+    if thread.name == "pinfeed" and thread.is_alive():  # or it came while the thread was being started
         thread.join(30)  # an interrupt may have come while its end was waited for
         assert not thread.is_alive()
 """
