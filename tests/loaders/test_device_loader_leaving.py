@@ -160,9 +160,7 @@ def test_garbage_that_the_thread_itself_collects() -> None:
     assert next(kept[0]) == 0
     (thread,) = feeding_threads()
     gate.set()
-    while (
-        thread.is_alive()
-    ):  # without the GIL the iterator ends where it was made, by code that runs there
+    while thread.is_alive():  # without the GIL the iterator ends in this thread, between two lines
         thread.join(0.01)
 
 

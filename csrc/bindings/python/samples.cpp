@@ -41,7 +41,7 @@ void ask_for_fields(PyObject* sample) {
     return;
   }
   for (std::size_t i = 0; i < kFields; ++i) {
-    kernels::prefetch_line(fields[i]);
+    kernels::prefetch_line(__atomic_load_n(fields + i, __ATOMIC_RELAXED));
   }
 }
 
