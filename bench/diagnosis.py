@@ -17,6 +17,7 @@ import re
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,12 +80,21 @@ class Generated(IterableDataset):
             yield torch.tensor(python_work(2) + i)
 
 
-def python_work(ms: float) -> int:
-    """Takes about so long in Python, with the GIL held."""
+def count_to(steps: int) -> int:
+    """Python that holds the GIL."""
     total = 0
-    for i in range(int(ms * 12_000)):
+    for i in range(steps):
         total += i & 3
     return total
+
+
+#: A second of `count_to` on this machine.
+A_SECOND = int(1e6 / min(timeit.repeat(lambda: count_to(1_000_000), number=1)))
+
+
+def python_work(ms: float) -> int:
+    """Takes about so long in Python, with the GIL held."""
+    return count_to(int(ms / 1000 * A_SECOND))
 
 
 def sleep(ms: float, size: int) -> Callable[[Any], None]:

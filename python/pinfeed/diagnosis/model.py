@@ -90,6 +90,11 @@ class Measured:
         return self.eager.get(1) or self.eager.get(0) or self.loop
 
     @property
+    def fewest_batches(self) -> int:
+        """How many counted in the shortest of the loops."""
+        return min(len(run.steady) for run in (self.loop, *self.eager.values()))
+
+    @property
     def repeats(self) -> bool:
         """Whether each worker reads a whole stream, so that several make the same batches."""
         return any(run.repeats for run in (self.loop, *self.eager.values()))
@@ -152,7 +157,7 @@ class Measured:
         """Seconds for a batch in such a loop: max(step + hand-off, worker / n_effective, CPUs).
 
         Without workers and without a thread the loop does one thing after the other. A thread runs
-        beside the step, which gets the GIL from it as late as the loop without a step did.
+        beside the step, which is taken to let go of the GIL.
 
         Args:
             settings: How the loop would be run.
@@ -168,11 +173,7 @@ class Measured:
         if settings.makes_its_own or (workers == 0 and self.shares_gil):
             return step + made
         if workers == 0:
-            late = 0.0
-            # A batch that takes less than the step is there before the step has ended.
-            if self.thread is not None and made > step > 0:
-                late = self.thread.mean(lambda batch: batch.received - batch.collated)
-            return max(step + late, made)
+            return max(step, made)
         # Without a thread the loop itself takes what workers send, before the step.
         handoff = self.handoff / settings.batch_factor
         serial = max(step, handoff) if settings.in_thread else step + handoff

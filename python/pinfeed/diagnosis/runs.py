@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import functools
 import itertools
+import math
 import os
 import pstats
 import statistics
@@ -230,14 +231,18 @@ class LoaderCopy:
         return {name: found[name] / whole for name in dearest}
 
     def run(
-        self, settings: Settings, seconds: float, step: Callable[[Any], Any] | None = None
+        self,
+        settings: Settings,
+        seconds: float,
+        step: Callable[[Any], Any] | None = None,
+        longest: float = math.inf,
     ) -> Run:
         """Loops for so many seconds, not counting the first batches, or until each has come once.
 
         There is a batch from each worker at least, after the first ones.
 
         Raises:
-            ValueError: There is no batch.
+            ValueError: There is no batch, or making the first one took longer than ``longest``.
             TypeError: There are batches only once.
             Exception: Whatever the dataset, the collate function or the step raise.
         """
@@ -245,7 +250,7 @@ class LoaderCopy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DataLoader's about workers, known better here
             try:
-                self._loop(run, self._variant(settings), seconds, step)
+                self._loop(run, self._variant(settings), seconds, step, longest)
             except RuntimeError as error:
                 if settings.workers and not run.batches:
                     self._explain(error, time.perf_counter() - start)
@@ -295,13 +300,24 @@ class LoaderCopy:
         return DeviceLoader(variant, device_loader.device, fields, device_loader.depth)
 
     def _loop(
-        self, run: Run, loader: Any, seconds: float, step: Callable[[Any], Any] | None
+        self,
+        run: Run,
+        loader: Any,
+        seconds: float,
+        step: Callable[[Any], Any] | None,
+        longest: float,
     ) -> None:
         batches, settings, epochs = run.batches, run.settings, list[int]()
         least = settings.ahead + max(1, settings.workers)
+        if settings.workers and (settings.prefetch_factor or 2) > 2:
+            least = 3 * settings.ahead  # the loop lives on a long queue for a while
         asked = time.perf_counter()
         for given, batch in _endless(loader, epochs) if settings.batches is None else loader:
             if not batches:  # which no step has seen; the first one's time doesn't count
+                if batch.seconds > longest:
+                    wrong = f"seconds={longest:g} is too short: the first batch took {batch.seconds:.1f} s"
+                    hint = f"give at least {10 * batch.seconds:.0f}"
+                    raise ValueError(Problem("diagnose", wrong, hint=hint))
                 self.batch, given = given, cloned(given)
             batch.asked, batch.received = asked, time.perf_counter()
             if self.is_stream and batch.worker == 1 and not any(b.worker == 1 for b in batches):
