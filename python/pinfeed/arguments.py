@@ -153,12 +153,7 @@ def known_length(sized: Any) -> int | None:
 
 
 def checked_integer(value: Any, name: str, least: int, most: int | None = None) -> int:
-    """The value as an int of at least ``least``, and at most ``most`` if that is given.
-
-    Raises:
-        TypeError: It is no integer.
-        ValueError: It is less, or more, or NaN.
-    """
+    """The value as an int of at least ``least``, and at most ``most`` if that is given."""
     number = as_integer(value)
     if number is None:
         raise TypeError(f"{name} must be an integer, got {_shown(value)}")
@@ -176,19 +171,14 @@ def _shown(value: Any) -> str:
 
 
 def positive_integer(value: Any, name: str) -> int | None:
-    """The value as an int of at least 1 and at most 64 bits, None for None; raises like the above."""
+    """The value as an int of at least 1 and at most 64 bits, None for None."""
     return None if value is None else checked_integer(value, name, 1, 2**63 - 1)
 
 
 def checked_number(
     value: Any, name: str, least: float = -math.inf, most: float = math.inf
 ) -> float:
-    """The value as a float from ``least`` to ``most``.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is less, or more.
-    """
+    """The value as a float from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise TypeError(f"{name} must be a number, got {_shown(value)}")
     if not least <= value <= most:
@@ -199,12 +189,7 @@ def checked_number(
 
 
 def checked_range(given: Any, name: str, most: float = math.inf) -> tuple[float, float]:
-    """The pair (from, to) of positive numbers; of numbers from 0 to ``most``, if that is given.
-
-    Raises:
-        TypeError: It is no pair of numbers.
-        ValueError: A number is out of range, or the larger comes first.
-    """
+    """The pair (from, to) of positive numbers; of numbers from 0 to ``most``, if that is given."""
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
         raise TypeError(f"{name} must be a pair (from, to) of numbers, got {given!r}")
     low, high = (checked_number(number, name) for number in given)
@@ -220,12 +205,7 @@ def checked_range(given: Any, name: str, most: float = math.inf) -> tuple[float,
 
 
 def checked_size(size: Any, function: str) -> tuple[int, int]:
-    """The height and width of a batch of images.
-
-    Raises:
-        TypeError: One is no integer.
-        ValueError: It is no pair, or one is not positive.
-    """
+    """The height and width of a batch of images."""
     if not isinstance(size, Sequence) or len(size) != 2:
         raise ValueError(f"{function}: size must be the batch's height and width, got {size!r}")
     height, width = (checked_integer(number, f"{function}: size", 1, 2**31) for number in size)
@@ -281,16 +261,8 @@ def require_state(
 ) -> None:
     """Raises unless this is what ``state_dict`` returned where the same follows from it.
 
-    Args:
-        state: What was given.
-        needed: The keys that it must have, beside those of the identity.
-        identity: What must be the same in it.
-        name: Whose state it is, for messages, such as ``"PackSampler"``.
-        kind: What that is: ``"sampler"``, ``"stream"``.
-
-    Raises:
-        TypeError: ``state`` is no dict.
-        ValueError: A key is missing, or a value of the identity differs.
+    It must have the ``needed`` keys, and the keys and values of the ``identity``. Messages say whose
+    ``name`` and of what ``kind`` it is: that of a ``"sampler"``, a ``"stream"``.
     """
     if not isinstance(state, dict):
         raise TypeError(f"{name}: state must be a dict, got {type(state).__name__}")
@@ -311,11 +283,9 @@ def require_state(
 
 
 def described(instance: Any, **more: Any) -> str:
-    """How an object was made: the arguments that are not the default, as its attributes have them.
+    """How an object was made: the arguments that are not the default.
 
-    Args:
-        instance: The object.
-        more: Values of arguments that are no attributes.
+    Their values are in ``more``, or are attributes of the object.
     """
     values, texts = vars(instance) | more, []
     for name, argument in inspect.signature(type(instance)).parameters.items():
@@ -327,16 +297,7 @@ def described(instance: Any, **more: Any) -> str:
 
 
 def dtype_name(dtype: Any, function: str, argument: str = "dtype") -> str:
-    """``"float32"`` for ``torch.float32``, ``np.float32``, ``np.dtype("f4")`` or ``"float32"``.
-
-    Args:
-        dtype: What names a dtype to NumPy or torch.
-        function: Who asks, for messages.
-        argument: What it is called there.
-
-    Raises:
-        TypeError: ``dtype`` names no dtype.
-    """
+    """``"float32"`` for ``torch.float32``, ``np.float32``, ``np.dtype("f4")`` or ``"float32"``."""
     if isinstance(dtype, torch.dtype):
         return torch_dtype_name(dtype)
     if dtype == "bfloat16":  # the one that NumPy doesn't know
@@ -352,7 +313,7 @@ def dtype_name(dtype: Any, function: str, argument: str = "dtype") -> str:
 
 
 def torch_dtype(dtype: Any, function: str, argument: str = "dtype") -> torch.dtype:
-    """The torch.dtype of that name; raises TypeError if there is none."""
+    """The torch.dtype of that name."""
     if isinstance(dtype, torch.dtype):
         return dtype
     found = getattr(torch, dtype_name(dtype, function, argument), None)

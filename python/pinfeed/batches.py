@@ -153,12 +153,7 @@ class SampleBatch(Sequence[Any]):
 
 
 class SampleList(SampleBatch):
-    """The same, of samples that are there already.
-
-    Args:
-        samples: The samples.
-        *known: As in `SampleBatch`.
-    """
+    """The same, of samples that are there already; ``known`` are the arguments of `SampleBatch`."""
 
     __slots__ = ("samples",)
 
@@ -181,9 +176,6 @@ class LastSample:
 
     DataLoader makes a plain list of a stream's samples, which can't tell their epoch. But it collates a
     batch before it takes the next sample. So `Collate` looks whose last sample is that of its batch.
-
-    Args:
-        epoch: The epoch of the pass.
     """
 
     _of_passes: ClassVar[WeakValueDictionary[int, LastSample]] = WeakValueDictionary()

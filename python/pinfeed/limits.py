@@ -17,10 +17,6 @@ def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int | N
 
     On Linux what the kernel calls available, swap included, or less where a control group (v1 or
     v2, or one above it) allows less; elsewhere the physical memory. None if nothing tells.
-
-    Args:
-        proc: Where the kernel shows its state.
-        cgroups: Where control groups are mounted.
     """
     limits = [*_system(Path(proc))]
     for version, folder in _groups(Path(proc), Path(cgroups), "memory"):
@@ -29,12 +25,7 @@ def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int | N
 
 
 def cpu_quota(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> float | None:
-    """CPUs' worth of time that the control group of this process may take; None if there is no limit.
-
-    Args:
-        proc: Where the kernel shows its state.
-        cgroups: Where control groups are mounted.
-    """
+    """CPUs' worth of time that the control group of this process may take; None if there is no limit."""
     quotas = []
     for version, folder in _groups(Path(proc), Path(cgroups), "cpu"):
         try:

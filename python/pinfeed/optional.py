@@ -12,15 +12,7 @@ class MissingExtraError(ImportError):
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Imports a module that an extra brings.
-
-    Args:
-        module: Dotted name of the module, such as ``"sklearn.datasets"``.
-        extra: The extra that installs it, such as ``"demo"``.
-
-    Raises:
-        MissingExtraError: The module isn't there.
-    """
+    """Imports a module, such as ``"sklearn.datasets"``, that an extra, such as ``"demo"``, brings."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -15,17 +15,7 @@ Even = Literal["repeat", "drop"] | None
 
 
 def checked_ranks(rank: Any, world_size: Any, name: str) -> tuple[int, int] | None:
-    """Rank and world size as the caller said them, or None if that is nothing.
-
-    Args:
-        rank: An integer or None.
-        world_size: The same.
-        name: What messages begin with.
-
-    Raises:
-        TypeError: One is no integer.
-        ValueError: There is only one of them, or they don't go together.
-    """
+    """Rank and world size as the caller said them, or None if that is nothing."""
     if (rank is None) != (world_size is None):
         raise ValueError(
             f"{name}: expected both rank and world_size, or neither, "
@@ -48,14 +38,7 @@ def group_ranks() -> tuple[int, int] | None:
 
 
 def ranks_now(name: str) -> tuple[int, int]:
-    """Rank and world size of the process group, else of the environment, else those of one rank.
-
-    Args:
-        name: What messages begin with.
-
-    Raises:
-        ValueError: ``RANK`` and ``WORLD_SIZE`` are set, but not as torchrun sets them.
-    """
+    """Rank and world size of the process group, else of the environment, else those of one rank."""
     return group_ranks() or environment_ranks(name)
 
 

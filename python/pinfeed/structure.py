@@ -54,12 +54,9 @@ def _is_no_leaf(node: Any) -> bool:
 def leaves(
     node: Any, is_leaf: Callable[[Any], bool] = _is_no_leaf, steps: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The leaves of a structure, each behind the steps that lead to it.
+    """The leaves of a structure, each behind the steps that lead to it from where ``steps`` lead.
 
-    Args:
-        node: The structure.
-        is_leaf: Which containers are leaves; all else that is no container is one anyway.
-        steps: Those that lead to the node.
+    All that is no container is a leaf, and so are the containers of which ``is_leaf`` says so.
     """
     if is_leaf(node) or not is_container(node):
         yield steps, node

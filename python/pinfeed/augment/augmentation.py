@@ -30,9 +30,6 @@ class Augmentation:
     Attributes:
         parts: The names of the arguments that were given.
         needs_boxes: Whether a crop is made around the boxes of objects.
-
-    Raises:
-        TypeError, ValueError: An argument does not fit, or the value to erase with the dtype.
     """
 
     def __init__(
@@ -147,11 +144,7 @@ class Augmentation:
         return batch, sizes, mask, views
 
     def refuse_batch(self, name: str) -> None:
-        """Raises TypeError where there is anything to do: a batch that is there has no samples.
-
-        Args:
-            name: What messages call the batch.
-        """
+        """Raises TypeError where there is anything to do: a batch that is there has no samples."""
         if not self.parts:
             return
         given = ", ".join(f"{part}=..." for part in self.parts)

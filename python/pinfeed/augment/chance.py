@@ -21,14 +21,12 @@ from pinfeed.sources.dataset import Rows
 
 
 class Chance:
-    """What the random numbers of one batch follow from.
+    """What the random numbers of one batch follow from: 64 bits, and for each sample its number.
 
-    Args:
-        samples: int64 of shape (B,); the numbers of a sample follow from its entry.
-        key: 64 bits from which they follow too. None: drawn from torch's default generator, when it
-            is first asked for.
+    Without these bits, the ``key``, they are drawn from torch's default generator when first asked for.
 
     Attributes:
+        samples: int64 of shape (B,).
         views: What is seen of each image, by the geometry and the stream that it was drawn for: the
             leaves that share them see the same.
     """
@@ -46,12 +44,7 @@ class Chance:
 
 
 class SeededChance:
-    """What is random in the batches of a `Collate`, in all its workers.
-
-    Args:
-        seed: Not negative. None: each batch draws a number from torch's default generator.
-        leaf: Under which key samples have the integer that stands for their index, or None.
-    """
+    """What is random in the batches of a `Collate`, in all its workers, by its ``seed`` and ``key``."""
 
     def __init__(self, seed: int | None, leaf: Any = None) -> None:
         self.seed = None if seed is None else checked_integer(seed, "Collate: seed", 0)
@@ -73,15 +66,7 @@ class SeededChance:
             self._cells.values[:3] = torch.tensor([epoch, 1, 0])
 
     def of(self, samples: Sequence[Any], epoch: int | None) -> Chance:
-        """The numbers of a batch.
-
-        Args:
-            samples: Its samples.
-            epoch: Their epoch, if they or their stream tell it.
-
-        Raises:
-            ValueError: There is a seed, and nothing says which samples these are.
-        """
+        """The numbers of a batch, whose epoch is None unless its samples or their stream tell it."""
         if self.seed is None:
             return Chance(np.arange(len(samples)))
         known = samples if isinstance(samples, SampleBatch) else None

@@ -151,11 +151,7 @@ class Resizing(Step):
 
 
 class _RandomFlip(Step):
-    """A flip about an axis, or none.
-
-    Args:
-        p: How probable the flip is.
-    """
+    """A flip about an axis, or none."""
 
     _KIND: Literal["flip_rows", "flip_columns"]
 

@@ -74,11 +74,7 @@ def shuffling_sampler(loader: Any) -> Any:
 
 
 class Progress:
-    """A tqdm bar of samples, with their rate, behind the name of a function; or nothing.
-
-    Raises:
-        ImportError: tqdm isn't installed.
-    """
+    """A tqdm bar of samples, with their rate, behind the name of a function; or nothing."""
 
     def __init__(self, shown: bool, function: str) -> None:
         self._bar: Any = None

@@ -142,12 +142,7 @@ def _iterable(items: Any, name: str) -> Iterable[Any]:
 
 
 class _Leaves:
-    """What samples consist of: one leaf, or one for each key of a dict; makes batches of them.
-
-    Args:
-        is_file: Whether it is to be one .npy file.
-        dtype: One, or one for each key.
-    """
+    """What samples consist of: one leaf, or one for each key of a dict; makes batches of them."""
 
     def __init__(self, is_file: bool, dtype: Any) -> None:
         self._is_file, self._dtype = is_file, dtype
@@ -224,13 +219,8 @@ class _Leaves:
 class _Leaf:
     """Reads the samples of one leaf, and holds each against the first.
 
-    Samples are numbers, or arrays: of one shape if they go into a .npy file, else sequences, of which
-    `Drain` sees in the end whether all have one length.
-
-    Args:
-        dtype: What samples are cast to; None: they all have that of the first.
-        is_file: Whether it is to be one .npy file.
-        takes_numbers: Whether samples may be single numbers.
+    Samples are numbers, if it ``takes_numbers``, or arrays: of one shape if they go into one .npy
+    file, else sequences, of which `Drain` sees in the end whether all have one length.
     """
 
     def __init__(self, dtype: Any, is_file: bool, takes_numbers: bool) -> None:

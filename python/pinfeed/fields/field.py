@@ -217,9 +217,7 @@ class Field(ABC):
 def sequences_of(samples: Sequence[Any], name: str) -> tuple[Any, Any]:
     """Samples that may differ in length, as native code takes them: a source, and offsets in it.
 
-    Args:
-        samples: Arrays and lists of numbers; or str or bytes, which count as arrays of uint8.
-        name: What messages call the leaf.
+    They are arrays and lists of numbers; or str or bytes, which count as arrays of uint8.
     """
     if isinstance(samples[0], str | bytes):
         strings = encode(samples, name + sample_after(name))
@@ -259,13 +257,7 @@ def padded_leaf(
 ) -> Any:
     """The leaf of a field that pads: a `Padded` if anything stands in it beside the values.
 
-    Args:
-        kind: Which `Padded`.
-        values: The batch.
-        lengths: Only looked at if asked for.
-        lengths_request: Whether lengths were asked for, or the key they go to.
-        mask: Only looked at if asked for.
-        mask_request: The same for the mask.
+    Lengths and mask are only looked at if they are asked for.
     """
     asked = ((lengths_request, lengths), (mask_request, mask))
     siblings = {key: part for key, part in asked if isinstance(key, str)}

@@ -17,13 +17,8 @@ from pinfeed.functions.sequences import JaggedBatch
 class Following:
     """Which leaves of a dict follow which images, and which have an entry for each object.
 
-    Args:
-        leaf_fields: The field of each leaf.
-        name: What messages call the dict's place in the fields.
-
-    Raises:
-        ValueError: A field follows what shows no images, two say which objects remain, or a leaf
-            that should have an entry for each object is not there.
+    A ValueError says that a field follows what shows no images, that two say which objects remain,
+    or that a leaf that should have an entry for each object is not there.
     """
 
     def __init__(self, leaf_fields: Mapping[Any, Any], name: str) -> None:
@@ -82,9 +77,7 @@ class Following:
     ) -> list[Any]:
         """The batch of each leaf.
 
-        Args:
-            make: Makes that of a key, with a scene or None.
-            follow: `Field.follow` of a key, with what was made.
+        ``make`` makes that of a key, with a scene or None, and `Field.follow` of it is ``follow``.
         """
         scenes = {key: Scene() for key in self.images}
         made = {}

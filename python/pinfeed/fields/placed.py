@@ -36,10 +36,6 @@ def placed(
         name: What messages call the fields, such as ``"Collate: fields"``.
         check: Raises for a field that may not stand there; it also takes what messages call it.
         in_dict: Whether they stand directly in a dict.
-
-    Raises:
-        TypeError: ``fields`` holds something that is no field.
-        ValueError: A field names keys and is in no dict, or two fill the same key.
     """
     if fields is None:
         return None
@@ -110,9 +106,6 @@ def child_fields(fields: Any, node: Any, name: str, owner: str) -> list[Any]:
         node: The container: a sample, a batch, or a part of one.
         name: What messages call that place, such as ``"Collate: fields['x']"``.
         owner: What they mirror: ``"samples"`` or ``"batches"``.
-
-    Raises:
-        ValueError: The fields have another structure.
     """
     steps = [step for step, _ in children(node)]
     if fields is None:
@@ -174,13 +167,7 @@ def samples_hint(field: Field, samples: Sequence[Any], leaf: Leaf) -> str:
 
 
 def _mirror_hint(field: Field, node: Any, owner: str) -> str:
-    """What to do about a field that stands where there are several leaves.
-
-    Args:
-        field: The field.
-        node: The dict, tuple or list there.
-        owner: As for `child_fields`.
-    """
+    """What to do about a field that stands where there are several leaves: a dict, a tuple or a list."""
     text = f"{type(field).__name__}(...)"
     example = (
         f"{{{next(iter(node), '')!r}: {text}}}" if isinstance(node, Mapping) else f"({text}, None)"
@@ -191,13 +178,7 @@ def _mirror_hint(field: Field, node: Any, owner: str) -> str:
 def mapping_fields(fields: Any, node: Mapping[Any, Any], name: str) -> list[tuple[Any, Any, Any]]:
     """Of each leaf that becomes of a mapping: its key, the key of what it is made of, its field or fields.
 
-    Args:
-        fields: As for `child_fields`.
-        node: A sample, or a part of one.
-        name: What messages call that place.
-
-    Raises:
-        ValueError: The fields have another structure.
+    Arguments are those of `child_fields`.
     """
     by_key = dict(fields) if isinstance(fields, Mapping) else {}
     made, absent = {}, set()
@@ -232,15 +213,8 @@ def rebuild_with_siblings(
 ) -> Any:
     """A mapping like ``node`` that holds ``values``, and beside them what some bring along.
 
-    Args:
-        node: The mapping of a sample or batch.
-        keys: The new mapping's, which may be others than the node's.
-        values: For each key a leaf, a `Beside` or `ABSENT`.
-        leaf_name: What messages call the leaf at a step such as ``"['tokens']"``.
-        owner: What has the keys: ``"samples"`` or ``"batches"``.
-
-    Raises:
-        ValueError: A key is taken.
+    For each of the new ``keys``, which may be others than the node's, a value is a leaf, a `Beside` or
+    `ABSENT`. ``leaf_name`` is what messages call the leaf at a step such as ``"['tokens']"``.
     """
     items: dict[Any, Any] = {}
     for key, value in zip(keys, values, strict=True):
@@ -261,13 +235,8 @@ def rebuild_with_siblings(
 class BatchFields:
     """The fields of a `DeviceLoader`: they convert the leaves of a batch, wherever it is.
 
-    Args:
-        fields: Fields in the structure of a batch; leaves without one stay as they are. A tuple
-            stands for a list, too, as which ``default_collate`` returns it.
-
-    Raises:
-        TypeError: ``fields`` holds something that is no field, or a field of samples only.
-        ValueError: Two leaves would have one key of a dict.
+    They have the structure of a batch; leaves without one stay as they are. A tuple stands for a
+    list, too, as which ``default_collate`` returns it.
     """
 
     def __init__(self, fields: Any) -> None:
@@ -277,16 +246,7 @@ class BatchFields:
         return self._fields is not None
 
     def apply(self, batch: Any, host: Any) -> Any:
-        """The batch with all fields applied.
-
-        Args:
-            batch: Where the fields are to be applied.
-            host: The same batch before it was moved there.
-
-        Raises:
-            TypeError, ValueError: The batch has another structure than the fields, or a leaf that its
-                field can't take.
-        """
+        """The batch with all fields applied; ``host`` is the same before it was moved there."""
         return _applied(self._fields, batch, host, "")
 
 

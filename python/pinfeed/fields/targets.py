@@ -26,11 +26,7 @@ _MASKS = (torch.uint8, torch.bool)
 
 
 class _Target(Field):
-    """What follows the images under a key of the same dict.
-
-    Args:
-        image: The key.
-    """
+    """What follows the images under a key of the same dict."""
 
     def __init__(self, image: str) -> None:
         name = type(self).__name__

@@ -28,11 +28,6 @@ class AtomicWrite:
         scratch: The hidden directory, which `discard` removes.
         folder: A directory in there. `commit` makes it the directory at the path, or the file of the
             path's name in it the file there.
-
-    Raises:
-        FileExistsError: There is something that is not to be replaced.
-        ValueError: A file has no name.
-        OSError: Nothing can be written there, or with ``resume`` another process does.
     """
 
     def __init__(

@@ -48,15 +48,11 @@ class MappedFile:
         return cls(path, owner.mode, offset, np.asarray(array), owner._mmap)
 
     def open_rows(self, descriptor: int | None = None) -> Any:
-        """What reads the rows of the array from the file, not through the mapping.
+        """A ``_core.FileArray``, which reads the rows of the array from the file, not through the mapping.
 
-        Args:
-            descriptor: Of the open file, which the result then owns. None: it is opened by its
-                path, if that still leads to what is mapped.
-
-        Returns:
-            A ``_core.FileArray``, or None if the file can't be had, or does not hold what the array
-            does: a copy-on-write map may hold changes of its own.
+        It owns the ``descriptor`` of the open file. Without one the file is opened by its path, if that
+        still leads to what is mapped. None if the file can't be had, or does not hold what the array
+        does: a copy-on-write map may hold changes of its own.
         """
         if self.mode == "c":
             return None
@@ -168,9 +164,7 @@ def _extent(array: npt.NDArray[Any]) -> tuple[int, int]:
 def open_regular(path: str, name: str) -> io.BufferedReader:
     """Opens a file to be mapped; a directory is the error that ``open`` makes of it.
 
-    Raises:
-        ValueError: It is a pipe, a socket or a device. Opening a pipe would wait for its writer.
-        OSError: It can't be opened.
+    Pipes, sockets and devices are a ValueError. Opening a pipe would wait for its writer.
     """
     try:
         mode = os.stat(path).st_mode

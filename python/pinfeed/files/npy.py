@@ -38,8 +38,7 @@ class NpyHeader(NamedTuple):
     def read(cls, file: IO[bytes]) -> NpyHeader:
         """Reads it from the beginning of a file; nothing is unpickled.
 
-        Raises:
-            ValueError: There is none, or the array is one of objects, or of a shape that can't be.
+        A ValueError says that there is none, or that the array is one of objects or can't be.
         """
         start = file.read(12)
         size = 10 + int.from_bytes(start[8:10], "little")
@@ -77,11 +76,7 @@ def _parsed(beginning: bytes) -> NpyHeader:
 class NpyFile:
     """A new .npy file: an array that grows by rows, and whose header is written at the end.
 
-    Args:
-        path: Of the file; one that is there is emptied.
-        dtype: Of an item.
-        row: The shape of a row.
-        axes: The most axes that the array is going to have.
+    Its header has room for ``axes``: None stands for those of a row and one more.
     """
 
     def __init__(
@@ -107,11 +102,7 @@ class NpyFile:
         return math.prod(self.row) * self.dtype.itemsize
 
     def reserve(self, rows: int) -> None:
-        """Takes room for so many rows on the disk.
-
-        Raises:
-            OSError: There is none.
-        """
+        """Takes room for so many rows on the disk, or raises OSError."""
         before = os.fstat(self._file.fileno()).st_size
         try:
             _allocate(self._file.fileno(), self._start + rows * self._row_bytes)
@@ -142,11 +133,7 @@ class NpyFile:
         self._write(0, _header(self.dtype, (self.rows, *self.row), self._start))
 
     def finish(self, shape: tuple[int, ...] | None = None) -> None:
-        """Waits until all is on the disk, and closes the file.
-
-        Args:
-            shape: Of the array that the rows become; None: as many rows as there are.
-        """
+        """Waits until all is on the disk as an array of this shape, or of all rows, and closes the file."""
         self._file.truncate(self._start + self.rows * self._row_bytes)
         self._write(0, _header(self.dtype, shape or (self.rows, *self.row), self._start))
         os.fsync(self._file.fileno())

@@ -25,20 +25,8 @@ class Normalization:
     """``(x * scale - mean) / std`` as one fused multiply-add per value.
 
     ``fma(float(x), scale / std, -mean / std)``: both constants are computed in float64 and rounded
-    to float32 once, natively, because the default scale is that of the images' dtype.
-
-    Args:
-        mean: Number or one per channel; None is 0.
-        std: Number or one per channel; None is 1.
-        scale: What a value is multiplied with first. None: one over the largest value of an integer
-            dtype, 1 for floats.
-        function: Who asks, for messages.
-
-    Raises:
-        TypeError: A value is no number.
-        ValueError: A value is not finite, ``std`` has a zero, ``scale`` is 0, constants are those of
-            bytes and the scale is that of 0..1, the lengths differ, or a constant is too large for
-            float32.
+    to float32 once, natively, because the default scale is that of the images' dtype: one over the
+    largest value of integers, 1 for floats. ``mean`` is 0 by default and ``std`` 1.
     """
 
     def __init__(
@@ -100,18 +88,9 @@ class Normalization:
 
 
 def checked_layouts(input: Any, output: Any, function: str, batch: str = "") -> tuple[str, str]:
-    """Both layouts of images or clips, with the letter of the batch axis or without it.
+    """Both layouts of images or clips, with the letter of the ``batch`` axis or without it.
 
     Users may write ``"NHWC"`` or ``"HWC"``, whichever of both is asked for.
-
-    Args:
-        input: A letter for each axis of what there is.
-        output: The same for what it becomes.
-        function: Who asks, for messages.
-        batch: The letter of the batch axis, where layouts have one.
-
-    Raises:
-        ValueError: The letters are no layout, or don't go together.
     """
     if isinstance(input, str) and isinstance(output, str):
         input, output = batch + input.removeprefix("N"), batch + output.removeprefix("N")
@@ -129,13 +108,7 @@ def checked_layouts(input: Any, output: Any, function: str, batch: str = "") -> 
 
 
 def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> None:
-    """Raises ValueError if images, whose layout nobody named, look like (N, C, H, W).
-
-    Args:
-        shape: That of the batch.
-        name: What messages call the images.
-        batch: The letter of the batch axis, where layouts have one.
-    """
+    """Raises ValueError if images, whose layout nobody named, look like (N, C, H, W)."""
     if len(shape) == 4 and shape[3] > 4 and shape[3] >= min(shape[1:3]):
         raise ValueError(
             f"{name}: expected images of shape (N, H, W, C), got {tuple(shape)}, as (N, C, H, W) "

@@ -26,13 +26,10 @@ _NUMBERS = (bool, int, float, complex)
 
 
 class Padding:
-    """The keywords of `pinfeed.pad`, checked; ``function`` is who asks, for messages.
+    """The keywords of `pinfeed.pad`, checked.
 
     Attributes:
         options: The same as native code takes them.
-
-    Raises:
-        TypeError, ValueError: A keyword does not fit.
     """
 
     def __init__(
@@ -163,13 +160,7 @@ def _chosen_axes(axes: Axes, count: int, function: str) -> tuple[int, ...]:
 
 
 def checked_lengths(lengths: Any, shape: tuple[int, ...], function: str) -> list[Any]:
-    """Lengths as Python integers, or lists of them.
-
-    Args:
-        lengths: (B,) or (B, n) integers.
-        shape: (B, L, ...).
-        function: Who asks, for messages.
-    """
+    """Lengths (B,) or (B, n) as Python integers, or lists of them; ``shape`` is (B, L, ...)."""
     if isinstance(lengths, torch.Tensor):
         lengths = lengths.detach().cpu().numpy()
     try:

@@ -32,9 +32,6 @@ class Patching:
         format: What native code takes for the values of an image, or of a clip's frame.
         options: What it takes for the patches.
         views: What it takes for what is seen of each image.
-
-    Raises:
-        TypeError, ValueError: An argument does not fit.
     """
 
     def __init__(
@@ -91,16 +88,10 @@ class Patching:
         key: int = 0,
         samples: npt.NDArray[np.int64] | None = None,
     ) -> tuple[Any, Any]:
-        """The patches of images, or of clips of so many images each, and their grid.
+        """The patches of images, or of clips of so many ``frames`` each, and their grid.
 
-        Args:
-            images: As native code takes them.
-            indices: Which of them; None: all.
-            frames: How many images each clip has; None: they are no clips.
-            target: Where the patches go.
-            name: What messages call the images.
-            key: What their random numbers follow from, with an entry of ``samples`` for each.
-            samples: The same.
+        ``indices`` says which of the images, None all of them. Random numbers follow from ``key`` and
+        each image's entry of ``samples``.
         """
         if samples is None:
             samples = np.zeros(len(images if indices is None else indices), np.int64)
@@ -139,7 +130,7 @@ def checked_sizes(
     max_patches: int | None = None,
     min_side: int = 1,
 ) -> _core.PatchSizes:
-    """The rule for sizes, as native code takes it; raises TypeError or ValueError for what is none."""
+    """The rule for sizes, as native code takes it."""
     merge = checked_integer(merge, f"{function}: merge", 1, 2**15)
     multiple = merge if multiple_of is None else multiple_of
     multiple = checked_integer(multiple, f"{function}: multiple_of", 1, 2**15)

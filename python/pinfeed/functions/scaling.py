@@ -16,17 +16,7 @@ _DTYPES = ("float32", "float16", "bfloat16")
 
 
 def checked_scale(scale: Any, dtype: str | None, function: str) -> tuple[float | None, str | None]:
-    """The scale as float32 has it, and the batch's dtype, which is float32 if nobody named one.
-
-    Args:
-        scale: A number; None does not scale.
-        dtype: The dtype asked for.
-        function: Who asks, for messages.
-
-    Raises:
-        TypeError: The scale is no number, or the dtype is none that integers are scaled to.
-        ValueError: The scale is 0 or not finite in float32.
-    """
+    """The scale as float32 has it, and the batch's dtype, which is float32 if nobody named one."""
     if scale is None:
         return None, dtype
     if isinstance(scale, np.generic) or (isinstance(scale, torch.Tensor) and scale.ndim == 0):
@@ -50,11 +40,7 @@ def checked_scale(scale: Any, dtype: str | None, function: str) -> tuple[float |
 def scaled(
     values: torch.Tensor, scale: float | None, dtype: torch.dtype, name: str
 ) -> torch.Tensor:
-    """The values in another dtype, with torch's operations, on any device.
-
-    Raises:
-        TypeError: ``torch.can_cast`` says no; or there is a scale, and the values are no integers.
-    """
+    """The values in another dtype, where torch casts to it, by torch's operations on any device."""
     if scale is None:
         if not torch.can_cast(values.dtype, dtype):
             raise TypeError(

@@ -149,9 +149,8 @@ def _struct_sources(column: Any, name: str) -> dict[str, Any]:
 def _tensor_source(column: Any, name: str) -> Source:
     """The tensors of a column as views of its memory; only bools, bits in Arrow, are copied.
 
-    Returns:
-        Arrays, if each chunk has tensors of one shape; a RaggedArray, if the column is one chunk of
-        tensors that differ along axis 0 alone; otherwise a list of views.
+    They are arrays, if each chunk has tensors of one shape; a RaggedArray, if the column is one chunk of
+    tensors that differ along axis 0 alone; otherwise a list of views.
     """
     _require_no_nulls(column, "tensors", name)
     chunks = [chunk for chunk in column.chunks if len(chunk)]

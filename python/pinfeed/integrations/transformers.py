@@ -136,13 +136,9 @@ class _Padding(_Collator):
         labels: dict[str, Field],
         without: Collection[str] = (),
     ) -> Any:
-        """The batch of features that are dicts.
+        """The batch of features that are dicts, but for the leaves that it is to be ``without``.
 
-        Args:
-            features: At least one.
-            first: The first of them.
-            labels: The fields of leaves that ``tokenizer.pad`` does not pad.
-            without: The leaves that the batch is not to have.
+        ``labels`` are the fields of leaves that ``tokenizer.pad`` does not pad.
         """
         tokenizer = self.tokenizer
         ids = tokenizer.model_input_names[0]

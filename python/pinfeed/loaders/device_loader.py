@@ -321,11 +321,7 @@ def _warn_if_not_split(loader: Any) -> None:
 
 
 def _available(device: torch.device | None) -> torch.device:
-    """The device that is meant now, with its index; not initialized yet where that can be helped.
-
-    Raises:
-        ValueError: There is no such device.
-    """
+    """The device that is meant now, with its index; not initialized yet where that can be helped."""
     if device is not None and device.type == "cpu":
         return device
     accelerator = torch.accelerator.current_accelerator(check_available=True)

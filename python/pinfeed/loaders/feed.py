@@ -52,14 +52,8 @@ class Feed:
     The thread knows the feed, but not the iterator that the consumer has. When that goes, the feed
     is closed.
 
-    Args:
-        source: The loader's iterator.
-        take_state: The loader's ``state_dict``; None if it has none.
-        transfer: The way of the batches.
-        depth: How many batches may be ahead of the consumer.
-
     Attributes:
-        source: The same until the end.
+        source: The loader's iterator, until the end.
         times: Where the time of the iteration goes.
         state: The loader's as of the last batch that was handed over, or of the end; None before
             the first, and if the loader has none.
@@ -98,10 +92,8 @@ class Feed:
     def take(self) -> Any:
         """The next batch, for the consumer.
 
-        Raises:
-            StopIteration: There is none, or the feed was closed.
-            RuntimeError: A later iteration took the loader's iterator over.
-            BaseException: What the loader raised, or what its batch caused on its way.
+        Raises what the loader raised, or the batch caused on its way; StopIteration behind the last one,
+        or once the feed is closed; a RuntimeError if a later iteration took the loader's iterator over.
         """
         if self.is_closed:
             raise self._why_closed()
@@ -147,8 +139,7 @@ class Feed:
     def close(self, seconds: float | None = _SECONDS_TO_CLOSE) -> None:
         """Ends the thread, as soon as the loader lets it, and drops what it has fetched.
 
-        Args:
-            seconds: How long to wait for that; None as long as it takes.
+        It waits so many seconds for that, and with None as long as it takes.
         """
         self.is_closed = True
         self._permits.put(None)

@@ -72,11 +72,7 @@ class Activity(enum.IntEnum):
 
 
 class FeedTimes:
-    """The stopwatch of one iteration, which outlives its thread.
-
-    Attributes:
-        waited: Seconds that the consumer has waited.
-    """
+    """The stopwatch of one iteration, which outlives its thread."""
 
     def __init__(self) -> None:
         self.waited = 0.0

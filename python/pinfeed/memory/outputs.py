@@ -53,9 +53,6 @@ def is_pinning_wanted(pin: Pin) -> bool:
     ``"auto"`` never starts an accelerator: that takes seconds and hundreds of megabytes, and the
     training may run on the CPU. Whoever trains on one has moved the model there before the first
     batch.
-
-    Raises:
-        RuntimeError: ``pin`` is True, and there is no accelerator.
     """
     if pin == "auto":
         return not _is_refused and is_accelerator_in_use()
@@ -107,11 +104,7 @@ def pinned_empty(
 
 
 def new_shared_storage(size: int, user: str) -> Any:
-    """An untyped storage of at least one byte in torch's shared memory, which travels as a handle.
-
-    Raises:
-        OSError: There is no room for it.
-    """
+    """An untyped storage of at least one byte in torch's shared memory, which travels as a handle."""
     try:
         return torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]
     except RuntimeError as error:

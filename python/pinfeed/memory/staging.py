@@ -68,11 +68,7 @@ class Accelerator:
         return event
 
     def pinned(self, size: int) -> torch.Tensor:
-        """Page-locked host memory of torch's caching allocator, uint8 of shape (size,).
-
-        Raises:
-            RuntimeError: There is none left, or the device has no such thing.
-        """
+        """Page-locked host memory of torch's caching allocator, uint8 of shape (size,)."""
         # Pinning initializes the current device, and none but this one is wanted.
         with torch.accelerator.device_index(self.device.index):
             return torch_pinned((size,), torch.uint8)
@@ -84,11 +80,7 @@ class Accelerator:
     def empty(
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
     ) -> torch.Tensor:
-        """Memory of the device, to be used on the current stream.
-
-        Raises:
-            torch.OutOfMemoryError: There is not enough.
-        """
+        """Memory of the device, to be used on the current stream."""
         return torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:

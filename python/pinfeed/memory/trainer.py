@@ -177,9 +177,6 @@ def receive(
         place: Number, offset and capacity of the slot.
         start: Of the bytes in the slot.
         size: In bytes.
-
-    Raises:
-        RuntimeError: The worker is gone, or this is not the process that started it.
     """
     worker = _workers.get(token)
     if worker is None:

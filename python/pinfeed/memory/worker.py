@@ -90,10 +90,6 @@ class WorkerArena:
 
     A slot has the size of the array that it was made for, rounded up by at most a quarter, and serves
     others down to half of it. One that is outgrown gives its memory back when a larger one is made.
-
-    Raises:
-        RuntimeError: The worker's loop is none of torch's.
-        OSError: There is no such file here.
     """
 
     def __init__(self) -> None:
@@ -116,12 +112,7 @@ class WorkerArena:
         util.Finalize(None, self._retire, exitpriority=-10)  # once the queue has sent everything
 
     def output(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Memory for an array of a batch.
-
-        Raises:
-            MemoryError: No room for it will appear.
-            RuntimeError: The loader is closed.
-        """
+        """Memory for an array of a batch."""
         size = math.prod(shape) * dtype.itemsize
         if size <= SMALL_BYTES:
             return torch.empty(shape, dtype=dtype, device="cpu")

@@ -324,18 +324,7 @@ def require_no_sampler(data: Any, name: str) -> None:
 def checked_column(
     values: Any, name: str, what: Literal["integers", "numbers", "labels"]
 ) -> npt.NDArray[Any]:
-    """One value for each sample, as a 1-D array.
-
-    Args:
-        values: An ndarray, a memmap, a list, a CPU tensor.
-        name: What messages call it.
-        what: Of which kind the values must be; labels may be of any.
-
-    Raises:
-        TypeError: The values are of another kind, or NumPy can't have them.
-        ValueError: There are none, or more axes than one.
-        OSError: They are mapped from a file that was cut short.
-    """
+    """One value for each sample, as a 1-D array of this kind; labels may be of any."""
     require_no_sampler(values, f"{name} must be {what}")
     try:
         if isinstance(values, np.ndarray):

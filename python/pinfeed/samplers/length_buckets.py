@@ -238,10 +238,9 @@ def _bucket_order(lengths: npt.NDArray[np.int64], bucket: int) -> npt.NDArray[np
 def _cut(
     sizes: npt.NDArray[np.int64], batch_size: int, max_tokens: int
 ) -> tuple[npt.NDArray[np.int64], bool]:
-    """Cuts into batches, each as long as longest × count <= max_tokens and batch_size allow.
+    """Where batches begin and the last one ends, and whether that is full.
 
-    Returns:
-        The beginnings of the batches and the end of the last one, and whether that is full.
+    Each is as long as longest × count <= max_tokens and batch_size allow.
     """
     cuts = []
     longest = end = 0  # of the batch under way: its longest sample, and where it has to end

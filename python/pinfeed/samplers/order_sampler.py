@@ -20,18 +20,10 @@ ROUNDS = 6  # kernels/permutation.h; as many keys has a permutation
 
 
 class OrderSampler(EpochSampler):
-    """An `EpochSampler` whose epochs are an order of samples; a subclass says which.
+    """An `EpochSampler` whose epochs are an order of ``count`` samples; a subclass says which.
 
-    Of each step, one rank's batch lies behind the other's in the order. ``seed``, ``rank`` and
-    ``world_size`` are those of `EpochSampler`.
-
-    Args:
-        count: How many samples an epoch has.
-        batch_size: Samples in a batch of one rank; the last one may be smaller.
-        drop_last: Leave out a last batch that isn't full.
-        even: How all ranks get the same number of samples: ``"repeat"`` takes up to
-            ``world_size - 1`` samples of the order's beginning again, ``"drop"`` leaves as many of
-            its end out. None: ranks may differ by a sample.
+    Of each step, one rank's batch lies behind the other's in the order. Arguments are those of
+    `ShuffleSampler`.
     """
 
     SETTINGS: ClassVar[tuple[str, ...]] = (

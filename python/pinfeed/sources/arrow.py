@@ -141,7 +141,7 @@ def _type_name(table: Any) -> str:
 
 
 def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | ConcatArray:
-    """A column as a leaf of a dataset, which looks at Arrow's memory.
+    """A pyarrow column, also a slice of one, as a leaf of a dataset, which looks at Arrow's memory.
 
     | column of | leaf | copied |
     |---|---|---|
@@ -152,15 +152,8 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     | bools, or lists of them | the same | Arrow has eight in a byte |
     | list views, string views, binaries of one size | `RaggedArray` | they have no offsets |
 
-    Several chunks become a `ConcatArray`, one none.
-
-    Args:
-        column: pyarrow.ChunkedArray or pyarrow.Array, also a slice of one.
-        name: What messages call it, such as ``"column 'tokens'"``.
-
-    Raises:
-        TypeError: The column holds something else, such as dates.
-        ValueError: A value in it is null, or lists have another length than their type says.
+    Several chunks become a `ConcatArray`, one none. Anything else, such as dates, is a TypeError; nulls
+    are a ValueError.
     """
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         raise TypeError(f"{name}: expected a column of pyarrow, got {type(column).__name__}")

@@ -21,19 +21,8 @@ _ARRAY_XD = "datasets.features.features.Array"
 def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArray[Any]:
     """A pyarrow array of numbers, of fixed-size lists or of tensors, as a view of its memory.
 
-    Only bools are copied: Arrow has eight of them in a byte.
-
-    Args:
-        array: pyarrow.Array, also a slice of one.
-        name: What messages call it.
-        in_lists: Whether it is what lists hold; then messages can't say how to fill nulls.
-
-    Returns:
-        Shape (len(array), ...), read-only unless it is a copy.
-
-    Raises:
-        TypeError: The array holds something else.
-        ValueError: A value or a list is null.
+    Only bools are copied: Arrow has eight of them in a byte. Nulls are a ValueError, which can't say
+    how to fill those of an array that is ``in_lists``.
     """
     kind = array.type
     if array.null_count:
@@ -124,15 +113,9 @@ def ragged_parts(array: Any, name: str) -> EncodedStrings | tuple[npt.NDArray[An
 def array_parts(
     array: Any, name: str
 ) -> npt.NDArray[Any] | EncodedStrings | tuple[npt.NDArray[Any], Any]:
-    """A pyarrow array as an ndarray, or as what a `RaggedArray` is made of; views where that can be.
+    """A pyarrow array without nulls as an ndarray, or as what a `RaggedArray` is made of.
 
-    Args:
-        array: pyarrow.Array without nulls, also a slice of one.
-        name: What messages call it.
-
-    Raises:
-        TypeError: It holds something that is neither.
-        ValueError: A value in a list is null, or lists have another length than their type says.
+    They are views where that can be. What is neither numbers, lists nor strings is a TypeError.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith(_ARRAY_XD):

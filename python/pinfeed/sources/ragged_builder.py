@@ -23,12 +23,7 @@ _RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 class RaggedBuilder:
-    """The values and offsets of a `RaggedArray`, built by appending sequences.
-
-    Args:
-        dtype: Of the values; None: that of the first sequence that has one.
-        function: Who asks, for messages.
-    """
+    """The values and offsets of a `RaggedArray`, built by appending sequences."""
 
     def __init__(self, dtype: Any, function: str) -> None:
         self._function = function
@@ -88,7 +83,7 @@ def _resize(values: npt.NDArray[Any], length: int) -> None:
 
 
 class SampleReader:
-    """Makes ndarrays of samples of any kind; all get the dtype of the first.
+    """Makes ndarrays of samples of any kind; all get this dtype, or that of the first.
 
     Args:
         dtype: NumPy's or torch's, to which all samples are cast; None: that of the first sample.
@@ -132,14 +127,8 @@ class SampleReader:
     def read(self, sample: Any, name: str) -> npt.NDArray[Any]:
         """A sample as an array, which may share its memory.
 
-        Args:
-            sample: An ndarray, a CPU tensor, a number, nested lists of numbers, or what else
-                ``np.asarray`` makes an array of.
-            name: What messages call it.
-
-        Raises:
-            TypeError: It holds no numbers, or has another dtype, or none that can be cast.
-            ValueError: A number does not fit in the dtype.
+        It may be an ndarray, a CPU tensor, a number, nested lists of numbers, or what else
+        ``np.asarray`` makes an array of.
         """
         array = self._as_array(sample, name)
         if array.ndim == 0 and not self._takes_numbers:

@@ -49,20 +49,11 @@ class Source(ABC):
     def __getitem__(self, index: int) -> Any: ...
 
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
-        """The samples that a batch is made of.
-
-        Args:
-            indices: Checked and not negative, of shape (B,).
-        """
+        """The samples that a batch is made of; indices are checked and not negative."""
         return Selection([self[index] for index in indices.tolist()])
 
     def samples(self, indices: npt.NDArray[np.int64], name: str) -> list[Any]:
-        """Some samples, each as ``self[index]`` gives it.
-
-        Args:
-            indices: Checked and not negative, at least one.
-            name: What messages call the samples.
-        """
+        """Some samples, at least one, each as ``self[index]`` gives it."""
         if self.string_type is None:
             return [self[index] for index in indices.tolist()]
         is_text = self.string_type is str
@@ -108,12 +99,7 @@ class Source(ABC):
         return False
 
     def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
-        """Asks the system for samples that will be read soon, if they are read from files.
-
-        Args:
-            indices: Checked; at least one.
-            name: What messages call the samples.
-        """
+        """Asks the system for samples, at least one, that are read soon, if they are read from files."""
         if self.reads_files:
             rows, offsets, chosen = self.select(indices)
             assert chosen is not None  # only samples in memory are a list
@@ -122,10 +108,6 @@ class Source(ABC):
 
 class ArraySource(Source):
     """An array whose first axis counts samples.
-
-    Args:
-        array: ndarray, memmap or CPU tensor.
-        name: What messages call it.
 
     Attributes:
         array: ndarray (a memmap as a plain view of itself) or tensor.
@@ -222,9 +204,6 @@ class ObjectColumn(Source):
     """A list of objects, one for each sample: strings, or images of different sizes.
 
     `Collate` takes them like samples of any other dataset.
-
-    Args:
-        objects: Any objects.
     """
 
     __slots__ = ("objects",)
@@ -249,12 +228,7 @@ class ObjectColumn(Source):
 
 
 class SourceSubset(Source):
-    """Some samples of a source, in an order of their own; nothing is copied.
-
-    Args:
-        source: Any but another subset.
-        order: int64: which sample of the source each is; checked and not negative.
-    """
+    """Some samples of a source (no other subset), in an order of their own; nothing is copied."""
 
     __slots__ = ("_order", "_source", "dtype", "is_ragged", "reads_files", "string_type")
 
@@ -308,12 +282,7 @@ class SourceSubset(Source):
 
 
 def checked_position(index: Any, length: int, name: str, expected: str = "an integer") -> int:
-    """The place of a sample, counted from the front; negative ones count from the end.
-
-    Raises:
-        TypeError: It is no integer; the message says what was ``expected``.
-        IndexError: It is out of range.
-    """
+    """The place of a sample, counted from the front; negative ones count from the end."""
     try:
         position = operator.index(index)
     except TypeError as error:

@@ -30,15 +30,9 @@ class EncodedStrings(NamedTuple):
 
 
 def encode(strings: Iterable[str] | Iterable[bytes], name: str) -> EncodedStrings:
-    """Copies strings into one array of bytes.
+    """Copies strings, which are all str or all bytes, into one array of bytes.
 
-    Args:
-        strings: Any iterable of str, or one of bytes, or a 1-D ndarray of either.
-        name: What messages call one of them, before its number: ``"Pad: sample"``.
-
-    Raises:
-        TypeError: A string is no str like the first, or no bytes like it.
-        ValueError: A str has a lone surrogate, which UTF-8 doesn't; an ndarray is not 1-D.
+    ``name`` is what messages call one of them, before its number: ``"Pad: sample"``.
     """
     is_bytes = isinstance(strings, np.ndarray) and strings.dtype.kind == "S"
     found: StringType | None = bytes if is_bytes else None

@@ -50,8 +50,7 @@ class PassEpochs:
     def begin(self, loaded: int | None = None) -> int:
         """The epoch of a pass that begins now, in this worker or without workers.
 
-        Args:
-            loaded: The epoch of the state that the pass goes on from, if there is one.
+        A pass that goes on from a state that was ``loaded`` is of that state's epoch.
         """
         info = get_worker_info()
         said = self._said_now()

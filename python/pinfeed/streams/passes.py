@@ -46,10 +46,6 @@ class StreamState(NamedTuple):
 
         ``identity`` is the part of it that must be the same in the stream that goes on. The worker
         reads so many ``shards``, and yields at ``most`` so many samples, if that is known.
-
-        Raises:
-            TypeError: ``state`` is no dict, or a number is none.
-            ValueError: The identity differs, or a value is out of range or missing.
         """
         require_state(state, cls._fields, identity, "StreamDataset", "stream")
         name = "StreamDataset: {} of the state".format

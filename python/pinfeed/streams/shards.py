@@ -40,10 +40,6 @@ class StreamSource:
 
     ``source`` and ``open_shard`` are those of `StreamDataset`. A Hugging Face ``IterableDataset`` is a
     list of its shards, and knows how to open them.
-
-    Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: There is no shard.
     """
 
     def __init__(self, source: Any, open_shard: Callable[[Any], Iterable[Any]] | None) -> None:
@@ -118,10 +114,8 @@ class StreamSource:
     ) -> Iterator[Any]:
         """The samples of a shard, which so many workers of so many ranks are about to read.
 
-        ``are_ranks_given`` tells whether the user has said which of the ranks this is.
-
-        Raises:
-            TypeError: The samples may be dealt out to workers and ranks already.
+        ``are_ranks_given`` tells whether the user has said which of the ranks this is. Samples that may
+        be dealt out to workers and ranks already are a TypeError.
         """
         with _Watch(workers * ranks > 1) as watch:
             if self._open_shard is not None:
@@ -210,15 +204,9 @@ class ShardReader:
         del self.starts[: bisect_right(self.starts, position, key=lambda start: start[1]) - 1]
 
     def read(self, position: int, beyond: int) -> Iterator[Any]:
-        """The samples from a position on.
+        """The samples from a position on, which lies at most ``beyond`` samples behind the last one.
 
-        Args:
-            position: How many samples come before, in all shards together.
-            beyond: How far the position may lie beyond the last sample of all shards.
-
-        Raises:
-            ValueError: A shard has fewer samples than when its start was noted, or all shards
-                together have fewer than ``position``; or the shard of the position is not known.
+        Data that is not as it was when the starts were noted is a ValueError.
         """
         if self.starts[0][1] > position:
             raise ValueError(

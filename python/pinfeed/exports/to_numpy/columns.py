@@ -30,9 +30,6 @@ class Column(ABC):
     A leaf in memory goes through `check`, which raises TypeError or ValueError if it doesn't fit
     to those before. When no leaf of the batch did, `write` takes what `check` returned.
 
-    Args:
-        where: What messages call the leaf, before the number of the batch.
-
     Attributes:
         batch: The number of the batch at hand.
     """
@@ -81,10 +78,8 @@ class ListColumn(Column):
 class ArrayColumn(Column):
     """Samples of one shape, of numbers or of what else has a size; becomes an array.
 
-    Args:
-        where: What messages call the leaf.
-        files: Where they are written; None: into memory.
-        name: Of the leaf there, without ending; empty for the only one.
+    It is written to ``files``, under the ``name`` of the leaf there, which is empty for the only one;
+    without them into memory.
     """
 
     def __init__(self, where: str, files: OutputFiles | None, name: str) -> None:
@@ -316,11 +311,7 @@ def is_ragged(leaf: Any) -> bool:
 
 
 def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:
-    """An array, or a tensor in memory, as an ndarray; bfloat16 becomes float32.
-
-    Raises:
-        TypeError: There are no values that NumPy could hold.
-    """
+    """An array, or a tensor in memory, as an ndarray; bfloat16 becomes float32."""
     array = plain(array, where)
     if isinstance(array, np.ndarray):
         return array
@@ -336,11 +327,7 @@ def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:
 
 
 def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
-    """An array or a tensor, on whatever device, as one that only has to be copied.
-
-    Raises:
-        TypeError: There are no values that NumPy could hold.
-    """
+    """An array or a tensor, on whatever device, as one that only has to be copied."""
     if not isinstance(array, np.ndarray | torch.Tensor):
         raise TypeError(f"{where}: expected a tensor or an ndarray, got {type(array).__name__}")
     if isinstance(array, np.ndarray):

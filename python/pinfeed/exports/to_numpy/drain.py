@@ -134,11 +134,7 @@ class Drain:
         return self._result()
 
     def stop(self) -> Any:
-        """Ends early, and leaves files as another run needs them.
-
-        Returns:
-            The structure of all that was written to memory, None if nothing was.
-        """
+        """Ends early, and leaves files as another run needs them; returns what is in memory, if anything."""
         with contextlib.suppress(Exception):  # a device may be what failed
             self._flush()
         if self._resumes:
@@ -164,12 +160,7 @@ class Drain:
         return map_leaves(lambda number: results[number], self._template)
 
     def _leaves(self, batch: Any, number: int) -> list[Any]:
-        """The leaves of a batch, None left out, in the order of the columns.
-
-        Raises:
-            TypeError, ValueError: It has another structure than the first one, or a leaf that can't
-                be part of the result.
-        """
+        """The leaves of a batch, None left out, in the order of the columns."""
         found = dict(leaves(batch, _is_leaf))
         if number == 0:
             self._columns = {steps: self._column(steps, leaf) for steps, leaf in found.items()}

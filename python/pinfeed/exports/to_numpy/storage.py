@@ -34,10 +34,6 @@ class Memory:
 
     ``ndarray.resize`` could do as much, but writes zeros into all that it adds, so that room to
     grow would be memory in use.
-
-    Args:
-        dtype: Of an item.
-        row: The shape of a row.
     """
 
     def __init__(self, dtype: np.dtype[Any], row: tuple[int, ...]) -> None:
@@ -46,11 +42,7 @@ class Memory:
         self._map = _anonymous(1)
 
     def reserve(self, rows: int) -> None:
-        """Makes room for so many rows, which may turn out to be more or fewer.
-
-        Raises:
-            MemoryError: There is none.
-        """
+        """Makes room for so many rows, which may turn out to be more or fewer."""
         size = max(1, rows * self._row_bytes)
         try:
             self._map.resize(size)
@@ -136,11 +128,6 @@ class OutputFiles:
         is_file: Which of them.
         resumes: Whether another run may go on.
         samples: How many an earlier run has left.
-
-    Raises:
-        FileExistsError: There is something that is not to be replaced.
-        ValueError: The path ends in .npz.
-        OSError: Nothing can be written there, or another process does.
     """
 
     def __init__(
@@ -170,11 +157,7 @@ class OutputFiles:
             self._write.clear()
 
     def name(self, steps: Sequence[str], where: str) -> str:
-        """What the files of a leaf are called, without ending: its steps joined with dots.
-
-        Raises:
-            ValueError: Another leaf has that name.
-        """
+        """What the files of a leaf are called, and of no other: its steps joined with dots, no ending."""
         if self.is_file:
             name = os.path.basename(self.path).removesuffix(".npy")
             hint = "a .npy file holds one array; give the path of a directory"
@@ -194,11 +177,7 @@ class OutputFiles:
         return self._files[-1]
 
     def open(self, name: str, like: npt.NDArray[Any], rows: int, where: str) -> NpyFile:
-        """A file that an earlier run has left, to go on behind some rows.
-
-        Raises:
-            ValueError: It has left none, or one of other rows.
-        """
+        """A file of such rows that an earlier run has left, to go on behind some of them."""
         header = _header(self._path(name))
         if header is None or (header.dtype, header.shape[1:]) != (like.dtype, like.shape[1:]):
             held = f"{header.dtype} {header.shape[1:]} there" if header else "no such leaf"

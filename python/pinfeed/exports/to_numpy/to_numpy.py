@@ -217,9 +217,8 @@ def _require_order(loader: Any, files: OutputFiles | None) -> None:
 def _joined(batches: list[Any]) -> Any:
     """Small batches in memory as one; to walk each of them would take longer than to copy it.
 
-    Returns:
-        None for what isn't plain numbers of one dtype and shape, or dicts, tuples or lists of such;
-        `Drain` takes that, or refuses it.
+    None for what isn't plain numbers of one dtype and shape, or dicts, tuples or lists of such; `Drain`
+    takes that, or refuses it.
     """
     kinds = {*map(type, batches)}
     if kinds not in ({dict}, {tuple}, {list}):

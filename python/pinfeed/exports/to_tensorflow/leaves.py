@@ -44,9 +44,6 @@ def spec_of(value: Any, varying: set[int], where: str) -> Any:
 
     The axes in ``varying`` differ between batches. ``where`` is what messages call the leaf, such as
     ``"to_tensorflow: leaf ['x'] of batch 0"``.
-
-    Raises:
-        TypeError: It is nothing that TensorFlow could have.
     """
     if isinstance(value, JaggedBatch | RaggedArray):
         values = _host_array(value.values, where)
@@ -93,11 +90,7 @@ def parts_of(spec: Any) -> list[Any]:
 
 
 def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[Array]:
-    """The arrays of a leaf of a batch, whose axis 1 becomes the last if ``moves_channels``.
-
-    Raises:
-        TypeError, ValueError: It doesn't fit to the spec.
-    """
+    """The arrays of a leaf of a batch, whose axis 1 becomes the last if ``moves_channels``."""
     if spec is None:
         if value is not None:
             raise ValueError(f"{where}: expected None, got a {type(value).__name__}")
@@ -165,9 +158,6 @@ def _host_array(array: Any, where: str) -> Array:
     """A tensor, on whatever device, an ndarray or numbers, as an ndarray in the machine's order.
 
     Python's numbers become int64, float32, complex64 or bool.
-
-    Raises:
-        TypeError: It is no such array, or strings are among the numbers.
     """
     if isinstance(array, np.generic):
         return np.asarray(array)

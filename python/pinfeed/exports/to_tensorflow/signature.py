@@ -51,12 +51,7 @@ class Signature:
     def of_batch(
         cls, batch: Any, varying: Mapping[Steps, set[int]], channels_last: Any
     ) -> Signature:
-        """That of a first batch, axis 0 of which varies; ``varying`` says of leaves which others do.
-
-        Raises:
-            TypeError: A leaf is nothing that TensorFlow could have.
-            TypeError, ValueError: The channels don't fit to it.
-        """
+        """That of a first batch, axis 0 of which varies; ``varying`` says of leaves which others do."""
         specs = {
             steps: None
             if leaf is None
@@ -71,11 +66,7 @@ class Signature:
 
     @classmethod
     def of_specs(cls, given: Any, channels_last: Any) -> Signature:
-        """That which a user has given, a structure of ``tf.TypeSpec``.
-
-        Raises:
-            TypeError, ValueError: No batch could be like this, or the channels don't fit to it.
-        """
+        """That which a user has given, a structure of ``tf.TypeSpec``."""
         specs = {
             steps: None if isinstance(spec, _NONE_SPEC) else spec for steps, spec in _leaves(given)
         }
@@ -84,11 +75,7 @@ class Signature:
         return cls(given, specs, _moved(channels_last, specs))
 
     def arrays(self, batch: Any, number: int) -> tuple[Any, ...]:
-        """The arrays of a batch; messages say which by its number.
-
-        Raises:
-            TypeError, ValueError: The batch doesn't fit to the signature.
-        """
+        """The arrays of a batch that fits to the signature; messages say which batch by its number."""
         values = dict(_leaves(batch))
         if values.keys() != self._specs.keys():
             raise ValueError(
@@ -142,12 +129,7 @@ def _axes(field: Field) -> set[int]:
 
 
 def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]) -> set[Steps]:
-    """The leaves whose channels move from axis 1 to the end: all images, those named, or none.
-
-    Raises:
-        TypeError: ``channels_last`` says nothing of that kind.
-        ValueError: There are no such leaves, or they have no channels; or there is no leaf at all.
-    """
+    """The leaves whose channels move from axis 1 to the end: all images, those named, or none."""
     named = {".".join(steps): steps for steps, spec in specs.items() if spec is not None}
     if not named:
         raise ValueError("to_tensorflow: expected at least one array in a batch, got none")

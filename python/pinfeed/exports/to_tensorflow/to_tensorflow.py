@@ -144,11 +144,7 @@ class _Passes:
         self._is_used_up = False
 
     def peek(self) -> Any:
-        """Begins the first pass, and returns its first batch, which `begin` will return too.
-
-        Raises:
-            ValueError: There is none.
-        """
+        """Begins the first pass, and returns its first batch, which `begin` will return too."""
         rest = iter(self._loader)
         for batch in rest:
             # Unlike an iterator of the list, `pop` keeps no batch alive.

@@ -99,12 +99,7 @@ def _can_run(device_index: int) -> bool:
 
 
 def require(function: str, device: torch.device) -> None:
-    """Raises RuntimeError if there are no ops for a device.
-
-    Args:
-        function: Who needs them, for messages.
-        device: Where its tensors are.
-    """
+    """Raises RuntimeError if there are no ops for tensors on a device."""
     if not _LIBRARY.exists():
         raise RuntimeError(f"{function}: tensors on {device} need torch ops: {_HOW_TO_BUILD}")
     if device.type == "cuda" and _no_cuda is not None:

@@ -33,20 +33,9 @@ def normalize_tensor(
     out: Any = None,
     **options: Any,
 ) -> Any:
-    """``torch.ops.pinfeed.normalize_images`` with the errors of `pinfeed.normalize`.
+    """``torch.ops.pinfeed.normalize_images`` of uint8 images, with the errors of `pinfeed.normalize`.
 
-    Args:
-        images: uint8, of the shape that ``input`` names.
-        constants: None for uint8 output.
-        input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"``.
-        name: What messages call the images.
-        out: Where to write.
-        options: Those of the op.
-
-    Raises:
-        TypeError: The images are not uint8.
-        ValueError: They have another number of axes, or of channels than mean and std.
-        RuntimeError: There are no kernels for where they are.
+    ``constants`` are None for uint8 output; ``options`` are those of the op.
     """
     require(name, images.device)
     wanted = f"uint8 with shape ({', '.join(input)})"
@@ -91,25 +80,10 @@ def pad_tensor(
     name: str,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """What `pinfeed.pad` makes of a jagged batch, bit for bit.
+    """What `pinfeed.pad` makes of a jagged batch, bit for bit: values, lengths or None, mask or None.
 
-    Args:
-        padding: The keywords; its ``axes`` must be None or axis 0, which such a batch has.
-        values: (total, ...).
-        offsets: int64 (B + 1,) on the same device.
-        longest: Length of the longest sample.
-        lengths: Whether to return lengths.
-        mask: Whether to return a mask.
-        name: What messages call the batch.
-        out: Where to write the values.
-
-    Returns:
-        Values, lengths and mask, the latter None where not asked for.
-
-    Raises:
-        TypeError: The values can't be cast to the padding's dtype.
-        ValueError: It pads other axes; the value does not fit, or in no float64.
-        RuntimeError: There are no kernels for where the values are.
+    It pads axis 0 of the samples, which is all that such a batch has. ``offsets`` are on the device
+    of the values.
     """
     require(name, values.device)
     rank = values.ndim  # of a sample, too
@@ -166,11 +140,7 @@ def unpad_tensor(
 
 
 def longest_sample(offsets: torch.Tensor, name: str) -> int:
-    """The length of the longest; offsets on a device have to be waited for.
-
-    Raises:
-        ValueError: There are no samples.
-    """
+    """The length of the longest; offsets on a device have to be waited for."""
     if len(offsets) < 2:
         raise ValueError(f"{name}: expected at least one sample, got an empty batch")
     return int((offsets[1:] - offsets[:-1]).max())
