@@ -84,6 +84,17 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_TRIALS", 2)
 
 
+@pytest.fixture
+def leaves_no_workers() -> Iterator[None]:
+    gc.collect()
+    before = set(multiprocessing.active_children())
+    gc.disable()  # what a cycle holds would stay
+    yield
+    left = set(multiprocessing.active_children()) - before
+    gc.enable()
+    assert not left
+
+
 def short(loader: Any, step: Any = None, seconds: float = 0.5) -> Any:
     report = pinfeed.diagnose(loader, step, seconds)
     assert str(report)
@@ -181,6 +192,7 @@ class Split(Stream):
         return itertools.islice(super().__iter__(), first, None, step)
 
 
+@pytest.mark.usefixtures("leaves_no_workers")
 @pytest.mark.parametrize("stream", [Stream, Split])
 def test_more_workers_for_streams_that_are_split_among_them(stream: Any) -> None:
     report = short(DataLoader(stream(), batch_size=4, num_workers=2))
@@ -557,15 +569,9 @@ class Broken(Sleeping):
         return super().__getitem__(index)
 
 
-def test_a_sample_that_raises_later_is_said_and_leaves_no_workers() -> None:
-    gc.collect()
-    before = set(multiprocessing.active_children())
-    gc.disable()  # what a cycle holds would stay
-    try:
-        report = short(DataLoader(Broken(0.01), batch_size=4, num_workers=1))  # type: ignore[arg-type]
-        assert set(multiprocessing.active_children()) <= before
-    finally:
-        gc.enable()
+@pytest.mark.usefixtures("leaves_no_workers")
+def test_a_sample_that_raises_later_is_said() -> None:
+    report = short(DataLoader(Broken(0.01), batch_size=4, num_workers=1))  # type: ignore[arg-type]
     said = "not measured: LookupError: no file for 37; raised by the dataset for sample 37"
     failed = [note for note in report.notes if "not measured: " in note]
     assert all(said in note for note in failed)
