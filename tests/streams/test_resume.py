@@ -1,70 +1,89 @@
-"""Jobs that are killed at a random batch and go on in another process with the batches left."""
+"""Jobs that save after a batch and go on elsewhere with the batches left."""
 
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import pickle
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
+from torchdata.stateful_dataloader.sampler import RandomSampler
 
-import resume_job
-from pinfeed import ArrayDataset, LengthBucketSampler, StreamDataset
+from pinfeed import (
+    ArrayDataset,
+    Collate,
+    DeviceLoader,
+    LengthBucketSampler,
+    Pad,
+    RaggedArray,
+    StreamDataset,
+)
 
-KINDS = sorted(resume_job.LOADERS)
 LENGTHS = np.random.default_rng(0).lognormal(4, 0.8, 50).astype(int).clip(1, 512)
 
 
-def saved(path: Path) -> int:
-    """How many batches the job had when it saved last."""
-    return len(pickle.loads(path.read_bytes())["batches"])
+def array_loader(**options: Any) -> tuple[Any, Any]:
+    dataset = ArrayDataset({"x": np.arange(540.0).reshape(90, 6), "i": np.arange(90)})
+    # A generator that the loader shares would be elsewhere in the epoch after: without workers,
+    # torchdata 0.11 doesn't draw the workers' seed from it again.
+    sampler = RandomSampler(dataset, generator=torch.Generator().manual_seed(7))
+    loader = StatefulDataLoader(dataset, 4, sampler=sampler, collate_fn=Collate(), **options)
+    return loader, lambda epoch: None
 
 
-@pytest.mark.parametrize(
-    ("workers", "ahead"),
-    [
-        (0, False),
-        (2, True),
-        *(
-            pytest.param(workers, ahead, marks=pytest.mark.slow)
-            for workers, ahead in [(0, True), (1, False), (1, True), (2, False), (4, True)]
-        ),
-    ],
-)
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_and_resumed(kind: str, workers: int, ahead: bool, tmp_path: Path) -> None:
-    whole = resume_job.train(kind, workers, False, tmp_path / "whole")
-    path = tmp_path / "state"
-    # Forks, which know the modules already: the new process is what matters here.
-    fork = multiprocessing.get_context("fork")
-    for batch in (len(whole) // 4, 3 * len(whole) // 4)[: 1 if workers else 2]:
-        job = fork.Process(target=resume_job.train, args=(kind, workers, ahead, path, batch))
-        job.start()
-        job.join(120)
-        assert job.exitcode == -signal.SIGALRM
-        assert batch <= saved(path) < len(whole)
-    assert resume_job.train(kind, workers, ahead, path) == whole
+def bucket_loader(**options: Any) -> tuple[Any, Any]:
+    texts = RaggedArray.from_sequences([np.arange(i, i + i % 17) for i in range(90)])
+    sampler = LengthBucketSampler(texts, max_tokens=60, bucket_batches=3)
+    options |= {"batch_sampler": sampler, "collate_fn": Collate(Pad())}
+    return StatefulDataLoader(ArrayDataset(texts), **options), sampler.set_epoch
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_and_resumed_in_another_interpreter(kind: str, tmp_path: Path) -> None:
-    whole = resume_job.train(kind, 2, False, tmp_path / "whole")
-    path = tmp_path / "state"
-    command = [sys.executable, resume_job.__file__, kind, "2", str(path)]
-    options: dict[str, Any] = {"timeout": 120, "capture_output": True}
-    assert subprocess.run([*command, "9"], check=False, **options).returncode == -signal.SIGALRM
-    assert 9 <= saved(path) < len(whole)
-    subprocess.run(command, check=True, **options)
-    assert pickle.loads(path.read_bytes())["batches"] == whole
+def read_shard(number: int) -> list[dict[str, Any]]:
+    return [{"i": 9 * number + i, "x": np.full(3, i)} for i in range(9)]
+
+
+def stream_loader(**options: Any) -> tuple[Any, Any]:
+    dataset = StreamDataset(range(10), 16, open_shard=read_shard)
+    return StatefulDataLoader(dataset, 4, collate_fn=Collate(), **options), dataset.set_epoch
+
+
+LOADERS = {"array": array_loader, "bucket": bucket_loader, "stream": stream_loader}
+
+
+def train(
+    kind: str, workers: int, ahead: bool, saved: bytes | None = None, most: int | None = None
+) -> Any:
+    """All batches of two epochs, or what a job saves after so many of them; it goes on from there."""
+    loader, set_epoch = LOADERS[kind](num_workers=workers)
+    if ahead:
+        loader = DeviceLoader(loader, "cpu", depth=3)
+    epoch, batches = 0, []
+    if saved is not None:
+        epoch, batches, state = pickle.loads(saved)
+        loader.load_state_dict(state)
+    for number in range(epoch, 2):
+        set_epoch(number)
+        for batch in loader:
+            batches.append((number, str(batch)))
+            if len(batches) == most:
+                return pickle.dumps((number, batches, loader.state_dict()))
+    return batches
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_job_goes_on_with_the_batches_left(kind: str, workers: int, ahead: bool) -> None:
+    whole = train(kind, workers, False)
+    saved, quarter = None, len(whole) // 4
+    # Starting workers takes long.
+    for most in (2 * quarter,) if workers else (quarter, 3 * quarter):
+        saved = train(kind, workers, ahead, saved, most)
+    assert train(kind, workers, ahead, saved) == whole
 
 
 # States that are refused.
@@ -103,9 +122,10 @@ def test_no_state_of_a_dataset(state: Any) -> None:
     ("kind", "workers"),
     [
         *((kind, workers) for kind in ("stream", "buckets") for workers in (0, 2)),
-        *((f"{kind}, unset", workers) for kind in ("stream", "buckets") for workers in (0, 2)),
+        ("stream, unset", 0),
+        ("stream, unset", 2),
+        ("buckets, unset", 0),
         ("persistent stream", 2),
-        ("persistent stream, unset", 2),
     ],
 )
 def test_epochs_before_and_after(kind: str, workers: int) -> None:
@@ -137,7 +157,7 @@ def test_epochs_before_and_after(kind: str, workers: int) -> None:
     over = copy.deepcopy(loader.state_dict())
 
     for yielded, state in enumerate(states):
-        if workers and yielded not in (0, 3, len(states) - 1):
+        if workers and yielded != 3:
             continue  # starting workers takes long
         loader = new_loader()
         loader.load_state_dict(state)
