@@ -120,14 +120,6 @@ def test_streams_that_accelerate_prepares(results: list[dict[str, Any]]) -> None
         assert len(every) <= SAMPLES + 2 * distributed_job.BATCH  # accelerate evens the ranks out
 
 
-def test_samplers_that_the_trainer_prepares(results: list[dict[str, Any]]) -> None:
-    for result in results:
-        assert "rank=0, world_size=1" in result["Trainer"]["split already"]
-    samples = samples_of([result["Trainer"]["split by it"] for result in results])
-    assert set(samples) == set(range(SAMPLES))
-    assert len(samples) <= SAMPLES + distributed_job.BATCH
-
-
 def test_a_loader_that_is_not_split_says_so_once(results: list[dict[str, Any]]) -> None:
     for rank, result in enumerate(results):
         said = result["warnings"]
