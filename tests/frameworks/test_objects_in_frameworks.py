@@ -1,4 +1,4 @@
-"""Images, their boxes and masks in the loops of Lightning and of transformers' Trainer."""
+"""Images, their boxes and masks in the loops of accelerate, Lightning and transformers' Trainer."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ FRAMEWORKS = """
 import sys
 sys.path[:0] = sys.argv[2:]
 
-from watched_loops import in_lightning, in_trainer, seen
+from watched_loops import in_accelerate, in_lightning, in_trainer, seen
 import torch
 from torch.utils.data import DataLoader
 import pinfeed
@@ -28,7 +28,9 @@ def new_loader(collate):
 
 parts = torch.utils._pytree.tree_leaves  # all tensors of a batch
 
-for run, collate_fn, *folder in ((in_lightning, collate), (in_trainer, with_lists, sys.argv[1])):
+for run, collate_fn, *folder in (
+    (in_accelerate, collate), (in_lightning, collate), (in_trainer, with_lists, sys.argv[1])
+):
     seen.clear()
     run(new_loader(collate_fn), 2, *folder)
     loader = new_loader(collate_fn)
@@ -41,8 +43,9 @@ for run, collate_fn, *folder in ((in_lightning, collate), (in_trainer, with_list
 
 
 def test_epochs_of_frameworks(tmp_path: Path) -> None:
+    """Each epoch has crops of its own: those that a plain loop sees."""
     here = Path(__file__).parent
     paths = (here, here.parent, here.parent / "fields")
     printed = run_python(FRAMEWORKS, str(tmp_path), *map(str, paths), fresh=True)
     names = [line for line in printed.splitlines() if line.startswith("in_")]
-    assert names == ["in_lightning", "in_trainer"]
+    assert names == ["in_accelerate", "in_lightning", "in_trainer"]

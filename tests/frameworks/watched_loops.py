@@ -1,8 +1,9 @@
-"""Loops of Lightning and of transformers' Trainer that keep each batch; for processes of their own."""
+"""Loops of three frameworks that keep each batch; for processes of their own."""
 
 import torchvision_operators  # noqa: F401
 
 # isort: split
+import accelerate
 import lightning
 import torch
 import transformers
@@ -31,6 +32,12 @@ class Model(torch.nn.Module):
     def forward(self, **batch):
         seen.append(batch)
         return {"loss": self.weight * 2}
+
+
+def in_accelerate(loader, epochs):
+    prepared = accelerate.Accelerator(cpu=True).prepare(loader)
+    for _ in range(epochs):
+        seen.extend(prepared)
 
 
 def in_lightning(loader, epochs):

@@ -23,8 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
-from arena_model import SAMPLES as MODEL_SAMPLES
-from arena_model import Model, in_arena, weights
+from arenas import in_arena
 from pinfeed.__main__ import facts
 from pinfeed.memory import trainer, worker
 from samples import assert_same
@@ -207,7 +206,7 @@ def test_batches_of_the_dataset() -> None:
 @pytest.mark.parametrize("persistent", [False, True])
 def test_an_iterator_dropped_in_mid_epoch(persistent: bool) -> None:
     batches = loader(persistent_workers=persistent)
-    for _ in range(5):
+    for _ in range(3):
         kept = next(iter(batches))["x"]
     assert_same(list(batches), expected())
     assert (
@@ -234,31 +233,18 @@ def bytes_in_memory(descriptor: int) -> int:
     return 512 * os.fstat(descriptor).st_blocks
 
 
-def test_stateful_dataloader() -> None:
-    collate = pinfeed.Collate({"name": pinfeed.Keep()})
-    batches = list(StatefulDataLoader(SAMPLES, 4, num_workers=2, collate_fn=collate))
+@pytest.mark.filterwarnings("ignore")  # accelerate's own
+@pytest.mark.parametrize("library", ["torchdata", "accelerate"])
+def test_loaders_of_others(library: str) -> None:
+    if library == "torchdata":
+        collate = pinfeed.Collate({"name": pinfeed.Keep()})
+        other: Any = StatefulDataLoader(SAMPLES, 4, num_workers=2, collate_fn=collate)
+    else:
+        accelerator = pytest.importorskip("accelerate").Accelerator(cpu=True)
+        other = accelerator.prepare(loader())
+    batches = list(other)
     assert all(in_arena(batch["x"]) for batch in batches)
     assert_same(batches, expected())
-
-
-@pytest.mark.filterwarnings("ignore")  # accelerate's own
-def test_accelerate() -> None:
-    accelerate = pytest.importorskip("accelerate")
-    accelerator = accelerate.Accelerator(cpu=True)
-    found = {}
-    for workers in (0, 2):
-        model = Model()
-        batches = DataLoader(MODEL_SAMPLES, 4, num_workers=workers, collate_fn=pinfeed.Collate())
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        wrapped, optimizer, batches = accelerator.prepare(model, optimizer, batches)
-        for _ in range(2):
-            for batch in batches:
-                accelerator.backward(wrapped(**batch)["loss"])
-                optimizer.step()
-                optimizer.zero_grad()
-        assert model.in_arena == [workers > 0] * 16
-        found[workers] = weights(model)
-    assert found[0] == found[2]
 
 
 class Elsewhere:

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from arena_model import in_arena
+from arenas import in_arena
 from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack
 from pinfeed.loaders.batch_leaves import tensors_in
 from pinfeed.memory import outputs

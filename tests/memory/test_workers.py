@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 import pinfeed
-from arena_model import in_arena
+from arenas import in_arena
 from pinfeed.memory.worker import SMALL_BYTES, is_worker, worker_arena
 from programs import run_python
 from samples import FrozenRecord, Point, assert_same
