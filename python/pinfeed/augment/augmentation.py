@@ -48,13 +48,9 @@ class Augmentation:
         self._colors = [] if color is None else color if isinstance(color, Sequence) else [color]
         self._erase = erase
         self._stream = checked_integer(stream, "Image: stream", 0)
-        of = "of pinfeed.augment, or several in"
         if geometry is not None:
-            require_instance(
-                geometry,
-                Geometry,
-                "Image: augment must be of pinfeed.augment, several in Compose([...])",
-            )
+            text = "Image: augment must be of pinfeed.augment, several in Compose([...])"
+            require_instance(geometry, Geometry, text)
         kind, in_floats = checked_interpolation(
             interpolation, resize_dtype, torch_dtype_name(dtype), "Image"
         )
@@ -63,13 +59,15 @@ class Augmentation:
                 "Image: color is for bytes, and resize_dtype=torch.float32 makes floats of them; "
                 "leave one of them out"
             )
-        steps = "ColorJitter, RandomInvert, RandomPosterize or RandomSolarize"
         for one in self._colors:
-            require_instance(one, Color, f"Image: color must be a {steps} {of} a list")
-        if erase is not None:
-            require_instance(
-                erase, RandomErasing, "Image: erase must be a pinfeed.augment.RandomErasing"
+            text = (
+                "Image: color must be a ColorJitter, RandomInvert, RandomPosterize or RandomSolarize "
+                "of pinfeed.augment, or several in a list"
             )
+            require_instance(one, Color, text)
+        if erase is not None:
+            text = "Image: erase must be a pinfeed.augment.RandomErasing"
+            require_instance(erase, RandomErasing, text)
             erase.check_dtype(dtype)
         if fill is not None:
             fill = checked_fill(fill, "Image: fill")

@@ -237,8 +237,6 @@ class _Place:
         pin: Whether batches are to be pinned, unless this is a worker.
     """
 
-    __slots__ = ("_field", "_fields", "_leaf", "_leaf_types", "_structures")
-
     def __init__(self, fields: Any, path: str, pin: bool) -> None:
         self._leaf = Leaf(f"Collate: leaf {path}" if path else "Collate", path, pin)
         self._fields = fields
@@ -340,17 +338,6 @@ class _Place:
 
 class _Structure:
     """The container that samples have at one place, and the places in it."""
-
-    __slots__ = (
-        "_changes_keys",
-        "_following",
-        "_keys",
-        "_kind",
-        "_leaf",
-        "_leaves",
-        "_places",
-        "_sources",
-    )
 
     def __init__(self, fields: Any, node: Any, leaf: Leaf) -> None:
         self._kind = type(node)

@@ -137,6 +137,8 @@ class Image(Field):
         (torch.Size([1, 8, 6]), torch.int64)
     """
 
+    shows_images = True
+
     @instead(
         size="Image(augment=pinfeed.augment.Resize(size)) resizes",
         resize="Image(augment=pinfeed.augment.Resize(size)) resizes",
@@ -171,8 +173,9 @@ class Image(Field):
         self.mean = mean
         self.std = std
         self.scale = scale
-        axes, self.output = checked_layouts(input or "HWC", output, "Image")
-        self.input = None if input is None else axes
+        # A letter for each axis of a sample.
+        self._axes, self.output = checked_layouts(input or "HWC", output, "Image")
+        self.input = None if input is None else self._axes
         self.dtype = dtype = torch_dtype(dtype, "Image")
         self.channels_last = channels_last
         self.pad_value = pad_value
@@ -201,15 +204,16 @@ class Image(Field):
             fill,
             pad_value is not None,
         )
+        self.augments = bool(self._augmentation.parts)
+        self.is_random = self._augmentation.is_random
         self._check_padding()
         if augment is None and windows is not False:
             raise ValueError("Image: windows are those of augment; give it, or leave windows out")
         self._constants = Normalization(mean, std, scale, "Image")
         self._multiples = _multiples(multiple_of)
         # As the native side reads them.
-        self._layout = self.input or "HWC?"
         order = self.output.replace("C", "") + "C" if channels_last else self.output
-        self._format = self._constants.format(self._layout, order, torch_dtype_name(dtype))
+        self._format = self._constants.format(self.input or "HWC?", order, torch_dtype_name(dtype))
         self._padding = None
         if pad_value is not None:
             self._padding = _core.ImagePaddingOptions(
@@ -218,11 +222,6 @@ class Image(Field):
                 sizes=sizes is not False,
                 mask=mask is not False,
             )
-
-    @property
-    def _axes(self) -> str:
-        """A letter for each axis of a sample."""
-        return self.input or "HWC"
 
     def _check_layout(self) -> None:
         if self.dtype not in (*_FLOATS, *_INTEGERS):
@@ -273,20 +272,6 @@ class Image(Field):
             return super().gather(source, indices, leaf)
         selection = source.select(indices)
         return self._batch(selection.rows, selection.indices, leaf)
-
-    shows_images = True
-
-    @property
-    @override
-    def augments(self) -> bool:  # type: ignore[override]
-        """Whether there is a geometry, a colour or erasing."""
-        return bool(self._augmentation.parts)
-
-    @property
-    @override
-    def is_random(self) -> bool:  # type: ignore[override]
-        """Whether anything is drawn for each sample."""
-        return self._augmentation.is_random
 
     @override
     def names(self) -> tuple[str, ...]:
@@ -383,8 +368,8 @@ class Image(Field):
         options: dict[str, Any] = {}
         if self.pad_value is not None:
             height, width = (images.shape[1 + self._axes.index(letter)] for letter in "HW")
-            places = self._padded_size(height, width)
-            options = dict(zip(("height", "width"), places, strict=True))
+            down, right = self._multiples
+            options = {"height": height + -height % down, "width": width + -width % right}
             options["pad_value"] = float(self.pad_value)
         batch = normalize_tensor(
             images,
@@ -396,18 +381,12 @@ class Image(Field):
             name=name,
             **options,
         )
-        return batch if self.pad_value is None else self._with_sizes(batch, height, width)
-
-    def _padded_size(self, height: int, width: int) -> tuple[int, int]:
-        """The height and width of a batch of images of one size."""
-        down, right = self._multiples
-        return height + -height % down, width + -width % right
-
-    def _with_sizes(self, batch: torch.Tensor, height: int, width: int) -> Any:
-        """A padded batch of images of one size, with what was asked for beside it."""
-        count, place = len(batch), self._padded_size(height, width)
+        if self.pad_value is None:
+            return batch
+        count = len(batch)
         sizes = torch.empty((count, 2), dtype=torch.int64, device=batch.device)
         sizes[:, 0], sizes[:, 1] = height, width
+        place = options["height"], options["width"]
         mask = torch.zeros((count, *place), dtype=torch.bool, device=batch.device)
         mask[:, :height, :width] = True
         return self._padded(batch, sizes, mask)

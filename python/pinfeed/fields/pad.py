@@ -110,7 +110,13 @@ class Pad(Field):
         )
         self.lengths = None if lengths is None else check_request(lengths, "Pad: lengths")
         self.mask = check_request(mask, "Pad: mask")
-        self.mask_dtype = _checked_mask_dtype(mask_dtype, self.mask)
+        if mask_dtype is not None and self.mask is False:
+            raise ValueError(
+                f"Pad: mask_dtype={mask_dtype} says what a mask is made of; ask for one: mask=True"
+            )
+        self.mask_dtype = (
+            None if mask_dtype is None else torch_dtype(mask_dtype, "Pad", "mask_dtype")
+        )
 
     @override
     def placed(self, in_dict: bool) -> Pad:
@@ -211,16 +217,6 @@ class Pad(Field):
     @override
     def _call(self) -> str:
         return described(self, **vars(self._padding))
-
-
-def _checked_mask_dtype(dtype: Any, mask: Request) -> torch.dtype | None:
-    if dtype is None:
-        return None
-    if mask is False:
-        raise ValueError(
-            f"Pad: mask_dtype={dtype} says what a mask is made of; ask for one: mask=True"
-        )
-    return torch_dtype(dtype, "Pad", "mask_dtype")
 
 
 def _are_nested(samples: Sequence[Any]) -> bool:

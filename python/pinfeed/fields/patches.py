@@ -124,6 +124,7 @@ class Patches(Field):
         self.multiple_of = multiple_of
         self.min_side = min_side
         self.augment = augment
+        self.augments = augment is not None
         self.stream = checked_integer(stream, "Patches: stream", 0)
         self.pad_to = pad_to
         self.grid = check_request(grid, "Patches: grid")
@@ -149,6 +150,8 @@ class Patches(Field):
             min_side=min_side,
             geometry=None if augment is None else self._native(augment),
         )
+        self._steps = () if augment is None else augment.steps
+        self.is_random = any(step.is_random for step in self._steps)
         if pad_to is None and mask is not False:
             raise ValueError("Patches: mask is about padding; give pad_to, or leave it out")
         if pad_to is not None and (cu_seqlens is not False or "T" in self._patching.input):
@@ -177,18 +180,6 @@ class Patches(Field):
                     "leave one of them out"
                 )
         return augment.native(None)
-
-    @property
-    @override
-    def augments(self) -> bool:  # type: ignore[override]
-        """Whether there is a geometry."""
-        return self.augment is not None
-
-    @property
-    @override
-    def is_random(self) -> bool:  # type: ignore[override]
-        """Whether anything is drawn for each sample."""
-        return self.augment is not None and any(step.is_random for step in self.augment.steps)
 
     @classmethod
     def from_processor(cls, processor: Any, **arguments: Any) -> Self:
@@ -223,8 +214,7 @@ class Patches(Field):
         Raises:
             ValueError: ``augment`` gives images other sizes; or as `patch_grid`.
         """
-        steps = () if self.augment is None else self.augment.steps
-        if any(isinstance(step, Crop | Resizing) for step in steps):
+        if any(isinstance(step, Crop | Resizing) for step in self._steps):
             raise ValueError(
                 "Patches: the size of what is seen follows from augment; give patch_grid the sizes that "
                 f"{self.augment!r} leaves"

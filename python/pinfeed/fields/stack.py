@@ -109,20 +109,12 @@ class Stack(Field):
             position = int((lengths != lengths[0]).argmax())
             expected, got = f"length {lengths[0]} as in sample 0", str(lengths[position])
             raise ValueError(Problem(leaf.name, expected, got, TAKE_ANY_LENGTH, sample=position))
-        batch: torch.Tensor = values.view(len(lengths), int(lengths[0]), *values.shape[1:])
-        return batch
+        return values.view(len(lengths), int(lengths[0]), *values.shape[1:])
 
     def _stack(self, samples: Any, indices: Any, leaf: Leaf) -> torch.Tensor:
-        batch: torch.Tensor = _core.gather(
-            samples,
-            indices,
-            self._dtype_name,
-            self.scale,
-            batch_allocator(leaf.pin),
-            leaf.name,
-            get_num_threads(),
-        )
-        return batch
+        target, threads = batch_allocator(leaf.pin), get_num_threads()
+        cast = self._dtype_name, self.scale
+        return _core.gather(samples, indices, *cast, target, leaf.name, threads)
 
     def _is_small(self, first: torch.Tensor, samples: Sequence[Any], leaf: Leaf) -> bool:
         """Whether torch stacks tensors at least as fast, in memory of its own."""

@@ -32,20 +32,10 @@ class _Target(Field):
         name = type(self).__name__
         if not isinstance(image, str) or not image:
             raise TypeError(f"{name}: image must be the key of the images, got {image!r}")
-        self.image = image
-
-    @property
-    @override
-    def follows(self) -> str | None:  # type: ignore[override]
-        """The key of the images."""
-        return self.image
+        self.image = self.follows = image
 
     def _scene(self, leaf: Leaf) -> Scene:
-        if leaf.scene is None:
-            raise ValueError(
-                f"{leaf.name}: {type(self).__name__} follows the images under {self.image!r} of the "
-                "same dict, and stands in none; make the samples dicts"
-            )
+        assert leaf.scene is not None  # it stands in a dict with images, or `Collate` refuses it
         return leaf.scene
 
 
@@ -324,11 +314,8 @@ def _options(geometry: Geometry | None) -> _core.AugmentOptions:
 
 def _as_floats(source: Any, offsets: Any, indices: Any, leaf: Leaf) -> tuple[Any, Any]:
     """Samples of numbers one after the other as float64, and where each begins."""
-    threads = get_num_threads()
-    joined: tuple[Any, Any] = _core.join(
-        source, offsets, indices, np.ndarray, leaf.name, threads, dtype="float64"
-    )
-    return joined
+    where = np.ndarray, leaf.name, get_num_threads()
+    return _core.join(source, offsets, indices, *where, dtype="float64")
 
 
 def _wrong_shape(leaf: Leaf, expected: str, items: Any, offsets: Any) -> ValueError:
@@ -390,8 +377,7 @@ def _those_that_remain(scene: Scene, offsets: Any, name: str) -> npt.NDArray[np.
         return np.ones(int(offsets[-1]), np.bool_)
     _, expected, remain = scene.objects
     require_as_many(offsets, expected, name)
-    kept: npt.NDArray[np.bool_] = remain
-    return kept
+    return remain
 
 
 def require_as_many(offsets: Any, expected: Any, name: str) -> None:

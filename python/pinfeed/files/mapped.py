@@ -76,11 +76,6 @@ class MappedFile:
         os.close(descriptor)
         return None
 
-    @property
-    def can_reopen(self) -> bool:
-        """Whether the path says it all; a copy-on-write map may hold changes of its own."""
-        return self.mode != "c"
-
     def check(self) -> None:
         """Raises OSError if the file became shorter than the array."""
         require_size(self.path, self._mapping.size(), self._end)
@@ -111,11 +106,6 @@ class MappedFile:
         mapped = np.memmap(path, np.uint8, "r" if mode == "r" else "r+", start, (end - start,))
         array = np.ndarray(shape, dtype, mapped, before, strides)
         self.__init__(path, mode, start + before, array, mapped._mmap)  # type: ignore[misc, attr-defined]
-
-
-def require_whole_file(array: npt.NDArray[Any]) -> None:
-    """Raises OSError if ``array`` is mapped from a file that was cut short (SIGBUS, if read)."""
-    _core.require_whole_file(array)
 
 
 def _inode(path: str) -> int | None:

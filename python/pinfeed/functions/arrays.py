@@ -176,9 +176,9 @@ def permute(
         )
     require_same_kind(out, images, "permute")
     axes = [input.index(letter) for letter in output]
-    if by_ops(images):
-        return permute_tensor(require_array(images, "permute: images"), axes, out)
     array = require_array(images, "permute: images")
+    if by_ops(array):
+        return permute_tensor(array, axes, out)
     threads = get_num_threads()
     is_bytes = array.dtype in (np.uint8, torch.uint8)
     if is_bytes and array.ndim == 4 and len(array) and {input, output} == {"NHWC", "NCHW"}:

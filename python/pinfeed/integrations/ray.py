@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from pinfeed.fields.collate import Collate
 from pinfeed.fields.placed import placed
 from pinfeed.optional import import_extra
 from pinfeed.sources.arrow import column_array
-from pinfeed.sources.arrow_lists import dense_values, is_dense
+from pinfeed.sources.arrow_lists import dense_values, is_dense, is_lists
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.ragged import RaggedArray
@@ -24,6 +23,7 @@ from pinfeed.sources.source import ArraySource, ObjectColumn, Source
 __all__ = ["RayCollate"]
 
 _compute = import_extra("pyarrow.compute", "ray")
+_types = import_extra("pyarrow.types", "ray")
 _ArrowBatchCollateFn: Any = import_extra("ray.data.collate_fn", "ray").ArrowBatchCollateFn
 
 # Ray's extension types of Arrow for tensors, over lists of numbers.
@@ -100,8 +100,7 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
             name: _source(column, f"RayCollate: column {name!r}")
             for name, column in zip(names, batch.columns, strict=True)
         }
-        collated: dict[str, Any] = self._collate(Rows(sources, np.arange(batch.num_rows)))
-        return collated
+        return self._collate(Rows(sources, np.arange(batch.num_rows)))
 
     def __repr__(self) -> str:
         return repr(self._collate).replace("Collate", "RayCollate", 1)
@@ -124,14 +123,13 @@ def _require_tensor(field: Field, name: str) -> None:
 
 def _source(column: Any, name: str) -> Any:
     """A pyarrow.ChunkedArray as what `Rows` takes, looking at its memory."""
-    kind, types = column.type, sys.modules["pyarrow"].types  # Ray has imported it
+    kind = column.type
     if getattr(kind, "extension_name", None) in (*_ONE_SHAPE, _MANY_SHAPES):
         return _tensor_source(column, name)
-    if types.is_struct(kind):
+    if _types.is_struct(kind):
         return _struct_sources(column, name)
-    is_lists = types.is_list(kind) or types.is_large_list(kind)
-    if is_dense(kind) or (is_lists and is_dense(kind.value_type)):
-        if column.num_chunks > 1 and (is_lists or types.is_primitive(kind)):
+    if is_dense(kind) or (is_lists(kind) and is_dense(kind.value_type)):
+        if column.num_chunks > 1 and (is_lists(kind) or _types.is_primitive(kind)):
             column = column.combine_chunks()  # a short copy, instead of a view for each row
         values = column_array(column, name)
         return values if isinstance(values, Source) else ArraySource(values, name)
@@ -168,7 +166,7 @@ def _tensor_source(column: Any, name: str) -> Source:
     values = _numbers(chunk.storage.field("data"), name)
     if (shapes[:, 0] == shapes[0, 0]).all():
         return ArraySource(values.reshape(len(chunk), *shapes[0]), name)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(shapes[:, 0])])
+    offsets = np.append(0, np.cumsum(shapes[:, 0]))
     return RaggedArray(values.reshape(int(offsets[-1]), *shapes[0, 1:]), offsets)
 
 

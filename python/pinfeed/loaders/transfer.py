@@ -152,8 +152,7 @@ class StreamTransfer(Transfer):
 
     @override
     def as_here(self) -> AbstractContextManager[Any]:
-        here: AbstractContextManager[Any] = self._accelerator.as_here()
-        return here
+        return self._accelerator.as_here()
 
     @override
     def close(self) -> None:

@@ -58,8 +58,7 @@ def _after_fork() -> None:
 
 # Such a child sends nothing to the trainer. If it is the worker of a loader in a worker, torch
 # makes another info for it.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def worker_arena() -> WorkerArena | None:

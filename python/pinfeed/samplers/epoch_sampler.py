@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import BatchSampler, Sampler
 
+from pinfeed import _core
 from pinfeed.arguments import checked_integer, require_flags, require_state
 from pinfeed.batches import IndexBatch
-from pinfeed.files.mapped import require_whole_file
 from pinfeed.ranks import checked_ranks, is_accelerate_in_charge, ranks_now
 
 _P = TypeVar("_P")
@@ -30,12 +30,7 @@ class EpochSampler(Sampler[Any]):
     Each iteration is of the epoch after the one before, unless `set_epoch` or `load_state_dict` says
     otherwise. It counts once its first batch is taken.
 
-    Args:
-        seed: Not negative; the same on all ranks.
-        rank: Which of the ranks this is. None: asked each time of ``torch.distributed``, and before
-            that is initialized of the environment that torchrun sets.
-        world_size: How many ranks there are; likewise, else 1. Give both or neither.
-        **flags: Arguments that must be True or False.
+    Its arguments are those of `ShuffleSampler`; ``flags`` must be True or False.
     """
 
     #: Goes up with every change of how epochs are planned: an old state would continue another plan.
@@ -328,7 +323,7 @@ def checked_column(
     require_no_sampler(values, f"{name} must be {what}")
     try:
         if isinstance(values, np.ndarray):
-            require_whole_file(values)
+            _core.require_whole_file(values)
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(f"{name} must be 1-D {what}: {error}") from error

@@ -50,9 +50,8 @@ class LengthBucketSampler(EpochSampler):
             epoch has other batches.
         drop_last: Leave out a last batch that isn't full, and batches that don't suffice for all
             ranks. Otherwise every sample comes at least once.
-        rank: Which of the ranks this is. None: asked each time of ``torch.distributed``, and before
-            that is initialized of the environment that torchrun sets.
-        world_size: How many ranks there are; likewise, else 1. Give both or neither.
+        rank: Which of the ranks this is; see `ShuffleSampler`.
+        world_size: How many ranks there are; see `ShuffleSampler`.
 
     ``len()`` is the exact number of batches of this rank in a whole epoch. With ``max_tokens`` it
     may differ between epochs.

@@ -75,9 +75,8 @@ class PackSampler(EpochSampler):
         seed: Not negative; the same on all ranks.
         balance: What ranks get alike in a step: ``"count"`` of rows; ``"tokens"``; or
             ``"attention"``, the sum of the documents' squared lengths.
-        rank: Which of the ranks this is. None: asked each time of ``torch.distributed``, and before
-            that is initialized of the environment that torchrun sets.
-        world_size: How many ranks there are; likewise, else 1. Give both or neither.
+        rank: Which of the ranks this is; see `ShuffleSampler`.
+        world_size: How many ranks there are; see `ShuffleSampler`.
 
     ``len()`` is the exact number of batches of this rank; with ``"first_fit"`` epochs may differ.
 

@@ -61,7 +61,10 @@ def table_columns(
         where = f"{function}: column {name!r}"
         if pa.types.is_dictionary(value_type) and not column.null_count:
             column, categories[name] = _codes(column, where)
-        arrays[name] = _column(column, where)
+        try:
+            arrays[name] = column_array(column, where)
+        except TypeError as error:
+            raise TypeError(f"{error}; leave it out with columns=") from None
     return arrays, order, categories
 
 
@@ -107,13 +110,6 @@ def _codes(column: Any, where: str) -> tuple[Any, list[Any]]:
             for chunk, numbers in zip(chunks, codes, strict=True)
         ]
     return pa.chunked_array(codes), encoded(chunks[0]).dictionary.to_pylist()
-
-
-def _column(column: Any, where: str) -> Any:
-    try:
-        return column_array(column, where)
-    except TypeError as error:
-        raise TypeError(f"{error}; leave it out with columns=") from None
 
 
 def _hugging_face(

@@ -121,21 +121,17 @@ def array_parts(
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith(_ARRAY_XD):
         return _shaped_lists(array.storage, kind.shape, name)
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        ends = np.cumsum(array.sizes.to_numpy(), dtype=np.int64)
-        offsets = np.concatenate([np.zeros(1, np.int64), ends])
+        offsets = np.append(0, np.cumsum(array.sizes.to_numpy(), dtype=np.int64))
         array = pa.LargeListArray.from_arrays(offsets, array.flatten())
         kind = array.type
-    if _is_text(kind) or _is_binary(kind):
+    binaries = ("binary", "large_binary", "binary_view", "fixed_size_binary")
+    if _is_text(kind) or _is_one_of(kind, *binaries):
         return _strings(array)
     return _lists(array, name) if is_lists(kind) else dense_values(array, name)
 
 
 def _is_text(kind: Any) -> bool:
     return _is_one_of(kind, "string", "large_string", "string_view")
-
-
-def _is_binary(kind: Any) -> bool:
-    return _is_one_of(kind, "binary", "large_binary", "binary_view", "fixed_size_binary")
 
 
 def _is_one_of(kind: Any, *names: str) -> bool:

@@ -122,8 +122,7 @@ class ConcatArray(Source):
     @property
     @override
     def string_type(self) -> StringType | None:
-        string_type: StringType | None = self._parts[0].string_type
-        return string_type
+        return self._parts[0].string_type
 
     @property
     @override

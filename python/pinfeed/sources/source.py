@@ -185,7 +185,7 @@ class ArraySource(Source):
         return self._file is not None
 
     def __getstate__(self) -> Any:
-        if self._file is not None and self._file.can_reopen:
+        if self._file is not None and self._file.mode != "c":  # which may hold changes of its own
             return self._file
         self.check()  # the array is about to be read
         return self.array

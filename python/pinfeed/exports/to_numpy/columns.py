@@ -369,8 +369,7 @@ def _side(
 ) -> Literal["left", "right"]:
     """Where the padding is: where the mask says, if there is one."""
     if getattr(padded, "mask", None) is None:
-        side: Literal["left", "right"] = padded.side
-        return side
+        return padded.side
     mask = as_ndarray(padded.mask, where)
     right = np.arange(values.shape[1]) < lengths[:, np.newaxis]
     if np.array_equal(mask, right):

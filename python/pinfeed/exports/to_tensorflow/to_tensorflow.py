@@ -196,8 +196,7 @@ class _Epoch:
             if _is_exiting.is_set():
                 raise StopIteration
             number = next(self._number)
-            arrays: tuple[Any, ...] = self._leaves.arrays(next(self._batches), number)
-            return arrays
+            return self._leaves.arrays(next(self._batches), number)
 
 
 # TensorFlow's threads ask for batches ahead. One that is in Python when the interpreter ends never

@@ -71,15 +71,8 @@ def _permute(images: torch.Tensor, input: str = "NHWC", output: str = "NCHW") ->
     return images.new_empty([images.shape[input.index(letter)] for letter in output])
 
 
-def _pad_jagged(
-    values: torch.Tensor,
-    offsets: torch.Tensor,
-    length: int,
-    *,
-    time_major: bool = False,
-    **_: Any,
-) -> torch.Tensor:
-    return values.new_empty((*_boxes(offsets, length, time_major), *values.shape[1:]))
+def _pad_jagged(*batch: Any, **options: Any) -> torch.Tensor:
+    return _pad_jagged_with_mask(*batch, **options)[0]
 
 
 def _pad_jagged_with_mask(
@@ -90,17 +83,13 @@ def _pad_jagged_with_mask(
     time_major: bool = False,
     **_: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    boxes = _boxes(offsets, length, time_major)
+    count = offsets.shape[0] - 1
+    boxes = (length, count) if time_major else (count, length)
     return (
         values.new_empty((*boxes, *values.shape[1:])),
-        offsets.new_empty((offsets.shape[0] - 1,)),
+        offsets.new_empty((count,)),
         values.new_empty(boxes, dtype=torch.bool),
     )
-
-
-def _boxes(offsets: torch.Tensor, length: int, time_major: bool) -> tuple[int, int]:
-    count = offsets.shape[0] - 1
-    return (length, count) if time_major else (count, length)
 
 
 def _unpad_to_jagged(
