@@ -17,21 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from pinfeed import augment, testing
 from pinfeed._core import version as __version__
-from pinfeed.fields import (
-    Boxes,
-    Field,
-    Image,
-    InstanceMasks,
-    Jagged,
-    Keep,
-    Leaf,
-    Pad,
-    Patches,
-    Points,
-    Stack,
-)
 from pinfeed.fields.collate import Collate
+from pinfeed.fields.field import Field, Leaf
+from pinfeed.fields.image import Image
+from pinfeed.fields.jagged import Jagged
+from pinfeed.fields.keep import Keep
 from pinfeed.fields.pack import Pack
+from pinfeed.fields.pad import Pad
+from pinfeed.fields.patches import Patches
+from pinfeed.fields.stack import Stack
+from pinfeed.fields.targets import Boxes, InstanceMasks, Points
 from pinfeed.functions.arrays import gather, normalize, permute
 from pinfeed.functions.packed_masks import packed_attention_mask, packed_mask_mod
 from pinfeed.functions.patches import patch_grid, patchify

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.fields import Field
 from pinfeed.fields.collate import Collate
+from pinfeed.fields.field import Field
 from pinfeed.fields.placed import placed
 from pinfeed.optional import import_extra
 from pinfeed.sources.arrow import column_array

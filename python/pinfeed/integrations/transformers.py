@@ -13,9 +13,11 @@ import torch
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from pinfeed.fields import Field, Leaf, Pad, Stack
 from pinfeed.fields.collate import Collate
+from pinfeed.fields.field import Field, Leaf
 from pinfeed.fields.pack import Pack
+from pinfeed.fields.pad import Pad
+from pinfeed.fields.stack import Stack
 from pinfeed.optional import import_extra
 from pinfeed.samplers.pack import PackSampler
 from pinfeed.sources.dataset import ArrayDataset, Rows

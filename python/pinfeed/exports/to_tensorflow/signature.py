@@ -15,8 +15,9 @@ from pinfeed.exports.to_tensorflow.leaves import (
     spec_of,
     with_channels_last,
 )
-from pinfeed.fields import Field, Image
 from pinfeed.fields.collate import Collate
+from pinfeed.fields.field import Field
+from pinfeed.fields.image import Image
 from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
