@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Subset
 import pinfeed
 import reference
 from arrays import as_kind, assert_same_bits, views
+from crops import ARRAYS, COUNT, DATASETS, IMAGES, VIEW, by_index, crops_of_epochs, new_collate
 from messages import check
 from pinfeed import augment
 
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.kernels
 
 MODES = ["constant", "edge", "reflect"]
 DTYPES = ["float32", "float16", "bfloat16", "uint8"]
-VIEW = augment.Compose([augment.RandomCrop(8, padding=3), augment.RandomHorizontalFlip()])
 RESIZED = augment.Compose([augment.RandomResizedCrop(8), augment.RandomHorizontalFlip()])
 
 small = st.integers(1, 9)
@@ -166,96 +166,16 @@ def test_two_paddings_are_of_columns_and_rows():
 
 # Chance: it follows from the seed, the epoch and the sample, and from nothing else.
 
-IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
 
-
-class Photos(torch.utils.data.Dataset):
-    """A dataset that hands out one image after the other."""
-
-    def __len__(self):
-        return len(IMAGES)
-
-    def __getitem__(self, index):
-        return {"image": IMAGES[index], "index": index}
-
-
-ARRAYS = pinfeed.ArrayDataset({"image": IMAGES, "index": np.arange(40)})
-DATASETS = {"rows": ARRAYS, "indexed": pinfeed.IndexedDataset(Photos())}
-
-
-def collated(seed=5, epoch=0, view=VIEW):
-    collate = pinfeed.Collate({"image": pinfeed.Image(dtype=torch.uint8, augment=view)}, seed=seed)
-    collate.set_epoch(epoch)
-    return collate
-
-
-def by_index(batches):
-    return {
-        int(index): image.clone()
-        for batch in batches
-        for index, image in zip(batch["index"], batch["image"], strict=True)
-    }
-
-
-def assert_same_images(found, expected):
-    assert found.keys() == expected.keys()
-    assert [i for i in found if not torch.equal(found[i], expected[i])] == []
-
-
-@pytest.fixture(scope="module")
-def view(request):
-    return getattr(request, "param", VIEW)
-
-
-both_views = pytest.mark.parametrize("view", [VIEW, RESIZED], ids=["crop", "resize"], indirect=True)
-
-
-@pytest.fixture(scope="module")
-def epochs(view):
-    """What becomes of each image in two epochs."""
-    rows = ARRAYS.__getitems__(range(40))
-    found = [by_index([collated(epoch=epoch, view=view)(rows)]) for epoch in (0, 1)]
-    different = [i for i in range(40) if not torch.equal(found[0][i], found[1][i])]
-    assert len(different) > 30
-    return found
-
-
-@both_views
-@pytest.mark.parametrize("dataset", DATASETS)
-@pytest.mark.parametrize("batch_size", [1, 7, 40])
-def test_batches_do_not_matter(epochs, view, dataset, batch_size):
-    collate = collated(view=view)
-    loader = DataLoader(DATASETS[dataset], batch_size, shuffle=True, collate_fn=collate)
-    assert_same_images(by_index(loader), epochs[0])
-
-
-def test_a_subset_keeps_the_indices_of_its_rows(epochs):
-    loader = DataLoader(Subset(ARRAYS, [30, 4, 17]), 2, collate_fn=collated())
-    assert_same_images(by_index(loader), {i: epochs[0][i] for i in (30, 4, 17)})
-
-
-@both_views
-def test_ranks_and_a_resume_do_not_matter(epochs, view):
-    images, collate = {}, collated(view=view)
-    for rank in range(2):
-        sampler = pinfeed.ShuffleSampler(40, 4, seed=1, rank=rank, world_size=2)
-        loader = DataLoader(ARRAYS, batch_sampler=sampler, collate_fn=collate)
-        iterator = iter(loader)
-        images |= by_index([next(iterator), next(iterator)])
-        resumed = pinfeed.ShuffleSampler(40, 4, seed=1, rank=rank, world_size=2)
-        resumed.load_state_dict(sampler.state_dict())
-        images |= by_index(DataLoader(ARRAYS, batch_sampler=resumed, collate_fn=collate))
-    assert_same_images(images, epochs[0])
+def test_a_subset_keeps_the_indices_of_its_rows():
+    loader = DataLoader(Subset(ARRAYS, [30, 4, 17]), 2, collate_fn=new_collate())
+    assert by_index(loader) == {i: crops_of_epochs()[0][i] for i in (30, 4, 17)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dataset", "context", "view"),
-    [("rows", "fork", RESIZED), ("indexed", "spawn", VIEW)],
-    indirect=["view"],
-)
-def test_persistent_workers_follow_set_epoch(epochs, view, dataset, context):
-    collate = collated(view=view)
+@pytest.mark.parametrize(("dataset", "context"), [("rows", "fork"), ("indexed", "spawn")])
+def test_persistent_workers_follow_set_epoch(dataset, context):
+    collate = new_collate()
     loader = DataLoader(
         DATASETS[dataset],
         7,
@@ -266,34 +186,35 @@ def test_persistent_workers_follow_set_epoch(epochs, view, dataset, context):
     )
     for epoch in (0, 1, 0):
         collate.set_epoch(epoch)
-        assert_same_images(by_index(loader), epochs[epoch])
+        assert by_index(loader) == crops_of_epochs()[epoch]
 
 
-def test_copies_have_epochs_of_their_own(epochs):
-    collate = collated(epoch=1)
+def test_copies_have_epochs_of_their_own():
+    collate = new_collate()
+    collate.set_epoch(1)
     copies = [pickle.loads(pickle.dumps(collate)), copy.deepcopy(collate)]
     collate.set_epoch(0)
     assert [copied.epoch for copied in copies] == [1, 1]
-    rows = ARRAYS.__getitems__(range(40))
+    rows = ARRAYS.__getitems__(range(COUNT))
     for copied in copies:
-        assert_same_images(by_index([copied(rows)]), epochs[1])
-    assert_same_images(by_index([collate(rows)]), epochs[0])
+        assert by_index([copied(rows)]) == crops_of_epochs()[1]
+    assert by_index([collate(rows)]) == crops_of_epochs()[0]
 
 
-def test_from_numpy_resumes_with_the_crops_of_the_epoch(epochs):
+def test_from_numpy_resumes_with_the_crops_of_the_epoch():
     def loader():
         fields = {"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}
-        arrays = {"image": IMAGES, "index": np.arange(40)}
-        return pinfeed.from_numpy(arrays, 6, shuffle=True, seed=5, fields=fields, device="cpu")
+        arrays = {"image": IMAGES, "index": np.arange(COUNT)}
+        return pinfeed.from_numpy(arrays, 6, shuffle=True, seed=0, fields=fields, device="cpu")
 
     saved = loader()
-    assert_same_images(by_index(saved), epochs[0])
+    assert by_index(saved) == crops_of_epochs()[0]
     first = next(iter(saved))["index"].tolist()
     state = saved.batch_sampler.state_dict() | {"yielded": 1}
     resumed = loader()
     resumed.batch_sampler.load_state_dict(state)
-    left = {index: image for index, image in epochs[1].items() if index not in first}
-    assert_same_images(by_index(resumed), left)
+    left = {index: image for index, image in crops_of_epochs()[1].items() if index not in first}
+    assert by_index(resumed) == left
 
 
 @pytest.mark.parametrize("view", [VIEW, RESIZED], ids=["crop", "resize"])
@@ -312,7 +233,7 @@ def test_leaves_with_the_same_geometry_share_it_but_not_the_color(seed, color, v
 
 def test_without_a_seed_torch_decides():
     rows = ARRAYS.__getitems__([3] * 40)
-    collate = collated(seed=None)
+    collate = new_collate(seed=None)
     collate.set_epoch(4)  # of which nothing follows
     batches = []
     for seed in (1, 1, 2):
@@ -374,7 +295,7 @@ ARGUMENTS = [
     (lambda: augment.Compose([crop(8), crop(7, 1)]), ValueError, "RandomCrop(7, padding=1"),
     (lambda: augment.Compose([crop(8), augment.CenterCrop(9)]), ValueError, "CenterCrop(9)"),
     (lambda: pinfeed.Collate(seed=-1), ValueError, "Collate: seed must be at least 0"),
-    (lambda: collated().set_epoch(-1), ValueError, "Collate: epoch must be at least 0"),
+    (lambda: new_collate().set_epoch(-1), ValueError, "Collate: epoch must be at least 0"),
 ]
 
 
@@ -423,7 +344,7 @@ def test_what_the_hints_say_works():
 
 def test_a_seed_needs_the_index():
     check(
-        lambda: collated()([{"image": image} for image in IMAGES]),
+        lambda: new_collate()([{"image": image} for image in IMAGES]),
         ValueError,
         "the index of each sample",
         "IndexedDataset",

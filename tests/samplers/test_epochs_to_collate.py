@@ -1,66 +1,20 @@
-"""The epoch of a batch, all the way from a sampler to Collate: in workers, in frameworks, or a warning."""
+"""The epoch of a batch, all the way from a sampler to Collate: in workers, or a warning."""
 
 from __future__ import annotations
 
-import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Subset, WeightedRandomSampler
 
 import pinfeed
-from pinfeed import ArrayDataset, Collate, IndexedDataset, augment
+from crops import ARRAYS, COUNT, DATASETS, VIEW, Photos, by_index, crops_of_epochs, new_collate
+from pinfeed import Collate, IndexedDataset
 from test_every_sampler import SAMPLERS
-
-COUNT = 40
-IMAGES = np.random.default_rng(0).integers(0, 256, (COUNT, 8, 8, 3), dtype=np.uint8)
-ARRAYS = ArrayDataset({"image": IMAGES, "index": np.arange(COUNT)})
-VIEW = augment.Compose([augment.RandomCrop(4), augment.RandomHorizontalFlip()])
-
-
-class Photos(Dataset[Any]):
-    """A dataset of one sample at a time."""
-
-    def __len__(self) -> int:
-        return COUNT
-
-    def __getitem__(self, index: int) -> Any:
-        return {"image": IMAGES[index], "index": index}
-
-
-DATASETS = {
-    "rows": ARRAYS,
-    "indexed": IndexedDataset(Photos()),
-    "subset": IndexedDataset(Subset(ARRAYS, range(COUNT))),
-}
-
-
-def new_collate(seed: int | None = 0) -> Collate:
-    return Collate({"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}, seed=seed)
-
-
-def by_index(batches: Any) -> dict[int, Any]:
-    return {
-        int(index): image.tolist()
-        for batch in batches
-        for index, image in zip(batch["index"], batch["image"], strict=True)
-    }
-
-
-@functools.cache
-def crops_of_epochs() -> list[dict[int, Any]]:
-    """The images of each epoch."""
-    collate = new_collate()
-    found = []
-    for epoch in range(4):
-        collate.set_epoch(epoch)
-        found.append(by_index([collate(ARRAYS.__getitems__(range(COUNT)))]))
-    return found
 
 
 def assert_epochs(loops: Iterator[Any], crops: list[dict[int, Any]]) -> None:
