@@ -127,12 +127,9 @@ class SampleBatch(Sequence[Any]):
         cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Calls one of torch's functions, which take a list of tensors but no other sequence."""
-        plain = [
-            list(arg) if isinstance(arg, SampleBatch) else arg
-            for arg in (*args, *(kwargs or {}).values())
-        ]
-        named = dict(zip(kwargs or {}, plain[len(args) :], strict=True))
-        return function(*plain[: len(args)], **named)
+        plain: Any = lambda given: list(given) if isinstance(given, SampleBatch) else given
+        named = {name: plain(given) for name, given in (kwargs or {}).items()}
+        return function(*map(plain, args), **named)
 
 
 class SampleList(SampleBatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -101,12 +102,11 @@ def write_array(
     name = "batches" if samples is None else "samples"
     items = _iterable(batches if samples is None else samples, name)
     total = None if samples is None else known_length(samples)
-    files = OutputFiles(path, overwrite, False, "write_array")
-    planned = planned_batches(batches)
-    drain = Drain("write_array", files, planned=planned, may_be_alike=True)
-    leaves = _Leaves(files.is_file, dtype)
-    parts = leaves.of_batches(items) if samples is None else leaves.of_samples(items)
-    try:
+    with contextlib.closing(OutputFiles(path, overwrite, False, "write_array")) as files:
+        planned = planned_batches(batches)
+        drain = Drain("write_array", files, planned=planned, may_be_alike=True)
+        leaves = _Leaves(files.is_file, dtype)
+        parts = leaves.of_batches(items) if samples is None else leaves.of_samples(items)
         with Progress(progress, "write_array") as bar:
             for part in parts:
                 bar.advance(drain.add(part), total or drain.expected)
@@ -114,8 +114,6 @@ def write_array(
         if leaves.is_empty:
             raise ValueError(f"write_array: {name} yielded nothing to say what to write")
         return drain.finish()
-    finally:
-        files.close()
 
 
 def _iterable(items: Any, name: str) -> Iterable[Any]:

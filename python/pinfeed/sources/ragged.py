@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from typing import Any, Generic, Never, overload
@@ -558,8 +559,7 @@ def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:
 
 def _write_npy(path: str, array: npt.NDArray[Any], dtype: np.dtype[Any], shift: int) -> None:
     """Writes an array of numbers less ``shift``."""
-    file = NpyFile(path, dtype, array.shape[1:])
-    try:
+    with contextlib.closing(NpyFile(path, dtype, array.shape[1:])) as file:
         if shift or array.dtype != dtype:
             for start in range(0, len(array), _CHUNK_OFFSETS):
                 chunk = array[start : start + _CHUNK_OFFSETS]
@@ -567,5 +567,3 @@ def _write_npy(path: str, array: npt.NDArray[Any], dtype: np.dtype[Any], shift: 
         else:
             file.append(array)
         file.finish()
-    finally:
-        file.close()

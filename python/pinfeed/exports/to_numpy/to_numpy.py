@@ -143,29 +143,25 @@ def to_numpy(
         joined = _joined([*loader])  # type: ignore[misc]
         if joined is not None:
             return joined
-    files = None if out is None else OutputFiles(out, overwrite, resume, "to_numpy: out")
-    try:
+    with contextlib.ExitStack() as stack:
+        files = None
+        if out is not None:
+            files = OutputFiles(out, overwrite, resume, "to_numpy: out")
+            stack.enter_context(contextlib.closing(files))
         drain, batches = _begin(loader, files, max_samples)
-    except BaseException:
-        if files is not None:
-            files.close()
-        raise
-    try:
-        with Progress(progress, "to_numpy") as bar:
-            for batch in batches:
-                bar.advance(drain.add(batch), drain.expected)
-                del batch  # so that its buffers can serve for the next one
-                if drain.is_full:
-                    break
-            return drain.finish()
-    except BaseException as error:
-        with contextlib.suppress(Exception):  # the first error is the one to see
-            error.partial = None  # type: ignore[attr-defined]
-            error.partial = drain.stop()  # type: ignore[attr-defined]
-        raise
-    finally:
-        if files is not None:
-            files.close()
+        try:
+            with Progress(progress, "to_numpy") as bar:
+                for batch in batches:
+                    bar.advance(drain.add(batch), drain.expected)
+                    del batch  # so that its buffers can serve for the next one
+                    if drain.is_full:
+                        break
+                return drain.finish()
+        except BaseException as error:
+            with contextlib.suppress(Exception):  # the first error is the one to see
+                error.partial = None  # type: ignore[attr-defined]
+                error.partial = drain.stop()  # type: ignore[attr-defined]
+            raise
 
 
 def _check_options(loader: Any, out: Any, max_samples: Any, resume: bool) -> None:
