@@ -72,16 +72,17 @@ def placed(draw, batch, dtype):
 
 
 @st.composite
-def permutations(draw):
-    """A tensor of any dtype, rank and strides, and two orders of its axes."""
+def permutations(draw, kinds=("tensor",)):
+    """An array of any dtype, rank and strides, two orders of its axes, and what that makes of it."""
+    kind = draw(st.sampled_from(kinds))
     input = "".join(draw(st.permutations("NTHWCβ"))[: draw(st.integers(1, 5))])
     output = "".join(draw(st.permutations(input)))
     if draw(st.booleans()):
         input, output = draw(st.permutations(["NHWC", "NCHW"]))
     size = st.one_of(st.integers(0, 5), st.integers(1, 40))
     shape = tuple(draw(size if axis < 3 else st.integers(1, 4)) for axis in range(len(input)))
-    array = draw(views(shape, draw(st.sampled_from(NUMPY_DTYPES)), mirrored=False))
-    return as_kind("tensor", array), input, output, reference.permute(array, input, output)
+    array = draw(views(shape, draw(st.sampled_from(NUMPY_DTYPES)), mirrored=kind != "tensor"))
+    return as_kind(kind, array), input, output, reference.permute(array, input, output)
 
 
 @st.composite

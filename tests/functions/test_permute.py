@@ -4,34 +4,18 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 
+import op_batches
 import pinfeed
 import reference
-from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, unwritten, views
+from arrays import assert_same_bits, random_array, unwritten
 
 pytestmark = pytest.mark.kernels
 
-KINDS = ["ndarray", "read-only", "tensor"]
 
-
-@st.composite
-def permutations(draw):
-    """An array of any dtype, rank and strides, and two orders of its axes."""
-    kind = draw(st.sampled_from(KINDS))
-    input = "".join(draw(st.permutations("NTHWCβ"))[: draw(st.integers(1, 5))])
-    output = "".join(draw(st.permutations(input)))
-    size = st.one_of(st.integers(0, 5), st.integers(1, 40))
-    shape = tuple(draw(size if axis < 3 else st.integers(1, 4)) for axis in range(len(input)))
-    dtype = draw(st.sampled_from(NUMPY_DTYPES))
-    array = draw(views(shape, dtype, mirrored=kind != "tensor"))
-    return as_kind(kind, array), input, output
-
-
-@given(permutations())
+@given(op_batches.permutations(("ndarray", "read-only", "tensor")))
 def test_any_dtype_letters_and_strides(isa, permutation):
-    array, input, output = permutation
-    expected = reference.permute(np.asarray(array), input, output)
+    array, input, output, expected = permutation
     result = pinfeed.permute(array, input, output)
     assert type(result) is type(array)
     assert result.dtype == array.dtype
