@@ -10,10 +10,11 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from hints import PHOTOS, PLANES, Hints, check_hint, first, rows, shown
+from hints import PHOTOS, PLANES, Hints, check_hint, first, rows
 from pinfeed import (
     ArrayDataset,
     Collate,
+    DeviceLoader,
     Image,
     IndexedDataset,
     Pack,
@@ -73,27 +74,6 @@ HINTS: Hints = {
         ),
         torch.tensor([[1, 2, -100, -100]]),
     ),
-    "an option of a sampler with a slip": (
-        lambda: pinfeed.ShuffleSampler(2, 2, shufle=False),  # type: ignore[call-arg]
-        TypeError,
-        r"^ShuffleSampler: there is no argument 'shufle'; did you mean 'shuffle'\?$",
-        lambda: torch.tensor(first(pinfeed.ShuffleSampler(2, 2, shuffle=False))),
-        torch.tensor([0, 1]),
-    ),
-    "an option of a flip with a slip": (
-        lambda: augment.RandomHorizontalFlip(prob=1),  # type: ignore[call-arg]
-        TypeError,
-        "^RandomHorizontalFlip: there is no argument 'prob'",
-        lambda: shown(augment=augment.RandomHorizontalFlip(p=1)),
-        torch.from_numpy(PLANES[:1]).flip(-1),
-    ),
-    "an option of a function with a slip": (
-        lambda: pinfeed.to_numpy([torch.arange(3)], max_sample=2),
-        TypeError,
-        r"^to_numpy: there is no argument 'max_sample'; did you mean 'max_samples'\?$",
-        lambda: torch.from_numpy(pinfeed.to_numpy([torch.arange(3)], max_samples=2)),
-        torch.tensor([0, 1]),
-    ),
     "a function that opens shards": (
         lambda: pinfeed.StreamDataset([2, 3], open=range),  # type: ignore[call-arg]
         TypeError,
@@ -151,3 +131,11 @@ HINTS: Hints = {
 @pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)
 def test_hints(hint: Any) -> None:
     check_hint(*hint)
+
+
+@pytest.mark.parametrize(
+    "called", [augment.RandomHorizontalFlip, pinfeed.to_numpy, pinfeed.normalize, DeviceLoader]
+)
+def test_no_such_argument(called: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^{called.__name__}: there is no argument 'slip'"):
+        called(slip=1)

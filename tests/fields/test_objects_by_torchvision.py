@@ -94,7 +94,6 @@ STEPS = {
     "resize": lambda: (augment.Resize(24, max_size=64), "Resize", {"size": 24, "max_size": 64}),
     "square": lambda: (augment.Resize((31, 17)), "Resize", {"size": (31, 17)}),
 }
-RESIZES = {"shortest", "resize_at_random", "jitter", "resize", "square"}
 
 
 def composes(names):

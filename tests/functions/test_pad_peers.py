@@ -131,13 +131,3 @@ def test_other_code_keeps_its_type(batch):
     assert_same(pin_memory(type(batch)(*wrapped)), batch)
     sent = pytest.importorskip("accelerate").utils.send_to_device({"a": batch}, torch.device("cpu"))
     assert_same(sent, {"a": batch})
-
-
-def test_batches_with_all_parts_can_be_collated_again():
-    batch = BATCHES["both"]
-    again = pinfeed.Collate()([batch, batch])
-    assert type(again) is type(batch)
-    assert again.values.shape == (2, 2, 3)
-    assert again.lengths.tolist() == [[3, 1], [3, 1]]
-    concatenate = pytest.importorskip("accelerate").utils.concatenate
-    assert type(concatenate([batch, batch])) is type(batch)

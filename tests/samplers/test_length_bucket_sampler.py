@@ -142,18 +142,14 @@ def test_the_plan_never_changes() -> None:
     assert first.state_dict()["lengths_crc32"] == 1543514994
 
 
-def test_orders_differ_by_seed_and_epoch() -> None:
-    orders = set()
+def test_the_order_of_the_batches_is_random_too() -> None:
     for seed in range(3):
-        sampler = LengthBucketSampler(LENGTHS, 16, seed=seed)
-        for epoch in range(3):
-            sampler.set_epoch(epoch)
-            batches = list(sampler)
-            orders.add(str(batches))
-            # The batches' order is random too: lengths neither rise nor fall from one to the next.
-            longest = [LENGTHS[batch].max() for batch in batches]
-            assert 0.3 < np.mean(np.diff(longest) > 0) < 0.7
-    assert len(orders) == 9
+        batches = list(LengthBucketSampler(LENGTHS, 16, seed=seed))
+        longest = [LENGTHS[batch].max() for batch in batches]
+        assert 0.3 < np.mean(np.diff(longest) > 0) < 0.7  # neither rising nor falling
+
+
+def test_without_shuffling_every_epoch_is_the_same() -> None:
     unshuffled = LengthBucketSampler(LENGTHS, 16, shuffle=False)
     batches = list(unshuffled)
     unshuffled.set_epoch(1)

@@ -89,12 +89,6 @@ def test_sequences_are_views(kind: str, tmp_path: Path) -> None:
             assert view.flags.writeable == array.flags.writeable
 
 
-def test_values_that_belong_to_no_sequence() -> None:
-    ragged = RaggedArray(np.arange(10), np.array([2, 4, 7]))
-    assert_same(list(ragged), [np.array([2, 3]), np.array([4, 5, 6])])
-    assert_same(ragged.lengths, np.array([2, 3]))
-
-
 def test_no_sequences_and_no_values() -> None:
     for ragged in (RaggedArray(np.arange(3), np.array([1])), RaggedArray(values(), offsets())[:0]):
         assert len(ragged) == 0
