@@ -28,7 +28,7 @@ from pinfeed.memory.trainer import accept_limit, limit_to_hand_over
 from pinfeed.memory.worker import is_worker, worker_arena
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.source import ObjectColumn, Source
-from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, rebuild
+from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, parts, rebuild
 
 _STACK = Stack()
 
@@ -257,7 +257,7 @@ class _Place:
             return known.collate(samples, batch)
         if kind not in self._leaf_types:
             if is_container(first) and not is_taught_to_torch(first):
-                return self._structure_of(first).collate(samples, batch)
+                return self._new_structure(first).collate(samples, batch)
             self._require_leaf()
             self._leaf_types.add(kind)
         return self._by_field(_STACK, samples, self._leaf)
@@ -279,7 +279,7 @@ class _Place:
             return (self._field or _STACK).gather(sources, indices, self._leaf_in(batch))
         if self._field is not None:
             return self._by_field(self._field, list(Rows(sources, indices)), self._leaf_in(batch))
-        return self._structure_of(sources).gather(sources, indices, batch)
+        return self._new_structure(sources).gather(sources, indices, batch)
 
     def _by_field(self, field: Field, samples: Sequence[Any], leaf: Leaf) -> Any:
         try:
@@ -322,18 +322,14 @@ class _Place:
                 "single value there; fields must mirror the structure of samples"
             )
 
-    def _structure_of(self, node: Any) -> _Structure:
+    def _new_structure(self, node: Any) -> _Structure:
         if isinstance(node, SampleBatch):
             raise TypeError(
                 "Collate: expected samples, got batches of a PackedStream; give it to the DataLoader "
                 "with batch_size=None"
             )
-        kind = type(node)
-        known = self._structures.get(kind)
-        if known is None or not known.fits(node):
-            known = _Structure(self._fields, node, self._leaf)
-            self._structures[kind] = known
-        return known
+        structure = self._structures[type(node)] = _Structure(self._fields, node, self._leaf)
+        return structure
 
 
 class _Structure:
@@ -373,38 +369,41 @@ class _Structure:
         return self._keys == _keys(node)
 
     def collate(self, samples: Sequence[Any], batch: _Batch) -> Any:
-        columns = self._columns(samples)
-        if self._following is not None:
-            values = self._followed(_Place.collate, columns, batch)
-        else:
-            values = [
-                place.collate(column, batch)
-                for place, column in zip(self._places, columns, strict=True)
-            ]
-        return self._collated(samples[0], values)
+        return self._made(samples[0], _Place.collate, self._columns(samples), batch)
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], batch: _Batch) -> Any:
-        parts = (
-            [sources[key] for key in self._sources]
-            if type(sources) is dict or isinstance(sources, Mapping)
-            else [part for _, part in children(sources)]
-        )
+        is_mapping = type(sources) is dict or isinstance(sources, Mapping)
+        columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
+        make = lambda place, column, batch: place.gather(column, indices, batch)
+        return self._made(sources, make, columns, batch)
+
+    def _made(
+        self,
+        node: Any,
+        make: Callable[[_Place, Any, _Batch], Any],
+        columns: Sequence[Any],
+        batch: _Batch,
+    ) -> Any:
+        """A container like ``node`` of the batches that ``make`` makes of the column of each place."""
         if self._following is not None:
-            make = lambda place, part, batch: place.gather(part, indices, batch)
-            values = self._followed(make, parts, batch)
+            values = self._followed(make, columns, batch)
         else:
-            values = [
-                place.gather(part, indices, batch)
-                for place, part in zip(self._places, parts, strict=True)
-            ]
-        return self._collated(sources, values)
+            pairs = zip(self._places, columns, strict=True)
+            values = [make(place, column, batch) for place, column in pairs]
+        if self._changes_keys:
+            name = lambda step: f"Collate: leaf {self._leaf.path}{step}"
+            return rebuild_with_siblings(node, self._leaves, values, name, "samples")
+        # default_collate makes lists of plain tuples, and code in the wild relies on it.
+        if isinstance(node, tuple) and not is_namedtuple(node):
+            return values
+        return rebuild(node, values)
 
     def _followed(
-        self, make: Callable[[_Place, Any, _Batch], Any], parts: Sequence[Any], batch: _Batch
+        self, make: Callable[[_Place, Any, _Batch], Any], columns: Sequence[Any], batch: _Batch
     ) -> list[Any]:
         """The batch of each place, where some follow others."""
         assert self._following is not None
-        places = dict(zip(self._leaves, zip(self._places, parts, strict=True), strict=True))
+        places = dict(zip(self._leaves, zip(self._places, columns, strict=True), strict=True))
 
         def made(key: Any, scene: Scene | None) -> Any:
             place, part = places[key]
@@ -419,15 +418,6 @@ class _Structure:
             made,
             lambda key, made, scene: places[key][0].follow(made, batch._replace(scene=scene)),
         )
-
-    def _collated(self, node: Any, values: list[Any]) -> Any:
-        if self._changes_keys:
-            name = lambda step: f"Collate: leaf {self._leaf.path}{step}"
-            return rebuild_with_siblings(node, self._leaves, values, name, "samples")
-        # default_collate makes lists of plain tuples, and code in the wild relies on it.
-        if isinstance(node, tuple) and not is_namedtuple(node):
-            return values
-        return rebuild(node, values)
 
     def _columns(self, samples: Sequence[Any]) -> Sequence[Sequence[Any]]:
         """For each place, what every sample has there."""
@@ -464,7 +454,7 @@ class _Structure:
             return [[sample[key] for sample in samples] for key in self._sources]
         if kind is Sequence:
             return list(zip(*samples, strict=True))
-        return list(zip(*([part for _, part in children(s)] for s in samples), strict=True))
+        return list(zip(*map(parts, samples), strict=True))
 
     def _differs(self, position: int, expected: str, got: str, hint: str = "") -> ValueError:
         expected = f"{expected} as in sample 0"
