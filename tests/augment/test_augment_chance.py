@@ -248,13 +248,14 @@ def test_resized_crops_have_the_distribution_of_torchvisions():
     fields = {"image": small(augment.RandomResizedCrop(1))}
     found = windows_of(fields, (24, 32))["image"][:, :4].astype(int)
     rng = np.random.default_rng(3)
+    fewer = COUNT // 5  # in Python they take long
     expected = np.array(
         [
             reference.random_window(24, 32, draws, (0.08, 1.0), (3 / 4, 4 / 3))
-            for draws in rng.random((COUNT, 20, 2)).tolist()
+            for draws in rng.random((fewer, 20, 2)).tolist()
         ]
     )
     for ours, others in zip(found.T, expected.T, strict=True):
-        spread = np.bincount(others, minlength=33).cumsum() / COUNT
-        # Two samples of this size are as far apart as one of half of it is from its distribution.
-        assert kolmogorov_smirnov(ours, spread.__getitem__) < LIMIT * 2**0.5
+        spread = np.bincount(others, minlength=33).cumsum() / fewer
+        # Two samples are as far apart as one is from its distribution, of 1 / (1/COUNT + 1/fewer).
+        assert kolmogorov_smirnov(ours, spread.__getitem__) < LIMIT * (1 + COUNT / fewer) ** 0.5

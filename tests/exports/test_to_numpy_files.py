@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import multiprocessing
 import os
 import shutil
-import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ import pinfeed
 from arrays import NUMPY_DTYPES, random_array
 from cold_files import contents, open_files
 from pinfeed.exports.to_numpy import to_numpy
-from programs import run_python
 from samples import Point, Record, assert_same
 
 
@@ -239,57 +238,54 @@ def test_a_run_that_goes_on_is_one_that_was_never_stopped(
         to_numpy(predictions(), tmp_path / "x", resume=True)
 
 
-KILLED = """
-import sys, time
-import numpy as np
-import pinfeed
-
-def batches(start):
+def forty(start: int = 0) -> Iterator[Any]:
+    """Batches of two samples, from that sample on."""
     for n in range(start // 2, 40):
-        if n == 30 and sys.argv[2] == "first":
-            print("ready", flush=True)
-            time.sleep(60)
-        time.sleep(0.05 * (sys.argv[2] == "first"))
-        lengths = np.full(2, 1 + n // 20)
-        padded = pinfeed.Padded(np.full((2, 2), n), lengths)
+        padded = pinfeed.Padded(np.full((2, 2), n), np.full(2, 1 + n // 20))
         yield {"x": np.full((2, 3), n), "name": [str(n), "-"], "r": padded}
 
-def loader(start):
-    print(start, flush=True)
-    return batches(start)
 
-pinfeed.to_numpy(loader if sys.argv[3] == "function" else batches(0), sys.argv[1], resume=True)
-"""
+def write_thirty(path: Path, written: Any) -> None:
+    def batches(_: int) -> Iterator[Any]:
+        for n, batch in enumerate(forty()):
+            if n == 30:
+                written.set()
+                time.sleep(60)
+            time.sleep(0.05)
+            yield batch
+
+    to_numpy(batches, path, resume=True)
 
 
 def test_a_run_that_was_killed(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    first = subprocess.Popen(
-        [sys.executable, "-c", KILLED, path, "first", "function"], stdout=subprocess.PIPE, text=True
-    )
-    assert first.stdout is not None
-    assert any("ready" in line for line in first.stdout)
+    context = multiprocessing.get_context("fork")
+    written = context.Event()
+    first = context.Process(target=write_thirty, args=(tmp_path / "x", written))
+    first.start()
+    assert written.wait(60)
     with pytest.raises(OSError, match="to_numpy: out: another process is writing it"):
-        to_numpy(predictions(), path, resume=True)
+        to_numpy(predictions(), tmp_path / "x", resume=True)
     first.kill()
-    first.wait()
-    first.stdout.close()
+    first.join()
     assert os.listdir(tmp_path) == [".x.partial"]
     # What is complete can be read, and nobody takes it for the result.
     left = np.load(tmp_path / ".x.partial/result/x.npy")
     assert 2 <= len(left) <= 60
     assert_same(left, np.repeat(np.arange(len(left) // 2), 6).reshape(-1, 3))
     shutil.copytree(tmp_path, tmp_path / "copy")
-    for kind, folder in (("function", tmp_path), ("iterable", tmp_path / "copy")):
-        shown = run_python(KILLED, str(folder / "x"), "again", kind)
-        assert kind == "iterable" or 2 <= int(shown) <= 60
-        result = pinfeed.ArrayDataset(str(folder / "x"))
-        assert len(result) == 80
-        for n in range(40):
-            assert result[2 * n]["name"] == str(n)
-            assert_same(result[2 * n + 1]["x"], np.full(3, n))
-            assert_same(result[2 * n]["r"], np.full(1 + n // 20, n))
+    begun = []
+
+    def loader(start: int) -> Iterator[Any]:
+        begun.append(start)
+        return forty(start)
+
+    for again, folder in ((loader, tmp_path), (forty(), tmp_path / "copy")):
+        result = to_numpy(again, folder / "x", resume=True)
+        assert_same(np.array(result["x"][1::2]), np.repeat(np.arange(40), 3).reshape(-1, 3))
+        assert list(result["name"][::2]) == [str(n) for n in range(40)]
+        assert_same(list(result["r"])[::2], [np.full(1 + n // 20, n) for n in range(40)])
         assert {*os.listdir(folder)} - {"copy"} == {"x"}
+    assert 2 <= begun[0] <= 60
 
 
 def test_a_run_that_was_killed_between_the_last_batch_and_the_renaming(tmp_path: Path) -> None:

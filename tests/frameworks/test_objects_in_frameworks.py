@@ -46,6 +46,6 @@ def test_epochs_of_frameworks(tmp_path: Path) -> None:
     """Each epoch has crops of its own: those that a plain loop sees."""
     here = Path(__file__).parent
     paths = (here, here.parent, here.parent / "fields")
-    printed = run_python(FRAMEWORKS, str(tmp_path), *map(str, paths), fresh=True)
+    printed = run_python(FRAMEWORKS, str(tmp_path), *map(str, paths))
     names = [line for line in printed.splitlines() if line.startswith("in_")]
     assert names == ["in_accelerate", "in_lightning", "in_trainer"]

@@ -81,7 +81,7 @@ for label, settings in tests.PROCESSORS.items():
 
 def test_bits_of_bytes_are_those_of_processors_that_resize_by_torch():
     here = Path(__file__).parent
-    printed = run_python(PROGRAM, str(here), str(here.parent), fresh=True)
+    printed = run_python(PROGRAM, str(here), str(here.parent))
     assert printed.split("\n")[:-1] == list(PROCESSORS)
 
 

@@ -21,6 +21,7 @@ from loaders import (
     on_cpu,
     raise_in_the_loader,
 )
+from pinfeed.loaders.feed import Feed
 from programs import run_python
 from samples import FrozenError
 
@@ -219,7 +220,11 @@ def test_a_loader_that_blocks_does_not_block_a_break() -> None:
         gc.enable()
 
 
-def test_a_new_loop_waits_until_the_old_one_has_left_the_loader() -> None:
+def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Feed.close, "__defaults__", (0.1,))
+
     class Exclusive:
         """May be used by one thread at a time, as many datasets."""
 
@@ -229,7 +234,7 @@ def test_a_new_loop_waits_until_the_old_one_has_left_the_loader() -> None:
             for i in range(COUNT):
                 self.users += 1
                 self.most = max(self.most, self.users)
-                time.sleep(1.5 if i == 1 else 0.01)  # longer than a break waits
+                time.sleep(0.3 if i == 1 else 0.01)  # longer than a break waits
                 self.users -= 1
                 yield i
 

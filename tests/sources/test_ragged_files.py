@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -146,26 +146,24 @@ def test_a_pickle_does_not_lead_to_what_came_later(tmp_path: Path) -> None:
     assert_same(list(pickle.loads(pickle.dumps(RaggedArray.open(path)))), list(later))
 
 
-FOREVER = """
-import os, sys, time
-import numpy as np
-from pinfeed.sources.ragged import RaggedArray
-os.fsync = lambda _: time.sleep(60)  # a slow disk
-RaggedArray(np.ones(9), np.array([0, 9])).save(sys.argv[1])
-"""
+def save_forever(path: Path) -> None:
+    os.fsync = lambda _: time.sleep(60)  # a slow disk
+    example().save(path)
 
 
 def test_a_process_that_is_killed_leaves_no_half_directory(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", FOREVER, str(tmp_path / "ragged")])
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=save_forever, args=(tmp_path / "ragged",))
+    process.start()
     deadline = time.monotonic() + 60
     try:
         while not any(path.stat().st_size > 0 for path in tmp_path.glob(".*/result/values.npy")):
-            assert process.poll() is None
+            assert process.is_alive()
             assert time.monotonic() < deadline
             time.sleep(0.01)
     finally:
         process.kill()
-        process.wait()
+        process.join()
     assert not (tmp_path / "ragged").exists()
 
 

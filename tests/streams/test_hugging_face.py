@@ -115,7 +115,9 @@ def test_what_other_iterators_read_is_dealt_out_once(way: str) -> None:
         assert sorted(numbers(dataset)) == list(range(COUNT))
         with pytest.raises(TypeError, match=r"deals out its samples to the 2 workers by itself"):
             list(DataLoader(dataset, 16, num_workers=2, collate_fn=keep))
-    # What its hint says.
+
+
+def test_what_the_hint_says_of_other_iterators() -> None:
     mapped = StreamDataset(stream(4).map(dict))
     batches = DataLoader(mapped, 16, num_workers=2, collate_fn=keep)
     assert sorted(numbers(itertools.chain(*batches))) == list(range(COUNT))
