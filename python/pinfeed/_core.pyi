@@ -47,7 +47,6 @@ class SharedSlot:
     def discard(self) -> bool: ...
     def retire(self) -> None: ...
 
-# Where outputs go: an array, an allocator, or the pool: as tensors, ndarrays, or what samples are.
 _GeometryKind: TypeAlias = Literal[
     "random_crop",
     "center_crop",
@@ -68,6 +67,7 @@ _BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 # Corners of the boxes of objects, where those of each image begin, and which of them remain.
 _Objects: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 _Interpolation: TypeAlias = Literal["bilinear", "bicubic", "nearest"]
+# Where outputs go: an array, an allocator, or the pool: as tensors, ndarrays, or what samples are.
 _Target: TypeAlias = Callable[[tuple[int, ...], str], Any] | type | Any | None
 
 # Options of calls, which fields build once. All of them pickle.
