@@ -23,8 +23,6 @@ from pinfeed import (
     StreamDataset,
 )
 
-LENGTHS = np.random.default_rng(0).lognormal(4, 0.8, 50).astype(int).clip(1, 512)
-
 
 def array_loader(**options: Any) -> tuple[Any, Any]:
     dataset = ArrayDataset({"x": np.arange(540.0).reshape(90, 6), "i": np.arange(90)})
@@ -119,29 +117,19 @@ def test_no_state_of_a_dataset(state: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "workers"),
-    [
-        *((kind, workers) for kind in ("stream", "buckets") for workers in (0, 2)),
-        ("stream, unset", 0),
-        ("stream, unset", 2),
-        ("buckets, unset", 0),
-        ("persistent stream", 2),
-    ],
+    ("workers", "persistent", "is_said"),
+    [(0, False, True), (0, False, False), (2, False, True), (2, False, False), (2, True, True)],
 )
-def test_epochs_before_and_after(kind: str, workers: int) -> None:
+def test_epochs_before_and_after(workers: int, persistent: bool, is_said: bool) -> None:
     """Saved anywhere, the last batch and the end included: the rest, and then the epochs to come."""
 
     def new_loader() -> Any:
-        options: dict[str, Any] = {"num_workers": workers, "collate_fn": list}
-        if "stream" in kind:
-            options["persistent_workers"] = "persistent" in kind
-            return StatefulDataLoader(StreamDataset(range(50), 10), 7, **options)
-        sampler = LengthBucketSampler(LENGTHS, max_tokens=2048)
-        return StatefulDataLoader(range(50), batch_sampler=sampler, **options)
+        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": persistent}
+        return StatefulDataLoader(StreamDataset(range(50), 10), 7, collate_fn=list, **options)
 
     def epoch_of(loader: Any, epoch: int) -> Iterator[Any]:
-        if "unset" not in kind:
-            (loader.dataset if "stream" in kind else loader.batch_sampler).set_epoch(epoch)
+        if is_said:
+            loader.dataset.set_epoch(epoch)
         return iter(loader)
 
     loader = new_loader()
