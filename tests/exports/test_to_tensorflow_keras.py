@@ -187,4 +187,4 @@ print(len(set(expected)))
 
 def test_same_losses_on_torch() -> None:
     """In the one line that the page on Keras shows."""
-    assert run_python(ON_TORCH, fresh=True) == "3\n"
+    assert run_python(ON_TORCH) == "3\n"

@@ -151,12 +151,6 @@ def test_threads_and_large_batches(num_threads, permuted):
         assert torch.equal(collate([*batch.numpy()]), expected)
 
 
-def test_lists_of_different_strides():
-    samples = [np.arange(6000.0).reshape(60, 100), np.arange(6000.0).reshape(100, 60).T]
-    batch = pinfeed.Collate(pinfeed.Stack(torch.float32))(samples)
-    assert_same_values(batch, torch.from_numpy(np.stack(samples)).float())
-
-
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (2, 0, 4)])
 def test_nothing_to_cast(shape):
     samples = [np.empty(shape, np.uint8)] * 2

@@ -73,13 +73,6 @@ def test_batches(dataset, ahead):
         assert_same(batch, expected_batch(range(ROWS)[number * BATCH :][:BATCH]))
 
 
-def test_batches_are_those_of_collate(dataset):
-    rows = dataset.take_all()
-    collate = pinfeed.Collate(SPEC)
-    for number, batch in enumerate(collated(dataset)):
-        assert_same(batch, collate(rows[number * BATCH :][:BATCH]))
-
-
 def test_shuffled(dataset):
     batches = collated(dataset, local_shuffle_buffer_size=60, local_shuffle_seed=0)
     ids = torch.cat([batch["id"] for batch in batches]).tolist()
