@@ -46,6 +46,14 @@ dataset = pinfeed.ArrayDataset(np.ones((64, 3, 224, 224), np.float32))
 for batch in DataLoader(dataset, 32, num_workers=2, collate_fn=pinfeed.Collate(), timeout=60):
     assert int(batch.sum()) == 32 * 3 * 224 * 224  # 19 MB
 
+streams = []
+try:
+    while True:
+        streams.append(pinfeed.StreamDataset(range(3)))
+except OSError as error:
+    print(error)
+del streams
+
 def collate(samples):
     return new_shared_storage(2_000_000, "Collate")
 
@@ -54,20 +62,13 @@ try:
     next(iter(DataLoader(range(8), 8, collate_fn=collate, num_workers=1)))
 except OSError as error:
     print(str(error).splitlines()[-1])
-
-streams = []
-try:
-    while True:
-        streams.append(pinfeed.StreamDataset(range(3)))
-except OSError as error:
-    print(error)
 """
 
 
 def test_batches_lie_elsewhere_and_what_fills_it_names_the_remedy() -> None:
     done = in_small_shared_memory("1m", sys.executable, "-c", PROGRAM)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    of_batch, of_stream = done.stdout.splitlines()
+    of_stream, of_batch = done.stdout.splitlines()
     assert of_batch.startswith("OSError: Collate: no room for 2,000,000 bytes of shared memory (")
     for part in ("of 1,048,576 bytes free)", "--shm-size", "prefetch_f"):
         assert part in of_batch
