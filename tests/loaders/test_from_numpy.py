@@ -61,6 +61,9 @@ def test_bare_arrays_and_attributes():
 
 # Orders.
 
+# That start once; in a loop over others nothing else happens in this process.
+WORKERS = {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "fork"}
+
 
 def shuffled(count=40, **options):
     return pinfeed.from_numpy(np.arange(count), 4, shuffle=True, device="cpu", **options)
@@ -92,7 +95,7 @@ def test_orders_of_ranks_follow_from_the_epoch():
 def test_orders_with_a_seed_are_those_of_the_sampler(workers, drop_last, ranks):
     options = {"seed": 7, "drop_last": drop_last} | ranks
     sampler = pinfeed.ShuffleSampler(41, 4, even="drop" if drop_last else "repeat", **options)
-    loading = {"num_workers": 2, "multiprocessing_context": "fork"} if workers else {}
+    loading = WORKERS if workers else {}
     loader = shuffled(41, **options, **loading)
     assert len(loader) == len(sampler)
     for epoch in (0, 1, 2, 9, 10):
@@ -134,7 +137,7 @@ def test_crops_without_a_seed_do_not_depend_on_what_the_loop_draws():
     ("taken", "workers"), [*((taken, 0) for taken in (0, 1, 3, 10, 11)), (1, 2), (11, 2)]
 )
 def test_a_loop_goes_on_where_a_state_was_taken(seed, taken, workers):
-    loading = {"num_workers": 2, "multiprocessing_context": "fork"} if workers else {}
+    loading = WORKERS if workers else {}
     loader = shuffled(seed=seed, **loading)
     batches(loader)
     expected = iter(loader)
