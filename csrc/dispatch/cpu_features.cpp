@@ -32,18 +32,10 @@ bool cpu_has_avx512() {
   return cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
 }
 
-bool cpu_has_neon() { return false; }
-
 #else
 
 bool cpu_has_avx2() { return false; }
 bool cpu_has_avx512() { return false; }
-
-#if defined(__aarch64__)
-bool cpu_has_neon() { return true; }  // part of the architecture
-#else
-bool cpu_has_neon() { return false; }
-#endif
 
 #endif
 

@@ -7,7 +7,6 @@ namespace pinfeed::dispatch {
 
 bool cpu_has_avx2();    // AVX2, FMA and F16C
 bool cpu_has_avx512();  // the above, AVX-512 F and BW
-bool cpu_has_neon();
 
 // Size of the cache that all cores share; 0 if the system doesn't say.
 std::size_t last_level_cache_bytes();

@@ -1,11 +1,14 @@
 #include "dispatch/dispatch.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "dispatch/cpu_features.h"
 
 namespace pinfeed::dispatch {
 namespace {
+
+bool always() { return true; }
 
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
@@ -14,22 +17,16 @@ constexpr Isa kIsas[] = {
     {"avx2", cpu_has_avx2, kernels::normalize_images_avx2, &kernels::kResizeAvx2,
      &kernels::kPermuteAvx2, &kernels::kCastAvx2},
 #elif defined(__aarch64__)
-    {"neon", cpu_has_neon, kernels::normalize_images_neon, &kernels::kResizeNeon,
+    {"neon", always, kernels::normalize_images_neon, &kernels::kResizeNeon,
      &kernels::kPermuteScalar, &kernels::kCastScalar},
 #endif
-    {"scalar", [] { return true; }, kernels::normalize_images_scalar, &kernels::kResizeScalar,
+    {"scalar", always, kernels::normalize_images_scalar, &kernels::kResizeScalar,
      &kernels::kPermuteScalar, &kernels::kCastScalar},
 };
 
-const Isa* best_isa() {
-  for (const Isa& isa : kIsas) {
-    if (isa.supported()) return &isa;
-  }
-  return nullptr;  // not reached: scalar is always supported
-}
-
 std::atomic<const Isa*>& active() {
-  static std::atomic<const Isa*> isa = best_isa();
+  static std::atomic<const Isa*> isa =
+      std::ranges::find_if(kIsas, [](const Isa& best) { return best.supported(); });
   return isa;
 }
 

@@ -19,10 +19,6 @@ void change(ColorTable& table, const Change& to) {
   for (std::uint8_t& value : table) value = static_cast<std::uint8_t>(to(value));
 }
 
-double between(const std::array<double, 2>& range, std::uint64_t bits) {
-  return range[0] + uniform(bits) * (range[1] - range[0]);
-}
-
 // 255 and more do the same to every byte.
 void brighten(double drawn, ColorTable& table) {
   const auto factor = static_cast<float>(std::min(drawn, 255.0));

@@ -109,13 +109,9 @@ void copy_bytes(void* out, const void* in, std::size_t count, bool streaming) {
 }
 
 void repeat_line(void* out, const void* line, std::size_t lines) {
-  const auto* from = static_cast<const __m128i*>(line);
-  const __m128i parts[] = {_mm_loadu_si128(from), _mm_loadu_si128(from + 1),
-                           _mm_loadu_si128(from + 2), _mm_loadu_si128(from + 3)};
-  auto* to = static_cast<__m128i*>(out);
-  for (std::size_t i = 0; i < lines; ++i) {
-    for (const __m128i part : parts) _mm_stream_si128(to++, part);
-  }
+  const Line repeated = load_line(static_cast<const std::byte*>(line));
+  auto* const to = static_cast<std::byte*>(out);
+  for (std::size_t i = 0; i < lines; ++i) stream_line(to + i * kLine, repeated);
 }
 
 void copy_lines(void* out, const void* in, std::size_t lines) {

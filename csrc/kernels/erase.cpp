@@ -14,14 +14,6 @@ namespace {
 constexpr std::uint64_t kFirstDraw = std::uint64_t{1} << 63;
 constexpr std::uint64_t kFirstValues = kFirstDraw | std::uint64_t{1} << 62;
 
-double between(double low, double high, std::uint64_t bits) {
-  return low + uniform(bits) * (high - low);
-}
-
-std::int64_t below(std::int64_t size, std::uint64_t bits) {
-  return static_cast<std::int64_t>(uniform(bits) * static_cast<double>(size));
-}
-
 template <class Item>
 void write(const ImagePlaces& image, const ErasingValues& values, const Rectangle& rectangle,
            std::uint64_t key, std::int64_t sample) {
@@ -70,7 +62,7 @@ Rectangle draw_rectangle(const Erasing& erasing, std::int64_t height, std::int64
   const double low = std::log(erasing.ratio[0]), high = std::log(erasing.ratio[1]);
   for (std::uint64_t number = 1; number <= 20; number += 2) {
     const auto [area_bits, ratio_bits] = draw(number);
-    const double area = pixels * between(erasing.area[0], erasing.area[1], area_bits);
+    const double area = pixels * between(erasing.area, area_bits);
     const double ratio = std::exp(between(low, high, ratio_bits));
     // The mode of rounding is to nearest even, as Python's round.
     const double longest = std::nearbyint(std::sqrt(area * ratio));
@@ -82,7 +74,7 @@ Rectangle draw_rectangle(const Erasing& erasing, std::int64_t height, std::int64
     const auto rows = static_cast<std::int64_t>(longest);
     const auto columns = static_cast<std::int64_t>(widest);
     const auto [top_bits, left_bits] = draw(number + 1);
-    return {below(height - rows + 1, top_bits), below(width - columns + 1, left_bits), rows,
+    return {one_of(height - rows + 1, top_bits), one_of(width - columns + 1, left_bits), rows,
             columns};
   }
   return {};

@@ -55,9 +55,7 @@ struct Room {
     const bool mirrors_too_many = border == Border::reflect && std::max(before, after) >= extent;
     return mirrors_too_many ? Misfit::too_few_to_mirror : Misfit::none;
   }
-  std::int64_t first(std::uint64_t bits) const {
-    return static_cast<std::int64_t>(uniform(bits) * static_cast<double>(spare + 1)) - before;
-  }
+  std::int64_t first(std::uint64_t bits) const { return one_of(spare + 1, bits) - before; }
 };
 
 // The numbers that a step draws for a sample.
@@ -76,15 +74,6 @@ class Draws {
   std::uint64_t sample_;
   std::uint64_t step_;
 };
-
-double between(const std::array<double, 2>& range, std::uint64_t bits) {
-  return range[0] + uniform(bits) * (range[1] - range[0]);
-}
-
-// One of `count` numbers from 0 on.
-std::size_t one_of(std::size_t count, std::uint64_t bits) {
-  return static_cast<std::size_t>(uniform(bits) * static_cast<double>(count));
-}
 
 // The height and width that a crop has in a window.
 std::array<std::int64_t, 2> crop_size(const GeometryStep& step, const Window& window) {
@@ -124,11 +113,8 @@ void zoom_out(const GeometryStep& step, const Draws& draw, Window& window) {
   const auto side = [&](std::int64_t extent) {
     return static_cast<std::int64_t>(static_cast<double>(extent) * factor);
   };
-  const auto first = [](std::int64_t spare, std::uint64_t bits) {
-    return static_cast<std::int64_t>(static_cast<double>(spare) * uniform(bits));
-  };
   const std::int64_t height = side(window.height), width = side(window.width);
-  crop(window, -first(height - window.height, top_bits), -first(width - window.width, left_bits),
+  crop(window, -one_of(height - window.height, top_bits), -one_of(width - window.width, left_bits),
        height, width);
   window.cropped = true;  // also by the image's own size
 }
@@ -180,7 +166,7 @@ void crop_around_boxes(const GeometryStep& step, const Draws& draw, const Object
   };
   const auto trials = static_cast<std::uint64_t>(step.trials), round = 1 + 2 * trials;
   for (std::uint64_t first = 0; first + round <= 1u << 16; first += round) {
-    const double least = step.overlaps[one_of(step.overlaps.size(), draw(first)[0])];
+    const double least = step.overlaps[one_of(std::ssize(step.overlaps), draw(first)[0])];
     if (least >= 1) return;
     for (std::uint64_t trial = 0; trial < trials; ++trial) {
       const auto [width_bits, height_bits] = draw(first + 1 + 2 * trial);
@@ -189,8 +175,8 @@ void crop_around_boxes(const GeometryStep& step, const Draws& draw, const Object
       const double ratio = static_cast<double>(width) / static_cast<double>(height);
       if (width == 0 || height == 0 || ratio < step.ratio[0] || ratio > step.ratio[1]) continue;
       const auto [left_bits, top_bits] = draw(first + 2 + 2 * trial);
-      const std::int64_t left = part(window.width - width, uniform(left_bits));
-      const std::int64_t top = part(window.height - height, uniform(top_bits));
+      const std::int64_t left = one_of(window.width - width, left_bits);
+      const std::int64_t top = one_of(window.height - height, top_bits);
       const Box seen{static_cast<double>(left), static_cast<double>(top),
                      static_cast<double>(left + width), static_cast<double>(top + height)};
       double most = -1;
@@ -247,7 +233,7 @@ std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& 
   std::int64_t new_shorter = step.height, most = step.width;
   switch (step.kind) {
     case Kind::resize_to_one_of: {
-      const std::int64_t size = step.sizes[one_of(step.sizes.size(), draw()[0])];
+      const std::int64_t size = step.sizes[one_of(std::ssize(step.sizes), draw()[0])];
       double factor = static_cast<double>(size) / static_cast<double>(shorter);
       if (most > 0) {
         factor = std::min(factor, static_cast<double>(most) / static_cast<double>(longer));
@@ -260,8 +246,7 @@ std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& 
                             static_cast<double>(step.height) / columns) *
                    between(step.range, draw()[0]));
     case Kind::resize_between:
-      new_shorter += static_cast<std::int64_t>(
-          one_of(static_cast<std::size_t>(step.width - step.height), draw()[0]));
+      new_shorter += one_of(step.width - step.height, draw()[0]);
       most = 0;
       break;
     case Kind::resize_edges:
@@ -387,11 +372,7 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
         if (step.kind == Kind::random_resized_crop) crop_some_area(step, draw, window);
         const auto [rows, columns] = resized_size(step, draw, window.height, window.width);
         if (rows == 0 || columns == 0) return Misfit::vanishes;
-        view.resized = true;
-        view.height = rows;
-        view.width = columns;
-        view.kept.height = rows;
-        view.kept.width = columns;
+        view.resize(rows, columns);
         break;
     }
   }

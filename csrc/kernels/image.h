@@ -109,6 +109,8 @@ inline ImageSource seen_from(std::ptrdiff_t row, std::ptrdiff_t column, ImageSou
 struct ImageSize {
   std::size_t height;
   std::size_t width;
+
+  bool operator==(const ImageSize&) const = default;
 };
 
 // For images smaller than their place in the batch: how large each one is, at most as large as its

@@ -176,7 +176,7 @@ class Band {
       copy_bytes(out, values, count * channels_ * sizeof(Value), batch_.streaming);
     } else {
       runs().packed[static_cast<std::size_t>(batch_.out_type)](values, count * channels_, constants,
-                                                               0, out, batch_.streaming);
+                                                               out, batch_.streaming);
     }
   }
 

@@ -118,28 +118,27 @@ void planes_run(const Value* pixels, std::size_t count, const float* scale, cons
 }
 
 template <class Isa, PixelType Type, class Value>
-void packed_run(const Value* values, std::size_t count, const PackedConstants& constants,
-                std::size_t phase, void* out, bool streaming) {
+void packed_run(const Value* values, std::size_t count, const PackedConstants& constants, void* out,
+                bool streaming) {
   constexpr std::size_t size = pixel_size(Type);
   const auto at = [&](std::size_t value) { return static_cast<std::byte*>(out) + value * size; };
   cover_run<Type>(
       count, out, streaming,
       [&](auto stream, std::size_t first, std::size_t blocks) {
-        Isa::template packed_blocks<Type, stream.value>(
-            values + first, blocks, constants, (phase + first) % constants.period, at(first));
+        Isa::template packed_blocks<Type, stream.value>(values + first, blocks, constants,
+                                                        first % constants.period, at(first));
       },
       [&](std::size_t first, std::size_t n) {
         Value from[kBlock] = {};
         alignas(kLine) std::byte to[kBlock * size];
         std::memcpy(from, values + first, n * sizeof(Value));
-        Isa::template packed_blocks<Type, false>(from, 1, constants,
-                                                 (phase + first) % constants.period, to);
+        Isa::template packed_blocks<Type, false>(from, 1, constants, first % constants.period, to);
         std::memcpy(at(first), to, n * size);
       });
 }
 
 inline void packed_run_uint8(const std::uint8_t* values, std::size_t count, const PackedConstants&,
-                             std::size_t, void* out, bool streaming) {
+                             void* out, bool streaming) {
   copy_bytes(out, values, count, streaming);
 }
 

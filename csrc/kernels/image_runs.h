@@ -28,8 +28,8 @@ using PlanesRun = void (*)(const Value* pixels, std::size_t count, const float* 
                            const float* bias, void* out, std::ptrdiff_t plane_stride,
                            bool streaming, bool backwards);
 
-// `count` consecutive values whose scale and bias repeat every `period` values, beginning at
-// `phase`. The tables hold `period` + kBlock entries, so that a block can be loaded at any phase.
+// `count` consecutive values whose scale and bias repeat every `period` values. The tables hold
+// `period` + kBlock entries, so that a block can be loaded at any phase.
 struct PackedConstants {
   const float* scale;
   const float* bias;
@@ -37,7 +37,7 @@ struct PackedConstants {
 };
 template <class Value>
 using PackedRun = void (*)(const Value* values, std::size_t count, const PackedConstants& constants,
-                           std::size_t phase, void* out, bool streaming);
+                           void* out, bool streaming);
 
 // `count` adjacent pixels in reverse order. Reads forwards and writes backwards: the source comes
 // from memory, whose prefetcher likes it that way, the output stays in the cache.

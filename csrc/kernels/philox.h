@@ -42,4 +42,16 @@ class Philox {
 // From 0 to below 1. Times a number of at most 2^52, rounded, it is still below that number.
 inline double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
+inline double between(double low, double high, std::uint64_t bits) {
+  return low + uniform(bits) * (high - low);
+}
+inline double between(const std::array<double, 2>& range, std::uint64_t bits) {
+  return between(range[0], range[1], bits);
+}
+
+// One of `count` whole numbers from 0 on.
+inline std::int64_t one_of(std::int64_t count, std::uint64_t bits) {
+  return static_cast<std::int64_t>(uniform(bits) * static_cast<double>(count));
+}
+
 }  // namespace pinfeed::kernels

@@ -52,12 +52,13 @@ void transpose(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow
 
 }  // namespace
 
-StridedRows::StridedRows(std::size_t axes, const std::int64_t* shape, const std::int64_t* strides,
-                         std::size_t item_size) {
+StridedCopy::StridedCopy(std::size_t axes, const std::int64_t* shape, const std::int64_t* strides,
+                         std::size_t item_size, Cast cast, std::size_t out_size)
+    : cast_(cast), item_size_(item_size), out_size_(out_size) {
   std::vector<Axis> merged;
   for (std::size_t i = 0; i < axes; ++i) {
     const Axis axis{static_cast<std::size_t>(shape[i]), static_cast<std::ptrdiff_t>(strides[i])};
-    if (axis.size == 0) count_ = 0;
+    if (axis.size == 0) rows_ = 0;
     if (axis.size == 1) continue;
     if (!merged.empty() &&
         merged.back().stride == axis.stride * static_cast<std::ptrdiff_t>(axis.size)) {
@@ -66,7 +67,7 @@ StridedRows::StridedRows(std::size_t axes, const std::int64_t* shape, const std:
       merged.push_back(axis);
     }
   }
-  if (count_ == 0) return;
+  if (rows_ == 0) return;
   if (!merged.empty()) {
     fast_ = merged.back();
     merged.pop_back();
@@ -80,10 +81,10 @@ StridedRows::StridedRows(std::size_t axes, const std::int64_t* shape, const std:
     merged.pop_back();
   }
   outer_ = std::move(merged);
-  for (const Axis& axis : outer_) count_ *= axis.size;
+  for (const Axis& axis : outer_) rows_ *= axis.size;
 }
 
-std::ptrdiff_t StridedRows::offset(std::size_t row) const {
+std::ptrdiff_t StridedCopy::offset(std::size_t row) const {
   std::ptrdiff_t offset = 0;
   for (auto axis = outer_.rbegin(); axis != outer_.rend(); ++axis) {
     offset += static_cast<std::ptrdiff_t>(row % axis->size) * axis->stride;
@@ -122,27 +123,20 @@ void copy_items(const PermuteRuns& runs, const std::byte* from, Axis slow, Axis 
   }
 }
 
-StridedCopy::StridedCopy(std::size_t axes, const std::int64_t* shape, const std::int64_t* strides,
-                         std::size_t item_size, Cast cast, std::size_t out_size)
-    : cast_(cast),
-      item_size_(item_size),
-      out_size_(out_size),
-      rows_(axes, shape, strides, item_size) {}
-
 bool StridedCopy::run(const PermuteRuns& runs, const void* source, void* out, std::size_t begin,
                       std::size_t end, bool streaming) const {
   const std::size_t bytes = row_bytes();
-  const bool contiguous = rows_.fast().stride == static_cast<std::ptrdiff_t>(item_size_);
+  const bool contiguous = fast_.stride == static_cast<std::ptrdiff_t>(item_size_);
   bool fits = true;
   for (std::size_t row = begin; row < end; ++row) {
-    const std::byte* const from = static_cast<const std::byte*>(source) + rows_.offset(row);
+    const std::byte* const from = static_cast<const std::byte*>(source) + offset(row);
     std::byte* const to = static_cast<std::byte*>(out) + row * bytes;
     if (!cast_ && contiguous) {
       copy_bytes(to, from, bytes, streaming);
     } else if (!cast_) {
-      copy_items(runs, from, rows_.slow(), rows_.fast(), item_size_, to, streaming);
+      copy_items(runs, from, slow_, fast_, item_size_, to, streaming);
     } else {
-      fits &= contiguous ? cast_run(from, rows_.items(), to, streaming)
+      fits &= contiguous ? cast_run(from, row_items(), to, streaming)
                          : cast_row(runs, from, to, streaming);
     }
   }
@@ -171,7 +165,7 @@ bool StridedCopy::cast_run(const std::byte* from, std::size_t count, std::byte* 
 bool StridedCopy::cast_row(const PermuteRuns& runs, const std::byte* from, std::byte* to,
                            bool streaming) const {
   alignas(64) std::byte tile[kTileBytes];
-  const Axis slow = rows_.slow(), fast = rows_.fast();
+  const Axis slow = slow_, fast = fast_;
   const std::size_t tile_items = kTileBytes / item_size_;
   const std::size_t slow_step = std::min(slow.size, std::max(kSide, tile_items / fast.size));
   const std::size_t fast_step = std::min(fast.size, tile_items / slow_step);

@@ -15,29 +15,6 @@ struct Axis {
   std::ptrdiff_t stride;  // bytes; negative and zero too
 };
 
-// The loop order over an array with any strides: axes merged, and what is left cut into rows, which
-// follow each other when the items are written in order.
-class StridedRows {
- public:
-  StridedRows(std::size_t axes, const std::int64_t* shape, const std::int64_t* strides,
-              std::size_t item_size);
-
-  std::size_t count() const { return count_; }
-  std::size_t items() const { return slow_.size * fast_.size; }  // of one row
-  std::ptrdiff_t offset(std::size_t row) const;                  // of a row's first item, in bytes
-
-  // A row is slow().size x fast().size items; fast() is the last axis. If its items stand next to
-  // each other, slow().size is 1.
-  Axis slow() const { return slow_; }
-  Axis fast() const { return fast_; }
-
- private:
-  std::vector<Axis> outer_;  // all but the axes of a row
-  std::size_t count_ = 1;
-  Axis slow_{1, 0};
-  Axis fast_{1, 0};
-};
-
 // Copies slow.size x fast.size items to contiguous memory. item_size: 1, 2, 4, 8 or 16 bytes.
 void copy_items(const PermuteRuns& runs, const std::byte* from, Axis slow, Axis fast,
                 std::size_t item_size, std::byte* to, bool streaming);
@@ -56,8 +33,8 @@ class StridedCopy {
       : StridedCopy(axes, shape, strides, item_size, {}, item_size) {}
 
   // Work is counted in rows of `row_bytes()` output bytes.
-  std::size_t rows() const { return rows_.count(); }
-  std::size_t row_bytes() const { return rows_.items() * out_size_; }
+  std::size_t rows() const { return rows_; }
+  std::size_t row_bytes() const { return row_items() * out_size_; }
 
   // Writes rows [begin, end) of the output that begins at `out`. `streaming` as for copy_bytes; the
   // stores are done when this returns. Returns what a Cast does. Disjoint ranges may run at once.
@@ -68,6 +45,8 @@ class StridedCopy {
   }
 
  private:
+  std::size_t row_items() const { return slow_.size * fast_.size; }
+  std::ptrdiff_t offset(std::size_t row) const;  // of a row's first item, in bytes
   bool cast_run(const std::byte* from, std::size_t count, std::byte* to, bool streaming) const;
   bool cast_row(const PermuteRuns& runs, const std::byte* from, std::byte* to,
                 bool streaming) const;
@@ -75,7 +54,13 @@ class StridedCopy {
   Cast cast_;
   std::size_t item_size_;
   std::size_t out_size_;
-  StridedRows rows_;
+  // Axes that follow each other are merged. The last two of the others make a row, which is
+  // slow_.size x fast_.size items; if those of the last one stand next to each other, it alone
+  // does.
+  std::vector<Axis> outer_;
+  std::size_t rows_ = 1;
+  Axis slow_{1, 0};
+  Axis fast_{1, 0};
 };
 
 }  // namespace pinfeed::kernels

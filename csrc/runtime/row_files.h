@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "runtime/open_files.h"
-#include "runtime/row_read.h"
 
 namespace pinfeed::runtime {
 

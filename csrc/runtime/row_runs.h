@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "runtime/open_files.h"
-#include "runtime/row_read.h"
 
 namespace pinfeed::runtime {
 

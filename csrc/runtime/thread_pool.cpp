@@ -40,21 +40,12 @@ class Job {
     for (;;) {
       const std::size_t index = next_chunk_.fetch_add(1, std::memory_order_relaxed);
       if (index >= chunk_count_) return;
-      run_chunk(index);
+      const std::size_t begin = index * chunk_;
+      body_(begin, begin + std::min(chunk_, total_ - begin));
     }
   }
 
-  // The same for a job that no other thread knows.
-  void run_alone() noexcept {
-    for (std::size_t index = 0; index < chunk_count_; ++index) run_chunk(index);
-  }
-
  private:
-  void run_chunk(std::size_t index) noexcept {
-    const std::size_t begin = index * chunk_;
-    body_(begin, begin + std::min(chunk_, total_ - begin));
-  }
-
   const RangeBody body_;
   const std::size_t total_;
   const std::size_t chunk_;
@@ -208,7 +199,7 @@ void run(SharedPool& shared, std::size_t total, std::size_t chunk, std::size_t t
   const std::size_t helpers =
       was_inside ? 0 : std::min(std::max<std::size_t>(threads, 1), job.chunk_count()) - 1;
   ThreadPool* const pool = helpers > 0 ? find_or_create_pool(shared) : nullptr;
-  if (pool == nullptr || !pool->try_run(job, helpers)) job.run_alone();
+  if (pool == nullptr || !pool->try_run(job, helpers)) job.run_claimed_chunks();
   inside_body = was_inside;
 }
 
