@@ -129,7 +129,6 @@ def test_the_ops_of_the_cpu_need_no_cuda():
     assert needing == {f"{noun}_cuda.cpp" for noun in nouns} | {
         "cuda_launch.cpp",
         "cuda_launch.h",
-        "cuda_problem.cpp",
     }
 
 

@@ -102,10 +102,9 @@ class Box {
 };
 
 template <class Content>
-void write_samples(const PadBatch& batch, const Content& content, std::size_t begin,
-                   std::size_t end) {
-  const std::size_t box_bytes =
-      static_cast<std::size_t>(batch.box[0] * batch.inner[0]) * batch.fill->item_size();
+void write_boxes(const PadBatch& batch, const Content& content, std::size_t begin,
+                 std::size_t end) {
+  const std::size_t box_bytes = batch.row_bytes();
   Lookahead ahead(begin, end, box_bytes / 2);  // where lengths are anything
   for (std::size_t i = begin; i < end; ++i) {
     ahead.before(i, [&](std::size_t j) { return content.memory_of(batch, batch.samples[j]); });
@@ -117,7 +116,6 @@ void write_samples(const PadBatch& batch, const Content& content, std::size_t be
       batch.fill->write(to, box_bytes / batch.fill->item_size(), batch.streaming);
     }
   }
-  if (batch.streaming) stores_done();
 }
 
 // Steps that are worth going through for all samples before going on: what they write stays in the
@@ -208,6 +206,11 @@ void write_steps(const PadBatch& batch, const Content& content, std::size_t begi
         break;
     }
   }
+}
+
+template <class Content>
+void write_rows(const PadBatch& batch, const Content& content, std::size_t begin, std::size_t end) {
+  (batch.time_major ? write_steps<Content> : write_boxes<Content>)(batch, content, begin, end);
   if (batch.streaming) stores_done();
 }
 
@@ -222,19 +225,11 @@ std::size_t block_axis(const std::int64_t* shape, const std::int64_t* box, std::
 
 void pad_samples(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin,
                  std::size_t end) {
-  write_samples(batch, Data{runs}, begin, end);
-}
-
-void pad_steps(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin, std::size_t end) {
-  write_steps(batch, Data{runs}, begin, end);
+  write_rows(batch, Data{runs}, begin, end);
 }
 
 void mask_samples(const PadBatch& batch, std::size_t begin, std::size_t end) {
-  write_samples(batch, Ones{}, begin, end);
-}
-
-void mask_steps(const PadBatch& batch, std::size_t begin, std::size_t end) {
-  write_steps(batch, Ones{}, begin, end);
+  write_rows(batch, Ones{}, begin, end);
 }
 
 }  // namespace pinfeed::kernels

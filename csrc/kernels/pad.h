@@ -21,6 +21,15 @@ struct PadBatch {
   const Fill* fill;           // its item size is the output's
   std::byte* out;
   bool streaming;  // write around the cache: the core won't read the output again
+  bool time_major = false;
+
+  // The work is counted in boxes of an output of shape (count, *box) or, time-major, in steps along
+  // axis 0 of one of shape (box[0], count, *box[1:]).
+  std::size_t rows() const { return time_major ? static_cast<std::size_t>(box[0]) : count; }
+  std::size_t row_bytes() const {
+    const std::size_t others = time_major ? count : static_cast<std::size_t>(box[0]);
+    return others * static_cast<std::size_t>(inner[0]) * fill->item_size();
+  }
 };
 
 // The axis from which on a sample is one block of the output: it fills the box along all later
@@ -28,18 +37,14 @@ struct PadBatch {
 std::size_t block_axis(const std::int64_t* shape, const std::int64_t* box, std::size_t axes,
                        std::size_t first);
 
-// Writes boxes [begin, end) of an output of shape (count, *box). The samples' plans are for their
-// axes from block_axis(..., 0) on. Disjoint ranges may run at the same time.
+// Writes rows [begin, end). The samples' plans are for their axes from block_axis(..., 0) on or,
+// time-major, from block_axis(..., 1) on, if there are any. Disjoint ranges may run at the same
+// time.
 void pad_samples(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin,
                  std::size_t end);
 
-// Writes steps [begin, end) along axis 0 of an output of shape (box[0], count, *box[1:]). The
-// samples' plans are for their axes from block_axis(..., 1) on, if there are any.
-void pad_steps(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin, std::size_t end);
-
-// The mask of pad_samples and pad_steps: bytes of 1 where they write data, 0 where they fill.
-// The samples' data is not read, but their strides are used; `fill` is a byte of 0.
+// The mask: bytes of 1 where pad_samples writes data, 0 where it fills. The samples' data is not
+// read, but their strides are used; `fill` is a byte of 0.
 void mask_samples(const PadBatch& batch, std::size_t begin, std::size_t end);
-void mask_steps(const PadBatch& batch, std::size_t begin, std::size_t end);
 
 }  // namespace pinfeed::kernels

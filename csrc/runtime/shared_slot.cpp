@@ -1,24 +1,71 @@
 #include "runtime/shared_slot.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
-
-#include "runtime/shared_file.h"
 
 namespace pinfeed::runtime {
 namespace {
 
-// Gives the pages of a range back to the system, for all processes.
-void punch([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(__linux__)
-  madvise(data, bytes, MADV_REMOVE);
+#if !defined(MFD_NOEXEC_SEAL)
+#define MFD_NOEXEC_SEAL 0x0008U
 #endif
+
+int create_memory_file(const std::string& name) {
+  // Systems may insist that such files can't be executed; kernels before 6.3 don't know the flag.
+  const unsigned flags = MFD_CLOEXEC;
+  const int descriptor = memfd_create(name.c_str(), flags | MFD_NOEXEC_SEAL);
+  if (descriptor >= 0 || errno != EINVAL) return descriptor;
+  return memfd_create(name.c_str(), flags);
 }
 
+// Takes memory for a range of a file now, and makes the file as long: a full file system or a
+// system that does not overcommit would end whoever writes by SIGBUS. False, with errno, if there
+// is none; a part of the range may then have got some.
+bool take_memory(int descriptor, std::size_t offset, std::size_t bytes) noexcept {
+  // In pieces, for a signal undoes what the call has done so far, and may come every millisecond.
+  constexpr std::size_t kPiece = std::size_t{4} << 20;
+  for (std::size_t done = 0; done < bytes; done += kPiece) {
+    const std::size_t piece = std::min(kPiece, bytes - done);
+    while (fallocate(descriptor, 0, static_cast<off_t>(offset + done), static_cast<off_t>(piece)) !=
+           0) {
+      if (errno != EINTR) return false;
+    }
+  }
+  return true;
+}
+
+// Gives the pages of a range back to the system, for all processes.
+void punch(std::byte* data, std::size_t bytes) noexcept { madvise(data, bytes, MADV_REMOVE); }
+
+#else
+
+int create_memory_file(const std::string&) {
+  errno = ENOSYS;
+  return -1;
+}
+
+bool take_memory(int, std::size_t, std::size_t) noexcept {
+  errno = ENOSYS;
+  return false;
+}
+
+void punch(std::byte*, std::size_t) noexcept {}
+
+#endif
+
 }  // namespace
+
+int create_shared_file(const std::string& name) {
+  const int descriptor = create_memory_file(name);
+  if (descriptor < 0) throw std::system_error(errno, std::generic_category(), "memfd_create");
+  return descriptor;
+}
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 

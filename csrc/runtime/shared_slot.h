@@ -5,8 +5,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace pinfeed::runtime {
+
+// Returns the descriptor of an empty file, which is in no folder and gone with the last process
+// that has it. Programs that are executed don't inherit it. Lists of open files show `name`. Throws
+// std::system_error where memfd_create is missing or refused.
+int create_shared_file(const std::string& name);
 
 // Note [Shared slots]
 //

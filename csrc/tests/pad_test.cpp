@@ -1,4 +1,4 @@
-// pad_samples, pad_steps and their masks, against items written one at a time.
+// pad_samples and its mask, against items written one at a time.
 #include "kernels/pad.h"
 
 #include <algorithm>
@@ -22,9 +22,7 @@ using namespace pinfeed::tests;
 using pinfeed::kernels::block_axis;
 using pinfeed::kernels::Fill;
 using pinfeed::kernels::mask_samples;
-using pinfeed::kernels::mask_steps;
 using pinfeed::kernels::pad_samples;
-using pinfeed::kernels::pad_steps;
 using pinfeed::kernels::PadBatch;
 using pinfeed::kernels::Sample;
 
@@ -131,8 +129,9 @@ void check_values(const Isa& isa, const PadCase& test, const Expected& expected,
                            .left = test.left,
                            .fill = &fill,
                            .out = out,
-                           .streaming = streaming};
-      (test.time_major ? pad_steps : pad_samples)(batch, *isa.permute, begin, end);
+                           .streaming = streaming,
+                           .time_major = test.time_major};
+      pad_samples(batch, *isa.permute, begin, end);
     };
     if (!writes_rows(expected.values, expected.value_offsets, random, write)) {
       throw std::runtime_error(test.describe() + (streaming ? "; streaming" : ""));
@@ -161,8 +160,9 @@ void check_mask(const PadCase& test, const Expected& expected, Random& random) {
                          .left = test.left,
                          .fill = &fill,
                          .out = out,
-                         .streaming = false};
-    (test.time_major ? mask_steps : mask_samples)(batch, begin, end);
+                         .streaming = false,
+                         .time_major = test.time_major};
+    mask_samples(batch, begin, end);
   };
   if (!writes_rows(expected.mask, expected.mask_offsets, random, write)) {
     throw std::runtime_error("mask: " + test.describe());

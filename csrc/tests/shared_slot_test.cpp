@@ -19,7 +19,6 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/shared_file.h"
 #include "tests/check.h"
 #include "tests/concurrency.h"
 

@@ -237,7 +237,9 @@ def normalize_images(
     name: str,
     threads: int,
     argument: str = "",
-) -> Any: ...
+    *,
+    padding: ImagePaddingOptions | None = None,
+) -> tuple[Any, Any | None, Any | None]: ...
 def patch_grids(
     images: npt.NDArray[np.int64], sizes: PatchSizes, name: str, is_single: bool
 ) -> npt.NDArray[np.int64]: ...
@@ -255,15 +257,6 @@ def patch_images(
     key: int,
     samples: npt.NDArray[np.int64],
 ) -> Any: ...
-def pad_images(
-    images: Any,
-    indices: npt.NDArray[np.int64] | None,
-    format: ImageFormat,
-    padding: ImagePaddingOptions,
-    target: _Target,
-    name: str,
-    threads: int,
-) -> tuple[Any, Any | None, Any | None]: ...
 def view_images(
     images: Any,
     indices: npt.NDArray[np.int64] | None,
@@ -319,8 +312,7 @@ def normalize_windows(
     *,
     windows: npt.NDArray[np.float64],
     size: Sequence[int],
-    interpolation: _Interpolation,
-    in_floats: bool,
+    options: AugmentOptions,
 ) -> Any: ...
 def erase_images(
     batch: Any,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "bindings/python/imported.h"
 #include "bindings/python/torch_exchange.h"
@@ -21,20 +22,10 @@ std::string type_name(py::handle object) {
 
 // By NumPy's letter for it.
 std::optional<ScalarKind> kind_of(char letter) {
-  switch (letter) {
-    case 'b':
-      return ScalarKind::boolean;
-    case 'u':
-      return ScalarKind::unsigned_int;
-    case 'i':
-      return ScalarKind::signed_int;
-    case 'f':
-      return ScalarKind::floating;
-    case 'c':
-      return ScalarKind::complex;
-    default:
-      return std::nullopt;
-  }
+  constexpr std::string_view kLetters = "buifc";  // in the order of ScalarKind
+  const std::size_t found = kLetters.find(letter);
+  if (found == std::string_view::npos) return std::nullopt;
+  return static_cast<ScalarKind>(found);
 }
 
 DType ndarray_dtype(const py::array& array, const Subject& subject) {
@@ -99,7 +90,7 @@ void require_plain_values(py::handle object, DType dtype, const Subject& subject
   PyObject* const is_neg = once([] { return PyUnicode_InternFromString("is_neg"); });
   PyObject* const is_conj = once([] { return PyUnicode_InternFromString("is_conj"); });
   const bool is_complex = dtype.kind() == ScalarKind::complex;
-  if (!is_complex && dtype.kind() != ScalarKind::floating) return;
+  if (!is_complex && !dtype.is_floating()) return;
   if (is_true(PyObject_GetAttr(object.ptr(), requires_grad))) {
     throw wrong_type(subject, "expected a tensor without gradients", "", "call .detach() first");
   }
@@ -159,9 +150,9 @@ std::int64_t ArrayView::items() const {
   return count;
 }
 
-bool ArrayView::contiguous_from(std::size_t axis) const {
+bool ArrayView::contiguous() const {
   auto expected = static_cast<std::int64_t>(dtype.item_size());
-  for (std::size_t i = axes(); i-- > axis;) {
+  for (std::size_t i = axes(); i-- > 0;) {
     if (shape[i] != 1 && stride(i) != expected) return items() == 0;
     expected *= shape[i];
   }

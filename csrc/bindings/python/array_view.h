@@ -27,6 +27,7 @@ struct DType {
   std::string name() const { return kernels::traits_of(type).name; }
   ScalarKind kind() const { return kernels::traits_of(type).kind; }
   bool is_integer() const { return kernels::is_integer(type); }  // not bool
+  bool is_floating() const { return kind() == ScalarKind::floating; }
 };
 
 inline constexpr DType kUint8{ScalarType::uint8};
@@ -35,7 +36,6 @@ inline constexpr DType kInt32{ScalarType::int32};
 inline constexpr DType kInt64{ScalarType::int64};
 inline constexpr DType kFloat64{ScalarType::float64};
 inline constexpr DType kFloat32{ScalarType::float32};
-inline constexpr DType kFloat16{ScalarType::float16};
 inline constexpr DType kBfloat16{ScalarType::bfloat16};
 
 using arrays::Extent;
@@ -58,8 +58,7 @@ struct ArrayView {
   std::size_t axes() const { return shape.size(); }
   std::int64_t stride(std::size_t axis) const { return strides_[axis] * stride_unit_; }  // bytes
   std::int64_t items() const;
-  bool contiguous() const { return contiguous_from(0); }
-  bool contiguous_from(std::size_t axis) const;  // the axes from `axis` on, as one block
+  bool contiguous() const;
   Shape byte_strides() const;
 
   const std::int64_t* strides_;

@@ -47,21 +47,10 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
     return place == std::string::npos ? 0 : static_cast<std::size_t>(view.stride(1 + place));
   };
   const std::int64_t height = size('H'), width = size('W'), channels = size('C');
-  std::vector<std::byte> constants;
+  std::vector<std::uint8_t> constants;
   kernels::ErasingValues values{};
   if (py::isinstance<py::list>(options.values)) {
-    const py::list numbers = options.values;
-    const auto count = static_cast<std::int64_t>(numbers.size());
-    if (count != 1 && count != channels) {
-      throw py::value_error(name +
-                            ": RandomErasing's value must be one number or one for each of " +
-                            std::to_string(channels) + " channels, got " + std::to_string(count));
-    }
-    constants.resize(static_cast<std::size_t>(channels) * item);
-    for (std::size_t c = 0; c * item < constants.size(); ++c) {
-      fill_value(numbers[count == 1 ? 0 : c], view.dtype, name + ": value")
-          .write(&constants[c * item], 1, false);
-    }
+    constants = fill_pixel(options.values, view.dtype, channels, name + ": RandomErasing's value");
     values = {constants.data(), false};
   } else {
     values = {view_array(options.values, Subject{name}).data, true};
@@ -87,7 +76,7 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
                      key, sample[i]);
     }
   };
-  run_rows(count, bytes, threads, erase, &runtime::parallel_for_allocating);
+  run_rows(count, bytes, threads, erase);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "bindings/python/module.h"
+#include "bindings/python/options.h"
+#include "bindings/python/samples.h"
 
 namespace py = pybind11;
 
@@ -62,6 +64,19 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
            runtime::PartEnds(std::move(ends))}};
 }
 
+// Asks for rows before the batch that needs them.
+void prefetch(py::object source, py::object offsets, py::object indices, const std::string& name) {
+  const FileArray* const file = FileArray::in(source);
+  // Of rows that are being found in memory nothing is looked at.
+  if (file == nullptr || file->rows.files->seems_hot()) return;
+  const Common common = offsets.is_none() ? Common::shape : Common::axes;
+  Samples samples(std::move(source), std::move(offsets), std::move(indices), name, common);
+  FileReads* const reads = samples.open_reads();
+  if (reads == nullptr) return;
+  const py::gil_scoped_release unlocked;
+  reads->prefetch();
+}
+
 }  // namespace
 
 const FileArray* FileArray::in(py::handle object) {
@@ -76,11 +91,12 @@ void register_file_array(py::module_& m) {
       raise_os_error(error);
     }
   });
-  // A plain type: there is nothing static to assign to.
-  py::class_<FileArray>(m, "FileArray", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
+  bind_class<FileArray>(m, "FileArray")
       .def(py::init(&open_one), py::arg("array"), py::arg("path"), py::arg("fd"), py::arg("offset"))
       .def_static("of_parts", &open_parts, py::arg("array"), py::arg("paths"), py::arg("marks"),
                   py::arg("offsets"), py::arg("ends"));
+  m.def("prefetch", &prefetch, py::arg("source"), py::arg("offsets"), py::arg("indices"),
+        py::arg("name"));
 }
 
 }  // namespace pinfeed::bindings

@@ -22,16 +22,17 @@ struct FileArray {
   static const FileArray* in(pybind11::handle object);
 };
 
-// Calls write(begin, end) for all samples, each when it is there. It gets the GIL, which is let go
-// of while files are waited for.
+// Calls write(begin, end) for `count` samples, each when it is there. `reads`: null if all are in
+// memory. It gets the GIL, which is let go of while files are waited for.
 template <class Write>
-void write_when_read(FileReads& reads, std::size_t threads, const Write& write) {
-  for (std::size_t i = 0; i < reads.chunks(); ++i) {
-    if (!reads.is_ready()) {
+void write_when_read(FileReads* reads, std::size_t count, std::size_t threads, const Write& write) {
+  if (reads == nullptr) return write(std::size_t{0}, count);
+  for (std::size_t i = 0; i < reads->chunks(); ++i) {
+    if (!reads->is_ready()) {
       const pybind11::gil_scoped_release unlocked;
-      reads.read_chunk(i, threads);
+      reads->read_chunk(i, threads);
     }
-    const auto [begin, end] = reads.chunk(i);
+    const auto [begin, end] = reads->chunk(i);
     write(begin, end);
   }
 }
@@ -40,8 +41,7 @@ void write_when_read(FileReads& reads, std::size_t threads, const Write& write) 
 template <class Body>
 void run_samples(FileReads* reads, std::size_t count, std::size_t sample_bytes, std::size_t threads,
                  const Body& body) {
-  if (reads == nullptr) return run_rows(count, sample_bytes, threads, body);
-  write_when_read(*reads, threads, [&](std::size_t first, std::size_t last) {
+  write_when_read(reads, count, threads, [&](std::size_t first, std::size_t last) {
     run_rows(last - first, sample_bytes, threads,
              [&](std::size_t begin, std::size_t end) { body(first + begin, first + end); });
   });

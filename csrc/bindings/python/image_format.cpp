@@ -12,7 +12,7 @@ namespace {
 
 // One over the largest value of an integer dtype.
 double default_scale(DType dtype) {
-  if (is_floating(dtype)) return 1;
+  if (dtype.is_floating()) return 1;
   const int bits = static_cast<int>(8 * dtype.item_size());
   return 1 / (std::ldexp(1.0, bits - (dtype.kind() == ScalarKind::signed_int ? 1 : 0)) - 1);
 }
@@ -21,19 +21,16 @@ double default_scale(DType dtype) {
 
 DType out_dtype(const ImageFormat& format) { return dtype_named(format.dtype, Subject{"images"}); }
 
-bool is_floating(DType dtype) { return dtype.kind() == ScalarKind::floating; }
-
 kernels::PixelType pixel_type(DType dtype) {
   using kernels::PixelType;
   if (dtype == kBfloat16) return PixelType::bfloat16;
-  if (is_floating(dtype)) return dtype == kFloat32 ? PixelType::float32 : PixelType::float16;
+  if (dtype.is_floating()) return dtype == kFloat32 ? PixelType::float32 : PixelType::float16;
   return kernels::copied_as(dtype.item_size()).out;
 }
 
-kernels::ScalarType item_type(DType from, DType to, const std::string& name) {
-  if (!is_floating(to) && from.item_size() == to.item_size())
-    return kernels::copied_as(to.item_size()).in;
-  return find_types(from, from.name(), Subject{name}).from.type;
+kernels::ScalarType item_type(DType from, DType to) {
+  const bool stays = !to.is_floating() && from.item_size() == to.item_size();
+  return stays ? kernels::copied_as(to.item_size()).in : from.type;
 }
 
 Scaling::Scaling(const ImageFormat& format, DType dtype, std::int64_t channels,

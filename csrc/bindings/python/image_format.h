@@ -26,11 +26,10 @@ struct ImageFormat {
 };
 
 DType out_dtype(const ImageFormat& format);
-bool is_floating(DType dtype);
 kernels::PixelType pixel_type(DType dtype);
 
 // As kernels see the items of images. Those that become integers of the same size stay as they are.
-kernels::ScalarType item_type(DType from, DType to, const std::string& name);
+kernels::ScalarType item_type(DType from, DType to);
 
 // The kernels' constants: computed as double, rounded once.
 struct Scaling {

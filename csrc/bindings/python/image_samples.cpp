@@ -21,7 +21,7 @@ constexpr const char* kAlike = "PIL's .convert(\"RGB\") gives all images the sam
 
 // float32 has all values of these.
 bool becomes_float(DType dtype) {
-  if (dtype.kind() == ScalarKind::floating) return dtype.item_size() <= 4;
+  if (dtype.is_floating()) return dtype.item_size() <= 4;
   return dtype == kUint8 || (dtype.is_integer() && dtype.item_size() == 2);
 }
 
@@ -89,9 +89,7 @@ std::vector<ImageSource> Images::sources() const {
 
 std::vector<ImageSize> Images::sizes() const {
   std::vector<ImageSize> sizes(count());
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    sizes[i] = {static_cast<std::size_t>(height(i)), static_cast<std::size_t>(width(i))};
-  }
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = size_of(i);
   return sizes;
 }
 

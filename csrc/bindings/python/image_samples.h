@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <vector>
 
+#include "bindings/python/file_array.h"
 #include "bindings/python/output.h"
 #include "bindings/python/samples.h"
 #include "kernels/image.h"
@@ -46,7 +48,6 @@ class Images {
   void require_apart(const Output& out, std::size_t bytes, const std::string& function) const {
     samples_.require_apart(out, bytes, function);
   }
-  FileReads* reads() const { return samples_.reads(); }
 
   // Throws ValueError for floats that go beyond 0..1 by far, as far as rows of the first image that
   // isn't dark tell.
@@ -55,7 +56,21 @@ class Images {
   // Before sources() are asked for.
   void plan_reads(std::size_t threads) { samples_.plan_reads(false, threads); }
 
+  // Calls write(begin, end), which may lack memory, for all images, or whatever else is counted.
+  template <class Write>
+  void write_when_read(std::size_t count, std::size_t threads, const std::string& function,
+                       const Write& write) const {
+    try {
+      bindings::write_when_read(samples_.reads(), count, threads, write);
+    } catch (const std::bad_alloc&) {
+      raise_no_memory(function, "what is kept beside the batch");
+    }
+  }
+
   std::vector<kernels::ImageSource> sources() const;  // every frame is one
+  kernels::ImageSize size_of(std::size_t image) const {
+    return {static_cast<std::size_t>(height(image)), static_cast<std::size_t>(width(image))};
+  }
   std::vector<kernels::ImageSize> sizes() const;
 
  private:

@@ -36,19 +36,8 @@ struct Names<kernels::ColorStep::Kind> {
                                                          {"solarize", Kind::solarize}};
 };
 
-}  // namespace pinfeed::bindings
-
-template <>
-struct pybind11::detail::type_caster<pinfeed::kernels::GeometryStep::Kind>
-    : pinfeed::bindings::NamedCaster<pinfeed::kernels::GeometryStep::Kind> {};
-template <>
-struct pybind11::detail::type_caster<pinfeed::kernels::ColorStep::Kind>
-    : pinfeed::bindings::NamedCaster<pinfeed::kernels::ColorStep::Kind> {};
-
-namespace pinfeed::bindings {
 namespace {
 
-using kernels::Border;
 using kernels::ColorStep;
 using kernels::GeometryStep;
 using kernels::ImageResize;
@@ -60,31 +49,7 @@ using kernels::Misfit;
 using kernels::View;
 using kernels::Window;
 
-// An item of the dtype for each channel: of one number for all, or of one for each.
-std::vector<std::uint8_t> fill_pixel(const py::sequence& fill, DType dtype, std::int64_t channels,
-                                     const std::string& name) {
-  const auto count = static_cast<std::size_t>(channels);
-  if (fill.size() != 1 && fill.size() != count) {
-    throw py::value_error(name + ": fill must be one number or one for each of " +
-                          std::to_string(channels) + " channels, got " +
-                          std::to_string(fill.size()));
-  }
-  const std::size_t item = dtype.item_size();
-  std::vector<std::uint8_t> pixel(count * item);
-  const std::size_t repeats = fill.size() == 1 ? count : 1;
-  for (std::size_t c = 0; c < fill.size(); ++c) {
-    const py::object value = fill[c];
-    fill_value(value, dtype, name + ": fill").write(pixel.data() + c * item, repeats, false);
-  }
-  return pixel;
-}
-
 std::string number_text(double number) { return py::str(py::float_(number)); }
-
-std::string pair_text(std::int64_t first, std::int64_t second) {
-  const std::int64_t pair[] = {first, second};
-  return shape_text(pair);
-}
 
 [[noreturn]] void fail(const Images& images, std::size_t image, std::string expected,
                        std::string got, std::string hint = "") {
@@ -92,13 +57,9 @@ std::string pair_text(std::int64_t first, std::int64_t second) {
                     std::move(got), std::move(hint));
 }
 
-std::string size_text(const Images& images, std::size_t image) {
-  return pair_text(images.height(image), images.width(image));
-}
-
 void require_fit(const Images& images, std::size_t image, const Window& window, Misfit misfit) {
   if (misfit == Misfit::none) return;
-  const std::string subject = "an image of " + size_text(images, image);
+  const std::string subject = "an image of " + size_text(images.size_of(image));
   switch (misfit) {
     case Misfit::none:
       return;
@@ -133,7 +94,7 @@ void require_no_canvas(const Images& images, std::size_t image, const View& view
              kTooManyPixels,
          "", "crop to less, or resize first");
   };
-  const auto subject = [&] { return "an image of " + size_text(images, image); };
+  const auto subject = [&] { return "an image of " + size_text(images.size_of(image)); };
   const double own = pixels(images.height(image), images.width(image));
   if (is_too_large(pixels(seen.height, seen.width), own)) pad(seen, subject());
   if (!view.resized) return;
@@ -171,8 +132,7 @@ std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOption
     if (draw.objects) {
       const auto& [corners, offsets, remain] = *draw.objects;
       const std::int64_t first = offsets.data()[i];
-      objects = {corners.data() + 4 * first,
-                 reinterpret_cast<std::uint8_t*>(const_cast<bool*>(remain.data())) + first,
+      objects = {corners.data() + 4 * first, flags_of(remain) + first,
                  static_cast<std::size_t>(offsets.data()[i + 1] - first)};
     }
     View& view = found->views[i];
@@ -180,6 +140,34 @@ std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOption
                                              draw.samples.data()[i], objects, view);
     require_fit(images, i, view.seen(), misfit);
     require_no_canvas(images, i, view, is_in_proportion);
+  }
+  return found;
+}
+
+std::shared_ptr<ImageViews> given_views(const Images& images, const Corners& windows,
+                                        std::array<std::int64_t, 2> size) {
+  auto found = std::make_shared<ImageViews>(
+      ImageViews{"", std::vector<View>(images.count()), images.sizes()});
+  for (std::size_t i = 0; i < images.count(); ++i) {
+    const double* const numbers = windows.data() + 6 * i;
+    const auto whole = [](double number) { return number == std::floor(number); };
+    const double rows = numbers[0] + numbers[2], columns = numbers[1] + numbers[3];
+    if (!std::all_of(numbers, numbers + 6, whole) || std::min(numbers[0], numbers[1]) < 0 ||
+        std::min(numbers[2], numbers[3]) < 1 || rows > static_cast<double>(images.height(i)) ||
+        columns > static_cast<double>(images.width(i))) {
+      std::string text;
+      for (int k = 0; k < 4; ++k) text += (k == 0 ? "" : ", ") + number_text(numbers[k]);
+      fail(images, i, "a window of whole pixels within an image of " + size_text(images.size_of(i)),
+           "top, left, height, width " + text,
+           "windows with fractions or padding take Image(augment=...)");
+    }
+    const auto number = [&](int k) { return static_cast<std::int64_t>(numbers[k]); };
+    View& view = found->views[i];
+    view.source = {number(0), number(1), number(2), number(3)};
+    view.resize(size[0], size[1]);
+    view.resized = view.source.height != size[0] || view.source.width != size[1];
+    view.seen().flipped_rows = numbers[4] != 0;
+    view.seen().flipped_columns = numbers[5] != 0;
   }
   return found;
 }
@@ -200,45 +188,15 @@ Windows::Windows(const Images& images, const AugmentOptions& options, const Draw
       views_(std::move(views)),
       rows_(std::move(rows)) {
   require_sizes();
-  interpolate(options.interpolation, options.in_floats);
+  interpolation_ = options.interpolation;
+  in_floats_ = interpolation_ != Interpolation::nearest && images.become_floats() &&
+               (images.dtype() != kUint8 || options.in_floats);
   const DType resized = in_floats_ ? kFloat32 : images.dtype();
-  fills_ = {fill_pixel(options.border.fill, images.dtype(), images.channels(), images.name()),
-            fill_pixel(options.resized_border.fill, resized, images.channels(), images.name())};
+  const std::string fill = images.name() + ": fill";
+  fills_ = {fill_pixel(options.border.fill, images.dtype(), images.channels(), fill),
+            fill_pixel(options.resized_border.fill, resized, images.channels(), fill)};
   colors_ = {options.colors, draw.key, draw.samples.data(),
              static_cast<std::size_t>(images.frames())};
-  require_values();
-}
-
-Windows::Windows(const Images& images, const GivenWindows& given) : images_(images) {
-  const auto& [windows, size, interpolation, in_floats] = given;
-  borders_ = {Border::constant, Border::constant};  // which no window reaches
-  interpolate(interpolation, in_floats);
-  auto found = std::make_shared<ImageViews>(
-      ImageViews{"", std::vector<View>(images.count()), images.sizes()});
-  for (std::size_t i = 0; i < images.count(); ++i) {
-    const double* const numbers = windows.data() + 6 * i;
-    const auto whole = [](double number) { return number == std::floor(number); };
-    const double rows = numbers[0] + numbers[2], columns = numbers[1] + numbers[3];
-    if (!std::all_of(numbers, numbers + 6, whole) || std::min(numbers[0], numbers[1]) < 0 ||
-        std::min(numbers[2], numbers[3]) < 1 || rows > static_cast<double>(images.height(i)) ||
-        columns > static_cast<double>(images.width(i))) {
-      std::string text;
-      for (int k = 0; k < 4; ++k) text += (k == 0 ? "" : ", ") + number_text(numbers[k]);
-      fail(images, i, "a window of whole pixels within an image of " + size_text(images, i),
-           "top, left, height, width " + text,
-           "windows with fractions or padding take Image(augment=...)");
-    }
-    const auto number = [&](int k) { return static_cast<std::int64_t>(numbers[k]); };
-    View& view = found->views[i];
-    view = {.source = {number(0), number(1), number(2), number(3)},
-            .height = size[0],
-            .width = size[1],
-            .kept = {.height = size[0], .width = size[1]}};
-    view.resized = view.source.height != size[0] || view.source.width != size[1];
-    view.seen().flipped_rows = numbers[4] != 0;
-    view.seen().flipped_columns = numbers[5] != 0;
-  }
-  views_ = std::move(found);
   require_values();
 }
 
@@ -254,13 +212,9 @@ std::vector<ImageSize> Windows::sizes() const {
 ImageSize Windows::common_size() const {
   const std::vector<ImageSize> all = sizes();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].height == all[0].height && all[i].width == all[0].width) continue;
-    const auto text = [](const ImageSize& size) {
-      return pair_text(static_cast<std::int64_t>(size.height),
-                       static_cast<std::int64_t>(size.width));
-    };
+    if (all[i] == all[0]) continue;
     fail(images_, i, "images of one size, or a crop to one",
-         text(all[0]) + " of sample 0 and " + text(all[i]),
+         size_text(all[0]) + " of sample 0 and " + size_text(all[i]),
          "pad_value pads images of different sizes");
   }
   return all[0];
@@ -332,20 +286,14 @@ void Windows::require_sizes() const {
   }
   for (std::size_t i = 0; i < images_.count(); ++i) {
     const std::size_t row = rows_.empty() ? i : rows_[i];
-    const auto height = static_cast<std::int64_t>(views_->sources[row].height);
-    const auto width = static_cast<std::int64_t>(views_->sources[row].width);
-    if (height == images_.height(i) && width == images_.width(i)) continue;
+    const ImageSize& size = views_->sources[row];
+    if (size == images_.size_of(i)) continue;
     fail(images_, row,
-         "an image of " + pair_text(height, width) + " as in " + views_->leaf +
+         "an image of " + size_text(size) + " as in " + views_->leaf +
              ", with which it shares augment",
-         size_text(images_, i), "where images don't belong together, make a second geometry");
+         size_text(images_.size_of(i)),
+         "where images don't belong together, make a second geometry");
   }
-}
-
-void Windows::interpolate(Interpolation interpolation, bool bytes_in_floats) {
-  interpolation_ = interpolation;
-  in_floats_ = interpolation_ != Interpolation::nearest && images_.become_floats() &&
-               (images_.dtype() != kUint8 || bytes_in_floats);
 }
 
 // Only bytes of colour have tables, and between other integers that stay what they are is nothing.
@@ -388,8 +336,7 @@ void register_augment_options(py::module_& m) {
                Keyword{"in_floats", &AugmentOptions::in_floats},
                Keyword{"colors", &AugmentOptions::colors},
                Keyword{"may_be_small", &AugmentOptions::may_be_small});
-  py::class_<ImageViews, std::shared_ptr<ImageViews>>(
-      m, "ImageViews", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
+  bind_class<ImageViews, std::shared_ptr<ImageViews>>(m, "ImageViews")
       .def_property_readonly("sources", [](const ImageViews& views) {
         py::list sizes;
         for (const ImageSize& size : views.sources) {

@@ -50,6 +50,10 @@ struct AugmentOptions {
 // and whether they remain, bool of shape (total,), which what is drawn may change.
 using ObjectBoxes = std::tuple<Corners, Integers, Flags>;
 
+inline std::uint8_t* flags_of(const Flags& flags) {
+  return reinterpret_cast<std::uint8_t*>(const_cast<bool*>(flags.data()));
+}
+
 // What is seen of each image of a batch, for all leaves that share the geometry.
 struct ImageViews {
   std::string leaf;  // for which they were found
@@ -61,16 +65,7 @@ struct ImageViews {
 struct Draw {
   std::uint64_t key;
   const Integers& samples;
-  const std::optional<ObjectBoxes>& objects;
-};
-
-// Windows that are given: float64 of shape (B, 6), as Windows::write tells them; the height and
-// width that they get; how they are interpolated for it.
-struct GivenWindows {
-  const pybind11::array_t<double, pybind11::array::c_style>& windows;
-  std::array<std::int64_t, 2> size;
-  kernels::Interpolation interpolation;
-  bool in_floats;
+  const ObjectBoxes* objects = nullptr;
 };
 
 // Whether padding or a resize makes too much of an image with `own` pixels: more than 2**26, and
@@ -84,12 +79,25 @@ inline bool is_too_large(double pixels, double own) {
 }
 inline constexpr const char* kTooManyPixels = "more than 2**26 pixels";
 
+inline std::string pair_text(std::int64_t first, std::int64_t second) {
+  const std::int64_t pair[] = {first, second};
+  return shape_text(pair);
+}
+inline std::string size_text(const kernels::ImageSize& size) {
+  return pair_text(static_cast<std::int64_t>(size.height), static_cast<std::int64_t>(size.width));
+}
+
 // Adds the classes of AugmentOptions to the module.
 void register_augment_options(pybind11::module_& m);
 
 // Finds the views of a batch's images. Throws ValueError; a message about one image says which.
 std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
                                        const Draw& draw, std::string leaf);
+
+// Views that are given, as write_windows tells them, of whole pixels within the images; resized
+// where they have another size.
+std::shared_ptr<ImageViews> given_views(const Images& images, const Corners& windows,
+                                        std::array<std::int64_t, 2> size);
 
 // float64 of shape (B, 6): top, left, height and width of what is seen of each image, in its own
 // pixels; 1 or 0 for mirrored top to bottom; the same for left to right.
@@ -103,7 +111,6 @@ class Windows {
   // message about one image says which.
   Windows(const Images& images, const AugmentOptions& options, const Draw& draw,
           std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows);
-  Windows(const Images& images, const GivenWindows& given);
 
   // Of what is seen of each image; it says so where they should be of one size and are not.
   std::vector<kernels::ImageSize> sizes() const;
@@ -126,7 +133,6 @@ class Windows {
   }
   bool any_is_resized() const;
   void require_sizes() const;
-  void interpolate(kernels::Interpolation interpolation, bool bytes_in_floats);
   void require_values() const;
 
   const Images& images_;
@@ -140,10 +146,6 @@ class Windows {
   std::vector<kernels::ImageWindow> beyond_;
   kernels::Colors colors_{};
 };
-
-}  // namespace pinfeed::bindings
-
-namespace pinfeed::bindings {
 
 template <>
 struct Names<kernels::Border> {
@@ -161,10 +163,3 @@ struct Names<kernels::Interpolation> {
 };
 
 }  // namespace pinfeed::bindings
-
-template <>
-struct pybind11::detail::type_caster<pinfeed::kernels::Border>
-    : pinfeed::bindings::NamedCaster<pinfeed::kernels::Border> {};
-template <>
-struct pybind11::detail::type_caster<pinfeed::kernels::Interpolation>
-    : pinfeed::bindings::NamedCaster<pinfeed::kernels::Interpolation> {};

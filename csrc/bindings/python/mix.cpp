@@ -30,7 +30,7 @@ void mix_images(const py::object& images, double share, const std::string& name,
     }
   };
   const std::size_t bytes = count * values * sizeof(float) / parts;
-  run_rows(parts, bytes, threads, mix, &runtime::parallel_for_allocating);
+  run_rows(parts, bytes, threads, mix);
 }
 
 }  // namespace

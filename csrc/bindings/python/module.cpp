@@ -10,7 +10,6 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_file_array(m);
   register_images(m);
   register_indices(m);
-  register_join(m);
   register_mapped_file(m);
   register_mix(m);
   register_pack(m);
@@ -18,11 +17,9 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_part_arrays(m);
   register_patches(m);
   register_random_order(m);
-  register_prefetch(m);
   register_problem(m);
   register_row_plan(m);
   register_runtime(m);
-  register_shared_cells(m);
   register_shared_slot(m);
   register_strings(m);
   register_targets(m);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace pinfeed::bindings {
@@ -20,14 +21,19 @@ struct Keyword {
 template <class Options, class Value>
 Keyword(const char*, Value Options::*) -> Keyword<Options, Value>;  // which clang 14 doesn't make
 
+// A class of no metaclass, as the stub has it: there is nothing static to assign to.
+template <class Type, class... Holder>
+pybind11::class_<Type, Holder...> bind_class(pybind11::module_& m, const char* name) {
+  return {m, name, pybind11::metaclass(reinterpret_cast<PyObject*>(&PyType_Type))};
+}
+
 // Binds a struct as a class. `keywords` are all its members, in order.
 template <class Options, class... Values>
 pybind11::class_<Options> bind_options(pybind11::module_& m, const char* name,
                                        Keyword<Options, Values>... keywords) {
   namespace py = pybind11;
   const Options defaults{};
-  // Of no metaclass, as the stub has it.
-  py::class_<Options> bound(m, name, py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)));
+  py::class_<Options> bound = bind_class<Options>(m, name);
   bound.def(py::init<Values...>(), py::kw_only(),
             (py::arg(keywords.name) = defaults.*keywords.member)...);
   bound.def("__repr__", [name, keywords...](const Options& self) {
@@ -46,29 +52,40 @@ pybind11::class_<Options> bind_options(pybind11::module_& m, const char* name,
   return bound;
 }
 
-// The names of an enum's values, as `Names<Enum>::all`, pairs of them, says. In Python they are
-// strings.
+// The names of an enum's values, pairs in an array `all`. In Python they are strings.
 template <class Enum>
 struct Names;
 
-template <class Enum>
-struct NamedCaster {
-  PYBIND11_TYPE_CASTER(Enum, pybind11::detail::const_name("str"));
+}  // namespace pinfeed::bindings
 
-  bool load(pybind11::handle source, bool) {
-    if (!pybind11::isinstance<pybind11::str>(source)) return false;
+namespace pybind11::detail {
+
+template <class Enum>
+using IfNamed = std::void_t<decltype(pinfeed::bindings::Names<Enum>::all)>;
+
+template <class Enum>
+struct type_caster_enum_type_enabled<Enum, IfNamed<Enum>> : std::false_type {};  // pybind11's own
+
+template <class Enum>
+class type_caster<Enum, IfNamed<Enum>> {
+  static constexpr auto& kNames = pinfeed::bindings::Names<Enum>::all;
+
+ public:
+  PYBIND11_TYPE_CASTER(Enum, const_name("str"));
+
+  bool load(handle source, bool) {
+    if (!isinstance<str>(source)) return false;
     const auto name = source.cast<std::string>();
-    const auto found = std::ranges::find_if(Names<Enum>::all,
-                                            [&](const auto& pair) { return name == pair.first; });
-    if (found == std::end(Names<Enum>::all)) return false;
+    const auto found =
+        std::ranges::find_if(kNames, [&](const auto& pair) { return name == pair.first; });
+    if (found == std::end(kNames)) return false;
     value = found->second;
     return true;
   }
-  static pybind11::handle cast(Enum value, pybind11::return_value_policy, pybind11::handle) {
-    const auto found =
-        std::ranges::find(Names<Enum>::all, value, &std::pair<const char*, Enum>::second);
-    return pybind11::str(found->first).release();
+  static handle cast(Enum value, return_value_policy, handle) {
+    return str(std::ranges::find(kNames, value, &std::pair<const char*, Enum>::second)->first)
+        .release();
   }
 };
 
-}  // namespace pinfeed::bindings
+}  // namespace pybind11::detail

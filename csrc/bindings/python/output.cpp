@@ -35,10 +35,8 @@ void* acquire(std::size_t bytes, const Shape& shape, const std::string& function
   try {
     return BufferPool::instance().acquire(bytes);
   } catch (const std::bad_alloc&) {
-    const std::string message = function + ": no memory for a result of shape " +
-                                shape_text(shape) + ", " + std::to_string(bytes) + " bytes";
-    PyErr_SetString(PyExc_MemoryError, message.c_str());
-    throw py::error_already_set();
+    raise_no_memory(function, "a result of shape " + shape_text(shape) + ", " +
+                                  std::to_string(bytes) + " bytes");
   }
 }
 
@@ -63,8 +61,7 @@ OutputRequest OutputRequest::elsewhere() const {
 }
 
 Output make_output(const OutputRequest& request, const Shape& shape, DType dtype,
-                   const std::string& function, const Shape* alternative, bool* used_alternative) {
-  if (used_alternative != nullptr) *used_alternative = false;
+                   const std::string& function, const Shape* alternative) {
   if (request.target.is_none()) {
     void* data = acquire(checked_bytes(shape, dtype, function), shape, function);
     py::object array =
@@ -86,16 +83,19 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
                           shape_text(view.shape));
   }
   if (!view.writable) throw py::value_error(name + " must be writable, got a read-only array");
-  if (!view.contiguous()) {
-    if (alternative == nullptr ||
-        !arrays::has_strides(view.shape, view.byte_strides(), *alternative)) {
-      throw py::value_error(name + " must be C-contiguous" +
-                            (alternative == nullptr ? "" : " or channels-last") +
-                            ", got byte strides " + shape_text(view.byte_strides()));
-    }
-    *used_alternative = true;
+  const bool contiguous = view.contiguous();
+  if (!contiguous && (alternative == nullptr ||
+                      !arrays::has_strides(view.shape, view.byte_strides(), *alternative))) {
+    throw py::value_error(name + " must be C-contiguous" +
+                          (alternative == nullptr ? "" : " or channels-last") +
+                          ", got byte strides " + shape_text(view.byte_strides()));
   }
-  return {std::move(array), view.data};
+  return {std::move(array), view.data, !contiguous};
+}
+
+void raise_no_memory(const std::string& function, const std::string& purpose) {
+  PyErr_SetString(PyExc_MemoryError, (function + ": no memory for " + purpose).c_str());
+  throw py::error_already_set();
 }
 
 void check_no_overlap(const Output& output, std::size_t bytes, const Extent& source,

@@ -28,15 +28,18 @@ struct OutputRequest {
 struct Output {
   pybind11::object array;
   std::byte* data;
+  bool is_alternative = false;
 };
 
 // C-contiguous memory for `shape`. An `out` that the user gave is checked first (kind, dtype,
 // shape, writable, contiguous) and never partly written when it does not fit. `alternative`, if not
-// null, is a second order of the same axes, as byte strides, that the caller can write too; then
-// `used_alternative` says which one `out` has. Throws TypeError and ValueError.
+// null, is a second order of the same axes, as byte strides, that `out` may have. Throws TypeError
+// and ValueError.
 Output make_output(const OutputRequest& request, const Shape& shape, DType dtype,
-                   const std::string& function, const Shape* alternative = nullptr,
-                   bool* used_alternative = nullptr);
+                   const std::string& function, const Shape* alternative = nullptr);
+
+// Throws MemoryError.
+[[noreturn]] void raise_no_memory(const std::string& function, const std::string& purpose);
 
 // Throws ValueError if the output's memory overlaps the source's.
 void check_no_overlap(const Output& output, std::size_t bytes, const Extent& source,

@@ -1,4 +1,5 @@
-// _core.pack: documents in rows of one length, with what tells a model where each of them is.
+// _core.join: samples of different lengths, one right after the other; and _core.pack: documents in
+// rows of one length, with what tells a model where each of them is.
 #include "kernels/pack.h"
 
 #include <pybind11/numpy.h>
@@ -26,7 +27,94 @@ namespace pinfeed::bindings {
 namespace {
 
 using Numbers64 = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+using Lengths = py::array_t<std::int64_t, py::array::c_style>;
 using kernels::Segment;
+
+// Writes samples one after the other, `bytes` in all, with the fill behind each up to the next one.
+// `first` overwrites the first token of each, if it is not null.
+void write_samples(const Samples& samples, const std::vector<Segment>& segments,
+                   std::int64_t places, const kernels::Fill& fill, const kernels::Fill* first,
+                   const Output& out, std::size_t bytes, std::size_t threads) {
+  if (bytes == 0) return;
+  std::size_t row_items = 1;
+  for (const std::int64_t size : samples.shape().subspan(1)) row_items *= size;
+  const kernels::PackBatch batch{.samples = samples.prepared(),
+                                 .segments = segments.data(),
+                                 .count = samples.count(),
+                                 .places = places,
+                                 .row_items = row_items,
+                                 .fill = &fill,
+                                 .first = first,
+                                 .out = out.data,
+                                 .streaming = worth_streaming(bytes)};
+  const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
+  run_samples(
+      samples.reads(), batch.count, bytes / batch.count, threads,
+      [&](std::size_t begin, std::size_t end) { kernels::pack_samples(batch, runs, begin, end); });
+}
+
+// Cuts padded rows back to their data.
+void shorten(Samples& samples, const Lengths& lengths, bool left, const std::string& name) {
+  if (lengths.ndim() != 1 || lengths.size() != static_cast<py::ssize_t>(samples.count())) {
+    throw py::value_error(name + ": expected a length for each of the " +
+                          std::to_string(samples.count()) + " samples, got " +
+                          std::to_string(lengths.size()));
+  }
+  for (std::size_t i = 0; i < samples.count(); ++i) {
+    const std::int64_t length = lengths.data()[i], size = samples.shape(i)[0];
+    if (length < 0 || length > size) {
+      throw py::value_error(name + ": lengths must be from 0 to " + std::to_string(size) +
+                            ", got " + std::to_string(length) + " at position " +
+                            std::to_string(i));
+    }
+    samples.keep(i, 0, length, left);
+  }
+}
+
+py::tuple join(py::object source, py::object offsets, py::object indices, py::object target,
+               const std::string& function, std::size_t threads, const std::string& side,
+               std::optional<std::int64_t> max_length, const std::optional<std::string>& dtype,
+               Scale scale, const std::optional<Lengths>& lengths, const std::string& argument) {
+  const std::string name = named(function, argument);
+  Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
+  if (lengths) shorten(samples, *lengths, side == "left", name);
+  for (std::size_t i = 0; max_length && i < samples.count(); ++i) {
+    if (samples.shape(i)[0] > *max_length) samples.keep(i, 0, *max_length, side == "left");
+  }
+  samples.require_same_rows();
+  const DType out_dtype =
+      dtype ? dtype_named(*dtype, Subject{function}) : samples.common_dtype(kInt64);
+
+  const std::size_t count = samples.count();
+  std::vector<Segment> segments(count);
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t begin = total, length = samples.shape(i)[0];
+    if (__builtin_add_overflow(begin, length, &total)) {
+      throw py::value_error(name + ": the samples together are larger than memory can be");
+    }
+    segments[i] = {.begin = begin, .data = length, .end = total, .number = 0};
+  }
+  Shape shape(samples.shape().begin(), samples.shape().end());
+  shape[0] = total;
+  const std::size_t bytes = checked_bytes(shape, out_dtype, function);
+  samples.plan_reads(may_not_fit(samples.dtype(0), out_dtype), threads);
+  samples.prepare(out_dtype, scale, worth_streaming(bytes),
+                  [](std::size_t) { return std::size_t{0}; });
+
+  const OutputRequest request(std::move(target), samples.is_tensor());
+  if (!request.as_tensor) require_numpy_has(out_dtype, function);
+  const Output out = make_output(request, shape, out_dtype, function);
+  const Output written =
+      make_output(request, Shape{static_cast<std::int64_t>(count) + 1}, kInt64, function);
+  auto* const starts = reinterpret_cast<std::int64_t*>(written.data);
+  for (std::size_t i = 0; i < count; ++i) starts[i] = segments[i].begin;
+  starts[count] = total;
+  const kernels::Fill no_gaps(out_dtype.item_size());
+  write_samples(samples, segments, total, no_gaps, nullptr, out, bytes, threads);
+  samples.require_fit();
+  return py::make_tuple(out.array, written.array);
+}
 
 // What pinfeed.packing.Packing says of the documents.
 struct Packing {
@@ -184,9 +272,8 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
       rows ? Shape{packing->rows, packing->seq_length} : Shape{std::int64_t{1}, layout.places};
 
   const DType empty = PyFloat_Check(options.fill.ptr()) ? kFloat32 : kInt64;
-  const DType out_dtype = options.dtype
-                              ? dtype_named(*options.dtype, Subject{name})
-                              : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0});
+  const DType out_dtype =
+      options.dtype ? dtype_named(*options.dtype, Subject{name}) : samples.common_dtype(empty);
   const kernels::Fill filling = fill_value(options.fill, out_dtype, name + ": fill");
   std::optional<kernels::Fill> beginning;
   if (!options.first.is_none()) beginning = fill_value(options.first, out_dtype, name + ": first");
@@ -194,9 +281,9 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
   Shape shape = box;
   shape.insert(shape.end(), samples.shape().begin() + 1, samples.shape().end());
   const std::size_t bytes = checked_bytes(shape, out_dtype, name);
-  const bool streaming = worth_streaming(bytes);
   samples.plan_reads(may_not_fit(samples.dtype(0), out_dtype), threads);
-  samples.prepare(out_dtype, std::nullopt, streaming, [](std::size_t) { return std::size_t{0}; });
+  samples.prepare(out_dtype, std::nullopt, worth_streaming(bytes),
+                  [](std::size_t) { return std::size_t{0}; });
   const OutputRequest request(std::move(target), true);
   const Output out = make_output(request, shape, out_dtype, name);
 
@@ -229,24 +316,8 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
     cu_seqlens = written.array;
   }
 
-  std::size_t row_items = 1;
-  for (std::size_t axis = 1; axis < samples.axes(); ++axis) row_items *= samples.shape(0)[axis];
-  if (bytes > 0) {
-    const kernels::PackBatch batch{.samples = samples.prepared(),
-                                   .segments = layout.segments.data(),
-                                   .count = count,
-                                   .places = layout.places,
-                                   .row_items = row_items,
-                                   .fill = &filling,
-                                   .first = beginning ? &*beginning : nullptr,
-                                   .out = out.data,
-                                   .streaming = streaming};
-    const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
-    run_samples(samples.reads(), count, bytes / count, threads,
-                [&](std::size_t begin, std::size_t end) {
-                  kernels::pack_samples(batch, runs, begin, end);
-                });
-  }
+  write_samples(samples, layout.segments, layout.places, filling, beginning ? &*beginning : nullptr,
+                out, bytes, threads);
   if (mark_bytes > 0) {
     const std::size_t segments = layout.segments.size();
     run_rows(segments, mark_bytes * static_cast<std::size_t>(layout.places) / segments, threads,
@@ -266,6 +337,10 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
 }  // namespace
 
 void register_pack(py::module_& m) {
+  m.def("join", &join, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("target"),
+        py::arg("name"), py::arg("threads"), py::kw_only(), py::arg("side") = "right",
+        py::arg("max_length") = py::none(), py::arg("dtype") = py::none(),
+        py::arg("scale") = py::none(), py::arg("lengths") = py::none(), py::arg("argument") = "");
   bind_options(m, "PackOptions", Keyword{"fill", &PackOptions::fill},
                Keyword{"first", &PackOptions::first}, Keyword{"dtype", &PackOptions::dtype},
                Keyword{"flat", &PackOptions::flat},

@@ -69,17 +69,16 @@ AxisList chosen_axes(const PadOptions& options, std::size_t count, const std::st
 }
 
 // What a batch looks like: the box of each sample.
-class Geometry {
- public:
+struct Geometry {
   // Cuts the samples to max_length.
   Geometry(Samples& samples, const PadOptions& options, const std::string& name)
-      : axes_(chosen_axes(options, samples.axes(), name)) {
+      : axes(chosen_axes(options, samples.axes(), name)) {
     const std::size_t count = samples.axes();
-    box_.assign(samples.shape().begin(), samples.shape().end());
+    box.assign(samples.shape().begin(), samples.shape().end());
     for (std::size_t axis = 0; axis < count; ++axis) {
-      const auto chosen = std::ranges::find(axes_, axis);
-      if (chosen != axes_.end()) {
-        const std::size_t position = chosen - axes_.begin();
+      const auto chosen = std::ranges::find(axes, axis);
+      if (chosen != axes.end()) {
+        const std::size_t position = chosen - axes.begin();
         const std::int64_t multiple = options.multiple_of ? (*options.multiple_of)[position] : 1;
         set_chosen(samples, axis, multiple, options, name);
       } else {
@@ -90,22 +89,22 @@ class Geometry {
 
   // Makes room for a given output, which may have more along the chosen axes.
   void widen(const ArrayView& out, bool time_major) {
-    if (out.axes() != box_.size() + 1) return;
-    for (const std::int64_t axis : axes_) {
+    if (out.axes() != box.size() + 1) return;
+    for (const std::int64_t axis : axes) {
       const std::size_t position = time_major && axis == 0 ? 0 : static_cast<std::size_t>(axis) + 1;
-      box_[axis] = std::max(box_[axis], out.shape[position]);
+      box[axis] = std::max(box[axis], out.shape[position]);
     }
   }
 
-  const AxisList& axes() const { return axes_; }
-  const Shape& box() const { return box_; }
   Shape mask_box() const {
-    Shape box;
-    for (const std::int64_t axis : axes_) box.push_back(box_[axis]);
-    return box;
+    Shape sizes;
+    for (const std::int64_t axis : axes) sizes.push_back(box[axis]);
+    return sizes;
   }
-  // An axis that is not chosen, yet differs.
-  std::optional<std::size_t> stray_axis() const { return stray_axis_; }
+
+  AxisList axes;  // those that are chosen
+  Shape box;
+  std::optional<std::size_t> stray_axis;  // one that is not chosen, yet differs
 
  private:
   void set_chosen(Samples& samples, std::size_t axis, std::int64_t multiple,
@@ -120,7 +119,7 @@ class Geometry {
     }
     // At least one multiple: a batch of empty samples has no shape of its own.
     if (multiple > 1) longest = std::max<std::int64_t>(longest, 1);
-    box_[axis] = rounded_up(longest, multiple, name);
+    box[axis] = rounded_up(longest, multiple, name);
   }
 
   void set_other(const Samples& samples, std::size_t axis, const PadOptions& options,
@@ -133,28 +132,13 @@ class Geometry {
                           std::to_string(samples.shape(0)[axis]) + " items along axis " +
                               std::to_string(axis) + " as in sample 0",
                           std::to_string(size),
-                          "only the axes in " + axes_text(axes_) + " may differ");
+                          "only the axes in " + axes_text(axes) + " may differ");
       }
-      stray_axis_ = axis;
-      box_[axis] = std::max(box_[axis], size);
+      stray_axis = axis;
+      box[axis] = std::max(box[axis], size);
     }
   }
-
-  AxisList axes_;
-  Shape box_;
-  std::optional<std::size_t> stray_axis_;
 };
-
-// The items of a box in one step along each axis. The batch's bytes have been checked to fit.
-Shape inner_items(const Shape& box) {
-  Shape inner(box.size());
-  std::int64_t items = 1;
-  for (std::size_t axis = box.size(); axis-- > 0;) {
-    inner[axis] = items;
-    items *= box[axis];
-  }
-  return inner;
-}
 
 Shape batch_shape(std::size_t count, const Shape& box, bool time_major) {
   Shape shape = box;
@@ -162,49 +146,36 @@ Shape batch_shape(std::size_t count, const Shape& box, bool time_major) {
   return shape;
 }
 
-// Writes what both the values and the mask are: boxes or, time-major, steps of all boxes.
-template <class Boxes, class Steps>
-void run_batch(const kernels::PadBatch& batch, bool time_major, FileReads* reads,
-               std::size_t threads, const Boxes& boxes, const Steps& steps) {
-  const auto rows =
-      static_cast<std::size_t>(time_major ? batch.box[0] : static_cast<std::int64_t>(batch.count));
-  const auto others =
-      static_cast<std::size_t>(time_major ? static_cast<std::int64_t>(batch.count) : batch.box[0]);
-  const std::size_t row_bytes =
-      others * static_cast<std::size_t>(batch.inner[0]) * batch.fill->item_size();
-  if (rows * row_bytes == 0) return;
-  if (time_major) {
-    run_rows(rows, row_bytes, threads, steps);
-  } else {
-    run_samples(reads, rows, row_bytes, threads, boxes);
-  }
-}
+bool is_empty(const Shape& box) { return std::ranges::find(box, 0) != box.end(); }
 
-void write_values(const Samples& samples, const Geometry& geometry, const PadOptions& options,
+void write_values(const Samples& samples, const Shape& box, const PadOptions& options,
                   const kernels::Fill& fill, const Output& out, bool streaming,
                   std::size_t threads) {
-  const Shape inner = inner_items(geometry.box());
+  if (is_empty(box)) return;
+  const Shape inner = arrays::contiguous_strides(box, 1);
   const kernels::PadBatch batch{.samples = samples.prepared(),
                                 .count = samples.count(),
                                 .axes = samples.axes(),
-                                .box = geometry.box().data(),
+                                .box = box.data(),
                                 .inner = inner.data(),
                                 .left = options.is_left(),
                                 .fill = &fill,
                                 .out = out.data,
-                                .streaming = streaming};
+                                .streaming = streaming,
+                                .time_major = options.time_major};
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
-  run_batch(
-      batch, options.time_major, samples.reads(), threads,
-      [&](std::size_t begin, std::size_t end) { kernels::pad_samples(batch, runs, begin, end); },
-      [&](std::size_t begin, std::size_t end) { kernels::pad_steps(batch, runs, begin, end); });
+  // Steps are of all samples, which have been read as a whole.
+  run_samples(
+      options.time_major ? nullptr : samples.reads(), batch.rows(), batch.row_bytes(), threads,
+      [&](std::size_t begin, std::size_t end) { kernels::pad_samples(batch, runs, begin, end); });
 }
 
 // `lengths`: of each sample, along each of the box's axes.
 void write_mask(const Shape& lengths, const Shape& box, const PadOptions& options,
                 const Output& out, std::size_t threads) {
+  if (is_empty(box)) return;
   const std::size_t axes = box.size();
-  const Shape inner = inner_items(box), no_strides(axes);
+  const Shape inner = arrays::contiguous_strides(box, 1), no_strides(axes);
   const kernels::Fill fill;
   std::vector<kernels::Sample> samples;
   for (std::size_t i = 0; i < lengths.size(); i += axes) {
@@ -223,11 +194,10 @@ void write_mask(const Shape& lengths, const Shape& box, const PadOptions& option
                                 .left = options.is_left(),
                                 .fill = &fill,
                                 .out = out.data,
-                                .streaming = false};
-  run_batch(
-      batch, options.time_major, nullptr, threads,
-      [&](std::size_t begin, std::size_t end) { kernels::mask_samples(batch, begin, end); },
-      [&](std::size_t begin, std::size_t end) { kernels::mask_steps(batch, begin, end); });
+                                .streaming = false,
+                                .time_major = options.time_major};
+  run_rows(batch.rows(), batch.row_bytes(), threads,
+           [&](std::size_t begin, std::size_t end) { kernels::mask_samples(batch, begin, end); });
 }
 
 Shape lengths_of(const Samples& samples, const AxisList& axes) {
@@ -246,8 +216,8 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   const OutputRequest request(std::move(target), samples.is_tensor());
   Geometry geometry(samples, options, name);
-  if (with_mask && geometry.stray_axis()) {
-    const std::string stray = std::to_string(*geometry.stray_axis());
+  if (with_mask && geometry.stray_axis) {
+    const std::string stray = std::to_string(*geometry.stray_axis);
     throw py::value_error(name + ": axis " + stray + " differs between samples, which a mask of " +
                           "axis 0 can't tell; name all axes that may differ: axes=(0, " + stray +
                           ")");
@@ -257,17 +227,16 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   }
 
   const DType empty = PyFloat_Check(options.value.ptr()) ? kFloat32 : kInt64;
-  const DType out_dtype = options.dtype
-                              ? dtype_named(*options.dtype, Subject{function})
-                              : dtype_named(samples.common_dtype(empty).name(), Subject{name, 0});
+  const DType out_dtype =
+      options.dtype ? dtype_named(*options.dtype, Subject{function}) : samples.common_dtype(empty);
   const kernels::Fill fill = fill_value(options.value, out_dtype, function + ": pad_value");
-  const Shape shape = batch_shape(samples.count(), geometry.box(), options.time_major);
+  const Shape shape = batch_shape(samples.count(), geometry.box, options.time_major);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
   const bool narrows = may_not_fit(samples.dtype(0), out_dtype);
   samples.plan_reads(options.time_major || narrows, threads);
   samples.prepare(out_dtype, options.scale, streaming, [&](std::size_t i) {
-    return kernels::block_axis(samples.shape(i).data(), geometry.box().data(), samples.axes(),
+    return kernels::block_axis(samples.shape(i).data(), geometry.box.data(), samples.axes(),
                                options.time_major ? 1 : 0);
   });
 
@@ -275,11 +244,11 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   const OutputRequest elsewhere = request.elsewhere();
   const Output out = make_output(request, shape, out_dtype, function);
   if (request.is_given()) samples.require_apart(out, bytes, function);
-  const Shape lengths = lengths_of(samples, geometry.axes());
+  const Shape lengths = lengths_of(samples, geometry.axes);
   py::object lengths_array = py::none(), mask_array = py::none();
   if (with_lengths) {
     const auto count = static_cast<std::int64_t>(samples.count());
-    const auto columns = static_cast<std::int64_t>(geometry.axes().size());
+    const auto columns = static_cast<std::int64_t>(geometry.axes.size());
     const Output written = make_output(
         elsewhere, options.one_axis ? Shape{count} : Shape{count, columns}, kInt64, function);
     std::ranges::copy(lengths, reinterpret_cast<std::int64_t*>(written.data));
@@ -292,7 +261,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
     write_mask(lengths, box, options, written, threads);
     mask_array = written.array;
   }
-  write_values(samples, geometry, options, fill, out, streaming, threads);
+  write_values(samples, geometry.box, options, fill, out, streaming, threads);
   samples.require_fit();
   return py::make_tuple(out.array, lengths_array, mask_array);
 }

@@ -31,16 +31,14 @@ class Unlocked {
 };
 
 // Calls body(begin, end) over [0, rows), each row `row_bytes` of output. Releasing the GIL is safe
-// because the body sees raw pointers only, whose owners the calling function holds. A body that
-// allocates needs runtime::parallel_for_allocating.
+// because the body sees raw pointers only, whose owners the calling function holds. It may throw
+// std::bad_alloc.
 template <class Body>
-void run_rows(std::size_t rows, std::size_t row_bytes, std::size_t threads, const Body& body,
-              void (*spread)(std::size_t, std::size_t, std::size_t,
-                             runtime::RangeBody) = &runtime::parallel_for) {
+void run_rows(std::size_t rows, std::size_t row_bytes, std::size_t threads, const Body& body) {
   const std::size_t chunk =
       std::max<std::size_t>(kChunkBytes / std::max<std::size_t>(row_bytes, 1), 1);
   const Unlocked unlocked(takes_long(rows * row_bytes));
-  spread(rows, chunk, threads, body);
+  runtime::parallel_for_allocating(rows, chunk, threads, body);
 }
 
 }  // namespace pinfeed::bindings

@@ -6,6 +6,7 @@
 
 #include "bindings/python/mapped_file.h"
 #include "bindings/python/module.h"
+#include "bindings/python/options.h"
 
 namespace py = pybind11;
 
@@ -66,8 +67,7 @@ void PartFinder::check(std::size_t part) {
 }
 
 void register_part_arrays(py::module_& m) {
-  // A plain type: there is nothing static to assign to.
-  py::class_<PartArrays>(m, "PartArrays", py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
+  bind_class<PartArrays>(m, "PartArrays")
       .def(py::init<py::tuple, py::object>(), py::arg("arrays"), py::arg("offsets") = py::none());
 }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -104,7 +103,7 @@ class Patches {
         scaling_(format, images.dtype(), images.channels(), images.name()),
         windows_(images, augment, draw, find_clips(frames, find_views(images, augment, draw, "")),
                  {}) {
-    if (!format.scale && is_floating(images.dtype()) && !scaling_.is_identity()) {
+    if (!format.scale && images.dtype().is_floating() && !scaling_.is_identity()) {
       images.require_fractions();
     }
   }
@@ -195,7 +194,7 @@ class Patches {
         .out_layout = format_.output.back() == 'C' ? ImageLayout::hwc : ImageLayout::chw,
         .out_type = pixel_type(dtype),
         .streaming = worth_streaming(bytes),
-        .in_type = item_type(images_.dtype(), dtype, images_.name())};
+        .in_type = item_type(images_.dtype(), dtype)};
     const auto write = [&](std::size_t begin, std::size_t end) {
       std::vector<std::size_t> ends;  // of the clips' units
       for (std::size_t i = begin; i < end; ++i) {
@@ -214,17 +213,7 @@ class Patches {
             }
           });
     };
-    try {
-      if (FileReads* const reads = images_.reads()) {
-        write_when_read(*reads, threads, write);
-      } else {
-        write(0, clips_.size());
-      }
-    } catch (const std::bad_alloc&) {
-      const std::string message = function + ": no memory for what is kept beside the batch";
-      PyErr_SetString(PyExc_MemoryError, message.c_str());
-      throw py::error_already_set();
-    }
+    images_.write_when_read(clips_.size(), threads, function, write);
   }
 
   std::size_t patch_bytes(const ImageBatch& batch) const {
@@ -301,8 +290,7 @@ py::tuple patch_images(py::object images, py::object indices, const std::optiona
                        std::size_t threads, std::uint64_t key, const Integers& samples) {
   Images checked(std::move(images), std::move(indices), format.input, out_dtype(format), true,
                  name);
-  const std::optional<ObjectBoxes> no_objects;
-  return Patches(checked, frames, format, options, augment, Draw{key, samples, no_objects})
+  return Patches(checked, frames, format, options, augment, Draw{key, samples})
       .write(OutputRequest(std::move(target), checked.is_tensor()), name, threads);
 }
 

@@ -10,21 +10,19 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-// Whether a dtype holds all integers of [smallest, largest], rounded if it is floating.
-bool holds(DType dtype, std::int64_t smallest, std::int64_t largest) {
-  constexpr std::int64_t kMostInFloat16 = 65519;  // what is beyond rounds to infinity
-  if (dtype == kFloat16) return -kMostInFloat16 <= smallest && largest <= kMostInFloat16;
-  if (dtype == kInt64 || !dtype.is_integer()) return true;
-  return kernels::item_of_integer(smallest, dtype.type) &&
-         kernels::item_of_integer(largest, dtype.type);
+// Whether a dtype holds a number, rounded if it is floating.
+bool holds(DType dtype, double real) { return kernels::item_of(real, 0, dtype.type).has_value(); }
+bool holds(DType dtype, std::int64_t integer) {
+  if (dtype == kInt64) return true;
+  return dtype.is_integer() ? kernels::item_of_integer(integer, dtype.type).has_value()
+                            : holds(dtype, static_cast<double>(integer));
 }
 
 }  // namespace
 
 // Whether a sample is what NumPy and torch make of an empty list.
 bool Samples::is_empty_array(std::size_t i) const {
-  return content(i).stored.kind() == ScalarKind::floating && axes_ == 1 && shape(i)[0] == 0 &&
-         are_separate();
+  return content(i).stored.is_floating() && axes_ == 1 && shape(i)[0] == 0 && are_separate();
 }
 
 DType Samples::common_dtype(DType if_all_are_empty_lists) const {
@@ -53,7 +51,6 @@ void Samples::begin_casts(DType dtype, Scale scale) {
   prepared_.reserve(count());
   plans_.reserve(count());  // prepared_ points into it
   const std::string wanted = dtype.name();
-  const double limit = overflow_limit(dtype);
   std::optional<DType> from;
   kernels::Cast cast;
   // Where one entry stands for all samples, the first that is no empty array speaks for them: an
@@ -72,11 +69,12 @@ void Samples::begin_casts(DType dtype, Scale scale) {
         cast = find_types(*from, wanted, subject(i), scale, given.counts_as).cast();
       }
     }
-    if (!scale && given.smallest <= given.largest && !holds(dtype, given.smallest, given.largest)) {
+    const bool has_integers = !scale && given.smallest <= given.largest;
+    if (has_integers && !(holds(dtype, given.smallest) && holds(dtype, given.largest))) {
       throw wrong_value(subject(i), "integers that " + wanted + " can hold",
                         std::to_string(given.smallest) + " to " + std::to_string(given.largest));
     }
-    if (given.largest_real >= limit) {
+    if (given.largest_real > 0 && !holds(dtype, given.largest_real)) {
       throw wrong_value(subject(i), "numbers that " + wanted + " can hold",
                         py::repr(py::float_(given.largest_real)), "pass a wider dtype");
     }
@@ -109,8 +107,7 @@ void Samples::require_fit() const {
   for (std::size_t i = 0; i < count(); ++i) {
     if (!may_not_fit(dtype(i), dtype_)) continue;
     require_integers_fit(data(i), shape(i), strides(i),
-                         find_types(dtype(i), dtype_.name(), subject(i)),
-                         Subject{name_, static_cast<std::int64_t>(i)});
+                         find_types(dtype(i), dtype_.name(), subject(i)), subject(i));
   }
 }
 

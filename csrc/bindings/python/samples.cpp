@@ -236,7 +236,7 @@ void Samples::view_list() {
     if (lists < numbers.size() && NumberLists::is_list(sample)) {
       add(numbers[lists++], i);
     } else {
-      const ArrayView view = view_array(sample, Subject{name_, static_cast<std::int64_t>(i)});
+      const ArrayView view = view_array(sample, subject(i));
       files.check(sample);
       add(view, i);
     }
@@ -257,7 +257,7 @@ std::vector<Numbers> Samples::read_lists(const py::tuple& samples) {
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const py::handle sample = PyTuple_GET_ITEM(samples.ptr(), i);
     if (NumberLists::is_list(sample)) {
-      numbers.push_back(lists_->read(sample, Subject{name_, static_cast<std::int64_t>(i)}));
+      numbers.push_back(lists_->read(sample, subject(i)));
     }
   }
   return numbers;

@@ -1,7 +1,6 @@
 #include "bindings/python/scalar_types.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "dispatch/dispatch.h"
 
@@ -48,20 +47,6 @@ void require_numpy_has(DType dtype, const std::string& function) {
   if (dtype != kBfloat16) return;
   throw py::type_error(function +
                        ": NumPy has no bfloat16; pass tensors, or ask for float16 or float32");
-}
-
-double overflow_limit(DType dtype) {
-  switch (dtype.type) {
-    case ScalarType::bfloat16:
-      return 0x1.ffp127;
-    case ScalarType::float16:
-      return 65520;
-    case ScalarType::float32:
-    case ScalarType::complex64:
-      return 0x1.ffffffp127;
-    default:
-      return std::numeric_limits<double>::infinity();
-  }
 }
 
 bool may_not_fit(DType from, DType to) {

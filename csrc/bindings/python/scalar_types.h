@@ -34,9 +34,6 @@ bool may_not_fit(DType from, DType to);
 void require_integers_fit(const std::byte* data, std::span<const std::int64_t> shape,
                           const std::int64_t* strides, const Types& types, const Subject& subject);
 
-// From here on a number rounds to infinity in a floating or complex dtype.
-double overflow_limit(DType dtype);
-
 // Throws TypeError, in the name of `function`, for the one dtype that NumPy lacks.
 void require_numpy_has(DType dtype, const std::string& function);
 

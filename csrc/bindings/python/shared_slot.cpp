@@ -1,12 +1,15 @@
-// Slots of shared memory, as Python sees them: tensors whose death lets the slot go.
+// Memory that processes share, as Python sees it: slots, as tensors whose death lets the slot go,
+// and numbers.
 #include "runtime/shared_slot.h"
+
+#include <pybind11/numpy.h>
 
 #include <memory>
 #include <system_error>
 
 #include "bindings/python/module.h"
+#include "bindings/python/options.h"
 #include "bindings/python/torch_exchange.h"
-#include "runtime/shared_file.h"
 
 namespace py = pybind11;
 
@@ -48,6 +51,14 @@ py::object receive(const Slot& slot, std::size_t start, std::size_t bytes) {
   return bytes_tensor(slot, start, bytes, &SharedSlot::let_go);
 }
 
+using Cells = py::array_t<std::int64_t, py::array::c_style>;
+
+// One step on a number that several processes share.
+bool compare_exchange(Cells cells, py::ssize_t place, std::int64_t expected, std::int64_t desired) {
+  return __atomic_compare_exchange_n(cells.mutable_data(place), &expected, desired, false,
+                                     __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
 }  // namespace
 
 void register_shared_slot(py::module_& m) {
@@ -58,8 +69,7 @@ void register_shared_slot(py::module_& m) {
         return made([&] { return runtime::create_shared_file(name); });
       },
       py::arg("name"));
-  py::class_<SharedSlot, Slot>(m, "SharedSlot",
-                               py::metaclass(reinterpret_cast<PyObject*>(&PyType_Type)))
+  bind_class<SharedSlot, Slot>(m, "SharedSlot")
       .def(py::init([](int descriptor, std::size_t offset, std::size_t capacity, bool is_new) {
              return made([&] {
                return std::make_shared<SharedSlot>(descriptor, offset, capacity, is_new);
@@ -77,6 +87,8 @@ void register_shared_slot(py::module_& m) {
       .def("receive", &receive, py::arg("start"), py::arg("bytes"))
       .def("discard", &SharedSlot::discard, py::call_guard<py::gil_scoped_release>())
       .def("retire", &SharedSlot::retire, py::call_guard<py::gil_scoped_release>());
+  m.def("compare_exchange", &compare_exchange, py::arg("cells").noconvert(), py::arg("place"),
+        py::arg("expected"), py::arg("desired"));
 }
 
 }  // namespace pinfeed::bindings

@@ -51,11 +51,7 @@ py::list strings(py::object source, py::object offsets, py::object indices, bool
       PyList_SET_ITEM(result.ptr(), static_cast<py::ssize_t>(i), string);
     }
   };
-  if (FileReads* const reads = samples.reads()) {
-    write_when_read(*reads, threads, make);
-  } else {
-    make(0, count);
-  }
+  write_when_read(samples.reads(), count, threads, make);
   return result;
 }
 

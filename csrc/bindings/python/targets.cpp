@@ -28,13 +28,6 @@ struct Names<kernels::BoxFormat> {
       {"cxcywh", kernels::BoxFormat::cxcywh}};
 };
 
-}  // namespace pinfeed::bindings
-
-template <>
-struct pybind11::detail::type_caster<pinfeed::kernels::BoxFormat>
-    : pinfeed::bindings::NamedCaster<pinfeed::kernels::BoxFormat> {};
-
-namespace pinfeed::bindings {
 namespace {
 
 // How boxes leave: their format, in pixels or in fractions of a size, and which of them remain.
@@ -45,10 +38,6 @@ struct BoxOptions {
   double min_size = 1;
   double min_area = 1;
 };
-
-std::uint8_t* flags_of(const Flags& flags) {
-  return reinterpret_cast<std::uint8_t*>(const_cast<bool*>(flags.data()));
-}
 
 // int64 of shape (B + 1,): where the items that remain of each image begin.
 Output write_offsets(const std::int64_t* offsets, std::size_t images, const std::uint8_t* remain,

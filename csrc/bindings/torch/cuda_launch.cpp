@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "cuda/current_device.h"
+
 namespace pinfeed::torch_ops {
 namespace {
 
@@ -39,16 +41,17 @@ const char* advice(cudaError_t error) {
   }
 }
 
+// What CUDA says, and what can be done about it.
+std::string error_text(cudaError_t error) {
+  return text("CUDA says ", cudaGetErrorString(error), advice(error));
+}
+
 }  // namespace
 
 Launch::Launch(const Tensor& tensor) {
   const std::int32_t device = tensor.get_device_index();
   if (torch::stable::accelerator::getCurrentDeviceIndex() != device) guard_.emplace(device);
   stream_ = current_stream(device);
-}
-
-std::string error_text(cudaError_t error) {
-  return text("CUDA says ", cudaGetErrorString(error), advice(error));
 }
 
 void check_launch(cudaError_t error, const char* function) {
@@ -58,3 +61,13 @@ void check_launch(cudaError_t error, const char* function) {
 }
 
 }  // namespace pinfeed::torch_ops
+
+// Asked by Python before the kernels are chosen over torch's own operations: why the current device
+// can't run them, and what to do; null if it can. The text lives until the thread asks again.
+extern "C" __attribute__((visibility("default"))) const char* pinfeed_cuda_problem() {
+  const cudaError_t error = pinfeed::cuda::check_current_device();
+  if (error == cudaSuccess) return nullptr;
+  thread_local std::string text;
+  text = pinfeed::torch_ops::error_text(error);
+  return text.c_str();
+}

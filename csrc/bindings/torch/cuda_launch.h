@@ -5,7 +5,6 @@
 #include <torch/csrc/stable/accelerator.h>
 
 #include <optional>
-#include <string>
 
 #include "bindings/torch/tensors.h"
 
@@ -22,9 +21,6 @@ class Launch {
   std::optional<torch::stable::accelerator::DeviceGuard> guard_;
   cudaStream_t stream_;
 };
-
-// What CUDA says, and what can be done about it.
-std::string error_text(cudaError_t error);
 
 // Throws std::runtime_error for what is no success, with what can be done about it.
 void check_launch(cudaError_t error, const char* function);

@@ -166,9 +166,7 @@ NormalizeCall check_images(const ImageArguments& arguments, const Tensor* out) {
                           : Shape{batch.count, batch.height, batch.width, batch.channels};
   call.bytes = checked_bytes(shape, pixel_size(type), kFunction);
   const Order order = arguments.channels_last ? Order::channels_last : Order::contiguous;
-  const Output output = out == nullptr
-                            ? make_output(shape, dtype, order, subject("out"), images)
-                            : check_output(*out, shape, dtype, chw, subject("out"), images);
+  const Output output = output_of(out, shape, dtype, order, chw, subject("out"), images);
   if (out != nullptr) {
     check_no_overlap(*out, images, subject("out"), "images");
     if (call.indices) check_no_overlap(*out, *call.indices, subject("out"), "indices");

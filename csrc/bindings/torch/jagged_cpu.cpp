@@ -87,17 +87,15 @@ void write_boxes(const JaggedShape& shape, const KeptSamples& samples, std::int6
                                 .left = shape.left,
                                 .fill = &fill,
                                 .out = static_cast<std::byte*>(out),
-                                .streaming = streaming};
-  const auto rows = static_cast<std::size_t>(shape.time_major ? shape.length : shape.count);
-  const auto others = static_cast<std::size_t>(shape.time_major ? shape.count : shape.length);
-  const std::size_t bytes = others * static_cast<std::size_t>(items) * fill.item_size();
-  if (rows * bytes == 0) return;
+                                .streaming = streaming,
+                                .time_major = shape.time_major};
+  if (batch.rows() * batch.row_bytes() == 0) return;
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
-  run_rows(rows, bytes, [&](std::size_t begin, std::size_t end) {
+  run_rows(batch.rows(), batch.row_bytes(), [&](std::size_t begin, std::size_t end) {
     if (is_mask) {
-      (shape.time_major ? kernels::mask_steps : kernels::mask_samples)(batch, begin, end);
+      kernels::mask_samples(batch, begin, end);
     } else {
-      (shape.time_major ? kernels::pad_steps : kernels::pad_samples)(batch, runs, begin, end);
+      kernels::pad_samples(batch, runs, begin, end);
     }
   });
 }
@@ -112,7 +110,7 @@ void pad_on_cpu(const PadCall& call) {
         const std::int64_t first = shape.left ? shape.offsets[i + 1] - kept : shape.offsets[i];
         return static_cast<const std::byte*>(batch.values) + first * shape.row_bytes;
       });
-  const kernels::Fill fill(shape.fill.bytes.data(), static_cast<std::size_t>(item_size));
+  const kernels::Fill fill(shape.fill);
   write_boxes(shape, samples, items, fill, batch.out, false,
               dispatch::worth_streaming(static_cast<std::size_t>(call.bytes)));
   if (!call.mask) return;

@@ -37,23 +37,6 @@ void check_device(const Tensor& tensor, const std::string& subject, const Tensor
   }
 }
 
-}  // namespace
-
-Tensor check_integers(const Tensor& tensor, const Shape& shape, const std::string& subject,
-                      const Tensor& first) {
-  check_device(tensor, subject, first);
-  const bool has_shape = shape_text(tensor) == shape_text(shape);
-  if (tensor.scalar_type() != ScalarType::Long || !has_shape) {
-    fail(subject, " must be int64 with shape ", shape_text(shape), ", got ",
-         dtype_text(tensor.scalar_type()), " ", shape_text(tensor));
-  }
-  return in_order(tensor);
-}
-
-Tensor in_order(const Tensor& tensor) {
-  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
-}
-
 Output make_output(const Shape& shape, ScalarType type, Order order, const std::string& subject,
                    const Tensor& first) {
   const Shape strides = order == Order::channels_last ? arrays::channels_last_strides(shape, 1)
@@ -88,10 +71,32 @@ Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
        ", got strides ", shape_text(strides(out)));
 }
 
+}  // namespace
+
+Tensor check_integers(const Tensor& tensor, const Shape& shape, const std::string& subject,
+                      const Tensor& first) {
+  check_device(tensor, subject, first);
+  const bool has_shape = shape_text(tensor) == shape_text(shape);
+  if (tensor.scalar_type() != ScalarType::Long || !has_shape) {
+    fail(subject, " must be int64 with shape ", shape_text(shape), ", got ",
+         dtype_text(tensor.scalar_type()), " ", shape_text(tensor));
+  }
+  return in_order(tensor);
+}
+
+Tensor in_order(const Tensor& tensor) {
+  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
+}
+
+Output output_of(const Tensor* given, const Shape& shape, ScalarType type, Order order,
+                 bool may_be_channels_last, const std::string& subject, const Tensor& first) {
+  return given == nullptr ? make_output(shape, type, order, subject, first)
+                          : check_output(*given, shape, type, may_be_channels_last, subject, first);
+}
+
 Tensor output_of(const Tensor* given, const Shape& shape, ScalarType type,
                  const std::string& subject, const Tensor& first) {
-  if (given == nullptr) return make_output(shape, type, Order::contiguous, subject, first).tensor;
-  return check_output(*given, shape, type, false, subject, first).tensor;
+  return output_of(given, shape, type, Order::contiguous, false, subject, first).tensor;
 }
 
 void check_no_overlap(const Tensor& out, const Tensor& input, const std::string& subject,

@@ -59,18 +59,15 @@ Tensor in_order(const Tensor& tensor);
 // How the axes of an output lie in memory: in order, or NCHW as NHWC (torch.channels_last).
 enum class Order : std::uint8_t { contiguous, channels_last };
 
-// New memory, or the `out` of a call: checked to be of this shape and dtype, on the device of
-// `first`, and laid out in an order that is allowed.
 struct Output {
   Tensor tensor;
   Order order;
 };
-Output make_output(const Shape& shape, ScalarType type, Order order, const std::string& subject,
-                   const Tensor& first);
-Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
-                    bool may_be_channels_last, const std::string& subject, const Tensor& first);
 
-// One or the other, contiguous.
+// New memory in `order`; or the `out` of a call, if it is given: checked to be of this shape and
+// dtype, on the device of `first`, and contiguous or, if it may be, channels_last.
+Output output_of(const Tensor* given, const Shape& shape, ScalarType type, Order order,
+                 bool may_be_channels_last, const std::string& subject, const Tensor& first);
 Tensor output_of(const Tensor* given, const Shape& shape, ScalarType type,
                  const std::string& subject, const Tensor& first);
 

@@ -294,20 +294,14 @@ class Image(Field):
 
     def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
         target, threads = batch_allocator(leaf.pin), get_num_threads()
-        sizes = mask = None
         windows: Any = None
         if self.augments or leaf.scene is not None:
             batch, sizes, mask, views = self._augmented(images, indices, target, leaf)
             if self.windows is not False:
                 windows = _core.image_windows(views, target, leaf.name)
-        elif self._padding is None:
-            batch = _core.normalize_images(
-                images, indices, self._format, target, leaf.name, threads
-            )
-            return self._axes_in_order(batch)
         else:
-            batch, sizes, mask = _core.pad_images(
-                images, indices, self._format, self._padding, target, leaf.name, threads
+            batch, sizes, mask = _core.normalize_images(
+                images, indices, self._format, target, leaf.name, threads, padding=self._padding
             )
         batch = self._padded(self._axes_in_order(batch), sizes, mask)
         if windows is None:

@@ -125,7 +125,7 @@ def normalize(
     format = constants.format(input[1:], output[1:], name)
     asked = ("normalize", get_num_threads(), "images")
     if windows is None:
-        batch = _core.normalize_images(array, None, format, out, *asked)
+        batch, _, _ = _core.normalize_images(array, None, format, out, *asked)
     else:
         kind, in_floats = checked_interpolation(interpolation, resize_dtype, name, "normalize")
         batch = _core.normalize_windows(
@@ -135,8 +135,7 @@ def normalize(
             *asked,
             windows=_windows(windows, len(array)),
             size=checked_size(size, "normalize"),
-            interpolation=kind,
-            in_floats=in_floats,
+            options=_core.AugmentOptions(interpolation=kind, in_floats=in_floats),
         )
     return written(batch, out)
 
@@ -184,7 +183,9 @@ def permute(
     if is_bytes and array.ndim == 4 and len(array) and {input, output} == {"NHWC", "NCHW"}:
         # The image kernels shuffle bytes with vectors.
         format = normalization(None, None, None, "permute").format(input[1:], output[1:], "uint8")
-        planes = _core.normalize_images(array, None, format, out, "permute", threads, "images")
+        planes, _, _ = _core.normalize_images(
+            array, None, format, out, "permute", threads, "images"
+        )
         return written(planes, out)
     permuted = _core.permute(array, axes, out, "permute", threads, "images")
     return written(permuted, out)
