@@ -39,21 +39,15 @@ bool cpu_has_avx512() { return false; }
 
 #endif
 
-std::size_t last_level_cache_bytes() {
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
-#else
-  return 0;
-#endif
-}
-
 bool worth_streaming(std::size_t bytes) {
-  // Half of the shared cache, for the input wants a place there too; within bounds, because virtual
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  static const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);  // all cores share it
+#else
+  constexpr long cache = 0;
+#endif
+  // Half of the cache, for the input wants a place there too; within bounds, because virtual
   // machines report caches that they have only a share of (384 MB for 32 MB, seen once).
-  static const std::size_t threshold =
-      std::clamp(last_level_cache_bytes() / 2, std::size_t{4} << 20, std::size_t{16} << 20);
-  return bytes >= threshold;
+  return bytes >= static_cast<std::size_t>(std::clamp(cache / 2, 4L << 20, 16L << 20));
 }
 
 }  // namespace pinfeed::dispatch

@@ -8,9 +8,6 @@ namespace pinfeed::dispatch {
 bool cpu_has_avx2();    // AVX2, FMA and F16C
 bool cpu_has_avx512();  // the above, AVX-512 F and BW
 
-// Size of the cache that all cores share; 0 if the system doesn't say.
-std::size_t last_level_cache_bytes();
-
 // Whether an output is so large that it would be evicted before anyone reads it; then it is written
 // around the cache.
 bool worth_streaming(std::size_t bytes);

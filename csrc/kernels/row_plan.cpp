@@ -64,24 +64,21 @@ class Draws {
  public:
   explicit Draws(std::uint64_t key) : philox_(key) {}
 
-  // Below `bound`, a multiply instead of a division: Lemire, Fast Random Integer Generation in an
-  // Interval (2019); with 64 bits for fewer than 2^32 numbers none is more likely by 2^-32.
-  std::size_t below(std::size_t bound) {
-    if (next_ == 2) {
-      bits_ = philox_(counter_++, 0);
-      next_ = 0;
-    }
-    const unsigned __int128 product = static_cast<unsigned __int128>(bits_[next_++]) * bound;
-    return static_cast<std::size_t>(product >> 64);
-  }
-
   void shuffle(std::span<std::uint32_t> numbers) {
     for (std::size_t i = numbers.size(); i > 1; --i) {
-      std::swap(numbers[i - 1], numbers[below(i)]);
+      std::swap(numbers[i - 1], numbers[below(i, next())]);
     }
   }
 
  private:
+  std::uint64_t next() {
+    if (next_ == 2) {
+      bits_ = philox_(counter_++, 0);
+      next_ = 0;
+    }
+    return bits_[next_++];
+  }
+
   Philox philox_;
   std::uint64_t counter_ = 0;
   std::array<std::uint64_t, 2> bits_{};

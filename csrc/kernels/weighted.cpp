@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 
-std::uint64_t below(std::uint64_t bits, std::uint64_t most) {
-  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits) * most) >> 64);
-}
-
 // -log(u) of a u between 0 and 1, neither included. The standard library's logarithm may differ
 // between machines in the last bit, and with it the order of two keys; this one is made of
 // operations whose rounding is prescribed. log(m) = 2 atanh((m - 1) / (m + 1)), as a series.
@@ -102,7 +98,7 @@ void draw_from_table(const AliasShare* shares, std::size_t count, std::uint64_t 
     std::uint64_t bits[kAhead];
     for (std::size_t i = 0; i < size; ++i) {
       const auto drawn = random(start + begin + i, 0);
-      places[i] = below(drawn[0], count);
+      places[i] = below(count, drawn[0]);
       bits[i] = drawn[1];
       __builtin_prefetch(&shares[places[i]]);
     }

@@ -137,14 +137,14 @@ void* BufferPool::find_idle(std::size_t bytes, std::size_t size_class) {
     for (; size_class < kSizeClasses && capacity_of(size_class) / 2 <= bytes; ++size_class) {
       Entries& idle = idle_[size_class];
       if (idle.empty()) continue;
-      const Buffer buffer = idle.back().buffer;
-      idle.back().released_at = {};
       live_.splice(live_.end(), idle, std::prev(idle.end()));
-      live_bytes_ += buffer.capacity;
-      idle_bytes_ -= buffer.capacity;
+      Entry& entry = live_.back();
+      entry.released_at = {};
+      live_bytes_ += entry.capacity;
+      idle_bytes_ -= entry.capacity;
       --idle_buffers_;
       ++reused_total_;
-      data = buffer.data;
+      data = entry.data;
       note_live_bytes();
       break;
     }
@@ -156,14 +156,14 @@ void* BufferPool::find_idle(std::size_t bytes, std::size_t size_class) {
 
 void* BufferPool::map_new(std::size_t size_class) {
   const std::size_t capacity = capacity_of(size_class);
-  Entries entry(1, Entry{{nullptr, capacity}, size_class, {}});
+  Entries entry(1, Entry{nullptr, capacity, size_class, {}});
   void* data = map_memory(capacity);
   if (data == nullptr) {
     trim();
     data = map_memory(capacity);
     if (data == nullptr) throw std::bad_alloc();
   }
-  entry.front().buffer.data = data;
+  entry.front().data = data;
   forbid_access(data, capacity);
 
   try {
@@ -193,13 +193,13 @@ void BufferPool::release(void* data) noexcept {
       return;
     }
     const Entries::iterator entry = found->second;
-    const auto [buffer, size_class, released_at] = *entry;
-    assert(released_at == Clock::time_point() && "released twice");
+    assert(entry->released_at == Clock::time_point() && "released twice");
     entry->released_at = Clock::now();
-    forbid_access(buffer.data, buffer.capacity);
-    idle_[size_class].splice(idle_[size_class].end(), live_, entry);
-    live_bytes_ -= buffer.capacity;
-    idle_bytes_ += buffer.capacity;
+    forbid_access(data, entry->capacity);
+    Entries& idle = idle_[entry->size_class];
+    idle.splice(idle.end(), live_, entry);
+    live_bytes_ -= entry->capacity;
+    idle_bytes_ += entry->capacity;
     ++idle_buffers_;
     retire_excess(retired);
     start_reaper = idle_buffers_ > 0 && !reaper_exists_;
@@ -246,10 +246,9 @@ BufferPool::Entries& BufferPool::oldest_idle() {
 // never uses, which is harmless.
 void BufferPool::retire_oldest(Entries& retired) noexcept {
   Entries& idle = oldest_idle();
-  const Buffer buffer = idle.front().buffer;
-  entries_.erase(buffer.data);
+  entries_.erase(idle.front().data);
+  idle_bytes_ -= idle.front().capacity;
   retired.splice(retired.end(), idle, idle.begin());
-  idle_bytes_ -= buffer.capacity;
   --idle_buffers_;
 }
 
@@ -265,8 +264,8 @@ void BufferPool::retire_excess(Entries& retired) noexcept {
 
 void BufferPool::unmap(const Entries& retired) noexcept {
   for (const Entry& entry : retired) {
-    allow_access(entry.buffer.data, entry.buffer.capacity);
-    munmap(entry.buffer.data, entry.buffer.capacity);
+    allow_access(entry.data, entry.capacity);
+    munmap(entry.data, entry.capacity);
   }
 }
 

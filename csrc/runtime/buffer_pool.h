@@ -13,12 +13,6 @@
 
 namespace pinfeed::runtime {
 
-// A piece of memory of its own, mapped from the system.
-struct Buffer {
-  void* data;
-  std::size_t capacity;  // bytes
-};
-
 // Note [Buffer pool]
 //
 // Requests of 64 KiB and more get a mapped buffer whose capacity is a size class, four to each
@@ -77,7 +71,8 @@ class BufferPool {
   using Clock = std::chrono::steady_clock;
 
   struct Entry {
-    Buffer buffer;
+    void* data;
+    std::size_t capacity;  // bytes
     std::size_t size_class;
     Clock::time_point released_at;  // the epoch while live
   };

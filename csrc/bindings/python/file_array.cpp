@@ -66,7 +66,7 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
 
 // Asks for rows before the batch that needs them.
 void prefetch(py::object source, py::object offsets, py::object indices, const std::string& name) {
-  const FileArray* const file = FileArray::in(source);
+  const FileArray* const file = held_in<FileArray>(source);
   // Of rows that are being found in memory nothing is looked at.
   if (file == nullptr || file->rows.files->seems_hot()) return;
   const Common common = offsets.is_none() ? Common::shape : Common::axes;
@@ -78,10 +78,6 @@ void prefetch(py::object source, py::object offsets, py::object indices, const s
 }
 
 }  // namespace
-
-const FileArray* FileArray::in(py::handle object) {
-  return object && py::isinstance<FileArray>(object) ? object.cast<const FileArray*>() : nullptr;
-}
 
 void register_file_array(py::module_& m) {
   py::register_local_exception_translator([](std::exception_ptr thrown) {

@@ -17,9 +17,6 @@ using runtime::FileReads;
 struct FileArray {
   pybind11::object array;
   runtime::FileRows rows;
-
-  // Null for an object of any other type.
-  static const FileArray* in(pybind11::handle object);
 };
 
 // Calls write(begin, end) for `count` samples, each when it is there. `reads`: null if all are in

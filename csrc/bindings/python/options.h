@@ -27,6 +27,12 @@ pybind11::class_<Type, Holder...> bind_class(pybind11::module_& m, const char* n
   return {m, name, pybind11::metaclass(reinterpret_cast<PyObject*>(&PyType_Type))};
 }
 
+// What a bound class holds. Null for an object of any other type.
+template <class Type>
+const Type* held_in(pybind11::handle object) {
+  return object && pybind11::isinstance<Type>(object) ? object.cast<const Type*>() : nullptr;
+}
+
 // Binds a struct as a class. `keywords` are all its members, in order.
 template <class Options, class... Values>
 pybind11::class_<Options> bind_options(pybind11::module_& m, const char* name,

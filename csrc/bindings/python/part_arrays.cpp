@@ -54,10 +54,6 @@ PartArrays::PartArrays(py::tuple given, py::object given_offsets)
   ends = runtime::PartEnds(std::move(all_ends));
 }
 
-const PartArrays* PartArrays::in(py::handle object) {
-  return object && py::isinstance<PartArrays>(object) ? object.cast<const PartArrays*>() : nullptr;
-}
-
 void PartFinder::check(std::size_t part) {
   if (is_checked_[part]) return;
   is_checked_[part] = true;

@@ -27,9 +27,6 @@ struct PartArrays {
   std::vector<Offsets> offsets;  // of each part, if samples are sequences
   runtime::PartEnds ends;        // of samples
   bool same_strides = true;      // of the rows of all parts
-
-  // Null for an object of any other type.
-  static const PartArrays* in(pybind11::handle object);
 };
 
 // Finds the samples of a batch in the parts, whose files it checks when it comes to them.

@@ -8,6 +8,7 @@
 
 #include "bindings/python/mapped_file.h"
 #include "bindings/python/offsets.h"
+#include "bindings/python/options.h"
 #include "bindings/python/part_arrays.h"
 #include "kernels/copy.h"
 #include "kernels/prefetch.h"
@@ -80,7 +81,7 @@ void Samples::view_rows(const py::object& indices) {
     return static_cast<std::size_t>(chosen ? chosen->size() : length);
   };
   MappedFiles files;
-  if (const PartArrays* const parts = PartArrays::in(owner_)) {
+  if (const PartArrays* const parts = held_in<PartArrays>(owner_)) {
     const bool ragged = !parts->offsets.empty();
     if (ragged && common_ != Common::axes) {
       throw py::type_error(name_ + ": expected rows, got sequences");
@@ -101,7 +102,7 @@ void Samples::view_rows(const py::object& indices) {
           parts->offsets[part].expect(row);
         });
   }
-  const FileArray* const file = FileArray::in(owner_);
+  const FileArray* const file = held_in<FileArray>(owner_);
   if (file != nullptr) {
     file_owner_ = owner_;
     owner_ = file->array;
@@ -348,7 +349,7 @@ void Samples::keep(std::size_t sample, std::size_t axis, std::int64_t items, boo
 
 void Samples::require_apart(const Output& output, std::size_t bytes,
                             const std::string& function) const {
-  if (const PartArrays* const parts = PartArrays::in(owner_)) {
+  if (const PartArrays* const parts = held_in<PartArrays>(owner_)) {
     for (const ArrayView& view : parts->views) check_no_overlap(output, bytes, view, function);
   } else if (are_separate()) {
     for (std::size_t i = 0; i < count(); ++i) {
@@ -362,7 +363,7 @@ void Samples::require_apart(const Output& output, std::size_t bytes,
 }
 
 FileReads* Samples::open_reads() {
-  const FileArray* const file = FileArray::in(file_owner_);
+  const FileArray* const file = held_in<FileArray>(file_owner_);
   if (file == nullptr) return nullptr;
   const auto bytes_of = [&](std::size_t i) {
     return runtime::SampleBytes(shape(i), {strides(i), axes_}, dtype().item_size());

@@ -52,8 +52,7 @@ void check_images_tensor(const Tensor& images, const Axes& axes) {
 // Mean or std of a channel; of all channels if there is one value.
 class PerChannel {
  public:
-  PerChannel(const std::optional<std::vector<double>>& values, double otherwise, const char* name,
-             std::int64_t channels)
+  PerChannel(const Constants& values, double otherwise, const char* name, std::int64_t channels)
       : values_(values ? *values : std::vector<double>{otherwise}) {
     if (values_.size() != 1 && static_cast<std::int64_t>(values_.size()) != channels) {
       fail(subject(name), " must have one value, or one for each of the ", channels,
@@ -73,25 +72,24 @@ class PerChannel {
 };
 
 // In float64, rounded to float32 once, as pinfeed.normalize does.
-void set_constants(NormalizeCall& call, const ImageArguments& arguments) {
+void set_constants(NormalizeCall& call, const Constants& means, const Constants& stds,
+                   double factor) {
   if (call.batch.type == PixelType::uint8) {
-    if (arguments.mean || arguments.std || arguments.scale != 1.0 / 255) {
+    if (means || stds || factor != 1.0 / 255) {
       fail(kFunction, ": dtype uint8 only permutes, so mean, std and scale must be left out");
     }
     return;
   }
-  const PerChannel mean(arguments.mean, 0, "mean", call.batch.channels);
-  const PerChannel std(arguments.std, 1, "std", call.batch.channels);
-  if (!std::isfinite(arguments.scale)) {
-    fail(subject("scale"), " must be finite, got ", arguments.scale);
-  }
+  const PerChannel mean(means, 0, "mean", call.batch.channels);
+  const PerChannel std(stds, 1, "std", call.batch.channels);
+  if (!std::isfinite(factor)) fail(subject("scale"), " must be finite, got ", factor);
   for (std::size_t c = 0; c < static_cast<std::size_t>(call.batch.channels); ++c) {
     if (std[c] == 0) fail(subject("std"), " must not be 0");
-    const auto scale = static_cast<float>(arguments.scale / std[c]);
+    const auto scale = static_cast<float>(factor / std[c]);
     const auto bias = static_cast<float>(-mean[c] / std[c]);
     if (!std::isfinite(scale) || !std::isfinite(bias)) {
-      fail(kFunction, ": scale / std and mean / std must fit in float32, got scale ",
-           arguments.scale, ", mean ", mean[c], ", std ", std[c]);
+      fail(kFunction, ": scale / std and mean / std must fit in float32, got scale ", factor,
+           ", mean ", mean[c], ", std ", std[c]);
     }
     call.scale.push_back(scale);
     call.bias.push_back(bias);
@@ -117,18 +115,22 @@ std::int64_t place_size(std::optional<std::int64_t> asked, std::int64_t source, 
 
 }  // namespace
 
-NormalizeCall check_images(const ImageArguments& arguments, const Tensor* out) {
-  const Tensor& images = arguments.images;
-  const Axes axes = input_axes(arguments.input);
-  const bool chw = arguments.output == "NCHW";
-  if (!chw && arguments.output != "NHWC") {
-    fail(subject("output"), " must be NCHW or NHWC, got ", arguments.output);
+NormalizeCall check_images(const Tensor& images, const Constants& mean, const Constants& std,
+                           double scale, const std::string& input, const std::string& output,
+                           std::optional<ScalarType> dtype, bool channels_last,
+                           const std::optional<Tensor>& indices, const std::optional<Tensor>& sizes,
+                           std::optional<std::int64_t> height, std::optional<std::int64_t> width,
+                           std::optional<double> pad_value, const Tensor* out) {
+  const Axes axes = input_axes(input);
+  const bool chw = output == "NCHW";
+  if (!chw && output != "NHWC") {
+    fail(subject("output"), " must be NCHW or NHWC, got ", output);
   }
-  if (arguments.channels_last && !chw) {
+  if (channels_last && !chw) {
     fail(subject("channels_last"), " is for output NCHW; NHWC lies like that anyway");
   }
-  const ScalarType dtype = arguments.dtype.value_or(ScalarType::Float);
-  const PixelType type = pixel_type(dtype);
+  const ScalarType out_dtype = dtype.value_or(ScalarType::Float);
+  const PixelType type = pixel_type(out_dtype);
   check_images_tensor(images, axes);
 
   NormalizeCall call{.images = images, .out = images};
@@ -144,37 +146,35 @@ NormalizeCall check_images(const ImageArguments& arguments, const Tensor* out) {
            .count = images.size(0),
            .channels = axes.channel < 0 ? 1 : images.size(axes.channel),
            .type = type};
-  if (arguments.indices) {
-    const Tensor& indices = *arguments.indices;
-    const Shape shape{indices.dim() == 1 ? indices.size(0) : images.size(0)};
-    call.indices = check_integers(indices, shape, subject("indices"), images);
+  if (indices) {
+    const Shape shape{indices->dim() == 1 ? indices->size(0) : images.size(0)};
+    call.indices = check_integers(*indices, shape, subject("indices"), images);
     batch.count = shape[0];
   }
-  if (arguments.sizes) {
-    call.sizes = check_integers(*arguments.sizes, {batch.count, 2}, subject("sizes"), images);
+  if (sizes) {
+    call.sizes = check_integers(*sizes, {batch.count, 2}, subject("sizes"), images);
   }
   batch.indices = integers(call.indices);
   batch.sizes = integers(call.sizes);
-  const bool has_sizes = arguments.sizes.has_value();
-  batch.height = place_size(arguments.height, batch.source_height, has_sizes, "height");
-  batch.width = place_size(arguments.width, batch.source_width, has_sizes, "width");
-  set_constants(call, arguments);
-  const Item fill = item_of(arguments.pad_value.value_or(0), dtype, subject("pad_value"));
+  batch.height = place_size(height, batch.source_height, sizes.has_value(), "height");
+  batch.width = place_size(width, batch.source_width, sizes.has_value(), "width");
+  set_constants(call, mean, std, scale);
+  const Item fill = item_of(pad_value.value_or(0), out_dtype, subject("pad_value"));
   std::memcpy(&batch.fill, fill.bytes.data(), sizeof(batch.fill));
 
   const Shape shape = chw ? Shape{batch.count, batch.channels, batch.height, batch.width}
                           : Shape{batch.count, batch.height, batch.width, batch.channels};
   call.bytes = checked_bytes(shape, pixel_size(type), kFunction);
-  const Order order = arguments.channels_last ? Order::channels_last : Order::contiguous;
-  const Output output = output_of(out, shape, dtype, order, chw, subject("out"), images);
+  const Order order = channels_last ? Order::channels_last : Order::contiguous;
+  const Output made = output_of(out, shape, out_dtype, order, chw, subject("out"), images);
   if (out != nullptr) {
     check_no_overlap(*out, images, subject("out"), "images");
     if (call.indices) check_no_overlap(*out, *call.indices, subject("out"), "indices");
     if (call.sizes) check_no_overlap(*out, *call.sizes, subject("out"), "sizes");
   }
-  call.out = output.tensor;
+  call.out = made.tensor;
   batch.out = call.out.mutable_data_ptr();
-  batch.layout = chw && output.order == Order::contiguous ? ImageLayout::chw : ImageLayout::hwc;
+  batch.layout = chw && made.order == Order::contiguous ? ImageLayout::chw : ImageLayout::hwc;
   return call;
 }
 

@@ -54,24 +54,21 @@ Shape padded_shape(const JaggedShape& shape, const Shape& row) {
 
 }  // namespace
 
-PadCall check_pad(const PadArguments& arguments, bool with_mask, const std::string& function,
-                  const PadOutputs& outputs) {
-  const Tensor& values = arguments.values;
+PadCall check_pad(const Tensor& values, const Tensor& offsets, std::int64_t length,
+                  std::optional<std::int64_t> max_length, std::optional<double> value,
+                  const std::string& side, bool time_major, bool with_mask,
+                  const std::string& function, const PadOutputs& outputs) {
   if (values.dim() == 0) fail(function, ": values must have shape (total, ...), got ()");
-  if (arguments.length < 0) {
-    fail(function, ": length must not be negative, got ", arguments.length);
-  }
-  PadCall call{.values = values, .offsets = arguments.offsets, .out = values};
+  if (length < 0) fail(function, ": length must not be negative, got ", length);
+  PadCall call{.values = values, .offsets = offsets, .out = values};
   JaggedShape& shape = call.batch.shape;
-  shape =
-      check_keywords({arguments.length, arguments.max_length, arguments.side, arguments.time_major},
-                     function, values, call.offsets);
+  shape = check_keywords({length, max_length, side, time_major}, function, values, call.offsets);
   const ScalarType type = values.scalar_type();
   const std::size_t item = item_size(type, function + ": the dtype of values");
   const Shape row = shape_of(values, 1);
   shape.total = values.size(0);
   shape.row_bytes = checked_bytes(row, item, function);
-  shape.fill = item_of(arguments.value.value_or(0), type, function + ": pad_value");
+  shape.fill = item_of(value.value_or(0), type, function + ": pad_value");
 
   const Shape padded = padded_shape(shape, row);
   call.bytes = checked_bytes(padded, item, function);
@@ -90,7 +87,7 @@ PadCall check_pad(const PadArguments& arguments, bool with_mask, const std::stri
   for (std::size_t i = 0; i < 3; ++i) {
     if (given[i] == nullptr) continue;
     check_no_overlap(*given[i], values, function + names[i], "values");
-    check_no_overlap(*given[i], arguments.offsets, function + names[i], "offsets");
+    check_no_overlap(*given[i], offsets, function + names[i], "offsets");
     for (std::size_t k = 0; k < i; ++k) {
       check_no_overlap(*given[i], *given[k], function + names[i], names[k] + 2);
     }
@@ -100,20 +97,20 @@ PadCall check_pad(const PadArguments& arguments, bool with_mask, const std::stri
   return call;
 }
 
-UnpadCall check_unpad(const UnpadArguments& arguments, const Tensor* out) {
+UnpadCall check_unpad(const Tensor& padded, const Tensor& offsets, std::int64_t total,
+                      std::optional<std::int64_t> max_length, const std::string& side,
+                      bool time_major, const Tensor* out) {
   const std::string function = "unpad_to_jagged";
-  const Tensor& padded = arguments.padded;
-  const char* const layout = arguments.time_major ? "(L, B, ...)" : "(B, L, ...)";
+  const char* const layout = time_major ? "(L, B, ...)" : "(B, L, ...)";
   if (padded.dim() < 2) {
     fail(function, ": padded must have shape ", layout, ", got ", shape_text(padded));
   }
-  if (arguments.total < 0) fail(function, ": total must not be negative, got ", arguments.total);
-  UnpadCall call{.padded = padded, .offsets = arguments.offsets, .out = padded};
+  if (total < 0) fail(function, ": total must not be negative, got ", total);
+  UnpadCall call{.padded = padded, .offsets = offsets, .out = padded};
   JaggedShape& shape = call.batch.shape;
-  shape = check_keywords({padded.size(arguments.time_major ? 0 : 1), arguments.max_length,
-                          arguments.side, arguments.time_major},
-                         function, padded, call.offsets);
-  const std::int64_t samples = padded.size(arguments.time_major ? 1 : 0);
+  shape = check_keywords({padded.size(time_major ? 0 : 1), max_length, side, time_major}, function,
+                         padded, call.offsets);
+  const std::int64_t samples = padded.size(time_major ? 1 : 0);
   if (samples != shape.count) {
     fail(function, ": padded must have shape ", layout, " with ", shape.count,
          " samples, one less than offsets, got ", shape_text(padded));
@@ -121,7 +118,7 @@ UnpadCall check_unpad(const UnpadArguments& arguments, const Tensor* out) {
   const ScalarType type = padded.scalar_type();
   const std::size_t item = item_size(type, function + ": the dtype of padded");
   Shape jagged = shape_of(padded, 2);
-  shape.total = arguments.total;
+  shape.total = total;
   shape.row_bytes = checked_bytes(jagged, item, function);
   shape.fill.size = static_cast<std::int64_t>(item);
   jagged.insert(jagged.begin(), shape.total);
@@ -129,7 +126,7 @@ UnpadCall check_unpad(const UnpadArguments& arguments, const Tensor* out) {
   call.out = output_of(out, jagged, type, function + ": out", padded);
   if (out != nullptr) {
     check_no_overlap(*out, padded, function + ": out", "padded");
-    check_no_overlap(*out, arguments.offsets, function + ": out", "offsets");
+    check_no_overlap(*out, offsets, function + ": out", "offsets");
   }
   call.padded = in_order(padded);
   call.batch.padded = call.padded.const_data_ptr();

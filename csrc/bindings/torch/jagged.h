@@ -31,25 +31,6 @@ struct UnpadCall {
   kernels::UnpadToJagged batch = {};
 };
 
-struct PadArguments {
-  const Tensor& values;
-  const Tensor& offsets;
-  std::int64_t length;
-  std::optional<std::int64_t> max_length;
-  std::optional<double> value;
-  const std::string& side;
-  bool time_major;
-};
-
-struct UnpadArguments {
-  const Tensor& padded;
-  const Tensor& offsets;
-  std::int64_t total;
-  std::optional<std::int64_t> max_length;
-  const std::string& side;
-  bool time_major;
-};
-
 // Outputs that the caller gave; lengths and mask only both.
 struct PadOutputs {
   const Tensor* values = nullptr;
@@ -57,10 +38,15 @@ struct PadOutputs {
   const Tensor* mask = nullptr;
 };
 
-// Check everything, then make the outputs, or take those given. Write nothing.
-PadCall check_pad(const PadArguments& arguments, bool with_mask, const std::string& function,
-                  const PadOutputs& outputs);
-UnpadCall check_unpad(const UnpadArguments& arguments, const Tensor* out);
+// Check the arguments, as torch hands them over, then make the outputs, or take those given. Write
+// nothing.
+PadCall check_pad(const Tensor& values, const Tensor& offsets, std::int64_t length,
+                  std::optional<std::int64_t> max_length, std::optional<double> value,
+                  const std::string& side, bool time_major, bool with_mask,
+                  const std::string& function, const PadOutputs& outputs);
+UnpadCall check_unpad(const Tensor& padded, const Tensor& offsets, std::int64_t total,
+                      std::optional<std::int64_t> max_length, const std::string& side,
+                      bool time_major, const Tensor* out);
 
 // The ops and their overloads `out`, for what writes the batches of a kind of device; that gets
 // empty ones, too, for the numbers inside `offsets` are checked there.
@@ -68,7 +54,7 @@ template <void (*write)(const PadCall&)>
 Tensor pad_jagged(const Tensor& values, const Tensor& offsets, std::int64_t length,
                   std::optional<std::int64_t> max_length, std::optional<double> value,
                   const std::string& side, bool time_major) {
-  const PadCall call = check_pad({values, offsets, length, max_length, value, side, time_major},
+  const PadCall call = check_pad(values, offsets, length, max_length, value, side, time_major,
                                  false, "pad_jagged", {});
   write(call);
   return call.out;
@@ -78,8 +64,8 @@ template <void (*write)(const PadCall&)>
 void pad_jagged_out(const Tensor& values, const Tensor& offsets, std::int64_t length,
                     std::optional<std::int64_t> max_length, std::optional<double> value,
                     const std::string& side, bool time_major, const Tensor& out) {
-  write(check_pad({values, offsets, length, max_length, value, side, time_major}, false,
-                  "pad_jagged", {.values = &out}));
+  write(check_pad(values, offsets, length, max_length, value, side, time_major, false, "pad_jagged",
+                  {.values = &out}));
 }
 
 template <void (*write)(const PadCall&)>
@@ -88,8 +74,8 @@ std::tuple<Tensor, Tensor, Tensor> pad_jagged_with_mask(const Tensor& values, co
                                                         std::optional<std::int64_t> max_length,
                                                         std::optional<double> value,
                                                         const std::string& side, bool time_major) {
-  const PadCall call = check_pad({values, offsets, length, max_length, value, side, time_major},
-                                 true, "pad_jagged_with_mask", {});
+  const PadCall call = check_pad(values, offsets, length, max_length, value, side, time_major, true,
+                                 "pad_jagged_with_mask", {});
   write(call);
   return {call.out, *call.lengths, *call.mask};
 }
@@ -99,7 +85,7 @@ void pad_jagged_with_mask_out(const Tensor& values, const Tensor& offsets, std::
                               std::optional<std::int64_t> max_length, std::optional<double> value,
                               const std::string& side, bool time_major, const Tensor& out,
                               const Tensor& lengths, const Tensor& mask) {
-  write(check_pad({values, offsets, length, max_length, value, side, time_major}, true,
+  write(check_pad(values, offsets, length, max_length, value, side, time_major, true,
                   "pad_jagged_with_mask", {.values = &out, .lengths = &lengths, .mask = &mask}));
 }
 
@@ -107,8 +93,7 @@ template <void (*write)(const UnpadCall&)>
 Tensor unpad_to_jagged(const Tensor& padded, const Tensor& offsets, std::int64_t total,
                        std::optional<std::int64_t> max_length, const std::string& side,
                        bool time_major) {
-  const UnpadCall call =
-      check_unpad({padded, offsets, total, max_length, side, time_major}, nullptr);
+  const UnpadCall call = check_unpad(padded, offsets, total, max_length, side, time_major, nullptr);
   write(call);
   return call.out;
 }
@@ -117,7 +102,7 @@ template <void (*write)(const UnpadCall&)>
 void unpad_to_jagged_out(const Tensor& padded, const Tensor& offsets, std::int64_t total,
                          std::optional<std::int64_t> max_length, const std::string& side,
                          bool time_major, const Tensor& out) {
-  write(check_unpad({padded, offsets, total, max_length, side, time_major}, &out));
+  write(check_unpad(padded, offsets, total, max_length, side, time_major, &out));
 }
 
 }  // namespace pinfeed::torch_ops
