@@ -36,6 +36,7 @@ inline constexpr DType kInt32{ScalarType::int32};
 inline constexpr DType kInt64{ScalarType::int64};
 inline constexpr DType kFloat64{ScalarType::float64};
 inline constexpr DType kFloat32{ScalarType::float32};
+inline constexpr DType kFloat16{ScalarType::float16};
 inline constexpr DType kBfloat16{ScalarType::bfloat16};
 
 using arrays::Extent;

@@ -12,8 +12,8 @@ namespace {
 
 // Whether a dtype holds a number, rounded if it is floating.
 bool holds(DType dtype, double real) { return kernels::item_of(real, 0, dtype.type).has_value(); }
+
 bool holds(DType dtype, std::int64_t integer) {
-  if (dtype == kInt64) return true;
   return dtype.is_integer() ? kernels::item_of_integer(integer, dtype.type).has_value()
                             : holds(dtype, static_cast<double>(integer));
 }
@@ -51,6 +51,8 @@ void Samples::begin_casts(DType dtype, Scale scale) {
   prepared_.reserve(count());
   plans_.reserve(count());  // prepared_ points into it
   const std::string wanted = dtype.name();
+  // Those that hold all integers of 64 bits are not asked for each sample.
+  const bool may_overflow = !scale && dtype != kInt64 && (dtype.is_integer() || dtype == kFloat16);
   std::optional<DType> from;
   kernels::Cast cast;
   // Where one entry stands for all samples, the first that is no empty array speaks for them: an
@@ -69,8 +71,8 @@ void Samples::begin_casts(DType dtype, Scale scale) {
         cast = find_types(*from, wanted, subject(i), scale, given.counts_as).cast();
       }
     }
-    const bool has_integers = !scale && given.smallest <= given.largest;
-    if (has_integers && !(holds(dtype, given.smallest) && holds(dtype, given.largest))) {
+    if (may_overflow && given.smallest <= given.largest &&
+        !(holds(dtype, given.smallest) && holds(dtype, given.largest))) {
       throw wrong_value(subject(i), "integers that " + wanted + " can hold",
                         std::to_string(given.smallest) + " to " + std::to_string(given.largest));
     }

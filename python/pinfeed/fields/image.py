@@ -303,7 +303,9 @@ class Image(Field):
             batch, sizes, mask = _core.normalize_images(
                 images, indices, self._format, target, leaf.name, threads, padding=self._padding
             )
-        batch = self._padded(self._axes_in_order(batch), sizes, mask)
+        batch = self._axes_in_order(batch)
+        if self._padding is not None:
+            batch = self._padded(batch, sizes, mask)
         if windows is None:
             return batch
         if not isinstance(self.windows, str):
