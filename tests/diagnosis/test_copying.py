@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import random
 import threading
 from typing import Any, Self
@@ -24,6 +26,7 @@ class Holder:
         self.large_array = np.zeros(1_000_001, np.uint8)
         self.shared_tensor = torch.zeros(5).share_memory_()
         self.paths = [str(i) for i in range(20_000)]
+        self.order = list(range(20_000))
         self.lock = threading.Lock()
         self.function = lambda x: x
         self.method = self.meth
@@ -37,7 +40,7 @@ def test_state_is_copied_and_what_is_large_is_not() -> None:
     assert type(two) is Holder
     assert two is not one
     assert other[0] is two
-    for name in ("cache", "rng", "generator", "array", "tensor"):
+    for name in ("cache", "rng", "generator", "array", "tensor", "order"):
         assert getattr(two, name) is not getattr(one, name)
     two.array += 1
     two.tensor += 1
@@ -48,6 +51,34 @@ def test_state_is_copied_and_what_is_large_is_not() -> None:
     assert originals == [one.lock]
     two.rng.random()
     assert one.rng.random() == np.random.default_rng(1).random()
+
+
+class Opened:
+    """What closes or deletes something in the end."""
+
+    ended = 0
+
+    def __del__(self) -> None:
+        type(self).ended += 1
+
+
+def test_what_ends_something_is_shared() -> None:
+    one = {"opened": Opened(), "buffer": io.BytesIO(b"a")}
+    two, originals = copied(one)
+    assert two["opened"] is one["opened"]
+    assert two["buffer"] is not one["buffer"]
+    assert originals == [one["opened"]]
+    del two
+    gc.collect()
+    assert Opened.ended == 0
+
+
+def test_many_arrays_are_not_in_memory_twice() -> None:
+    one = [np.zeros(1_000_000, np.uint8) for _ in range(60)]
+    two, _ = copied(one)
+    assert sum(a is not b for a, b in zip(one, two, strict=True)) == 50
+    two[0][0] = 1
+    assert one[0][0] == 0
 
 
 class Wrapper:

@@ -9,6 +9,8 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -152,7 +154,7 @@ def test_a_straggler_is_named() -> None:
 
 
 def test_an_epoch_of_a_few_batches_starts_workers_in_trials_too() -> None:
-    report = short(DataLoader(Sleeping(length=12), batch_size=4), seconds=1)  # type: ignore[arg-type]
+    report = short(DataLoader(Sleeping(length=12), batch_size=4), seconds=2)  # type: ignore[arg-type]
     (workers,) = (change for change in report.changes if "worker" in change.name)
     assert workers.settings.epoch == 3
     assert workers.settings.workers <= 3
@@ -240,11 +242,6 @@ def test_a_dataset_that_gives_whole_batches_is_told_so() -> None:
     assert "def __getitems__(self, indices)" in str(report)
 
 
-def test_a_dataset_of_tensors_is_told_of_from_numpy() -> None:
-    changes = short(DataLoader(TensorDataset(torch.zeros(640, 9)), batch_size=64)).changes
-    assert any(c.code.startswith("pinfeed.from_numpy(") for c in changes)
-
-
 class Random(Sleeping):
     def __getitem__(self, index: int) -> Any:
         time.sleep(self.seconds)
@@ -290,28 +287,6 @@ def test_what_is_offered_only_if_values_are_equal() -> None:
         assert names & {change.name for change in short(loader).changes} == offered
 
 
-@pytest.mark.parametrize(
-    ("sample", "code"),
-    [
-        (torch.ones(8), 'write_array("decoded", dataset), then pinfeed.ArrayDataset of what'),
-        (
-            (torch.ones(8), 3),
-            '(dict(zip("ab", dataset[i])) for i in range(len(dataset)))), then pinfeed.Arr',
-        ),
-        ({"a": {"b": torch.ones(8)}}, None),  # write_array takes no dicts in dicts
-    ],
-)
-def test_samples_are_to_be_written_as_they_can_be(sample: Any, code: str | None) -> None:
-    class Same(Sleeping):
-        def __getitem__(self, index: int) -> Any:
-            time.sleep(self.seconds)
-            return sample
-
-    changes = short(DataLoader(Same(0.002), batch_size=8)).changes  # type: ignore[arg-type]
-    written = [change.code for change in changes if change.name.startswith("samples decoded")]
-    assert [code in text for text in written if code] == [True] * (code is not None)
-
-
 class Halves(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         return (batch / 2 for batch in super().__iter__())
@@ -349,7 +324,7 @@ def test_loaders_of_people(tmp_path: Path) -> None:
         training.set_epoch(loader, 0)
         loaders.append(loader)
     for loader, limit in zip(loaders, ("dataset", "dataset", "collate"), strict=True):
-        report = short(loader)
+        report = short(loader, seconds=2)
         assert report.limit == limit
         stages = report.to_dict()["stages"]
         assert max(("dataset", "collate"), key=stages.__getitem__) == limit
@@ -446,6 +421,53 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "has no function or DataLoader 'nothing'" in capsys.readouterr().err
     assert main(["diagnose", "no.py:loader"]) == 2
     assert "expected FILE:NAME with a file that there is" in capsys.readouterr().err
+
+
+SPAWNING = """
+import argparse
+from torch.utils.data import DataLoader
+print("imported")
+argparse.ArgumentParser().parse_args()
+class Samples(list):  # which a worker finds in this file
+    pass
+loader = DataLoader(Samples([1, 2, 3, 4]), num_workers=1, multiprocessing_context="spawn")
+"""
+
+
+@pytest.mark.slow
+def test_what_the_file_asks_for_and_what_its_workers_print(tmp_path: Path) -> None:
+    (tmp_path / "spawning.py").write_text(SPAWNING)
+    command = [sys.executable, "-m", "pinfeed", "diagnose", f"{tmp_path}/spawning.py:loader"]
+    command += ["--seconds", "1", "--json"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["loop"]["batches"] > 0
+    assert done.stderr.count("imported") > 1
+
+
+class OnADevice:
+    """What JAX returns is there later."""
+
+    def block_until_ready(self) -> None:
+        time.sleep(0.01)
+
+
+def test_a_step_is_over_when_what_it_returns_is_there() -> None:
+    assert runs.time_step(lambda batch: {"loss": OnADevice()}, torch.ones(3), 0.03).seconds > 0.01
+
+
+def test_a_step_that_changes_a_batch_of_any_kind() -> None:
+    class Batch:
+        def __init__(self, samples: list[Any]) -> None:
+            self.x, self.copy = torch.stack(samples), True
+
+    def step(batch: Any) -> None:
+        assert int(batch.x.max()) < 64
+        batch.x += 64
+        del batch.copy
+
+    loader = DataLoader(range(64), 4, collate_fn=lambda i: Batch([*map(torch.tensor, i)]))  # type: ignore[arg-type]
+    assert short(loader, step, 0.1).measured.step.seconds > 0
 
 
 def test_an_interrupt_gives_the_report_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -691,7 +713,7 @@ def test_the_users_own_error_with_its_sample() -> None:
 
 
 def test_what_is_no_loader() -> None:
-    with pytest.raises(TypeError, match=r"must be a torch DataLoader, .* got list; put"):
+    with pytest.raises(TypeError, match=r"must be a torch DataLoader, .* got list; give"):
         pinfeed.diagnose([1, 2])
     with pytest.raises(TypeError, match="step must be callable"):
         pinfeed.diagnose(DataLoader([1]), step=3)  # type: ignore[arg-type]
@@ -733,19 +755,31 @@ class OnceOnly(IterableDataset[int]):
             yield self.left
 
 
-class ItsOwnIterator(OnceOnly):
+class OfGenerator(OnceOnly):
+    def __init__(self) -> None:
+        self.numbers = (i for i in range(100))
+
+
+class BeginsAnew(OnceOnly):
+    """An iterator, as torch's IterDataPipe is, but one that begins anew."""
+
     def __iter__(self) -> Any:
+        self.left = 100
         return self
 
     def __next__(self) -> int:
-        return 1
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
 
 
 def test_what_can_be_iterated_only_once() -> None:
     with pytest.raises(TypeError, match="can be iterated only once: the second time it has no"):
         pinfeed.diagnose(DataLoader(OnceOnly(), batch_size=4), seconds=60)
     with pytest.raises(TypeError, match="dataset holds an iterator"):
-        pinfeed.diagnose(DataLoader(ItsOwnIterator(), batch_size=4))
+        pinfeed.diagnose(DataLoader(OfGenerator(), batch_size=4))
+    assert short(DataLoader(BeginsAnew(), batch_size=4), seconds=0.1).measured.loop.samples == 4
 
 
 def test_a_loader_in_the_middle_of_a_loop() -> None:
@@ -784,6 +818,28 @@ from torch.utils.data import DataLoader
 loader = DataLoader(torch.arange(9), num_workers=1, multiprocessing_context="spawn")
 pinfeed.diagnose(loader, seconds=1)
 """
+
+
+SPAWNED_FROM_HERE = """
+import torch, pinfeed
+from torch.utils.data import DataLoader
+torch.multiprocessing.set_start_method("spawn")
+print(pinfeed.diagnose(DataLoader(torch.arange(9)), seconds=1))
+"""
+
+
+@pytest.mark.slow
+def test_spawn_without_a_main_guard_where_the_loader_has_no_workers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SPAWNED_FROM_HERE)
+    program = f"""
+import subprocess, sys
+done = subprocess.run([sys.executable, {str(tmp_path / "train.py")!r}], capture_output=True, text=True)
+assert done.stdout.count("The loop:") == 1, done.stdout
+print(done.stdout)
+"""
+    said = run_python(program)
+    assert "workers: 1: not measured" in said
+    assert "diagnose under if __name__ == '__main__'" in said
 
 
 @pytest.mark.slow

@@ -216,7 +216,7 @@ def test_workers_for_short_epochs_stay() -> None:
     case = measured(run(0, 0.1, fetch=0.1), run(1, 0.1, fetch=0.1, startup=1.1), runs)
     assert case.predict(Settings(3, epoch=10)) - case.predict(Settings(3)) == pytest.approx(0.1)
     assert case.best_workers(Settings(0, epoch=3)) == 3
-    loader: Any = SimpleNamespace(settings=Settings(0), is_stream=True, epoch=10)
+    loader: Any = SimpleNamespace(settings=Settings(0), is_stream=True, epoch=10, holds_files=False)
     (workers,) = (c for c in find_changes(case, loader) if "workers" in c.name)
     assert workers.code == "DataLoader(..., num_workers=8, persistent_workers=True)"
     assert workers.settings == Settings(8, epoch=10, persistent=True)

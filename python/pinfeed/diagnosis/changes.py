@@ -7,6 +7,7 @@ import os
 import string
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, bytes_in, hav
 from pinfeed.exports.write_array import write_array
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
-from pinfeed.structure import leaves
+from pinfeed.sources.dataset import ArrayDataset
 
 #: Bytes a second that a file gives at least.
 _FILE_PACE = 1e9
@@ -106,7 +107,8 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     """How many there are, when they begin, and how far ahead they are."""
     now = replace(loader.settings, epoch=loader.epoch)
     best = measured.best_workers(now)
-    if best != now.workers and not measured.repeats:
+    shares_files = loader.holds_files and best > now.workers
+    if best != now.workers and not measured.repeats and not shares_files:
         several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
         is_short = measured.starting(several) > LEAST_GAIN * measured.predict(several)
         several = replace(several, persistent=now.persistent or (is_short and not now.workers))
@@ -200,8 +202,11 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     )
     if share is not None:
         code = "def __getitems__(self, indices): return self[indices]  # and collate_fn=lambda x: x"
-        if isinstance(loader.dataset, TensorDataset):
-            code = "pinfeed.from_numpy(dataset.tensors, batch_size, shuffle=...)"
+        if type(loader.dataset) is TensorDataset and loader.shuffles is not None:
+            code = (
+                f"pinfeed.from_numpy(dataset.tensors, batch_size={loader.batch_size}, "
+                f"shuffle={loader.shuffles}{', drop_last=True' * loader.drop_last})"
+            )
         whole = loader.of_workers[0].__getitem__ if now.workers else whole
         yield Change(
             "whole batches from the dataset, by __getitems__",
@@ -211,46 +216,67 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "dataset[indices] gave the same values",
         )
         return
+    # What changes with the epoch, or with the start of a worker, comes the same when asked for twice.
+    if not loader.length or loader.has_worker_init or hasattr(loader.dataset, "set_epoch"):
+        return
     seconds = one.fetch / one.samples
-    count = min(_SAME[1], max(_SAME[0], int(_SAME_SECONDS / max(seconds, 1e-9))))
-    indices = list(itertools.islice(itertools.chain.from_iterable(loader.indices), count))
-    samples = loader.samples(indices)
-    sample_bytes = bytes_in(samples[0])
-    is_worth_it = loader.length and 0 < sample_bytes < _FILE_PACE * seconds
-    if is_worth_it and have_equal_values(loader.samples(indices), samples):
-        writing = _code_of_writing(samples[:2])
-        if writing is None:
-            return
+    count = min(_SAME[1], max(_SAME[0], int(_SAME_SECONDS / max(seconds, 1e-9))), loader.length)
+    kept = _kept(loader, list(range(count)))
+    if kept is not None and (sample_bytes := bytes_in(kept.samples[0])) < _FILE_PACE * seconds:
         thread = Settings(0, in_thread=True)
         workers = measured.n_effective(now.workers) if now.workers else 1.0
-        written = loader.length * seconds / workers
-        is_float = any(isinstance(leaf, float) for _, leaf in leaves(samples[0]))
-        floats = "; floats of Python become float32" * is_float
         yield Change(
             "samples decoded once, and kept",
-            writing,
-            replace(thread, dataset=_Kept(samples)),
+            kept.code,
+            replace(thread, dataset=kept),
             lambda m: m.predict(thread, fetch=0.0),
-            f"about {_size(sample_bytes * loader.length)}, written in {written:.0f} s; tried with "
-            f"{len(samples)} samples in memory, which were the same when asked for twice: what changes at "
-            f"random would be kept as it is{floats}",
+            f"about {_size(sample_bytes * loader.length)}, written in {loader.length * seconds / workers:.0f} s; "
+            f"tried with {count} samples in memory, which were the same when asked for twice: what changes "
+            "at random, or from epoch to epoch, would be kept as it is",
         )
 
 
-def _code_of_writing(samples: list[Any]) -> str | None:
-    """How a dataset of such samples is written and read again; None if `write_array` doesn't take them."""
-    given, result = "dataset", "what it returns"
+class _Kept:
+    """Samples that are there, in the place of a dataset of more."""
+
+    def __init__(self, samples: list[Any], code: str) -> None:
+        self.samples = samples
+        self.code = code  # how to come by them
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[hash(index) % len(self.samples)]
+
+
+def _kept(loader: LoaderCopy, indices: list[int]) -> _Kept | None:
+    """Samples that were written by `write_array` and read again.
+
+    None if they come otherwise each time, if they can't be written, or if what is read makes other batches.
+    """
+    given, made = "dataset", "arrays"
     try:
+        samples = loader.samples(indices)
+        if not have_equal_values(loader.samples(indices), samples) or not bytes_in(samples[0]):
+            return None
+        written = samples
         if type(samples[0]) is tuple:  # which may mean two things there
             names = string.ascii_letters[: len(samples[0])]
             given = f'(dict(zip("{names}", dataset[i])) for i in range(len(dataset)))'
-            result = "a tuple of its values"
-            samples = [dict(zip(names, sample, strict=True)) for sample in samples]
-        with tempfile.TemporaryDirectory() as folder:
-            write_array(os.path.join(folder, "decoded"), samples)
-    except Exception:  # noqa: BLE001, whatever is no array, or no room
+            made = "tuple(arrays.values())"
+            written = [dict(zip(names, sample, strict=True)) for sample in samples]
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's about arrays that are read-only
+            arrays = write_array(os.path.join(folder, "decoded"), written)
+            dataset = ArrayDataset(tuple(arrays.values()) if made != "arrays" else arrays)
+            read = [dataset[i] for i in range(len(samples))]
+            if not have_equal_values(loader.collate(read), loader.collate(samples)):
+                return None
+    except Exception:  # noqa: BLE001, an index that is none, what is no array, no room
         return None
-    return f'pinfeed.write_array("decoded", {given}), then pinfeed.ArrayDataset of {result}'
+    return _Kept(
+        samples,
+        f'arrays = pinfeed.write_array("decoded", {given}); '
+        f"pinfeed.DeviceLoader(DataLoader(pinfeed.ArrayDataset({made}), ..., num_workers=0))",
+    )
 
 
 def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
@@ -307,16 +333,6 @@ def _part_left(
         except Exception:  # noqa: BLE001, whatever a dataset says to a list, a Collate to samples
             return None
     return min(seconds[1]) / min(seconds[0])
-
-
-class _Kept:
-    """Samples that are there, in the place of a dataset of more."""
-
-    def __init__(self, samples: list[Any]) -> None:
-        self._samples = samples
-
-    def __getitem__(self, index: int) -> Any:
-        return self._samples[hash(index) % len(self._samples)]
 
 
 def _size(count: float) -> str:

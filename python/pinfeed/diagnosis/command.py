@@ -7,8 +7,9 @@ import contextlib
 import importlib.util
 import inspect
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--trace", metavar="FILE", help="write trace events for Perfetto there")
     parser.add_argument("--json", action="store_true", help="print numbers instead of text")
     options = parser.parse_args(arguments)
-    if not options.seconds >= 0.1:
+    if not 0.1 <= options.seconds <= 1e6:
         parser.error("--seconds must be at least 0.1")
     try:
-        # What the file prints is no part of the report.
-        with contextlib.redirect_stdout(sys.stderr):
+        with _printing_to_stderr():
             loader = _named(options.loader)
             if callable(loader):
                 loader = _made(loader, options.loader)
@@ -49,6 +49,20 @@ def main(arguments: list[str]) -> int:
             print(f"pinfeed diagnose: --trace can't be written: {error}", file=sys.stderr)
             return 2
     return 0
+
+
+@contextlib.contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """What the file prints is no part of the report, neither here nor in its workers."""
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _made(maker: Callable[[], Any], place: str) -> Any:
@@ -84,6 +98,7 @@ def _named(place: str) -> Any:
         module = importlib.util.module_from_spec(spec)
         sys.path.insert(0, str(path.parent))
         sys.modules[path.stem] = module
+        sys.argv = [file]  # as if it were run alone
         spec.loader.exec_module(module)
     found = getattr(module, name, None)
     if found is None:

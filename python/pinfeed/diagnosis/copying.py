@@ -17,8 +17,11 @@ from typing_extensions import override
 # Larger containers and strings are shared with the copy: nobody wants a dataset in memory twice.
 _MOST_ENTRIES = 10_000
 _SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
-# So are arrays and buffers of more bytes, and those of devices, in shared memory, or of subclasses.
+_MOST_NUMBERS = 1_000_000  # a list of indices may be shuffled in its place
+# So are arrays and buffers of more bytes, those beyond so many bytes together, and those of devices, in
+# shared memory, or of subclasses.
 _MOST_BYTES = 1_000_000
+_MOST_BYTES_TOGETHER = 50_000_000
 _SHARED = (
     np.ndarray,
     torch.Tensor,
@@ -34,7 +37,8 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
     """A copy of objects, in which what is large and what can't be copied is the original.
 
     Counters, generators of random numbers, positions and caches are copied, so that using the copy
-    leaves them as they are. Large arrays and tensors, long lists, functions and open files are shared.
+    leaves them as they are. Large arrays and tensors, long lists, functions, open files and objects
+    with a ``__del__``, which may close or delete what they hold, are shared.
 
     Args:
         parts: Objects in a container; what they have in common, the copies have in common.
@@ -69,14 +73,17 @@ def random_states_kept() -> Iterator[None]:
             device.set_rng_state(on_device)
 
 
-def _is_small_array(value: Any) -> bool:
-    if type(value) is pickle.PickleBuffer:  # that of an ndarray, say
-        return value.raw().nbytes <= _MOST_BYTES
-    if type(value) is torch.Tensor and (
-        value.device.type != "cpu" or value.layout != torch.strided or value.is_shared()  # type: ignore[no-untyped-call]
-    ):
-        return False
-    return type(value) in (np.ndarray, torch.Tensor) and value.nbytes <= _MOST_BYTES
+def _is_long(value: Any) -> bool:
+    is_of_numbers = type(value) is list and len(value) > 0 and type(value[0]) in (int, float)
+    return len(value) > (_MOST_NUMBERS if is_of_numbers else _MOST_ENTRIES)
+
+
+def _is_plain_array(value: Any) -> bool:
+    """Whether it is no subclass, and in the memory of the CPU that this process alone has."""
+    if type(value) is torch.Tensor:
+        is_here = value.device.type == "cpu" and value.layout == torch.strided
+        return is_here and not value.is_shared()  # type: ignore[no-untyped-call]
+    return type(value) is np.ndarray
 
 
 class _Loader(pickle.Unpickler):
@@ -90,14 +97,21 @@ class _Copier(pickle.Pickler):
         super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
         self.shared: list[Any] = []  # by the number that stands for them
         self.not_copied: list[Any] = []  # those of them that could not be pickled
+        self._room = _MOST_BYTES_TOGETHER
 
     @override
     def persistent_id(self, value: Any) -> int | None:
         if type(value) in _SIZED:
-            if len(value) <= _MOST_ENTRIES:
+            if not _is_long(value):
                 return None
-        elif _is_small_array(value):
+        elif type(value) is pickle.PickleBuffer:  # of an array that is copied
+            if value.raw().nbytes <= _MOST_BYTES:
+                return None
+        elif _is_plain_array(value) and value.nbytes <= min(_MOST_BYTES, self._room):
+            self._room -= value.nbytes
             return None
+        elif hasattr(type(value), "__del__") and not isinstance(value, io.IOBase):
+            self.not_copied.append(value)
         elif not isinstance(value, _SHARED):
             try:
                 reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)

@@ -7,6 +7,7 @@ import itertools
 import math
 import multiprocessing
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -60,7 +61,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     Raises:
         TypeError: ``loader`` is no DataLoader, or can be iterated only once.
         ValueError: There is no batch, or the first one takes longer than ``seconds``.
-        RuntimeError: The DeviceLoader is in the middle of a loop.
+        RuntimeError: The DeviceLoader is in the middle of a loop; the main module is being imported by a worker.
         Exception: What the dataset, the collate function or the step raise, with a note which sample it
             was.
 
@@ -80,6 +81,12 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     seconds = checked_number(seconds, "diagnose: seconds", 0.1, 1e6)
     if step is not None and not callable(step):
         raise TypeError(Problem("diagnose", f"step must be callable with a batch, got {step!r}"))
+    main = sys.modules.get("__mp_main__")
+    if main is not None and main is not sys.modules["__main__"]:
+        wrong = "a process that was started imports the main module again, and that calls diagnose"
+        raise RuntimeError(
+            Problem("diagnose", wrong, hint="call it under if __name__ == '__main__'")
+        )
     if isinstance(loader, DeviceLoader) and loader.is_in_loop:
         wrong = "the loader is in the middle of a loop, whose thread would take part of the time"
         hint = "finish the loop, or close() its iterator"
@@ -283,6 +290,11 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
         yield (
             f"objects that can't be copied ({names}) were used as they are, and keep what measuring "
             "changed in them"
+        )
+    if loader.holds_files:
+        yield (
+            "the dataset holds open files, whose position forked workers share, so more of them are not "
+            "advised; open each file when the first sample is asked for"
         )
     one = measured.one
     if not stages.TELLS:

@@ -84,7 +84,7 @@ class Report:
             "functions": measured.functions,
             "outliers": [outlier._asdict() for outlier in measured.outliers()],
             "cpus": measured.cpus._asdict() | {"usable": measured.cpus.usable},
-            "workers": {n: run.period for n, run in sorted(measured.eager.items())},
+            "workers": {str(n): run.period for n, run in sorted(measured.eager.items())},
             "changes": [{name: getattr(c, name) for name in names} for c in self.changes],
         }
 
@@ -220,7 +220,7 @@ def _cpu_lines(found: dict[str, Any]) -> Iterator[str]:
     if found["workers"]:
         runs = found["workers"].items()
         yield "Without the step: " + ", ".join(
-            f"{n} worker{'s' * (n != 1)} {_ms(seconds)}" for n, seconds in runs
+            f"{n} worker{'s' * (n != '1')} {_ms(seconds)}" for n, seconds in runs
         )
 
 

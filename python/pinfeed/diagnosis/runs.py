@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import cProfile
 import functools
+import io
 import itertools
 import math
 import os
@@ -19,7 +21,13 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
 
 from pinfeed.arguments import Problem, known_length
 from pinfeed.diagnosis.copying import copied
@@ -59,6 +67,11 @@ class Settings:
         return not (self.workers or self.in_thread)
 
     @property
+    def starts_after(self) -> int | None:
+        """Batches after which workers start again; None if they don't."""
+        return self.epoch if self.workers and not self.persistent else None
+
+    @property
     def ahead(self) -> int:
         """Batches that are made before the loop waits for one, or whose memory is new: they tell little."""
         return max(2, self.workers * (self.prefetch_factor or 2)) + 4 * self.in_thread
@@ -77,10 +90,12 @@ class Run:
 
     @property
     def steady(self) -> list[Batch]:
-        """The batches after those that were made ahead, as many from each worker."""
+        """The batches after those that were made ahead, as many from each worker, or of whole epochs."""
         count, workers = len(self.batches), max(1, self.settings.workers)
         first = min(self.settings.ahead, count - workers)
-        return self.batches[first : count - (count - first) % workers]
+        epoch = self.settings.starts_after
+        whole = epoch if epoch and count - first >= epoch else workers
+        return self.batches[first : count - (count - first) % whole]
 
     @property
     def samples(self) -> int:
@@ -151,6 +166,10 @@ class LoaderCopy:
         of_workers: The two copies that workers use: what this process opens, they must not inherit.
         batch: The first that the last loop had, as it was before the step.
         not_copied: Names of the types of objects that both share, because they can't be copied.
+        holds_files: Whether some of these are open files, whose position workers would share.
+        shuffles: Whether torch's own sampler draws each sample once in a random order, or all in order;
+            None for other samplers, and for a batch sampler.
+        has_worker_init: Whether there is a ``worker_init_fn``, after which samples may be others.
         is_stream: Whether the dataset is an iterable one.
         has_plain_batches: Whether torch's sampler joins samples to batches of a size, or a stream's are.
         own_iter: The name of the ``__iter__`` of a subclass of DataLoader; None without.
@@ -166,7 +185,7 @@ class LoaderCopy:
         inner = loader.loader if isinstance(loader, DeviceLoader) else loader
         if not isinstance(inner, DataLoader):
             expected = "loader must be a torch DataLoader, or a DeviceLoader around one"
-            hint = "put what yields the samples into an IterableDataset"
+            hint = "give the DataLoader in it; what yields the samples can be an IterableDataset"
             raise TypeError(
                 Problem("diagnose", f"{expected}, got {type(inner).__name__}", hint=hint)
             )
@@ -181,10 +200,13 @@ class LoaderCopy:
         made = (inner.dataset, inner.collate_fn)
         (self.dataset, self.collate), originals = copied(made)
         self.length = known_length(self.dataset) or 0
-        self.batch_size = inner.batch_size
+        self.batch_size, self.drop_last = inner.batch_size, inner.drop_last
+        self.shuffles = None if inner.batch_size is None else _shuffles(inner.sampler)
+        self.has_worker_init = inner.worker_init_fn is not None
         self.not_copied = sorted({type(original).__qualname__ for original in originals})
+        self.holds_files = any(map(_is_open_file, originals))
         if self.is_stream:
-            held, where = [inner.dataset, *originals], "dataset holds"
+            held, where = [one for one in originals if not _is_open_file(one)], "dataset holds"
             hint = "begin it in its __iter__"
         else:
             held, where = [sampler, inner.sampler, getattr(sampler, "sampler", None)], "sampler is"
@@ -322,10 +344,11 @@ class LoaderCopy:
             if self.is_stream and batch.worker == 1 and not any(b.worker == 1 for b in batches):
                 run.repeats = have_equal_values(self.batch, given)
             if step is not None:
-                step(given)
-                synchronize()
+                synchronize(step(given))
             batch.done = asked = time.perf_counter()
             batches.append(batch)
+            if settings.starts_after and len(batches) > settings.starts_after:
+                least = max(least, settings.ahead + settings.starts_after)  # one start is in it
             if len(batches) >= least and asked - batches[settings.ahead - 1].done >= seconds:
                 break
         else:
@@ -390,8 +413,7 @@ def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> StepTim
         for given in copies:
             synchronize()
             start, cpu_start = time.perf_counter(), time.process_time()
-            step(given)
-            synchronize()
+            synchronize(step(given))
             taken.append(time.perf_counter() - start)
             cpu.append(time.process_time() - cpu_start)
     return StepTimes(statistics.fmean(taken), statistics.fmean(cpu))
@@ -428,8 +450,11 @@ def time_copies(batch: Any, device: torch.device) -> CopyTimes | None:
     )
 
 
-def synchronize() -> None:
-    """Waits for the accelerator, if there is one, so that a step has taken its time."""
+def synchronize(result: Any = None) -> None:
+    """Waits for the accelerator, if there is one, and for arrays of JAX, so that a step has taken its time."""
+    for _, leaf in leaves(result):
+        if wait := getattr(leaf, "block_until_ready", None):
+            wait()
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
 
@@ -444,7 +469,10 @@ def cloned(node: Any) -> Any:
     if is_container(node):
         return rebuild(node, [cloned(part) for part in parts(node)])
     clone = getattr(node, "clone", None) or getattr(node, "copy", None)
-    return node if clone is None else clone()
+    try:
+        return clone() if callable(clone) else copy.deepcopy(node)
+    except Exception:  # noqa: BLE001, whatever else can't be copied
+        return node
 
 
 def have_equal_values(one: Any, other: Any) -> bool:
@@ -472,6 +500,19 @@ def _are_equal(leaf: Any, twin: Any) -> bool:
 def as_it_is(batch: Any) -> Any:
     """The collate function of a dataset that gives whole batches."""
     return batch
+
+
+def _shuffles(sampler: Any) -> bool | None:
+    """Whether torch's sampler shuffles; None for one that doesn't give each sample once."""
+    if type(sampler) is RandomSampler:
+        is_whole = sampler.num_samples == len(sampler.data_source) and not sampler.replacement
+        return True if is_whole else None
+    return False if type(sampler) is SequentialSampler else None
+
+
+def _is_open_file(value: Any) -> bool:
+    library = type(value).__module__.partition(".")[0]
+    return isinstance(value, io.IOBase) or library in ("h5py", "sqlite3", "lmdb")
 
 
 class _Epochs:
