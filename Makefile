@@ -34,7 +34,7 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Train on photographs, with the stock D
 # One process for each CPU. TensorFlow, Ray, Lightning and GPUs have targets of their own.
 PARALLEL = -n logical --maxprocesses 8 --dist worksteal
 TESTS = $(PARALLEL) --doctest-modules --pyargs pinfeed tests/ \
-  --ignore-glob='*tensorflow*' --ignore-glob='*integrations/ray*' --ignore=tests/frameworks --ignore=tests/gpu
+  --ignore-glob='/*to_tensorflow*' --ignore-glob='/*integrations/ray*' --ignore=tests/frameworks --ignore=tests/gpu
 
 test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings, but slow ones
 	$(VENV_PYTHON) -m pytest -m 'not slow' $(TESTS) $(ARGS)
@@ -43,7 +43,7 @@ smoke: $(VENV)/.installed $(VENV)/.dev ## Run the tests that every built wheel h
 	$(VENV_PYTHON) -m pytest @tests/smoke.txt $(ARGS)
 
 compatibility: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests, and write versions and results into docs/compatibility.md
-	$(VENV_PYTHON) tools/compatibility.py -m 'not slow' $(TESTS) $(ARGS)
+	$(VENV_PYTHON) tools/compatibility.py 'all but slow ones' -m 'not slow' $(TESTS)
 
 test-all: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the slow ones too, and every property with more examples
 	HYPOTHESIS_PROFILE=thorough $(VENV_PYTHON) -m pytest $(TESTS) $(ARGS)

@@ -12,6 +12,7 @@ import torch
 import pinfeed
 import reference
 from arrays import assert_same_bits, random_array
+from pinfeed.loaders.stats import Activity, FeedTimes
 
 pytestmark = pytest.mark.kernels
 
@@ -182,3 +183,51 @@ def test_lists_that_another_thread_changes():
                 raise
 
     in_threads(run)
+
+
+def test_samples_that_another_thread_replaces():
+    samples = [{"x": np.full(8, i), "y": i} for i in range(64)]
+    collate = pinfeed.Collate()
+
+    def run(number):
+        if number % THREADS == 0:
+            samples.append({"x": np.full(8, number), "y": number})
+            samples.pop(0)
+        else:
+            batch = collate(samples)
+            assert (batch["x"] == batch["y"][:, None]).all()
+
+    in_threads(run)
+
+
+def test_times_that_are_asked_for_meanwhile():
+    times, seen = FeedTimes(), [0.0] * THREADS
+
+    def run(number):
+        thread = number % THREADS
+        if thread == 0:
+            times.begin(Activity(number // THREADS % 3))
+        else:
+            stats = times.stats()
+            whole = stats.waiting_for_loader + stats.waiting_for_copy + stats.waiting_for_consumer
+            assert whole >= seen[thread] - 1e-9
+            seen[thread] = whole
+
+    in_threads(run)
+
+
+def test_rows_of_one_array_wait_for_no_other(monkeypatch):
+    arrays = [pinfeed.ConcatArray([np.arange(number, number + 2)]) for number in (0, 10)]
+    make, others = pinfeed.ConcatArray._native_rows, threading.Event()
+
+    def made(array):
+        if array is arrays[0]:
+            assert others.wait(30)
+        return make(array)
+
+    monkeypatch.setattr(pinfeed.ConcatArray, "_native_rows", made)
+    first = threading.Thread(target=arrays[0].select, args=(np.array([0]),))
+    first.start()
+    arrays[1].select(np.array([0]))
+    others.set()
+    first.join()

@@ -1,7 +1,8 @@
 """Runs tests and writes what came out into the table of docs/compatibility.md.
 
-Usage: PYTHON tools/compatibility.py [PYTEST ARGUMENTS], with the Python that is to be tried. A row of
-compatibility.json, which the table is made of, is replaced by the next run with the same versions.
+Usage: PYTHON tools/compatibility.py NAME [PYTEST ARGUMENTS], with the Python that is to be tried and the
+name of these tests. A row of compatibility.json, which the table is made of, is replaced by the next run of
+the same tests with the same versions.
 """
 
 import collections
@@ -22,10 +23,17 @@ MARK = "<!-- compatibility: {} -->\n"
 
 
 class Outcomes:
-    """Counts the tests that passed, failed and were skipped; an error around a test counts as one."""
+    """Counts the tests that passed, failed and were skipped; an error around a test, or a file, counts as one."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
+        self._broken: set[str] = set()  # files, which each process reports
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """What pytest calls with each file or folder."""
+        if report.failed and report.nodeid not in self._broken:
+            self._broken.add(report.nodeid)
+            self.counts["failed"] += 1
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """What pytest calls with each part of a test."""
@@ -33,7 +41,7 @@ class Outcomes:
             self.counts[report.outcome] += 1
 
 
-def main(arguments: list[str]) -> int:
+def main(name: str, arguments: list[str]) -> int:
     """Runs pytest with these arguments and returns its exit status."""
     outcomes = Outcomes()
     status = pytest.main(arguments, plugins=[outcomes])
@@ -43,8 +51,8 @@ def main(arguments: list[str]) -> int:
         "torch": torch.__version__,
         "NumPy": numpy.__version__,
         "system": f"{platform.system()} {platform.machine()}",
-        "tests": "smoke" if "@tests/smoke.txt" in arguments else "all but slow ones",
-        **{name: outcomes.counts[name] for name in ("passed", "failed", "skipped")},
+        "tests": name,
+        **{outcome: outcomes.counts[outcome] for outcome in ("passed", "failed", "skipped")},
     }
     if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         write(row)
@@ -71,4 +79,4 @@ def _number(part: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -40,6 +41,21 @@ def cut(rows: Any, size: int) -> list[Any]:
 
 # What a loader says about its length, from the number of samples.
 SAID = {"exact": lambda n: n, "too few": lambda n: 1, "too many": lambda n: 2 * n + 3}
+
+
+class NeverMoved(mmap.mmap):
+    """Memory on a system that can't move pages, on Python 3.15."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "resize":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+def test_arrays_grow_where_pages_can_not_be_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mmap, "mmap", NeverMoved)
+    batches = random_array((40, 4, 3))
+    np.testing.assert_array_equal(to_numpy(iter(batches)), batches.reshape(160, 3))
 
 
 def make_loader(kind: str, batches: list[Any], count: int, size: int) -> Iterable[Any]:

@@ -151,7 +151,8 @@ class Collate:
             is_nested = isinstance(samples, torch.Tensor) and samples.is_nested
             if is_nested or samples.ndim > 0:
                 samples = list(samples.unbind() if is_nested else samples)
-        if type(samples) is list and samples:
+        # A copy of the list: all leaves see it as it was once, whatever another thread does to it.
+        if type(samples) is list and (samples := samples.copy()):
             batch = _UNKNOWN
             if self._augments or self._is_random:
                 batch = self._batch(samples, None, LastSample.epoch_of(samples))

@@ -78,27 +78,28 @@ class FeedTimes:
         self.waited = 0.0
         self._batches = 0
         self._bytes = 0
-        self._seconds = [0.0, 0.0, 0.0]
-        self._current: tuple[Activity, float] | None = None  # and since when
+        # Of each activity until now, and the current one and since when: they change together.
+        self._times: tuple[list[float], tuple[Activity, float] | None] = [0.0, 0.0, 0.0], None
 
     def begin(self, activity: Activity | None) -> None:
         """Ends the current activity; None if no other begins."""
         now = time.perf_counter()
-        if self._current is not None:
-            before, since = self._current
-            self._seconds[before] += now - since
-        self._current = None if activity is None else (activity, now)
+        self._times = self._until(now), None if activity is None else (activity, now)
 
     def count(self, size: int) -> None:
         """Another batch of that many bytes was handed over."""
         self._batches += 1
         self._bytes += size
 
+    def _until(self, now: float) -> list[float]:
+        seconds, current = self._times
+        seconds = seconds.copy()
+        if current is not None:
+            # Another thread may have begun it since ``now``.
+            seconds[current[0]] += max(0.0, now - current[1])
+        return seconds
+
     def stats(self) -> FeedStats:
         """The times up to now."""
-        current = self._current
-        loading, copying, waiting = (
-            seconds + (time.perf_counter() - current[1] if current and current[0] == i else 0.0)
-            for i, seconds in enumerate(self._seconds)
-        )
+        loading, copying, waiting = self._until(time.perf_counter())
         return FeedStats(self._batches, self._bytes, loading, copying, waiting, self.waited)

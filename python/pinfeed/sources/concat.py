@@ -6,7 +6,6 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -79,6 +78,7 @@ class ConcatArray(Source):
             _require_alike(self._parts[0] if number else source, source, number)
             self._parts.append(source)
         self._ends: npt.NDArray[np.int64] = np.cumsum([len(source) for source in self._parts])
+        self._rows: Any = None  # what the native side gathers from, made for the first batch
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -96,11 +96,12 @@ class ConcatArray(Source):
 
     @override
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
+        if self._rows is None:
+            self._rows = self._native_rows()
         return Selection(self._rows, None, indices)
 
-    @cached_property
-    def _rows(self) -> Any:
-        """What the native side gathers from; offsets lie in it."""
+    def _native_rows(self) -> Any:
+        """All parts; offsets lie in them."""
         parts = self._parts
         if self.is_ragged:
             values = tuple(part.values for part in parts)
@@ -161,6 +162,7 @@ class ConcatArray(Source):
 
     def __setstate__(self, state: Any) -> None:
         self._parts, self._ends = state
+        self._rows = None
 
     def __repr__(self) -> str:
         count = len(self._parts)

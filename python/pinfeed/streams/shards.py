@@ -10,7 +10,7 @@ import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, compress, islice, repeat
 from multiprocessing.reduction import ForkingPickler
 from types import FrameType
@@ -56,6 +56,7 @@ class StreamSource:
             _checked_iterable(source) if open_shard is None else _checked_shards(source)
         )
         self._open_shard = open_shard
+        self._names: str | None = None
 
     @property
     def has_shards(self) -> bool:
@@ -75,15 +76,18 @@ class StreamSource:
         """The number of shards; 1 for a stream without."""
         return len(self._source) if self.has_shards else 1
 
-    @cached_property
+    @property
     def shard_names(self) -> str:
         """What tells this list of shards from others: the first name, and a digest of all names.
 
         The name of a path or a URL is its last component, so that a folder may move. The name of an
         object that is no plain value is its type.
         """
-        if not self.has_shards:
-            return ""
+        if self._names is None:
+            self._names = self._digest() if self.has_shards else ""
+        return self._names
+
+    def _digest(self) -> str:
         names = [str(_plain(shard)) for shard in self._source]
         digest = hashlib.sha256()
         for name in names:

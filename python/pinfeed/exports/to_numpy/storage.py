@@ -46,8 +46,9 @@ class Memory:
         size = max(1, rows * self._row_bytes)
         try:
             self._map.resize(size)
-        except (BufferError, SystemError):
-            # The traceback of an error holds a view, or the system can't move pages.
+        except (BufferError, SystemError, AttributeError):
+            # The traceback of an error holds a view, or the system can't move pages: before Python 3.15
+            # that is a SystemError, from then on there is no resize.
             moved = _anonymous(size)
             kept = min(size, len(self._map))
             memoryview(moved)[:kept] = memoryview(self._map)[:kept]
@@ -83,7 +84,7 @@ class Memory:
 
     def take(self, rows: int) -> npt.NDArray[Any]:
         """The first rows as an array; the rest of the room is given back."""
-        with contextlib.suppress(BufferError, SystemError):  # where it can't be cut
+        with contextlib.suppress(BufferError, SystemError, AttributeError):  # where it can't be cut
             self._map.resize(max(1, rows * self._row_bytes))
         return self._view(0, rows)
 
