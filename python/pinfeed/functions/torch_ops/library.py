@@ -20,11 +20,7 @@ _FOLDER = Path(_core.__file__).parent
 _LIBRARY = _FOLDER / "libpinfeed_torch.so"
 _CUDA_LIBRARY = _FOLDER / "libpinfeed_torch_cuda.so"
 # An installed pinfeed has to be forced out.
-# An index's wheel may be one that pip built and kept before there was a torch.
-_BUILD = (
-    "in a checkout of pinfeed, pip install --force-reinstall --no-deps . (without one, --no-cache-dir "
-    "--no-binary pinfeed pinfeed in place of the dot)"
-)
+_BUILD = "in a checkout of pinfeed, pip install --force-reinstall --no-deps ."
 _HOW_TO_BUILD = (
     "this pinfeed was built without torch; build it where torch 2.11 or later is installed: "
     f"{_BUILD}"
