@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import filterfalse
 from typing import Any, ClassVar, NamedTuple, overload
 from weakref import WeakValueDictionary
@@ -41,22 +40,29 @@ class Packing(NamedTuple):
     max_documents: int | None
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class IndexBatch(Sequence[int]):
     """The indices of one batch, as samplers yield them.
 
     Any dataset takes it: iterating gives Python integers, and ``np.asarray`` the array. An
     `ArrayDataset` and an `IndexedDataset` hand on to the collate function what else it knows.
 
-    Attributes:
+    Args:
         indices: int64 of shape (B,).
         epoch: Which epoch the batch is of; None if nobody knows.
         packing: Where the samples go to, if they are documents that share rows.
     """
 
-    indices: npt.NDArray[np.int64]
-    epoch: int | None = None
-    packing: Packing | None = None
+    __slots__ = ("epoch", "indices", "packing")
+
+    def __init__(
+        self,
+        indices: npt.NDArray[np.int64],
+        epoch: int | None = None,
+        packing: Packing | None = None,
+    ) -> None:
+        self.indices = indices
+        self.epoch = epoch
+        self.packing = packing
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -100,27 +106,38 @@ class IndexBatch(Sequence[int]):
             "batch_sampler=, not as sampler="
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IndexBatch, (self.indices, self.epoch, self.packing)
+
     def __repr__(self) -> str:
         return f"IndexBatch({self.tolist()}, epoch={self.epoch})"
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class SampleBatch(Sequence[Any]):
     """The samples of one batch, with what is known about them.
 
     A ``Sequence`` to any collate function; torch's functions take it as a list.
 
-    Attributes:
+    Args:
         indices: int64 of shape (B,), which samples of the dataset they are; None for a stream's.
         dataset_length: How many samples the dataset has; None for a stream.
         epoch: As in `IndexBatch`.
         packing: As in `IndexBatch`.
     """
 
-    indices: Any
-    dataset_length: int | None
-    epoch: int | None = None
-    packing: Packing | None = None
+    __slots__ = ("dataset_length", "epoch", "indices", "packing")
+
+    def __init__(
+        self,
+        indices: Any,
+        dataset_length: int | None,
+        epoch: int | None = None,
+        packing: Packing | None = None,
+    ) -> None:
+        self.indices = indices
+        self.dataset_length = dataset_length
+        self.epoch = epoch
+        self.packing = packing
 
     @classmethod
     def __torch_function__(

@@ -43,6 +43,11 @@ def kept(dataset: Any, **options: Any) -> str | None:
     return None if found is None else found.code
 
 
+def first_row(samples: list[Any]) -> Any:
+    samples.sort(key=len)
+    return samples[0]
+
+
 def stacked(samples: list[Any]) -> Any:
     return torch.stack(samples)
 
@@ -72,6 +77,7 @@ def test_what_is_read_again_makes_the_same_batches(
         (Samples(*[{"a": {"b": row}} for row in ROWS]), {}),  # write_array takes no dicts in dicts
         (Samples([*ROWS], [*ROWS]), {}),  # a list would become an array of rows
         (Samples(*ROWS), {"collate_fn": stacked}),  # which takes no arrays
+        (Samples(*ROWS), {"collate_fn": first_row}),  # nor what is no list
         (Samples(*[{"x": row, "weight": 0.5} for row in ROWS]), {}),  # float64, and then float32
         (FromOne(*ROWS), {"sampler": [1, 2]}),
     ],
@@ -110,6 +116,7 @@ class Scaled(TensorDataset):
 def test_arrays_are_to_be_read_by_from_numpy_where_the_batches_are_the_same() -> None:
     plain = TensorDataset(torch.arange(64).reshape(8, 8))
     part = RandomSampler(plain, num_samples=4)
+    first = RandomSampler(range(4))
     for dataset, options, code in (
         (
             plain,
@@ -123,6 +130,7 @@ def test_arrays_are_to_be_read_by_from_numpy_where_the_batches_are_the_same() ->
         ),
         (plain, {"batch_size": 2, "sampler": Weighted([1.0] * 8, 8)}, "def __getitems__"),
         (plain, {"batch_size": 2, "sampler": part}, "def __getitems__"),
+        (plain, {"batch_size": 2, "sampler": first}, "def __getitems__"),
         (Scaled(*plain.tensors), {"batch_size": 2}, "def __getitems__"),
     ):
         (found,) = (c.code for c in changes_of(DataLoader(dataset, **options)) if "whole" in c.name)

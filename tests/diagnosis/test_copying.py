@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import pickle
 import random
 import threading
 from typing import Any, Self
@@ -58,16 +59,22 @@ class Opened:
 
     ended = 0
 
+    def __init__(self) -> None:
+        self.count = 0
+
     def __del__(self) -> None:
-        type(self).ended += 1
+        type(self).ended += self.count + 1  # one that is half made has no count
 
 
-def test_what_ends_something_is_shared() -> None:
+def test_the_copy_of_what_ends_something_ends_nothing() -> None:
     one = {"opened": Opened(), "buffer": io.BytesIO(b"a")}
     two, originals = copied(one)
-    assert two["opened"] is one["opened"]
+    assert originals == []
+    assert isinstance(two["opened"], Opened)
+    assert two["opened"] is not one["opened"]
     assert two["buffer"] is not one["buffer"]
-    assert originals == [one["opened"]]
+    sent = pickle.loads(pickle.dumps(two["opened"]))
+    assert type(sent) is Opened  # as a worker has it
     del two
     gc.collect()
     assert Opened.ended == 0
@@ -79,6 +86,10 @@ def test_many_arrays_are_not_in_memory_twice() -> None:
     assert sum(a is not b for a, b in zip(one, two, strict=True)) == 50
     two[0][0] = 1
     assert one[0][0] == 0
+    again, _ = copied([one[0]] * 60)
+    assert all(array is again[0] for array in again)
+    rows = torch.zeros(100, 1_000_000, dtype=torch.uint8).unbind()
+    assert all(a is b for a, b in zip(rows, copied(rows)[0], strict=True))
 
 
 class Wrapper:

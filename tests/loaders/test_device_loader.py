@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import pinfeed
 from loaders import COUNT, Generated, feeding_threads, on_cpu
 from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.structure import leaves
 from programs import run_python
 from samples import STRUCTURES
 
@@ -60,6 +61,12 @@ def test_batches_are_the_loaders_own(structure: str) -> None:
     batch = STRUCTURES[structure](torch.arange(3), np.arange(2))
     (result,) = on_cpu([batch])
     assert result is batch
+
+
+def test_samples_that_nobody_collated_are_the_leaves() -> None:
+    dataset = pinfeed.ArrayDataset({"x": torch.arange(8)})
+    (rows,) = DataLoader(dataset, batch_size=8, collate_fn=lambda samples: samples)
+    assert [int(leaf) for _, leaf in leaves(rows)] == list(range(8))
 
 
 @pytest.mark.parametrize("empty", [[], Generated(0), iter(())])

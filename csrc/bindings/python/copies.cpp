@@ -24,7 +24,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-// Bodies of run_rows must not throw, so whatever allocates is done before.
+// What allocates is done before, once for all threads.
 void write_rows(const Samples& samples, const std::optional<Types>& types, std::size_t row_bytes,
                 std::byte* out, bool streaming, std::size_t threads, const std::string& name) {
   const bool all_contiguous = samples.all_contiguous();

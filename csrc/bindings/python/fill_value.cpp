@@ -50,14 +50,14 @@ kernels::Fill fill_value(py::handle value, DType dtype, const std::string& name)
 std::vector<std::uint8_t> fill_pixel(const py::sequence& values, DType dtype, std::int64_t channels,
                                      const std::string& name) {
   const auto count = static_cast<std::size_t>(channels);
-  if (values.size() != 1 && values.size() != count) {
+  const std::size_t given = values.size();  // once, for a list may grow
+  if (given != 1 && given != count) {
     throw py::value_error(name + " must be one number or one for each of " +
-                          std::to_string(channels) + " channels, got " +
-                          std::to_string(values.size()));
+                          std::to_string(channels) + " channels, got " + std::to_string(given));
   }
   std::vector<std::uint8_t> pixel(count * dtype.item_size());
-  const std::size_t repeats = values.size() == 1 ? count : 1;
-  for (std::size_t c = 0; c < values.size(); ++c) {
+  const std::size_t repeats = given == 1 ? count : 1;
+  for (std::size_t c = 0; c < given; ++c) {
     const py::object value = values[c];
     fill_value(value, dtype, name).write(pixel.data() + c * dtype.item_size(), repeats, false);
   }

@@ -273,6 +273,7 @@ py::object normalize_windows(py::object images, const ImageFormat& format, py::o
                              std::array<std::int64_t, 2> size, const AugmentOptions& options) {
   const std::string name = named(function, argument);
   Images checked(std::move(images), py::none(), format.input, out_dtype(format), false, name);
+  if (!options.colors.empty()) throw py::value_error(name + " are drawn without colours");
   const Integers nothing_is_drawn;
   Windows windows(checked, options, Draw{0, nothing_is_drawn}, given_views(checked, given, size),
                   {});

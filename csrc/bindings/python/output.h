@@ -28,7 +28,7 @@ struct OutputRequest {
 struct Output {
   pybind11::object array;
   std::byte* data;
-  bool is_alternative = false;
+  bool is_alternative = false;  // whether it lies as `alternative` says
 };
 
 // C-contiguous memory for `shape`. An `out` that the user gave is checked first (kind, dtype,

@@ -25,7 +25,7 @@ from pinfeed.sources.dataset import ArrayDataset
 #: Bytes a second that a file gives at least.
 _FILE_PACE = 1e9
 #: So many samples come the same again before they are called the same each time: as many as are made
-#: in `_SAME_SECONDS`, within these bounds. A change in one of 20 is missed by 16 in 2 of 5 cases, by 64 in 1 of 600.
+#: in `_SAME_SECONDS`, within these bounds. A change in one of 20 is missed by 16 in 1 of 5 cases, by 64 in 1 of 600.
 _SAME = (16, 64)
 _SAME_SECONDS = 0.5
 
@@ -267,7 +267,7 @@ def _kept(loader: LoaderCopy, indices: list[int]) -> _Kept | None:
             warnings.simplefilter("ignore")  # torch's about arrays that are read-only
             arrays = write_array(os.path.join(folder, "decoded"), written)
             dataset = ArrayDataset(tuple(arrays.values()) if made != "arrays" else arrays)
-            read = [dataset[i] for i in range(len(samples))]
+            read = dataset.__getitems__([*range(len(samples))])
             if not have_equal_values(loader.collate(read), loader.collate(samples)):
                 return None
     except Exception:  # noqa: BLE001, an index that is none, what is no array, no room

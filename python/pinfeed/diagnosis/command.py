@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print numbers instead of text")
     options = parser.parse_args(arguments)
     if not 0.1 <= options.seconds <= 1e6:
-        parser.error("--seconds must be at least 0.1")
+        parser.error("--seconds must be from 0.1 to 1e6")
     try:
         with _printing_to_stderr():
             loader = _named(options.loader)

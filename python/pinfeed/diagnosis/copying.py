@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copyreg
+import functools
 import io
+import math
 import pickle
 import random
 import types
@@ -17,14 +20,13 @@ from typing_extensions import override
 # Larger containers and strings are shared with the copy: nobody wants a dataset in memory twice.
 _MOST_ENTRIES = 10_000
 _SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
+_NUMBERS = (int, float, bool, type(None))
 _MOST_NUMBERS = 1_000_000  # a list of indices may be shuffled in its place
 # So are arrays and buffers of more bytes, those beyond so many bytes together, and those of devices, in
 # shared memory, or of subclasses.
 _MOST_BYTES = 1_000_000
 _MOST_BYTES_TOGETHER = 50_000_000
 _SHARED = (
-    np.ndarray,
-    torch.Tensor,
     torch.nn.Module,
     type,
     types.FunctionType,
@@ -37,8 +39,8 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
     """A copy of objects, in which what is large and what can't be copied is the original.
 
     Counters, generators of random numbers, positions and caches are copied, so that using the copy
-    leaves them as they are. Large arrays and tensors, long lists, functions, open files and objects
-    with a ``__del__``, which may close or delete what they hold, are shared.
+    leaves them as they are. Large arrays and tensors, long lists, functions and open files are shared.
+    The copy of an object with a ``__del__``, which may close or delete what it holds, ends without it.
 
     Args:
         parts: Objects in a container; what they have in common, the copies have in common.
@@ -78,12 +80,41 @@ def _is_long(value: Any) -> bool:
     return len(value) > (_MOST_NUMBERS if is_of_numbers else _MOST_ENTRIES)
 
 
-def _is_plain_array(value: Any) -> bool:
-    """Whether it is no subclass, and in the memory of the CPU that this process alone has."""
-    if type(value) is torch.Tensor:
-        is_here = value.device.type == "cpu" and value.layout == torch.strided
-        return is_here and not value.is_shared()  # type: ignore[no-untyped-call]
-    return type(value) is np.ndarray
+def _bytes_to_copy(value: Any) -> float:
+    """Of an array or tensor; infinite if it is a subclass, or in memory that others have, too."""
+    if type(value) is np.ndarray:
+        return value.nbytes
+    is_here = value.device.type == "cpu" and value.layout == torch.strided
+    if type(value) is torch.Tensor and is_here and not value.is_shared():  # type: ignore[no-untyped-call]
+        return value.untyped_storage().nbytes()  # whose rest comes along
+    return math.inf
+
+
+def _new(cls: Any, *arguments: Any) -> Any:
+    return cls.__new__(cls, *arguments)
+
+
+@functools.lru_cache(64)
+def _that_only_ends(cls: type) -> type:
+    """A class with a ``__del__`` without it: what the original holds is not the copy's to end."""
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        # A worker that is sent it has the class itself.
+        function, arguments, *rest = super(quiet, self).__reduce_ex__(protocol)
+        if function is copyreg.__newobj__:  # type: ignore[attr-defined] # which only takes the own class
+            function = _new
+        return (function, tuple(cls if a is quiet else a for a in arguments), *rest)
+
+    names = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
+    methods = {"__del__": lambda self: None, "__reduce_ex__": reduce}
+    quiet: Any = type(cls)(cls.__name__, (cls,), names | methods)
+    return quiet
+
+
+def _as_copied(value: Any) -> Any:
+    """A class as the copies are of; anything else as it is."""
+    is_ended = isinstance(value, type) and hasattr(value, "__del__")
+    return _that_only_ends(value) if is_ended and not issubclass(value, io.IOBase) else value
 
 
 class _Loader(pickle.Unpickler):
@@ -97,29 +128,38 @@ class _Copier(pickle.Pickler):
         super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
         self.shared: list[Any] = []  # by the number that stands for them
         self.not_copied: list[Any] = []  # those of them that could not be pickled
-        self._room = _MOST_BYTES_TOGETHER
+        self._room: float = _MOST_BYTES_TOGETHER
+        self._is_copied: dict[int, bool] = {}  # arrays, by their id
 
     @override
     def persistent_id(self, value: Any) -> int | None:
+        if type(value) in _NUMBERS:  # of which there are many
+            return None
         if type(value) in _SIZED:
             if not _is_long(value):
                 return None
         elif type(value) is pickle.PickleBuffer:  # of an array that is copied
             if value.raw().nbytes <= _MOST_BYTES:
                 return None
-        elif _is_plain_array(value) and value.nbytes <= min(_MOST_BYTES, self._room):
-            self._room -= value.nbytes
-            return None
-        elif hasattr(type(value), "__del__") and not isinstance(value, io.IOBase):
-            self.not_copied.append(value)
+        elif isinstance(value, np.ndarray | torch.Tensor):
+            if self._copies(value):
+                return None
         elif not isinstance(value, _SHARED):
             try:
                 reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
                 if not isinstance(reduced, str):  # made anew, it must be there to be asked
-                    getattr(reduced[0](*reduced[1]), "__setstate__", None)
+                    getattr(reduced[0](*map(_as_copied, reduced[1])), "__setstate__", None)
             except Exception:  # noqa: BLE001, an open file, a lock; a __new__ that wants more
                 self.not_copied.append(value)
             else:
                 return None
-        self.shared.append(value)
+        self.shared.append(_as_copied(value))
         return len(self.shared) - 1
+
+    def _copies(self, array: Any) -> bool:
+        """Whether there is room for it; the same each time that it is met."""
+        if id(array) not in self._is_copied:
+            size = _bytes_to_copy(array)
+            self._is_copied[id(array)] = size <= min(_MOST_BYTES, self._room)
+            self._room -= size if self._is_copied[id(array)] else 0
+        return self._is_copied[id(array)]

@@ -92,7 +92,7 @@ class Run:
     def steady(self) -> list[Batch]:
         """The batches after those that were made ahead, as many from each worker, or of whole epochs."""
         count, workers = len(self.batches), max(1, self.settings.workers)
-        first = min(self.settings.ahead, count - workers)
+        first = max(0, min(self.settings.ahead, count - workers))
         epoch = self.settings.starts_after
         whole = epoch if epoch and count - first >= epoch else workers
         return self.batches[first : count - (count - first) % whole]
@@ -201,12 +201,12 @@ class LoaderCopy:
         (self.dataset, self.collate), originals = copied(made)
         self.length = known_length(self.dataset) or 0
         self.batch_size, self.drop_last = inner.batch_size, inner.drop_last
-        self.shuffles = None if inner.batch_size is None else _shuffles(inner.sampler)
+        self.shuffles = None if inner.batch_size is None else _shuffles(inner.sampler, self.length)
         self.has_worker_init = inner.worker_init_fn is not None
         self.not_copied = sorted({type(original).__qualname__ for original in originals})
         self.holds_files = any(map(_is_open_file, originals))
         if self.is_stream:
-            held, where = [one for one in originals if not _is_open_file(one)], "dataset holds"
+            held, where = originals, "dataset holds"
             hint = "begin it in its __iter__"
         else:
             held, where = [sampler, inner.sampler, getattr(sampler, "sampler", None)], "sampler is"
@@ -329,7 +329,7 @@ class LoaderCopy:
         longest: float,
     ) -> None:
         batches, settings, epochs = run.batches, run.settings, list[int]()
-        least = settings.ahead + max(1, settings.workers)
+        least = enough = settings.ahead + max(1, settings.workers)
         if settings.workers and (settings.prefetch_factor or 2) > 2:
             least = 3 * settings.ahead  # the loop lives on a long queue for a while
         asked = time.perf_counter()
@@ -349,6 +349,8 @@ class LoaderCopy:
             batches.append(batch)
             if settings.starts_after and len(batches) > settings.starts_after:
                 least = max(least, settings.ahead + settings.starts_after)  # one start is in it
+            if asked - batches[0].done > 4 * seconds:
+                least = enough
             if len(batches) >= least and asked - batches[settings.ahead - 1].done >= seconds:
                 break
         else:
@@ -452,9 +454,12 @@ def time_copies(batch: Any, device: torch.device) -> CopyTimes | None:
 
 def synchronize(result: Any = None) -> None:
     """Waits for the accelerator, if there is one, and for arrays of JAX, so that a step has taken its time."""
-    for _, leaf in leaves(result):
-        if wait := getattr(leaf, "block_until_ready", None):
-            wait()
+    try:
+        waits = [getattr(leaf, "block_until_ready", None) for _, leaf in leaves(result)]
+    except Exception:  # noqa: BLE001, whatever it was, it is no array
+        waits = []
+    for wait in filter(callable, waits):
+        wait()
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
 
@@ -468,8 +473,8 @@ def cloned(node: Any) -> Any:
     """A copy of a batch: its containers, tensors, arrays, and what else can make one of itself."""
     if is_container(node):
         return rebuild(node, [cloned(part) for part in parts(node)])
-    clone = getattr(node, "clone", None) or getattr(node, "copy", None)
     try:
+        clone = getattr(node, "clone", None) or getattr(node, "copy", None)
         return clone() if callable(clone) else copy.deepcopy(node)
     except Exception:  # noqa: BLE001, whatever else can't be copied
         return node
@@ -493,6 +498,8 @@ def _are_equal(leaf: Any, twin: Any) -> bool:
         return False
     if isinstance(leaf, torch.Tensor):
         leaf, twin = leaf.to_dense(), twin.to_dense()  # a sparse one has no ==
+    if names := getattr(getattr(leaf, "dtype", None), "names", None):
+        return all(_are_equal(leaf[name], twin[name]) for name in names)
     same = (leaf == twin) | ((leaf != leaf) & (twin != twin))  # noqa: PLR0124, NaN is not itself
     return bool(same.all() if hasattr(same, "all") else same)
 
@@ -502,17 +509,20 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _shuffles(sampler: Any) -> bool | None:
+def _shuffles(sampler: Any, length: int) -> bool | None:
     """Whether torch's sampler shuffles; None for one that doesn't give each sample once."""
-    if type(sampler) is RandomSampler:
-        is_whole = sampler.num_samples == len(sampler.data_source) and not sampler.replacement
-        return True if is_whole else None
-    return False if type(sampler) is SequentialSampler else None
+    if type(sampler) not in (RandomSampler, SequentialSampler) or len(sampler) != length:
+        return None
+    if type(sampler) is SequentialSampler:
+        return False
+    is_whole = len(sampler.data_source) == length and not sampler.replacement
+    return True if is_whole else None
 
 
 def _is_open_file(value: Any) -> bool:
-    library = type(value).__module__.partition(".")[0]
-    return isinstance(value, io.IOBase) or library in ("h5py", "sqlite3", "lmdb")
+    if isinstance(value, io.IOBase):
+        return not value.closed and value.readable()
+    return type(value).__module__.partition(".")[0] in ("h5py", "sqlite3", "lmdb")
 
 
 class _Epochs:

@@ -35,7 +35,11 @@ class _Target(Field):
         self.image = self.follows = image
 
     def _scene(self, leaf: Leaf) -> Scene:
-        assert leaf.scene is not None  # it stands in a dict with images, or `Collate` refuses it
+        if leaf.scene is None:
+            raise ValueError(
+                f"{leaf.name}: {type(self).__name__} follows the images under {self.image!r} of the "
+                "same dict, and stands in none; make the samples dicts"
+            )
         return leaf.scene
 
 
