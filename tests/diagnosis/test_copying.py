@@ -25,6 +25,7 @@ class Holder:
         self.array = np.arange(5)
         self.tensor = torch.arange(5)
         self.large_array = np.zeros(1_000_001, np.uint8)
+        self.subclass = np.ma.zeros(3)
         self.shared_tensor = torch.zeros(5).share_memory_()
         self.paths = [str(i) for i in range(20_000)]
         self.order = list(range(20_000))
@@ -46,7 +47,7 @@ def test_state_is_copied_and_what_is_large_is_not() -> None:
     two.array += 1
     two.tensor += 1
     assert one.array.tolist() == one.tensor.tolist() == [0, 1, 2, 3, 4]
-    for name in ("large_array", "shared_tensor", "paths", "lock", "function"):
+    for name in ("large_array", "subclass", "shared_tensor", "paths", "lock", "function"):
         assert getattr(two, name) is getattr(one, name)
     assert two.method.__self__ is two
     assert originals == [one.lock]

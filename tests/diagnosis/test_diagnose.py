@@ -326,8 +326,6 @@ def test_loaders_of_people(tmp_path: Path) -> None:
     for loader, limit in zip(loaders, ("dataset", "dataset", "collate"), strict=True):
         report = short(loader, seconds=2)
         assert report.limit == limit
-        stages = report.to_dict()["stages"]
-        assert max(("dataset", "collate"), key=stages.__getitem__) == limit
         assert not any("not measured" in note or "can't be" in note for note in report.notes)
 
 

@@ -84,9 +84,10 @@ def _bytes_to_copy(value: Any) -> float:
     """Of an array or tensor; infinite if it is a subclass, or in memory that others have, too."""
     if type(value) is np.ndarray:
         return value.nbytes
-    is_here = value.device.type == "cpu" and value.layout == torch.strided
-    if type(value) is torch.Tensor and is_here and not value.is_shared():  # type: ignore[no-untyped-call]
-        return value.untyped_storage().nbytes()  # whose rest comes along
+    if type(value) is torch.Tensor:
+        is_here = value.device.type == "cpu" and value.layout == torch.strided
+        if is_here and not value.is_shared():  # type: ignore[no-untyped-call]
+            return value.untyped_storage().nbytes()  # whose rest comes along
     return math.inf
 
 
