@@ -96,8 +96,8 @@ def _new(cls: Any, *arguments: Any) -> Any:
 
 
 @functools.lru_cache(64)
-def _that_only_ends(cls: type) -> type:
-    """A class with a ``__del__`` without it: what the original holds is not the copy's to end."""
+def _without_del(cls: type) -> type:
+    """The class with a ``__del__`` that does nothing: what the original holds is not the copy's to end."""
 
     def reduce(self: Any, protocol: Any) -> Any:
         # A worker that is sent it has the class itself.
@@ -115,7 +115,7 @@ def _that_only_ends(cls: type) -> type:
 def _as_copied(value: Any) -> Any:
     """A class as the copies are of; anything else as it is."""
     is_ended = isinstance(value, type) and hasattr(value, "__del__")
-    return _that_only_ends(value) if is_ended and not issubclass(value, io.IOBase) else value
+    return _without_del(value) if is_ended and not issubclass(value, io.IOBase) else value
 
 
 class _Loader(pickle.Unpickler):
