@@ -248,18 +248,6 @@ class Random(Sleeping):
         return np.random.random(4)  # noqa: NPY002
 
 
-class Flipped(Sleeping):
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(self.seconds)
-        return torch.arange(4.0) * random.choice([1, -1])
-
-
-def test_samples_that_are_often_the_same_are_not_to_be_kept() -> None:
-    random.seed(0)
-    changes = short(DataLoader(Flipped(0.002), batch_size=1)).changes  # type: ignore[arg-type]
-    assert not any(change.name.startswith("samples decoded") for change in changes)
-
-
 def test_larger_batches_are_offered_where_they_have_more_samples() -> None:
     plain = TensorDataset(torch.zeros(640))
     for given, code in (
@@ -281,10 +269,10 @@ def test_what_is_offered_only_if_values_are_equal() -> None:
     def doubled(samples: list[Any]) -> Any:
         return slow([2 * sample for sample in samples])
 
-    names = {"batches by pinfeed.Collate", "samples decoded once, and kept"}
-    for dataset, collate, offered in ((Sleeping, slow, names), (Random, doubled, set())):
+    for dataset, collate, is_offered in ((Sleeping, slow, True), (Random, doubled, False)):
         loader = DataLoader(dataset(0.001), batch_size=8, collate_fn=collate)  # type: ignore[arg-type]
-        assert names & {change.name for change in short(loader).changes} == offered
+        names = {change.name for change in short(loader).changes}
+        assert ("batches by pinfeed.Collate" in names) is is_offered
 
 
 class Halves(DataLoader[Any]):
@@ -636,7 +624,7 @@ def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(
         with dataset.lock:
             end.wait()
 
-    thread = threading.Thread(target=hold, name="holder")
+    thread = threading.Thread(target=hold)
     thread.start()
     try:
         report = short(DataLoader(dataset, batch_size=4), seconds=1)  # type: ignore[arg-type]
@@ -645,8 +633,7 @@ def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(
         thread.join()
     (note,) = [note for note in report.notes if note.startswith("workers: 1: not measured")]
     assert "timed out after" in note  # ten times what the slowest start took, at least
-    assert "a lock that another thread holds here; running are " in note
-    assert "holder" in note
+    assert "a lock that a thread held here" in note
     assert not any(note.startswith("workers: 2") for note in report.notes)
 
 
@@ -655,7 +642,7 @@ def test_a_batch_that_no_worker_can_send(monkeypatch: pytest.MonkeyPatch) -> Non
     loader = DataLoader([1, 2], batch_size=1, collate_fn=iter_of)  # type: ignore[arg-type]
     report = short(loader, seconds=1)
     (note,) = [note for note in report.notes if note.startswith("workers: 1: not measured")]
-    assert "a batch can't be sent from a worker: cannot pickle 'generator' object" in note
+    assert "batch can't be pickled, which it says on stderr" in note
     assert not report.is_complete
 
 

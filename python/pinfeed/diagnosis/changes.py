@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-import string
-import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -17,17 +13,11 @@ from torch.utils.data import TensorDataset
 
 from pinfeed.diagnosis.model import LEAST_GAIN, Measured
 from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, bytes_in, have_equal_values
-from pinfeed.exports.write_array import write_array
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
-from pinfeed.sources.dataset import ArrayDataset
 
 #: Bytes a second that a file gives at least.
 _FILE_PACE = 1e9
-#: So many samples come the same again before they are called the same each time: as many as are made
-#: in `_SAME_SECONDS`, within these bounds. A change in one of 20 is missed by 16 in 1 of 5 cases, by 64 in 1 of 600.
-_SAME = (16, 64)
-_SAME_SECONDS = 0.5
 
 
 @dataclass
@@ -216,67 +206,19 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "dataset[indices] gave the same values",
         )
         return
-    # What changes with the epoch, or with the start of a worker, comes the same when asked for twice.
-    if not loader.length or loader.has_worker_init or hasattr(loader.dataset, "set_epoch"):
-        return
-    seconds = one.fetch / one.samples
-    count = min(_SAME[1], max(_SAME[0], int(_SAME_SECONDS / max(seconds, 1e-9))), loader.length)
-    kept = _kept(loader, list(range(count)))
-    if kept is not None and (sample_bytes := bytes_in(kept.samples[0])) < _FILE_PACE * seconds:
+    # Not tried: that each sample comes the same every time can't be seen from some of them.
+    seconds, sample_bytes = one.fetch / one.samples, one.bytes / one.samples
+    if loader.length and 0 < sample_bytes < _FILE_PACE * seconds:
         thread = Settings(0, in_thread=True)
         workers = measured.n_effective(now.workers) if now.workers else 1.0
         yield Change(
-            "samples decoded once, and kept",
-            kept.code,
-            replace(thread, dataset=kept),
+            "samples decoded once, at most",
+            'pinfeed.write_array("decoded", dataset), and pinfeed.ArrayDataset of what it returns',
+            None,
             lambda m: m.predict(thread, fetch=0.0),
-            f"about {_size(sample_bytes * loader.length)}, written in {loader.length * seconds / workers:.0f} s; "
-            f"tried with {count} samples in memory, which were the same when asked for twice: what changes "
-            "at random, or from epoch to epoch, would be kept as it is",
+            "if each sample is the same every time, without augmentation: about "
+            f"{_size(sample_bytes * loader.length)}, written in {loader.length * seconds / workers:.0f} s",
         )
-
-
-class _Kept:
-    """Samples that are there, in the place of a dataset of more."""
-
-    def __init__(self, samples: list[Any], code: str) -> None:
-        self.samples = samples
-        self.code = code  # how to come by them
-
-    def __getitem__(self, index: int) -> Any:
-        return self.samples[hash(index) % len(self.samples)]
-
-
-def _kept(loader: LoaderCopy, indices: list[int]) -> _Kept | None:
-    """Samples that were written by `write_array` and read again.
-
-    None if they come otherwise each time, if they can't be written, or if what is read makes other batches.
-    """
-    given, made = "dataset", "arrays"
-    try:
-        samples = loader.samples(indices)
-        if not have_equal_values(loader.samples(indices), samples) or not bytes_in(samples[0]):
-            return None
-        written = samples
-        if type(samples[0]) is tuple:  # which may mean two things there
-            names = string.ascii_letters[: len(samples[0])]
-            given = f'(dict(zip("{names}", dataset[i])) for i in range(len(dataset)))'
-            made = "tuple(arrays.values())"
-            written = [dict(zip(names, sample, strict=True)) for sample in samples]
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's about arrays that are read-only
-            arrays = write_array(os.path.join(folder, "decoded"), written)
-            dataset = ArrayDataset(tuple(arrays.values()) if made != "arrays" else arrays)
-            read = dataset.__getitems__([*range(len(samples))])
-            if not have_equal_values(loader.collate(read), loader.collate(samples)):
-                return None
-    except Exception:  # noqa: BLE001, an index that is none, what is no array, no room
-        return None
-    return _Kept(
-        samples,
-        f'arrays = pinfeed.write_array("decoded", {given}); '
-        f"pinfeed.DeviceLoader(DataLoader(pinfeed.ArrayDataset({made}), ..., num_workers=0))",
-    )
 
 
 def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:

@@ -153,6 +153,10 @@ class Report:
             yield f"  {change.name}: {1 + (change.gain or 0):.2f} × the batches in the trial"
             if change.note:
                 yield f"  ({change.note})"
+        for change in self.changes:
+            if change.settings is None and change.code:
+                yield f"Not tried: {change.code}"
+                yield f"  {change.name} ({change.note})"
         if any(change.after for change in self.changes):
             if not self.advised:
                 yield "Nothing that was tried gained 3 % and lost in no run: leave it as it is."

@@ -11,13 +11,11 @@ import math
 import os
 import pstats
 import statistics
-import threading
 import time
 import timeit
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import torch
@@ -169,7 +167,6 @@ class LoaderCopy:
         holds_files: Whether some of these are open files, whose position workers would share.
         shuffles: Whether torch's own sampler draws each sample once in a random order, or all in order;
             None for other samplers, and for a batch sampler.
-        has_worker_init: Whether there is a ``worker_init_fn``, after which samples may be others.
         is_stream: Whether the dataset is an iterable one.
         has_plain_batches: Whether torch's sampler joins samples to batches of a size, or a stream's are.
         own_iter: The name of the ``__iter__`` of a subclass of DataLoader; None without.
@@ -202,7 +199,6 @@ class LoaderCopy:
         self.length = known_length(self.dataset) or 0
         self.batch_size, self.drop_last = inner.batch_size, inner.drop_last
         self.shuffles = None if inner.batch_size is None else _shuffles(inner.sampler, self.length)
-        self.has_worker_init = inner.worker_init_fn is not None
         self.not_copied = sorted({type(original).__qualname__ for original in originals})
         self.holds_files = any(map(_is_open_file, originals))
         if self.is_stream:
@@ -381,20 +377,11 @@ class LoaderCopy:
                 "under if __name__ == '__main__'",
             )
         elif not self._loader.num_workers and seconds >= self._patience:
-            try:
-                ForkingPickler.dumps(self.batch)
-            except Exception as problem:  # noqa: BLE001, which the worker only printed
-                add_note(error, f"a batch can't be sent from a worker: {problem}")
-                return
-            # Without the main thread, the queues' own, and that of a progress bar.
-            idle = {threading.main_thread().name, "QueueFeederThread", "tqdm_monitor"}
-            others = {one.name for one in threading.enumerate()} - idle
-            if method == "fork" and others:
-                add_note(
-                    error,
-                    "a forked worker waits for ever for a lock that another thread holds here; running "
-                    f"are {', '.join(sorted(others))}",
-                )
+            add_note(
+                error,
+                "a worker waits for ever for a lock that a thread held here when it was forked; or its "
+                "batch can't be pickled, which it says on stderr",
+            )
 
 
 class StepTimes(NamedTuple):
