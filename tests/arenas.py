@@ -1,13 +1,9 @@
 """Whether batches lie in the arena."""
 
-from __future__ import annotations
-
-import torch
-
 from pinfeed.memory import trainer
 
 
-def in_arena(tensor: torch.Tensor) -> bool:
+def in_arena(tensor):
     """Whether a tensor of this process lies where a worker wrote it."""
     address = tensor.data_ptr()
     return any(

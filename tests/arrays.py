@@ -118,7 +118,7 @@ def assert_same_bits(got, expected):
     np.testing.assert_array_equal(got_bits, expected_bits)
 
 
-def fitting(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def fitting(values, dtype):
     """The values, with 1 in place of integers that the dtype can't hold."""
     for one in (values.dtype, dtype):
         if one == torch.bool or one.is_floating_point or one.is_complex:

@@ -1,11 +1,7 @@
 """Files whose rows are on the disk, or known to be in the page cache; what a folder holds."""
 
-from __future__ import annotations
-
 import contextlib
 import os
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +15,7 @@ HOT = 300
 every_temperature = pytest.mark.parametrize("temperature", ["cold", "hot"])
 
 
-def drop(path: Path) -> None:
+def drop(path):
     """Has the system forget a file, so that it is read from the disk, where there is one."""
     path.read_bytes()  # pages that are just being read would stay
     descriptor = os.open(path, os.O_RDONLY)
@@ -28,13 +24,13 @@ def drop(path: Path) -> None:
     os.close(descriptor)
 
 
-def saved(folder: Path, array: Any) -> Path:
+def saved(folder, array):
     path = folder / f"{np.random.default_rng().integers(1 << 60)}.npy"
     np.save(path, array)
     return path
 
 
-def bring_to(temperature: str, dataset: pinfeed.ArrayDataset, path: Path) -> None:
+def bring_to(temperature, dataset, path):
     if temperature == "hot":
         collate = pinfeed.Collate(pinfeed.Keep() if len(dataset) == 0 else None)
         collate(dataset.__getitems__([0] * HOT))
@@ -57,7 +53,7 @@ FIELDS = {
 }
 
 
-def open_files() -> list[str]:
+def open_files():
     """Paths of the files that this process holds open."""
     paths = []
     for descriptor in os.listdir("/proc/self/fd"):
@@ -66,7 +62,7 @@ def open_files() -> list[str]:
     return paths
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     """Of every file below a folder."""
     return {
         str(path.relative_to(folder)): path.read_bytes()

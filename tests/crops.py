@@ -1,7 +1,5 @@
 """Images of which each epoch has other crops, and what becomes of each of them."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -21,10 +19,10 @@ VIEW = augment.Compose([augment.RandomCrop(8, padding=3), augment.RandomHorizont
 class Photos(Dataset[Any]):
     """A dataset of one sample at a time."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return COUNT
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         return {"image": IMAGES[index], "index": index}
 
 
@@ -35,11 +33,11 @@ DATASETS = {
 }
 
 
-def new_collate(seed: int | None = 0) -> Collate:
+def new_collate(seed=0):
     return Collate({"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}, seed=seed)
 
 
-def by_index(batches: Any) -> dict[int, Any]:
+def by_index(batches):
     return {
         int(index): image.tolist()
         for batch in batches
@@ -48,7 +46,7 @@ def by_index(batches: Any) -> dict[int, Any]:
 
 
 @functools.cache
-def crops_of_epochs() -> list[dict[int, Any]]:
+def crops_of_epochs():
     """The images of each epoch."""
     collate = new_collate()
     found = []

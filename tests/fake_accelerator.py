@@ -5,14 +5,10 @@ freed is overwritten at once, unless a stream that it was kept for has yet to ge
 that is written, reused or given back too early shows in the results.
 """
 
-from __future__ import annotations
-
 import ctypes
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,44 +20,44 @@ _lock = threading.RLock()  # of all streams and all memory
 class FakeStream:
     """Work in order."""
 
-    def __init__(self, accelerator: FakeAccelerator) -> None:
+    def __init__(self, accelerator):
         self._accelerator = accelerator
-        self._work: deque[Callable[[], Any]] = deque()
+        self._work = deque()
         self.given = 0  # pieces of work
         self.done = 0
 
-    def put(self, work: Callable[[], Any]) -> None:
+    def put(self, work):
         with _lock:
             self._work.append(work)
             self.given += 1
         if self._accelerator.is_eager:
             self.run()
 
-    def run(self, until: int | None = None) -> None:
+    def run(self, until=None):
         """Does the work up to that piece, or all of it."""
         with _lock:
             while self._work and (until is None or self.done < until):
                 self._work.popleft()()
                 self.done += 1
 
-    def wait_event(self, event: FakeEvent) -> None:
+    def wait_event(self, event):
         self.put(event.synchronize)
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         self._accelerator.streams().append(self)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         assert self._accelerator.streams().pop() is self
 
 
 class FakeEvent:
     """A place in a stream's work."""
 
-    def __init__(self, stream: FakeStream) -> None:
+    def __init__(self, stream):
         self._stream = stream
         self._place = stream.given
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         self._stream.run(self._place)
 
 
@@ -76,13 +72,13 @@ class _Memory:
         stream: Whose work uses them first when they are allocated again.
     """
 
-    def __init__(self, stream: FakeStream | None) -> None:
-        self.pieces: list[np.ndarray] = []  # for good
-        self.used: dict[int, int] = {}  # address: size
-        self.kept_for: dict[int, set[FakeStream]] = {}  # by address
+    def __init__(self, stream):
+        self.pieces = []  # for good
+        self.used = {}  # address: size
+        self.kept_for = {}  # by address
         self._stream = stream
 
-    def allocate(self, size: int) -> torch.Tensor:
+    def allocate(self, size):
         piece = np.full(size, POISON, np.uint8)
         array = piece.view(_Array)
         address = piece.ctypes.data
@@ -93,10 +89,10 @@ class _Memory:
         weakref.finalize(array, self._free, address, piece)
         return torch.from_numpy(array)
 
-    def has(self, tensor: torch.Tensor) -> bool:
+    def has(self, tensor):
         return tensor.untyped_storage().data_ptr() in self.used
 
-    def _free(self, address: int, piece: np.ndarray) -> None:
+    def _free(self, address, piece):
         with _lock:
             del self.used[address]
             for stream in self.kept_for.pop(address):
@@ -124,46 +120,46 @@ class FakeAccelerator:
 
     device = torch.device("cpu")
 
-    def __init__(self, is_eager: bool = False) -> None:
+    def __init__(self, is_eager=False):
         self.is_eager = is_eager
         self.copies = FakeStream(self)
         self.default = FakeStream(self)
-        self.room: int | None = None
-        self.pinned_left: int | None = None
-        self.pinned_sizes: list[int] = []
-        self.copied: list[int] = []
+        self.room = None
+        self.pinned_left = None
+        self.pinned_sizes = []
+        self.copied = []
         self.memory = _Memory(self.copies)
         self._host = _Memory(None)
         self._threads = threading.local()
 
     @property
-    def used_bytes(self) -> int:
+    def used_bytes(self):
         """Of the device."""
         with _lock:
             return sum(self.memory.used.values())
 
     @property
-    def pinned_bytes(self) -> int:
+    def pinned_bytes(self):
         """In use."""
         with _lock:
             return sum(self._host.used.values())
 
-    def streams(self) -> list[FakeStream]:
+    def streams(self):
         """Those that this thread has entered."""
         if not hasattr(self._threads, "streams"):
             self._threads.streams = [self.default]
         return self._threads.streams
 
-    def current_stream(self) -> FakeStream:
+    def current_stream(self):
         return self.streams()[-1]
 
-    def as_here(self) -> FakeStream:
+    def as_here(self):
         return self.current_stream()
 
-    def record(self, stream: FakeStream) -> FakeEvent:
+    def record(self, stream):
         return FakeEvent(stream)
 
-    def pinned(self, size: int) -> torch.Tensor:
+    def pinned(self, size):
         if self.pinned_left is not None:
             if self.pinned_left == 0:
                 raise RuntimeError("CUDA error: out of memory")
@@ -171,12 +167,10 @@ class FakeAccelerator:
         self.pinned_sizes.append(size)
         return self._host.allocate(size)
 
-    def is_pinned(self, tensor: torch.Tensor) -> bool:
+    def is_pinned(self, tensor):
         return self._host.has(tensor)
 
-    def empty(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
-    ) -> torch.Tensor:
+    def empty(self, shape, strides, dtype):
         size = int(np.prod(shape)) * dtype.itemsize
         if size == 0:
             return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
@@ -184,7 +178,7 @@ class FakeAccelerator:
             raise torch.OutOfMemoryError(f"tried to allocate {size} bytes")
         return self.memory.allocate(size).view(dtype).as_strided(shape, strides)
 
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+    def copy(self, target, source):
         assert self.current_stream() is self.copies
         assert target.stride() == source.stride()  # or it would be more than a copy of bytes
         is_fetched = self._host.has(target)  # of a tensor that a test takes for one of the device
@@ -195,18 +189,18 @@ class FakeAccelerator:
             of = of.copy()  # drivers take ordinary memory along at once
         self.copies.put(lambda: np.copyto(to, of))
 
-    def keep_for(self, thing: Any, stream: FakeStream) -> None:
+    def keep_for(self, thing, stream):
         if not isinstance(thing, torch.Tensor):
             thing.record_stream(stream)
         elif self.memory.has(thing):
             with _lock:
                 self.memory.kept_for[thing.untyped_storage().data_ptr()].add(stream)
 
-    def is_on_device(self, tensor: torch.Tensor) -> bool:
+    def is_on_device(self, tensor):
         return self.memory.has(tensor)
 
 
-def _bytes_at(tensor: torch.Tensor) -> np.ndarray:
+def _bytes_at(tensor):
     """The tensor's memory as the device knows it, by address; that keeps nothing alive."""
     buffer = (ctypes.c_uint8 * tensor.nbytes).from_address(tensor.data_ptr())
     return np.frombuffer(buffer, np.uint8)

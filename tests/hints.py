@@ -1,7 +1,5 @@
 """Mistakes and the hints in their errors: whoever follows a hint is right."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -24,12 +22,12 @@ LABELS = np.array([2, 0, 1])
 
 
 def check_hint(
-    wrong: Callable[[], Any],
-    error: type[Exception],
-    message: str,
-    right: Callable[[], Any],
-    expected: Any,
-) -> None:
+    wrong,
+    error,
+    message,
+    right,
+    expected,
+):
     with pytest.raises(error, match=message):
         wrong()
     found = right()
@@ -39,22 +37,22 @@ def check_hint(
         assert_same(found, expected)
 
 
-def rows(arrays: Any, fields: Any = None) -> Any:
+def rows(arrays, fields=None):
     """The batch of all rows of arrays."""
     dataset = ArrayDataset(arrays)
     return Collate(fields)(dataset.__getitems__(range(len(dataset))))
 
 
-def first(loader: Any) -> Any:
+def first(loader):
     return next(iter(loader))
 
 
-def loaded(collate: Any, fields: Any) -> Any:
+def loaded(collate, fields):
     """The batch of all photographs, to which a device applies the fields."""
     loader = DataLoader(list(PHOTOS), len(PHOTOS), collate_fn=collate)
     return first(DeviceLoader(loader, "cpu", fields=fields))
 
 
-def shown(**options: Any) -> Any:
+def shown(**options):
     """The bytes of the first photograph in a batch."""
     return Collate(Image(dtype=torch.uint8, **options))([PHOTOS[0]])

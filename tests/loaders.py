@@ -1,12 +1,8 @@
 """Loaders that a test can look into, and what every test of DeviceLoader goes through."""
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import threading
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +13,7 @@ COUNT = 6
 
 
 @pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
+def watchdog():
     """What hangs ends with the stacks of all threads."""
     faulthandler.dump_traceback_later(120, exit=True)
     yield
@@ -25,30 +21,30 @@ def watchdog() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
+def no_thread_is_left():
     yield
     if feeding_threads():
         gc.collect()  # of errors, which know the frames that a loop was in
     assert feeding_threads() == []
 
 
-def feeding_threads() -> list[threading.Thread]:
+def feeding_threads():
     return [thread for thread in threading.enumerate() if thread.name == "pinfeed"]
 
 
-def on_cpu(loader: Any, **options: Any) -> DeviceLoader:
+def on_cpu(loader, **options):
     return DeviceLoader(loader, "cpu", **options)
 
 
 class Generated:
     """A loader whose every iteration is recorded."""
 
-    def __init__(self, count: int = COUNT, fail_at: int | None = None) -> None:
+    def __init__(self, count=COUNT, fail_at=None):
         self.count, self.fail_at = count, fail_at
         self.asked = 0  # batches, in all iterations
         self.open = 0  # iterations that have begun and are not over
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self):
         self.open += 1
         try:
             for i in range(self.count):
@@ -60,5 +56,5 @@ class Generated:
             self.open -= 1
 
 
-def raise_in_the_loader(number: int) -> None:
+def raise_in_the_loader(number):
     raise LookupError(f"batch {number} is missing")

@@ -5,8 +5,6 @@ would, and ends as any interpreter does. Children of multiprocessing's forkserve
 instead: nothing that happens while an interpreter ends could be tested there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc
@@ -22,10 +20,9 @@ import sys
 import tempfile
 import time
 import types
-from typing import Any
 
 
-def run_python(code: str, *arguments: str, timeout: float = 150, fresh: bool = False) -> str:
+def run_python(code, *arguments, timeout=150, fresh=False):
     """What a Python program prints; fails if it fails, crashes or hangs, and says where it hung.
 
     Args:
@@ -58,7 +55,7 @@ def run_python(code: str, *arguments: str, timeout: float = 150, fresh: bool = F
     return printed.decode()
 
 
-def _read_all(pipe: Any, seconds: float) -> tuple[bytes, bool]:
+def _read_all(pipe, seconds):
     """What comes until all who can write have closed the pipe, and whether that took too long."""
     parts = []
     deadline = time.monotonic() + seconds
@@ -70,7 +67,7 @@ def _read_all(pipe: Any, seconds: float) -> tuple[bytes, bool]:
 
 
 @functools.cache
-def _server(_pid: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _server(_pid):
     """The connection to a server of this process; a fork of it gets one of its own."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-X", "faulthandler", __file__, str(theirs.fileno())]
@@ -79,7 +76,7 @@ def _server(_pid: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     return ours, server  # which is not waited for, and ends when the connection does
 
 
-def _serve(connection: socket.socket) -> Any:
+def _serve(connection):
     """Forks for each program that comes; returns the program, in the fork."""
     while True:
         message, outputs, _, _ = socket.recv_fds(connection, 1 << 20, 2)

@@ -3,11 +3,9 @@
 A module of its own: classes must be importable by the workers that a test starts.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,16 +34,16 @@ class FrozenRecord:
 class Bag(Mapping[str, Any]):
     """A Mapping that is no dict and can't be changed."""
 
-    def __init__(self, items: Mapping[str, Any]) -> None:
+    def __init__(self, items):
         self._items = dict(items)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key):
         return self._items[key]
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self):
         return iter(self._items)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self._items)
 
 
@@ -58,16 +56,16 @@ class TaggedDict(dict):
 class Couple(Sequence[Any]):
     """A Sequence that is no list."""
 
-    def __init__(self, items: Sequence[Any]) -> None:
+    def __init__(self, items):
         self._items = list(items)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index):
         return self._items[index]
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self._items)
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return f"Couple({self._items})"
 
 
@@ -81,14 +79,14 @@ class MarkedTensor(torch.Tensor):
     """A tensor subclass; torch's operations return it again."""
 
 
-def tagged(x: Any, y: Any) -> TaggedDict:
+def tagged(x, y):
     result = TaggedDict(x=x, y=y)
     result.tag = "kept"
     return result
 
 
 # How two leaves become one sample, by name.
-STRUCTURES: dict[str, Callable[[Any, Any], Any]] = {
+STRUCTURES = {
     "bare": lambda x, _: x,
     "tuple": lambda x, y: (x, y),
     "list": lambda x, y: [x, y],
@@ -107,7 +105,7 @@ STRUCTURES: dict[str, Callable[[Any, Any], Any]] = {
 DATASETS = {name: build for name, build in STRUCTURES.items() if name != "list"}
 
 
-def assert_same(actual: Any, expected: Any, path: str = "") -> None:
+def assert_same(actual, expected, path=""):
     """Same types of containers and leaves, same dtypes and shapes, same bits."""
     assert type(actual) is type(expected), f"{path}: {type(actual)} is not {type(expected)}"
     if isinstance(expected, torch.Tensor):
@@ -136,7 +134,7 @@ def assert_same(actual: Any, expected: Any, path: str = "") -> None:
         assert actual == expected, path
 
 
-def bits(tensor: torch.Tensor) -> bytes:
+def bits(tensor):
     """The tensor's values as bytes, in the order of its axes."""
     plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
     if plain.numel() == 0:
@@ -144,9 +142,7 @@ def bits(tensor: torch.Tensor) -> bytes:
     return plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def random_tensor(
-    rng: np.random.Generator, dtype: torch.dtype, shape: tuple[int, ...]
-) -> torch.Tensor:
+def random_tensor(rng, dtype, shape):
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
     if dtype == torch.bool:

@@ -1,16 +1,12 @@
 """Arguments under other names, in other places or in other forms, and what they are called here."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from hints import PHOTOS, PLANES, Hints, check_hint, first, rows
+from hints import PHOTOS, PLANES, check_hint, first, rows
 from pinfeed import (
     ArrayDataset,
     Collate,
@@ -25,16 +21,16 @@ from pinfeed import (
     from_numpy,
 )
 
-HINTS: Hints = {
+HINTS = {
     "arrays by names": (
-        lambda: ArrayDataset(image=PHOTOS),  # type: ignore[call-arg]
+        lambda: ArrayDataset(image=PHOTOS),
         TypeError,
         r"^ArrayDataset: there is no argument 'image'; arrays go into one tuple or dict",
         lambda: rows({"image": PHOTOS})["image"],
         torch.from_numpy(PHOTOS),
     ),
     "fields by names": (
-        lambda: Collate(image=Image()),  # type: ignore[call-arg]
+        lambda: Collate(image=Image()),
         TypeError,
         r"^Collate: there is no argument 'image'; fields go into one tuple or dict",
         lambda: Collate({"image": Image()})([{"image": PHOTOS[0]}])["image"],
@@ -48,21 +44,21 @@ HINTS: Hints = {
         torch.from_numpy(PHOTOS),
     ),
     "an option with a slip": (
-        lambda: Image(means=0.5),  # type: ignore[call-arg]
+        lambda: Image(means=0.5),
         TypeError,
         r"^Image: there is no argument 'means'; did you mean 'mean'\?",
         lambda: Collate(Image(mean=0.5))([PHOTOS[0]]),
         torch.from_numpy(PLANES[:1] / np.float32(255) - np.float32(0.5)),
     ),
     "the rows of a PackSampler": (
-        lambda: PackSampler([3, 1], seq_length=4, rows=1),  # type: ignore[call-arg]
+        lambda: PackSampler([3, 1], seq_length=4, rows=1),
         TypeError,
         "^PackSampler: there is no argument 'rows'; it is batch_size$",
         lambda: torch.tensor(first(PackSampler([3, 1], seq_length=4, batch_size=1, shuffle=False))),
         torch.tensor([0, 1]),
     ),
     "the fill of a Pack": (
-        lambda: Pack(4, fill=-100),  # type: ignore[call-arg]
+        lambda: Pack(4, fill=-100),
         TypeError,
         "^Pack: there is no argument 'fill'; it is pad_value$",
         lambda: first(
@@ -75,7 +71,7 @@ HINTS: Hints = {
         torch.tensor([[1, 2, -100, -100]]),
     ),
     "a function that opens shards": (
-        lambda: pinfeed.StreamDataset([2, 3], open=range),  # type: ignore[call-arg]
+        lambda: pinfeed.StreamDataset([2, 3], open=range),
         TypeError,
         "^StreamDataset: there is no argument 'open'; it is open_shard$",
         lambda: Collate()(list(pinfeed.StreamDataset([2, 3], open_shard=range))),
@@ -89,21 +85,21 @@ HINTS: Hints = {
         torch.tensor([[1, 2], [3, 7]]),
     ),
     "an option of pad_sequence": (
-        lambda: Pad(padding_value=7),  # type: ignore[call-arg]
+        lambda: Pad(padding_value=7),
         TypeError,
         "^Pad: there is no argument 'padding_value'; it is pad_value$",
         lambda: Collate({"x": Pad(pad_value=7)})([{"x": [1, 2]}, {"x": [3]}])["x"],
         torch.tensor([[1, 2], [3, 7]]),
     ),
     "a stream to shuffle": (
-        lambda: pinfeed.StreamDataset(range(9), shuffle=True),  # type: ignore[call-arg]
+        lambda: pinfeed.StreamDataset(range(9), shuffle=True),
         TypeError,
         "^StreamDataset: there is no argument 'shuffle'; shuffle_buffer=10_000 shuffles",
         lambda: Collate()(sorted(pinfeed.StreamDataset(range(9), shuffle_buffer=10_000))),
         torch.arange(9),
     ),
     "draws where the batch size stood": (
-        lambda: pinfeed.WeightedSampler([1, 0], 1000),  # type: ignore[misc]
+        lambda: pinfeed.WeightedSampler([1, 0], 1000),
         TypeError,
         "^WeightedSampler.* 3 were given; numbers are given by name: batch_size=..., num_samples=...",
         lambda: torch.tensor(
@@ -129,13 +125,13 @@ HINTS: Hints = {
 
 
 @pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)
-def test_hints(hint: Any) -> None:
+def test_hints(hint):
     check_hint(*hint)
 
 
 @pytest.mark.parametrize(
     "called", [augment.RandomHorizontalFlip, pinfeed.to_numpy, pinfeed.normalize, DeviceLoader]
 )
-def test_no_such_argument(called: Any) -> None:
+def test_no_such_argument(called):
     with pytest.raises(TypeError, match=rf"^{called.__name__}: there is no argument 'slip'"):
         called(slip=1)

@@ -1,7 +1,5 @@
 """``python -m pinfeed``: its commands, its version, and slips."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -12,7 +10,7 @@ from pinfeed.__main__ import main
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
-def test_version(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(option, capsys):
     assert main([option]) == 0
     assert capsys.readouterr().out == f"pinfeed {pinfeed.__version__}\n"
 
@@ -26,9 +24,7 @@ def test_version(option: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("--quick", "there are info, demo, diagnose"),
     ],
 )
-def test_a_command_that_there_is_not(
-    command: str, hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_that_there_is_not(command, hint, capsys):
     assert main([command]) == 2
     shown = capsys.readouterr()
     assert shown.err == f"pinfeed: there is no command {command!r}; {hint}\n"
@@ -36,16 +32,14 @@ def test_a_command_that_there_is_not(
 
 
 @pytest.mark.parametrize(("arguments", "status"), [([], 2), (["-h"], 0), (["--help"], 0)])
-def test_usage_names_all_commands(
-    arguments: list[str], status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_usage_names_all_commands(arguments, status, capsys):
     assert main(arguments) == status
     shown = capsys.readouterr().out
     for name in ("info", "demo", "diagnose", "--version"):
         assert f"\n  {name} " in shown
 
 
-def test_info() -> None:
+def test_info():
     done = subprocess.run(
         [sys.executable, "-m", "pinfeed", "info"], capture_output=True, text=True, check=True
     )

@@ -1,10 +1,5 @@
 """What is made on the CPU stays there, whatever device torch makes tensors on by default."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +14,7 @@ CPU_MASK = torch.tensor([True, False, True, False])
 JAGGED = pinfeed.JaggedBatch(torch.arange(9.0), torch.tensor([0, 2, 2, 6, 9]))
 JAGGED_ARRAYS = pinfeed.JaggedBatch(np.arange(9.0), np.array([0, 2, 2, 6, 9]))
 
-USES: dict[str, Callable[[], Any]] = {
+USES = {
     "row of a dataset": lambda: pinfeed.ArrayDataset((TABLE, RAGGED, IMAGES))[1],
     "ragged sequence": lambda: RAGGED[2],
     "ragged slice": lambda: list(RAGGED[1:3]),
@@ -49,13 +44,13 @@ USES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture
-def on_meta() -> Iterator[Callable[[], None]]:
+def on_meta():
     yield lambda: torch.set_default_device("meta")
     torch.set_default_device(None)
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=list(USES))
-def test_memory_of_the_cpu(use: Callable[[], Any], on_meta: Callable[[], None]) -> None:
+def test_memory_of_the_cpu(use, on_meta):
     expected = use()
     on_meta()
     found = use()

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 HOME = "https://example.org/pinfeed"
 
 
-def test_links_of_a_release(tmp_path: Path) -> None:
+def test_links_of_a_release(tmp_path):
     for name in ("README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     env = os.environ | {"PINFEED_REPOSITORY": HOME}

@@ -13,12 +13,12 @@ STD = (0.229, 0.224, 0.225)
 
 
 @pytest.fixture
-def images() -> np.ndarray:
+def images():
     """Two images of 5 × 7 pixels and 3 channels: sizes that no vector width divides."""
     return np.random.default_rng(0).integers(0, 256, size=(2, 5, 7, 3), dtype=np.uint8)
 
 
-def normalized(images: np.ndarray) -> np.ndarray:
+def normalized(images):
     """NHWC uint8 → NCHW float32, with the one rounding of a fused multiply-add.
 
     The product of a byte and a float32 is exact in float64, and so is the sum with a bias of
@@ -30,17 +30,17 @@ def normalized(images: np.ndarray) -> np.ndarray:
     return exact.astype(np.float32).transpose(0, 3, 1, 2)
 
 
-def test_version_is_that_of_the_distribution() -> None:
+def test_version_is_that_of_the_distribution():
     assert pinfeed.__version__ == importlib.metadata.version("pinfeed")
 
 
-def test_normalize(images: np.ndarray) -> None:
+def test_normalize(images):
     result = pinfeed.normalize(images, MEAN, STD)
     assert result.dtype == np.float32
     np.testing.assert_array_equal(result, normalized(images))
 
 
-def test_collate(images: np.ndarray) -> None:
+def test_collate(images):
     samples = [{"image": image, "label": label} for label, image in enumerate(images)]
     batch = pinfeed.Collate({"image": pinfeed.Image(MEAN, STD)})(samples)
     torch.testing.assert_close(
@@ -49,7 +49,7 @@ def test_collate(images: np.ndarray) -> None:
     torch.testing.assert_close(batch["label"], torch.tensor([0, 1]))
 
 
-def test_torch_ops(images: np.ndarray) -> None:
+def test_torch_ops(images):
     result = torch.ops.pinfeed.normalize_images(torch.from_numpy(images), list(MEAN), list(STD))
     np.testing.assert_array_equal(result.numpy(), normalized(images))
     values, offsets = torch.arange(5), torch.tensor([0, 2, 5])

@@ -1,14 +1,10 @@
 """Tensors that promise values but have no memory: an error, and the process lives on."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 
-def fake(tensor: torch.Tensor) -> torch.Tensor:
+def fake(tensor):
     """What torch computes shapes with."""
     with FakeTensorMode() as mode:
         return mode.from_tensor(tensor)
@@ -16,20 +12,20 @@ def fake(tensor: torch.Tensor) -> torch.Tensor:
 
 class Wrapper(torch.Tensor):
     @staticmethod
-    def __new__(cls, tensor: torch.Tensor) -> Any:
+    def __new__(cls, tensor):
         return torch.Tensor._make_wrapper_subclass(cls, tensor.shape, dtype=tensor.dtype)
 
     @classmethod
-    def __torch_dispatch__(cls, *_: Any, **__: Any) -> Any:
+    def __torch_dispatch__(cls, *_, **__):
         raise RuntimeError("a wrapper was computed with")
 
 
-def wrapped(tensor: torch.Tensor) -> torch.Tensor:
+def wrapped(tensor):
     """A subclass around nothing."""
     return Wrapper(tensor)
 
 
-def freed(tensor: torch.Tensor) -> torch.Tensor:
+def freed(tensor):
     """One whose memory was given back."""
     tensor = tensor.clone()
     tensor.untyped_storage().resize_(0)

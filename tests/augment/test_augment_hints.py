@@ -1,18 +1,14 @@
 """Augmentations where something else is expected or the other way round, and torchvision's habits."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from torchvision.transforms import v2
 
-from hints import PHOTOS, PLANES, Hints, check_hint, shown
+from hints import PHOTOS, PLANES, check_hint, shown
 from pinfeed import Collate, Image, augment
 
-HINTS: Hints = {
+HINTS = {
     "a transform for a field": (
         lambda: Collate(augment.CenterCrop(4)),
         TypeError,
@@ -28,42 +24,42 @@ HINTS: Hints = {
         Collate(Image())([PHOTOS[0, 2:6, 1:5]]),
     ),
     "the class of a transform": (
-        lambda: Image(augment=augment.RandomHorizontalFlip),  # type: ignore[arg-type]
+        lambda: Image(augment=augment.RandomHorizontalFlip),
         TypeError,
         r"got a class; create it with parentheses: RandomHorizontalFlip\(...\)$",
         lambda: shown(augment=augment.RandomHorizontalFlip()).sort(-1)[0],
         torch.from_numpy(PLANES[:1]).sort(-1)[0],
     ),
     "a list of transforms": (
-        lambda: Image(augment=[augment.CenterCrop(4)]),  # type: ignore[arg-type]
+        lambda: Image(augment=[augment.CenterCrop(4)]),
         TypeError,
         r"augment must be of pinfeed.augment, several in Compose\(\[...\]\), got list",
         lambda: shown(augment=augment.Compose([augment.CenterCrop(4)])),
         torch.from_numpy(PLANES[:1, :, 2:6, 1:5]),
     ),
     "transforms without a list": (
-        lambda: augment.Compose(augment.CenterCrop(4), augment.CenterCrop(2)),  # type: ignore[call-arg]
+        lambda: augment.Compose(augment.CenterCrop(4), augment.CenterCrop(2)),
         TypeError,
         r"^Compose.* 3 were given; transforms go into one list: Compose\(\[a, b\]\)$",
         lambda: shown(augment=augment.Compose([augment.CenterCrop(4), augment.CenterCrop(2)])),
         torch.from_numpy(PLANES[:1, :, 3:5, 2:4]),
     ),
     "an interpolation of a resize": (
-        lambda: augment.Resize((4, 4), v2.InterpolationMode.NEAREST),  # type: ignore[misc]
+        lambda: augment.Resize((4, 4), v2.InterpolationMode.NEAREST),
         TypeError,
         r"were given; interpolation is an argument of Image: Image\(augment=..., interpolation=",
         lambda: shown(augment=augment.Resize((4, 4)), interpolation="nearest"),
         v2.Resize((4, 4), v2.InterpolationMode.NEAREST)(torch.from_numpy(PLANES[:1])),
     ),
     "an antialiased resize": (
-        lambda: augment.RandomResizedCrop(4, antialias=True),  # type: ignore[call-arg]
+        lambda: augment.RandomResizedCrop(4, antialias=True),
         TypeError,
         r"^RandomResizedCrop: there is no argument 'antialias'; resizing is antialiased",
         lambda: shown(augment=augment.Resize((4, 4))),
         v2.Resize((4, 4), antialias=True)(torch.from_numpy(PLANES[:1])),
     ),
     "saturation": (
-        lambda: augment.ColorJitter(0, 0, 0.4),  # type: ignore[call-arg]
+        lambda: augment.ColorJitter(0, 0, 0.4),
         TypeError,
         "saturation and hue are left out: call torchvision's ColorJitter in the dataset for them",
         lambda: Collate(Image(input="CHW", dtype=torch.uint8))(
@@ -72,14 +68,14 @@ HINTS: Hints = {
         v2.functional.rgb_to_grayscale(torch.from_numpy(PLANES[:1]), num_output_channels=3),
     ),
     "a size of images": (
-        lambda: Image(size=4),  # type: ignore[call-arg]
+        lambda: Image(size=4),
         TypeError,
         r"there is no argument 'size'; Image\(augment=pinfeed.augment.Resize\(size\)\) resizes",
         lambda: shown(augment=augment.Resize((4, 4))),
         v2.Resize((4, 4))(torch.from_numpy(PLANES[:1])),
     ),
     "a transform to normalize": (
-        lambda: augment.Normalize(0.5, 0.5),  # type: ignore[attr-defined]
+        lambda: augment.Normalize(0.5, 0.5),
         AttributeError,
         r"no Normalize; pinfeed.Image\(mean, std\) makes normalized floats of images",
         lambda: Collate(Image(0.5, 0.5))([PHOTOS[0]]),
@@ -98,5 +94,5 @@ HINTS: Hints = {
 
 
 @pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)
-def test_hints(hint: Any) -> None:
+def test_hints(hint):
     check_hint(*hint)

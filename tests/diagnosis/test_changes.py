@@ -1,14 +1,9 @@
 """What is advised gives the same batches."""
 
-from __future__ import annotations
-
 import contextlib
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 from torch.utils.data import WeightedRandomSampler as Weighted
@@ -20,31 +15,31 @@ from pinfeed.diagnosis.runs import LoaderCopy
 
 
 class Samples:
-    def __init__(self, *samples: Any) -> None:
+    def __init__(self, *samples):
         self.samples = samples
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.samples)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         return self.samples[index]
 
 
 ROWS = (torch.arange(8.0), torch.ones(8))
 
 
-def changes_of(loader: Any, of: Any = _of_samples) -> list[Any]:
+def changes_of(loader, of=_of_samples):
     copy = LoaderCopy(loader)
     loop = copy.run(copy.settings, 0.01)
     one = copy.run(runs_with(copy, 1), 0.01)
     return [*of(Measured(Cpus(4, 4, None, 1), loop, {0: loop, 1: one}), copy)]
 
 
-def runs_with(copy: LoaderCopy, workers: int) -> Any:
+def runs_with(copy, workers):
     return type(copy.settings)(workers)
 
 
-def test_decoding_once_is_an_estimate() -> None:
+def test_decoding_once_is_an_estimate():
     """That each sample is the same every time is the user's to know."""
     (change,) = (
         change
@@ -57,11 +52,11 @@ def test_decoding_once_is_an_estimate() -> None:
 
 
 class Scaled(TensorDataset):
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index):
         return (super().__getitem__(index)[0] / 255,)
 
 
-def test_arrays_are_to_be_read_by_from_numpy_where_the_batches_are_the_same() -> None:
+def test_arrays_are_to_be_read_by_from_numpy_where_the_batches_are_the_same():
     plain = TensorDataset(torch.arange(64).reshape(8, 8))
     part = RandomSampler(plain, num_samples=4)
     first = RandomSampler(range(4))
@@ -90,25 +85,25 @@ def test_arrays_are_to_be_read_by_from_numpy_where_the_batches_are_the_same() ->
 class Numbers:
     """Rows of a file that is open, or is opened for the first sample."""
 
-    def __init__(self, path: Path, file: Any = None) -> None:
+    def __init__(self, path, file=None):
         self.path, self.file = path, file
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 64
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         time.sleep(0.002)
         with contextlib.nullcontext(self.file) if self.file else self.path.open("rb") as file:
             file.seek(8 * index)
             return np.frombuffer(file.read(8), np.int64)
 
 
-def test_no_workers_for_files_whose_position_they_would_share(tmp_path: Path) -> None:
+def test_no_workers_for_files_whose_position_they_would_share(tmp_path):
     path = tmp_path / "rows"
     path.write_bytes(np.arange(64).tobytes())
     with path.open("rb", buffering=0) as file:
-        loader = DataLoader(Numbers(path, file), batch_size=4)  # type: ignore[arg-type]
+        loader = DataLoader(Numbers(path, file), batch_size=4)
         assert changes_of(loader, _of_workers) == []
         note = " ".join(pinfeed.diagnose(loader, seconds=0.2).notes)
     assert "holds open files, whose position forked workers share" in note
-    assert changes_of(DataLoader(Numbers(path), batch_size=4), _of_workers)  # type: ignore[arg-type]
+    assert changes_of(DataLoader(Numbers(path), batch_size=4), _of_workers)

@@ -1,13 +1,10 @@
 """Copies of what a loader holds."""
 
-from __future__ import annotations
-
 import gc
 import io
 import pickle
 import random
 import threading
-from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,9 +14,9 @@ from pinfeed.diagnosis.copying import copied, random_states_kept
 
 
 class Holder:
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
-        self.cache: dict[int, int] = {}
+        self.cache = {}
         self.rng = np.random.default_rng(1)
         self.generator = torch.Generator()
         self.array = np.arange(5)
@@ -33,10 +30,10 @@ class Holder:
         self.function = lambda x: x
         self.method = self.meth
 
-    def meth(self) -> None: ...
+    def meth(self): ...
 
 
-def test_state_is_copied_and_what_is_large_is_not() -> None:
+def test_state_is_copied_and_what_is_large_is_not():
     one = Holder()
     (two, other), originals = copied((one, [one]))
     assert type(two) is Holder
@@ -60,14 +57,14 @@ class Opened:
 
     ended = 0
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
 
-    def __del__(self) -> None:
+    def __del__(self):
         type(self).ended += self.count + 1  # one that is half made has no count
 
 
-def test_the_copy_of_what_ends_something_ends_nothing() -> None:
+def test_the_copy_of_what_ends_something_ends_nothing():
     one = {"opened": Opened(), "buffer": io.BytesIO(b"a")}
     two, originals = copied(one)
     assert originals == []
@@ -81,7 +78,7 @@ def test_the_copy_of_what_ends_something_ends_nothing() -> None:
     assert Opened.ended == 0
 
 
-def test_many_arrays_are_not_in_memory_twice() -> None:
+def test_many_arrays_are_not_in_memory_twice():
     one = [np.zeros(1_000_000, np.uint8) for _ in range(60)]
     two, _ = copied(one)
     assert sum(a is not b for a, b in zip(one, two, strict=True)) == 50
@@ -96,24 +93,24 @@ def test_many_arrays_are_not_in_memory_twice() -> None:
 class Wrapper:
     """Asks what it holds for everything, which it can't before it holds it."""
 
-    def __init__(self, held: Any) -> None:
+    def __init__(self, held):
         self.held = held
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.held, name)
 
 
 class Named:
-    def __new__(cls, name: str) -> Self:
+    def __new__(cls, name):
         return super().__new__(cls)
 
 
 class Closed:
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state):
         raise LookupError
 
 
-def test_what_can_not_be_made_anew_is_shared() -> None:
+def test_what_can_not_be_made_anew_is_shared():
     one = [Wrapper(Holder()), Named("a"), [3]]
     two, originals = copied(one)
     assert two[0] is one[0]
@@ -121,12 +118,12 @@ def test_what_can_not_be_made_anew_is_shared() -> None:
     assert two[2] is not one[2]
     assert originals == one[:2]
     closed = Closed()
-    closed.x = 1  # type: ignore[attr-defined]
+    closed.x = 1
     parts = (closed, [3])
     assert copied(parts) == (parts, list(parts))
 
 
-def test_a_sampler_of_pinfeed_keeps_its_epoch() -> None:
+def test_a_sampler_of_pinfeed_keeps_its_epoch():
     sampler = pinfeed.ShuffleSampler(10, 2)
     ((copy,), originals) = copied((sampler,))
     expected = [list(copy) for _ in range(3)]
@@ -134,8 +131,8 @@ def test_a_sampler_of_pinfeed_keeps_its_epoch() -> None:
     assert [list(sampler) for _ in range(3)] == expected
 
 
-def test_random_states_are_put_back() -> None:
-    def draw() -> list[Any]:
+def test_random_states_are_put_back():
+    def draw():
         return [random.random(), np.random.random(), torch.rand(()).item()]  # noqa: NPY002
 
     for seed in (random.seed, np.random.seed, torch.manual_seed):

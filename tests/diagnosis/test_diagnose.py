@@ -1,7 +1,5 @@
 """Diagnoses of loaders, short ones: what is gross is found, and nothing of the user's changes."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import json
@@ -14,8 +12,6 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,15 +40,15 @@ from programs import run_python
 class Sleeping:
     """Samples that take 5 ms, or some much longer; it counts those that it gave."""
 
-    def __init__(self, seconds: float = 0.005, length: int = 64, slow: int = -1) -> None:
+    def __init__(self, seconds=0.005, length=64, slow=-1):
         self.seconds, self.length, self.slow = seconds, length, slow
         self.given = 0
         self.rng = np.random.default_rng(0)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self.length
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         self.given += 1
         self.rng.random()
         random.random()
@@ -63,31 +59,31 @@ class Sleeping:
 
 
 class Failing(Sleeping):
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         raise LookupError(f"no file for {index}")
 
 
 class Stream(IterableDataset[torch.Tensor]):
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self):
         for i in range(1000):
             time.sleep(0.005)
             yield torch.tensor(i)
 
 
 @pytest.fixture(autouse=True)
-def no_run_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_run_is_left_out(monkeypatch):
     """Other tests may take most of the machine's time; trials are for the tests that ask for them."""
     monkeypatch.setattr(module, "_OVERTIME", 100.0)
     monkeypatch.setattr(module, "_MOST_TRIALS", 0)
 
 
 @pytest.fixture
-def trials(monkeypatch: pytest.MonkeyPatch) -> None:
+def trials(monkeypatch):
     monkeypatch.setattr(module, "_MOST_TRIALS", 2)
 
 
 @pytest.fixture
-def leaves_no_workers() -> Iterator[None]:
+def leaves_no_workers():
     gc.collect()
     before = set(multiprocessing.active_children())
     gc.disable()  # what a cycle holds would stay
@@ -97,7 +93,7 @@ def leaves_no_workers() -> Iterator[None]:
     assert not left
 
 
-def short(loader: Any, step: Any = None, seconds: float = 0.5) -> Any:
+def short(loader, step=None, seconds=0.5):
     report = pinfeed.diagnose(loader, step, seconds)
     assert str(report)
     json.dumps(report.to_dict())
@@ -105,8 +101,8 @@ def short(loader: Any, step: Any = None, seconds: float = 0.5) -> Any:
 
 
 @pytest.mark.usefixtures("trials")
-def test_slow_samples_are_the_limit_and_workers_are_proven() -> None:
-    loader = DataLoader(Sleeping(), batch_size=4, shuffle=True)  # type: ignore[arg-type]
+def test_slow_samples_are_the_limit_and_workers_are_proven():
+    loader = DataLoader(Sleeping(), batch_size=4, shuffle=True)
     report = short(loader, lambda batch: time.sleep(0.001), 1.0)
     assert report.limit == "dataset"
     assert next(iter(report.measured.functions)) == "time.sleep"
@@ -117,7 +113,7 @@ def test_slow_samples_are_the_limit_and_workers_are_proven() -> None:
     assert report.to_dict()["cpus"]["usable"] >= 1
 
 
-def test_a_slow_step_leaves_nothing_to_gain() -> None:
+def test_a_slow_step_leaves_nothing_to_gain():
     loader = DataLoader(TensorDataset(torch.arange(6400)), batch_size=4, num_workers=1)
     report = short(loader, lambda batch: time.sleep(0.3))
     assert report.limit == "step"
@@ -126,15 +122,15 @@ def test_a_slow_step_leaves_nothing_to_gain() -> None:
 
 
 @pytest.mark.usefixtures("trials")
-def test_nothing_of_the_users_changes() -> None:
+def test_nothing_of_the_users_changes():
     dataset = Sleeping(0.0005)
     sampler = pinfeed.ShuffleSampler(64, 4)
     generator = torch.Generator().manual_seed(3)
-    loader = DataLoader(dataset, batch_sampler=sampler, generator=generator)  # type: ignore[arg-type]
+    loader = DataLoader(dataset, batch_sampler=sampler, generator=generator)
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(0)
     states = random.getstate(), torch.get_rng_state(), generator.get_state(), dataset.rng.random()
-    numpy = np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
+    numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
     dataset.rng = np.random.default_rng(0)
     short(loader, lambda batch: torch.rand(1))
     assert dataset.given == 0
@@ -142,41 +138,41 @@ def test_nothing_of_the_users_changes() -> None:
     assert torch.equal(torch.get_rng_state(), states[1])
     assert torch.equal(generator.get_state(), states[2])
     assert dataset.rng.random() == states[3]
-    assert np.random.get_state()[1].tolist() == numpy  # type: ignore[index] # noqa: NPY002
+    assert np.random.get_state()[1].tolist() == numpy  # noqa: NPY002
     assert sampler.epoch == pinfeed.ShuffleSampler(64, 4).epoch
     assert list(sampler) == list(pinfeed.ShuffleSampler(64, 4))
 
 
-def test_a_straggler_is_named() -> None:
-    loader = DataLoader(Sleeping(0.001, 40, slow=17), batch_size=5)  # type: ignore[arg-type]
+def test_a_straggler_is_named():
+    loader = DataLoader(Sleeping(0.001, 40, slow=17), batch_size=5)
     report = short(loader, seconds=1.5)
     assert any(17 in outlier.samples for outlier in report.measured.outliers())
 
 
-def test_an_epoch_of_a_few_batches_starts_workers_in_trials_too() -> None:
-    report = short(DataLoader(Sleeping(length=12), batch_size=4), seconds=2)  # type: ignore[arg-type]
+def test_an_epoch_of_a_few_batches_starts_workers_in_trials_too():
+    report = short(DataLoader(Sleeping(length=12), batch_size=4), seconds=2)
     (workers,) = (change for change in report.changes if "worker" in change.name)
     assert workers.settings.epoch == 3
     assert workers.settings.workers <= 3
     assert "persistent_workers=True" in workers.code
 
 
-def test_samples_that_are_batches_and_a_device_loader() -> None:
-    inner = DataLoader(Sleeping(0.005), batch_size=None, num_workers=1)  # type: ignore[arg-type]
+def test_samples_that_are_batches_and_a_device_loader():
+    inner = DataLoader(Sleeping(0.005), batch_size=None, num_workers=1)
     report = short(pinfeed.DeviceLoader(inner, "cpu"), lambda batch: None)
     assert report.measured.loop.samples == 1
     assert report.measured.loop.stats.waited > 0
     assert "copy" in str(report)
 
 
-def test_batches_of_several_sizes() -> None:
+def test_batches_of_several_sizes():
     batches = [[0]] + [list(range(8))] * 7
-    loop = short(DataLoader(Sleeping(0.001), batch_sampler=batches)).to_dict()["loop"]  # type: ignore[arg-type]
+    loop = short(DataLoader(Sleeping(0.001), batch_sampler=batches)).to_dict()["loop"]
     assert 4 < loop["batch_samples"] <= 8
     assert 200 < loop["samples_per_second"] < 1000
 
 
-def test_a_stream_that_is_shorter_than_four_batches_and_what_is_not_measured_of_it() -> None:
+def test_a_stream_that_is_shorter_than_four_batches_and_what_is_not_measured_of_it():
     for drop_last in (False, True):
         loader = DataLoader(ShortStream(), batch_size=4, drop_last=drop_last)
         report = short(loader)
@@ -188,7 +184,7 @@ def test_a_stream_that_is_shorter_than_four_batches_and_what_is_not_measured_of_
 
 
 class Split(Stream):
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self):
         info = get_worker_info()
         first, step = (0, 1) if info is None else (info.id, info.num_workers)
         return itertools.islice(super().__iter__(), first, None, step)
@@ -196,7 +192,7 @@ class Split(Stream):
 
 @pytest.mark.usefixtures("leaves_no_workers")
 @pytest.mark.parametrize("stream", [Stream, Split])
-def test_more_workers_for_streams_that_are_split_among_them(stream: Any) -> None:
+def test_more_workers_for_streams_that_are_split_among_them(stream):
     report = short(DataLoader(stream(), batch_size=4, num_workers=2))
     is_split = stream is Split
     assert any("reads the whole stream" in note for note in report.notes) is not is_split
@@ -204,7 +200,7 @@ def test_more_workers_for_streams_that_are_split_among_them(stream: Any) -> None
     assert any(name.endswith("workers") for name in names if name[0].isdigit()) <= is_split
 
 
-def test_a_short_stream_starts_its_workers_again_and_again() -> None:
+def test_a_short_stream_starts_its_workers_again_and_again():
     report = short(DataLoader(ShortStream(), batch_size=4, num_workers=1), seconds=1)
     loop, eager = report.measured.loop, report.measured.eager[1]
     assert loop.settings.epoch == 3
@@ -215,27 +211,27 @@ def test_a_short_stream_starts_its_workers_again_and_again() -> None:
 
 
 class ShortStream(Stream):
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self):
         return itertools.islice(super().__iter__(), 11)
 
 
 class Indexed:
     """Samples that one index gets, and a list of them at once."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.x = torch.arange(64.0)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 64
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index):
         time.sleep(0.002)
         return self.x[index], torch.as_tensor(index) % 2
 
 
 @pytest.mark.usefixtures("trials")
-def test_a_dataset_that_gives_whole_batches_is_told_so() -> None:
-    report = short(DataLoader(Indexed(), batch_size=8), seconds=1)  # type: ignore[arg-type]
+def test_a_dataset_that_gives_whole_batches_is_told_so():
+    report = short(DataLoader(Indexed(), batch_size=8), seconds=1)
     change = next(c for c in report.changes if "__getitems__" in c.name)
     assert change.is_advised
     assert abs(change.error) < 1
@@ -243,52 +239,52 @@ def test_a_dataset_that_gives_whole_batches_is_told_so() -> None:
 
 
 class Random(Sleeping):
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         time.sleep(self.seconds)
         return np.random.random(4)  # noqa: NPY002
 
 
-def test_larger_batches_are_offered_where_they_have_more_samples() -> None:
+def test_larger_batches_are_offered_where_they_have_more_samples():
     plain = TensorDataset(torch.zeros(640))
     for given, code in (
         ({"batch_size": 1}, "DataLoader(..., batch_size=4)"),
         ({"batch_sampler": BatchSampler(range(640), 1, False)}, "BatchSampler(..., batch_size=4)"),
         ({"batch_size": 1, "collate_fn": lambda samples: samples[0]}, None),
     ):
-        report = short(DataLoader(plain, **given))  # type: ignore[arg-type]
+        report = short(DataLoader(plain, **given))
         assert (report.measured.large is None) is (code is None)
         codes = {c.code for c in report.changes if c.name.startswith("batches of four")}
         assert codes <= {code}  # none, if the machine did something else meanwhile
 
 
-def test_what_is_offered_only_if_values_are_equal() -> None:
-    def slow(samples: list[Any]) -> Any:
+def test_what_is_offered_only_if_values_are_equal():
+    def slow(samples):
         time.sleep(0.01)
         return default_collate(samples)
 
-    def doubled(samples: list[Any]) -> Any:
+    def doubled(samples):
         return slow([2 * sample for sample in samples])
 
     for dataset, collate, is_offered in ((Sleeping, slow, True), (Random, doubled, False)):
-        loader = DataLoader(dataset(0.001), batch_size=8, collate_fn=collate)  # type: ignore[arg-type]
+        loader = DataLoader(dataset(0.001), batch_size=8, collate_fn=collate)
         names = {change.name for change in short(loader).changes}
         assert ("batches by pinfeed.Collate" in names) is is_offered
 
 
 class Halves(DataLoader[Any]):
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self):
         return (batch / 2 for batch in super().__iter__())
 
 
-def test_batches_that_a_subclass_makes() -> None:
-    loader = Halves([1, 2, 3, 4], batch_size=2)  # type: ignore[arg-type]
+def test_batches_that_a_subclass_makes():
+    loader = Halves([1, 2, 3, 4], batch_size=2)
     with pytest.raises(ZeroDivisionError) as caught:
         pinfeed.diagnose(loader, lambda batch: 1 / (batch[0].item() % 1))
     assert "Halves.__iter__ was not run" in caught.value.__notes__[-1]
 
 
 @pytest.mark.slow
-def test_loaders_of_people(tmp_path: Path) -> None:
+def test_loaders_of_people(tmp_path):
     from torchvision import transforms
     from torchvision.datasets import ImageFolder
 
@@ -304,11 +300,9 @@ def test_loaders_of_people(tmp_path: Path) -> None:
     photos = rng.integers(0, 256, (2, 300, 300, 3), np.uint8)
     positions = training.draw_positions(photos[0].shape, 600, rng, held_out=False)
     training.cut_patches(photos, positions, tmp_path)
-    loaders: list[Any] = [
-        DataLoader(ImageFolder(tmp_path / "images", view), batch_size=4, shuffle=True)
-    ]
+    loaders = [DataLoader(ImageFolder(tmp_path / "images", view), batch_size=4, shuffle=True)]
     for feed in ("stock", "pinfeed"):
-        loader: Any = training.training_loader(feed, tmp_path)
+        loader = training.training_loader(feed, tmp_path)
         training.set_epoch(loader, 0)
         loaders.append(loader)
     for loader, limit in zip(loaders, ("dataset", "dataset", "collate"), strict=True):
@@ -317,8 +311,8 @@ def test_loaders_of_people(tmp_path: Path) -> None:
         assert not any("not measured" in note or "can't be" in note for note in report.notes)
 
 
-def set_offset(worker: int) -> None:
-    info: Any = get_worker_info()
+def set_offset(worker):
+    info = get_worker_info()
     assert type(info.dataset) is Offset
     info.dataset.offset = 100 + info.dataset.length
 
@@ -326,19 +320,19 @@ def set_offset(worker: int) -> None:
 class Offset(Sleeping):
     offset = 0
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         assert get_worker_info() is None or self.offset == 164
         return super().__getitem__(index)
 
 
-def test_a_worker_init_fn_reads_and_sets_attributes_of_the_dataset() -> None:
-    dataset: Any = Offset(0.001)
+def test_a_worker_init_fn_reads_and_sets_attributes_of_the_dataset():
+    dataset = Offset(0.001)
     short(DataLoader(dataset, batch_size=4, num_workers=1, worker_init_fn=set_offset))
     assert dataset.offset == 0
 
 
-def test_the_trace_of_a_loop_whose_step_changes_its_batch(tmp_path: Path) -> None:
-    loader = DataLoader(Sleeping(0.002), batch_size=4, num_workers=1)  # type: ignore[arg-type]
+def test_the_trace_of_a_loop_whose_step_changes_its_batch(tmp_path):
+    loader = DataLoader(Sleeping(0.002), batch_size=4, num_workers=1)
     report = short(loader, lambda batch: batch.pop("x"))  # a copy when it is timed alone
     assert report.measured.step is not None
     assert report.measured.loop.bytes > 4 * 16
@@ -384,7 +378,7 @@ def step(batch):
 """
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path, capsys):
     program, trace = tmp_path / "a_program.py", tmp_path / "out.json"
     program.write_text(PROGRAM)
     options = ["--step", f"{program}:step", "--seconds", "0.3", "--trace", str(trace), "--json"]
@@ -421,7 +415,7 @@ loader = DataLoader(Samples([1, 2, 3, 4]), num_workers=1, multiprocessing_contex
 
 
 @pytest.mark.slow
-def test_what_the_file_asks_for_and_what_its_workers_print(tmp_path: Path) -> None:
+def test_what_the_file_asks_for_and_what_its_workers_print(tmp_path):
     (tmp_path / "spawning.py").write_text(SPAWNING)
     command = [sys.executable, "-m", "pinfeed", "diagnose", f"{tmp_path}/spawning.py:loader"]
     command += ["--seconds", "1", "--json"]
@@ -434,33 +428,33 @@ def test_what_the_file_asks_for_and_what_its_workers_print(tmp_path: Path) -> No
 class OnADevice:
     """What JAX returns is there later."""
 
-    def block_until_ready(self) -> None:
+    def block_until_ready(self):
         time.sleep(0.01)
 
 
-def test_a_step_is_over_when_what_it_returns_is_there() -> None:
+def test_a_step_is_over_when_what_it_returns_is_there():
     assert runs.time_step(lambda batch: {"loss": OnADevice()}, torch.ones(3), 0.03).seconds > 0.01
 
 
-def test_a_step_that_changes_a_batch_of_any_kind() -> None:
+def test_a_step_that_changes_a_batch_of_any_kind():
     class Batch:
-        def __init__(self, samples: list[Any]) -> None:
+        def __init__(self, samples):
             self.x, self.copy = torch.stack(samples), True
 
-    def step(batch: Any) -> None:
+    def step(batch):
         assert int(batch.x.max()) < 64
         batch.x += 64
         del batch.copy
 
-    loader = DataLoader(range(64), 4, collate_fn=lambda i: Batch([*map(torch.tensor, i)]))  # type: ignore[arg-type]
+    loader = DataLoader(range(64), 4, collate_fn=lambda i: Batch([*map(torch.tensor, i)]))
     assert short(loader, step, 0.1).measured.step.seconds > 0
 
 
-def test_an_interrupt_gives_the_report_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = DataLoader(Sleeping(0.001), batch_size=4)  # type: ignore[arg-type]
+def test_an_interrupt_gives_the_report_so_far(monkeypatch):
+    loader = DataLoader(Sleeping(0.001), batch_size=4)
     before = multiprocessing.active_children()  # of other tests' garbage
 
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "time_step", interrupt)
@@ -476,22 +470,22 @@ def test_an_interrupt_gives_the_report_so_far(monkeypatch: pytest.MonkeyPatch) -
 class Interrupting:
     """Its end is interrupted, which Python can't raise there."""
 
-    def __del__(self) -> None:
+    def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.01)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_that_a_del_hides_gives_the_report_too() -> None:
+def test_an_interrupt_that_a_del_hides_gives_the_report_too():
     count = 0
 
-    def step(batch: Any) -> None:
+    def step(batch):
         nonlocal count
         count += 1
         if count == 4:
             Interrupting()
 
-    loader = DataLoader(Sleeping(0.001), batch_size=4)  # type: ignore[arg-type]
+    loader = DataLoader(Sleeping(0.001), batch_size=4)
     report = short(loader, step)
     assert report.measured.loop is not None
     assert report.measured.eager == {}
@@ -499,9 +493,9 @@ def test_an_interrupt_that_a_del_hides_gives_the_report_too() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_what_there_is_no_time_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_there_is_no_time_for_is_said(monkeypatch):
     monkeypatch.setattr(module, "_OVERTIME", 1.0)
-    loader = DataLoader(Sleeping(0.1), batch_size=4)  # type: ignore[arg-type]
+    loader = DataLoader(Sleeping(0.1), batch_size=4)
     start = time.perf_counter()
     report = short(loader, seconds=1.5)
     assert time.perf_counter() - start < 2 * 1.5 + 1.5
@@ -510,18 +504,18 @@ def test_what_there_is_no_time_for_is_said(monkeypatch: pytest.MonkeyPatch) -> N
     assert report.measured.loop is not None
 
 
-def test_without_a_step_a_thread_shares_no_gil() -> None:
-    inner = DataLoader(Sleeping(0.002), batch_size=4)  # type: ignore[arg-type]
+def test_without_a_step_a_thread_shares_no_gil():
+    inner = DataLoader(Sleeping(0.002), batch_size=4)
     report = short(pinfeed.DeviceLoader(inner, "cpu"))
     assert not report.measured.shares_gil
     assert report.limit == "dataset"
 
 
 class Incomparable:
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         raise NotImplementedError
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 @pytest.mark.parametrize(
@@ -539,18 +533,18 @@ class Incomparable:
         (Incomparable(), Incomparable(), False),
     ],
 )
-def test_equal_values(one: Any, other: Any, is_equal: bool) -> None:
+def test_equal_values(one, other, is_equal):
     assert have_equal_values(one, other) is is_equal
 
 
 class OnlyHere(Sleeping):
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         assert get_worker_info() is None, "the connection is not for workers"
         return super().__getitem__(index)
 
 
 class OnlyInWorkers(Sleeping):
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         assert get_worker_info() is not None, "where is the worker?"
         return super().__getitem__(index)
 
@@ -562,7 +556,7 @@ class OnlyInWorkers(Sleeping):
         (OnlyInWorkers(), 1, "workers: 0: not"),
     ],
 )
-def test_what_a_dataset_can_not_do_is_said(dataset: Any, workers: int, note: str) -> None:
+def test_what_a_dataset_can_not_do_is_said(dataset, workers, note):
     report = short(DataLoader(dataset, batch_size=4, num_workers=workers))
     assert report.measured.loop is not None
     assert report.limit == "dataset"
@@ -571,15 +565,15 @@ def test_what_a_dataset_can_not_do_is_said(dataset: Any, workers: int, note: str
 
 
 class Broken(Sleeping):
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         if index == 37:
             raise LookupError("no file for 37")
         return super().__getitem__(index)
 
 
 @pytest.mark.usefixtures("leaves_no_workers")
-def test_a_sample_that_raises_later_is_said() -> None:
-    report = short(DataLoader(Broken(0.01), batch_size=4, num_workers=1))  # type: ignore[arg-type]
+def test_a_sample_that_raises_later_is_said():
+    report = short(DataLoader(Broken(0.01), batch_size=4, num_workers=1))
     said = "not measured: LookupError: no file for 37; raised by the dataset for sample 37"
     failed = [note for note in report.notes if "not measured: " in note]
     assert all(said in note for note in failed)
@@ -587,13 +581,13 @@ def test_a_sample_that_raises_later_is_said() -> None:
 
 
 class BrokenStream(Stream):
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self):
         yield from itertools.islice(super().__iter__(), 7)
         raise OSError("the shard ends here")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_stream_that_raises(workers: int) -> None:
+def test_a_stream_that_raises(workers):
     with pytest.raises(OSError, match="the shard ends here") as caught:
         pinfeed.diagnose(DataLoader(BrokenStream(), batch_size=4, num_workers=workers), seconds=1)
     said = "".join(traceback.format_exception_only(caught.value))
@@ -603,11 +597,11 @@ def test_a_stream_that_raises(workers: int) -> None:
 class Locked(Sleeping):
     """Samples under a lock, which a thread holds when workers are forked."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(0.001)
         self.lock = threading.Lock()
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index):
         if get_worker_info() is not None:
             with self.lock:
                 pass
@@ -615,19 +609,19 @@ class Locked(Sleeping):
 
 
 def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(runs, "_PATIENCE", 1.0)
     dataset, end = Locked(), threading.Event()
 
-    def hold() -> None:
+    def hold():
         with dataset.lock:
             end.wait()
 
     thread = threading.Thread(target=hold)
     thread.start()
     try:
-        report = short(DataLoader(dataset, batch_size=4), seconds=1)  # type: ignore[arg-type]
+        report = short(DataLoader(dataset, batch_size=4), seconds=1)
     finally:
         end.set()
         thread.join()
@@ -637,42 +631,42 @@ def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(
     assert not any(note.startswith("workers: 2") for note in report.notes)
 
 
-def test_a_batch_that_no_worker_can_send(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_no_worker_can_send(monkeypatch):
     monkeypatch.setattr(runs, "_PATIENCE", 1.0)
-    loader = DataLoader([1, 2], batch_size=1, collate_fn=iter_of)  # type: ignore[arg-type]
+    loader = DataLoader([1, 2], batch_size=1, collate_fn=iter_of)
     report = short(loader, seconds=1)
     (note,) = [note for note in report.notes if note.startswith("workers: 1: not measured")]
     assert "batch can't be pickled, which it says on stderr" in note
     assert not report.is_complete
 
 
-def iter_of(samples: list[Any]) -> Iterator[Any]:
+def iter_of(samples):
     return (sample for sample in samples)
 
 
 class OwnLoop(DataLoader[Any]):
-    def __iter__(self) -> Any:
+    def __iter__(self):
         yield from super().__iter__()
 
 
 class ByName(Sleeping):
-    def __getitem__(self, name: Any) -> dict[str, Any]:
+    def __getitem__(self, name):
         return super().__getitem__(int(name if isinstance(name, str) else name[0]))
 
 
 @pytest.mark.parametrize("names", [["11", "22", "33"] * 20, [["11", "22"]] * 20])
-def test_names_and_lists_as_indices(names: list[Any]) -> None:
+def test_names_and_lists_as_indices(names):
     size = 4 if isinstance(names[0], str) else None
     for batch_size in {None, size}:
-        report = short(DataLoader(ByName(0.002), batch_size, sampler=names), seconds=0.3)  # type: ignore[arg-type]
+        report = short(DataLoader(ByName(0.002), batch_size, sampler=names), seconds=0.3)
         assert report.limit == "dataset"
         assert not any("not measured" in note for note in report.notes)
         assert report.measured.loop.batches[0].indices is None
 
 
-def test_what_can_not_be_done_or_told_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_done_or_told_is_said(monkeypatch):
     monkeypatch.setattr(stages, "TELLS", False)
-    dataset: Any = Sleeping(0.001)
+    dataset = Sleeping(0.001)
     with open(__file__) as dataset.file:
         report = short(OwnLoop(dataset, batch_size=4), seconds=0.1)
     for said in ("TextIOWrapper", "OwnLoop.__iter__ was not run", "does not tell"):
@@ -682,45 +676,45 @@ def test_what_can_not_be_done_or_told_is_said(monkeypatch: pytest.MonkeyPatch) -
 # Bad input.
 
 
-def test_the_users_own_error_with_its_sample() -> None:
+def test_the_users_own_error_with_its_sample():
     with pytest.raises(LookupError, match="no file for 0") as caught:
-        pinfeed.diagnose(DataLoader(Failing(), batch_size=4))  # type: ignore[arg-type]
+        pinfeed.diagnose(DataLoader(Failing(), batch_size=4))
     assert caught.value.__notes__ == ["raised by the dataset for sample 0"]
     with pytest.raises(LookupError, match=r"(?s)no file for 0.*raised by the dataset for sample 0"):
-        pinfeed.diagnose(DataLoader(Failing(), batch_size=4, num_workers=1))  # type: ignore[arg-type]
+        pinfeed.diagnose(DataLoader(Failing(), batch_size=4, num_workers=1))
 
-    def fail(batch: Any) -> None:
+    def fail(batch):
         raise ArithmeticError("the loss is NaN")
 
     with pytest.raises(ArithmeticError, match="the loss is NaN"):
-        pinfeed.diagnose(DataLoader(Sleeping(), batch_size=4), fail)  # type: ignore[arg-type]
+        pinfeed.diagnose(DataLoader(Sleeping(), batch_size=4), fail)
 
 
-def test_what_is_no_loader() -> None:
+def test_what_is_no_loader():
     with pytest.raises(TypeError, match=r"must be a torch DataLoader, .* got list; give"):
         pinfeed.diagnose([1, 2])
     with pytest.raises(TypeError, match="step must be callable"):
-        pinfeed.diagnose(DataLoader([1]), step=3)  # type: ignore[arg-type]
+        pinfeed.diagnose(DataLoader([1]), step=3)
     with pytest.raises(ValueError, match="seconds must be from"):
-        pinfeed.diagnose(DataLoader([1]), seconds=0)  # type: ignore[arg-type]
+        pinfeed.diagnose(DataLoader([1]), seconds=0)
 
 
-def test_an_empty_loader() -> None:
+def test_an_empty_loader():
     with pytest.raises(ValueError, match="has no batch"):
-        pinfeed.diagnose(DataLoader([], batch_size=4))  # type: ignore[arg-type]
+        pinfeed.diagnose(DataLoader([], batch_size=4))
     with pytest.raises(ValueError, match="has no batch"):
-        pinfeed.diagnose(DataLoader([1], batch_size=4, drop_last=True))  # type: ignore[arg-type]
+        pinfeed.diagnose(DataLoader([1], batch_size=4, drop_last=True))
 
 
-def test_what_measuring_would_use_up() -> None:
+def test_what_measuring_would_use_up():
     batches = iter([[0], [1]])
     with pytest.raises(TypeError, match="sampler is an iterator, which measuring would use up"):
-        pinfeed.diagnose(DataLoader([1, 2], batch_sampler=batches))  # type: ignore[arg-type]
+        pinfeed.diagnose(DataLoader([1, 2], batch_sampler=batches))
     numbers = (i for i in range(2))
     with pytest.raises(TypeError, match="sampler is an iterator"):
-        pinfeed.diagnose(DataLoader([1, 2], sampler=numbers))  # type: ignore[arg-type]
+        pinfeed.diagnose(DataLoader([1, 2], sampler=numbers))
     assert next(numbers) == 0
-    stream: Any = Stream()
+    stream = Stream()
     stream.samples = (i for i in range(3))
     with pytest.raises(TypeError, match="dataset holds an iterator, which measuring would use up"):
         pinfeed.diagnose(DataLoader(stream, batch_size=4))
@@ -729,10 +723,10 @@ def test_what_measuring_would_use_up() -> None:
 
 
 class OnceOnly(IterableDataset[int]):
-    def __init__(self) -> None:
+    def __init__(self):
         self.left = 100
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self):
         while self.left:
             self.left -= 1
             time.sleep(0.001)
@@ -740,25 +734,25 @@ class OnceOnly(IterableDataset[int]):
 
 
 class OfGenerator(OnceOnly):
-    def __init__(self) -> None:
+    def __init__(self):
         self.numbers = (i for i in range(100))
 
 
 class BeginsAnew(OnceOnly):
     """An iterator, as torch's IterDataPipe is, but one that begins anew."""
 
-    def __iter__(self) -> Any:
+    def __iter__(self):
         self.left = 100
         return self
 
-    def __next__(self) -> int:
+    def __next__(self):
         if not self.left:
             raise StopIteration
         self.left -= 1
         return self.left
 
 
-def test_what_can_be_iterated_only_once() -> None:
+def test_what_can_be_iterated_only_once():
     with pytest.raises(TypeError, match="can be iterated only once: the second time it has no"):
         pinfeed.diagnose(DataLoader(OnceOnly(), batch_size=4), seconds=60)
     with pytest.raises(TypeError, match="dataset holds an iterator"):
@@ -766,29 +760,29 @@ def test_what_can_be_iterated_only_once() -> None:
     assert short(DataLoader(BeginsAnew(), batch_size=4), seconds=0.1).measured.loop.samples == 4
 
 
-def test_a_loader_in_the_middle_of_a_loop() -> None:
-    batches = pinfeed.DeviceLoader(DataLoader(Sleeping(0.001), batch_size=4), "cpu")  # type: ignore[arg-type]
+def test_a_loader_in_the_middle_of_a_loop():
+    batches = pinfeed.DeviceLoader(DataLoader(Sleeping(0.001), batch_size=4), "cpu")
     loop = iter(batches)
     next(loop)
     with pytest.raises(RuntimeError, match="in the middle of a loop"):
         pinfeed.diagnose(batches)
     loop.close()
-    iterator = iter(DataLoader(Sleeping(0.001), batch_size=4, num_workers=1))  # type: ignore[arg-type]
-    report = short(DataLoader(Sleeping(0.001), batch_size=4))  # type: ignore[arg-type]
+    iterator = iter(DataLoader(Sleeping(0.001), batch_size=4, num_workers=1))
+    report = short(DataLoader(Sleeping(0.001), batch_size=4))
     assert any("daemonic processes" in note for note in report.notes)  # maybe others' too
     del iterator
 
 
-def test_too_short_a_time() -> None:
+def test_too_short_a_time():
     dataset = Sleeping(0.2)
     with pytest.raises(ValueError, match=r"too short: the first batch took 0\.\d s; give at least"):
-        pinfeed.diagnose(DataLoader(dataset, batch_size=1), seconds=0.1)  # type: ignore[arg-type]
+        pinfeed.diagnose(DataLoader(dataset, batch_size=1), seconds=0.1)
 
 
 @pytest.mark.usefixtures("trials")
-def test_runs_of_few_batches_are_called_rough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_few_batches_are_called_rough(monkeypatch):
     monkeypatch.setattr(module, "_OVERTIME", 100.0)
-    report = short(DataLoader(Sleeping(0.01), batch_size=4), seconds=0.2)  # type: ignore[arg-type]
+    report = short(DataLoader(Sleeping(0.01), batch_size=4), seconds=0.2)
     count = report.measured.fewest_batches
     (note,) = [note for note in report.notes if "are rough" in note]
     assert 1 <= count < 3
@@ -813,7 +807,7 @@ print(pinfeed.diagnose(DataLoader(torch.arange(9)), seconds=1))
 
 
 @pytest.mark.slow
-def test_spawn_without_a_main_guard_where_the_loader_has_no_workers(tmp_path: Path) -> None:
+def test_spawn_without_a_main_guard_where_the_loader_has_no_workers(tmp_path):
     (tmp_path / "train.py").write_text(SPAWNED_FROM_HERE)
     program = f"""
 import subprocess, sys
@@ -827,7 +821,7 @@ print(done.stdout)
 
 
 @pytest.mark.slow
-def test_spawn_without_a_main_guard(tmp_path: Path) -> None:
+def test_spawn_without_a_main_guard(tmp_path):
     (tmp_path / "train.py").write_text(SPAWNED)
     program = f"""
 import subprocess, sys

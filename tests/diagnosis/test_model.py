@@ -1,12 +1,8 @@
 """The limit, the predictions and the advice, from runs whose times are written down here."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,19 +17,19 @@ CPUS = Cpus(present=4, allowed=4, quota=None, ranks=1)
 
 
 def run(
-    workers: int,
-    period: float,
+    workers,
+    period,
     *,
-    step: float = 0.0,
-    fetch: float = 0.0,
-    collate: float = 0.0,
-    cpu: float = 0.0,
-    queued: float = 0.0,
-    slow: dict[int, float] | None = None,
-    count: int = 40,
-    startup: float = 0.0,
-    **options: Any,
-) -> Run:
+    step=0.0,
+    fetch=0.0,
+    collate=0.0,
+    cpu=0.0,
+    queued=0.0,
+    slow=None,
+    count=40,
+    startup=0.0,
+    **options,
+):
     """A run of `count` batches of four samples, one each `period`; some samples take longer."""
     settings = Settings(workers, **options)
     batches = []
@@ -51,7 +47,7 @@ def run(
     return Run(settings, batches, startup=startup or period, bytes=1000)
 
 
-def measured(loop: Run, one: Run, others: dict[int, Run] | None = None, **what: Any) -> Measured:
+def measured(loop, one, others=None, **what):
     """A loop as it is, one worker, and what else was run."""
     step = loop.batches[0].done - loop.batches[0].received
     timed = StepTimes(step, 0.0) if step > 1e-9 else None
@@ -59,7 +55,7 @@ def measured(loop: Run, one: Run, others: dict[int, Run] | None = None, **what: 
     return Measured(**({"cpus": CPUS, "loop": loop, "step": timed, "eager": eager} | what))
 
 
-def eager(*periods: float, **options: Any) -> dict[int, Run]:
+def eager(*periods, **options):
     return {n: run(n, period, **options) for n, period in zip((0, 1, 2, 4), periods, strict=True)}
 
 
@@ -124,7 +120,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("limit", CASES)
-def test_the_limit(limit: str) -> None:
+def test_the_limit(limit):
     assert CASES[limit].limit() == limit
     assert set(CASES) == set(LIMITS)
     report = Report(CASES[limit])
@@ -133,7 +129,7 @@ def test_the_limit(limit: str) -> None:
     assert f"Limit: {LIMITS[limit]}" in str(report)
 
 
-def test_predictions() -> None:
+def test_predictions():
     case = CASES["dataset"]
     assert case.predict(Settings(0)) == pytest.approx(0.11 + 0.01)
     assert case.predict(Settings(0, in_thread=True)) == pytest.approx(0.11)
@@ -149,15 +145,15 @@ def test_predictions() -> None:
 @pytest.mark.parametrize(
     ("fetch", "limit"), [(0.19, "dataset"), (0.01, "hand-off")], ids=["dataset", "hand-off"]
 )
-def test_the_limit_if_there_was_time_for_little(fetch: float, limit: str) -> None:
+def test_the_limit_if_there_was_time_for_little(fetch, limit):
     loop, loader = run(2, 0.1, fetch=fetch), SimpleNamespace(settings=Settings(2))
     for eager in ({1: run(1, 0.2, fetch=fetch)}, {}):
         case = Measured(CPUS, loop, eager)
         assert case.limit() == limit
-        assert find_changes(case, loader) == []  # type: ignore[arg-type]
+        assert find_changes(case, loader) == []
 
 
-def test_what_is_saved_of_a_stage_is_saved_of_the_batch() -> None:
+def test_what_is_saved_of_a_stage_is_saved_of_the_batch():
     case = measured(
         run(
             0, 0.32, step=0.01, fetch=0.1, collate=0.2
@@ -171,7 +167,7 @@ def test_what_is_saved_of_a_stage_is_saved_of_the_batch() -> None:
     assert case.predict(Settings(1), fetch=0.5) == pytest.approx(0.06)
 
 
-def test_between_and_beyond_the_numbers_of_workers_that_were_run() -> None:
+def test_between_and_beyond_the_numbers_of_workers_that_were_run():
     idle = {"fetch": 0.1, "cpu": 0.0}
     case = measured(run(1, 0.1), run(1, 0.1, **idle), eager(0.1, 0.1, 0.0625, 0.04375, **idle))
     # Each worker beyond the first takes a quarter of a worker from all.
@@ -179,7 +175,7 @@ def test_between_and_beyond_the_numbers_of_workers_that_were_run() -> None:
     assert case.n_effective(9) == pytest.approx(9 / 3)
 
 
-def test_a_thread_is_predicted_by_the_loop_that_was_run_in_one() -> None:
+def test_a_thread_is_predicted_by_the_loop_that_was_run_in_one():
     loop, one = run(2, 0.06, fetch=0.1), run(1, 0.11, fetch=0.1, collate=0.01)
     case = measured(loop, one, thread=run(0, 0.3, fetch=0.2, collate=0.1, in_thread=True))
     thread = Settings(0, in_thread=True)
@@ -187,7 +183,7 @@ def test_a_thread_is_predicted_by_the_loop_that_was_run_in_one() -> None:
     assert case.predict(thread, fetch=0.0) == pytest.approx(0.1)
 
 
-def test_stragglers_of_all_runs_make_the_prediction() -> None:
+def test_stragglers_of_all_runs_make_the_prediction():
     case = CASES["stragglers"]
     assert case.straggling > 0.5
     # Three of the one worker's 39 batches took 415 ms, in two dictionaries; the loop's 39 none.
@@ -195,14 +191,14 @@ def test_stragglers_of_all_runs_make_the_prediction() -> None:
     assert case.predict(Settings(0)) == pytest.approx(of_one / 117)
 
 
-def test_a_number_of_workers_that_gains_little_is_left() -> None:
+def test_a_number_of_workers_that_gains_little_is_left():
     one = run(1, 0.1, fetch=0.1, cpu=0.09)
     case = measured(run(2, 0.051), one, {2: run(2, 0.051), 4: run(4, 0.05)})
     assert case.best_workers(Settings(2)) == 2
     assert case.best_workers(Settings(1)) == 2
 
 
-def test_a_short_epoch_pays_for_the_start_of_its_workers() -> None:
+def test_a_short_epoch_pays_for_the_start_of_its_workers():
     runs = eager(0.1, 0.1, 0.05, 0.025, fetch=0.1)
     runs[2].startup = 1.1
     case = measured(run(2, 0.15), run(1, 0.1, fetch=0.1), runs)
@@ -210,13 +206,13 @@ def test_a_short_epoch_pays_for_the_start_of_its_workers() -> None:
     assert case.predict(Settings(2, epoch=10, persistent=True)) == pytest.approx(0.05)
 
 
-def test_workers_for_short_epochs_stay() -> None:
+def test_workers_for_short_epochs_stay():
     runs = eager(0.1, 0.1, 0.05, 0.025, fetch=0.1)
     runs[1].startup = runs[2].startup = runs[4].startup = 1.1
     case = measured(run(0, 0.1, fetch=0.1), run(1, 0.1, fetch=0.1, startup=1.1), runs)
     assert case.predict(Settings(3, epoch=10)) - case.predict(Settings(3)) == pytest.approx(0.1)
     assert case.best_workers(Settings(0, epoch=3)) == 3
-    loader: Any = SimpleNamespace(settings=Settings(0), is_stream=True, epoch=10, holds_files=False)
+    loader = SimpleNamespace(settings=Settings(0), is_stream=True, epoch=10, holds_files=False)
     (workers,) = (c for c in find_changes(case, loader) if "workers" in c.name)
     assert workers.code == "DataLoader(..., num_workers=8, persistent_workers=True)"
     assert workers.settings == Settings(8, epoch=10, persistent=True)
@@ -225,8 +221,8 @@ def test_workers_for_short_epochs_stay() -> None:
     assert workers.settings == Settings(8, epoch=100_000)
 
 
-def test_copies_beside_the_step_and_pinned_batches() -> None:
-    loader: Any = SimpleNamespace(settings=Settings(2), is_stream=True, epoch=None)
+def test_copies_beside_the_step_and_pinned_batches():
+    loader = SimpleNamespace(settings=Settings(2), is_stream=True, epoch=None)
     case = measured(
         run(2, 0.05, step=0.04),
         run(1, 0.04, fetch=0.04),
@@ -247,7 +243,7 @@ def test_copies_beside_the_step_and_pinned_batches() -> None:
     assert "pinned batches" not in again
 
 
-def test_periods() -> None:
+def test_periods():
     one = run(2, 0.5, step=0.1, count=9)
     assert len(one.steady) == 4  # as many from each worker, and not the first four, made ahead
     assert one.period == pytest.approx(0.5)
@@ -255,7 +251,7 @@ def test_periods() -> None:
     assert run(2, 0.5, batch_factor=4).period == pytest.approx(0.125)
 
 
-def test_outliers_name_their_samples() -> None:
+def test_outliers_name_their_samples():
     slow = {50: 0.4, 103: 0.8}
     one, other = run(1, 0.02, fetch=0.02, slow=slow), run(0, 0.02, fetch=0.02)
     case = measured(run(1, 0.02, fetch=0.02), one, {0: other})
@@ -263,12 +259,12 @@ def test_outliers_name_their_samples() -> None:
     assert "2 batches > 3 × the median: samples 103, 50" in str(Report(case))
 
 
-def change(before: list[float], after: list[float]) -> Change:
-    how: dict[str, Any] = {"predictions": [0.08, 0.12], "before": before, "after": after}
+def change(before, after):
+    how = {"predictions": [0.08, 0.12], "before": before, "after": after}
     return Change("name", "code", Settings(1), lambda m: 0.1, **how)
 
 
-def test_the_least_of_both_rounds() -> None:
+def test_the_least_of_both_rounds():
     one = change([1.0, 1.5], [0.1, 0.3])
     assert (one.predicted, one.tried) == (0.08, 0.1)
     assert one.error == pytest.approx(-0.2)
@@ -285,9 +281,7 @@ def test_the_least_of_both_rounds() -> None:
         ([1.0, 1.0], [0.5, 1.1], False),  # one trial lost
     ],
 )
-def test_only_what_has_gained_is_advised(
-    before: list[float], after: list[float], is_advised: bool
-) -> None:
+def test_only_what_has_gained_is_advised(before, after, is_advised):
     one = change(before, after)
     assert one.is_advised is is_advised
     report = Report(CASES["dataset"], [one])
@@ -298,8 +292,8 @@ def test_only_what_has_gained_is_advised(
     assert (" 80 ms         –" in str(report)) is not bool(after)
 
 
-def test_nothing_is_tried_where_the_step_is_the_limit() -> None:
-    loader: Any = SimpleNamespace(settings=Settings(1))
+def test_nothing_is_tried_where_the_step_is_the_limit():
+    loader = SimpleNamespace(settings=Settings(1))
     assert find_changes(CASES["step"], loader) == []
     assert "nothing to gain here" in str(Report(CASES["step"]))
     assert "No change that could be tried" in str(Report(CASES["step"]))
@@ -316,7 +310,7 @@ def test_nothing_is_tried_where_the_step_is_the_limit() -> None:
         (Cpus(8, 8, 2.0, 4), 1),  # never less than one
     ],
 )
-def test_cpus(cpus: Cpus, usable: float) -> None:
+def test_cpus(cpus, usable):
     assert cpus.usable == usable
 
 
@@ -331,7 +325,7 @@ def test_cpus(cpus: Cpus, usable: float) -> None:
         ("0::/gone", {}, None),
     ],
 )
-def test_cpu_quota(tmp_path: Path, groups: str, files: dict[str, str], quota: float | None) -> None:
+def test_cpu_quota(tmp_path, groups, files, quota):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(groups + "\n")
     for name, text in files.items():

@@ -1,10 +1,7 @@
 """What an element of a dataset has to be, the ways to one, and loaders of numbered batches."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -12,19 +9,19 @@ import torch
 from pinfeed import JaggedBatch
 
 
-def mapped(dataset: Any) -> list[Any]:
+def mapped(dataset):
     return list(dataset.map(lambda *element: element if len(element) > 1 else element[0]))
 
 
 # Elements as a loop in Python gets them, by way of TensorFlow's threads, and of a graph.
-WAYS: dict[str, Callable[[Any], list[Any]]] = {
+WAYS = {
     "loop": list,
     "prefetch": lambda dataset: list(dataset.prefetch(2)),
     "map": mapped,
 }
 
 
-def assert_element(element: Any, batch: Any, path: str = "") -> None:
+def assert_element(element, batch, path=""):
     """The element has the structure, the dtypes and the bits of the batch."""
     if batch is None:
         assert element is None, path
@@ -55,7 +52,7 @@ def assert_element(element: Any, batch: Any, path: str = "") -> None:
         raise AssertionError(f"{path}: what is a {type(batch).__name__}?")
 
 
-def assert_tensor(tensor: Any, array: Any, path: str = "") -> None:
+def assert_tensor(tensor, array, path=""):
     """Same dtype, shape and bits."""
     assert tensor.dtype.name == str(array.dtype).removeprefix("torch."), path
     assert tuple(tensor.shape) == tuple(array.shape), path
@@ -65,7 +62,7 @@ def assert_tensor(tensor: Any, array: Any, path: str = "") -> None:
     assert tensor.numpy().tobytes() == array.tobytes(), path
 
 
-def address(tensor: Any) -> int:
+def address(tensor):
     """Where the values of a tensor are, of torch, NumPy or TensorFlow."""
     if isinstance(tensor, torch.Tensor):
         return tensor.data_ptr()
@@ -78,22 +75,22 @@ BATCHES = 6
 class Loader:
     """Yields numbered batches, and counts how often it was asked to begin."""
 
-    def __init__(self, batches: int = BATCHES) -> None:
+    def __init__(self, batches=BATCHES):
         self.batches = batches
         self.begun = 0
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self):
         self.begun += 1
         return (torch.full((2,), number) for number in range(self.batches))
 
 
-def numbers(elements: list[Any]) -> list[int]:
+def numbers(elements):
     return [int(element[0]) for element in elements]
 
 
 class Squares:
-    def __len__(self) -> int:
+    def __len__(self):
         return 1000
 
-    def __getitem__(self, number: int) -> int:
+    def __getitem__(self, number):
         return number**2

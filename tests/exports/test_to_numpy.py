@@ -1,12 +1,7 @@
 """to_numpy: every structure, dtype and kind of leaf, from loaders of every kind."""
 
-from __future__ import annotations
-
 import mmap
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,17 +20,17 @@ from samples import STRUCTURES, MarkedTensor, assert_same
 class Numbers:
     """A sampler that may yield fewer or more samples than it says."""
 
-    def __init__(self, count: int, said: int) -> None:
+    def __init__(self, count, said):
         self.count, self.said = count, said
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self):
         return iter(range(self.count))
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self.said
 
 
-def cut(rows: Any, size: int) -> list[Any]:
+def cut(rows, size):
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
@@ -46,19 +41,19 @@ SAID = {"exact": lambda n: n, "too few": lambda n: 1, "too many": lambda n: 2 * 
 class NeverMoved(mmap.mmap):
     """Memory on a system that can't move pages, on Python 3.15."""
 
-    def __getattribute__(self, name: str) -> Any:
+    def __getattribute__(self, name):
         if name == "resize":
             raise AttributeError(name)
         return super().__getattribute__(name)
 
 
-def test_arrays_grow_where_pages_can_not_be_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_grow_where_pages_can_not_be_moved(monkeypatch):
     monkeypatch.setattr(mmap, "mmap", NeverMoved)
     batches = random_array((40, 4, 3))
     np.testing.assert_array_equal(to_numpy(iter(batches)), batches.reshape(160, 3))
 
 
-def make_loader(kind: str, batches: list[Any], count: int, size: int) -> Iterable[Any]:
+def make_loader(kind, batches, count, size):
     """A loader of some kind that yields these batches."""
     if kind == "list":
         return batches
@@ -72,11 +67,9 @@ def make_loader(kind: str, batches: list[Any], count: int, size: int) -> Iterabl
 @given(
     st.data(), st.sampled_from(sorted(STRUCTURES)), st.sampled_from(["list", "generator", *SAID])
 )
-def test_structures_shapes_dtypes_and_loaders(
-    data: st.DataObject, structure: str, loader: str
-) -> None:
+def test_structures_shapes_dtypes_and_loaders(data, structure, loader):
     count, size = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 5))
-    columns: list[Any] = []
+    columns = []
     for _ in "xy":
         shape = (count, *data.draw(st.lists(st.integers(0, 3), max_size=2)))
         array = data.draw(views(shape, data.draw(st.sampled_from(NUMPY_DTYPES))))
@@ -88,7 +81,7 @@ def test_structures_shapes_dtypes_and_loaders(
     assert_same(result, make(*(np.asarray(column).copy() for column in columns)))
 
 
-def test_collate_bucketed_batches_and_workers() -> None:
+def test_collate_bucketed_batches_and_workers():
     sequences = [np.arange(i % 23) for i in range(200)]
     ragged = pinfeed.RaggedArray.from_sequences(sequences)
     sampler = pinfeed.LengthBucketSampler(ragged.lengths, max_tokens=64, seed=1)
@@ -106,17 +99,17 @@ def test_collate_bucketed_batches_and_workers() -> None:
 
 
 @given(st.integers(1, 20), st.integers(1, 6), st.integers(1, 25), st.sampled_from(["list", *SAID]))
-def test_max_samples(count: int, size: int, most: int, loader: str) -> None:
+def test_max_samples(count, size, most, loader):
     rows = np.arange(count)
     batches = [{"x": part, "s": [str(i) for i in part]} for part in cut(rows, size)]
     result = to_numpy(make_loader(loader, batches, count, size), max_samples=most)
     assert_same(result, {"x": rows[:most], "s": [str(i) for i in rows[:most]]})
 
 
-def test_max_samples_ends_an_infinite_loader_at_the_batch_that_fills_it() -> None:
+def test_max_samples_ends_an_infinite_loader_at_the_batch_that_fills_it():
     drawn = []
 
-    def forever() -> Iterator[Any]:
+    def forever():
         while True:
             drawn.append(len(drawn))
             yield pinfeed.JaggedBatch(torch.arange(4), torch.tensor([0, 1, 4]))
@@ -148,7 +141,7 @@ PLAIN = VALUES.detach().numpy()
         (big := np.arange(6, dtype=">f4").reshape(2, 3)[:, ::2], big),
     ],
 )
-def test_arrays_that_are_more_than_memory(batch: Any, expected: np.ndarray) -> None:
+def test_arrays_that_are_more_than_memory(batch, expected):
     assert_same(
         to_numpy([batch, batch[:1]]),
         np.concatenate([expected, expected[:1]], axis=0, dtype=expected.dtype),
@@ -156,9 +149,9 @@ def test_arrays_that_are_more_than_memory(batch: Any, expected: np.ndarray) -> N
 
 
 @pytest.mark.parametrize("kind", ["dense", "transposed", "jagged", "padded"])
-def test_bfloat16(kind: str) -> None:
+def test_bfloat16(kind):
     values = torch.randn(6, 5).to(torch.bfloat16)
-    batch: Any = values.t() if kind == "transposed" else values
+    batch = values.t() if kind == "transposed" else values
     if kind == "jagged":
         batch = pinfeed.JaggedBatch(values, torch.tensor([0, 4, 6]))
     if kind == "padded":
@@ -169,7 +162,7 @@ def test_bfloat16(kind: str) -> None:
     assert_same(result.ravel(), wanted.numpy().ravel())
 
 
-def test_keys_may_come_in_another_order() -> None:
+def test_keys_may_come_in_another_order():
     batches = [
         {"x": np.zeros(2), "y": np.ones(2), "s": {"a": ["a"] * 2, "b": ["b"] * 2}},
         {"s": {"b": ["b"], "a": ["a"]}, "y": np.ones(1), "x": np.zeros(1)},
@@ -178,7 +171,7 @@ def test_keys_may_come_in_another_order() -> None:
     assert_same(to_numpy(batches), expected)
 
 
-def test_objects_and_strings_are_lists_and_none_stays_none() -> None:
+def test_objects_and_strings_are_lists_and_none_stays_none():
     picture = object()
     batches = [
         {
@@ -203,7 +196,7 @@ def test_objects_and_strings_are_lists_and_none_stays_none() -> None:
     assert to_numpy([["a", "b"], ("c",)]) == ["a", "b", "c"]
 
 
-def test_a_list_with_arrays_in_it_is_part_of_the_structure() -> None:
+def test_a_list_with_arrays_in_it_is_part_of_the_structure():
     x = np.zeros(3)
     assert_same(to_numpy([{"x": x, "two": [np.arange(3), np.ones(3)]}])["two"][0], np.arange(3))
     for raw in ([np.zeros(1), np.zeros(2)], [{"boxes": np.zeros((0, 4))}] * 3):
@@ -218,7 +211,7 @@ def test_a_list_with_arrays_in_it_is_part_of_the_structure() -> None:
         to_numpy([[np.zeros(2), ["a", "b", "c"]]])
 
 
-def test_lists_of_batches_that_can_be_joined_at_once_and_those_that_can_not() -> None:
+def test_lists_of_batches_that_can_be_joined_at_once_and_those_that_can_not():
     x, y = torch.arange(10.0).reshape(5, 2), np.arange(5, dtype=np.int8)
     for batches, expected in (
         ([(x[:2], y[:2]), (x[2:], y[2:])], (x.numpy(), y)),
@@ -247,17 +240,17 @@ def test_lists_of_batches_that_can_be_joined_at_once_and_those_that_can_not() ->
 class Stream(IterableDataset):
     """Numbers one after the other."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count):
         self.count = count
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self):
         return iter(range(self.count))
 
 
 class Unsure(BatchSampler):
     """Batches of any size."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         raise NotImplementedError
 
 
@@ -280,26 +273,26 @@ class Unsure(BatchSampler):
         (3, None),
     ],
 )
-def test_planned_batches(loader: Any, planned: int | None) -> None:
+def test_planned_batches(loader, planned):
     assert planned_batches(loader) == planned
 
 
-def test_a_collate_function_that_leaves_samples_out() -> None:
+def test_a_collate_function_that_leaves_samples_out():
     loader = DataLoader(range(20), 4, collate_fn=lambda rows: np.array([i for i in rows if i % 3]))
     expected = np.array([i for i in range(20) if i % 3])
     assert_same(to_numpy(loader), expected)
 
 
-def test_empty_batches() -> None:
+def test_empty_batches():
     batches = [np.zeros((0, 3), np.int16), np.ones((2, 3), np.int16), np.zeros((0, 3), np.int16)]
     assert_same(to_numpy(iter(batches)), np.ones((2, 3), np.int16))
     assert_same(to_numpy(iter(batches[:1])), np.zeros((0, 3), np.int16))
 
 
-def test_batches_whose_memory_is_used_again() -> None:
+def test_batches_whose_memory_is_used_again():
     buffer = np.zeros((2, 3))
 
-    def batches() -> Iterator[np.ndarray]:
+    def batches():
         for i in range(5):
             buffer[:] = i
             yield buffer
@@ -308,7 +301,7 @@ def test_batches_whose_memory_is_used_again() -> None:
 
 
 @pytest.mark.slow  # transformers takes seconds to import
-def test_outputs_of_transformers() -> None:
+def test_outputs_of_transformers():
     outputs = pytest.importorskip("transformers.modeling_outputs")
     batch = outputs.SequenceClassifierOutput(logits=torch.ones(4, 2, requires_grad=True))
     result = to_numpy(iter([batch, batch]))
@@ -317,9 +310,7 @@ def test_outputs_of_transformers() -> None:
     assert_same(result["logits"], result.logits)
 
 
-def test_progress(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_progress(capsys, monkeypatch, tmp_path):
     loader = DataLoader(TensorDataset(torch.zeros(20, 25)), 5)
     to_numpy(loader, progress=True)
     shown = capsys.readouterr().err
@@ -339,12 +330,12 @@ def test_progress(
 # Of samples that differ in length.
 
 
-def test_batches_of_different_widths_say_how_long_their_samples_are() -> None:
+def test_batches_of_different_widths_say_how_long_their_samples_are():
     batches = [torch.tensor([[1, 2], [3, 0]]), torch.tensor([[4, 5, 6]])]
     message = r"shape \(2,\) as before, got \(3,\); for .* pinfeed\.Padded with lengths"
     with pytest.raises(ValueError, match=message) as caught:
         to_numpy(batches)
-    assert_same(caught.value.partial, batches[0].numpy())  # type: ignore[attr-defined]
+    assert_same(caught.value.partial, batches[0].numpy())
     lengths = [torch.tensor([2, 1]), torch.tensor([3])]  # what the message says
     padded = map(pinfeed.Padded, batches, lengths)
     assert [row.tolist() for row in to_numpy(padded)] == [[1, 2], [3], [4, 5, 6]]
@@ -365,8 +356,8 @@ SEQUENCES = [np.arange(n, dtype=np.float32) + 1 for n in (3, 1, 0, 2, 5, 5, 4, 0
     ],
     ids=repr,
 )
-def test_the_data_of_padded_and_jagged_batches(field: pinfeed.Field, as_ndarrays: bool) -> None:
-    batches: list[Any] = [pinfeed.Collate(field)(part) for part in cut(SEQUENCES, 4)]
+def test_the_data_of_padded_and_jagged_batches(field, as_ndarrays):
+    batches = [pinfeed.Collate(field)(part) for part in cut(SEQUENCES, 4)]
     if as_ndarrays:
         batches = [type(b)(*(None if x is None else x.numpy() for x in b)) for b in batches]
     for most in (None, 1, 6):
@@ -375,7 +366,7 @@ def test_the_data_of_padded_and_jagged_batches(field: pinfeed.Field, as_ndarrays
         assert_same(list(result), SEQUENCES[:most])
 
 
-def test_the_side_of_padding() -> None:
+def test_the_side_of_padding():
     values, lengths = torch.arange(6).reshape(2, 3), torch.tensor([1, 2])
     for mask, expected in (
         (None, [0, 3, 4]),
@@ -390,7 +381,7 @@ def test_the_side_of_padding() -> None:
         to_numpy([holes])
 
 
-def test_frames() -> None:
+def test_frames():
     """Padded and jagged batches whose items are more than numbers."""
     frames = [random_array((n, 2, 3), "i4", n) for n in (2, 4, 1)]
     for field in (pinfeed.Pad(axes=0), pinfeed.Jagged()):
@@ -398,7 +389,7 @@ def test_frames() -> None:
         assert_same(list(to_numpy(batches)), frames)
 
 
-def test_lengths_of_two_axes_stay_beside_the_values() -> None:
+def test_lengths_of_two_axes_stay_beside_the_values():
     boxes = [random_array((n, 3), "i4", n) for n in (2, 4, 4)]
     batches = [pinfeed.Collate(pinfeed.Pad(axes=(0, 1)))(part) for part in (boxes[:2], boxes[2:])]
     result = to_numpy(batches)
@@ -406,7 +397,7 @@ def test_lengths_of_two_axes_stay_beside_the_values() -> None:
     assert_same(result.values[1], boxes[1])
 
 
-def test_ragged_arrays_are_batches_too() -> None:
+def test_ragged_arrays_are_batches_too():
     ragged = pinfeed.RaggedArray(torch.arange(9.0), torch.tensor([1, 3, 3, 8], dtype=torch.int32))
     assert_same(list(to_numpy([ragged[:1], ragged[1:]])), [part.numpy() for part in ragged])
     jagged = pinfeed.JaggedBatch(np.arange(9), np.array([2, 5, 7]))  # not all values are used

@@ -1,10 +1,5 @@
 """to_numpy of tensors on accelerators, and of what is taken for such."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -16,12 +11,12 @@ from samples import assert_same
 
 
 @pytest.fixture(autouse=True)
-def tensors_are_remote(monkeypatch: pytest.MonkeyPatch) -> None:
+def tensors_are_remote(monkeypatch):
     """Takes the tensors of the host for those of a device, whose copies come first here."""
     monkeypatch.setattr(drain, "is_remote", torch.is_tensor)
 
 
-def batch(n: int) -> dict[str, Any]:
+def batch(n):
     return {
         "x": torch.full((2, 3), n, dtype=torch.float16),
         "mixed": np.full((2, 1), n),
@@ -33,14 +28,14 @@ def batch(n: int) -> dict[str, Any]:
     }
 
 
-def unstructured(node: Any) -> Any:
+def unstructured(node):
     if isinstance(node, dict):
         return {key: unstructured(child) for key, child in node.items()}
     return list(node) if isinstance(node, pinfeed.RaggedArray) else node
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
-def test_batches_come_whole_and_in_order(count: int) -> None:
+def test_batches_come_whole_and_in_order(count):
     numbers = [7, 3, 12, 1, 0, 30, 2, 5, 6][:count]
     result = to_numpy(batch(n) for n in numbers)
     with pytest.MonkeyPatch.context() as undone:
@@ -50,10 +45,10 @@ def test_batches_come_whole_and_in_order(count: int) -> None:
     assert_same(result["mixed"][:, 0], np.repeat(numbers, 2))
 
 
-def test_memory_that_a_loader_uses_again() -> None:
+def test_memory_that_a_loader_uses_again():
     tensor, array, lengths = torch.zeros(2, 3), np.zeros((2, 1)), np.zeros(2, np.int64)
 
-    def batches() -> Iterator[Any]:
+    def batches():
         for i in range(4):
             array[:] = lengths[:] = i
             yield tensor.fill_(i), array, (tensor[:, 0], pinfeed.Padded(tensor, lengths))
@@ -65,8 +60,8 @@ def test_memory_that_a_loader_uses_again() -> None:
     assert [row.tolist() for row in result[2][1]] == [[i] * i for i in rows]
 
 
-def test_partial_results_have_what_was_under_way() -> None:
-    def batches() -> Iterator[Any]:
+def test_partial_results_have_what_was_under_way():
+    def batches():
         for i in range(3):
             yield {"x": torch.full((2,), i), "y": [i, i]}
         raise RuntimeError("device")
@@ -77,20 +72,20 @@ def test_partial_results_have_what_was_under_way() -> None:
     assert_same(caught.value.partial, {"x": np.repeat(np.arange(3), 2), "y": [0, 0, 1, 1, 2, 2]})
 
 
-def test_a_device_that_fails_leaves_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_fails_leaves_what_came_before(monkeypatch):
     class Event:
         """Behind copies that fail."""
 
-        def __init__(self, device: torch.device) -> None:
+        def __init__(self, device):
             assert device.type == "cpu"
 
-        def record(self) -> None:
+        def record(self):
             pass
 
-        def synchronize(self) -> None:
+        def synchronize(self):
             raise RuntimeError("the copy failed")
 
-    def batches() -> Iterator[Any]:
+    def batches():
         for i in range(3):
             if i == 1:
                 monkeypatch.setattr(drain, "has_streams", lambda device: True)
@@ -109,7 +104,7 @@ ON_ACCELERATOR = pytest.mark.skipif(
 
 @ON_ACCELERATOR
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int64])
-def test_predict_loop_on_an_accelerator(dtype: torch.dtype) -> None:
+def test_predict_loop_on_an_accelerator(dtype):
     device = torch.accelerator.current_accelerator()
     batches = [torch.randn(64, 500, 200).to(dtype) for _ in range(7)]
     result = to_numpy({"x": x.to(device), "t": x.to(device).transpose(1, 2)} for x in batches)
@@ -120,7 +115,7 @@ def test_predict_loop_on_an_accelerator(dtype: torch.dtype) -> None:
 
 
 @ON_ACCELERATOR
-def test_memory_of_an_accelerator_that_is_used_again() -> None:
+def test_memory_of_an_accelerator_that_is_used_again():
     buffer = torch.zeros(1 << 24, device=torch.accelerator.current_accelerator())
     result = to_numpy(buffer.fill_(i) for i in range(8))
     assert (result.reshape(8, -1) == np.arange(8)[:, np.newaxis]).all()

@@ -1,11 +1,6 @@
 """to_numpy: what is refused, and what is left when something fails."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,16 +16,16 @@ FIRST = {"x": F4, "y": ["a", "b"]}
 ONE = np.array([0, 3])
 
 
-def jagged(offsets: Any, values: Any = THREE) -> JaggedBatch:
+def jagged(offsets, values=THREE):
     return JaggedBatch(values, np.array(offsets))
 
 
-def nested() -> torch.Tensor:
+def nested():
     return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
 
 
 # The loader, keywords, and how the message goes on behind "to_numpy: ".
-TYPES: list[tuple[Any, dict[str, Any], str]] = [
+TYPES = [
     (3, {}, "loader must be an iterable of batches, got int"),
     (F4, {}, "loader must be an iterable of batches, got ndarray"),
     (torch.zeros(2, 3), {}, "loader must be an iterable of batches, got Tensor"),
@@ -66,7 +61,7 @@ TYPES: list[tuple[Any, dict[str, Any], str]] = [
     ([F4, jagged([0, 3])], {}, "batch 1: expected a tensor or an ndarray, got JaggedBatch"),
     ([jagged(ONE, np.zeros(3, t)) for t in ("f4", "f8")], {}, "batch 1: expected float32 as bef"),
 ]
-VALUES: list[tuple[Any, dict[str, Any], str]] = [
+VALUES = [
     ([], {}, "loader yielded no batch"),
     (iter([]), {}, "loader yielded no batch"),
     (itertools.cycle([X]), {}, "loader never ends; max_samples says when to stop"),
@@ -110,18 +105,16 @@ REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case
 
 
 @pytest.mark.parametrize(("loader", "keywords", "message", "error"), REFUSED)
-def test_what_is_refused(
-    loader: Any, keywords: dict[str, Any], message: str, error: type[Exception]
-) -> None:
+def test_what_is_refused(loader, keywords, message, error):
     with pytest.raises(error, match=f"^to_numpy: .*{message}") as caught:
         to_numpy(loader, **keywords)
     if message.startswith("batch 1: expected the leaves") or r"\['x'\] of batch 1" in message:
-        assert_same(caught.value.partial, FIRST)  # type: ignore[attr-defined]
+        assert_same(caught.value.partial, FIRST)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, MemoryError])
-def test_what_the_loader_raises_carries_what_was_drained(error: type[BaseException]) -> None:
-    def batches() -> Iterator[Any]:
+def test_what_the_loader_raises_carries_what_was_drained(error):
+    def batches():
         for i in range(3):
             yield Point(torch.full((2, 2), i), [i, i])
         raise error("of the loader")
@@ -132,8 +125,8 @@ def test_what_the_loader_raises_carries_what_was_drained(error: type[BaseExcepti
     assert_same(caught.value.partial, expected)
 
 
-def test_errors_that_take_no_attributes_come_through() -> None:
-    def batches() -> Iterator[Any]:
+def test_errors_that_take_no_attributes_come_through():
+    def batches():
         yield X
         raise FrozenError(3)
 
@@ -141,7 +134,7 @@ def test_errors_that_take_no_attributes_come_through() -> None:
         to_numpy(batches())
 
 
-def test_partial_results_of_sequences() -> None:
+def test_partial_results_of_sequences():
     batches = [jagged([0, 2, 3]), jagged([0, 1]), jagged([0, 1], np.zeros(1, np.int8))]
     with pytest.raises(TypeError) as caught:
         to_numpy(batches)
@@ -149,7 +142,7 @@ def test_partial_results_of_sequences() -> None:
 
 
 # What to_numpy(batches, folder / name) can't write.
-UNWRITTEN: list[tuple[Any, str, type[Exception], str]] = [
+UNWRITTEN = [
     ([X], "no/x.npy", FileNotFoundError, r"out: No such file or directory: '.*no/x\.npy'$"),
     ([X], ".npy", ValueError, r"out: expected a name before \.npy, got '.*/\.npy'"),
     ([[X, X]], "x.npy", ValueError, "a .npy file holds one array; give the path of a directory"),
@@ -168,9 +161,7 @@ UNWRITTEN: list[tuple[Any, str, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("batches", "name", "error", "message"), UNWRITTEN)
-def test_what_files_can_not_hold(
-    tmp_path: Path, batches: list[Any], name: str, error: type[Exception], message: str
-) -> None:
+def test_what_files_can_not_hold(tmp_path, batches, name, error, message):
     with pytest.raises(error, match=message):
         to_numpy(batches, tmp_path / name)
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,5 @@
 """to_numpy into files: complete or absent, whatever happens."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools
@@ -9,9 +7,6 @@ import multiprocessing
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,9 +29,7 @@ from samples import Point, Record, assert_same
     st.lists(st.integers(0, 3), max_size=3),
     st.booleans(),
 )
-def test_a_file(
-    tmp_path: Path, dtype: str, counts: list[int], shape: list[int], known: bool
-) -> None:
+def test_a_file(tmp_path, dtype, counts, shape, known):
     batches = [np.zeros((n, *shape), dtype) for n in counts]
     for seed, batch in enumerate(batches):
         raw = random_array((batch.nbytes,), "u1", seed)
@@ -53,8 +46,8 @@ def test_a_file(
     assert os.listdir(tmp_path) == ["x.npy"]
 
 
-def test_a_directory(tmp_path: Path) -> None:
-    def batch(n: int) -> Any:
+def test_a_directory(tmp_path):
+    def batch(n):
         return {
             "image": torch.full((n, 2), n),
             "target": [Point(np.full(n, n), Record(np.ones(n), torch.ones(n, 1)))],
@@ -73,7 +66,7 @@ def test_a_directory(tmp_path: Path) -> None:
     result = to_numpy([batch(2), batch(3)], str(tmp_path / "out"))
     expected = to_numpy([batch(2), batch(3)])
     target, read = expected["target"][0], result["target"][0]
-    files: dict[str, Any] = {
+    files = {
         "image": (result["image"], expected["image"]),
         "target.0.x": (read.x, target.x),
         "target.0.y.x": (read.y.x, target.y.x),
@@ -100,14 +93,14 @@ def test_a_directory(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_directory_of_a_single_leaf(tmp_path: Path) -> None:
+def test_a_directory_of_a_single_leaf(tmp_path):
     to_numpy([np.ones((2, 3))], tmp_path / "one")
     assert list(contents(tmp_path / "one")) == ["values.npy"]
     to_numpy([pinfeed.JaggedBatch(np.ones(3), np.array([0, 1, 3]))], tmp_path / "two")
     assert [len(row) for row in pinfeed.RaggedArray.open(tmp_path / "two")] == [1, 2]
 
 
-def test_a_directory_of_nothing(tmp_path: Path) -> None:
+def test_a_directory_of_nothing(tmp_path):
     empty = pinfeed.JaggedBatch(np.zeros((0, 2)), np.zeros(3, np.int64))
     assert_same(list(to_numpy([empty] * 2, tmp_path / "x")), [np.zeros((0, 2))] * 4)
     none = pinfeed.JaggedBatch(np.zeros((0, 2)), np.zeros(1, np.int64))
@@ -119,24 +112,24 @@ def test_a_directory_of_nothing(tmp_path: Path) -> None:
 class Promising(list[int]):
     """A sampler that says it has more than it yields."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 40
 
 
-def test_room_that_was_planned_and_not_needed(tmp_path: Path) -> None:
+def test_room_that_was_planned_and_not_needed(tmp_path):
     loader = DataLoader(range(10), 4, sampler=Promising(range(10)))
     assert_same(np.array(to_numpy(loader, tmp_path / "x.npy")), np.arange(10))
     assert (tmp_path / "x.npy").stat().st_size == 128 + 80
 
 
-def test_dtypes_that_a_file_would_forget(tmp_path: Path) -> None:
+def test_dtypes_that_a_file_would_forget(tmp_path):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     with pytest.raises(TypeError, match=r"can't hold bfloat16; convert with \.astype"):
         to_numpy([np.ones(2, ml_dtypes.bfloat16)], tmp_path / "x")
     assert os.listdir(tmp_path) == []
 
 
-def test_bfloat16(tmp_path: Path) -> None:
+def test_bfloat16(tmp_path):
     values = torch.tensor([1, -0.0, 3e38, 1e-38, torch.inf, torch.nan]).bfloat16()
     written = to_numpy([values, values], tmp_path / "x.npy")
     assert written.dtype == np.float32
@@ -144,7 +137,7 @@ def test_bfloat16(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def little_disk() -> Iterator[None]:
+def little_disk():
     """A limit on the size of files fails where a full disk does, and needs no disk."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -153,7 +146,7 @@ def little_disk() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_fills(tmp_path: Path, little_disk: None) -> None:
+def test_a_disk_that_fills(tmp_path, little_disk):
     np.save(tmp_path / "x.npy", np.arange(3))
     known = DataLoader(range(2000), 100, collate_fn=lambda _: np.ones((100, 100)))
     for loader in (known, iter(known)):
@@ -167,10 +160,8 @@ def test_a_disk_that_fills(tmp_path: Path, little_disk: None) -> None:
     assert fits.shape == (120_000,)
 
 
-def test_file_systems_that_allocate_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any) -> None:
+def test_file_systems_that_allocate_nothing(tmp_path, monkeypatch):
+    def refuse(*_):
         raise OSError(errno.EOPNOTSUPP, "not here")
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
@@ -181,7 +172,7 @@ def test_file_systems_that_allocate_nothing(
     assert_same(np.array(to_numpy(loader, tmp_path / "y.npy")), expected)
 
 
-def test_descriptors_are_closed(tmp_path: Path) -> None:
+def test_descriptors_are_closed(tmp_path):
     for i in range(3):
         to_numpy([np.zeros(2)], tmp_path / f"{i}.npy")
         with pytest.raises(ValueError, match="no batch"):
@@ -192,7 +183,7 @@ def test_descriptors_are_closed(tmp_path: Path) -> None:
 # Of runs that go on with what another one has left.
 
 
-def predictions(start: int = 0, size: int = 2) -> Iterator[Any]:
+def predictions(start=0, size=2):
     """Batches of twelve samples of every kind, from that sample on."""
     for first in range(start, 12, size):
         numbers = np.arange(first, min(first + size, 12))
@@ -205,7 +196,7 @@ def predictions(start: int = 0, size: int = 2) -> Iterator[Any]:
         }
 
 
-def stopping(batches: Iterator[Any], after: int, error: BaseException) -> Iterator[Any]:
+def stopping(batches, after, error):
     for number, batch in enumerate(batches):
         if number == after:
             raise error
@@ -214,19 +205,17 @@ def stopping(batches: Iterator[Any], after: int, error: BaseException) -> Iterat
 
 @pytest.mark.parametrize("after", range(7))
 @pytest.mark.parametrize("kind", ["iterable", "function", "other sizes of batches"])
-def test_a_run_that_goes_on_is_one_that_was_never_stopped(
-    tmp_path: Path, kind: str, after: int
-) -> None:
+def test_a_run_that_goes_on_is_one_that_was_never_stopped(tmp_path, kind, after):
     to_numpy(predictions(), tmp_path / "whole")
     with contextlib.suppress(RuntimeError):
         to_numpy(stopping(predictions(), after, RuntimeError()), tmp_path / "x", resume=True)
     if after < 6:
         assert not (tmp_path / "x").exists()
         begun = []
-        loader: Any = predictions(size=2 if kind == "iterable" else 5)
+        loader = predictions(size=2 if kind == "iterable" else 5)
         if kind == "function":
 
-            def loader(start: int) -> Iterator[Any]:
+            def loader(start):
                 begun.append(start)
                 return predictions(start)
 
@@ -238,15 +227,15 @@ def test_a_run_that_goes_on_is_one_that_was_never_stopped(
         to_numpy(predictions(), tmp_path / "x", resume=True)
 
 
-def forty(start: int = 0) -> Iterator[Any]:
+def forty(start=0):
     """Batches of two samples, from that sample on."""
     for n in range(start // 2, 40):
         padded = pinfeed.Padded(np.full((2, 2), n), np.full(2, 1 + n // 20))
         yield {"x": np.full((2, 3), n), "name": [str(n), "-"], "r": padded}
 
 
-def write_thirty(path: Path, written: Any) -> None:
-    def batches(_: int) -> Iterator[Any]:
+def write_thirty(path, written):
+    def batches(_):
         for n, batch in enumerate(forty()):
             if n == 30:
                 written.set()
@@ -257,7 +246,7 @@ def write_thirty(path: Path, written: Any) -> None:
     to_numpy(batches, path, resume=True)
 
 
-def test_a_run_that_was_killed(tmp_path: Path) -> None:
+def test_a_run_that_was_killed(tmp_path):
     context = multiprocessing.get_context("fork")
     written = context.Event()
     first = context.Process(target=write_thirty, args=(tmp_path / "x", written))
@@ -275,7 +264,7 @@ def test_a_run_that_was_killed(tmp_path: Path) -> None:
     shutil.copytree(tmp_path, tmp_path / "copy")
     begun = []
 
-    def loader(start: int) -> Iterator[Any]:
+    def loader(start):
         begun.append(start)
         return forty(start)
 
@@ -288,12 +277,12 @@ def test_a_run_that_was_killed(tmp_path: Path) -> None:
     assert 2 <= begun[0] <= 60
 
 
-def test_a_run_that_was_killed_between_the_last_batch_and_the_renaming(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_between_the_last_batch_and_the_renaming(tmp_path):
     to_numpy(predictions(), tmp_path / "whole")
-    loaders: list[Any] = [predictions(), predictions]
+    loaders = [predictions(), predictions]
     for loader in loaders:
 
-        def all_and_an_error() -> Iterator[Any]:
+        def all_and_an_error():
             yield from predictions()
             raise ZeroDivisionError
 
@@ -303,7 +292,7 @@ def test_a_run_that_was_killed_between_the_last_batch_and_the_renaming(tmp_path:
         assert contents(tmp_path / "x") == contents(tmp_path / "whole")
 
 
-def test_a_run_that_can_not_go_on(tmp_path: Path) -> None:
+def test_a_run_that_can_not_go_on(tmp_path):
     with pytest.raises(ZeroDivisionError):
         to_numpy(stopping(predictions(), 3, ZeroDivisionError()), tmp_path / "x", resume=True)
     before = contents(tmp_path)
@@ -320,7 +309,7 @@ def test_a_run_that_can_not_go_on(tmp_path: Path) -> None:
     assert len(to_numpy(predictions(), tmp_path / "x", resume=True)["name"]) == 12
 
 
-def test_a_file_and_a_limit_of_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_a_file_and_a_limit_of_a_run_that_goes_on(tmp_path):
     batches = [np.full(4, n) for n in range(5)]
     with pytest.raises(ZeroDivisionError):
         to_numpy(stopping(iter(batches), 2, ZeroDivisionError()), tmp_path / "x.npy", resume=True)
@@ -329,7 +318,7 @@ def test_a_file_and_a_limit_of_a_run_that_goes_on(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["x.npy"]
 
 
-SHUFFLING: dict[str, Callable[[Any], Any]] = {
+SHUFFLING = {
     "DataLoader": lambda data: DataLoader(data, 4, shuffle=True),
     "StatefulDataLoader": lambda data: StatefulDataLoader(data, 4, shuffle=True),
     "from_numpy": lambda data: pinfeed.from_numpy(np.arange(20), 4, shuffle=True, device="cpu"),
@@ -346,7 +335,7 @@ SHUFFLING: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", SHUFFLING)
-def test_a_run_that_goes_on_takes_no_other_order(tmp_path: Path, kind: str) -> None:
+def test_a_run_that_goes_on_takes_no_other_order(tmp_path, kind):
     """Rows of another order would lie behind those that are there."""
     data = pinfeed.ArrayDataset(np.arange(20))
     loader = SHUFFLING[kind](data)

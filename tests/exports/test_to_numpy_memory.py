@@ -1,14 +1,9 @@
 """to_numpy: how much memory it takes, which memory it lets go, and when there is too little."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys
 import weakref
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +61,7 @@ print(len(to_numpy(iter([batch] * 12))) >> 20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_peak_is_the_result_and_two_batches_and_the_system_may_refuse() -> None:
+def test_the_peak_is_the_result_and_two_batches_and_the_system_may_refuse():
     *shown, refused, exact = run_python(PROGRAM).splitlines()
     peaks = {name: float(peak) for name, peak in map(str.split, shown)}
     # Far from exact, for a busy system takes pages away: the figures come from `make bench`.
@@ -79,10 +74,10 @@ def test_the_peak_is_the_result_and_two_batches_and_the_system_may_refuse() -> N
     assert exact == "12"
 
 
-def test_batches_are_let_go() -> None:
-    alive: list[weakref.ref[Any]] = []
+def test_batches_are_let_go():
+    alive = []
 
-    def batches() -> Iterator[Any]:
+    def batches():
         for i in range(6):
             assert sum(ref() is not None for ref in alive) == 0
             batch = {"x": torch.full((2, 3), i), "y": [np.zeros((2, 1))]}
@@ -97,10 +92,10 @@ def test_batches_are_let_go() -> None:
         gc.enable()
 
 
-def test_a_result_that_does_not_fit_is_an_error_at_the_start() -> None:
+def test_a_result_that_does_not_fit_is_an_error_at_the_start():
     drawn = []
 
-    def collate(indices: list[int]) -> Any:
+    def collate(indices):
         drawn.append(indices)
         assert len(drawn) < 10
         return {"x": np.zeros((len(indices), 100)), "y": np.zeros(len(indices))}
@@ -114,11 +109,11 @@ def test_a_result_that_does_not_fit_is_an_error_at_the_start() -> None:
     assert to_numpy(loader, max_samples=10)["x"].shape == (10, 100)
 
 
-def test_growing_stops_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growing_stops_before_memory_is_full(monkeypatch):
     left = [10_000_000]
     monkeypatch.setattr("pinfeed.exports.to_numpy.storage.free_memory", lambda: left[0])
 
-    def batches() -> Iterator[Any]:
+    def batches():
         for _ in range(30):
             left[0] -= 1_600_000
             yield np.ones((200, 1000))
@@ -131,7 +126,7 @@ def test_growing_stops_before_memory_is_full(monkeypatch: pytest.MonkeyPatch) ->
     assert len(caught.value.partial) >= 400
 
 
-def test_memory_keeps_its_items_while_a_view_forbids_to_move_them() -> None:
+def test_memory_keeps_its_items_while_a_view_forbids_to_move_them():
     memory = Memory(np.dtype(np.int32), ())
     memory.append(np.arange(3, dtype=np.int32))
     view = memory.take(3)
@@ -148,11 +143,11 @@ MEMORY = 1024 * 1024  # of a machine with 1,000 kB of memory and 24 of swap to s
 V1 = "12:cpu,cpuacct:/x\n4:memory:/docker/abc\n1:name=systemd:/x\n"
 
 
-def v2(most: str, used: int) -> dict[str, str]:
+def v2(most, used):
     return {"memory.max": most, "memory.current": str(used), "memory.stat": STAT}
 
 
-def v1(most: int, used: int) -> dict[str, str]:
+def v1(most, used):
     # In a container only the mount itself is there.
     files = {"memory.limit_in_bytes": most, "memory.usage_in_bytes": used, "memory.stat": TOTALS}
     return {name: str(text) for name, text in files.items()}
@@ -170,9 +165,7 @@ def v1(most: int, used: int) -> dict[str, str]:
         (V1, {"memory": v1(1000, 800)}, 1000 - 800 + 42),
     ],
 )
-def test_free_memory(
-    tmp_path: Path, cgroup: str, groups: dict[str, dict[str, str]], free: int
-) -> None:
+def test_free_memory(tmp_path, cgroup, groups, free):
     meminfo = "MemTotal: 4000 kB\nMemAvailable:    1000 kB\nSwapFree: 24 kB\nHugePages_Total: 0\n"
     files = {"proc/meminfo": meminfo, "proc/self/cgroup": cgroup}
     files |= {
@@ -184,7 +177,7 @@ def test_free_memory(
     assert free_memory(str(tmp_path / "proc"), str(tmp_path / "sys")) == free
 
 
-def test_free_memory_of_this_machine(tmp_path: Path) -> None:
+def test_free_memory_of_this_machine(tmp_path):
     assert 0 < free_memory() < 1 << 50
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert free_memory(str(tmp_path / "none"), str(tmp_path)) == physical

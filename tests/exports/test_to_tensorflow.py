@@ -1,11 +1,6 @@
 """to_tensorflow: every structure, dtype and kind of leaf, by every way to an element."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,14 +20,14 @@ NAMES = (
 )
 
 
-def tensors(seed: int, size: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+def tensors(seed, size=3):
     rng = np.random.default_rng(seed)
     return random_tensor(rng, torch.float32, (size, 4)), random_tensor(rng, torch.int64, (size,))
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_structures(structure: str, way: str) -> None:
+def test_structures(structure, way):
     batches = [STRUCTURES[structure](*tensors(seed)) for seed in range(3)]
     elements = WAYS[way](pinfeed.to_tensorflow(batches))
     assert len(elements) == 3
@@ -41,7 +36,7 @@ def test_structures(structure: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_keys_in_any_order_go_with_their_own_arrays(way: str) -> None:
+def test_keys_in_any_order_go_with_their_own_arrays(way):
     """TensorFlow sorts the keys of dicts; arrays that look alike would be mixed up unnoticed."""
     batch = {
         name: {key: torch.full((2, 3), number + 10 * digit) for digit, key in enumerate("zam")}
@@ -69,16 +64,16 @@ structures = st.recursive(
 
 
 @given(structures)
-def test_nested_structures(batch: Any) -> None:
+def test_nested_structures(batch):
     dataset = pinfeed.to_tensorflow([batch])
     for element in (*dataset, *dataset.prefetch(1)):
         assert_element(element, batch)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_dtypes(way: str) -> None:
+def test_dtypes(way):
     rng = np.random.default_rng(0)
-    batch: dict[str, Any] = {}
+    batch = {}
     for name in NAMES:
         batch[name] = random_tensor(rng, getattr(torch, name), (3, 5))
         if name != "bfloat16":
@@ -87,7 +82,7 @@ def test_dtypes(way: str) -> None:
     assert_element(element, batch)
 
 
-def unaligned(tensor: torch.Tensor) -> torch.Tensor:
+def unaligned(tensor):
     """The same where no tensor of TensorFlow ever is."""
     memory = torch.empty(4 * tensor.numel() + 128, dtype=torch.uint8)
     start = 68 - memory.data_ptr() % 64
@@ -96,7 +91,7 @@ def unaligned(tensor: torch.Tensor) -> torch.Tensor:
     return moved.copy_(tensor)
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
+def read_only(array):
     array.flags.writeable = False
     return array
 
@@ -104,7 +99,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
 grid = torch.arange(24.0).reshape(4, 6)
 
 # What stands in the batch, and the tensor that it is worth.
-ARRAYS: dict[str, tuple[Any, torch.Tensor]] = {
+ARRAYS = {
     "0-d": (torch.tensor(3.5), torch.tensor(3.5)),
     "no samples": (torch.empty(0, 3), torch.empty(0, 3)),
     "nothing in a sample": (torch.empty(3, 0), torch.empty(3, 0)),
@@ -130,7 +125,7 @@ ARRAYS: dict[str, tuple[Any, torch.Tensor]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ARRAYS)
-def test_arrays(kind: str, way: str) -> None:
+def test_arrays(kind, way):
     array, expected = ARRAYS[kind]
     elements = WAYS[way](pinfeed.to_tensorflow([array, array]))
     assert len(elements) == 2
@@ -142,7 +137,7 @@ def test_arrays(kind: str, way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-def test_jagged(dtype: torch.dtype, way: str) -> None:
+def test_jagged(dtype, way):
     rng = np.random.default_rng(0)
     batches = [
         {
@@ -163,7 +158,7 @@ def test_jagged(dtype: torch.dtype, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_strings_and_numbers(way: str, tf: ModuleType) -> None:
+def test_strings_and_numbers(way, tf):
     batch = {
         "names": ["cat", "Bär", b"\x00\xff"],
         "tuple": ("a", "b", "c"),
@@ -196,7 +191,7 @@ def test_strings_and_numbers(way: str, tf: ModuleType) -> None:
     }
 
 
-def test_bfloat16_of_numpy_and_lists_of_default_collate(tf: ModuleType) -> None:
+def test_bfloat16_of_numpy_and_lists_of_default_collate(tf):
     array = np.arange(6, dtype=tf.bfloat16.as_numpy_dtype).reshape(2, 3)
     (element,) = pinfeed.to_tensorflow([array])
     assert element.dtype == tf.bfloat16
@@ -209,7 +204,7 @@ def test_bfloat16_of_numpy_and_lists_of_default_collate(tf: ModuleType) -> None:
     assert name.numpy().tolist() == [b"a", b"b"]
 
 
-def test_in_memory() -> None:
+def test_in_memory():
     collate = pinfeed.Collate({"tokens": pinfeed.Jagged(), "padded": pinfeed.Pad(lengths=True)})
     samples = [{"tokens": [1] * n, "padded": [2] * n, "name": str(n), "y": n} for n in (3, 0, 2, 5)]
     loader = DataLoader(samples, batch_size=3, collate_fn=collate)
@@ -237,11 +232,11 @@ def test_in_memory() -> None:
         *(("bfloat16", way) for way in WAYS),  # which NumPy doesn't have
     ],
 )
-def test_channels_last(name: str, way: str) -> None:
+def test_channels_last(name, way):
     for shape in [(2, 3, 4, 5), (1, 1, 1, 1), (3, 1, 4, 4), (2, 5, 1, 7)]:
         images = random_tensor(np.random.default_rng(0), getattr(torch, name), shape)
         expected = images.permute(0, 2, 3, 1).contiguous()
-        batch: Any = {"image": images, "grid": torch.zeros(shape)}
+        batch = {"image": images, "grid": torch.zeros(shape)}
         if way in WAYS:
             (element,) = WAYS[way](pinfeed.to_tensorflow([batch], channels_last="image"))
         else:
@@ -254,7 +249,7 @@ def test_channels_last(name: str, way: str) -> None:
         assert element["grid"].shape == shape
 
 
-def test_which_channels_move() -> None:
+def test_which_channels_move():
     batch = {
         "uint8": torch.zeros(2, 3, 4, 5, dtype=torch.uint8),
         "half": torch.zeros(2, 3, 4, 5, dtype=torch.float16),
@@ -264,7 +259,7 @@ def test_which_channels_move() -> None:
         "nested": [torch.zeros(2, 3, 4), {"x": torch.zeros(2, 3, 4, 5)}],
     }
 
-    def moved(channels_last: Any) -> dict[str, Any]:
+    def moved(channels_last):
         dataset = pinfeed.to_tensorflow([batch], channels_last=channels_last)
         for _ in dataset.prefetch(1):
             pass
@@ -288,7 +283,7 @@ def test_which_channels_move() -> None:
     }
 
 
-def test_channels_last_with_a_signature(tf: ModuleType) -> None:
+def test_channels_last_with_a_signature(tf):
     images = torch.arange(120.0).reshape(2, 3, 4, 5)
     spec = tf.TensorSpec((2, 4, 5, 3))
     dataset = pinfeed.to_tensorflow([images], channels_last=True, signature=spec)
@@ -296,7 +291,7 @@ def test_channels_last_with_a_signature(tf: ModuleType) -> None:
     assert_tensor(next(iter(dataset)), images.permute(0, 2, 3, 1).contiguous())
 
 
-def test_length_is_cardinality(tf: ModuleType) -> None:
+def test_length_is_cardinality(tf):
     dataset = TensorDataset(torch.arange(10))
     loader = DataLoader(dataset, batch_size=4)
     assert len(pinfeed.to_tensorflow(loader)) == 3
@@ -309,14 +304,14 @@ def test_length_is_cardinality(tf: ModuleType) -> None:
 
 
 class Stream(torch.utils.data.IterableDataset):
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self):
         return iter(range(10))
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 10
 
 
-def test_length_of_a_stream() -> None:
+def test_length_of_a_stream():
     assert len(pinfeed.to_tensorflow(DataLoader(Stream(), batch_size=4))) == 3
     # Each worker has all of it, which len() doesn't know.
     dataset = pinfeed.to_tensorflow(DataLoader(Stream(), batch_size=4, num_workers=2))

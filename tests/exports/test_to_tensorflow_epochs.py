@@ -1,14 +1,8 @@
 """to_tensorflow: how often the loader is iterated, and what ends it."""
 
-from __future__ import annotations
-
 import multiprocessing
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
 
 import pytest
-import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
@@ -16,7 +10,7 @@ from tensorflow_elements import BATCHES, WAYS, Loader, Squares, numbers
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_epoch_iterates_the_loader_once(way: str) -> None:
+def test_each_epoch_iterates_the_loader_once(way):
     loader = Loader()
     dataset = pinfeed.to_tensorflow(loader)
     assert loader.begun == 1  # for the first batch
@@ -27,14 +21,14 @@ def test_each_epoch_iterates_the_loader_once(way: str) -> None:
     assert loader.begun == 5
 
 
-def test_loops_within_a_loop() -> None:
+def test_loops_within_a_loop():
     dataset = pinfeed.to_tensorflow(Loader(3))
     pairs = [(int(one[0]), int(two[0])) for one in dataset for two in dataset.prefetch(1)]
     assert pairs == [(one, two) for one in range(3) for two in range(3)]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_generator_is_used_up(way: str, tf: ModuleType) -> None:
+def test_a_generator_is_used_up(way, tf):
     dataset = pinfeed.to_tensorflow(iter(Loader()))
     assert len(WAYS[way](dataset)) == BATCHES
     for _ in range(2):
@@ -50,11 +44,11 @@ def test_a_generator_is_used_up(way: str, tf: ModuleType) -> None:
 class Watched(Loader):
     """Notes when its iterator is gone."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(1000)
         self.open = 0
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self):
         self.open += 1
         try:
             yield from super().__iter__()
@@ -62,21 +56,21 @@ class Watched(Loader):
             self.open -= 1
 
 
-def broken_off(batches: Any) -> None:
+def broken_off(batches):
     for _ in batches:
         break
 
 
-def taken(batches: Any) -> None:
+def taken(batches):
     assert len(list(batches.take(3))) == 3
 
 
-def next_only(batches: Any) -> None:
+def next_only(batches):
     next(iter(batches))
 
 
-def raised(batches: Any) -> None:
-    def train() -> None:
+def raised(batches):
+    def train():
         for _ in batches:
             raise ZeroDivisionError
 
@@ -88,7 +82,7 @@ LEFT = [broken_off, taken, next_only, raised]
 
 
 @pytest.mark.parametrize("way", ["loop", "prefetch"])
-def test_a_loop_that_is_left_ends_the_loader(way: str) -> None:
+def test_a_loop_that_is_left_ends_the_loader(way):
     loader = Watched()
     dataset = pinfeed.to_tensorflow(loader)
     assert loader.open == 1
@@ -97,7 +91,7 @@ def test_a_loop_that_is_left_ends_the_loader(way: str) -> None:
         assert loader.open == 0
 
 
-def test_a_dataset_that_is_dropped_ends_the_loader() -> None:
+def test_a_dataset_that_is_dropped_ends_the_loader():
     loader = Watched()
     dataset = pinfeed.to_tensorflow(loader)
     next_only(dataset.prefetch(1))
@@ -108,7 +102,7 @@ def test_a_dataset_that_is_dropped_ends_the_loader() -> None:
 
 
 @pytest.mark.parametrize("way", ["loop", "prefetch"])
-def test_workers_end(way: str) -> None:
+def test_workers_end(way):
     before = multiprocessing.active_children()
     dataset = pinfeed.to_tensorflow(DataLoader(Squares(), batch_size=4, num_workers=2))
     assert len(multiprocessing.active_children()) == len(before) + 2

@@ -1,11 +1,6 @@
 """to_tensorflow: what is wrong, where, and what to do about it."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +19,7 @@ VARIES = "if that varies, say so: signature= with tf.TensorSpec((None, None), tf
 
 # The first batch, the second one, the type of the error, and its message behind "batch 1: ".
 # A dict as the second batch is the first one with these changed.
-CHANGES: list[tuple[Any, Any, type[Exception], str]] = [
+CHANGES = [
     (FIRST, {"x": X.double()}, TypeError, "expected float32, got float64"),
     (FIRST, {"x": np.zeros((2, 3), "i2")}, TypeError, "expected float32, got int16"),
     (FIRST, {"pair": (X[..., None], Y)}, ValueError, "expected shape (None, 3), got (2, 3, 1)"),
@@ -57,9 +52,7 @@ CHANGES: list[tuple[Any, Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("first", "batch", "kind", "message"), CHANGES)
-def test_a_batch_that_differs(
-    first: Any, batch: Any, kind: type[Exception], message: str, tf: ModuleType
-) -> None:
+def test_a_batch_that_differs(first, batch, kind, message, tf):
     where = "to_tensorflow: "
     if isinstance(batch, dict):
         where += rf"leaf \['{next(iter(batch))}'\].* of "
@@ -78,7 +71,7 @@ MASKED, MIXED = np.ma.masked_array([1, 2], True), np.array(["a", 1], object)
 NO_LOADER = "loader must be an iterable of batches, got"
 
 # The loader, keywords, the type of the error, and its message behind "to_tensorflow: ".
-REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+REFUSED = [
     (X, {}, TypeError, f"{NO_LOADER} Tensor"),
     (X.numpy(), {}, TypeError, f"{NO_LOADER} ndarray"),
     ("abc", {}, TypeError, f"{NO_LOADER} str"),
@@ -118,14 +111,12 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("loader", "keywords", "kind", "message"), REFUSED)
-def test_what_is_refused(
-    loader: Any, keywords: dict[str, Any], kind: type[Exception], message: str
-) -> None:
+def test_what_is_refused(loader, keywords, kind, message):
     with pytest.raises(kind, match=f"^{re.escape('to_tensorflow: ' + message)}"):
         list(pinfeed.to_tensorflow(loader, **keywords))
 
 
-def test_where_and_how_long(tf: ModuleType) -> None:
+def test_where_and_how_long(tf):
     with pytest.raises(RuntimeError, match="must be called where TensorFlow executes eagerly"):
         tf.function(lambda: pinfeed.to_tensorflow([X]))()
     dataset = pinfeed.to_tensorflow([X, X[:1]], signature=tf.TensorSpec((2, 3)))
@@ -135,23 +126,23 @@ def test_where_and_how_long(tf: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("offsets", [[0, 3], [-1, 2], [2, 0], [0, 2, 1, 2], [], [0, 2**62]])
-def test_offsets_that_point_elsewhere(offsets: list[int], tf: ModuleType) -> None:
+def test_offsets_that_point_elsewhere(offsets, tf):
     batch = pinfeed.JaggedBatch(X, torch.tensor(offsets, dtype=torch.int64))
     with pytest.raises(tf.errors.OpError, match=r"ValueError: .*batch 0: RaggedArray: offsets"):
         list(pinfeed.to_tensorflow([batch]))
 
 
-def test_offsets_of_a_part() -> None:
+def test_offsets_of_a_part():
     batch = pinfeed.JaggedBatch(torch.arange(6), torch.tensor([1, 2, 5]))
     assert next(iter(pinfeed.to_tensorflow([batch]))).to_list() == [[1], [2, 3, 4]]
 
 
-def test_an_empty_loader_with_a_signature(tf: ModuleType) -> None:
+def test_an_empty_loader_with_a_signature(tf):
     signature = {"x": tf.TensorSpec((None, 3))}
     assert list(pinfeed.to_tensorflow([], signature=signature).prefetch(1)) == []
 
 
-def test_signatures_that_no_batch_fits(tf: ModuleType) -> None:
+def test_signatures_that_no_batch_fits(tf):
     spec = tf.TensorSpec((None, 3))
     for signature in ({"x": spec}, (spec, spec, spec), spec):
         with pytest.raises(tf.errors.OpError, match="batch 0: expected the leaves "):
@@ -169,30 +160,30 @@ def test_signatures_that_no_batch_fits(tf: ModuleType) -> None:
 class Long:
     """Yields three batches, and says something else."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length):
         self.length = length
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self):
         return iter([X, X, X])
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self.length
 
 
-def test_a_wrong_length(tf: ModuleType) -> None:
+def test_a_wrong_length(tf):
     for length in (2, 4):
         with pytest.raises(tf.errors.OpError, match=f"was expected to contain {length} elements"):
             list(pinfeed.to_tensorflow(Long(length)))
 
 
-def test_a_dataset_that_is_gone(tf: ModuleType) -> None:
+def test_a_dataset_that_is_gone(tf):
     variant = tf.data.experimental.to_variant(pinfeed.to_tensorflow([X]))
     dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec((None, 3)))
     with pytest.raises(tf.errors.OpError, match="keep the dataset while something iterates it"):
         list(dataset)
 
 
-def test_without_tensorflow() -> None:
+def test_without_tensorflow():
     run_python(
         """
         import sys

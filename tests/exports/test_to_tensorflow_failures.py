@@ -1,13 +1,8 @@
 """to_tensorflow: errors of the loader, interrupts, and the end of the process."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import re
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
@@ -22,12 +17,12 @@ class Broken(Exception):
     """An error that neither Python nor TensorFlow knows."""
 
 
-def breaking(error: BaseException, after: int = 2) -> Iterator[torch.Tensor]:
+def breaking(error, after=2):
     yield from Loader(after)
     raise error
 
 
-def test_the_error_of_the_loader_while_the_first_batch_is_read() -> None:
+def test_the_error_of_the_loader_while_the_first_batch_is_read():
     error = Broken("of the loader", 5)
     for in_memory in (False, True):
         with pytest.raises(Broken) as caught:
@@ -36,11 +31,11 @@ def test_the_error_of_the_loader_while_the_first_batch_is_read() -> None:
 
 
 @pytest.mark.parametrize("error", [Broken("text"), KeyError("key"), ValueError("of\na line")])
-def test_tensorflow_quotes_the_error_of_the_loader(error: Exception, tf: ModuleType) -> None:
+def test_tensorflow_quotes_the_error_of_the_loader(error, tf):
     """Type, message and traceback."""
 
     @tf.function
-    def loop(batches: Any) -> Any:
+    def loop(batches):
         return batches.reduce(0, lambda count, _: count + 1)
 
     message = re.escape(f"{type(error).__name__}: {error}")
@@ -51,16 +46,16 @@ def test_tensorflow_quotes_the_error_of_the_loader(error: Exception, tf: ModuleT
 
 
 class Flaky(torch.utils.data.Dataset):
-    def __len__(self) -> int:
+    def __len__(self):
         return 4
 
-    def __getitem__(self, number: int) -> int:
+    def __getitem__(self, number):
         if number == 2:
             raise Broken
         return number
 
 
-def test_a_loader_that_goes_on_after_an_error(tf: ModuleType) -> None:
+def test_a_loader_that_goes_on_after_an_error(tf):
     dataset = pinfeed.to_tensorflow(DataLoader(Flaky()))
     iterator = iter(dataset)
     assert numbers([next(iterator), next(iterator)]) == [0, 1]
@@ -70,13 +65,13 @@ def test_a_loader_that_goes_on_after_an_error(tf: ModuleType) -> None:
 
 
 class BrokenSquares(Squares):
-    def __getitem__(self, number: int) -> int:
+    def __getitem__(self, number):
         if number == 20:
             raise Broken("in the worker")
         return number**2
 
 
-def test_workers_end_after_an_error(tf: ModuleType) -> None:
+def test_workers_end_after_an_error(tf):
     before = multiprocessing.active_children()
     dataset = pinfeed.to_tensorflow(DataLoader(BrokenSquares(), batch_size=4, num_workers=2))
     for _ in range(2):
@@ -86,10 +81,10 @@ def test_workers_end_after_an_error(tf: ModuleType) -> None:
         assert multiprocessing.active_children() == before
 
 
-def test_an_error_leaves_no_iterator_to_the_garbage_collection(tf: ModuleType) -> None:
+def test_an_error_leaves_no_iterator_to_the_garbage_collection(tf):
     is_open = []
 
-    def batches() -> Iterator[torch.Tensor]:
+    def batches():
         is_open.append(True)
         try:
             yield torch.zeros(2)
@@ -108,7 +103,7 @@ def test_an_error_leaves_no_iterator_to_the_garbage_collection(tf: ModuleType) -
 
 
 @pytest.mark.parametrize("way", ["held", "failed", "slow"])
-def test_the_process_ends_while_tensorflow_has_an_iterator(way: str) -> None:
+def test_the_process_ends_while_tensorflow_has_an_iterator(way):
     code = """
         import gc, sys, time, torch, pinfeed
         from torch.utils.data import DataLoader
@@ -136,7 +131,7 @@ def test_the_process_ends_while_tensorflow_has_an_iterator(way: str) -> None:
 
 
 @pytest.mark.parametrize("ahead", ["0", "3"])
-def test_an_interrupt_ends_a_loop(ahead: str) -> None:
+def test_an_interrupt_ends_a_loop(ahead):
     code = """
         import os, signal, sys, threading, torch, pinfeed
 

@@ -1,10 +1,6 @@
 """A Keras model learns the same from a loader as from the arrays themselves."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -29,17 +25,17 @@ class Training(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def keras() -> ModuleType:
+def keras():
     import keras
 
     return keras
 
 
 @pytest.fixture(scope="module")
-def model(keras: ModuleType) -> Callable[[], Any]:
+def model(keras):
     """Makes models of the same weights, which take a dict of images and ages."""
 
-    def model() -> Any:
+    def model():
         keras.utils.set_random_seed(0)
         image = keras.Input((12, 10, 3), name="image")
         age = keras.Input((2,), name="age")
@@ -54,8 +50,8 @@ def model(keras: ModuleType) -> Callable[[], Any]:
 
 
 @pytest.fixture(scope="module")
-def train(model: Callable[[], Any]) -> Callable[..., Training]:
-    def train(*data: Any, **keywords: Any) -> Training:
+def train(model):
+    def train(*data, **keywords):
         made = model()
         history = made.fit(*data, shuffle=False, verbose=0, epochs=EPOCHS, **keywords).history
         return Training(history["loss"], history.get("val_loss", []), made.get_weights())
@@ -63,27 +59,27 @@ def train(model: Callable[[], Any]) -> Callable[..., Training]:
     return train
 
 
-def arrays() -> tuple[dict[str, np.ndarray], np.ndarray]:
+def arrays():
     images = pinfeed.normalize(IMAGES, MEAN, STD, output="NHWC")
     return {"image": images, "age": AGES}, LABELS
 
 
 @pytest.fixture(scope="module")
-def expected(train: Callable[..., Training]) -> Training:
+def expected(train):
     """What the model learns from the arrays."""
     training = train(*arrays(), batch_size=BATCH)
     assert training.losses[-1] < training.losses[0]
     return training
 
 
-def loader(**keywords: Any) -> DataLoader:
+def loader(**keywords):
     # In another order than TensorFlow's, which is that of the alphabet.
     dataset = pinfeed.ArrayDataset(({"image": IMAGES, "age": AGES}, LABELS))
     collate = pinfeed.Collate(({"image": pinfeed.Image(MEAN, STD)}, None))
     return DataLoader(dataset, batch_size=BATCH, collate_fn=collate, **keywords)
 
 
-def assert_same(actual: Training, expected: Training) -> None:
+def assert_same(actual, expected):
     assert actual.losses == expected.losses
     for one, other in zip(actual.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -101,20 +97,18 @@ def assert_same(actual: Training, expected: Training) -> None:
     ],
 )
 def test_same_losses(
-    workers: int,
-    in_memory: bool,
-    change: Callable[[Any], Any],
-    train: Callable[..., Training],
-    expected: Training,
-) -> None:
+    workers,
+    in_memory,
+    change,
+    train,
+    expected,
+):
     batches = loader(num_workers=workers)
     dataset = pinfeed.to_tensorflow(batches, channels_last=True, in_memory=in_memory)
     assert_same(train(change(dataset)), expected)
 
 
-def test_validation_evaluation_and_prediction(
-    train: Callable[..., Training], model: Callable[[], Any]
-) -> None:
+def test_validation_evaluation_and_prediction(train, model):
     dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
     x, y = arrays()
     actual = train(dataset, validation_data=dataset)
@@ -128,7 +122,7 @@ def test_validation_evaluation_and_prediction(
     )
 
 
-def test_ragged_and_padded_batches(keras: ModuleType) -> None:
+def test_ragged_and_padded_batches(keras):
     """Widths differ from batch to batch, and the padding doesn't count."""
     lengths = rng.integers(1, 9, SAMPLES)
     tokens = [rng.integers(1, 20, length) for length in lengths]
@@ -137,7 +131,7 @@ def test_ragged_and_padded_batches(keras: ModuleType) -> None:
         for one, label in zip(tokens, LABELS, strict=True)
     ]
 
-    def losses(field: pinfeed.Field) -> list[float]:
+    def losses(field):
         collate = pinfeed.Collate({"tokens": field})
         batches = DataLoader(samples, batch_size=BATCH, collate_fn=collate)
         dataset = pinfeed.to_tensorflow(batches)
@@ -185,6 +179,6 @@ print(len(set(expected)))
 """
 
 
-def test_same_losses_on_torch() -> None:
+def test_same_losses_on_torch():
     """In the one line that the page on Keras shows."""
     assert run_python(ON_TORCH) == "3\n"

@@ -1,11 +1,5 @@
 """to_tensorflow: whose memory batches are, and how long they live."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -19,15 +13,15 @@ class Memory(bytearray):
 
     alive = 0
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         super().__init__(size)
         Memory.alive += 1
 
-    def __del__(self) -> None:
+    def __del__(self):
         Memory.alive -= 1
 
 
-def alive() -> int:
+def alive():
     import tensorflow as tf
 
     # TensorFlow lets go of ndarrays when it calls Python the next time.
@@ -35,7 +29,7 @@ def alive() -> int:
     return Memory.alive
 
 
-def counted(batches: int) -> Iterator[torch.Tensor]:
+def counted(batches):
     for number in range(batches):
         memory = np.frombuffer(Memory((1 << 18) + 64), np.uint8)
         start = -memory.ctypes.data % 64  # TensorFlow copies what begins elsewhere
@@ -45,14 +39,14 @@ def counted(batches: int) -> Iterator[torch.Tensor]:
         del memory, array
 
 
-def pooled(batches: int) -> Iterator[torch.Tensor]:
+def pooled(batches):
     for number in range(batches):
         yield pinfeed.permute(torch.full((4, 1 << 14), float(number)), "ab", "ab")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_copy(way: str) -> None:
-    batch: dict[str, Any] = {
+def test_no_copy(way):
+    batch = {
         "tensor": torch.zeros(256, 64),
         "small": torch.zeros(3),
         "bfloat16": torch.zeros(8, 8, dtype=torch.bfloat16),
@@ -69,7 +63,7 @@ def test_no_copy(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_batch_lives_as_long_as_tensorflow_holds_it(way: str) -> None:
+def test_a_batch_lives_as_long_as_tensorflow_holds_it(way):
     elements = WAYS[way](pinfeed.to_tensorflow(counted(BATCHES)))
     assert alive() == BATCHES
     assert [float(element[-1, -1]) for element in elements] == list(range(BATCHES))
@@ -83,7 +77,7 @@ def test_a_batch_lives_as_long_as_tensorflow_holds_it(way: str) -> None:
     assert alive() == 0
 
 
-def test_what_reads_ahead_holds_no_more_than_its_buffers(tf: ModuleType) -> None:
+def test_what_reads_ahead_holds_no_more_than_its_buffers(tf):
     dataset = pinfeed.to_tensorflow(counted(30))
     assert [float(batch[0, 0]) for batch in dataset.prefetch(2)] == list(range(30))
     assert alive() == 0
@@ -98,14 +92,14 @@ def test_what_reads_ahead_holds_no_more_than_its_buffers(tf: ModuleType) -> None
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_batch_of_the_pool_is_kept(way: str) -> None:
+def test_a_batch_of_the_pool_is_kept(way):
     elements = WAYS[way](pinfeed.to_tensorflow(pooled(BATCHES)))
     # These would be written where the kept ones are, were they not kept.
     assert sum(float(other[0, 0]) for other in pooled(2 * BATCHES)) == 66
     assert [float(element[-1, -1]) for element in elements] == list(range(BATCHES))
 
 
-def test_tensorflow_does_not_write_into_batches(tf: ModuleType) -> None:
+def test_tensorflow_does_not_write_into_batches(tf):
     """Its kernels put their result where their only input was, if that is memory of its own."""
     batch = torch.ones(256, 256)
     dataset = pinfeed.to_tensorflow([batch] * 3)

@@ -1,11 +1,6 @@
 """to_tensorflow: what TensorFlow is told of shapes, by the first batch, by a spec or by the user."""
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +11,7 @@ import pinfeed
 from tensorflow_elements import WAYS, mapped
 
 
-def shapes(dataset: Any) -> Any:
+def shapes(dataset):
     spec = dataset.element_spec
     if isinstance(spec, dict):
         return {key: tuple(one.shape) for key, one in spec.items()}
@@ -36,14 +31,14 @@ def shapes(dataset: Any) -> Any:
     ],
     ids=repr,
 )
-def test_shapes_of_pad(field: pinfeed.Field, expected: Any) -> None:
+def test_shapes_of_pad(field, expected):
     samples = [np.zeros((3, 4))] * 6
     loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(field))
     assert shapes(pinfeed.to_tensorflow(loader)) == expected
 
 
 @pytest.mark.parametrize(("output", "sizes"), [("CHW", (3, None, None)), ("HWC", (None, None, 3))])
-def test_shapes_of_padded_images(output: Any, sizes: Any) -> None:
+def test_shapes_of_padded_images(output, sizes):
     samples = [np.zeros((size, size + 1, 3), np.uint8) for size in range(4, 10)]
     field = pinfeed.Image(pad_value=0, output=output, sizes=True, mask=True)
     loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(field))
@@ -52,7 +47,7 @@ def test_shapes_of_padded_images(output: Any, sizes: Any) -> None:
     assert [values.shape[0] for values, _, _ in dataset] == [2, 2, 2]
 
 
-def test_shapes_of_named_leaves() -> None:
+def test_shapes_of_named_leaves():
     """What a language model takes: widths differ, and nothing in the first batch says so."""
     samples = [{"input_ids": [1] * n, "labels": [2] * n} for n in (3, 2, 7, 1)]
     fields = {
@@ -66,7 +61,7 @@ def test_shapes_of_named_leaves() -> None:
     assert [batch["labels"].shape[1] for batch in dataset] == [3, 7]
 
 
-def test_shapes_of_fields_on_the_device() -> None:
+def test_shapes_of_fields_on_the_device():
     samples = [{"tokens": [1] * n} for n in (3, 2, 7, 1)]
     collate = pinfeed.Collate({"tokens": pinfeed.Jagged()})
     loader = DataLoader(samples, batch_size=2, collate_fn=collate)
@@ -76,13 +71,13 @@ def test_shapes_of_fields_on_the_device() -> None:
     assert [batch["tokens"].shape[1] for batch in dataset] == [3, 7]
 
 
-def widening() -> Iterator[dict[str, torch.Tensor]]:
+def widening():
     for width in (3, 5):
         yield {"x": torch.zeros(2, width), "y": torch.zeros(2)}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_signature_says_what_the_first_batch_does_not(way: str, tf: ModuleType) -> None:
+def test_a_signature_says_what_the_first_batch_does_not(way, tf):
     hint = r"signature= with tf\.TensorSpec\(\(None, None\), tf\.fl"
     with pytest.raises(tf.errors.OpError, match=hint):
         WAYS["loop"](pinfeed.to_tensorflow(widening()))
@@ -92,7 +87,7 @@ def test_a_signature_says_what_the_first_batch_does_not(way: str, tf: ModuleType
     assert [element["x"].shape[1] for element in WAYS[way](dataset)] == [3, 5]
 
 
-def test_a_signature_of_every_kind(tf: ModuleType) -> None:
+def test_a_signature_of_every_kind(tf):
     batch = {
         "jagged": pinfeed.JaggedBatch(torch.ones(3, 2), torch.tensor([0, 1, 3])),
         "names": ["a", "b"],
@@ -110,7 +105,7 @@ def test_a_signature_of_every_kind(tf: ModuleType) -> None:
 @pytest.mark.parametrize(
     "signed", [pytest.param(False, id="first batch"), pytest.param(True, id="signature")]
 )
-def test_nothing_of_a_generator_is_lost(signed: bool, way: str, tf: ModuleType) -> None:
+def test_nothing_of_a_generator_is_lost(signed, way, tf):
     batches = (torch.full((2,), number) for number in range(5))
     signature = tf.TensorSpec((None,), tf.int64) if signed else None
     dataset = pinfeed.to_tensorflow(batches, signature=signature)

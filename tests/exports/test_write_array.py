@@ -1,11 +1,8 @@
 """write_array: what comes out is what went in, whatever it was written from."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections import UserDict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,12 +22,12 @@ from samples import assert_same
 
 
 @given(st.data(), st.sampled_from(NUMPY_DTYPES), st.lists(st.integers(0, 4), max_size=3))
-def test_dense(tmp_path: Path, data: st.DataObject, dtype: str, shape: list[int]) -> None:
+def test_dense(tmp_path, data, dtype, shape):
     counts = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=5))
     batches = [data.draw(views((count, *shape), dtype)) for count in counts]
     expected = np.concatenate(batches)
     path = tmp_path / "x.npy"
-    ways: list[dict[str, Any]] = [{"batches": iter(batches)}]
+    ways = [{"batches": iter(batches)}]
     if len(expected):
         ways.append({"samples": itertools.chain.from_iterable(batches)})
         ways.append(
@@ -53,9 +50,7 @@ def test_dense(tmp_path: Path, data: st.DataObject, dtype: str, shape: list[int]
     st.lists(st.integers(0, 9), min_size=1, max_size=12),
     st.lists(st.integers(0, 3), max_size=2),
 )
-def test_ragged(
-    tmp_path: Path, data: st.DataObject, dtype: str, lengths: list[int], item: list[int]
-) -> None:
+def test_ragged(tmp_path, data, dtype, lengths, item):
     samples = [random_array((length, *item), dtype, seed) for seed, length in enumerate(lengths)]
     whole = RaggedArray.from_sequences(samples)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(samples)), max_size=3)))
@@ -69,7 +64,7 @@ def test_ragged(
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_more_samples_than_wait_in_memory(tmp_path: Path) -> None:
+def test_more_samples_than_wait_in_memory(tmp_path):
     lengths = np.random.default_rng(0).integers(0, 4, 20_000)
     whole = RaggedArray(np.arange(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)]))
     written = write_array(tmp_path / "x", iter(whole))
@@ -79,20 +74,20 @@ def test_more_samples_than_wait_in_memory(tmp_path: Path) -> None:
     assert np.array_equal(numbers, np.arange(300_000))
 
 
-def test_samples_for_which_there_is_no_room_behind_those_that_wait(tmp_path: Path) -> None:
+def test_samples_for_which_there_is_no_room_behind_those_that_wait(tmp_path):
     images = random_array((5, 700, 1000), "u1")
     assert np.array_equal(write_array(tmp_path / "x.npy", iter(images)), images)
     sequences = [np.arange(length) for length in (3, 200_000, 5, 0, 300_000)]
     assert_same(list(write_array(tmp_path / "x", sequences)), sequences)
 
 
-def test_a_shape_that_comes_after_many_empty_lists(tmp_path: Path) -> None:
+def test_a_shape_that_comes_after_many_empty_lists(tmp_path):
     written = write_array(tmp_path / "x", [*[[]] * 5000, [[1, 2], [3, 4]]])
     assert len(written) == 5001
     assert written[5000].tolist() == [[1, 2], [3, 4]]
 
 
-def test_empty_arrays_of_floats_have_no_dtype(tmp_path: Path) -> None:
+def test_empty_arrays_of_floats_have_no_dtype(tmp_path):
     samples = [np.zeros(0), [1, 2], torch.zeros(0), np.arange(3), np.array([])]
     written = write_array(tmp_path / "x", samples)
     assert written.dtype == np.int64
@@ -103,7 +98,7 @@ def test_empty_arrays_of_floats_have_no_dtype(tmp_path: Path) -> None:
     assert write_array(tmp_path / "none", [[], np.zeros(0, np.float16)]).dtype == np.float16
 
 
-def test_a_list_of_arrays_is_one_of_samples(tmp_path: Path) -> None:
+def test_a_list_of_arrays_is_one_of_samples(tmp_path):
     images = list(random_array((10, 8, 8, 3), "u1"))
     assert write_array(tmp_path / "x.npy", images).shape == (10, 8, 8, 3)
     written = write_array(tmp_path / "x", ({"image": image} for image in images))
@@ -112,7 +107,7 @@ def test_a_list_of_arrays_is_one_of_samples(tmp_path: Path) -> None:
     assert_same(list(rows), [np.arange(3), np.arange(2)])
 
 
-def test_dicts(tmp_path: Path) -> None:
+def test_dicts(tmp_path):
     samples = [
         {
             "image": np.full((2, 3), i, np.uint8),
@@ -156,7 +151,7 @@ def test_dicts(tmp_path: Path) -> None:
         assert_same([np.asarray(x) for x in again[key]], [np.asarray(x) for x in array])
 
 
-def test_strings(tmp_path: Path) -> None:
+def test_strings(tmp_path):
     names = ["a.jpg", "", "ä" * 7000, "d.jpg"] * 1500
     batches = (names[i : i + 9] for i in range(0, len(names), 9))
     for way in ({"samples": iter(names)}, {"batches": batches}):
@@ -166,14 +161,14 @@ def test_strings(tmp_path: Path) -> None:
     assert contents(tmp_path / "saved") == contents(tmp_path / "x")
 
 
-def test_batches_as_tokenizers_make_them(tmp_path: Path) -> None:
+def test_batches_as_tokenizers_make_them(tmp_path):
     batches = [UserDict(input_ids=[[5, 6], [7]]), UserDict(input_ids=[[8]])]
     written = write_array(tmp_path / "x", batches=batches, dtype=np.uint16)
     assert [row.tolist() for row in written["input_ids"]] == [[5, 6], [7], [8]]
     assert written["input_ids"].dtype == np.uint16
 
 
-def test_images(tmp_path: Path) -> None:
+def test_images(tmp_path):
     pixels = random_array((3, 4, 5, 3), "u1")
     written = write_array(tmp_path / "x.npy", map(PIL.Image.fromarray, pixels))
     assert np.array_equal(written, pixels)
@@ -182,14 +177,14 @@ def test_images(tmp_path: Path) -> None:
 class Squares(Dataset[Any]):
     """A map-style dataset that goes on without end if asked beyond its length."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 7
 
-    def __getitem__(self, i: int) -> Any:
+    def __getitem__(self, i):
         return {"x": i, "y": torch.tensor([i * i])}
 
 
-def test_datasets_and_loaders(tmp_path: Path) -> None:
+def test_datasets_and_loaders(tmp_path):
     written = write_array(tmp_path / "a", Squares())
     assert written["x"].tolist() == list(range(7))
     again = write_array(tmp_path / "b", batches=DataLoader(Squares(), 3))
@@ -198,8 +193,8 @@ def test_datasets_and_loaders(tmp_path: Path) -> None:
     assert rows["x"].tolist() == [0, 1, 2]
 
 
-def test_dtypes(tmp_path: Path) -> None:
-    def write(samples: Any, dtype: Any = None, name: str = "x") -> Any:
+def test_dtypes(tmp_path):
+    def write(samples, dtype=None, name="x"):
         return write_array(tmp_path / name, samples, dtype=dtype, overwrite=True).dtype
 
     assert write([1, 2], name="x.npy") == np.int64
@@ -213,7 +208,7 @@ def test_dtypes(tmp_path: Path) -> None:
     assert (written["a"].dtype, written["b"].dtype) == (np.uint8, np.int64)
 
 
-def test_what_a_mapped_file_is_made_of_can_be_overwritten(tmp_path: Path) -> None:
+def test_what_a_mapped_file_is_made_of_can_be_overwritten(tmp_path):
     path = tmp_path / "x.npy"
     first = write_array(path, range(10))
     second = write_array(path, batches=(part * 2 for part in np.split(first, 2)), overwrite=True)
@@ -221,7 +216,7 @@ def test_what_a_mapped_file_is_made_of_can_be_overwritten(tmp_path: Path) -> Non
     assert second.tolist() == np.load(path).tolist() == list(range(0, 20, 2))
 
 
-def test_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress(tmp_path, capsys):
     write_array(tmp_path / "x.npy", [np.zeros(1000)] * 50, progress=True)
     assert "write_array: 100%" in capsys.readouterr().err
     loader = DataLoader(
@@ -247,6 +242,6 @@ print(len(pinfeed.write_array(f"{sys.argv[1]}/lists", lists)))
 """
 
 
-def test_what_is_written_does_not_stay_in_memory(tmp_path: Path) -> None:
+def test_what_is_written_does_not_stay_in_memory(tmp_path):
     shown = run_python(LITTLE_MEMORY, str(tmp_path)).splitlines()  # 63 MB and 48 MB
     assert shown == ["(62914560,)", "6000"]

@@ -1,11 +1,7 @@
 """write_array: complete or absent, and errors that say which sample."""
 
-from __future__ import annotations
-
 import itertools
 import os
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -27,12 +23,12 @@ PADDED = Padded(np.zeros((2, 3)), np.array([1, 3]))
 WIDTHS = [np.zeros((2, 3)), np.zeros((2, 4))]
 
 
-def of(*samples: Any, **options: Any) -> dict[str, Any]:
+def of(*samples, **options):
     return {"samples": list(samples), **options}
 
 
 # The name, what is handed over, and how the message goes on behind "write_array: ".
-TYPES: list[tuple[str, dict[str, Any], str]] = [
+TYPES = [
     ("x.npy", {}, "expected either samples or batches="),
     ("x.npy", {"batches": [ONE], "samples": [ONE]}, "expected either samples or batches="),
     ("x.npy", {"batches": ONE}, r"batches must be .*, got ndarray; .*: batches=\[array\]"),
@@ -63,7 +59,7 @@ TYPES: list[tuple[str, dict[str, Any], str]] = [
     ("x.npy", of(MASKED), "sample 0: .*mask"),
     ("x", {"batches": [MASKED]}, "batch 0: .*mask"),
 ]
-VALUES: list[tuple[str, dict[str, Any], str]] = [
+VALUES = [
     ("x.npy", {"batches": []}, "batches yielded nothing"),
     ("x", of(), "samples yielded nothing"),
     ("x.npz", of(1), "ends in .npy, for one array, or that of a directory of them, got .*npz'"),
@@ -117,16 +113,14 @@ REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case
     ("name", "given", "message", "error"),
     [*REFUSED, ("no/x.npy", of(1), "No such file or directory: '.*no/x.npy'", FileNotFoundError)],
 )
-def test_what_is_refused(
-    tmp_path: Path, name: str, given: dict[str, Any], message: str, error: type[Exception]
-) -> None:
+def test_what_is_refused(tmp_path, name, given, message, error):
     with pytest.raises(error, match=message) as caught:
         write_array(tmp_path / name, **given)
     assert "write_array: " in str(caught.value) or "RaggedArray: " in str(caught.value)
     assert os.listdir(tmp_path) == []
 
 
-def test_the_ways_out(tmp_path: Path) -> None:
+def test_the_ways_out(tmp_path):
     batches = [[np.zeros(2), np.ones(2)], [np.ones(2)]]
     written = write_array(tmp_path / "x.npy", itertools.chain.from_iterable(batches))
     assert written.shape == (3, 2)
@@ -140,15 +134,15 @@ def test_the_ways_out(tmp_path: Path) -> None:
     assert [row.tolist() for row in widths["x"]] == [[1, 2], [1]]
 
 
-def test_a_length_that_is_not_known(tmp_path: Path) -> None:
+def test_a_length_that_is_not_known(tmp_path):
     class Unsure(list[int]):
-        def __len__(self) -> int:
+        def __len__(self):
             raise NotImplementedError
 
     assert write_array(tmp_path / "x.npy", Unsure([1, 2])).tolist() == [1, 2]
 
 
-def test_lists_of_numbers_and_something_else(tmp_path: Path) -> None:
+def test_lists_of_numbers_and_something_else(tmp_path):
     for other in ("a", None):
         with pytest.raises(
             TypeError, match="numbers and strings, or objects, go into leaves of their"

@@ -1,7 +1,5 @@
 """Batches and fields that don't fit: which leaf of which sample, what came, and hints that make batches of them."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from typing import Any
@@ -12,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
-from hints import PHOTOS, Hints, check_hint, first, loaded
+from hints import PHOTOS, check_hint, first, loaded
 from pinfeed import (
     ArrayDataset,
     Collate,
@@ -32,7 +30,7 @@ LARGE = (200, 500)
 
 
 @pytest.mark.parametrize("samples", [{"x": np.zeros(3)}, 5, None, "text"])
-def test_what_is_no_batch(samples: Any) -> None:
+def test_what_is_no_batch(samples):
     with pytest.raises(TypeError, match="Collate: expected a sequence of samples, got"):
         Collate()(samples)
 
@@ -50,7 +48,7 @@ def test_what_is_no_batch(samples: Any) -> None:
         ([1, None], TypeError, "sample 1: expected int as in sample 0, got None"),
     ],
 )  # fmt: skip
-def test_leaves_that_differ(leaves: list[Any], error: Any, message: str) -> None:
+def test_leaves_that_differ(leaves, error, message):
     with pytest.raises(error, match="^Collate: " + re.escape(message)):
         Collate()(leaves)
     with pytest.raises(error, match=r"^Collate: leaf \['a'\]\[1\] of " + re.escape(message)):
@@ -59,7 +57,7 @@ def test_leaves_that_differ(leaves: list[Any], error: Any, message: str) -> None
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
-def test_nested_tensors(layout: Any) -> None:
+def test_nested_tensors(layout):
     """As a batch they are their parts; as a sample they are refused, in words that are no torch's."""
     parts = [torch.arange(3), torch.arange(2)]
     nested = torch.nested.nested_tensor(parts, layout=layout)
@@ -83,18 +81,18 @@ def test_nested_tensors(layout: Any) -> None:
 class Columns(torch.utils.data.Dataset[Any]):
     """A dataset whose batches are columns."""
 
-    def __init__(self, columns: Any) -> None:
+    def __init__(self, columns):
         self.columns = columns
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 4
 
-    def __getitems__(self, indices: list[int]) -> Any:
+    def __getitems__(self, indices):
         return self.columns
 
 
 @pytest.mark.parametrize("columns", [{"x": torch.arange(4)}, (torch.arange(4), torch.arange(4))])
-def test_columns_instead_of_samples(columns: Any) -> None:
+def test_columns_instead_of_samples(columns):
     dataset = Columns(columns)
     loader = torch.utils.data.DataLoader(dataset, 4, collate_fn=Collate())
     with pytest.raises(TypeError, match=r"__getitems__ (has to )?return a list of samples"):
@@ -106,7 +104,7 @@ def test_columns_instead_of_samples(columns: Any) -> None:
         next(iter(loader))
 
 
-def test_an_error_without_a_long_tail() -> None:
+def test_an_error_without_a_long_tail():
     """What torch appends to its own messages is for its developers."""
     with pytest.raises(TypeError) as caught:
         Collate()([np.zeros((200, 500)), torch.zeros(200, 500).double().to_sparse()])
@@ -137,7 +135,7 @@ def test_an_error_without_a_long_tail() -> None:
         ([Couple([1]), Couple([])], "sample 1: expected 1 items as in sample 0, got 0"),
     ],
 )
-def test_structures_that_differ(samples: list[Any], message: str) -> None:
+def test_structures_that_differ(samples, message):
     with pytest.raises(ValueError, match="Collate: " + re.escape(message)):
         Collate()(samples)
     nested = [{"a": [0, sample]} for sample in samples]
@@ -149,12 +147,12 @@ def test_structures_that_differ(samples: list[Any], message: str) -> None:
     "fields",
     [5, "Image", Stack, Image, torch.float32, {"a": 5}, ["x"], lambda x: x, {"a": {"b": Keep}}],
 )
-def test_fields_that_hold_no_field(fields: Any) -> None:
+def test_fields_that_hold_no_field(fields):
     with pytest.raises(TypeError, match=r"Collate: fields.* must be a Field such as"):
         Collate(fields)
 
 
-def test_a_field_without_parentheses() -> None:
+def test_a_field_without_parentheses():
     with pytest.raises(TypeError, match=r"fields\['a'\].*create it with parentheses"):
         Collate({"a": Image})
     samples = {"collate_fn": Collate, "batch_size": 2}
@@ -181,16 +179,16 @@ def test_a_field_without_parentheses() -> None:
         ({"x": {"z": Stack()}}, {"x": 1}),
     ],
 )
-def test_fields_that_do_not_mirror_the_sample(fields: Any, sources: Any, rows: bool) -> None:
+def test_fields_that_do_not_mirror_the_sample(fields, sources, rows):
     dataset = pinfeed.ArrayDataset(arrays_in(sources))
-    samples: Any = dataset.__getitems__([0, 1])
+    samples = dataset.__getitems__([0, 1])
     with pytest.raises(
         ValueError, match=r"Collate: fields.*fields must mirror the structure of samples"
     ):
         Collate(fields)(samples if rows else list(samples))
 
 
-def arrays_in(node: Any) -> Any:
+def arrays_in(node):
     if isinstance(node, dict):
         return {key: arrays_in(child) for key, child in node.items()}
     if isinstance(node, tuple):
@@ -198,7 +196,7 @@ def arrays_in(node: Any) -> Any:
     return np.zeros((3, 2))
 
 
-def test_dtypes_that_torch_lacks() -> None:
+def test_dtypes_that_torch_lacks():
     """A dataset may hold long doubles (Keep takes them), a batch can't."""
     rows = pinfeed.ArrayDataset({"x": np.zeros((3, 2), np.longdouble)}).__getitems__([0, 1])
     assert Collate({"x": Keep()})(rows)["x"][0].dtype == np.longdouble
@@ -213,14 +211,14 @@ DETECTIONS = [
 ]
 
 
-def packed(fields: Any) -> Any:
+def packed(fields):
     tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4]])
     dataset = ArrayDataset({"input_ids": tokens, "labels": tokens})
     sampler = pinfeed.PackSampler(tokens, seq_length=4, shuffle=False)
     return next(iter(DataLoader(dataset, batch_sampler=sampler, collate_fn=Collate(fields))))
 
 
-HINTS: Hints = {
+HINTS = {
     "multiples without axes": (
         lambda: Collate(Pad(multiple_of=(4, 8), lengths=False))([np.ones((3, 5))]),
         ValueError,
@@ -415,12 +413,12 @@ HINTS: Hints = {
 
 
 @pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)
-def test_hints(hint: Any) -> None:
+def test_hints(hint):
     check_hint(*hint)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int16])
-def test_lists_of_numbers_are_arrays_to_stack(dtype: Any) -> None:
+def test_lists_of_numbers_are_arrays_to_stack(dtype):
     samples = [[1, 2, 3], [4, 5, 6]]
     assert_same(Collate(Stack(dtype))(samples), torch.tensor(samples, dtype=dtype))
     assert_same(Collate()(samples), default_collate(samples))
@@ -428,7 +426,7 @@ def test_lists_of_numbers_are_arrays_to_stack(dtype: Any) -> None:
         Collate(Stack(dtype))([[1, 2, 3], [4]])
 
 
-def test_a_sample_of_rows_is_told_with_its_index() -> None:
+def test_a_sample_of_rows_is_told_with_its_index():
     tokens = pinfeed.RaggedArray.from_sequences([[1], [2], [3, 4], [5]])
     rows = ArrayDataset({"x": tokens}).__getitems__([3, 0, 2])
     with pytest.raises(ValueError, match=r"leaf \['x'\] of sample 2 of the batch \(index 2\): "):

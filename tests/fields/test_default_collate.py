@@ -1,11 +1,8 @@
 """Collate without fields is torch's default_collate, type for type and bit for bit."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,7 +33,7 @@ SCALAR_DTYPES = [name for name in NUMPY_DTYPES if name != "u8"]  # torch takes n
 SHAPES = [(), (0,), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 4), (64, 400)]
 
 
-def laid_out(array: np.ndarray, layout: str) -> np.ndarray:
+def laid_out(array, layout):
     """An equal array whose memory looks different."""
     if array.ndim == 0 or layout == "C":
         return array
@@ -54,7 +51,7 @@ class Leaf:
     shape: tuple[int, ...] = ()
     layout: str = "C"
 
-    def make(self, rng: np.random.Generator) -> Any:
+    def make(self, rng):
         if self.kind == "array":
             return laid_out(random_array(self.shape, self.dtype, rng), self.layout)
         if self.kind == "scalar":
@@ -70,7 +67,7 @@ class Leaf:
             "bytes": str(number).encode(),
         }[self.kind]
 
-    def make_tensor(self, rng: np.random.Generator) -> torch.Tensor:
+    def make_tensor(self, rng):
         tensor = random_tensor(rng, self.dtype, self.shape)
         if self.layout != "C":
             tensor = tensor.mT.contiguous().mT if tensor.ndim > 1 else tensor
@@ -81,7 +78,7 @@ class Leaf:
 
 Schema = Leaf | tuple[str, tuple[Any, ...]]
 
-CONTAINERS: dict[str, Callable[..., Any]] = {
+CONTAINERS = {
     "tuple": lambda x, y: (x, y),
     "list": lambda x, y: [x, y],
     "dict": lambda x, y: {"x": x, 5: y},
@@ -95,7 +92,7 @@ CONTAINERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def make(schema: Schema, rng: np.random.Generator) -> Any:
+def make(schema, rng):
     if isinstance(schema, Leaf):
         return schema.make(rng)
     container, children = schema
@@ -126,7 +123,7 @@ schemas = st.recursive(
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
-def test_nested_tensors_keep_the_message_of_torch(layout: torch.layout) -> None:
+def test_nested_tensors_keep_the_message_of_torch(layout):
     parts = [torch.ones(2), torch.ones(3)]
     samples = [torch.nested.nested_tensor(parts, layout=layout) for _ in range(2)]
     with pytest.raises(RuntimeError) as expected:
@@ -136,7 +133,7 @@ def test_nested_tensors_keep_the_message_of_torch(layout: torch.layout) -> None:
 
 
 @given(schema=schemas, count=st.integers(1, 5), seed=st.integers(0, 99))
-def test_nested_samples(schema: Schema, count: int, seed: int) -> None:
+def test_nested_samples(schema, count, seed):
     rng = np.random.default_rng(seed)
     samples = [make(schema, rng) for _ in range(count)]
     assert_same(collate(samples), default_collate(samples))
@@ -150,18 +147,18 @@ DENSE = [
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("leaf", DENSE, ids=lambda leaf: f"{leaf.kind} {leaf.dtype}")
-def test_every_dtype(leaf: Leaf, shape: tuple[int, ...]) -> None:
+def test_every_dtype(leaf, shape):
     rng = np.random.default_rng(0)
     samples = [dataclasses.replace(leaf, shape=shape).make(rng) for _ in range(3)]
     assert_same(collate(samples), default_collate(samples))
 
 
 @pytest.mark.parametrize("dtype", [*NUMPY_DTYPES, "g"])
-def test_numpy_scalars(dtype: str) -> None:
+def test_numpy_scalars(dtype):
     assert_agrees([np.dtype(dtype).type(i) for i in range(4)])
 
 
-def assert_agrees(samples: list[Any]) -> None:
+def assert_agrees(samples):
     """The same batch as default_collate's, or an error where it gives one."""
     try:
         expected = default_collate(samples)
@@ -175,7 +172,7 @@ def assert_agrees(samples: list[Any]) -> None:
 SMALL, LARGE = (3,), (200, 500)
 
 
-UNUSUAL: dict[str, Callable[[tuple[int, ...]], list[Any]]] = {
+UNUSUAL = {
     "two precisions": lambda s: [torch.ones(s), torch.ones(s, dtype=torch.float64)],
     "integers and floats": lambda s: [torch.ones(s, dtype=torch.int32), torch.ones(s)],
     "complex": lambda s: [torch.ones(s, dtype=torch.complex64).conj() * 1j] * 2,
@@ -194,9 +191,7 @@ UNUSUAL: dict[str, Callable[[tuple[int, ...]], list[Any]]] = {
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("build", UNUSUAL.values(), ids=UNUSUAL)
-def test_unusual_tensors_whatever_their_size(
-    build: Callable[[tuple[int, ...]], list[Any]], shape: tuple[int, ...]
-) -> None:
+def test_unusual_tensors_whatever_their_size(build, shape):
     samples = build(shape)
     if samples[0].is_meta:
         assert collate(samples).shape == default_collate(samples).shape
@@ -205,14 +200,14 @@ def test_unusual_tensors_whatever_their_size(
 
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
-def test_a_leaf_that_is_not_dense_is_named(shape: tuple[int, ...]) -> None:
+def test_a_leaf_that_is_not_dense_is_named(shape):
     with pytest.raises(RuntimeError, match=r"leaf \['x'\]: Batches of sparse tensors are not"):
         collate([{"x": torch.ones(shape).to_sparse()}] * 2)
     with pytest.raises(RuntimeError, match=r"leaf \['x'\]: .*mkldnn"):
         collate([{"x": torch.ones(shape).to_mkldnn()}] * 2)
 
 
-def test_gradients_flow() -> None:
+def test_gradients_flow():
     samples = [torch.full((200, 200), float(i), requires_grad=True) for i in range(3)]
     collate(samples).sum().backward()
     for sample in samples:
@@ -250,13 +245,13 @@ def test_gradients_flow() -> None:
     ],
     ids=repr,
 )
-def test_particular_samples(samples: list[Any]) -> None:
+def test_particular_samples(samples):
     assert_agrees(samples)
 
 
 @pytest.mark.parametrize("sample", [None, object(), {1, 2}, 1j, np.array(["a"]), np.array([None])])
 @pytest.mark.parametrize("nest", [lambda x: x, lambda x: {"a": [0, x]}])
-def test_what_torch_refuses(sample: Any, nest: Callable[[Any], Any]) -> None:
+def test_what_torch_refuses(sample, nest):
     samples = [nest(sample)] * 2
     with pytest.raises(TypeError):
         default_collate(samples)
@@ -264,12 +259,12 @@ def test_what_torch_refuses(sample: Any, nest: Callable[[Any], Any]) -> None:
         collate(samples)
 
 
-def test_a_mapping_that_only_its_class_can_make() -> None:
+def test_a_mapping_that_only_its_class_can_make():
     class Fussy(dict):
-        def __init__(self, *, size: int) -> None:
+        def __init__(self, *, size):
             super().__init__(size=size)
 
-        def update(self, *_: Any) -> None:
+        def update(self, *_):
             raise TypeError("not like this")
 
     samples = [Fussy(size=1), Fussy(size=2)]
@@ -277,7 +272,7 @@ def test_a_mapping_that_only_its_class_can_make() -> None:
 
 
 @pytest.fixture
-def taught() -> Iterator[dict[Any, Any]]:
+def taught():
     """torch's map of collate functions, for a test to extend."""
     before = dict(default_collate_fn_map)
     yield default_collate_fn_map
@@ -286,7 +281,7 @@ def taught() -> Iterator[dict[Any, Any]]:
 
 
 class Text:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         self.text = text
 
 
@@ -311,7 +306,7 @@ class LongSpan(Span):
     pass
 
 
-def join(batch: Any, *, collate_fn_map: Any = None) -> str:
+def join(batch, *, collate_fn_map=None):
     return f"{len(batch)} of {type(batch[0]).__name__}"
 
 
@@ -334,9 +329,7 @@ def join(batch: Any, *, collate_fn_map: Any = None) -> str:
     ],
 )
 @pytest.mark.parametrize("nest", [lambda x: x, lambda x: {"a": (0, x)}])
-def test_types_that_torch_was_taught(
-    known: Any, sample: Any, nest: Callable[[Any], Any], taught: dict[Any, Any]
-) -> None:
+def test_types_that_torch_was_taught(known, sample, nest, taught):
     taught[known] = join
     samples = [nest(sample)] * 3
     assert_same(collate(samples), default_collate(samples))

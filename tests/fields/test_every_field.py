@@ -1,10 +1,6 @@
 """What all fields share: samples, rows and workers alike, pickling, and what they refuse."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +39,7 @@ SIZES = augment.Compose([augment.RandomShortestSize((6, 9), 20), augment.RandomH
 COLOURS = [augment.RandomInvert(), augment.ColorJitter(0.4, (0.5, 0.5))]
 
 # Each field, and samples for it.
-FIELDS: dict[str, tuple[pinfeed.Field, list[Any]]] = {
+FIELDS = {
     "Stack": (Stack(), ROWS),
     "Stack cast": (Stack(torch.float64), ROWS),
     "Stack scaled": (Stack(torch.bfloat16, scale=0.25), ROWS),
@@ -71,11 +67,11 @@ NATIVE = {name: case for name, case in FIELDS.items() if name != "Keep"}
 every_native_field = pytest.mark.parametrize(("field", "samples"), NATIVE.values(), ids=NATIVE)
 
 
-def collate_of(field: pinfeed.Field) -> Collate:
+def collate_of(field):
     return Collate({"leaf": field}, seed=0)
 
 
-def dataset_of(samples: list[Any]) -> ArrayDataset:
+def dataset_of(samples):
     """The samples in arrays, as far as that goes."""
     if len({sample.shape for sample in samples}) == 1:
         return ArrayDataset({"leaf": np.stack(samples)})
@@ -84,14 +80,14 @@ def dataset_of(samples: list[Any]) -> ArrayDataset:
     pytest.skip("no source has samples that differ along all axes")
 
 
-def known(samples: list[Any], order: Any = None) -> Any:
+def known(samples, order=None):
     """Samples that know their indices, so that what is drawn is the same again."""
     found = pinfeed.IndexedDataset([{"leaf": sample} for sample in samples])
     return found.__getitems__(range(len(samples)) if order is None else order)
 
 
 @every_field
-def test_samples_and_rows_of_any_kind_agree(field: Any, samples: list[Any], isa: str) -> None:
+def test_samples_and_rows_of_any_kind_agree(field, samples, isa):
     order = [2, 0, 2, 1, 5]
     expected = collate_of(field)(known(samples, order))
     fixed = [sample.copy() for sample in samples]
@@ -111,7 +107,7 @@ def test_samples_and_rows_of_any_kind_agree(field: Any, samples: list[Any], isa:
 
 
 # The same array in other memory.
-LAYOUTS: dict[str, Callable[[np.ndarray], Any]] = {
+LAYOUTS = {
     "Fortran order": np.asfortranarray,
     "every other, from the end": lambda a: np.repeat(a[::-1], 2, 0)[::-2],
     "steps": lambda a: np.repeat(a, 2, -1)[..., ::2],
@@ -125,7 +121,7 @@ LAYOUTS: dict[str, Callable[[np.ndarray], Any]] = {
 
 @every_native_field
 @pytest.mark.parametrize("layout", [*LAYOUTS, "file"])
-def test_rows_of_any_layout(field: Any, samples: list[Any], layout: str, tmp_path: Any) -> None:
+def test_rows_of_any_layout(field, samples, layout, tmp_path):
     if len({sample.shape for sample in samples}) > 1:
         return  # which no array holds
     array, order = np.stack(samples), [2, 0, 2, 1, 5]
@@ -138,7 +134,7 @@ def test_rows_of_any_layout(field: Any, samples: list[Any], layout: str, tmp_pat
 
 
 @every_native_field
-def test_any_number_of_threads(field: Any, samples: list[Any], num_threads: int) -> None:
+def test_any_number_of_threads(field, samples, num_threads):
     """Large enough to be cut among them, also a single one, and to be written around the cache."""
     large = [np.tile(sample, (60, 15, 1)[: sample.ndim]) for sample in samples] * 8
     batches = [collate_of(field)(known(some)) for some in (large, large[:1])]
@@ -149,16 +145,16 @@ def test_any_number_of_threads(field: Any, samples: list[Any], num_threads: int)
 @pytest.mark.processes
 @every_field
 @pytest.mark.parametrize("count", [1, 6])
-def test_workers_make_the_same(field: Any, samples: list[Any], count: int) -> None:
+def test_workers_make_the_same(field, samples, count):
     dataset = pinfeed.IndexedDataset([{"leaf": sample} for sample in samples])
-    options: dict[str, Any] = {"batch_size": count, "collate_fn": collate_of(field)}
+    options = {"batch_size": count, "collate_fn": collate_of(field)}
     here, there = (DataLoader(dataset, **options, num_workers=workers) for workers in (0, 2))
     found = [[], []] if isinstance(field, Keep) else [list(here), list(there)]
     assert_same(found[1], found[0])
 
 
 @every_field
-def test_a_field_pickles_and_its_repr_makes_it_again(field: Any, samples: list[Any]) -> None:
+def test_a_field_pickles_and_its_repr_makes_it_again(field, samples):
     names = {**vars(pinfeed), **vars(augment), "torch": torch}
     again = [pickle.loads(pickle.dumps(field)), eval(repr(field), names)]
     for one in (*again, field.of("x").optional()):
@@ -172,7 +168,7 @@ def test_a_field_pickles_and_its_repr_makes_it_again(field: Any, samples: list[A
 
 
 @every_native_field
-def test_the_batch_is_no_view_of_the_samples(field: Any, samples: list[Any]) -> None:
+def test_the_batch_is_no_view_of_the_samples(field, samples):
     before = [sample.copy() for sample in samples]
     dicts = [{"leaf": sample, "other": 1} for sample in samples]
     batch = Collate({"leaf": field})(dicts)["leaf"]
@@ -184,7 +180,7 @@ def test_the_batch_is_no_view_of_the_samples(field: Any, samples: list[Any]) -> 
 
 
 @every_field
-def test_the_default_device_of_torch_is_not_asked(field: Any, samples: list[Any]) -> None:
+def test_the_default_device_of_torch_is_not_asked(field, samples):
     expected = collate_of(field)(known(samples))
     torch.set_default_device("meta")
     try:
@@ -198,7 +194,7 @@ fake_of = lambda array: fake(torch.from_numpy(array))
 freed_of = lambda array: freed(torch.from_numpy(array))
 
 # Samples that differ from the first, and words of the message.
-MISFITS: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception] | tuple[Any, ...], str]] = {
+MISFITS = {
     "None": (lambda _: None, TypeError, "got NoneType"),
     "text": (lambda _: "text", TypeError, "got str"),
     "an object": (lambda _: object(), TypeError, "got object"),
@@ -219,7 +215,7 @@ MISFITS: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception] | tuple[An
 
 @every_native_field
 @pytest.mark.parametrize("misfit", MISFITS.values(), ids=MISFITS)
-def test_a_sample_that_does_not_fit_is_named(field: Any, samples: list[Any], misfit: Any) -> None:
+def test_a_sample_that_does_not_fit_is_named(field, samples, misfit):
     make, error, words = misfit
     if isinstance(field, Stack) and make in (fake_of, freed_of):
         return  # what Stack doesn't take is torch's
@@ -231,7 +227,7 @@ def test_a_sample_that_does_not_fit_is_named(field: Any, samples: list[Any], mis
 
 
 @every_native_field
-def test_another_dtype_among_samples(field: Any, samples: list[Any]) -> None:
+def test_another_dtype_among_samples(field, samples):
     if isinstance(field, Stack):
         return  # it takes what torch stacks, and casts what torch casts
     batch = [*samples[:2], samples[2].astype(np.complex64)]
@@ -240,7 +236,7 @@ def test_another_dtype_among_samples(field: Any, samples: list[Any]) -> None:
 
 
 @every_native_field
-def test_it_goes_on_after_an_error(field: Any, samples: list[Any]) -> None:
+def test_it_goes_on_after_an_error(field, samples):
     expected = collate_of(field)(known(samples))
     collate = collate_of(field)
     for _ in range(20):
@@ -250,13 +246,13 @@ def test_it_goes_on_after_an_error(field: Any, samples: list[Any]) -> None:
 
 
 @every_field
-def test_no_samples(field: Any, samples: list[Any]) -> None:
+def test_no_samples(field, samples):
     for empty in ([], (), dataset_of(ROWS).__getitems__([])):
         words = "Collate: expected at least one sample, got an empty batch"
         check(lambda empty=empty: collate_of(field)(empty), ValueError, words)
 
 
-DTYPES: dict[str, tuple[Callable[[Any], pinfeed.Field], list[Any]]] = {
+DTYPES = {
     "Stack": (lambda dtype: Stack(dtype), ROWS),
     "Image": (lambda dtype: Image(0.5, dtype=dtype), PHOTOS),
     "Patches": (lambda dtype: Patches(3, 0.5, dtype=dtype, grid=False), [PHOTOS[0][:, :6]]),

@@ -1,16 +1,12 @@
 """Images that Image and the functions refuse, and hints that make batches of them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import PIL.Image
 import pytest
 import torch
 
 import pinfeed
-from hints import COLOUR, PHOTOS, PLANES, Hints, check_hint, loaded
+from hints import COLOUR, PHOTOS, PLANES, check_hint, loaded
 from pinfeed import ArrayDataset, Collate, Image
 
 TALL = np.random.default_rng(1).integers(0, 256, (3, 3, 64, 64), np.uint8)  # (C, H, W)
@@ -20,7 +16,7 @@ FLOATS = [torch.from_numpy(planes / np.float32(255)) for planes in PLANES]
 GREY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
 
 
-HINTS: Hints = {
+HINTS = {
     "floats": (
         lambda: Collate(Image(input="CHW"))([planes.double() for planes in FLOATS]),
         TypeError,
@@ -185,7 +181,7 @@ HINTS: Hints = {
         Collate(Image(0.5))(list(PHOTOS)),
     ),
     "a list of arrays to normalize": (
-        lambda: pinfeed.normalize(list(PHOTOS)),  # type: ignore[call-overload]
+        lambda: pinfeed.normalize(list(PHOTOS)),
         TypeError,
         r"got list; np.stack\(...\) makes one of a list of arrays",
         lambda: torch.from_numpy(pinfeed.normalize(np.stack(list(PHOTOS)))),
@@ -202,11 +198,11 @@ HINTS: Hints = {
 
 
 @pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)
-def test_hints(hint: Any) -> None:
+def test_hints(hint):
     check_hint(*hint)
 
 
-def test_four_rows_of_many_channels_are_said_to_be_so() -> None:
+def test_four_rows_of_many_channels_are_said_to_be_so():
     image = np.random.default_rng(0).integers(0, 256, (4, 5, 8), np.uint8)
     assert Collate(Image(input="HWC"))([image]).shape == (1, 8, 4, 5)
     assert repr(Image(input="HWC")) == "Image(input='HWC')"

@@ -1,11 +1,8 @@
 """Pack: rows against a plain reference, from any source and dataset, and transformers' collator."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,17 +29,15 @@ MARKS = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlen
 ALL_MARKS = dict.fromkeys(MARKS, True)
 
 
-def reference(
-    documents: list[Any], batch: Any, fill: Any, first: Any, start: int
-) -> dict[str, Any]:
+def reference(documents, batch, fill, first, start):
     """Row by row and token by token, as lists; `first` may be None."""
     packing = batch.packing
     keys = ("leaf", *MARKS[:4])
-    out: dict[str, Any] = {key: [] for key in keys} | {"ends": [0], "longest": 0}
+    out = {key: [] for key in keys} | {"ends": [0], "longest": 0}
     items = list(zip(*(column.tolist() for column in packing[2:5]), batch, strict=True))
     for row in range(packing.rows):
         begin, end = row * packing.seq_length, (row + 1) * packing.seq_length
-        columns: dict[str, list[Any]] = {key: [] for key in keys}
+        columns = {key: [] for key in keys}
         here = [item for item in items if begin <= item[2] < end]
         number = 0
         for token_start, length, _, index in here:
@@ -72,11 +67,11 @@ def reference(
     return out
 
 
-def power_of_two(number: int) -> int:
+def power_of_two(number):
     return 1 << (number - 1).bit_length()
 
 
-def assert_batch(batch: Any, expected: dict[str, Any], packing: Any) -> None:
+def assert_batch(batch, expected, packing):
     for key in ("leaf", *MARKS[:4]):
         assert batch[key].tolist() == expected[key], key
     assert [batch[key].dtype for key in MARKS[:4]] == [
@@ -123,18 +118,18 @@ SOURCES = ("ragged", "tensor", "file", "split", "arrays", "tensors", "lists")
     st.integers(0, 3),
 )
 def test_rows(
-    tmp_path_factory: Any,
-    lengths: list[int],
-    options: dict[str, Any],
-    kind: str,
-    stored: Any,
-    dtype: Any,
-    first: int | None,
-    start: int,
-) -> None:
+    tmp_path_factory,
+    lengths,
+    options,
+    kind,
+    stored,
+    dtype,
+    first,
+    start,
+):
     documents = [np.arange(100 * i, 100 * i + n).astype(stored) for i, n in enumerate(lengths)]
     ragged = RaggedArray.from_sequences(documents, dtype=stored)
-    data: Any = {
+    data = {
         "ragged": lambda: ArrayDataset(ragged),
         "tensor": lambda: ArrayDataset(
             RaggedArray(torch.from_numpy(ragged.values.astype(np.int64)), ragged.offsets)
@@ -163,7 +158,7 @@ def test_rows(
         assert_batch(Collate(fields)(in_dict), expected, indices.packing)
 
 
-def saved(ragged: RaggedArray, folder: Path) -> str:
+def saved(ragged, folder):
     ragged.save(folder / "tokens")
     return str(folder / "tokens")
 
@@ -171,10 +166,10 @@ def saved(ragged: RaggedArray, folder: Path) -> str:
 class DictOf(Dataset[Any]):
     """The samples of a dataset as the leaf of a dict, Rows as Rows."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset):
         self.dataset = dataset
 
-    def __getitems__(self, indices: Any) -> Any:
+    def __getitems__(self, indices):
         samples = self.dataset.__getitems__(indices)
         if isinstance(samples, pinfeed.Rows):
             return pinfeed.Rows({"leaf": samples.sources}, samples.indices, packing=samples.packing)
@@ -183,7 +178,7 @@ class DictOf(Dataset[Any]):
         return made
 
 
-def test_flat_marks_count_through_all_rows() -> None:
+def test_flat_marks_count_through_all_rows():
     tokens = RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
     sampler = PackSampler(tokens, 2, seq_length=4, shuffle=False)
     collate = Collate({"leaf": Pack(4, flat=True, **ALL_MARKS)})
@@ -202,7 +197,7 @@ def test_flat_marks_count_through_all_rows() -> None:
     }
 
 
-def test_tokens_that_are_more_than_a_number() -> None:
+def test_tokens_that_are_more_than_a_number():
     frames = RaggedArray(np.arange(24, dtype=np.float32).reshape(6, 2, 2), np.array([0, 2, 3, 6]))
     (indices,) = PackSampler(frames, 2, seq_length=4, shuffle=False)
     batch = Collate(Pack(4, 0.5, first=9))(ArrayDataset(frames).__getitems__(indices))
@@ -219,15 +214,15 @@ TOKENS = [[*range(10 * i, 10 * i + n)] for i, n in enumerate([3, 2, 1, 4, 2, 2, 
 class WithoutItems(Dataset[Any]):
     """Takes nothing but Python's integers, one at a time."""
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         assert type(index) is int
         return {"id": f"document {index}", "tokens": TOKENS[index]}
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(TOKENS)
 
 
-def datasets() -> dict[str, Any]:
+def datasets():
     ragged = RaggedArray.from_sequences(TOKENS)
     arrays = ArrayDataset({"tokens": ragged, "id": np.arange(7)})
     halves = [
@@ -243,14 +238,14 @@ def datasets() -> dict[str, Any]:
     }
 
 
-def hugging_face() -> Any:
+def hugging_face():
     columns = {"tokens": TOKENS, "id": [*range(7)]}
     return pytest.importorskip("datasets").Dataset.from_dict(columns)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("name", [*datasets(), "arrow", "hugging face"])
-def test_any_dataset_hands_its_rows_on(name: str, workers: int) -> None:
+def test_any_dataset_hands_its_rows_on(name, workers):
     dataset = datasets().get(name)
     if dataset is None:
         found = hugging_face()
@@ -269,7 +264,7 @@ def test_any_dataset_hands_its_rows_on(name: str, workers: int) -> None:
         assert [int(str(key).split()[-1]) for key in batch["id"]] == indices
 
 
-def test_samples_that_do_not_know_their_rows() -> None:
+def test_samples_that_do_not_know_their_rows():
     arrays = ArrayDataset(RaggedArray.from_sequences(TOKENS))
     sampler = PackSampler([*map(len, TOKENS)], 2, seq_length=5)
     collate = Collate(Pack(5))
@@ -292,13 +287,11 @@ def test_samples_that_do_not_know_their_rows() -> None:
 
 
 @pytest.mark.parametrize("as_rows", [True, False])
-def test_lengths_that_are_not_those_of_the_samples(as_rows: bool) -> None:
+def test_lengths_that_are_not_those_of_the_samples(as_rows):
     lengths = [*map(len, TOKENS)]
     lengths[4] += 1
     sampler = PackSampler(lengths, 8, seq_length=5, shuffle=False)
-    data: Any = (
-        ArrayDataset(RaggedArray.from_sequences(TOKENS)) if as_rows else IndexedDataset(TOKENS)
-    )
+    data = ArrayDataset(RaggedArray.from_sequences(TOKENS)) if as_rows else IndexedDataset(TOKENS)
     loader = DataLoader(data, batch_sampler=sampler, collate_fn=Collate(Pack(5)))
     with pytest.raises(
         ValueError,
@@ -308,7 +301,7 @@ def test_lengths_that_are_not_those_of_the_samples(as_rows: bool) -> None:
         next(iter(loader))
 
 
-def test_a_source_that_changes_under_the_plan() -> None:
+def test_a_source_that_changes_under_the_plan():
     ragged = RaggedArray.from_sequences(TOKENS)
     (indices,) = PackSampler(ragged, 8, seq_length=5)
     ragged.offsets[2] -= 1
@@ -321,7 +314,7 @@ def test_a_source_that_changes_under_the_plan() -> None:
         Collate(Pack(5))(ArrayDataset(ragged).__getitems__(indices))
 
 
-def test_another_seq_length_than_the_sampler_s() -> None:
+def test_another_seq_length_than_the_sampler_s():
     data = ArrayDataset(RaggedArray.from_sequences(TOKENS))
     (indices,) = PackSampler([*map(len, TOKENS)], 8, seq_length=5)
     with pytest.raises(
@@ -345,12 +338,12 @@ def test_another_seq_length_than_the_sampler_s() -> None:
         ({"position_start": "0"}, TypeError, "position_start must be an integer, got '0'"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=f"^Pack: {message}"):
         Pack(**{"seq_length": 4} | arguments)
 
 
-def test_bad_samples() -> None:
+def test_bad_samples():
     with pytest.raises(ValueError, match="sample 1: expected the shape of sample 0 but for axis 0"):
         Collate(Pack(None))([np.zeros((2, 3)), np.zeros((2, 4))])
     half = np.broadcast_to(np.uint8(0), 2**30)
@@ -366,13 +359,13 @@ def test_bad_samples() -> None:
 
 @pytest.mark.parametrize("dtype", [None, "int64"])
 @pytest.mark.parametrize("kind", ["memory", "file", "list"])
-def test_many_tokens_by_several_threads(tmp_path: Path, kind: str, dtype: str | None) -> None:
+def test_many_tokens_by_several_threads(tmp_path, kind, dtype):
     """Batches that are cut into pieces for threads, written around the cache, read from files."""
     rng = np.random.default_rng(0)
     lengths = rng.lognormal(6, 1, 4000).astype(int).clip(1, 60_000)
     values = rng.integers(0, 60_000, lengths.sum()).astype(np.uint16)
     ragged = RaggedArray(values, np.append(0, np.cumsum(lengths)))
-    data: Any = {
+    data = {
         "memory": lambda: ArrayDataset({"leaf": ragged}),
         "file": lambda: ArrayDataset({"leaf": saved(ragged, tmp_path)}),
         "list": lambda: IndexedDataset([{"leaf": document} for document in ragged]),

@@ -3,8 +3,6 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -202,7 +200,7 @@ MISFITS = [
     (np.uint64, torch.int64, 2**63 - 1, 2**63),
     (np.int32, torch.uint16, 65535, 65536),
 ]
-WAYS: dict[str, Callable[[Any, Any], Any]] = {
+WAYS = {
     "Stack": lambda samples, dtype: Collate(Stack(dtype))(list(samples)),
     "Stack of rows": lambda samples, dtype: Collate(Stack(dtype))(
         ArrayDataset(samples).__getitems__(range(len(samples)))
@@ -220,7 +218,7 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize(("own", "dtype", "fits", "wrong"), MISFITS)
-def test_integers_that_do_not_fit(own: Any, dtype: Any, fits: int, wrong: int, way: Any) -> None:
+def test_integers_that_do_not_fit(own, dtype, fits, wrong, way):
     message = f"sample 2.*integers that {str(dtype)[6:]} can hold, got {wrong}"
     for place in (0, 37, 99):
         samples = np.ones((3, 100), own)
@@ -231,7 +229,7 @@ def test_integers_that_do_not_fit(own: Any, dtype: Any, fits: int, wrong: int, w
             way(samples, dtype)
 
 
-def test_integers_of_a_subclass_that_do_not_fit() -> None:
+def test_integers_of_a_subclass_that_do_not_fit():
     class Mask(torch.Tensor):
         pass
 
@@ -241,7 +239,7 @@ def test_integers_of_a_subclass_that_do_not_fit() -> None:
         Collate(Stack(torch.uint8))([fits[0], fits[1] + 45])
 
 
-def test_numbers_that_do_not_fit() -> None:
+def test_numbers_that_do_not_fit():
     with pytest.raises(
         ValueError, match="sample 1: expected integers that uint8 can hold, got 300"
     ):

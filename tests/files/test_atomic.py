@@ -1,12 +1,7 @@
 """Whatever writes files or a directory: complete or absent, whatever happens."""
 
-from __future__ import annotations
-
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,16 +12,16 @@ from pinfeed import RaggedArray, to_numpy, write_array
 ZEROS, ONES = np.zeros(3), np.ones(2)
 
 
-def dicts(batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
+def dicts(batches):
     return ({"a": batch} for batch in batches)
 
 
-def save(path: Path, batches: Iterable[Any], **options: bool) -> None:
+def save(path, batches, **options):
     RaggedArray.from_sequences(batches).save(path, **options)
 
 
 # Where each writes, and what writes batches there.
-WRITERS: dict[str, tuple[str, Callable[..., Any]]] = {
+WRITERS = {
     "to_numpy, file": ("x.npy", lambda path, batches, **o: to_numpy(batches, path, **o)),
     "to_numpy, directory": ("x", lambda path, batches, **o: to_numpy(batches, path, **o)),
     "write_array, file": (
@@ -43,12 +38,10 @@ every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=
 
 
 @every_writer
-def test_what_exists_stays_unless_it_is_to_be_overwritten(
-    name: str, write: Any, tmp_path: Path
-) -> None:
+def test_what_exists_stays_unless_it_is_to_be_overwritten(name, write, tmp_path):
     path, asked = tmp_path / name, []
 
-    def batches() -> Iterator[Any]:
+    def batches():
         asked.append(True)
         yield ONES
 
@@ -67,9 +60,7 @@ def test_what_exists_stays_unless_it_is_to_be_overwritten(
 
 @every_writer
 @pytest.mark.parametrize("make", ["notes.txt", "deep/x.npy", "tokens/more.npy", "link"])
-def test_what_others_wrote_is_never_replaced(
-    make: str, name: str, write: Any, tmp_path: Path
-) -> None:
+def test_what_others_wrote_is_never_replaced(make, name, write, tmp_path):
     folder = tmp_path / name
     (folder / make).parent.mkdir(parents=True)
     if make == "link":
@@ -86,8 +77,8 @@ def test_what_others_wrote_is_never_replaced(
 
 
 @every_writer
-def test_a_path_that_is_taken_meanwhile(name: str, write: Any, tmp_path: Path) -> None:
-    def batches() -> Iterator[Any]:
+def test_a_path_that_is_taken_meanwhile(name, write, tmp_path):
+    def batches():
         yield ONES
         (tmp_path / name).write_text("mine")
 
@@ -98,10 +89,8 @@ def test_a_path_that_is_taken_meanwhile(name: str, write: Any, tmp_path: Path) -
 
 @every_writer
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_a_failure_leaves_what_was_there(
-    error: type[BaseException], name: str, write: Any, tmp_path: Path
-) -> None:
-    def batches() -> Iterator[Any]:
+def test_a_failure_leaves_what_was_there(error, name, write, tmp_path):
+    def batches():
         yield from [np.ones(100)] * 5000  # more than waits in memory
         raise error
 
@@ -118,7 +107,7 @@ def test_a_failure_leaves_what_was_there(
 
 @every_writer
 @pytest.mark.parametrize("limit", [5000, 1 << 20])
-def test_a_disk_that_fills(limit: int, name: str, write: Any, tmp_path: Path) -> None:
+def test_a_disk_that_fills(limit, name, write, tmp_path):
     """A limit on the size of files fails where a full disk does, and needs no disk."""
     resource = pytest.importorskip("resource")
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -138,15 +127,15 @@ def test_a_disk_that_fills(limit: int, name: str, write: Any, tmp_path: Path) ->
 @pytest.mark.parametrize("renamed", ["x", "result"])
 @pytest.mark.parametrize("writer", [writer for writer in WRITERS if WRITERS[writer][0] == "x"])
 def test_an_interrupt_behind_either_rename_leaves_a_complete_directory(
-    writer: str, renamed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    writer, renamed, tmp_path, monkeypatch
+):
     _, write = WRITERS[writer]
     write(tmp_path / "x", [ZEROS])
     write(tmp_path / "other", [ONES])
     old, new = contents(tmp_path / "x"), contents(tmp_path / "other")
     rename = os.rename
 
-    def interrupted(source: str, target: str) -> None:
+    def interrupted(source, target):
         rename(source, target)
         if os.path.basename(source) == renamed:
             raise KeyboardInterrupt
@@ -159,7 +148,7 @@ def test_an_interrupt_behind_either_rename_leaves_a_complete_directory(
 
 
 @every_writer
-def test_a_link_stays_a_link(name: str, write: Any, tmp_path: Path) -> None:
+def test_a_link_stays_a_link(name, write, tmp_path):
     (tmp_path / f"link{name[1:]}").symlink_to(tmp_path / name)
     for batches in ([ZEROS], [ONES]):
         write(tmp_path / f"link{name[1:]}", batches, overwrite=True)
@@ -168,7 +157,7 @@ def test_a_link_stays_a_link(name: str, write: Any, tmp_path: Path) -> None:
 
 
 @every_writer
-def test_a_folder_that_does_not_exist(name: str, write: Any, tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist(name, write, tmp_path):
     path = tmp_path / "nowhere" / name
     with pytest.raises(FileNotFoundError, match=rf": .*nowhere/{name}'$") as caught:
         write(path, [ONES])

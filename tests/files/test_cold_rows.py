@@ -1,13 +1,9 @@
 """Rows that lie in files: read at once when they are cold, looked at in memory when they are not."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +23,7 @@ pytestmark = pytest.mark.kernels
 ignore_read_only = pytest.mark.filterwarnings("ignore:The given NumPy array is not writ")
 
 
-def test_parts_whose_rows_are_in_memory_are_mapped(tmp_path: Path) -> None:
+def test_parts_whose_rows_are_in_memory_are_mapped(tmp_path):
     array = random_array((1000, 50), np.float64)
     path = saved(tmp_path, array)
     dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray([path])), pinfeed.Collate()
@@ -41,7 +37,7 @@ def test_parts_whose_rows_are_in_memory_are_mapped(tmp_path: Path) -> None:
 @ignore_read_only
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("kind", ["path", "memmap"])
-def test_every_field(field: str, kind: str, temperature: str, tmp_path: Path) -> None:
+def test_every_field(field, kind, temperature, tmp_path):
     array = random_array((1000, 5, 7, 3), np.uint8)
     path = saved(tmp_path, array)
     dataset = pinfeed.ArrayDataset({"x": path if kind == "path" else np.load(path, "r")})
@@ -54,7 +50,7 @@ def test_every_field(field: str, kind: str, temperature: str, tmp_path: Path) ->
 
 
 # Views of the memmap of an array of shape (40, 6, 5): with gaps, mirrored, across.
-VIEWS: dict[str, Any] = {
+VIEWS = {
     "whole": lambda a: a,
     "some rows": lambda a: a[3:37],
     "backwards": lambda a: a[::-1],
@@ -73,7 +69,7 @@ VIEWS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     yield folder
     shutil.rmtree(folder)
@@ -82,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @every_temperature
 @given(data=st.data())
 @pytest.mark.parametrize("view", VIEWS)
-def test_views(view: str, temperature: str, folder: Path, data: st.DataObject) -> None:
+def test_views(view, temperature, folder, data):
     dtype = data.draw(st.sampled_from(NUMPY_DTYPES))
     order = (
         data.draw(st.sampled_from("CF")) if view not in ("new dtype", "bytes in between") else "C"
@@ -99,7 +95,7 @@ def test_views(view: str, temperature: str, folder: Path, data: st.DataObject) -
 
 
 @every_temperature
-def test_ragged_values_are_read_too(temperature: str, tmp_path: Path) -> None:
+def test_ragged_values_are_read_too(temperature, tmp_path):
     rng = np.random.default_rng(0)
     lengths = rng.integers(0, 40, 500)
     ragged = pinfeed.RaggedArray.from_sequences([rng.integers(0, 99, n) for n in lengths])
@@ -116,7 +112,7 @@ def test_ragged_values_are_read_too(temperature: str, tmp_path: Path) -> None:
 
 
 @every_temperature
-def test_writes_through_the_memmap_are_seen(temperature: str, tmp_path: Path) -> None:
+def test_writes_through_the_memmap_are_seen(temperature, tmp_path):
     path = saved(tmp_path, np.zeros((10, 3)))
     memmap = np.load(path, mmap_mode="r+")
     dataset = pinfeed.ArrayDataset(memmap)
@@ -125,14 +121,14 @@ def test_writes_through_the_memmap_are_seen(temperature: str, tmp_path: Path) ->
     assert pinfeed.Collate()(dataset.__getitems__([4, 3])).tolist() == [[7, 7, 7], [0, 0, 0]]
 
 
-def test_changes_of_a_copy_on_write_map_are_seen(tmp_path: Path) -> None:
+def test_changes_of_a_copy_on_write_map_are_seen(tmp_path):
     memmap = np.load(saved(tmp_path, np.zeros((10, 3))), mmap_mode="c")
     memmap[4] = 7
     dataset = pinfeed.ArrayDataset(memmap)
     assert pinfeed.Collate()(dataset.__getitems__([4]))[0].tolist() == [7, 7, 7]
 
 
-def test_rows_that_nobody_asks_for_stay_on_the_disk(tmp_path: Path) -> None:
+def test_rows_that_nobody_asks_for_stay_on_the_disk(tmp_path):
     path = tmp_path / "x.npy"
     mapped = np.lib.format.open_memmap(path, "w+", np.uint8, (64, 1 << 20))
     mapped[:] = 1
@@ -163,7 +159,7 @@ with open(sys.argv[1], "rb") as file:
     assert printed == "False"
 
 
-def test_file_names_that_are_no_text(tmp_path: Path) -> None:
+def test_file_names_that_are_no_text(tmp_path):
     path = tmp_path / os.fsdecode(b"\xff.npy")
     array = random_array((20, 3), np.int16)
     np.save(path, array)
@@ -178,7 +174,7 @@ def test_file_names_that_are_no_text(tmp_path: Path) -> None:
 
 
 @every_temperature
-def test_datasets_close_their_files(temperature: str, tmp_path: Path) -> None:
+def test_datasets_close_their_files(temperature, tmp_path):
     path = saved(tmp_path, random_array((1000, 50), np.float64))
     for _ in range(5):
         dataset = pinfeed.ArrayDataset((path, np.load(path, mmap_mode="r")))

@@ -1,11 +1,7 @@
 """Files that are cut, replaced or deleted after they were opened."""
 
-from __future__ import annotations
-
 import os
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +16,7 @@ pytestmark = pytest.mark.kernels
 @every_temperature
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 @pytest.mark.parametrize("kind", ["path", "memmap"])
-def test_the_file_that_was_opened_counts(
-    how: str, kind: str, temperature: str, tmp_path: Path
-) -> None:
+def test_the_file_that_was_opened_counts(how, kind, temperature, tmp_path):
     array = random_array((50, 30), np.int32)
     path = saved(tmp_path, array)
     dataset = pinfeed.ArrayDataset(path if kind == "path" else np.load(path, mmap_mode="r"))
@@ -38,9 +32,7 @@ def test_the_file_that_was_opened_counts(
 @every_temperature
 @pytest.mark.parametrize("field", ["Stack", "Stack cast", "Image", "Pad time-major", "Jagged"])
 @pytest.mark.parametrize("kept", [0, 1, 128, 4096, 20_127])
-def test_a_file_cut_short_is_an_error(
-    kept: int, field: str, temperature: str, tmp_path: Path
-) -> None:
+def test_a_file_cut_short_is_an_error(kept, field, temperature, tmp_path):
     path = saved(tmp_path, random_array((200, 20, 5), np.uint8))  # 128 bytes of header, 20,000
     dataset = pinfeed.ArrayDataset(path)
     bring_to(temperature, dataset, path)
@@ -51,11 +43,11 @@ def test_a_file_cut_short_is_an_error(
 
 @every_temperature
 @pytest.mark.parametrize("view", ["windows", "strided", "memoryview", "frombuffer"])
-def test_views_that_hide_their_file(view: str, temperature: str, tmp_path: Path) -> None:
+def test_views_that_hide_their_file(view, temperature, tmp_path):
     path = saved(tmp_path, random_array((500,), np.int64))
     mapped = np.load(path, mmap_mode="r")
     if view == "windows":
-        windows: Any = np.lib.stride_tricks.sliding_window_view(mapped, 8)
+        windows = np.lib.stride_tricks.sliding_window_view(mapped, 8)
     elif view == "memoryview":
         windows = np.asarray(memoryview(mapped)[20:420]).reshape(100, 4)
     elif view == "frombuffer":

@@ -1,9 +1,6 @@
 """Rows of files in workers, threads and forks, in bounded memory."""
 
-from __future__ import annotations
-
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,14 +14,14 @@ pytestmark = pytest.mark.kernels
 
 
 @every_temperature
-def test_in_threads(temperature: str, tmp_path: Path) -> None:
+def test_in_threads(temperature, tmp_path):
     array = random_array((2000, 500), np.int16)
     path = saved(tmp_path, array)
     dataset, collate = pinfeed.ArrayDataset(path), pinfeed.Collate()
     bring_to(temperature, dataset, path)
     wrong = []
 
-    def read(seed: int) -> None:
+    def read(seed):
         rng = np.random.default_rng(seed)
         for _ in range(30):
             indices = rng.integers(0, 2000, 100)
@@ -63,7 +60,7 @@ print(most - before)
 
 
 @pytest.mark.processes
-def test_memory_stays_bounded(tmp_path: Path) -> None:
+def test_memory_stays_bounded(tmp_path):
     row, count = 150_000, 1800
     path = tmp_path / "large.npy"
     large = np.lib.format.open_memmap(path, "w+", np.uint8, (count, row))
@@ -151,5 +148,5 @@ print("done")
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("place", ["main", "thread"])
-def test_forks_beside_threads_that_gather(place: str, tmp_path: Path) -> None:
+def test_forks_beside_threads_that_gather(place, tmp_path):
     assert run_python(FORKING, str(tmp_path), place, timeout=120).split() == ["done"]

@@ -1,9 +1,5 @@
 """Files that are cut after they were opened: an error that names the file, from every call; no crash."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from programs import run_python
@@ -124,5 +120,5 @@ for number, way in enumerate(ways):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_call_is_an_error(case: str, tmp_path: Path) -> None:
+def test_every_call_is_an_error(case, tmp_path):
     run_python(BEGIN + CASES[case] + END, str(tmp_path))

@@ -1,16 +1,12 @@
 """Rows of the batch after the next: asked for in time, once, and without consequence."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
@@ -23,7 +19,7 @@ PAGE = mmap.PAGESIZE
 ROW = 16 * PAGE
 
 
-def cached_pages(path: Path) -> npt.NDArray[np.bool_]:
+def cached_pages(path):
     """Which pages of a file are in memory."""
     size = path.stat().st_size
     flags = (ctypes.c_ubyte * -(-size // PAGE))()
@@ -35,7 +31,7 @@ def cached_pages(path: Path) -> npt.NDArray[np.bool_]:
     return (np.frombuffer(flags, np.uint8) & 1).astype(bool)
 
 
-def cold(path: Path) -> Path:
+def cold(path):
     drop(path)
     if cached_pages(path).any():
         pytest.skip("the temporary directory lies in a file system in memory")
@@ -45,9 +41,7 @@ def cold(path: Path) -> Path:
 HEADER = 128
 
 
-def come_into_memory(
-    dataset: pinfeed.ArrayDataset, asked: Any, path: Path, first: int, last: int, row: int = ROW
-) -> bool:
+def come_into_memory(dataset, asked, path, first, last, row=ROW):
     """Whether a file's rows [first, last) are read within some seconds once a dataset is asked for rows.
 
     A disk may be as fast as memory now and then. Then the rows that are looked at first seem to be there,
@@ -69,7 +63,7 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no s
 
 
 @needs_linux
-def test_rows_come_into_memory_and_others_do_not(tmp_path: Path) -> None:
+def test_rows_come_into_memory_and_others_do_not(tmp_path):
     path = cold(saved(tmp_path, random_array((100, ROW), np.uint8)))
     dataset = pinfeed.ArrayDataset({"x": path, "y": np.arange(100)})
     for row in (3, 70):
@@ -78,7 +72,7 @@ def test_rows_come_into_memory_and_others_do_not(tmp_path: Path) -> None:
 
 
 @needs_linux
-def test_parts_sequences_and_chosen_rows_come_into_memory(tmp_path: Path) -> None:
+def test_parts_sequences_and_chosen_rows_come_into_memory(tmp_path):
     array = random_array((100, ROW), np.uint8)
     paths = [saved(tmp_path, part) for part in np.split(array, 4)]
     dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths))
@@ -91,7 +85,7 @@ def test_parts_sequences_and_chosen_rows_come_into_memory(tmp_path: Path) -> Non
     assert come_into_memory(ragged, [40], path, 40, 41)
 
 
-def test_what_reads_files_says_so(tmp_path: Path) -> None:
+def test_what_reads_files_says_so(tmp_path):
     path = saved(tmp_path, np.arange(10))
     ragged = pinfeed.RaggedArray(np.load(path, mmap_mode="r"), np.arange(11))
     in_memory = pinfeed.RaggedArray(np.arange(10), np.arange(11))
@@ -101,7 +95,7 @@ def test_what_reads_files_says_so(tmp_path: Path) -> None:
         assert not pinfeed.ArrayDataset((np.arange(10), array)).reads_files
 
 
-def test_in_memory_nothing_happens() -> None:
+def test_in_memory_nothing_happens():
     dataset = pinfeed.ArrayDataset((np.arange(10), torch.arange(10)))
     dataset.prefetch_rows([1, -1])
     dataset.prefetch_rows([])
@@ -111,13 +105,13 @@ def test_in_memory_nothing_happens() -> None:
 @pytest.mark.parametrize(
     ("indices", "error"), [([10], IndexError), ([-11], IndexError), ([0.5], TypeError)]
 )
-def test_indices_are_checked(indices: Any, error: type[Exception], tmp_path: Path) -> None:
+def test_indices_are_checked(indices, error, tmp_path):
     dataset = pinfeed.ArrayDataset(saved(tmp_path, np.arange(10)))
     with pytest.raises(error, match="ArrayDataset: ind"):
         dataset.prefetch_rows(indices)
 
 
-def test_a_file_cut_short_is_named(tmp_path: Path) -> None:
+def test_a_file_cut_short_is_named(tmp_path):
     path = saved(tmp_path, np.arange(10_000))
     dataset = pinfeed.ArrayDataset(path)
     with open(path, "r+b") as file:
@@ -127,7 +121,7 @@ def test_a_file_cut_short_is_named(tmp_path: Path) -> None:
 
 
 @needs_linux
-def test_rows_that_were_asked_for_are_not_hot(tmp_path: Path) -> None:
+def test_rows_that_were_asked_for_are_not_hot(tmp_path):
     """Or their file would be mapped, and the next ones waited for page by page."""
     array = random_array((2000, 1000), np.uint8)
     path = cold(saved(tmp_path, array))
@@ -145,14 +139,14 @@ def test_rows_that_were_asked_for_are_not_hot(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[int]]]:
+def calls(monkeypatch):
     """What datasets are asked, in order."""
-    calls: list[tuple[str, list[int]]] = []
+    calls = []
 
-    def record(name: str, method: str) -> None:
+    def record(name, method):
         original = getattr(pinfeed.ArrayDataset, method)
 
-        def recorded(self: Any, indices: list[int]) -> Any:
+        def recorded(self, indices):
             calls.append((name, list(indices)))
             return original(self, indices)
 
@@ -163,9 +157,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[int]]]:
     return calls
 
 
-def test_each_batch_is_asked_for_before_the_one_ahead_of_it_is_read(
-    calls: list[tuple[str, list[int]]], tmp_path: Path
-) -> None:
+def test_each_batch_is_asked_for_before_the_one_ahead_of_it_is_read(calls, tmp_path):
     for shuffle in (False, True):
         loader = pinfeed.from_numpy(saved(tmp_path, np.arange(7)), 3, shuffle=shuffle, device="cpu")
         for _ in range(2):
@@ -185,17 +177,15 @@ def test_each_batch_is_asked_for_before_the_one_ahead_of_it_is_read(
     ("is_file", "options"),
     [(False, {}), (True, {"prefetch_rows": False}), (True, {"num_workers": 1})],
 )
-def test_nothing_is_asked_otherwise(
-    is_file: bool, options: dict[str, Any], calls: list[tuple[str, list[int]]], tmp_path: Path
-) -> None:
+def test_nothing_is_asked_otherwise(is_file, options, calls, tmp_path):
     array = saved(tmp_path, np.arange(7)) if is_file else np.arange(7)
     batches = pinfeed.from_numpy(array, 3, device="cpu", **options)
     assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5], [6]]
     assert [call for call in calls if call[0] == "ask"] == []
 
 
-def test_an_error_of_asking_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail(self: Any, indices: list[int]) -> None:
+def test_an_error_of_asking_is_passed_over(monkeypatch, tmp_path):
+    def fail(self, indices):
         raise OSError("no such disk")
 
     monkeypatch.setattr(pinfeed.ArrayDataset, "prefetch_rows", fail)

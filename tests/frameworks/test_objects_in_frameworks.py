@@ -42,7 +42,7 @@ for run, collate_fn, *folder in (
 """
 
 
-def test_epochs_of_frameworks(tmp_path: Path) -> None:
+def test_epochs_of_frameworks(tmp_path):
     """Each epoch has crops of its own: those that a plain loop sees."""
     here = Path(__file__).parent
     paths = (here, here.parent, here.parent / "fields")

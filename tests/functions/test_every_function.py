@@ -1,7 +1,5 @@
 """What all functions over arrays share: kinds, threads, `out`, and what they refuse before they write."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -29,11 +27,11 @@ class Case(NamedTuple):
     expected: Callable[[np.ndarray], np.ndarray]
 
 
-def normalize(images: Any, **options: Any) -> Any:
+def normalize(images, **options):
     return pinfeed.normalize(images, 0.5, 0.25, input="NHWC", **options)
 
 
-def pad(rows: Any, **options: Any) -> Any:
+def pad(rows, **options):
     return pinfeed.pad(rows, 7, side="left", multiple_of=2, lengths=False, **options)
 
 
@@ -48,19 +46,19 @@ CASES = {
 every_function = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-def large(array: np.ndarray) -> np.ndarray:
+def large(array):
     """So that the work is cut among threads, and written around the cache."""
     return np.tile(array, (20, 11, *[1] * (array.ndim - 2)))
 
 
 @every_function
-def test_any_number_of_threads(case: Case, num_threads: int) -> None:
+def test_any_number_of_threads(case, num_threads):
     for array in (case.array, large(case.array)):
         assert_same_bits(case.call(array), case.expected(array))
 
 
 @every_function
-def test_the_result_is_of_the_kind_of_the_input(case: Case, tmp_path: Any) -> None:
+def test_the_result_is_of_the_kind_of_the_input(case, tmp_path):
     expected = case.expected(case.array)
     fixed = case.array.view()
     fixed.flags.writeable = False
@@ -74,8 +72,8 @@ def test_the_result_is_of_the_kind_of_the_input(case: Case, tmp_path: Any) -> No
 
 @every_function
 @pytest.mark.parametrize("kind", ["ndarray", "tensor"])
-def test_out(case: Case, kind: str) -> None:
-    array: Any = torch.from_numpy(case.array) if kind == "tensor" else case.array
+def test_out(case, kind):
+    array = torch.from_numpy(case.array) if kind == "tensor" else case.array
     expected = case.expected(case.array)
     out = unwritten(kind, expected.shape, expected.dtype.name)
     before = getattr(out, "_version", 0)
@@ -85,7 +83,7 @@ def test_out(case: Case, kind: str) -> None:
 
 
 # What is wrong with `out`, whatever else is asked for.
-BAD_OUT: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], list[str]]] = {
+BAD_OUT = {
     "longer": (lambda out: np.concatenate([out, out]), ValueError, ["shape"]),
     "shorter": (lambda out: out[:1], ValueError, ["shape"]),
     "another rank": (lambda out: out[0], ValueError, ["shape"]),
@@ -102,7 +100,7 @@ BAD_OUT: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], list[str]
 
 @every_function
 @pytest.mark.parametrize("bad", BAD_OUT.values(), ids=BAD_OUT)
-def test_bad_out(case: Case, bad: Any) -> None:
+def test_bad_out(case, bad):
     make, error, words = bad
     expected = case.expected(case.array)
     if expected.itemsize == 1 and words == ["byte order"]:
@@ -117,7 +115,7 @@ def test_bad_out(case: Case, bad: Any) -> None:
 
 
 @every_function
-def test_bad_tensors_as_out(case: Case) -> None:
+def test_bad_tensors_as_out(case):
     array = torch.from_numpy(case.array)
     out = torch.full_like(torch.from_numpy(case.expected(case.array)), 7)
     check(lambda: case.call(array, out=out[:1].expand(out.shape)), ValueError, "out", "contiguous")
@@ -135,7 +133,7 @@ def test_bad_tensors_as_out(case: Case) -> None:
 
 @every_function
 @pytest.mark.parametrize("shift", [0, 1, -1], ids=["at the start", "within", "before the end"])
-def test_out_that_overlaps_the_input(case: Case, shift: int) -> None:
+def test_out_that_overlaps_the_input(case, shift):
     expected = case.expected(case.array)
     memory = np.full(3 * (case.array.nbytes + expected.nbytes), 7, np.uint8)
     begin = expected.nbytes // 8 * 8 + 8
@@ -155,7 +153,7 @@ def test_out_that_overlaps_the_input(case: Case, shift: int) -> None:
 # Arrays that no function takes: they have no numbers, or no memory of ours.
 
 
-REFUSED: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
+REFUSED = {
     "objects": (lambda a: a.astype(object), "object"),
     "text": (lambda a: a.astype("U1"), "<U1"),
     "dates": (lambda a: a.astype("M8[s]"), "datetime64"),
@@ -175,7 +173,7 @@ REFUSED: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
 
 @every_function
 @pytest.mark.parametrize("bad", REFUSED.values(), ids=REFUSED)
-def test_what_no_function_takes(case: Case, bad: Any) -> None:
+def test_what_no_function_takes(case, bad):
     make, word = bad
     array = make(case.array)
     with pytest.raises((TypeError, ValueError, RuntimeError)) as caught:
@@ -188,7 +186,7 @@ def test_what_no_function_takes(case: Case, bad: Any) -> None:
     assert (out == 7).all()
 
 
-def test_an_empty_tensor_needs_no_memory() -> None:
+def test_an_empty_tensor_needs_no_memory():
     assert pinfeed.gather(torch.empty(3, 0), [0, 2]).shape == (2, 0)
 
 
@@ -197,7 +195,7 @@ def test_an_empty_tensor_needs_no_memory() -> None:
 
 @every_function
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
-def test_memory_of_a_dropped_result_serves_again(case: Case, convert: Any) -> None:
+def test_memory_of_a_dropped_result_serves_again(case, convert):
     array = convert(large(case.array))
     place = np.asarray(case.call(array)).ctypes.data
     assert np.asarray(case.call(array)).ctypes.data == place
@@ -218,7 +216,7 @@ def test_memory_of_a_dropped_result_serves_again(case: Case, convert: Any) -> No
 
 
 @pytest.mark.processes
-def test_results_are_the_same_in_poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_the_same_in_poisoned_memory(monkeypatch):
     # Every function writes all of its output, so the poison itself is never seen from here; the
     # native tests of the pool look at it.
     code = """

@@ -122,7 +122,7 @@ def test_what_an_index_raises_is_not_swallowed():
         pinfeed.gather(np.arange(3), [0, Failing()])
 
 
-def test_the_first_gathers_of_several_threads() -> None:
+def test_the_first_gathers_of_several_threads():
     code = """
 import faulthandler, sys, threading
 import numpy as np, pinfeed

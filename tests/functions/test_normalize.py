@@ -237,7 +237,7 @@ def test_forms_of_dtype(dtype):
     assert_same_bits(result, reference.images(images, dtype="bfloat16"))
 
 
-def test_constants_that_are_equal_and_no_numbers_are_still_refused() -> None:
+def test_constants_that_are_equal_and_no_numbers_are_still_refused():
     images = np.zeros((1, 2, 2, 3), np.uint8)
     pinfeed.normalize(images, mean=1, std=1)
     with pytest.raises(TypeError, match="mean must be a number"):

@@ -3,10 +3,6 @@
 One of transformers does so in the guide, whose code runs.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -22,7 +18,7 @@ SEQ_LENGTH = 32
 
 
 @given(st.lists(st.lists(st.integers(-1, 3), min_size=6, max_size=6), min_size=1, max_size=3))
-def test_both_masks_are_the_rule(ids: list[list[int]]) -> None:
+def test_both_masks_are_the_rule(ids):
     document_ids = torch.tensor(ids, dtype=torch.int32)
     expected = [
         [[[row[q] == row[k] and q >= k for k in range(6)] for q in range(6)]] for row in ids
@@ -45,12 +41,12 @@ def test_both_masks_are_the_rule(ids: list[list[int]]) -> None:
         (torch.arange(3), ValueError, r"must have shape \(rows, seq_length\), got \(3,\)"),
     ],
 )
-def test_bad_ids(function: Any, ids: Any, error: type[Exception], message: str) -> None:
+def test_bad_ids(function, ids, error, message):
     with pytest.raises(error, match=f"^{function.__name__}: .*{message}"):
         function(ids)
 
 
-def packed_batch(**options: Any) -> tuple[dict[str, torch.Tensor], list[Any]]:
+def packed_batch(**options):
     """A batch, and for each row the places and tokens of its documents."""
     rng = np.random.default_rng(0)
     documents = [rng.integers(0, 50, n) for n in rng.integers(1, 20, 16)]
@@ -73,14 +69,14 @@ def packed_batch(**options: Any) -> tuple[dict[str, torch.Tensor], list[Any]]:
 class Decoder(torch.nn.Module):
     """Two layers of causal attention with learned positions."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.tokens = torch.nn.Embedding(50, 32)
         self.positions = torch.nn.Embedding(SEQ_LENGTH, 32)
         self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 96) for _ in range(2))
         self.out = torch.nn.Linear(32, 50)
 
-    def forward(self, tokens: Any, positions: Any, attention: Any) -> Any:
+    def forward(self, tokens, positions, attention):
         hidden = self.tokens(tokens) + self.positions(positions)
         for layer in self.layers:
             heads = [p.unflatten(-1, (2, 16)).transpose(1, 2) for p in layer(hidden).chunk(3, -1)]
@@ -88,21 +84,21 @@ class Decoder(torch.nn.Module):
         return self.out(hidden)
 
 
-def causal(query: Any, key: Any, value: Any) -> Any:
+def causal(query, key, value):
     return scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.parametrize("multiple", [1, 4])
 @pytest.mark.parametrize("kind", ["sdpa", "flex"])
-def test_a_decoder_of_plain_torch(kind: str, multiple: int) -> None:
+def test_a_decoder_of_plain_torch(kind, multiple):
     torch.manual_seed(0)
     model = Decoder()
     batch, documents = packed_batch(documents_multiple_of=multiple)
     ids = batch["document_ids"]
     if kind == "sdpa":
         mask = pinfeed.packed_attention_mask(ids)
-        attention: Any = lambda *heads: scaled_dot_product_attention(*heads, attn_mask=mask)
+        attention = lambda *heads: scaled_dot_product_attention(*heads, attn_mask=mask)
     else:
         blocks = create_block_mask(
             pinfeed.packed_mask_mod(ids), len(ids), None, SEQ_LENGTH, SEQ_LENGTH, device="cpu"

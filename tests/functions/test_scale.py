@@ -1,7 +1,5 @@
 """scale= of Stack and pad: integers times a number, against NumPy's float32, then rounded."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -25,14 +23,14 @@ scales = st.one_of(
 )
 
 
-def scaled(array: np.ndarray, scale: float, dtype: torch.dtype = torch.float32) -> np.ndarray:
+def scaled(array, scale, dtype=torch.float32):
     """What is expected; bfloat16 as its bits."""
     floats = array.astype(np.float32) * np.float32(scale)
     return reference.rounded(floats, str(dtype).removeprefix("torch."))
 
 
 @given(st.data())
-def test_stacks(isa: str, data: Any) -> None:
+def test_stacks(isa, data):
     source, dtype = data.draw(st.sampled_from(INTEGERS)), data.draw(st.sampled_from(DTYPES))
     kind = data.draw(st.sampled_from(["ndarray", "read-only", "tensor"]))
     shape = data.draw(st.tuples(*[st.integers(1, 40)] * data.draw(st.integers(1, 3))))
@@ -47,7 +45,7 @@ def test_stacks(isa: str, data: Any) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scale", [AUDIO, 1 / 32767, -3e4, 1e-9])
-def test_every_int16(isa: str, dtype: torch.dtype, scale: float) -> None:
+def test_every_int16(isa, dtype, scale):
     """In rows, sequences of one length, lists and padded clips; large enough to stream."""
     clips = np.arange(-(2**15), 2**15, dtype=np.int16).reshape(64, 1024).repeat(32, 0)
     expected = scaled(clips, scale, dtype)
@@ -62,13 +60,13 @@ def test_every_int16(isa: str, dtype: torch.dtype, scale: float) -> None:
     assert (padded[:, 1024] == 7).all()
 
 
-def test_without_a_dtype_it_is_float32() -> None:
+def test_without_a_dtype_it_is_float32():
     assert Stack(scale=0.5).dtype == torch.float32
     assert pinfeed.pad([[1], [2]], scale=0.5, lengths=False).tolist() == [[0.5], [1.0]]
     assert pinfeed.pad([[3], []], scale=np.float32(0.5)).values.dtype == torch.float32
 
 
-def test_samples_of_several_dtypes_and_large_numbers_in_lists() -> None:
+def test_samples_of_several_dtypes_and_large_numbers_in_lists():
     samples = [np.array([300], np.uint16), np.array([-4], np.int8), [100_000], []]
     values = pinfeed.pad(samples, -1, scale=torch.tensor(0.25), dtype="float16", lengths=False)
     assert values.tolist() == [[75], [-1], [24_992], [-1]]  # float16 has every 16th there
@@ -79,7 +77,7 @@ class Elsewhere(torch.Tensor):
 
 
 @pytest.mark.parametrize("dtype", [None, *DTYPES])
-def test_stacks_on_a_device(dtype: torch.dtype | None) -> None:
+def test_stacks_on_a_device(dtype):
     rng = np.random.default_rng(0)
     for source in INTEGERS:
         clips = torch.from_numpy(random_array((5, 300), source, int(rng.integers(1000))))
@@ -137,11 +135,11 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_bad_calls(kind: str) -> None:
+def test_bad_calls(kind):
     check(*BAD[kind])
 
 
-def test_what_the_hints_say() -> None:
+def test_what_the_hints_say():
     expected = torch.tensor([[0.5, 1.0], [1.5, 2.0]])
     assert_same(Collate(Stack(scale=0.5))(CLIPS), expected)
     assert_same(Collate(Stack())(FLOATS) * 0.5, expected)  # leave it out and multiply the batch

@@ -4,11 +4,8 @@ They need nothing beyond torch, NumPy, pytest and Hypothesis, and no other conft
 ``--device cpu`` looks whether the tests themselves are in order, as far as a CPU can tell.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
-from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -27,20 +24,20 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("gpu")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption("--device", default="cuda", choices=["cuda", "cpu"])
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     config.addinivalue_line("markers", "gpu_only: can't be tried on the CPU")
 
 
-def pytest_report_header(config: pytest.Config) -> list[str]:
+def pytest_report_header(config):
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "no CUDA device"
     return [f"pinfeed {pinfeed.__version__} ({pinfeed.__file__}), torch {torch.__version__}", name]
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     if config.getoption("device") == "cpu":
         kept = [item for item in items if item.get_closest_marker("gpu_only") is None]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
@@ -48,18 +45,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True, scope="session")
-def gpu_is_there(pytestconfig: pytest.Config) -> None:
+def gpu_is_there(pytestconfig):
     if pytestconfig.getoption("device") == "cuda" and not torch.cuda.is_available():
         pytest.fail("these tests are for a GPU, and torch finds none", pytrace=False)
 
 
 @pytest.fixture
-def device(pytestconfig: pytest.Config) -> str:
+def device(pytestconfig):
     return pytestconfig.getoption("device")
 
 
 @pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
+def watchdog():
     """What hangs ends with the stacks of all threads. Sanitizers are slow."""
     faulthandler.dump_traceback_later(600, exit=True)
     yield
@@ -67,7 +64,7 @@ def watchdog() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def errors_belong_to_their_test() -> Iterator[None]:
+def errors_belong_to_their_test():
     yield
     gc.collect()
     if torch.cuda.is_available():

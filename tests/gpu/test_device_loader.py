@@ -1,12 +1,9 @@
 """DeviceLoader on a device, with copies and kernels that take long."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import warnings
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -27,7 +24,7 @@ class Batch(NamedTuple):
     name: str
 
 
-def batch_of(number: int, size: int = 200_000) -> Batch:
+def batch_of(number, size=200_000):
     return Batch(
         torch.full((size,), number, dtype=torch.int32),
         torch.full((7,), number),
@@ -36,24 +33,24 @@ def batch_of(number: int, size: int = 200_000) -> Batch:
     )
 
 
-def sleep(device: str, cycles: int = LONG) -> None:
+def sleep(device, cycles=LONG):
     if device == "cuda":
         torch.cuda._sleep(cycles)
 
 
-def threads() -> list[threading.Thread]:
+def threads():
     return [thread for thread in threading.enumerate() if thread.name == "pinfeed"]
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
+def no_thread_is_left():
     yield
     gc.collect()
     assert threads() == []
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_batches_arrive_as_they_were(depth: int, device: str) -> None:
+def test_batches_arrive_as_they_were(depth, device):
     batches = DeviceLoader([batch_of(i) for i in range(20)], device, depth=depth)
     for _ in range(2):
         for i, batch in enumerate(batches):
@@ -62,7 +59,7 @@ def test_batches_arrive_as_they_were(depth: int, device: str) -> None:
         assert i == 19
 
 
-def test_what_is_computed_with_batches_that_were_dropped(device: str) -> None:
+def test_what_is_computed_with_batches_that_were_dropped(device):
     """The consumer's stream is far behind its thread, and the memory is asked for again."""
     sums = []
     for batch in DeviceLoader([batch_of(i) for i in range(30)], device):
@@ -72,7 +69,7 @@ def test_what_is_computed_with_batches_that_were_dropped(device: str) -> None:
     assert [int(total) for total in sums] == [i * (200_000 + 7 + 6) for i in range(30)]
 
 
-def test_slots_are_not_written_while_they_are_copied(device: str) -> None:
+def test_slots_are_not_written_while_they_are_copied(device):
     """The copy stream is kept waiting, and the loader is not."""
     kept = []
     for batch in DeviceLoader((batch_of(i, 2_000_000) for i in range(12)), device, depth=6):
@@ -82,7 +79,7 @@ def test_slots_are_not_written_while_they_are_copied(device: str) -> None:
 
 
 @pytest.mark.gpu_only
-def test_a_consumer_on_streams_of_its_own() -> None:
+def test_a_consumer_on_streams_of_its_own():
     streams = [torch.cuda.Stream() for _ in range(3)]
     batches = iter(DeviceLoader([batch_of(i) for i in range(12)], "cuda"))
     sums = []
@@ -97,7 +94,7 @@ def test_a_consumer_on_streams_of_its_own() -> None:
     batches.close()
 
 
-def test_fields_on_the_device(device: str) -> None:
+def test_fields_on_the_device(device):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (64, 33, 31, 3), np.uint8)
     texts = [np.arange(n) for n in rng.integers(0, 50, 64)]
@@ -118,8 +115,8 @@ def test_fields_on_the_device(device: str) -> None:
 
 
 @pytest.mark.gpu_only
-def test_pinned_memory_is_allocated_once() -> None:
-    def allocations() -> int:
+def test_pinned_memory_is_allocated_once():
+    def allocations():
         return torch.cuda.host_memory_stats()["num_host_alloc"]
 
     images = np.zeros((2048, 64, 64, 3), np.uint8)
@@ -139,7 +136,7 @@ def test_pinned_memory_is_allocated_once() -> None:
 
 
 @pytest.mark.gpu_only
-def test_a_batch_too_large_for_the_device() -> None:
+def test_a_batch_too_large_for_the_device():
     free, _ = torch.cuda.mem_get_info()
     too_large = torch.empty(1, dtype=torch.uint8).expand(2 * free)
     batches = iter(DeviceLoader([batch_of(0), [too_large], batch_of(2), batch_of(3)], "cuda"))
@@ -151,7 +148,7 @@ def test_a_batch_too_large_for_the_device() -> None:
 
 
 @pytest.mark.gpu_only
-def test_devices_that_are_not_there() -> None:
+def test_devices_that_are_not_there():
     count = torch.cuda.device_count()
     batches = DeviceLoader([torch.ones(1)], f"cuda:{count}")
     with pytest.raises(ValueError, match=rf"'cuda:{count}' is not available, torch finds {count}"):
@@ -159,27 +156,27 @@ def test_devices_that_are_not_there() -> None:
 
 
 @pytest.mark.gpu_only
-def test_every_device() -> None:
+def test_every_device():
     for index in range(torch.cuda.device_count()):
         for batch in DeviceLoader([batch_of(3)], index):
             assert batch.label.device == torch.device("cuda", index)
             assert batch.label.tolist() == [3] * 7
 
 
-def test_a_loader_that_yields_nothing(device: str) -> None:
+def test_a_loader_that_yields_nothing(device):
     assert list(DeviceLoader([], device)) == []
 
 
 @pytest.mark.parametrize("stop", [0, 1, 5])
-def test_loops_that_are_left(stop: int, device: str) -> None:
+def test_loops_that_are_left(stop, device):
     for i, _ in enumerate(DeviceLoader((batch_of(i) for i in range(100)), device)):
         if i == stop:
             break
     assert threads() == []
 
 
-def test_an_error_in_the_loader(device: str) -> None:
-    def failing() -> Iterator[Any]:
+def test_an_error_in_the_loader(device):
+    def failing():
         yield batch_of(0)
         raise LookupError("batch 1 is missing")
 
@@ -191,7 +188,7 @@ def test_an_error_in_the_loader(device: str) -> None:
 
 
 @pytest.mark.gpu_only
-def test_a_graph_is_captured_while_batches_are_fetched() -> None:
+def test_a_graph_is_captured_while_batches_are_fetched():
     batches = iter(DeviceLoader((batch_of(i) for i in range(50)), "cuda", depth=8))
     first = next(batches)
     static = first.image.clone()
@@ -205,7 +202,7 @@ def test_a_graph_is_captured_while_batches_are_fetched() -> None:
         assert int(total) == 200_000 * i
 
 
-def test_stats(device: str) -> None:
+def test_stats(device):
     batches = DeviceLoader([batch_of(i) for i in range(5)], device)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -215,7 +212,7 @@ def test_stats(device: str) -> None:
     assert stats.bytes == (5 * (800_000 + 56 + 24) if device == "cuda" else 0)
 
 
-def test_two_loops_at_once(device: str) -> None:
+def test_two_loops_at_once(device):
     loader = pinfeed.DeviceLoader([torch.full((1 << 18,), float(i)) for i in range(20)], device)
     for one, other in zip(loader, loader, strict=True):
         assert torch.equal(one, other)

@@ -1,9 +1,5 @@
 """What tensors on the wrong device are told, before anything is written."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
@@ -13,7 +9,7 @@ pytestmark = pytest.mark.gpu_only
 IMAGES = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
 
 
-def test_out_on_another_device() -> None:
+def test_out_on_another_device():
     for images, out in (
         (IMAGES.cuda(), torch.full((2, 3, 4, 4), 7.0)),
         (IMAGES, torch.full((2, 3, 4, 4), 7.0, device="cuda")),
@@ -24,25 +20,25 @@ def test_out_on_another_device() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
-def test_images_of_other_dtypes(dtype: Any) -> None:
+def test_images_of_other_dtypes(dtype):
     with pytest.raises(TypeError, match="uint8"):
         pinfeed.normalize(IMAGES.cuda().to(dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32])
-def test_outputs_of_other_dtypes(dtype: Any) -> None:
+def test_outputs_of_other_dtypes(dtype):
     with pytest.raises(TypeError, match="dtype"):
         pinfeed.normalize(IMAGES.cuda(), dtype=dtype)
 
 
-def test_other_shapes() -> None:
+def test_other_shapes():
     with pytest.raises(ValueError, match="shape"):
         pinfeed.normalize(IMAGES.cuda()[0])
     with pytest.raises(ValueError, match="channels"):
         pinfeed.normalize(IMAGES.cuda(), [0.1, 0.2], [1.0, 1.0])
 
 
-def test_values_and_offsets_on_two_devices() -> None:
+def test_values_and_offsets_on_two_devices():
     values, offsets = torch.arange(6), torch.tensor([0, 2, 6])
     for batch in (
         pinfeed.JaggedBatch(values.cuda(), offsets),
@@ -56,12 +52,12 @@ def test_values_and_offsets_on_two_devices() -> None:
             assert result.values.cpu().tolist() == [[0, 1, 0, 0], [2, 3, 4, 5]]
 
 
-def test_gather_is_for_the_host() -> None:
+def test_gather_is_for_the_host():
     with pytest.raises(TypeError, match=r"gather.*CPU"):
         pinfeed.gather(torch.zeros(3, 3, device="cuda"), [0])
 
 
-def test_two_devices() -> None:
+def test_two_devices():
     if torch.cuda.device_count() < 2:
         pytest.xfail("this machine has one GPU")
     images = IMAGES.to("cuda:1")
@@ -72,6 +68,6 @@ def test_two_devices() -> None:
 
 
 @pytest.mark.gpu_only
-def test_gather_is_for_the_cpu() -> None:
+def test_gather_is_for_the_cpu():
     with pytest.raises(TypeError, match=r"gather: array.* CPU, got one on cuda:0.*\.cpu\(\)"):
         pinfeed.gather(torch.zeros(3, device="cuda"), [0])

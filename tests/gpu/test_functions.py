@@ -1,9 +1,6 @@
 """Functions and ops on the device: the bits of the CPU."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +15,12 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 SHAPES = [(1, 1, 1), (2, 5, 7), (3, 16, 16), (2, 33, 31), (1, 64, 257)]
 
 
-def images(shape: tuple[int, ...], channels: int) -> torch.Tensor:
+def images(shape, channels):
     rng = np.random.default_rng(sum(shape) + channels)
     return torch.from_numpy(rng.integers(0, 256, (*shape, channels), np.uint8))
 
 
-def on_host(result: Any) -> Any:
+def on_host(result):
     if isinstance(result, torch.Tensor):
         return result.cpu()
     if isinstance(result, tuple | list):
@@ -34,9 +31,9 @@ def on_host(result: Any) -> Any:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 16])
 @pytest.mark.parametrize("layouts", list(itertools.product(("NHWC", "NCHW"), repeat=2)))
-def test_normalize(layouts: tuple[str, str], channels: int, dtype: Any, device: str) -> None:
-    options: dict[str, Any] = {"input": layouts[0], "output": layouts[1], "dtype": dtype}
-    constants: Any = [[0.4 + 0.1 * i / channels for i in range(channels)], 0.25]
+def test_normalize(layouts, channels, dtype, device):
+    options = {"input": layouts[0], "output": layouts[1], "dtype": dtype}
+    constants = [[0.4 + 0.1 * i / channels for i in range(channels)], 0.25]
     for shape in SHAPES:
         batch = images(shape, channels)
         if layouts[0] == "NCHW":
@@ -52,7 +49,7 @@ def test_normalize(layouts: tuple[str, str], channels: int, dtype: Any, device: 
 
 
 @pytest.mark.parametrize("offset", range(1, 9))
-def test_normalize_at_any_alignment(offset: int, device: str) -> None:
+def test_normalize_at_any_alignment(offset, device):
     memory = images((1, 1, 4000), 1).flatten()
     batch = memory[offset : offset + 3 * 17 * 23 * 3].view(3, 17, 23, 3)
     there = memory.to(device)[offset : offset + batch.numel()].view(batch.shape)
@@ -61,7 +58,7 @@ def test_normalize_at_any_alignment(offset: int, device: str) -> None:
         assert_same(on_host(pinfeed.normalize(there, dtype=dtype)), expected)
 
 
-def test_views(device: str) -> None:
+def test_views(device):
     batch = images((4, 20, 24), 3)
     there = batch.to(device)
     for view in (lambda x: x[:, 2:-3, 1::2], lambda x: x[::2], lambda x: x.transpose(1, 2)):
@@ -71,7 +68,7 @@ def test_views(device: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bfloat16, torch.complex128])
-def test_permute(dtype: Any, device: str) -> None:
+def test_permute(dtype, device):
     batch = images((3, 17, 29), 5).to(dtype)
     for letters in itertools.permutations("NHWC"):
         expected = pinfeed.permute(batch, "NHWC", "".join(letters))
@@ -80,7 +77,7 @@ def test_permute(dtype: Any, device: str) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"side": "left"}, {"max_length": 9}, {"multiple_of": 8}])
 @pytest.mark.parametrize("row", [(), (3,), (80,)])
-def test_pad(row: tuple[int, ...], options: dict[str, Any], device: str) -> None:
+def test_pad(row, options, device):
     rng = np.random.default_rng(0)
     lengths = [0, 1, 30, 5, *rng.integers(0, 60, 40).tolist()]
     offsets = torch.tensor(np.concatenate([[0], np.cumsum(lengths)]))

@@ -1,12 +1,9 @@
 """Outputs of Collate in pinned memory, and batches of workers on their way to the device."""
 
-from __future__ import annotations
-
 import multiprocessing
 import subprocess
 import sys
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,12 +26,12 @@ SPEC = {"image": Image(), "tokens": Pad(mask="mask")}
 
 
 @pytest.fixture(autouse=True)
-def cuda_is_in_use() -> None:
+def cuda_is_in_use():
     torch.cuda.init()
     torch.zeros(1, device="cuda")
 
 
-def workers(dataset: Any = SAMPLES, **options: Any) -> DataLoader[Any]:
+def workers(dataset=SAMPLES, **options):
     method = options.pop("method", "fork")
     options = {"collate_fn": Collate(), "batch_size": 4, "num_workers": 2} | options
     return DataLoader(dataset, multiprocessing_context=method, timeout=120, **options)
@@ -43,13 +40,13 @@ def workers(dataset: Any = SAMPLES, **options: Any) -> DataLoader[Any]:
 # Of this process.
 
 
-def test_outputs_are_pinned() -> None:
+def test_outputs_are_pinned():
     batch = Collate(SPEC)(MIXED)
     assert all(leaf.is_pinned() for leaf in [*batch["tokens"][:1], batch["image"], batch["y"]])
     assert not Collate(SPEC, pin=False)(MIXED)["image"].is_pinned()
 
 
-def test_dataloader_has_nothing_left_to_copy() -> None:
+def test_dataloader_has_nothing_left_to_copy():
     for batch in DataLoader(MIXED, 4, collate_fn=Collate({"tokens": Pad(lengths=False)})):
         for leaf in batch.values():
             assert leaf.pin_memory().data_ptr() == leaf.data_ptr()
@@ -65,7 +62,7 @@ assert pinfeed.Collate()([np.zeros(1000)] * 100).is_pinned()
 """
 
 
-def test_no_device_is_started_for_it() -> None:
+def test_no_device_is_started_for_it():
     subprocess.run([sys.executable, "-c", NOT_STARTED], check=True, timeout=300)
 
 
@@ -73,13 +70,13 @@ def test_no_device_is_started_for_it() -> None:
 
 
 @pytest.mark.parametrize("pin_memory", [False, True])
-def test_batches_of_workers_are_pinned_when_dataloader_is_asked_to(pin_memory: bool) -> None:
+def test_batches_of_workers_are_pinned_when_dataloader_is_asked_to(pin_memory):
     for batch in workers(pin_memory=pin_memory):
         assert batch.is_pinned() == pin_memory
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_batches_of_workers_reach_the_device(method: str) -> None:
+def test_batches_of_workers_reach_the_device(method):
     """Streams sleep before they copy, while workers write the next batches."""
     batches = pinfeed.DeviceLoader(workers(SAMPLES * 4, method=method, prefetch_factor=1), "cuda")
     sums = []
@@ -90,21 +87,21 @@ def test_batches_of_workers_reach_the_device(method: str) -> None:
     assert torch.cat(sums).tolist() == [value * 300 * 400 for value in expected]
 
 
-def test_workers_touch_no_device() -> None:
+def test_workers_touch_no_device():
     assert "cuda" not in multiprocessing.get_all_start_methods()
     for initialized in workers(_Initialized(), batch_size=1):
         assert not initialized.item()
 
 
 class _Initialized:
-    def __len__(self) -> int:
+    def __len__(self):
         return 8
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         return np.array(torch.cuda.is_initialized())
 
 
-def test_no_warning_comes_of_it() -> None:
+def test_no_warning_comes_of_it():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*fork.*")

@@ -1,7 +1,5 @@
 """DeviceLoader on the CPU: a thread that runs any loader ahead."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import copy
@@ -9,8 +7,6 @@ import pickle
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,13 +24,13 @@ from samples import STRUCTURES
 class Items:
     """Only the old protocol."""
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index):
         if index >= COUNT:
             raise IndexError
         return index
 
 
-LOADERS: dict[str, Any] = {
+LOADERS = {
     "list": lambda: list(range(COUNT)),
     "range": lambda: range(COUNT),
     "generator": lambda: (i for i in range(COUNT)),
@@ -48,7 +44,7 @@ LOADERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("depth", [1, 2, 100])
 @pytest.mark.parametrize("kind", LOADERS)
-def test_all_batches_in_order_again_and_again(kind: str, depth: int) -> None:
+def test_all_batches_in_order_again_and_again(kind, depth):
     batches = on_cpu(LOADERS[kind](), depth=depth)
     is_used_up = kind in ("generator", "iterator")
     for epoch in range(3):
@@ -57,20 +53,20 @@ def test_all_batches_in_order_again_and_again(kind: str, depth: int) -> None:
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_batches_are_the_loaders_own(structure: str) -> None:
+def test_batches_are_the_loaders_own(structure):
     batch = STRUCTURES[structure](torch.arange(3), np.arange(2))
     (result,) = on_cpu([batch])
     assert result is batch
 
 
-def test_samples_that_nobody_collated_are_the_leaves() -> None:
+def test_samples_that_nobody_collated_are_the_leaves():
     dataset = pinfeed.ArrayDataset({"x": torch.arange(8)})
     (rows,) = DataLoader(dataset, batch_size=8, collate_fn=lambda samples: samples)
     assert [int(leaf) for _, leaf in leaves(rows)] == list(range(8))
 
 
 @pytest.mark.parametrize("empty", [[], Generated(0), iter(())])
-def test_a_loader_that_yields_nothing(empty: Any) -> None:
+def test_a_loader_that_yields_nothing(empty):
     batches = on_cpu(empty)
     assert list(batches) == []
     assert batches.stats().batches == 0
@@ -82,13 +78,13 @@ def test_a_loader_that_yields_nothing(empty: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["list", "class", "items", "DataLoader"])
-def test_two_iterators_at_once(kind: str) -> None:
+def test_two_iterators_at_once(kind):
     batches = on_cpu(LOADERS[kind]())
     pairs = [(int(one), int(other)) for one, other in zip(batches, batches, strict=True)]
     assert pairs == [(i, i) for i in range(COUNT)]
 
 
-def test_two_iterators_at_once_of_a_generator() -> None:
+def test_two_iterators_at_once_of_a_generator():
     batches = on_cpu(i for i in range(COUNT))
     first = iter(batches)
     next(first)
@@ -98,9 +94,9 @@ def test_two_iterators_at_once_of_a_generator() -> None:
         next(first)
 
 
-def test_several_consumers_of_several_loops() -> None:
+def test_several_consumers_of_several_loops():
     batches = on_cpu(range(200))
-    results: list[list[int]] = [[] for _ in range(4)]
+    results = [[] for _ in range(4)]
     threads = [threading.Thread(target=lambda r=r: r.extend(batches)) for r in results]
     for thread in threads:
         thread.start()
@@ -110,8 +106,8 @@ def test_several_consumers_of_several_loops() -> None:
 
 
 @pytest.mark.parametrize("levels", [2, 4])
-def test_nested(levels: int) -> None:
-    loader: Any = Generated()
+def test_nested(levels):
+    loader = Generated()
     batches = loader
     for _ in range(levels):
         batches = on_cpu(batches)
@@ -126,7 +122,7 @@ def test_nested(levels: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_no_more_than_depth_ahead(depth: int) -> None:
+def test_no_more_than_depth_ahead(depth):
     loader = Generated(30)
     for received, _ in enumerate(on_cpu(loader, depth=depth), 1):
         deadline = time.monotonic() + 60
@@ -136,10 +132,10 @@ def test_no_more_than_depth_ahead(depth: int) -> None:
         assert loader.asked == min(received + depth, 30)
 
 
-def test_batches_are_let_go() -> None:
-    alive: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+def test_batches_are_let_go():
+    alive = weakref.WeakSet()
 
-    def loader() -> Iterator[torch.Tensor]:
+    def loader():
         for _ in range(20):
             alive.add(batch := torch.zeros(3))
             yield batch
@@ -152,8 +148,8 @@ def test_batches_are_let_go() -> None:
     assert len(alive) == 0
 
 
-def test_a_batch_is_let_go_while_the_loader_works_on_the_next() -> None:
-    def loader() -> Iterator[torch.Tensor]:
+def test_a_batch_is_let_go_while_the_loader_works_on_the_next():
+    def loader():
         for _ in range(3):
             yield torch.zeros(3)
             gate.wait(10)
@@ -172,13 +168,13 @@ def test_a_batch_is_let_go_while_the_loader_works_on_the_next() -> None:
 class Modes:
     """An iterator that goes on after an error, and yields the modes that it is asked in."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked = 0
 
-    def __iter__(self) -> Modes:
+    def __iter__(self):
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self):
         self.asked += 1
         if self.asked == 1:
             raise LookupError
@@ -212,9 +208,7 @@ BFLOAT16, HALF = torch.bfloat16, torch.float16
         ([lambda: torch.device("meta"), lambda: torch.device("cpu")], {}),
     ],
 )
-def test_the_loader_sees_the_modes_of_the_consumer(
-    modes: list[Any], changes: dict[str, Any]
-) -> None:
+def test_the_loader_sees_the_modes_of_the_consumer(modes, changes):
     token = VARIABLE.set("something")
     with contextlib.ExitStack() as stack:
         for mode in modes:
@@ -227,11 +221,11 @@ def test_the_loader_sees_the_modes_of_the_consumer(
     assert seen == [tuple((USUAL | changes | {"variable": "something"}).values())] * 4
 
 
-def test_iter_is_called_in_the_consumers_thread() -> None:
+def test_iter_is_called_in_the_consumers_thread():
     threads = []
 
     class Loader:
-        def __iter__(self) -> Iterator[int]:
+        def __iter__(self):
             threads.append(threading.current_thread())
             return iter([1])
 
@@ -239,10 +233,10 @@ def test_iter_is_called_in_the_consumers_thread() -> None:
     assert threads == [threading.current_thread()]
 
 
-def test_the_order_follows_from_the_seed() -> None:
+def test_the_order_follows_from_the_seed():
     # A sampler draws its seed from the global generator when the first batch is asked for, and so
     # does the loop itself later on.
-    def epoch(wrap: Any) -> list[float]:
+    def epoch(wrap):
         torch.manual_seed(0)
         results = []
         for (batch,) in wrap(DataLoader(dataset, 4, shuffle=True)):
@@ -258,7 +252,7 @@ def test_the_order_follows_from_the_seed() -> None:
 # What it says of itself.
 
 
-def test_length_and_attributes_are_the_loaders() -> None:
+def test_length_and_attributes_are_the_loaders():
     dataset = TensorDataset(torch.arange(10))
     sampler = torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
     loader = DataLoader(dataset, 2, sampler=sampler)
@@ -277,7 +271,7 @@ def test_length_and_attributes_are_the_loaders() -> None:
         len(on_cpu(i for i in range(3)))
 
     class WithEpochs(Generated):
-        def set_epoch(self, epoch: int) -> None:
+        def set_epoch(self, epoch):
             self.epoch = epoch
 
     with_epochs = WithEpochs()
@@ -288,7 +282,7 @@ def test_length_and_attributes_are_the_loaders() -> None:
 class Repeated(DeviceLoader):
     """With arguments of its own."""
 
-    def __init__(self, *, times: int) -> None:
+    def __init__(self, *, times):
         super().__init__([1, 2] * times, "cpu", depth=3)
         self.times = times
 
@@ -296,7 +290,7 @@ class Repeated(DeviceLoader):
 @pytest.mark.parametrize(
     "copied", [copy.copy, copy.deepcopy, lambda batches: pickle.loads(pickle.dumps(batches))]
 )
-def test_copies_of_a_subclass(copied: Any) -> None:
+def test_copies_of_a_subclass(copied):
     batches = Repeated(times=2)
     batches.name = "training"
     running = iter(batches)
@@ -308,7 +302,7 @@ def test_copies_of_a_subclass(copied: Any) -> None:
     assert list(running) == [2, 1, 2]
 
 
-def test_repr() -> None:
+def test_repr():
     text = repr(DeviceLoader([1], fields=pinfeed.Pad(), depth=4))
     assert text.startswith("DeviceLoader([1], device=None, fields=Pad(), ")
     assert text.endswith("depth=4)")
@@ -341,18 +335,18 @@ NO_LOADER, NO_DEVICE = "loader must be an iterable of batches, got", "device mus
         (([], None, None, True), TypeError, "depth must be an integer"),
     ],
 )
-def test_what_does_not_fit(arguments: Any, error: type[Exception], message: str) -> None:
+def test_what_does_not_fit(arguments, error, message):
     with pytest.raises(error, match=message):
         DeviceLoader(*arguments)
 
 
-def test_the_way_out_for_a_dataset() -> None:
+def test_the_way_out_for_a_dataset():
     loader = DataLoader(DATASET, 2, collate_fn=pinfeed.Collate())
     assert [batch.shape for batch in DeviceLoader(loader, "cpu")] == [(2, 2)] * 2
 
 
 @pytest.mark.parametrize("device", ["meta", "cuda:99", "xpu:99"])
-def test_devices_that_are_not_there(device: str) -> None:
+def test_devices_that_are_not_there(device):
     loader = Generated()
     batches = DeviceLoader(loader, device)
     with pytest.raises(ValueError, match=f"device '{device}' is not available.*or say 'cpu'"):
@@ -362,8 +356,8 @@ def test_devices_that_are_not_there(device: str) -> None:
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 @pytest.mark.parametrize("reason", ["no NVIDIA driver", "the NVIDIA driver is too old\nUpdate it."])
-def test_why_a_device_can_not_be_used(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
+def test_why_a_device_can_not_be_used(reason, monkeypatch):
+    def refuse(*_, **__):
         raise RuntimeError(reason)
 
     batches = DeviceLoader([], "cuda")
@@ -393,5 +387,5 @@ assert list(DeviceLoader([1, 2], "cpu")) == [1, 2]
 """
 
 
-def test_no_device_is_touched_before_a_loop_begins() -> None:
+def test_no_device_is_touched_before_a_loop_begins():
     run_python(UNTOUCHED, fresh=True)

@@ -1,14 +1,11 @@
 """DeviceLoader's way to a device, held against one that does its work as late as it may."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,12 +29,12 @@ LARGE = (40, KIB)  # of float32: more than a small leaf
 
 
 @pytest.fixture(params=[False, True], ids=["late", "eager"])
-def is_eager(request: Any) -> bool:
+def is_eager(request):
     return request.param
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch, is_eager: bool) -> FakeAccelerator:
+def fake(monkeypatch, is_eager):
     accelerator = FakeAccelerator(is_eager)
     monkeypatch.setattr(device_loader, "_available", lambda _: torch.device("meta"))
     monkeypatch.setattr(device_loader, "Accelerator", lambda _: accelerator)
@@ -46,13 +43,13 @@ def fake(monkeypatch: pytest.MonkeyPatch, is_eager: bool) -> FakeAccelerator:
     return accelerator
 
 
-def arrived(fake: FakeAccelerator, batch: Any) -> Any:
+def arrived(fake, batch):
     """The batch as the consumer's stream sees it once it gets to its place."""
     fake.current_stream().run()
     return batch
 
 
-def batch_of(number: int) -> dict[str, Any]:
+def batch_of(number):
     return {
         "image": torch.full(LARGE, number, dtype=torch.float32),
         "label": torch.full((7,), number),
@@ -62,7 +59,7 @@ def batch_of(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 8])
-def test_batches_arrive_as_they_were_and_stay_so(fake: FakeAccelerator, depth: int) -> None:
+def test_batches_arrive_as_they_were_and_stay_so(fake, depth):
     expected = [batch_of(i) for i in range(12)]
     batches = DeviceLoader(expected, depth=depth)
     for _ in range(2):
@@ -77,7 +74,7 @@ def test_batches_arrive_as_they_were_and_stay_so(fake: FakeAccelerator, depth: i
 
 
 @pytest.mark.parametrize("is_eager", [False])
-def test_a_batch_is_there_only_after_its_event(fake: FakeAccelerator) -> None:
+def test_a_batch_is_there_only_after_its_event(fake):
     batches = iter(DeviceLoader([batch_of(1), batch_of(2)], depth=1))
     batch = next(batches)
     assert bits(batch["label"]) == bytes([POISON]) * batch["label"].nbytes
@@ -87,11 +84,11 @@ def test_a_batch_is_there_only_after_its_event(fake: FakeAccelerator) -> None:
 class Loss:
     """What a consumer's stream computes of a batch that the consumer has long let go."""
 
-    def __init__(self, fake: FakeAccelerator) -> None:
-        self.values: list[int] = []
+    def __init__(self, fake):
+        self.values = []
         self._fake = fake
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch):
         address, count = batch["label"].data_ptr(), batch["label"].nbytes
         # By address: streams hold no tensors.
         piece = next(
@@ -105,9 +102,7 @@ class Loss:
 
 @pytest.mark.parametrize("is_eager", [False])
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_memory_waits_for_the_consumers_stream(
-    fake: FakeAccelerator, is_kept: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_waits_for_the_consumers_stream(fake, is_kept, monkeypatch):
     if not is_kept:  # then the test has to see it
         monkeypatch.setattr(fake, "keep_for", lambda *_: None)
     loss = Loss(fake)
@@ -118,7 +113,7 @@ def test_memory_waits_for_the_consumers_stream(
     assert (loss.values == list(range(6))) == is_kept
 
 
-def test_a_consumer_with_streams_of_its_own(fake: FakeAccelerator) -> None:
+def test_a_consumer_with_streams_of_its_own(fake):
     own = FakeStream(fake)
     batches = iter(DeviceLoader([batch_of(i) for i in range(4)]))
     for i, stream in enumerate([own, fake.default, own, own]):
@@ -129,18 +124,18 @@ def test_a_consumer_with_streams_of_its_own(fake: FakeAccelerator) -> None:
 class Computed:
     """A batch that the current stream has yet to compute."""
 
-    def __init__(self, fake: FakeAccelerator, compute: Callable[[], int]) -> None:
+    def __init__(self, fake, compute):
         self.value = 0
         fake.current_stream().put(lambda: setattr(self, "value", compute()))
 
-    def to(self, device: torch.device) -> Computed:
+    def to(self, device):
         return self
 
-    def record_stream(self, stream: Any) -> None: ...
+    def record_stream(self, stream): ...
 
 
 @pytest.mark.parametrize("is_eager", [False])
-def test_what_the_loader_does_on_the_device_comes_first(fake: FakeAccelerator) -> None:
+def test_what_the_loader_does_on_the_device_comes_first(fake):
     own = FakeStream(fake)
     batches = iter(DeviceLoader(Computed(fake, lambda i=i: i) for i in range(1, 4)))
     assert arrived(fake, next(batches)).value == 1
@@ -150,9 +145,9 @@ def test_what_the_loader_does_on_the_device_comes_first(fake: FakeAccelerator) -
 
 
 @pytest.mark.parametrize("is_eager", [False])
-def test_fields_wait_for_what_the_loader_does_on_the_device(fake: FakeAccelerator) -> None:
+def test_fields_wait_for_what_the_loader_does_on_the_device(fake):
     class Doubled(pinfeed.Stack):
-        def apply(self, batch: Any, host: Any, leaf: Any) -> Any:
+        def apply(self, batch, host, leaf):
             return Computed(fake, lambda: 2 * batch.value)
 
     loader = (Computed(fake, lambda i=i: i) for i in range(1, 4))
@@ -161,8 +156,8 @@ def test_fields_wait_for_what_the_loader_does_on_the_device(fake: FakeAccelerato
         assert arrived(fake, batch).value == 2 * i
 
 
-def test_batches_on_their_way_need_no_host_memory(fake: FakeAccelerator) -> None:
-    def loader() -> Iterator[torch.Tensor]:
+def test_batches_on_their_way_need_no_host_memory(fake):
+    def loader():
         for _ in range(5):
             batch = torch.zeros(3)
             alive.append(weakref.ref(batch))
@@ -180,8 +175,8 @@ def test_batches_on_their_way_need_no_host_memory(fake: FakeAccelerator) -> None
 
 
 def test_batches_of_workers_may_be_written_again_before_they_are_copied(
-    fake: FakeAccelerator,
-) -> None:
+    fake,
+):
     samples = [{"x": np.full(40_000, i, np.float32), "y": i} for i in range(24)]
     workers = DataLoader(
         samples, 2, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=1, timeout=60,
@@ -194,7 +189,7 @@ def test_batches_of_workers_may_be_written_again_before_they_are_copied(
     assert_same(arrived(fake, batches), list(DataLoader(samples, 2, collate_fn=pinfeed.Collate())))
 
 
-def test_small_leaves_share_a_copy(fake: FakeAccelerator) -> None:
+def test_small_leaves_share_a_copy(fake):
     rng = np.random.default_rng(0)
     dtypes = [torch.uint8, torch.int64, torch.bool, torch.bfloat16, torch.complex128, torch.float32]
     small = [random_tensor(rng, dtype, (size,)) for size, dtype in enumerate(dtypes, 1)]
@@ -210,7 +205,7 @@ def test_small_leaves_share_a_copy(fake: FakeAccelerator) -> None:
     assert result[-1].storage_offset() == 0
 
 
-def test_strides_are_those_of_torch(fake: FakeAccelerator) -> None:
+def test_strides_are_those_of_torch(fake):
     rng = np.random.default_rng(0)
     whole = random_tensor(rng, torch.float32, (4, 6, 30, 50))
     batch = {
@@ -228,7 +223,7 @@ def test_strides_are_those_of_torch(fake: FakeAccelerator) -> None:
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_structures_survive(structure: str, fake: FakeAccelerator) -> None:
+def test_structures_survive(structure, fake):
     batch = STRUCTURES[structure](
         torch.arange(3.0), [torch.ones(2, dtype=torch.int8), "text", None]
     )
@@ -236,7 +231,7 @@ def test_structures_survive(structure: str, fake: FakeAccelerator) -> None:
     assert_same(arrived(fake, result), batch)
 
 
-OTHER_LEAVES: dict[str, Any] = {
+OTHER_LEAVES = {
     "string": "text",
     "number": 3.5,
     "None": None,
@@ -253,7 +248,7 @@ OTHER_LEAVES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", OTHER_LEAVES)
-def test_what_is_no_tensor_stays_the_same_object(kind: str, fake: FakeAccelerator) -> None:
+def test_what_is_no_tensor_stays_the_same_object(kind, fake):
     leaf = OTHER_LEAVES[kind]
     (result,) = DeviceLoader([{"tensor": torch.ones(2), "other": leaf}])
     assert result["other"] is leaf
@@ -269,29 +264,29 @@ class Graph:
     moves: int = 0
     streams: tuple[Any, ...] = ()
 
-    def to(self, device: torch.device) -> Graph:
+    def to(self, device):
         return type(self)(self.inside, self.moves + 1)
 
 
 class OpaqueGraph(Graph):
-    def __init__(self, inside: Any = None, moves: int = 0) -> None:
+    def __init__(self, inside=None, moves=0):
         self.inside, self.moves = (inside, object()), moves
 
 
 class StreamedGraph(OpaqueGraph):
-    def record_stream(self, stream: Any) -> None:
+    def record_stream(self, stream):
         self.streams = (*self.streams, stream)
 
 
 class InPlace:
     moves = 0
 
-    def to(self, device: torch.device) -> None:
+    def to(self, device):
         self.moves += 1
 
 
 @pytest.mark.parametrize("kind", [Graph, OpaqueGraph, StreamedGraph, InPlace])
-def test_objects_that_move_themselves_are_asked_once(kind: Any, fake: FakeAccelerator) -> None:
+def test_objects_that_move_themselves_are_asked_once(kind, fake):
     leaf = kind() if kind is not Graph else Graph([torch.ones(2)])
     batches = list(DeviceLoader([{"graph": leaf, "label": torch.ones(2)}]))
     (result,) = arrived(fake, batches)
@@ -302,16 +297,16 @@ def test_objects_that_move_themselves_are_asked_once(kind: Any, fake: FakeAccele
         assert result["graph"].streams == (fake.default,)
 
 
-def test_an_object_whose_memory_is_unknown_moves_with_the_consumer(fake: FakeAccelerator) -> None:
+def test_an_object_whose_memory_is_unknown_moves_with_the_consumer(fake):
     threads = []
 
     class Opaque:
-        def to(self, device: torch.device) -> str:
+        def to(self, device):
             threads.append((threading.current_thread(), fake.current_stream()))
             return "moved"
 
     class Streamed(Opaque):
-        def record_stream(self, stream: Any) -> None: ...
+        def record_stream(self, stream): ...
 
     (result,) = DeviceLoader([[Opaque(), torch.ones(1)]])
     assert result[0] == "moved"
@@ -322,14 +317,14 @@ def test_an_object_whose_memory_is_unknown_moves_with_the_consumer(fake: FakeAcc
     assert stream is fake.copies
 
 
-def test_a_packed_sequence(fake: FakeAccelerator) -> None:
+def test_a_packed_sequence(fake):
     packed = pack_sequence([torch.arange(3.0), torch.arange(2.0)])
     (result,) = DeviceLoader([(packed, torch.ones(1))])
     assert type(result[0]) is PackedSequence
     assert_same(tuple(result[0]), tuple(packed))
 
 
-def test_a_batch_of_a_tokenizer(fake: FakeAccelerator) -> None:
+def test_a_batch_of_a_tokenizer(fake):
     transformers = pytest.importorskip("transformers")
     batch = transformers.BatchEncoding({"input_ids": torch.arange(6), "mask": torch.ones(6)})
     (result,) = DeviceLoader([batch])
@@ -338,7 +333,7 @@ def test_a_batch_of_a_tokenizer(fake: FakeAccelerator) -> None:
     assert len(fake.copied) == 1  # and not one for each, as its own .to would
 
 
-TENSORS: dict[str, Callable[[], torch.Tensor]] = {
+TENSORS = {
     "subclass": lambda: torch.arange(4.0).as_subclass(MarkedTensor),
     "parameter": lambda: torch.nn.Parameter(torch.ones(3)),
     "gradients": lambda: torch.ones(3, requires_grad=True) * 2,
@@ -355,7 +350,7 @@ TENSORS: dict[str, Callable[[], torch.Tensor]] = {
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.filterwarnings("ignore:.*quantize_per_tensor.*")
 @pytest.mark.filterwarnings("ignore:.*torch.ao.quantization.*")
-def test_tensors_that_are_more_than_bytes(kind: str, fake: FakeAccelerator) -> None:
+def test_tensors_that_are_more_than_bytes(kind, fake):
     leaf = TENSORS[kind]()
     (result,) = DeviceLoader([[leaf, torch.ones(2)]])
     assert type(result[0]) is type(leaf)
@@ -368,7 +363,7 @@ def test_tensors_that_are_more_than_bytes(kind: str, fake: FakeAccelerator) -> N
 
 
 @pytest.mark.parametrize("is_eager", [True])  # the host's fields can't wait for a stream
-def test_fields_are_applied_after_the_copy(fake: FakeAccelerator) -> None:
+def test_fields_are_applied_after_the_copy(fake):
     images = torch.randint(0, 256, (20, 40, 30, 3), dtype=torch.uint8)
     loader = DeviceLoader([{"image": images, "label": torch.arange(20)}], fields={"image": Image()})
     (result,) = loader
@@ -377,9 +372,7 @@ def test_fields_are_applied_after_the_copy(fake: FakeAccelerator) -> None:
     assert loader.stats().bytes == images.nbytes + 160
 
 
-def test_fields_are_applied_before_the_copy_to_a_device_without_kernels(
-    fake: FakeAccelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fields_are_applied_before_the_copy_to_a_device_without_kernels(fake, monkeypatch):
     monkeypatch.setattr(transfer, "has_kernels", lambda _: False)
     images = torch.randint(0, 256, (20, 40, 30, 3), dtype=torch.uint8)
     (result,) = DeviceLoader([{"image": images}], fields={"image": Image()})
@@ -394,7 +387,7 @@ def test_fields_are_applied_before_the_copy_to_a_device_without_kernels(
 # A device that does everything in one order.
 
 
-def test_a_device_of_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_of_one_stream(monkeypatch):
     meta = torch.device("meta")  # has memory of no kind, and .to goes there
     monkeypatch.setattr(device_loader, "_available", lambda _: meta)
     packed = pack_sequence([torch.arange(3.0), torch.arange(2.0)])
@@ -409,7 +402,7 @@ def test_a_device_of_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loader.stats()[:2] == (3, 3 * 24)
 
 
-def test_devices_with_one_stream() -> None:
+def test_devices_with_one_stream():
     assert not staging.has_streams(torch.device("mps"))
     assert not staging.has_streams(torch.device("cpu"))
 
@@ -417,13 +410,13 @@ def test_devices_with_one_stream() -> None:
 # Slots.
 
 
-def test_slots_are_allocated_once(fake: FakeAccelerator) -> None:
+def test_slots_are_allocated_once(fake):
     for _ in DeviceLoader([batch_of(i) for i in range(20)], depth=4):
         pass
     assert len(fake.pinned_sizes) == 2
 
 
-def test_slots_grow_a_few_times(fake: FakeAccelerator) -> None:
+def test_slots_grow_a_few_times(fake):
     lengths = np.random.default_rng(0).integers(1, 100_000, 50).tolist()
     expected = [torch.arange(length) for length in lengths]
     for batch, tensor in zip(DeviceLoader(expected), expected, strict=True):
@@ -432,10 +425,8 @@ def test_slots_grow_a_few_times(fake: FakeAccelerator) -> None:
 
 
 @pytest.mark.parametrize("gap", [0, LARGE[1]])
-def test_pinned_tensors_without_gaps_are_copied_from_where_they_are(
-    fake: FakeAccelerator, gap: int
-) -> None:
-    def loader() -> Iterator[torch.Tensor]:
+def test_pinned_tensors_without_gaps_are_copied_from_where_they_are(fake, gap):
+    def loader():
         for i in range(6):
             width = LARGE[1] + gap
             pinned = fake.pinned(LARGE[0] * width * 4).view(torch.float32).view(-1, width)
@@ -446,7 +437,7 @@ def test_pinned_tensors_without_gaps_are_copied_from_where_they_are(
     assert len(fake.pinned_sizes) == (8 if gap else 6)  # two slots, or none
 
 
-def test_a_loop_leaves_no_pinned_memory(fake: FakeAccelerator) -> None:
+def test_a_loop_leaves_no_pinned_memory(fake):
     batches = DeviceLoader([batch_of(i) for i in range(8)])
     for stop in range(9):
         for i, _ in enumerate(batches):
@@ -456,7 +447,7 @@ def test_a_loop_leaves_no_pinned_memory(fake: FakeAccelerator) -> None:
         assert fake.pinned_bytes == 0
 
 
-def test_no_more_than_depth_batches_are_on_the_device(fake: FakeAccelerator) -> None:
+def test_no_more_than_depth_batches_are_on_the_device(fake):
     size = 100 * KIB
     for depth in (1, 2, 5):
         highest = 0
@@ -474,7 +465,7 @@ def test_no_more_than_depth_batches_are_on_the_device(fake: FakeAccelerator) -> 
 # What goes wrong.
 
 
-def test_a_batch_too_large_for_the_device(fake: FakeAccelerator) -> None:
+def test_a_batch_too_large_for_the_device(fake):
     fake.room = 4 * LARGE[0] * LARGE[1] * 4
     too_large = [torch.zeros(LARGE), torch.zeros(fake.room)]
     batches = iter(DeviceLoader([batch_of(0), too_large, batch_of(2), batch_of(3)], depth=1))
@@ -490,7 +481,7 @@ def test_a_batch_too_large_for_the_device(fake: FakeAccelerator) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_pinned_memory_that_is_refused(fake: FakeAccelerator, left: int) -> None:
+def test_pinned_memory_that_is_refused(fake, left):
     fake.pinned_left = left
     expected = [batch_of(i) for i in range(6)]
     loader = DeviceLoader(expected)
@@ -505,13 +496,13 @@ def test_pinned_memory_that_is_refused(fake: FakeAccelerator, left: int) -> None
     assert fake.pinned_sizes == [fake.pinned_sizes[0]] * left if left else fake.pinned_sizes == []
 
 
-def test_an_object_that_can_not_move(fake: FakeAccelerator) -> None:
+def test_an_object_that_can_not_move(fake):
     class Stuck:
-        def to(self, device: torch.device) -> None:
+        def to(self, device):
             raise NotImplementedError("stuck")
 
     class StuckOnItsWay(Stuck):
-        def record_stream(self, stream: Any) -> None: ...
+        def record_stream(self, stream): ...
 
     for kind, how in ((Stuck, "handed over"), (StuckOnItsWay, "moved to the device")):
         batches = iter(DeviceLoader([batch_of(0), [kind()], batch_of(2)]))
@@ -523,7 +514,7 @@ def test_an_object_that_can_not_move(fake: FakeAccelerator) -> None:
 
 
 # Late, the outer one would read with the host what is still on its way: here all memory is the host's.
-def test_loops_share_a_stream_but_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_share_a_stream_but_no_object(monkeypatch):
     """torch keeps on the object what was current before ``with``; threads of two loops enter it."""
     stream = torch.Stream(stream_id=3, device_index=0, device_type=1)  # of CUDA, without a device
     monkeypatch.setattr(staging, "_copy_stream", lambda device: stream)

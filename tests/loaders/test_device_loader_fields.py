@@ -1,17 +1,13 @@
 """Fields on whole batches: what they would have made of the samples, natively and by the ops."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import pinfeed
-from pinfeed import Collate, Image, Jagged, JaggedBatch, Leaf, Pad, Stack
+from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
 from pinfeed.loaders.batch_leaves import tensors_in
 from pinfeed.loaders.device_loader import DeviceLoader
 from samples import FrozenRecord, Point, assert_same
@@ -21,15 +17,15 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @pytest.fixture(params=["native", "ops"])
-def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+def way(request, monkeypatch):
     """How fields are applied; "ops" as on CUDA, but in host memory."""
     if request.param == "ops":
 
-        def image(field: Any, batch: Any, host: Any, leaf: Leaf) -> Any:
+        def image(field, batch, host, leaf):
             field._require_images(batch, leaf.name)
             return field._apply_with_ops(batch, leaf.name)
 
-        def pad(field: Any, batch: Any, host: Any, leaf: Leaf) -> Any:
+        def pad(field, batch, host, leaf):
             return field._apply_with_ops(batch, host.offsets, leaf)
 
         monkeypatch.setattr(Image, "apply", image)
@@ -37,12 +33,12 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
-def applied(fields: Any, batch: Any) -> Any:
+def applied(fields, batch):
     (result,) = DeviceLoader([batch], "cpu", fields=fields)
     return result
 
 
-def same(fields: Any, samples: list[Any], before: Any) -> None:
+def same(fields, samples, before):
     """Applying fields to a batch is collating with them."""
     expected = Collate(fields)(samples)
     batch = Collate(before)(samples)
@@ -52,14 +48,14 @@ def same(fields: Any, samples: list[Any], before: Any) -> None:
         assert steps(one) == steps(other)
 
 
-def steps(tensor: torch.Tensor) -> list[int]:
+def steps(tensor):
     """The strides that matter."""
     if tensor.numel() == 0:
         return []
     return [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
 
 
-def images(layout: str, channels: int = 3, count: int = 4) -> list[Any]:
+def images(layout, channels=3, count=4):
     shape = {"HWC": (5, 7, channels), "CHW": (channels, 5, 7), "HW": (5, 7)}[layout]
     return list(RNG.integers(0, 256, (count, *shape), np.uint8))
 
@@ -69,14 +65,14 @@ def images(layout: str, channels: int = 3, count: int = 4) -> list[Any]:
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8], ids=str
 )
-def test_images(layout: str, output: str, dtype: torch.dtype, way: str) -> None:
+def test_images(layout, output, dtype, way):
     numbers = {} if dtype == torch.uint8 else {"mean": 0.45, "std": 0.22}
-    options: Any = {"input": layout, "dtype": dtype, **numbers}
+    options = {"input": layout, "dtype": dtype, **numbers}
     options |= {"channels_last": True} if output == "channels_last" else {"output": output}
     same(Image(**options), images(layout), Stack())
 
 
-def test_every_byte_of_every_channel(way: str) -> None:
+def test_every_byte_of_every_channel(way):
     bytes_ = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, -1)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         same(Image(MEAN, STD, dtype=dtype), list(bytes_), Stack())
@@ -84,7 +80,7 @@ def test_every_byte_of_every_channel(way: str) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 13])
-def test_channels(channels: int, way: str) -> None:
+def test_channels(channels, way):
     mean = np.linspace(0.1, 0.6, channels)
     same(Image(mean, 0.25, input="HWC"), images("HWC", channels), Stack())
     same(Image(mean, 0.25, input="CHW", output="HWC"), images("CHW", channels), Stack())
@@ -93,15 +89,15 @@ def test_channels(channels: int, way: str) -> None:
 @pytest.mark.parametrize("output", ["CHW", "channels_last", "HWC"])
 @pytest.mark.parametrize("multiple_of", [None, 4, (8, 3)])
 @pytest.mark.parametrize(("sizes", "mask"), list(itertools.product([False, True], repeat=2)))
-def test_padded_images(output: str, multiple_of: Any, sizes: bool, mask: bool, way: str) -> None:
-    options: Any = {"channels_last": True} if output == "channels_last" else {"output": output}
+def test_padded_images(output, multiple_of, sizes, mask, way):
+    options = {"channels_last": True} if output == "channels_last" else {"output": output}
     field = Image(
         0.5, 0.5, pad_value=-1.5, multiple_of=multiple_of, sizes=sizes, mask=mask, **options
     )
     same(field, images("HWC"), Stack())
 
 
-def test_images_from_any_strides(way: str) -> None:
+def test_images_from_any_strides(way):
     batch = torch.from_numpy(RNG.integers(0, 256, (4, 9, 11, 3), np.uint8))
     views = {
         "cropped": batch[:, 1:-2, 3:],
@@ -116,16 +112,16 @@ def test_images_from_any_strides(way: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])
-def test_no_images(layout: str, way: str) -> None:
+def test_no_images(layout, way):
     some = Collate(Stack())(images(layout))
-    options: list[dict[str, Any]] = [
+    options = [
         {},
         {"channels_last": True, "dtype": torch.bfloat16},
         {"output": "HWC", "dtype": torch.uint8},
         {"pad_value": 0.5, "multiple_of": 4, "sizes": True, "mask": True},
     ]
     for keywords in options:
-        field: Any = Image(input=layout, **keywords)
+        field = Image(input=layout, **keywords)
         result, whole = applied(field, some[:0]), applied(field, some)
         for one, other in zip(tensors_in(result), tensors_in(whole), strict=True):
             assert_same(one, other[:0])
@@ -133,12 +129,12 @@ def test_no_images(layout: str, way: str) -> None:
         applied(Image(input=layout), some[:0].float())
 
 
-def tokens(dtype: Any = np.int64, shape: tuple[int, ...] = (), empty: bool = False) -> list[Any]:
+def tokens(dtype=np.int64, shape=(), empty=False):
     lengths = [0, 0, 0] if empty else [3, 0, 7, 1, 4]
     return [RNG.integers(0, 100, (length, *shape)).astype(dtype) for length in lengths]
 
 
-PADS: dict[str, Callable[..., Pad]] = {
+PADS = {
     "plain": lambda **options: Pad(**options),
     "pad_value": lambda **options: Pad(-7, **options),
     "left": lambda **options: Pad(9, side="left", **options),
@@ -160,16 +156,14 @@ PADS: dict[str, Callable[..., Pad]] = {
 @pytest.mark.parametrize("kind", PADS)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)], ids=str)
 @pytest.mark.parametrize("empty", [False, True])
-def test_pads(kind: str, shape: tuple[int, ...], empty: bool, way: str) -> None:
+def test_pads(kind, shape, empty, way):
     same(PADS[kind](lengths=True, mask=True), tokens(shape=shape, empty=empty), Jagged())
 
 
 @pytest.mark.parametrize("shape", [(), (3,)], ids=str)
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("several", [False, True])
-def test_axis_0_counted_from_the_end(
-    shape: tuple[int, ...], mask: bool, several: bool, way: str
-) -> None:
+def test_axis_0_counted_from_the_end(shape, mask, several, way):
     axis = -1 - len(shape)
     same(Pad(9, axes=(axis,) if several else axis, mask=mask), tokens(shape=shape), Jagged())
 
@@ -179,7 +173,7 @@ UNSIGNED = [np.uint16, np.uint32, np.uint64]
 
 @pytest.mark.parametrize("dtype", UNSIGNED)
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_unsigned_integers_beyond_the_signed_ones(dtype: Any, side: Any, way: str) -> None:
+def test_unsigned_integers_beyond_the_signed_ones(dtype, side, way):
     largest = int(np.iinfo(dtype).max)
     samples = [largest - sample for sample in tokens(dtype)]
     high = largest // 2 + 1
@@ -198,13 +192,13 @@ def test_unsigned_integers_beyond_the_signed_ones(dtype: Any, side: Any, way: st
 @pytest.mark.parametrize(
     ("lengths", "mask"), list(itertools.product([None, False, True], [False, True]))
 )
-def test_pads_of_every_kind(dtype: Any, lengths: Any, mask: bool, way: str) -> None:
+def test_pads_of_every_kind(dtype, lengths, mask, way):
     same(Pad(1, lengths=lengths, mask=mask), tokens(dtype), Jagged())
 
 
-def test_modes_of_the_consumer_are_not_for_fields(way: str) -> None:
+def test_modes_of_the_consumer_are_not_for_fields(way):
     pixels = torch.from_numpy(np.stack(images("HWC")))
-    texts: Any = Collate(Jagged())([np.arange(n) / 3 for n in (3, 1, 6)])
+    texts = Collate(Jagged())([np.arange(n) / 3 for n in (3, 1, 6)])
     for field, batch in [
         (Image(MEAN, STD, dtype=torch.float16), pixels),
         (Image(MEAN, STD, channels_last=True), pixels),
@@ -218,7 +212,7 @@ def test_modes_of_the_consumer_are_not_for_fields(way: str) -> None:
         assert_same(result, expected)
 
 
-def test_keys_beside_a_leaf(way: str) -> None:
+def test_keys_beside_a_leaf(way):
     samples = [
         {"ids": sample, "image": image}
         for sample, image in zip(tokens(), images("HWC", count=5), strict=True)
@@ -234,13 +228,13 @@ def test_keys_beside_a_leaf(way: str) -> None:
     assert_same(result, expected)
 
 
-def test_a_dict_leaf_is_padded_without_lengths(way: str) -> None:
+def test_a_dict_leaf_is_padded_without_lengths(way):
     batch = Collate({"ids": Jagged()})([{"ids": sample} for sample in tokens()])
     assert isinstance(applied({"ids": Pad()}, batch)["ids"], torch.Tensor)
     assert isinstance(applied(Pad(), batch["ids"]), pinfeed.Padded)
 
 
-def test_fields_mirror_the_batch() -> None:
+def test_fields_mirror_the_batch():
     image, label = torch.zeros(2, 4, 4, 3, dtype=torch.uint8), torch.arange(2)
     expected = pinfeed.normalize(image)
     for batch, fields in (
@@ -276,7 +270,7 @@ NO_FIELD = r"must be a Field such as Image\(\), or None"
     ],
     ids=repr,
 )
-def test_what_is_no_field_for_whole_batches(field: Any, message: str) -> None:
+def test_what_is_no_field_for_whole_batches(field, message):
     with pytest.raises(TypeError, match=rf"fields\['x'\] {message}"):
         DeviceLoader([], fields={"x": field})
 
@@ -292,12 +286,12 @@ def test_what_is_no_field_for_whole_batches(field: Any, message: str) -> None:
         ({"x": Image()}, [torch.zeros(1)], "fields is a dict, but batches have a Tensor there"),
     ],
 )
-def test_fields_that_do_not_mirror_the_batch(fields: Any, batches: Any, message: str) -> None:
+def test_fields_that_do_not_mirror_the_batch(fields, batches, message):
     with pytest.raises(ValueError, match=message):
         list(DeviceLoader(batches, "cpu", fields=fields))
 
 
-MISFITS: dict[str, tuple[Any, Any, Any, str]] = {
+MISFITS = {
     "double images": (Image(), IMAGE.double(), TypeError, "uint8"),
     "wider images": (Image(), IMAGE.to(torch.uint16), TypeError, "got uint16"),
     "masks": (Image(dtype=torch.int64), IMAGE, TypeError, "collate_fn"),
@@ -327,14 +321,14 @@ MISFITS: dict[str, tuple[Any, Any, Any, str]] = {
 
 
 @pytest.mark.parametrize("kind", MISFITS)
-def test_leaves_that_a_field_can_not_take(kind: str, way: str) -> None:
+def test_leaves_that_a_field_can_not_take(kind, way):
     field, leaf, error, words = MISFITS[kind]
     with pytest.raises(error, match=words) as caught:
         applied({"x": field}, {"x": leaf})
     assert caught.value.__notes__ == ["DeviceLoader: raised while batch 0 was moved to the device"]
 
 
-def test_leaves_of_other_kinds() -> None:
+def test_leaves_of_other_kinds():
     with pytest.raises(TypeError, match=r"leaf \['x'\] of the batch: Image\(\) takes a tensor"):
         applied({"x": Image()}, {"x": IMAGE.numpy()})
     for leaf in (IMAGE, JaggedBatch(JAGGED.values.numpy(), JAGGED.offsets.numpy())):
@@ -342,7 +336,7 @@ def test_leaves_of_other_kinds() -> None:
             applied({"x": Pad()}, {"x": leaf})
 
 
-def test_other_axes_on_a_device(way: str) -> None:
+def test_other_axes_on_a_device(way):
     batch = JaggedBatch(torch.ones(3, 2), torch.tensor([0, 2, 3]))
     if way == "native":
         assert applied(Pad(axes=(0, 1)), batch).values.shape == (2, 2, 2)

@@ -1,15 +1,11 @@
 """Every way to leave a loop over a DeviceLoader: nothing stays behind, and nothing hangs."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import threading
 import time
 import traceback
 import weakref
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -28,7 +24,7 @@ from samples import FrozenError
 
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("stop", range(COUNT))
-def test_a_break(stop: int, depth: int) -> None:
+def test_a_break(stop, depth):
     loader = Generated()
     for i, _ in enumerate(on_cpu(loader, depth=depth)):
         if i == stop:
@@ -40,9 +36,9 @@ def test_a_break(stop: int, depth: int) -> None:
 
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("number", range(COUNT))
-def test_an_error_in_the_loader(number: int, depth: int) -> None:
+def test_an_error_in_the_loader(number, depth):
     loader = Generated(fail_at=number)
-    received: list[torch.Tensor] = []
+    received = []
     with pytest.raises(LookupError, match=f"batch {number} is missing") as caught:
         received.extend(on_cpu(loader, depth=depth))
     assert received == [torch.tensor(i) for i in range(number)]
@@ -59,13 +55,13 @@ def test_an_error_in_the_loader(number: int, depth: int) -> None:
 class FailsOften:
     """An iterator that goes on after an error, as a DataLoader with workers does."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.number = -1
 
-    def __iter__(self) -> FailsOften:
+    def __iter__(self):
         return self
 
-    def __next__(self) -> int:
+    def __next__(self):
         self.number += 1
         if self.number >= 9:
             raise StopIteration
@@ -75,9 +71,9 @@ class FailsOften:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_going_on_after_an_error(depth: int) -> None:
+def test_going_on_after_an_error(depth):
     batches = iter(on_cpu(FailsOften(), depth=depth))
-    results: list[Any] = []
+    results = []
     while len(results) < 9:
         try:
             results.append(next(batches))
@@ -87,7 +83,7 @@ def test_going_on_after_an_error(depth: int) -> None:
     assert next(batches, None) is None
 
 
-def test_nothing_is_asked_of_a_loader_that_failed_until_the_consumer_asks() -> None:
+def test_nothing_is_asked_of_a_loader_that_failed_until_the_consumer_asks():
     loader = FailsOften()
     batches = iter(on_cpu(loader, depth=5))
     assert next(batches) == 0
@@ -99,7 +95,7 @@ def test_nothing_is_asked_of_a_loader_that_failed_until_the_consumer_asks() -> N
 
 
 @pytest.mark.parametrize("number", [0, 3])
-def test_an_error_that_is_dropped_leaves_nothing(number: int) -> None:
+def test_an_error_that_is_dropped_leaves_nothing(number):
     source = iter(Generated(fail_at=number))
     gone = weakref.ref(source)
     gc.disable()  # a loader's workers can't wait for it
@@ -116,8 +112,8 @@ def test_an_error_that_is_dropped_leaves_nothing(number: int) -> None:
     "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), FrozenError(1)]
 )
 @pytest.mark.parametrize("number", [0, 1])
-def test_errors_that_are_no_exceptions_or_take_no_note(error: BaseException, number: int) -> None:
-    def loader() -> Iterator[int]:
+def test_errors_that_are_no_exceptions_or_take_no_note(error, number):
+    def loader():
         yield from range(number)
         raise error
 
@@ -126,8 +122,8 @@ def test_errors_that_are_no_exceptions_or_take_no_note(error: BaseException, num
     assert caught.value is error
 
 
-def test_an_error_of_the_consumer() -> None:
-    def train() -> None:
+def test_an_error_of_the_consumer():
+    def train():
         for batch in on_cpu(loader):
             1 / int(batch == -1)
 
@@ -139,7 +135,7 @@ def test_an_error_of_the_consumer() -> None:
     assert loader.open == 0
 
 
-def test_the_iterator_is_dropped() -> None:
+def test_the_iterator_is_dropped():
     loader = Generated()
     batches = iter(on_cpu(loader))
     next(batches)
@@ -149,8 +145,8 @@ def test_the_iterator_is_dropped() -> None:
     assert loader.open == 0
 
 
-def test_garbage_that_the_thread_itself_collects() -> None:
-    def loader() -> Iterator[int]:
+def test_garbage_that_the_thread_itself_collects():
+    def loader():
         yield 0
         gate.wait(10)
         kept.clear()  # the last reference to the iterator goes in its own thread
@@ -165,7 +161,7 @@ def test_garbage_that_the_thread_itself_collects() -> None:
         thread.join(0.01)
 
 
-def test_close() -> None:
+def test_close():
     loader = Generated()
     batches = iter(on_cpu(loader))
     next(batches)
@@ -177,17 +173,17 @@ def test_close() -> None:
         next(batches)
 
 
-def test_close_while_another_thread_waits_for_a_batch() -> None:
+def test_close_while_another_thread_waits_for_a_batch():
     gate = threading.Event()
 
-    def loader() -> Iterator[int]:
+    def loader():
         yield 0
         gate.wait()
         yield 1
 
     batches = iter(on_cpu(loader()))
     next(batches)
-    results: list[Any] = []
+    results = []
     consumer = threading.Thread(target=lambda: results.append(next(batches, "end")))
     consumer.start()
     threading.Timer(0.05, gate.set).start()
@@ -196,8 +192,8 @@ def test_close_while_another_thread_waits_for_a_batch() -> None:
     assert results[0] in (1, "end")
 
 
-def test_a_loader_that_blocks_does_not_block_a_break() -> None:
-    def loader() -> Iterator[int]:
+def test_a_loader_that_blocks_does_not_block_a_break():
+    def loader():
         yield 0
         gate.wait(60)
         raise_in_the_loader(1)
@@ -221,8 +217,8 @@ def test_a_loader_that_blocks_does_not_block_a_break() -> None:
 
 
 def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(Feed.close, "__defaults__", (0.1,))
 
     class Exclusive:
@@ -230,7 +226,7 @@ def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(
 
         users = most = 0
 
-        def __iter__(self) -> Iterator[int]:
+        def __iter__(self):
             for i in range(COUNT):
                 self.users += 1
                 self.most = max(self.most, self.users)
@@ -272,7 +268,7 @@ assert list(loop) == list(range(2, 100))
 """
 
 
-def test_an_iterator_in_a_forked_process() -> None:
+def test_an_iterator_in_a_forked_process():
     run_python(FORKED)
 
 
@@ -316,7 +312,7 @@ assert list(waiting) == [0, 1]
 """
 
 
-def test_loops_in_a_process_forked_while_the_loader_works() -> None:
+def test_loops_in_a_process_forked_while_the_loader_works():
     run_python(FORKED_AT_WORK, timeout=90)
 
 
@@ -368,8 +364,8 @@ for thread in threading.enumerate():
 """
 
 
-def test_an_interrupt_while_a_loop_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: Any) -> None:
+def test_an_interrupt_while_a_loop_begins(monkeypatch):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     for after in ([0, 1], []):
@@ -383,5 +379,5 @@ def test_an_interrupt_while_a_loop_begins(monkeypatch: pytest.MonkeyPatch) -> No
         assert list(loop) == after
 
 
-def test_interrupts_at_any_moment() -> None:
+def test_interrupts_at_any_moment():
     run_python(INTERRUPTED_OFTEN)

@@ -1,12 +1,8 @@
 """What a DeviceLoader knows of a loop: its statistics, and the state of its loader."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,13 +16,13 @@ from pinfeed.loaders.stats import FeedStats
 from programs import run_python
 
 
-def sleeping(count: int, seconds: float) -> Iterator[torch.Tensor]:
+def sleeping(count, seconds):
     for _ in range(count):
         time.sleep(seconds)
         yield torch.zeros(10)
 
 
-def test_stats() -> None:
+def test_stats():
     batches = on_cpu([])
     assert batches.stats() == (0, 0, 0, 0, 0, 0)
 
@@ -48,7 +44,7 @@ def test_stats() -> None:
     assert batches.stats().batches == 1  # of the last loop
 
 
-def test_stats_of_a_loop_that_stands_still() -> None:
+def test_stats_of_a_loop_that_stands_still():
     batches = on_cpu(range(10))
     loop = iter(batches)
     next(loop)
@@ -58,7 +54,7 @@ def test_stats_of_a_loop_that_stands_still() -> None:
     loop.close()
 
 
-def test_stats_in_one_line() -> None:
+def test_stats_in_one_line():
     assert str(FeedStats(0, 0, 0, 0, 0)) == "no batch yet"
     for times, bottleneck in (((0, 0, 0), None), ((3, 2, 1), "loader"), ((2, 3, 1), "copy")):
         assert FeedStats(1, 0, *times).bottleneck == bottleneck
@@ -74,27 +70,27 @@ def test_stats_in_one_line() -> None:
 class Stateful:
     """A loader that can go on where it was."""
 
-    def __init__(self, count: int = 10) -> None:
+    def __init__(self, count=10):
         self.count, self.position = count, 0
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self):
         while self.position < self.count:
             self.position += 1
             yield self.position - 1
         self.position = 0
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self):
         return {"position": self.position}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state):
         self.position = state["position"]
 
 
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("depth", [1, 5])
 @pytest.mark.parametrize("received", range(11))
-def test_the_state_counts_what_was_received(received: int, depth: int, levels: int) -> None:
-    def wrapped(loader: Any) -> Any:
+def test_the_state_counts_what_was_received(received, depth, levels):
+    def wrapped(loader):
         for _ in range(levels):
             loader = on_cpu(loader, depth=depth)
         return loader
@@ -117,7 +113,7 @@ def test_the_state_counts_what_was_received(received: int, depth: int, levels: i
     assert list(resumed) == list(range(10))
 
 
-def test_a_state_that_is_loaded_during_a_loop() -> None:
+def test_a_state_that_is_loaded_during_a_loop():
     batches = on_cpu(Stateful(), depth=1)
     loop = iter(batches)
     next(loop)
@@ -128,9 +124,9 @@ def test_a_state_that_is_loaded_during_a_loop() -> None:
     assert list(batches) == [7, 8, 9]
 
 
-def test_a_state_that_fails_is_an_error_when_it_is_asked_for() -> None:
+def test_a_state_that_fails_is_an_error_when_it_is_asked_for():
     class Broken(Stateful):
-        def state_dict(self) -> Any:
+        def state_dict(self):
             if self.position == 3:
                 raise NotImplementedError("no state")
             return super().state_dict()
@@ -198,7 +194,7 @@ print(*states)
 @pytest.mark.parametrize(
     ("place", "saved"), [("iter", "{'position': 0}"), ("batch 0", "True"), ("sending", "True")]
 )
-def test_a_state_in_a_signal_handler(place: str, saved: str) -> None:
+def test_a_state_in_a_signal_handler(place, saved):
     assert run_python(IN_A_HANDLER, place, timeout=60) == f"{saved}\n"
 
 
@@ -206,8 +202,8 @@ def test_a_state_in_a_signal_handler(place: str, saved: str) -> None:
     "a_copy", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))]
 )
 @pytest.mark.parametrize("levels", [1, 2])
-def test_copies_of_one_with_a_loaded_state(levels: int, a_copy: Any) -> None:
-    batches: Any = Stateful()
+def test_copies_of_one_with_a_loaded_state(levels, a_copy):
+    batches = Stateful()
     for _ in range(levels):
         batches = on_cpu(batches)
     batches.load_state_dict({"position": 7})

@@ -1,13 +1,10 @@
 """DeviceLoader over DataLoaders with worker processes, and how processes end."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,7 @@ BATCHES = COUNT // BATCH
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
+def nothing_is_left():
     yield
     gc.collect()  # errors hold frames, and these the loader's iterator
     assert feeding_threads() == []
@@ -37,23 +34,23 @@ def nothing_is_left() -> Iterator[None]:
 class Numbers(Dataset[Any]):
     """0, 1, ..., of which one can be missing."""
 
-    def __init__(self, missing: int | None = None) -> None:
+    def __init__(self, missing=None):
         self.missing = missing
 
-    def __len__(self) -> int:
+    def __len__(self):
         return COUNT
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index):
         if index == self.missing:
             raise LookupError(f"sample {index} is missing")
         return index
 
 
-def expected(number: int) -> torch.Tensor:
+def expected(number):
     return torch.arange(number * BATCH, (number + 1) * BATCH)
 
 
-def loader(dataset: Any = None, method: str = "fork", **options: Any) -> DataLoader[Any]:
+def loader(dataset=None, method="fork", **options):
     options = {"num_workers": 2, "timeout": 60, "multiprocessing_context": method} | options
     return DataLoader(Numbers() if dataset is None else dataset, BATCH, **options)
 
@@ -61,14 +58,14 @@ def loader(dataset: Any = None, method: str = "fork", **options: Any) -> DataLoa
 @pytest.mark.parametrize(
     ("method", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
 )
-def test_all_batches(method: str, persistent: bool) -> None:
+def test_all_batches(method, persistent):
     batches = DeviceLoader(loader(method=method, persistent_workers=persistent), "cpu")
     for _ in range(2):
         assert_same(list(batches), [expected(i) for i in range(BATCHES)])
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_break_at_every_batch(persistent: bool) -> None:
+def test_a_break_at_every_batch(persistent):
     batches = DeviceLoader(loader(persistent_workers=persistent), "cpu")
     for stop in range(BATCHES) if persistent else (0, 4, BATCHES - 1):  # workers take long to start
         for i, batch in enumerate(batches):
@@ -79,7 +76,7 @@ def test_a_break_at_every_batch(persistent: bool) -> None:
             assert multiprocessing.active_children() == []
 
 
-def test_persistent_workers_serve_the_last_loop() -> None:
+def test_persistent_workers_serve_the_last_loop():
     batches = DeviceLoader(loader(persistent_workers=True), "cpu")
     for _ in range(5):
         first = iter(batches)
@@ -90,8 +87,8 @@ def test_persistent_workers_serve_the_last_loop() -> None:
 
 
 @pytest.mark.parametrize("missing", [0, 5, COUNT - 1])
-def test_an_error_in_a_worker(missing: int) -> None:
-    received: list[torch.Tensor] = []
+def test_an_error_in_a_worker(missing):
+    received = []
     number = missing // BATCH
     with pytest.raises(LookupError, match=f"sample {missing} is missing") as caught:
         received.extend(DeviceLoader(loader(Numbers(missing)), "cpu"))
@@ -101,7 +98,7 @@ def test_an_error_in_a_worker(missing: int) -> None:
     del caught
 
 
-def test_going_on_after_an_error_in_a_worker() -> None:
+def test_going_on_after_an_error_in_a_worker():
     batches = iter(DeviceLoader(loader(Numbers(5)), "cpu"))
     assert_same(next(batches), expected(0))
     with pytest.raises(LookupError):
@@ -110,14 +107,14 @@ def test_going_on_after_an_error_in_a_worker() -> None:
 
 
 class Killed(Numbers):
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index):
         if index == 20:
             time.sleep(0.3)  # the batches before are through
             os.kill(os.getpid(), signal.SIGKILL)
         return index
 
 
-def test_a_worker_that_is_killed() -> None:
+def test_a_worker_that_is_killed():
     with pytest.raises(RuntimeError, match=r"DataLoader (worker.*(killed|exited)|timed out)"):
         list(DeviceLoader(loader(Killed(), timeout=2), "cpu"))
     deadline = time.monotonic() + 60
@@ -125,7 +122,7 @@ def test_a_worker_that_is_killed() -> None:
         time.sleep(0.01)  # the thread looks after the workers once in a timeout
 
 
-def test_other_workers_start_during_a_loop() -> None:
+def test_other_workers_start_during_a_loop():
     training = DeviceLoader(loader(), "cpu")
     validation = DeviceLoader(loader(), "cpu")
     for i, batch in enumerate(training):
@@ -134,7 +131,7 @@ def test_other_workers_start_during_a_loop() -> None:
             assert_same(list(validation), [expected(j) for j in range(BATCHES)])
 
 
-def test_batches_of_pinfeed() -> None:
+def test_batches_of_pinfeed():
     images = np.random.default_rng(0).integers(0, 256, (COUNT, 9, 7, 3), np.uint8)
     dataset = pinfeed.ArrayDataset({"image": images, "label": np.arange(COUNT)})
     image = pinfeed.Image(0.5, 0.25)
@@ -212,7 +209,7 @@ print("end")
         ("pure", "plain"),
     ],
 )
-def test_a_process_ends_in_the_middle_of_a_loop(kind: str, how: str) -> None:
+def test_a_process_ends_in_the_middle_of_a_loop(kind, how):
     assert run_python(ENDING, kind, how) == "end\n"
 
 
@@ -234,7 +231,7 @@ assert others == [first + 1] * 2, (first, others)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc")
-def test_the_loader_uses_as_many_threads_as_torch_was_told_to() -> None:
+def test_the_loader_uses_as_many_threads_as_torch_was_told_to():
     run_python(NUM_THREADS)
 
 
@@ -267,5 +264,5 @@ print("interrupted")
 """
 
 
-def test_an_interrupt_during_training() -> None:
+def test_an_interrupt_during_training():
     assert run_python(INTERRUPTED_TRAINING) == "interrupted\n"

@@ -3,17 +3,14 @@
 Loaders have a timeout, so that nothing hangs. `test_workers.py` compares the batches themselves.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import active_children
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -34,7 +31,7 @@ SAMPLES = [{"x": np.full((50, 100), i, np.float32), "name": f"number {i}"} for i
 
 
 @pytest.fixture(autouse=True)
-def everything_is_let_go() -> Iterator[None]:
+def everything_is_let_go():
     """Also the memory: that of workers which are gone is."""
     yield
     gc.collect()
@@ -47,22 +44,22 @@ def everything_is_let_go() -> Iterator[None]:
     assert (stats["workers"], stats["live_slots"], stats["resident_bytes"]) == (0, 0, 0)
 
 
-def loader(dataset: Any = SAMPLES, **options: Any) -> DataLoader[Any]:
+def loader(dataset=SAMPLES, **options):
     options = {"collate_fn": pinfeed.Collate({"name": pinfeed.Keep()}), "batch_size": 4} | options
     method = {"multiprocessing_context": "fork", "timeout": 60, "num_workers": 2}
     return DataLoader(dataset, **(method | options))
 
 
-def expected(dataset: Any = SAMPLES, **options: Any) -> list[Any]:
+def expected(dataset=SAMPLES, **options):
     return list(loader(dataset, num_workers=0, timeout=0, multiprocessing_context=None, **options))
 
 
-def arenas_of_threads(_: Any) -> int:
+def arenas_of_threads(_):
     """The number of arenas that the threads of a worker write into, who all ask at once."""
     sys.setswitchinterval(1e-6)
     together = threading.Barrier(8)
 
-    def ask(_: int) -> int:
+    def ask(_):
         together.wait()
         return id(worker.worker_arena())
 
@@ -70,12 +67,12 @@ def arenas_of_threads(_: Any) -> int:
         return len(set(threads.map(ask, range(8))))
 
 
-def test_the_threads_of_a_worker_share_an_arena() -> None:
+def test_the_threads_of_a_worker_share_an_arena():
     counts = loader(range(24), batch_size=1, num_workers=12, collate_fn=arenas_of_threads)
     assert list(counts) == [1] * 24
 
 
-def test_a_slot_is_used_again_when_the_last_view_dies() -> None:
+def test_a_slot_is_used_again_when_the_last_view_dies():
     iterator = iter(loader(SAMPLES * 3, num_workers=1, prefetch_factor=1))
     first = next(iterator)["x"]
     row, array, values = first[1], first.numpy()[2:3], first.clone()
@@ -93,7 +90,7 @@ def test_a_slot_is_used_again_when_the_last_view_dies() -> None:
     assert address in {tensor.data_ptr() for tensor in rest}
 
 
-def test_the_arena_stops_growing() -> None:
+def test_the_arena_stops_growing():
     batches = loader(persistent_workers=True)
     for _ in range(20):
         for batch in batches:
@@ -117,10 +114,10 @@ class Views(NamedTuple):
 class Viewing:
     """What a user's wrapper may do to a batch before it leaves the worker."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.collate = pinfeed.Collate()
 
-    def __call__(self, samples: Any) -> Views:
+    def __call__(self, samples):
         x = self.collate([sample["x"] for sample in samples])
         return Views(
             x, x[1:3, 5:], x.transpose(0, 2), x[:1].expand(7, -1, -1), x,
@@ -129,7 +126,7 @@ class Viewing:
         )  # fmt: skip
 
 
-def test_views_of_a_batch() -> None:
+def test_views_of_a_batch():
     views, plain = next(iter(loader(collate_fn=Viewing()))), expected(collate_fn=Viewing())[0]
     assert_same(views, plain)
     assert [leaf.stride() for leaf in views[:-1]] == [leaf.stride() for leaf in plain[:-1]]
@@ -143,16 +140,16 @@ def test_views_of_a_batch() -> None:
 class Caching:
     """Returns the same tensor for ever."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.collate = pinfeed.Collate()
 
-    def __call__(self, samples: Any) -> Any:
+    def __call__(self, samples):
         if not hasattr(self, "batch"):
             self.batch = self.collate([sample["x"] for sample in samples])
         return self.batch
 
 
-def test_a_worker_may_keep_what_it_sent() -> None:
+def test_a_worker_may_keep_what_it_sent():
     batches = list(loader(SAMPLES * 4, num_workers=1, collate_fn=Caching()))
     assert len({batch.data_ptr() for batch in batches}) == 1
     assert all(torch.equal(batch, batches[0]) for batch in batches)
@@ -162,7 +159,7 @@ def test_a_worker_may_keep_what_it_sent() -> None:
 class Stream(IterableDataset):
     """Streams of different lengths, so that workers end at different times."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         number = get_worker_info().id if get_worker_info() else 0
         yield from SAMPLES[: 4 * (3 * number + 1)]
 
@@ -170,19 +167,19 @@ class Stream(IterableDataset):
 class Batches:
     """Returns whole batches, for batch_size=None."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.collate = pinfeed.Collate({"name": pinfeed.Keep()})
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 5
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         if index >= len(self):
             raise IndexError
         return self.collate(SAMPLES[index : index + 4])
 
 
-def as_it_is(batch: Any) -> Any:
+def as_it_is(batch):
     return batch
 
 
@@ -190,21 +187,21 @@ def as_it_is(batch: Any) -> Any:
 @pytest.mark.parametrize(
     "options", [{}, {"in_order": False}, {"prefetch_factor": 7}, {"pin_memory": True}]
 )
-def test_an_iterable_dataset(options: dict[str, Any]) -> None:
+def test_an_iterable_dataset(options):
     batches = list(loader(Stream(), **options))
     wanted = [SAMPLES[i : i + 4] for i in (0, 0, 4, 8, 12)]
     found = sorted(batches, key=lambda batch: batch["x"][0, 0, 0])
     assert_same(found, [pinfeed.Collate({"name": pinfeed.Keep()})(batch) for batch in wanted])
 
 
-def test_batches_of_the_dataset() -> None:
+def test_batches_of_the_dataset():
     batches = list(loader(Batches(), batch_size=None, collate_fn=as_it_is))
     assert all(in_arena(batch["x"]) for batch in batches)
     assert_same(batches, [Batches()[i] for i in range(5)])
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_an_iterator_dropped_in_mid_epoch(persistent: bool) -> None:
+def test_an_iterator_dropped_in_mid_epoch(persistent):
     batches = loader(persistent_workers=persistent)
     for _ in range(3):
         kept = next(iter(batches))["x"]
@@ -216,7 +213,7 @@ def test_an_iterator_dropped_in_mid_epoch(persistent: bool) -> None:
     assert torch.equal(kept, expected()[0]["x"])
 
 
-def test_memory_goes_back_when_the_workers_end() -> None:
+def test_memory_goes_back_when_the_workers_end():
     iterator = iter(loader(SAMPLES * 4, prefetch_factor=4))
     kept = [next(iterator)["x"] for _ in range(3)]
     descriptors = [worker._descriptor for worker in trainer._workers.values()]
@@ -229,16 +226,16 @@ def test_memory_goes_back_when_the_workers_end() -> None:
     assert sum(map(bytes_in_memory, descriptors)) < 100_000  # the first pages of slots
 
 
-def bytes_in_memory(descriptor: int) -> int:
+def bytes_in_memory(descriptor):
     return 512 * os.fstat(descriptor).st_blocks
 
 
 @pytest.mark.filterwarnings("ignore")  # accelerate's own
 @pytest.mark.parametrize("library", ["torchdata", "accelerate"])
-def test_loaders_of_others(library: str) -> None:
+def test_loaders_of_others(library):
     if library == "torchdata":
         collate = pinfeed.Collate({"name": pinfeed.Keep()})
-        other: Any = StatefulDataLoader(SAMPLES, 4, num_workers=2, collate_fn=collate)
+        other = StatefulDataLoader(SAMPLES, 4, num_workers=2, collate_fn=collate)
     else:
         accelerator = pytest.importorskip("accelerate").Accelerator(cpu=True)
         other = accelerator.prepare(loader())
@@ -250,16 +247,16 @@ def test_loaders_of_others(library: str) -> None:
 class Elsewhere:
     """Puts each batch into a queue of its own too, which is not the loader's."""
 
-    def __init__(self, queue: Any) -> None:
+    def __init__(self, queue):
         self.collate, self.queue = pinfeed.Collate(), queue
 
-    def __call__(self, samples: Any) -> Any:
+    def __call__(self, samples):
         x = self.collate([sample["x"] for sample in samples])
         self.queue.put(x[1:])
         return x
 
 
-def test_what_goes_elsewhere_goes_through_shared_memory() -> None:
+def test_what_goes_elsewhere_goes_through_shared_memory():
     queue = Queue()
     for batch in loader(collate_fn=Elsewhere(queue), num_workers=1, persistent_workers=True):
         other = queue.get(timeout=60)
@@ -267,7 +264,7 @@ def test_what_goes_elsewhere_goes_through_shared_memory() -> None:
         assert torch.equal(other, batch[1:])
 
 
-def test_tensors_in_shared_memory_stay_there() -> None:
+def test_tensors_in_shared_memory_stay_there():
     shared = torch.zeros(3).share_memory_()
     (batch,) = loader([shared], collate_fn=pinfeed.Collate(pinfeed.Keep()))
     shared.fill_(7)
@@ -275,16 +272,14 @@ def test_tensors_in_shared_memory_stay_there() -> None:
 
 
 @pytest.fixture
-def limited() -> Iterator[None]:
+def limited():
     pinfeed.set_worker_memory_limit(2**20)
     yield
     pinfeed.set_worker_memory_limit(None)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_batches_that_are_kept_reach_the_limit(
-    method: str, limited: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_that_are_kept_reach_the_limit(method, limited, monkeypatch):
     monkeypatch.setattr(worker, "PATIENCE", 0.5)  # of those that are forked
     kept = []
     collate = pinfeed.Collate()
@@ -301,7 +296,7 @@ def test_batches_that_are_kept_reach_the_limit(
     del iterator
 
 
-def test_a_limit_below_the_need_slows_down_only(limited: None) -> None:
+def test_a_limit_below_the_need_slows_down_only(limited):
     for batch in loader(SAMPLES * 20, prefetch_factor=30, in_order=False):
         assert batch["x"].shape == (4, 50, 100)
         assert pinfeed.testing.worker_memory_stats()["resident_bytes"] <= 2**20
@@ -310,7 +305,7 @@ def test_a_limit_below_the_need_slows_down_only(limited: None) -> None:
     assert waits > 0
 
 
-def test_a_batch_larger_than_the_limit_and_the_way_out(limited: None) -> None:
+def test_a_batch_larger_than_the_limit_and_the_way_out(limited):
     options = {"batch_size": 144, "num_workers": 1}
     with pytest.raises(MemoryError, match=r"no room for 2,880,000 bytes.*allow more bytes with"):
         next(iter(loader(SAMPLES * 6, **options)))
@@ -318,7 +313,7 @@ def test_a_batch_larger_than_the_limit_and_the_way_out(limited: None) -> None:
     assert len(list(loader(SAMPLES * 6, **options))) == 1
 
 
-def test_running_workers_obey_the_limit() -> None:
+def test_running_workers_obey_the_limit():
     iterator = iter(loader(SAMPLES * 20, num_workers=1, prefetch_factor=10))
     kept = [next(iterator)["x"] for _ in range(20)]
     try:
@@ -340,13 +335,13 @@ def test_running_workers_obey_the_limit() -> None:
         (2**63, ValueError), (2**64, ValueError),
     ],
 )  # fmt: skip
-def test_wrong_limits(wrong: Any, error: type[Exception], limited: None) -> None:
+def test_wrong_limits(wrong, error, limited):
     with pytest.raises(error, match=r"^set_worker_memory_limit: max_bytes must be"):
         pinfeed.set_worker_memory_limit(wrong)
     assert pinfeed.testing.worker_memory_stats()["max_bytes"] == 2**20
 
 
-def test_ranks_share_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_share_the_default_limit(monkeypatch):
     alone = pinfeed.testing.worker_memory_stats()["max_bytes"]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     assert (
@@ -354,7 +349,7 @@ def test_ranks_share_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # others take memory
 
 
-def test_sizes_that_vary_and_nothing() -> None:
+def test_sizes_that_vary_and_nothing():
     rng = np.random.default_rng(0)
     sequences = [rng.integers(0, 9, rng.integers(1, 3000)) for _ in range(400)]
     for samples, field in ((sequences, pinfeed.Pad(mask=True)), ([np.ones((0, 3))] * 8, None)):
@@ -362,7 +357,7 @@ def test_sizes_that_vary_and_nothing() -> None:
         assert_same(list(loader(samples, **options)), expected(samples, **options))
 
 
-def test_slots_grow_with_the_batches() -> None:
+def test_slots_grow_with_the_batches():
     samples = [np.full(5_000 + 50 * i, i) for i in range(1000)]
     for i, batch in enumerate(loader(samples, collate_fn=pinfeed.Collate(), batch_size=1)):
         assert (batch == i).all()
@@ -371,5 +366,5 @@ def test_slots_grow_with_the_batches() -> None:
         del batch
 
 
-def test_info_says_where_batches_go() -> None:
+def test_info_says_where_batches_go():
     assert facts()["workers"].startswith("send batches through shared memory")

@@ -1,9 +1,6 @@
 """What programs, users and systems do to the arena: forks, kills, limits; each in a process of its own."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +30,7 @@ def nothing_is_left():
 """
 
 
-def run_script(tmp_path: Path, code: str, *arguments: str) -> str:
+def run_script(tmp_path, code, *arguments):
     """For spawn, which imports the script again."""
     script = tmp_path / "script.py"
     script.write_text(SETUP + code)
@@ -76,7 +73,7 @@ for i, batch in enumerate(loader):
 """
 
 
-def test_torch_s_shared_memory_serves_without_memfd() -> None:
+def test_torch_s_shared_memory_serves_without_memfd():
     logged = run_python(SETUP + REFUSE + NO_MEMFD)
     assert logged.count("WARNING this worker has no arena") == 2  # once in each worker
     assert "memfd_create" in logged
@@ -93,7 +90,7 @@ except MemoryError as error:
 """
 
 
-def test_memory_that_the_system_refuses_is_not_written_to() -> None:
+def test_memory_that_the_system_refuses_is_not_written_to():
     """A write could end the process by SIGBUS."""
     assert run_python(SETUP + REFUSE + NO_FALLOCATE) == "True\n"
 
@@ -108,11 +105,11 @@ nothing_is_left()
 """
 
 
-def test_many_batches_are_kept() -> None:
+def test_many_batches_are_kept():
     assert run_python(SETUP + MANY) == ""
 
 
-def test_a_device_that_tensors_are_made_on_by_default() -> None:
+def test_a_device_that_tensors_are_made_on_by_default():
     code = """
 from pinfeed.memory import outputs
 
@@ -159,7 +156,7 @@ for kind, samples in kinds.items():
 """
 
 
-def test_batches_open_no_file_whatever_they_are_made_of() -> None:
+def test_batches_open_no_file_whatever_they_are_made_of():
     assert run_python(SETUP + KINDS) == ""
 
 
@@ -206,7 +203,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_children_of_a_worker_use_their_own_memory(method: str, tmp_path: Path) -> None:
+def test_children_of_a_worker_use_their_own_memory(method, tmp_path):
     assert run_script(tmp_path, CHILDREN, method) == ""
 
 
@@ -227,7 +224,7 @@ for i, batch in enumerate(DataLoader(range(4), 2, num_workers=1, collate_fn=oute
 """
 
 
-def test_a_worker_whose_child_is_a_worker() -> None:
+def test_a_worker_whose_child_is_a_worker():
     assert run_python(SETUP + NESTED) == ""
 
 
@@ -309,7 +306,7 @@ print(good)
 
 
 @pytest.mark.slow
-def test_workers_killed_at_random() -> None:
+def test_workers_killed_at_random():
     run_python(SETUP + KILLS, "1", "100", timeout=200)
 
 
@@ -359,7 +356,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_ranks_that_start_workers(method: str, tmp_path: Path) -> None:
+def test_ranks_that_start_workers(method, tmp_path):
     """As distributed training does: processes that are started, and start workers themselves."""
     assert run_script(tmp_path, RANKS, method) == ""
 
@@ -418,7 +415,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.parametrize(
     "code", [KILLED, KILLED_BEFORE_THE_FIRST_BATCH, KILLED_WHILE_A_WORKER_WAITS_FOR_ROOM]
 )
-def test_a_trainer_that_is_killed_takes_its_workers_along(code: str, tmp_path: Path) -> None:
+def test_a_trainer_that_is_killed_takes_its_workers_along(code, tmp_path):
     """As long as one of them can write, run_python waits."""
     killed = SETUP + FORK_A_TRAINER + code
     assert run_python(killed, str(tmp_path / "gone"), timeout=60).split()

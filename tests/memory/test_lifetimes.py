@@ -1,14 +1,10 @@
 """A batch that somebody holds, in whatever form, is never written again; others are reused."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import pickle
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +19,7 @@ BATCH, SHAPE = 16, (32, 32, 3)
 
 
 @pytest.fixture(scope="module")
-def dataset() -> pinfeed.ArrayDataset:
+def dataset():
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (200, *SHAPE), np.uint8)
     return pinfeed.ArrayDataset({"image": images, "row": np.arange(len(images))})
@@ -38,16 +34,16 @@ COLLATES = {
 
 
 @pytest.fixture(params=COLLATES)
-def batch_at(request: Any, dataset: pinfeed.ArrayDataset) -> Callable[[int], torch.Tensor]:
+def batch_at(request, dataset):
     collate = COLLATES[request.param]
     return lambda start: collate(dataset.__getitems__(range(start, start + BATCH)))["image"]
 
 
-def digest(array: Any) -> str:
+def digest(array):
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-HOLDS: dict[str, Callable[[torch.Tensor], Any]] = {
+HOLDS = {
     "batch": lambda batch: batch,
     "slice": lambda batch: batch[3:5],
     "one value": lambda batch: batch[-1, -1, -1, -1],
@@ -68,9 +64,7 @@ HOLDS: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("hold", HOLDS)
-def test_what_is_held_survives_1000_batches(
-    hold: str, batch_at: Callable[[int], torch.Tensor]
-) -> None:
+def test_what_is_held_survives_1000_batches(hold, batch_at):
     held = HOLDS[hold](batch_at(0))
     parts = held if isinstance(held, tuple) else [held]
     before = [digest(part) for part in parts]
@@ -79,7 +73,7 @@ def test_what_is_held_survives_1000_batches(
     assert [digest(part) for part in parts] == before
 
 
-def test_holding_through_a_graph(dataset: pinfeed.ArrayDataset) -> None:
+def test_holding_through_a_graph(dataset):
     weight = torch.ones(3, requires_grad=True)
     batch = COLLATES["Image"](dataset.__getitems__(range(BATCH)))["image"]
     expected = batch.sum((0, 2, 3))
@@ -91,9 +85,9 @@ def test_holding_through_a_graph(dataset: pinfeed.ArrayDataset) -> None:
     torch.testing.assert_close(weight.grad, expected)
 
 
-def test_outputs_of_functions_are_kept_too(dataset: pinfeed.ArrayDataset) -> None:
+def test_outputs_of_functions_are_kept_too(dataset):
     images = np.stack([dataset[i]["image"] for i in range(BATCH)])
-    functions: list[Callable[[], Any]] = [
+    functions = [
         lambda: pinfeed.normalize(images, 0.5),
         lambda: pinfeed.gather(images.astype(np.int64), [1, 2, 3]),
         lambda: pinfeed.permute(images.astype(np.int64)),
@@ -109,7 +103,7 @@ def test_outputs_of_functions_are_kept_too(dataset: pinfeed.ArrayDataset) -> Non
     assert [digest(array) for array in held] == before
 
 
-def test_a_loop_over_a_loader_needs_two_buffers(dataset: pinfeed.ArrayDataset) -> None:
+def test_a_loop_over_a_loader_needs_two_buffers(dataset):
     places = set()
     for _ in range(20):
         for batch in DataLoader(dataset, BATCH, drop_last=True, collate_fn=COLLATES["Image"]):
@@ -118,16 +112,14 @@ def test_a_loop_over_a_loader_needs_two_buffers(dataset: pinfeed.ArrayDataset) -
 
 
 @pytest.mark.parametrize("native_threads", [1, 2])
-def test_threads_collate_at_the_same_time(
-    native_threads: int, dataset: pinfeed.ArrayDataset
-) -> None:
+def test_threads_collate_at_the_same_time(native_threads, dataset):
     collate = COLLATES["Image"]
     starts = [list(range(start, start + 100)) for start in range(0, 100, 7)]
     expected = [digest(collate(dataset.__getitems__(rows))["image"]) for rows in starts]
 
-    def work(seed: int) -> int:
+    def work(seed):
         order = random.Random(seed)
-        held: list[tuple[torch.Tensor, int]] = []
+        held = []
         wrong = 0
         for _ in range(40):
             i = order.randrange(len(starts))
@@ -146,7 +138,7 @@ def test_threads_collate_at_the_same_time(
         pinfeed.set_num_threads(None)
 
 
-def test_batches_copy_pickle_and_move_to_shared_memory(dataset: pinfeed.ArrayDataset) -> None:
+def test_batches_copy_pickle_and_move_to_shared_memory(dataset):
     batch = COLLATES["Image"](dataset.__getitems__(range(BATCH)))["image"]
     assert_same(copy.deepcopy(batch), batch)
     assert_same(pickle.loads(pickle.dumps(batch)), batch)
@@ -171,5 +163,5 @@ torch.kept = batch
 """
 
 
-def test_batches_that_live_until_the_process_ends() -> None:
+def test_batches_that_live_until_the_process_ends():
     run_python(AT_EXIT)

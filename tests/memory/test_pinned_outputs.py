@@ -3,12 +3,9 @@
 Memory is recorded where torch would have pinned it; `tests/gpu` has the device.
 """
 
-from __future__ import annotations
-
 import pickle
 import sys
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,17 +29,17 @@ class PinnedMemory:
         left: How many more it has. None: no limit.
     """
 
-    def __init__(self) -> None:
-        self.tensors: list[torch.Tensor] = []
-        self.left: int | None = None
+    def __init__(self):
+        self.tensors = []
+        self.left = None
 
-    def allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    def allocate(self, shape, dtype):
         if self.left is not None and len(self.tensors) >= self.left:
             raise RuntimeError("CUDA error: out of memory")
         self.tensors.append(torch.full(shape, 1, dtype=dtype))
         return self.tensors[-1]
 
-    def has(self, tensor: torch.Tensor) -> bool:
+    def has(self, tensor):
         return any(
             tensor.untyped_storage().data_ptr() == one.untyped_storage().data_ptr()
             for one in self.tensors
@@ -50,7 +47,7 @@ class PinnedMemory:
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> PinnedMemory:
+def memory(monkeypatch):
     memory = PinnedMemory()
     monkeypatch.setattr(outputs, "is_accelerator_in_use", lambda: True)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
@@ -59,7 +56,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> PinnedMemory:
     return memory
 
 
-def sample(number: int) -> dict[str, Any]:
+def sample(number):
     rng = np.random.default_rng(number)
     return {
         "image": rng.integers(0, 256, (5, 6, 3), np.uint8),
@@ -89,7 +86,7 @@ SAMPLES = [sample(i) for i in range(6)]
 
 
 @pytest.mark.parametrize("pin", ["auto", True])
-def test_all_tensors_of_a_batch_are_pinned(pin: Any, memory: PinnedMemory) -> None:
+def test_all_tensors_of_a_batch_are_pinned(pin, memory):
     batch = Collate(SPEC, pin=pin)(SAMPLES)
     tensors = tensors_in(batch)
     assert len(tensors) >= 14
@@ -98,7 +95,7 @@ def test_all_tensors_of_a_batch_are_pinned(pin: Any, memory: PinnedMemory) -> No
     assert batch["image"].is_contiguous(memory_format=torch.channels_last)
 
 
-def test_rows_of_arrays_are_pinned(memory: PinnedMemory) -> None:
+def test_rows_of_arrays_are_pinned(memory):
     arrays = {"x": np.arange(24.0).reshape(8, 3), "y": np.arange(8)}
     loader = DataLoader(pinfeed.ArrayDataset(arrays), 4, collate_fn=Collate())
     batches = list(loader)
@@ -108,7 +105,7 @@ def test_rows_of_arrays_are_pinned(memory: PinnedMemory) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1, 5])
-def test_memory_that_is_refused(left: int, memory: PinnedMemory) -> None:
+def test_memory_that_is_refused(left, memory):
     memory.left = left
     collate = Collate(SPEC)
     with pytest.warns(RuntimeWarning, match=r"could not be pinned.*out of memory") as caught:
@@ -124,7 +121,7 @@ def test_memory_that_is_refused(left: int, memory: PinnedMemory) -> None:
     assert len(memory.tensors) == left
 
 
-def test_not_unless_asked(memory: PinnedMemory) -> None:
+def test_not_unless_asked(memory):
     Collate(SPEC, pin=False)(SAMPLES)
     pinfeed.pad([[1], [2, 3]])
     pinfeed.normalize(torch.zeros(2, 4, 4, 3, dtype=torch.uint8))
@@ -133,7 +130,7 @@ def test_not_unless_asked(memory: PinnedMemory) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
 @pytest.mark.parametrize("pin", ["auto", True])
-def test_workers_write_into_the_arena(pin: Any, memory: PinnedMemory) -> None:
+def test_workers_write_into_the_arena(pin, memory):
     loader = DataLoader(
         [sample(i) | {"row": np.full(9000, i)} for i in range(6)], 3, collate_fn=Collate(SPEC, pin=pin), num_workers=1, timeout=60,
         multiprocessing_context="fork",
@@ -143,7 +140,7 @@ def test_workers_write_into_the_arena(pin: Any, memory: PinnedMemory) -> None:
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
-def test_pinning_without_an_accelerator() -> None:
+def test_pinning_without_an_accelerator():
     collate = Collate(pin=True)
     with pytest.raises(RuntimeError, match=r"pin=True takes an accelerator.*leave pin out"):
         collate([1, 2])
@@ -151,12 +148,12 @@ def test_pinning_without_an_accelerator() -> None:
 
 
 @pytest.mark.parametrize("pin", [None, "yes", 2, "True"])
-def test_no_such_way_to_pin(pin: Any) -> None:
+def test_no_such_way_to_pin(pin):
     with pytest.raises(ValueError, match="pin must be True, False or 'auto'"):
         Collate(pin=pin)
 
 
-def test_pin_is_kept() -> None:
+def test_pin_is_kept():
     assert pickle.loads(pickle.dumps(Collate(pin=True))).pin is True
     assert repr(Collate(Stack(), pin=False)) == "Collate(Stack(), pin=False)"
     assert repr(Collate(pin="auto")) == "Collate()"
@@ -170,5 +167,5 @@ print(torch.cuda.is_initialized(), torch.xpu.is_initialized())
 """
 
 
-def test_no_device_is_initialized() -> None:
+def test_no_device_is_initialized():
     assert run_python(INITIALIZED) == "False False\n"

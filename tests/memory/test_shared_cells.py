@@ -1,7 +1,5 @@
 """Numbers that processes share."""
 
-from __future__ import annotations
-
 import multiprocessing
 
 import numpy as np
@@ -13,13 +11,13 @@ from pinfeed.memory.shared_cells import SharedCells
 STEPS = 3000
 
 
-def count(cells: SharedCells) -> None:
+def count(cells):
     for _ in range(STEPS):
         while not cells.compare_exchange(1, value := int(cells.values[1]), value + 1):
             pass
 
 
-def test_no_step_of_several_processes_is_lost() -> None:
+def test_no_step_of_several_processes_is_lost():
     cells = SharedCells([7, -1, 7], "test")
     fork = multiprocessing.get_context("fork")
     jobs = [fork.Process(target=count, args=(cells,)) for _ in range(4)]
@@ -33,8 +31,8 @@ def test_no_step_of_several_processes_is_lost() -> None:
     assert cells.values.tolist() == [8, 4 * STEPS - 1, 7]
 
 
-def test_arrays_of_another_kind() -> None:
+def test_arrays_of_another_kind():
     with pytest.raises(IndexError):
         _core.compare_exchange(np.zeros(2, np.int64), 2, 0, 1)
     with pytest.raises(TypeError):
-        _core.compare_exchange(np.zeros(2, np.int32), 0, 0, 1)  # type: ignore[arg-type]
+        _core.compare_exchange(np.zeros(2, np.int32), 0, 0, 1)

@@ -3,8 +3,6 @@
 In a mount namespace of its own, so that nobody else's files are there and it can be small.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -15,7 +13,7 @@ import pytest
 MOUNT = 'mount -t tmpfs -o size=$0 tmpfs /dev/shm && exec "$@"'
 
 
-def in_small_shared_memory(size: str, *command: str) -> subprocess.CompletedProcess[str]:
+def in_small_shared_memory(size, *command):
     """Runs a command that has a /dev/shm of this size for itself."""
     unshare = ["unshare", "--mount", "--map-root-user", "sh", "-c", MOUNT, size]
     return subprocess.run(
@@ -65,7 +63,7 @@ except OSError as error:
 """
 
 
-def test_batches_lie_elsewhere_and_what_fills_it_names_the_remedy() -> None:
+def test_batches_lie_elsewhere_and_what_fills_it_names_the_remedy():
     done = in_small_shared_memory("1m", sys.executable, "-c", PROGRAM)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     of_stream, of_batch = done.stdout.splitlines()

@@ -3,16 +3,12 @@
 Loaders have a timeout, and what could hang elsewhere runs in a process of its own that has one.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import threading
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,13 +34,13 @@ COLLATE = pinfeed.Collate(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def modules_in_the_fork_server() -> None:
+def modules_in_the_fork_server():
     """Workers of a fork server then start in no time, as forks of a process that knows pinfeed."""
     multiprocessing.set_forkserver_preload(["pinfeed", "samples"])
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("arrays")
     images = np.random.default_rng(0).integers(0, 256, (COUNT, 32, 24, 3), np.uint8)
     np.save(path / "images.npy", images)
@@ -52,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def dataset(folder: Path) -> pinfeed.ArrayDataset:
+def dataset(folder):
     images = np.load(folder / "images.npy", mmap_mode="r")
     rng = np.random.default_rng(0)
     tokens = pinfeed.RaggedArray.from_sequences(
@@ -74,12 +70,12 @@ def dataset(folder: Path) -> pinfeed.ArrayDataset:
 
 
 @pytest.fixture(scope="module")
-def expected(dataset: pinfeed.ArrayDataset) -> list[Any]:
+def expected(dataset):
     return list(DataLoader(dataset, BATCH, collate_fn=COLLATE))
 
 
 @pytest.fixture(autouse=True)
-def threads_that_the_parent_used() -> Iterator[None]:
+def threads_that_the_parent_used():
     """The parent has native threads and used buffers when workers start."""
     pinfeed.set_num_threads(2)
     pinfeed.normalize(np.ones((32, 128, 128, 3), np.uint8))
@@ -87,7 +83,7 @@ def threads_that_the_parent_used() -> Iterator[None]:
     pinfeed.set_num_threads(None)
 
 
-def loader(dataset: Any, method: str | None, workers: int, **options: Any) -> DataLoader[Any]:
+def loader(dataset, method, workers, **options):
     options = {"collate_fn": COLLATE, "batch_size": BATCH} | options
     if workers > 0:
         options |= {"multiprocessing_context": method, "timeout": 60}
@@ -104,9 +100,7 @@ def loader(dataset: Any, method: str | None, workers: int, **options: Any) -> Da
         ("spawn", 1, True),
     ],
 )
-def test_same_batches_for_any_workers(
-    method: str, workers: int, persistent: bool, dataset: pinfeed.ArrayDataset, expected: list[Any]
-) -> None:
+def test_same_batches_for_any_workers(method, workers, persistent, dataset, expected):
     loaded = loader(dataset, method, workers, persistent_workers=persistent)
     for _ in range(2):
         batches = list(loaded)
@@ -115,7 +109,7 @@ def test_same_batches_for_any_workers(
             assert all(in_arena(batch["image"]) for batch in batches)
 
 
-def facts(_: Any) -> list[Any]:
+def facts(_):
     """Inside a worker: its number of threads, and which leaves are in its slots, or too small."""
     arena = worker_arena()
     samples = get_worker_info().dataset.__getitems__(range(BATCH))
@@ -148,7 +142,7 @@ def facts(_: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_outputs_of_workers_are_in_the_arena(method: str, dataset: pinfeed.ArrayDataset) -> None:
+def test_outputs_of_workers_are_in_the_arena(method, dataset):
     threads, found, large = next(iter(loader(dataset, method, 1, collate_fn=facts)))
     assert threads == 1
     assert found == dict.fromkeys(found, True)
@@ -156,13 +150,13 @@ def test_outputs_of_workers_are_in_the_arena(method: str, dataset: pinfeed.Array
     assert pinfeed.get_num_threads() == 2
 
 
-def test_batches_outlive_their_workers(dataset: pinfeed.ArrayDataset, expected: list[Any]) -> None:
+def test_batches_outlive_their_workers(dataset, expected):
     kept = list(loader(dataset, "fork", 2))
     list(loader(dataset, "fork", 2))
     assert_same(kept, expected)
 
 
-def test_errors_of_a_worker_arrive() -> None:
+def test_errors_of_a_worker_arrive():
     shapes = [np.ones((3, 2))] * 4 + [np.ones((3, 1))]
     batches = loader([{"x": x} for x in shapes], "fork", 1, collate_fn=pinfeed.Collate())
     with pytest.raises(ValueError, match=r"leaf \['x'\] of sample 4: expected shape \(3, 2\)"):
@@ -235,7 +229,7 @@ linux_only = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="n
         pytest.param(2, 60, 0, 0, marks=pytest.mark.slow),
     ],
 )
-def test_many_epochs_without_growth(workers: int, epochs: int, persistent: int, ahead: int) -> None:
+def test_many_epochs_without_growth(workers, epochs, persistent, ahead):
     run_python(RESOURCES, *map(str, (workers, epochs, persistent, ahead)), timeout=200)
 
 
@@ -276,18 +270,16 @@ print("interrupted")
 
 
 @pytest.mark.parametrize("how", ["rows", "samples", "rows of a file"])
-def test_an_interrupt_during_a_batch(how: str, tmp_path: Path) -> None:
+def test_an_interrupt_during_a_batch(how, tmp_path):
     assert run_python(INTERRUPTED, how, str(tmp_path / "x.npy")) == "interrupted\n"
 
 
-def test_threads_that_work_for_a_loader_belong_to_the_trainer(
-    dataset: pinfeed.ArrayDataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_work_for_a_loader_belong_to_the_trainer(dataset, monkeypatch):
     """Torch's thread workers have a worker info of their own, each in its thread."""
     info = threading.local()
     monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: getattr(info, "value", None))
 
-    def work(number: int) -> tuple[int, bool, bool]:
+    def work(number):
         info.value = SimpleNamespace(id=number, num_workers=2, seed=number, dataset=dataset)
         assert torch.utils.data.get_worker_info().id == number
         batch = COLLATE(dataset.__getitems__([0, 1]))
@@ -301,7 +293,7 @@ def test_threads_that_work_for_a_loader_belong_to_the_trainer(
         pinfeed.set_num_threads(None)
 
 
-def test_no_warning_of_its_own(dataset: pinfeed.ArrayDataset) -> None:
+def test_no_warning_of_its_own(dataset):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         COLLATE(dataset.__getitems__([0, 1]))

@@ -1,15 +1,12 @@
 """What one rank does of `test_distributed.py`: ``torchrun distributed_job.py FOLDER``."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,44 +28,44 @@ COLLATE = pinfeed.Collate({"image": pinfeed.Image(MEAN, STD)})
 SetEpoch = Callable[[int], None]
 
 
-def sample(number: int) -> dict[str, Any]:
+def sample(number):
     return {"image": IMAGES[number], "label": number % CLASSES, "number": number}
 
 
-def read_shard(numbers: range) -> Iterator[dict[str, Any]]:
+def read_shard(numbers):
     return map(sample, numbers)
 
 
-def array_dataset() -> pinfeed.ArrayDataset:
+def array_dataset():
     numbers = np.arange(SAMPLES)
     return pinfeed.ArrayDataset({"image": IMAGES, "label": numbers % CLASSES, "number": numbers})
 
 
-def array() -> tuple[DataLoader[Any], SetEpoch]:
+def array():
     dataset = array_dataset()
-    sampler: Any = DistributedSampler(dataset)
+    sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, BATCH, sampler=sampler, collate_fn=COLLATE)
     return loader, sampler.set_epoch
 
 
-def ahead() -> tuple[Any, SetEpoch]:
+def ahead():
     loader, set_epoch = array()
     return pinfeed.DeviceLoader(loader, "cpu"), set_epoch
 
 
-def from_numpy() -> tuple[Any, SetEpoch]:
+def from_numpy():
     fields = {"image": pinfeed.Image(MEAN, STD)}
     loader = pinfeed.from_numpy(array_dataset(), BATCH, shuffle=True, fields=fields, device="cpu")
     return loader, lambda epoch: None  # a new order by itself
 
 
-def prepared(kind: str) -> Callable[[], tuple[Any, SetEpoch]]:
+def prepared(kind):
     """Loaders as one writes them with accelerate."""
 
-    def make() -> tuple[Any, SetEpoch]:
+    def make():
         accelerator = Accelerator(cpu=True)
         plain = DataLoader(array_dataset(), BATCH, shuffle=True, collate_fn=COLLATE)
-        loader: Any = accelerator.prepare(from_numpy()[0] if kind == "from_numpy" else plain)
+        loader = accelerator.prepare(from_numpy()[0] if kind == "from_numpy" else plain)
         if kind == "DeviceLoader":
             loader = pinfeed.DeviceLoader(loader, "cpu")
         return loader, lambda epoch: None
@@ -76,22 +73,20 @@ def prepared(kind: str) -> Callable[[], tuple[Any, SetEpoch]]:
     return make
 
 
-def bucket() -> tuple[DataLoader[Any], SetEpoch]:
+def bucket():
     sampler = pinfeed.LengthBucketSampler(np.arange(SAMPLES) % 9, 4, drop_last=False)
     loader = DataLoader(array_dataset(), batch_sampler=sampler, collate_fn=COLLATE)
     return loader, sampler.set_epoch
 
 
-def shuffled() -> tuple[DataLoader[Any], SetEpoch]:
+def shuffled():
     dataset = array_dataset()
     sampler = pinfeed.ShuffleSampler(dataset, BATCH)
     return DataLoader(dataset, batch_sampler=sampler, collate_fn=COLLATE), sampler.set_epoch
 
 
-def stream(
-    shard_size: int, workers: int, **options: Any
-) -> Callable[[], tuple[DataLoader[Any], SetEpoch]]:
-    def make() -> tuple[DataLoader[Any], SetEpoch]:
+def stream(shard_size, workers, **options):
+    def make():
         shards = [range(SAMPLES)[i : i + shard_size] for i in range(0, SAMPLES, shard_size)]
         dataset = pinfeed.StreamDataset(shards, 8, open_shard=read_shard, **options)
         loader = DataLoader(dataset, BATCH, collate_fn=COLLATE, num_workers=workers)
@@ -100,7 +95,7 @@ def stream(
     return make
 
 
-JOBS: dict[str, Callable[[], tuple[DataLoader[Any], SetEpoch]]] = {
+JOBS = {
     "array": array,
     "ahead": ahead,
     "from_numpy": from_numpy,
@@ -117,7 +112,7 @@ JOBS: dict[str, Callable[[], tuple[DataLoader[Any], SetEpoch]]] = {
 }
 
 
-def train(make: Callable[[], tuple[DataLoader[Any], SetEpoch]]) -> list[list[list[int]]]:
+def train(make):
     """Trains a small model; returns the samples of every batch of every epoch."""
     model = DistributedDataParallel(nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, CLASSES)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -139,7 +134,7 @@ def train(make: Callable[[], tuple[DataLoader[Any], SetEpoch]]) -> list[list[lis
     return seen
 
 
-def samplers(count: int, **ranks: int) -> dict[str, Any]:
+def samplers(count, **ranks):
     lengths = np.arange(count) % 30 + 1
     return {
         "shuffle": pinfeed.ShuffleSampler(count, 32, **ranks),
@@ -154,7 +149,7 @@ def samplers(count: int, **ranks: int) -> dict[str, Any]:
     }
 
 
-def prepare_samplers(count: int) -> dict[str, Any]:
+def prepare_samplers(count):
     """What accelerate makes of loaders whose samplers are split, and of those it splits itself."""
     accelerator = Accelerator(cpu=True)
     dataset = pinfeed.ArrayDataset(np.arange(count))
@@ -176,11 +171,11 @@ def prepare_samplers(count: int) -> dict[str, Any]:
     return {"errors": errors, "split": split}
 
 
-def cut_batches() -> dict[str, Any]:
+def cut_batches():
     """What accelerate makes of samplers whose batches it cuts into parts for the processes."""
     accelerator = Accelerator(cpu=True)
     dataset = pinfeed.ArrayDataset(np.arange(SAMPLES))
-    found: dict[str, Any] = {}
+    found = {}
     for split, dispatches in ((True, False), (True, True), (False, True)):
         accelerator.dataloader_config.split_batches = split
         accelerator.dataloader_config.dispatch_batches = dispatches
@@ -192,29 +187,27 @@ def cut_batches() -> dict[str, Any]:
             if "Length" in name and not split and not accelerator.is_main_process:
                 continue  # the first process reads for all
             try:
-                loader: Any = DataLoader(
-                    dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate()
-                )
+                loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate())
                 found[name] = torch.cat(list(accelerator.prepare(loader))).tolist()
             except (ValueError, RuntimeError) as error:
                 found[name] = str(error)
     return found
 
 
-def prepare_streams() -> dict[str, Any]:
+def prepare_streams():
     """What accelerate makes of streams that are dealt out to ranks, and of those it deals out itself."""
     accelerator = Accelerator(cpu=True)
     me = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     alone = {"rank": 0, "world_size": 1}
 
-    def loader_of(stream: Any, workers: int, method: str | None) -> Any:
+    def loader_of(stream, workers, method):
         size = None if isinstance(stream, pinfeed.PackedStream) else BATCH
         return accelerator.prepare(
             DataLoader(stream, size, num_workers=workers, multiprocessing_context=method)
         )
 
-    errors: list[str] = []
-    dealt_out: dict[str, list[int]] = {}
+    errors = []
+    dealt_out = {}
     for dispatches in (None, False):
         accelerator.dataloader_config.dispatch_batches = dispatches
         # Workers that aren't forked get a pickled stream, which says so before one has started.
@@ -241,13 +234,13 @@ def prepare_streams() -> dict[str, Any]:
     return {"errors": errors, "dealt out": dealt_out}
 
 
-def warnings_of_loaders() -> dict[str, list[str]]:
+def warnings_of_loaders():
     """What loops say of loaders that may give every rank all samples."""
     dataset = array_dataset()
-    sampler: Any = DistributedSampler(dataset)
+    sampler = DistributedSampler(dataset)
     plain = DataLoader(dataset, BATCH, shuffle=True)
     accelerator = Accelerator(cpu=True)
-    loaders: dict[str, Any] = {
+    loaders = {
         "shuffled": pinfeed.DeviceLoader(plain, "cpu"),
         "in order": pinfeed.DeviceLoader(DataLoader(dataset), "cpu"),
         "torchdata": pinfeed.DeviceLoader(StatefulDataLoader(dataset, 4, shuffle=True), "cpu"),
@@ -271,7 +264,7 @@ def warnings_of_loaders() -> dict[str, list[str]]:
     return said
 
 
-def ranks_without_environment() -> list[list[int]]:
+def ranks_without_environment():
     """What rows and a stream yield that know their rank from the process group alone, or its pickler."""
     for name in ("RANK", "WORLD_SIZE"):
         del os.environ[name]
@@ -283,14 +276,14 @@ def ranks_without_environment() -> list[list[int]]:
     return [rows, here, list(pickle.loads(pickled)), list(dataset)]
 
 
-def main(folder: Path) -> None:
+def main(folder):
     torch.set_num_threads(1)
     # torch waits that long for workers of a loop that an error has left.
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.5
     before = pinfeed.StreamDataset(range(10))
     torch.distributed.init_process_group("gloo")
     rank = torch.distributed.get_rank()
-    results: dict[str, Any] = {name: train(make) for name, make in JOBS.items()}
+    results = {name: train(make) for name, make in JOBS.items()}
     results["warnings"] = warnings_of_loaders()
     results["prepared samplers"] = {count: prepare_samplers(count) for count in (640, 641)}
     results["prepared streams"] = prepare_streams()

@@ -1,12 +1,9 @@
 """Two ranks under torchrun train a small model, and see each sample once per epoch."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from accelerate.utils import concatenate
@@ -21,7 +18,7 @@ RANKS = 2
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> list[dict[str, Any]]:
+def results(tmp_path_factory, worker_id):
     """What each of the ranks saw, in one job for all processes that run tests."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "ranks"
@@ -43,13 +40,13 @@ def results(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> list[di
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 
-def samples_of(ranks: list[list[list[int]]]) -> list[int]:
+def samples_of(ranks):
     """The samples in the batches of all ranks, which have as many batches as each other."""
     assert len({len(batches) for batches in ranks}) == 1
     return list(itertools.chain(*itertools.chain(*ranks)))
 
 
-def epochs_of(results: list[dict[str, Any]], job: str) -> list[list[int]]:
+def epochs_of(results, job):
     return [samples_of([result[job][epoch] for result in results]) for epoch in range(EPOCHS)]
 
 
@@ -64,7 +61,7 @@ def epochs_of(results: list[dict[str, Any]], job: str) -> list[list[int]]:
         ("accelerate, DeviceLoader", 2),
     ],
 )
-def test_each_sample_once(job: str, repeated: int, results: list[dict[str, Any]]) -> None:
+def test_each_sample_once(job, repeated, results):
     epochs = epochs_of(results, job)
     for samples in epochs:
         assert set(samples) == set(range(SAMPLES))
@@ -73,7 +70,7 @@ def test_each_sample_once(job: str, repeated: int, results: list[dict[str, Any]]
 
 
 @pytest.mark.parametrize("count", [640, 641])
-def test_samplers_that_accelerate_prepares(count: int, results: list[dict[str, Any]]) -> None:
+def test_samplers_that_accelerate_prepares(count, results):
     """A sampler that is split already is an error; the way out gives each sample once."""
     found = [result["prepared samplers"][str(count)] for result in results]
     for rank in found:
@@ -93,7 +90,7 @@ def test_samplers_that_accelerate_prepares(count: int, results: list[dict[str, A
         assert epochs[0] != epochs[1]
 
 
-def test_batches_that_accelerate_cuts(results: list[dict[str, Any]]) -> None:
+def test_batches_that_accelerate_cuts(results):
     """Those of one size are each sample once; of differing sizes samples would be lost."""
     found = [result["cut batches"] for result in results]
     for name, samples in found[0].items():
@@ -107,7 +104,7 @@ def test_batches_that_accelerate_cuts(results: list[dict[str, Any]]) -> None:
             assert "split_batches==True` you must have a `batch_size`" in samples
 
 
-def test_streams_that_accelerate_prepares(results: list[dict[str, Any]]) -> None:
+def test_streams_that_accelerate_prepares(results):
     """A stream that is dealt out already is an error; the way out gives each sample once."""
     found = [result["prepared streams"] for result in results]
     assert [len(rank["errors"]) for rank in found] == [2 * 3 * 2 + 1, 3 * 2]
@@ -120,7 +117,7 @@ def test_streams_that_accelerate_prepares(results: list[dict[str, Any]]) -> None
         assert len(every) <= SAMPLES + 2 * distributed_job.BATCH  # accelerate evens the ranks out
 
 
-def test_a_loader_that_is_not_split_says_so_once(results: list[dict[str, Any]]) -> None:
+def test_a_loader_that_is_not_split_says_so_once(results):
     for rank, result in enumerate(results):
         said = result["warnings"]
         for name in ("shuffled", "in order", "torchdata", "prepared outside", "nested"):
@@ -130,7 +127,7 @@ def test_a_loader_that_is_not_split_says_so_once(results: list[dict[str, Any]]) 
 
 
 @pytest.mark.parametrize("even", ["drop", "repeat"])
-def test_uneven_shards(even: str, results: list[dict[str, Any]]) -> None:
+def test_uneven_shards(even, results):
     """The ranks don't wait for each other: the job ended."""
     for samples in epochs_of(results, f"stream, uneven shards, {even}"):
         assert set(samples) <= set(range(SAMPLES))
@@ -141,14 +138,14 @@ def test_uneven_shards(even: str, results: list[dict[str, Any]]) -> None:
             assert set(samples) == set(range(SAMPLES))
 
 
-def test_ranks_come_from_the_process_group(results: list[dict[str, Any]]) -> None:
+def test_ranks_come_from_the_process_group(results):
     for rank, result in enumerate(results):
         mine = list(range(rank, 10, RANKS))
         assert result["made before the group"] == mine
         assert result["without environment"] == [mine, mine, mine, list(range(10))]
 
 
-def test_what_accelerate_and_torch_put_together() -> None:
+def test_what_accelerate_and_torch_put_together():
     """Batches of tensors alone: a None where nobody asked for lengths or masks is their own error."""
     samples = [[1, 2], [3]]
     both = Collate(Pad(lengths=True, mask=True))(samples)

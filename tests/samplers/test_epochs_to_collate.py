@@ -1,11 +1,7 @@
 """The epoch of a batch, all the way from a sampler to Collate: in workers, or a warning."""
 
-from __future__ import annotations
-
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +13,7 @@ from pinfeed import Collate, IndexedDataset
 from test_every_sampler import SAMPLERS
 
 
-def assert_epochs(loops: Iterator[Any], crops: list[dict[int, Any]]) -> None:
+def assert_epochs(loops, crops):
     for seen, expected in zip(loops, crops, strict=True):
         assert seen == {index: expected[index] for index in seen}
         assert len(seen) > COUNT // 3
@@ -31,7 +27,7 @@ def assert_epochs(loops: Iterator[Any], crops: list[dict[int, Any]]) -> None:
         ("indexed", 1, "spawn"),
     ],
 )
-def test_the_epoch_travels_with_the_indices(kind: str, workers: int, method: str | None) -> None:
+def test_the_epoch_travels_with_the_indices(kind, workers, method):
     crops = crops_of_epochs()
     for make in [*SAMPLERS.values()][: workers or None]:  # starting workers takes long
         loader = DataLoader(
@@ -43,19 +39,19 @@ def test_the_epoch_travels_with_the_indices(kind: str, workers: int, method: str
             multiprocessing_context=method,
         )
         assert_epochs((by_index(loader) for _ in range(4)), crops)
-        loader.batch_sampler.set_epoch(2)  # type: ignore[union-attr]
+        loader.batch_sampler.set_epoch(2)
         assert_epochs((by_index(loader) for _ in range(2)), crops[2:])
 
 
 # Where nothing can tell it
 
 
-def warned(loops: Callable[[], Any], capfd: Any) -> int:
+def warned(loops, capfd):
     """How often a second pass is warned of, here or in workers."""
     capfd.readouterr()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)  # type: ignore[assignment]
+        warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
         loops()
     text = capfd.readouterr().err
     assert ("Collate.set_epoch" in text) == ("come again in epoch 0" in text)
@@ -67,15 +63,13 @@ def warned(loops: Callable[[], Any], capfd: Any) -> int:
     ("workers", "persistent", "shuffle"),
     [(0, False, True), (0, False, False), (2, False, True), (2, True, False)],
 )
-def test_the_second_pass_over_an_epoch_warns_once(
-    dataset: Any, workers: int, persistent: bool, shuffle: bool, capfd: Any
-) -> None:
+def test_the_second_pass_over_an_epoch_warns_once(dataset, workers, persistent, shuffle, capfd):
     collate = new_collate()
     loader = DataLoader(
         dataset, 7, shuffle, collate_fn=collate, num_workers=workers, persistent_workers=persistent
     )
 
-    def passes(count: int) -> Callable[[], Any]:
+    def passes(count):
         return lambda: [list(loader) for _ in range(count)]
 
     torch.manual_seed(0)  # the sample of the look must not come last in the pass
@@ -89,16 +83,16 @@ def test_the_second_pass_over_an_epoch_warns_once(
 
 
 @pytest.mark.parametrize(("workers", "shuffle"), [(0, True), (0, False), (2, True)])
-def test_where_the_number_of_samples_is_not_known(workers: int, shuffle: bool, capfd: Any) -> None:
+def test_where_the_number_of_samples_is_not_known(workers, shuffle, capfd):
     """With a key, and of a Subset: the third pass warns, if nobody has said any epoch."""
     fields = {"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}
     for dataset, key in ((Photos(), "index"), (Subset(ARRAYS, range(COUNT // 2)), None)):
-        loader: DataLoader[Any] = DataLoader(
+        loader = DataLoader(
             dataset, 7, shuffle, collate_fn=Collate(fields, seed=0, key=key), num_workers=workers
         )
         list(loader)
         assert warned(lambda loader=loader: [list(loader) for _ in range(3)], capfd) == 1
-        told: DataLoader[Any] = DataLoader(  # what the warning says
+        told = DataLoader(  # what the warning says
             IndexedDataset(dataset),
             batch_sampler=pinfeed.ShuffleSampler(dataset, 7),
             collate_fn=Collate(fields, seed=0, key=key),
@@ -108,7 +102,7 @@ def test_where_the_number_of_samples_is_not_known(workers: int, shuffle: bool, c
         said = Collate(fields, seed=0, key=key)
         loader = DataLoader(dataset, 7, shuffle, collate_fn=said, num_workers=workers)
 
-        def passes(loader: DataLoader[Any] = loader, said: Collate = said) -> None:
+        def passes(loader=loader, said=said):
             for epoch in range(3):
                 said.set_epoch(epoch)
                 list(loader)
@@ -116,14 +110,14 @@ def test_where_the_number_of_samples_is_not_known(workers: int, shuffle: bool, c
         assert warned(passes, capfd) == 0
 
 
-def test_what_is_no_second_pass(capfd: Any) -> None:
+def test_what_is_no_second_pass(capfd):
     collate = new_collate()
     training = DataLoader(ARRAYS, 7, shuffle=True, collate_fn=collate)
     validation = DataLoader(IndexedDataset(Subset(Photos(), range(9))), 3, collate_fn=collate)
     drawn = WeightedRandomSampler([1.0] * COUNT, COUNT)
     with_replacement = DataLoader(ARRAYS, 7, sampler=drawn, collate_fn=collate)
 
-    def loops() -> None:
+    def loops():
         for epoch in range(3):
             collate.set_epoch(epoch)
             list(training)

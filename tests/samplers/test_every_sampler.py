@@ -1,14 +1,11 @@
 """What all samplers share: epochs, states, ranks, batches, loaders, and bad arguments."""
 
-from __future__ import annotations
-
 import copy
 import io
 import itertools
 import json
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +24,7 @@ ARRAYS = ArrayDataset({"index": np.arange(COUNT)})
 LENGTHS = np.random.default_rng(1).integers(1, 20, COUNT)
 
 # What they are made for, then each with other settings.
-DATA: dict[str, tuple[type[Any], Any, dict[str, Any]]] = {
+DATA = {
     "shuffle": (pinfeed.ShuffleSampler, COUNT, {"batch_size": 7}),
     "buckets": (pinfeed.LengthBucketSampler, LENGTHS, {"max_tokens": 60, "bucket_batches": 2}),
     "pack": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "batch_size": 3}),
@@ -43,7 +40,7 @@ DATA: dict[str, tuple[type[Any], Any, dict[str, Any]]] = {
 }
 
 
-def maker(name: str) -> Callable[..., Any]:
+def maker(name):
     kind, data, options = DATA[name]
     return lambda **changed: kind(changed.pop("data", data), **options | changed)
 
@@ -53,11 +50,11 @@ every_sampler = pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
 Make = Callable[..., Any]
 
 
-def lists(batches: Any) -> list[list[int]]:
+def lists(batches):
     return [list(batch) for batch in batches]
 
 
-def epochs(make: Make, count: int, **options: Any) -> list[list[list[int]]]:
+def epochs(make, count, **options):
     """What `set_epoch` says that epochs are."""
     found = []
     for epoch in range(count):
@@ -67,20 +64,20 @@ def epochs(make: Make, count: int, **options: Any) -> list[list[list[int]]]:
     return found
 
 
-def position(sampler: Any) -> tuple[int, int]:
+def position(sampler):
     state = sampler.state_dict()
     return state["epoch"], state["yielded"]
 
 
-def at(sampler: Any, epoch: int, yielded: int, finished: bool = False) -> dict[str, Any]:
+def at(sampler, epoch, yielded, finished=False):
     """A state of it there."""
     changed = {"epoch": epoch, "yielded": yielded, "finished": finished}
     return sampler.state_dict() | changed
 
 
-def loader_of(sampler: Any, workers: int = 0, **options: Any) -> DataLoader[Any]:
+def loader_of(sampler, workers=0, **options):
     """Whose batches are lists of indices."""
-    data: Any = range(COUNT)
+    data = range(COUNT)
     return DataLoader(data, batch_sampler=sampler, num_workers=workers, collate_fn=list, **options)
 
 
@@ -88,7 +85,7 @@ def loader_of(sampler: Any, workers: int = 0, **options: Any) -> DataLoader[Any]
 
 
 @every_sampler
-def test_each_pass_is_of_the_next_epoch(make: Make) -> None:
+def test_each_pass_is_of_the_next_epoch(make):
     expected = epochs(make, 6)
     assert len({str(batches) for batches in expected}) == 6
     sampler = make()
@@ -109,7 +106,7 @@ def test_each_pass_is_of_the_next_epoch(make: Make) -> None:
 
 @every_sampler
 @pytest.mark.parametrize("workers", [0, 2])
-def test_each_loop_over_a_loader_is_of_the_next_epoch(make: Make, workers: int) -> None:
+def test_each_loop_over_a_loader_is_of_the_next_epoch(make, workers):
     expected = epochs(make, 4)
     for persistent in {False, workers > 0}:
         loader = loader_of(make(), workers, persistent_workers=persistent)
@@ -123,7 +120,7 @@ def test_each_loop_over_a_loader_is_of_the_next_epoch(make: Make, workers: int) 
 
 
 @every_sampler
-def test_epochs_and_seeds_differ_and_are_the_same_again(make: Make) -> None:
+def test_epochs_and_seeds_differ_and_are_the_same_again(make):
     found = {str(epochs(make, 1, seed=seed)) for seed in (0, 1, 2**70)} | {str(epochs(make, 2)[1:])}
     assert len(found) == 4
     for epoch, batches in enumerate(epochs(make, 3)):
@@ -135,7 +132,7 @@ def test_epochs_and_seeds_differ_and_are_the_same_again(make: Make) -> None:
 
 
 @every_sampler
-def test_set_epoch_while_iterating(make: Make) -> None:
+def test_set_epoch_while_iterating(make):
     expected = epochs(make, 2)
     sampler = make()
     iterator = iter(sampler)
@@ -152,7 +149,7 @@ def test_set_epoch_while_iterating(make: Make) -> None:
 
 
 @every_sampler
-def test_two_iterators_at_once(make: Make) -> None:
+def test_two_iterators_at_once(make):
     expected = epochs(make, 4)
     sampler = make()
     sampler.load_state_dict(at(sampler, 1, 2))
@@ -173,7 +170,7 @@ def test_two_iterators_at_once(make: Make) -> None:
 
 @every_sampler
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_a_state_goes_on_where_it_was_taken(make: Make, world_size: int) -> None:
+def test_a_state_goes_on_where_it_was_taken(make, world_size):
     ranks = {"rank": world_size - 1, "world_size": world_size}
     expected = epochs(make, 3, **ranks)
     sampler = make(**ranks)
@@ -199,7 +196,7 @@ def test_a_state_goes_on_where_it_was_taken(make: Make, world_size: int) -> None
 
 
 @every_sampler
-def test_the_state_is_that_of_all_ranks(make: Make) -> None:
+def test_the_state_is_that_of_all_ranks(make):
     samplers = [make(rank=rank, world_size=2) for rank in range(2)]
     for sampler in samplers:
         next(iter(sampler))
@@ -212,7 +209,7 @@ def test_the_state_is_that_of_all_ranks(make: Make) -> None:
 
 
 @every_sampler
-def test_the_usual_loop_resumes(make: Make) -> None:
+def test_the_usual_loop_resumes(make):
     """Calling set_epoch for the epoch that was loaded keeps the position; another one does not."""
     expected = epochs(make, 3)
     sampler = make()
@@ -230,7 +227,7 @@ def test_the_usual_loop_resumes(make: Make) -> None:
 
 
 @every_sampler
-def test_load_while_iterating(make: Make) -> None:
+def test_load_while_iterating(make):
     expected = epochs(make, 4)
     sampler = make()
     iterator, not_begun = iter(sampler), iter(sampler)
@@ -243,7 +240,7 @@ def test_load_while_iterating(make: Make) -> None:
 
 
 @every_sampler
-def test_an_epoch_that_is_over_does_not_take_set_epoch_back(make: Make) -> None:
+def test_an_epoch_that_is_over_does_not_take_set_epoch_back(make):
     """A StatefulDataLoader loads when its iteration starts, and that is after set_epoch."""
     expected = epochs(make, 3)
     sampler, last = make(), len(expected[1])
@@ -265,7 +262,7 @@ def test_an_epoch_that_is_over_does_not_take_set_epoch_back(make: Make) -> None:
 
 
 @every_sampler
-def test_states_of_other_samplers(make: Make) -> None:
+def test_states_of_other_samplers(make):
     name = type(make()).__name__
     ranks = {"rank": 0, "world_size": 2}
     others = {"seed": make(seed=1), "world_size": make(**ranks)}
@@ -297,7 +294,7 @@ BAD_STATES = [
 
 
 @every_sampler
-def test_bad_states(make: Make) -> None:
+def test_bad_states(make):
     sampler = make()
     before = sampler.state_dict()
     for changed, error, message in BAD_STATES:
@@ -318,8 +315,8 @@ def test_bad_states(make: Make) -> None:
 
 @every_sampler
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stateful_loader_resumes(make: Make, workers: int) -> None:
-    def new_loader() -> Any:
+def test_a_stateful_loader_resumes(make, workers):
+    def new_loader():
         return StatefulDataLoader(
             ARRAYS, batch_sampler=make(), num_workers=workers, collate_fn=list
         )
@@ -337,7 +334,7 @@ def test_a_stateful_loader_resumes(make: Make, workers: int) -> None:
 
 
 @every_sampler
-def test_whoever_trains_counts_where_workers_run_ahead(make: Make) -> None:
+def test_whoever_trains_counts_where_workers_run_ahead(make):
     sampler = make()
     loader = loader_of(sampler, 1)
     expected = epochs(make, 2)[1]
@@ -352,9 +349,9 @@ def test_whoever_trains_counts_where_workers_run_ahead(make: Make) -> None:
 
 @every_sampler
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_state_of_a_device_loader_counts_what_its_loop_got(make: Make, workers: int) -> None:
-    def new_loader(levels: int) -> Any:
-        loader: Any = loader_of(make(), workers)
+def test_the_state_of_a_device_loader_counts_what_its_loop_got(make, workers):
+    def new_loader(levels):
+        loader = loader_of(make(), workers)
         for _ in range(levels):
             loader = pinfeed.DeviceLoader(loader, "cpu", depth=3)
         return loader
@@ -386,25 +383,25 @@ def test_the_state_of_a_device_loader_counts_what_its_loop_got(make: Make, worke
 class Strict(Dataset[int]):
     """A dataset that takes nothing but Python's integers, one at a time."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return COUNT
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index):
         assert type(index) is int
         return index * 10
 
 
 @every_sampler
-def test_any_dataset(make: Make) -> None:
+def test_any_dataset(make):
     expected = [[10 * i for i in batch] for batch in epochs(make, 1)[0]]
     arrays = ArrayDataset(np.arange(COUNT) * 10)
     for dataset in (Strict(), Subset(Strict(), range(COUNT)), arrays, Subset(arrays, range(COUNT))):
-        loader = DataLoader(dataset, batch_sampler=make())  # type: ignore[var-annotated, arg-type]
+        loader = DataLoader(dataset, batch_sampler=make())
         assert [batch.tolist() for batch in loader] == expected
 
 
 @every_sampler
-def test_accelerate_in_one_process(make: Make) -> None:
+def test_accelerate_in_one_process(make):
     accelerate = pytest.importorskip("accelerate")
     loader = DataLoader(Strict(), batch_sampler=make(rank=0, world_size=1), collate_fn=list)
     prepared = accelerate.Accelerator(cpu=True).prepare(loader)
@@ -416,7 +413,7 @@ def test_accelerate_in_one_process(make: Make) -> None:
 
 
 @every_sampler
-def test_a_batch_is_small_and_any_dataset_takes_it(make: Make) -> None:
+def test_a_batch_is_small_and_any_dataset_takes_it(make):
     pandas = pytest.importorskip("pandas")
     for batch in make():
         copied = pickle.loads(pickle.dumps(batch))
@@ -436,7 +433,7 @@ def test_a_batch_is_small_and_any_dataset_takes_it(make: Make) -> None:
 
 
 @every_sampler
-def test_as_sampler_instead_of_batch_sampler(make: Make) -> None:
+def test_as_sampler_instead_of_batch_sampler(make):
     for dataset in (
         [*range(COUNT)],
         ARRAYS,
@@ -447,7 +444,7 @@ def test_as_sampler_instead_of_batch_sampler(make: Make) -> None:
         TensorDataset(torch.arange(COUNT)),
     ):
         for drop_last in (False, True):
-            loader = DataLoader(dataset, 4, sampler=make(), drop_last=drop_last)  # type: ignore[arg-type]
+            loader = DataLoader(dataset, 4, sampler=make(), drop_last=drop_last)
             with pytest.raises(
                 TypeError, match=r"write DataLoader\(dataset, batch_sampler=sampler\)"
             ):
@@ -487,12 +484,12 @@ if child:
 """
 
 
-def test_ranks_of_torch_distributed(tmp_path: Path) -> None:
+def test_ranks_of_torch_distributed(tmp_path):
     assert run_python(RANKS, str(tmp_path)).split() == ["both"]
 
 
 @every_sampler
-def test_ranks_have_as_many_batches_as_each_other(make: Make) -> None:
+def test_ranks_have_as_many_batches_as_each_other(make):
     assert (make().rank, make().world_size) == (0, 1)
     for world_size in (2, 3):
         ranks = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
@@ -503,7 +500,7 @@ def test_ranks_have_as_many_batches_as_each_other(make: Make) -> None:
 # Arguments
 
 
-BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+BAD = [
     ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
     ({"seed": None}, TypeError, "seed must be an integer, got None"),
     ({"seed": 1.5}, TypeError, r"seed must be an integer, got 1\.5"),
@@ -526,7 +523,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 @every_sampler
 @pytest.mark.parametrize(("changed", "error", "message"), BAD)
-def test_bad_arguments(make: Make, changed: Any, error: type[Exception], message: str) -> None:
+def test_bad_arguments(make, changed, error, message):
     kind = type(make())
     if not {*changed} <= {*kind.__init__.__annotations__}:
         with pytest.raises(TypeError, match=rf"^{kind.__name__}: there is no argument"):
@@ -537,9 +534,9 @@ def test_bad_arguments(make: Make, changed: Any, error: type[Exception], message
 
 
 @every_sampler
-def test_another_sampler_in_the_place_of_its_data(make: Make) -> None:
+def test_another_sampler_in_the_place_of_its_data(make):
     """Lightning makes samplers anew for its ranks; that must be an error."""
-    theirs: Any = torch.utils.data.DistributedSampler(range(COUNT), 2, 0)  # type: ignore[arg-type]
+    theirs = torch.utils.data.DistributedSampler(range(COUNT), 2, 0)
     hint = "got a DistributedSampler.*use_distributed_sampler=False"
     with pytest.raises(TypeError, match=f"^{type(make()).__name__}: .*{hint}"):
         make(data=theirs)
@@ -549,7 +546,7 @@ def test_another_sampler_in_the_place_of_its_data(make: Make) -> None:
 
 
 @every_sampler
-def test_its_repr_tells_its_settings(make: Make) -> None:
+def test_its_repr_tells_its_settings(make):
     sampler = make(seed=4)
     sampler.set_epoch(7)
     found = repr(sampler)
@@ -568,7 +565,7 @@ every_column = pytest.mark.parametrize("make", COLUMNS.values(), ids=COLUMNS)
 
 
 @every_column
-def test_kinds_of_columns(make: Make, tmp_path: Path) -> None:
+def test_kinds_of_columns(make, tmp_path):
     column = LENGTHS if type(make()).__name__ != "BalancedSampler" else LENGTHS % 3
     expected = epochs(make, 1)
     np.save(tmp_path / "column.npy", column.astype(np.uint16))
@@ -608,13 +605,13 @@ def test_kinds_of_columns(make: Make, tmp_path: Path) -> None:
         ([1, None], TypeError, "must be (integers|numbers|of one type)"),
     ],
 )
-def test_bad_columns(make: Make, column: Any, error: type[Exception], message: str) -> None:
+def test_bad_columns(make, column, error, message):
     with pytest.raises(error, match=f"^{type(make()).__name__}: .*{message}"):
         make(data=column)
 
 
 @every_column
-def test_the_column_is_not_asked_again(make: Make) -> None:
+def test_the_column_is_not_asked_again(make):
     column = np.array(LENGTHS % 3 if type(make()).__name__ == "BalancedSampler" else LENGTHS)
     sampler = make(data=column)
     column[:] = 1

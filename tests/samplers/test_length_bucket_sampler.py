@@ -1,7 +1,5 @@
 """LengthBucketSampler: the plan against plain Python, what it takes and what it refuses."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +16,7 @@ Options = dict[str, Any]
 
 
 @st.composite
-def options(draw: st.DrawFn, **fixed: Any) -> Options:
+def options(draw, **fixed):
     """Arguments of a sampler but for its rank."""
     lengths = draw(st.lists(st.integers(0, 30), min_size=1, max_size=60))
     limits = draw(st.sampled_from(["batch_size", "max_tokens", "both"]))
@@ -36,7 +34,7 @@ def options(draw: st.DrawFn, **fixed: Any) -> Options:
     return drawn | fixed
 
 
-def all_ranks(options: Options, epoch: int = 0) -> list[LengthBucketSampler]:
+def all_ranks(options, epoch=0):
     samplers = [LengthBucketSampler(**options, rank=rank) for rank in range(options["world_size"])]
     for sampler in samplers:
         sampler.set_epoch(epoch)
@@ -46,7 +44,7 @@ def all_ranks(options: Options, epoch: int = 0) -> list[LengthBucketSampler]:
 LENGTHS = np.random.default_rng(0).lognormal(4, 0.8, 5000).astype(int).clip(1, 512)
 
 
-def reference_plan(options: Options) -> list[list[list[int]]]:
+def reference_plan(options):
     """What every rank yields without shuffling: buckets, cuts and dealing as the docstring has it.
 
     Plain Python that tries sample by sample.
@@ -67,12 +65,12 @@ def reference_plan(options: Options) -> list[list[list[int]]]:
             sign = 1 if number % 2 == 0 else -1
             order += sorted(samples, key=lambda sample, sign=sign: sign * lengths[sample])
 
-    def fits(batch: list[int]) -> bool:
+    def fits(batch):
         if batch_size is not None and len(batch) > batch_size:
             return False
         return max_tokens is None or max(tokens[i] for i in batch) * len(batch) <= max_tokens
 
-    batches: list[list[int]] = [[]]
+    batches = [[]]
     for sample in order:
         if fits([*batches[-1], sample]):
             batches[-1].append(sample)
@@ -94,12 +92,12 @@ def reference_plan(options: Options) -> list[list[list[int]]]:
 
 
 @given(options(shuffle=False))
-def test_plan_is_the_reference(options: Options) -> None:
+def test_plan_is_the_reference(options):
     assert [list(sampler) for sampler in all_ranks(options)] == reference_plan(options)
 
 
 @given(options(), st.integers(0, 2**40))
-def test_invariants(options: Options, epoch: int) -> None:
+def test_invariants(options, epoch):
     ranks = [list(sampler) for sampler in all_ranks(options, epoch)]
     assert {len(sampler) for sampler in all_ranks(options, epoch)} == {len(ranks[0])}
     assert {len(batches) for batches in ranks} == {len(ranks[0])}
@@ -124,7 +122,7 @@ def test_invariants(options: Options, epoch: int) -> None:
 
 
 @given(options(drop_last=False, world_size=1))
-def test_shuffled_batches_are_full(options: Options) -> None:
+def test_shuffled_batches_are_full(options):
     """Batches span buckets, so none of one size but the last is short."""
     options |= {"max_tokens": None, "batch_size": 4}
     sizes = Counter(map(len, LengthBucketSampler(**options, rank=0)))
@@ -132,7 +130,7 @@ def test_shuffled_batches_are_full(options: Options) -> None:
     assert sizes == Counter({4: count // 4}) + Counter([count % 4] if count % 4 else [])
 
 
-def test_the_plan_never_changes() -> None:
+def test_the_plan_never_changes():
     """On no machine, with no NumPy; otherwise PLANNING has to go up."""
     lengths = [7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 0, 3, 5, 2, 6, 1, 8, 3]
     options = {"lengths": lengths, "batch_size": 4, "max_tokens": 20, "bucket_batches": 2}
@@ -142,30 +140,30 @@ def test_the_plan_never_changes() -> None:
     assert first.state_dict()["lengths_crc32"] == 1543514994
 
 
-def test_the_order_of_the_batches_is_random_too() -> None:
+def test_the_order_of_the_batches_is_random_too():
     for seed in range(3):
         batches = list(LengthBucketSampler(LENGTHS, 16, seed=seed))
         longest = [LENGTHS[batch].max() for batch in batches]
         assert 0.3 < np.mean(np.diff(longest) > 0) < 0.7  # neither rising nor falling
 
 
-def test_without_shuffling_every_epoch_is_the_same() -> None:
+def test_without_shuffling_every_epoch_is_the_same():
     unshuffled = LengthBucketSampler(LENGTHS, 16, shuffle=False)
     batches = list(unshuffled)
     unshuffled.set_epoch(1)
     assert list(unshuffled) == batches
 
 
-def test_few_samples_make_other_batches_in_each_epoch() -> None:
+def test_few_samples_make_other_batches_in_each_epoch():
     sampler = LengthBucketSampler(range(200), 4)
-    seen: list[set[tuple[int, ...]]] = []
+    seen = []
     for epoch in range(4):
         sampler.set_epoch(epoch)
         seen.append({tuple(sorted(batch)) for batch in sampler})
     assert len(set().union(*seen)) > 180  # of 200
 
 
-def test_one_bucket_batch_is_random_order() -> None:
+def test_one_bucket_batch_is_random_order():
     sampler = LengthBucketSampler(LENGTHS, 16, shuffle=False, bucket_batches=1)
     assert [i for batch in sampler for i in batch] == list(range(len(LENGTHS)))
     sampler = LengthBucketSampler(LENGTHS, 16, bucket_batches=1)
@@ -176,7 +174,7 @@ def test_one_bucket_batch_is_random_order() -> None:
 
 
 @given(options(), st.integers(0, 3))
-def test_padding_fraction(options: Options, epoch: int) -> None:
+def test_padding_fraction(options, epoch):
     samplers = all_ranks(options, epoch)
     fractions = [sampler.padding_fraction() for sampler in samplers]  # before a pass ends the epoch
     batches = [batch for sampler in samplers for batch in sampler]
@@ -190,7 +188,7 @@ def test_padding_fraction(options: Options, epoch: int) -> None:
 
 @pytest.mark.parametrize("world_size", [1, 8])
 @pytest.mark.parametrize("limits", [{"batch_size": 16}, {"max_tokens": 4096}])
-def test_buckets_leave_little_padding(limits: Options, world_size: int) -> None:
+def test_buckets_leave_little_padding(limits, world_size):
     ranks = {"rank": 0, "world_size": world_size}
     sampler = LengthBucketSampler(LENGTHS, **limits, **ranks)
     in_random_order = LengthBucketSampler(LENGTHS, **limits, **ranks, bucket_batches=1)
@@ -198,8 +196,8 @@ def test_buckets_leave_little_padding(limits: Options, world_size: int) -> None:
     assert sampler.padding_fraction() < in_random_order.padding_fraction() / 5
 
 
-def test_ranks_have_similar_lengths_at_a_time() -> None:
-    def spread(bucket_batches: int) -> float:
+def test_ranks_have_similar_lengths_at_a_time():
+    def spread(bucket_batches):
         options = {"lengths": LENGTHS, "max_tokens": 1024, "bucket_batches": bucket_batches}
         samplers = all_ranks(options | {"world_size": 8})
         longest = [[LENGTHS[batch].max() for batch in sampler] for sampler in samplers]
@@ -212,9 +210,7 @@ def test_ranks_have_similar_lengths_at_a_time() -> None:
 
 
 @given(options(max_tokens=None), st.integers(1, 9), st.integers(1, 25), st.integers(1, 60))
-def test_the_budget_holds_for_what_pad_makes(
-    options: Options, multiple_of: int, max_length: int, budget: int
-) -> None:
+def test_the_budget_holds_for_what_pad_makes(options, multiple_of, max_length, budget):
     lengths = options["lengths"]
     longest = min(max(lengths), max_length)
     max_tokens = max(1, -(-longest // multiple_of) * multiple_of) + budget
@@ -235,7 +231,7 @@ def test_the_budget_holds_for_what_pad_makes(
     assert sampler.padding_fraction() == pytest.approx(fraction, abs=1e-12)
 
 
-def test_sizes_of_pad_are_part_of_the_state() -> None:
+def test_sizes_of_pad_are_part_of_the_state():
     state = LengthBucketSampler([3, 9, 17], 2, multiple_of=8).state_dict()
     LengthBucketSampler([3, 9, 17], 2, multiple_of=8).load_state_dict(state)
     for other in ({}, {"multiple_of": 4}, {"multiple_of": 8, "max_length": 9}):
@@ -243,7 +239,7 @@ def test_sizes_of_pad_are_part_of_the_state() -> None:
             LengthBucketSampler([3, 9, 17], 2, **other).load_state_dict(state)
 
 
-def test_a_dataset_in_the_place_of_lengths() -> None:
+def test_a_dataset_in_the_place_of_lengths():
     ragged = pinfeed.RaggedArray.from_sequences([[1] * n for n in (3, 1, 2, 1)])
     dataset = pinfeed.ArrayDataset({"tokens": ragged})
     hint = r"got the ArrayDataset itself; pass .* dataset\['tokens'\], .* \[len\(sample\) for sample in"
@@ -255,21 +251,21 @@ def test_a_dataset_in_the_place_of_lengths() -> None:
     assert list(LengthBucketSampler(counted, max_tokens=4)) == expected
 
 
-def test_nothing_left_after_drop_last() -> None:
+def test_nothing_left_after_drop_last():
     sampler = LengthBucketSampler([1] * 3, 4, drop_last=True)
     assert (len(sampler), list(sampler), sampler.padding_fraction()) == (0, [], 0.0)
     sampler.load_state_dict(sampler.state_dict())
     assert list(sampler) == []
 
 
-def all_batches(lengths: list[int], **options: Any) -> list[list[int]]:
+def all_batches(lengths, **options):
     sampler = LengthBucketSampler(lengths, **options)
     assert len(sampler) == len(list(sampler))
     assert 0 <= sampler.padding_fraction() < 1
     return sorted(sorted(batch) for batch in sampler)
 
 
-def test_lengths_whose_sum_is_beyond_64_bits() -> None:
+def test_lengths_whose_sum_is_beyond_64_bits():
     alone = [[0], [1], [2], [3]]
     assert all_batches([2**62] * 4, max_tokens=2**62) == alone
     assert all_batches([2**63 - 1] * 4, max_tokens=2**63 - 1) == alone
@@ -282,7 +278,7 @@ def test_lengths_whose_sum_is_beyond_64_bits() -> None:
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("max_tokens", [None, 2**80])
-def test_limits_beyond_64_bits(shuffle: bool, max_tokens: int | None) -> None:
+def test_limits_beyond_64_bits(shuffle, max_tokens):
     options = {"batch_size": 2**70, "max_tokens": max_tokens, "shuffle": shuffle}
     assert all_batches([3, 1, 2], **options) == [[0, 1, 2]]
     assert all_batches([3, 1, 2], **options, bucket_batches=2**70) == [[0, 1, 2]]
@@ -311,6 +307,6 @@ def test_limits_beyond_64_bits(shuffle: bool, max_tokens: int | None) -> None:
         ({"lengths": SimpleNamespace(lengths=[0.5])}, TypeError, "must be integers, got dtype fl"),
     ],
 )
-def test_bad_arguments(changed: Options, error: type[Exception], message: str) -> None:
+def test_bad_arguments(changed, error, message):
     with pytest.raises(error, match=f"^LengthBucketSampler: .*{message}"):
         LengthBucketSampler(**{"lengths": [3, 1, 2], "batch_size": 2} | changed)

@@ -1,9 +1,6 @@
 """PackSampler: plans against plain rules, every document once, ranks, states."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +15,11 @@ SEQ_LENGTH = 12
 length_lists = st.lists(st.integers(0, SEQ_LENGTH), min_size=1, max_size=40).filter(any)
 
 
-def rows_of(batch: Any) -> list[list[tuple[int, int, int]]]:
+def rows_of(batch):
     """Documents, first tokens and lengths of each row; checks where they are."""
     packing = batch.packing
     assert batch == packing.documents.tolist()
-    rows: list[list[tuple[int, int, int]]] = [[] for _ in range(packing.rows)]
+    rows = [[] for _ in range(packing.rows)]
     end = 0
     for document, start, length, place in zip(
         *(column.tolist() for column in packing[:1] + packing[2:5]), strict=True
@@ -37,14 +34,14 @@ def rows_of(batch: Any) -> list[list[tuple[int, int, int]]]:
     return rows
 
 
-def epoch_rows(sampler: PackSampler) -> list[list[tuple[int, int, int]]]:
+def epoch_rows(sampler):
     return [row for batch in sampler for row in rows_of(batch) if row]
 
 
-def placed(lengths: Any, order: Any, most: int, is_better: Any) -> list[list[int]]:
+def placed(lengths, order, most, is_better):
     """Each document into the row that the rule likes best, or a new one."""
-    rows: list[list[int]] = []
-    rooms: list[int] = []
+    rows = []
+    rooms = []
     for document in order:
         length = lengths[document]
         fits = [r for r in range(len(rows)) if rooms[r] >= length and len(rows[r]) < most]
@@ -62,7 +59,7 @@ def placed(lengths: Any, order: Any, most: int, is_better: Any) -> list[list[int
 
 
 @given(length_lists, st.integers(1, 4) | st.none(), st.integers(0, 9), st.integers(0, 3))
-def test_first_fit_is_the_rule(lengths: list[int], most: int, seed: int, epoch: int) -> None:
+def test_first_fit_is_the_rule(lengths, most, seed, epoch):
     kept = PackSampler(
         lengths, seq_length=SEQ_LENGTH, strategy="first_fit", max_documents=most, shuffle=False
     )
@@ -77,7 +74,7 @@ def test_first_fit_is_the_rule(lengths: list[int], most: int, seed: int, epoch: 
 
 
 @given(length_lists, st.integers(0, 9), st.integers(0, 3))
-def test_best_fit_is_the_rule(lengths: list[int], seed: int, epoch: int) -> None:
+def test_best_fit_is_the_rule(lengths, seed, epoch):
     """Rows with the same room are alike, so the lengths in rows are those of the plain rule."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     expected = placed(lengths, order, 99, lambda room, row: room)
@@ -90,7 +87,7 @@ def test_best_fit_is_the_rule(lengths: list[int], seed: int, epoch: int) -> None
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any), st.booleans())
-def test_wrapped_rows_are_the_stream(lengths: list[int], shuffle: bool) -> None:
+def test_wrapped_rows_are_the_stream(lengths, shuffle):
     sampler = PackSampler(lengths, seq_length=SEQ_LENGTH, strategy="wrapped", shuffle=shuffle)
     # Whatever the order of the rows: a piece that isn't the first goes on where another ended.
     rows = epoch_rows(sampler)
@@ -123,10 +120,8 @@ options = st.fixed_dictionaries(
 
 
 @given(st.lists(st.integers(0, 15), min_size=1, max_size=60), options, st.integers(1, 5), st.data())
-def test_every_document_once(
-    lengths: list[int], settings: dict[str, Any], world_size: int, data: Any
-) -> None:
-    def sampler(rank: int) -> PackSampler:
+def test_every_document_once(lengths, settings, world_size, data):
+    def sampler(rank):
         return PackSampler(
             lengths, seq_length=SEQ_LENGTH, rank=rank, world_size=world_size, **settings
         )
@@ -174,10 +169,10 @@ def test_every_document_once(
         ("attention", 2, 4, 0.12),
     ],
 )
-def test_ranks_are_balanced(balance: Any, power: int, rows: int, most: float) -> None:
+def test_ranks_are_balanced(balance, power, rows, most):
     lengths = np.random.default_rng(0).lognormal(3, 1, 5000).astype(int).clip(1, 512)
 
-    def spread(balance: Any) -> float:
+    def spread(balance):
         """The most costly rank of a step against the cheapest, over all whole steps."""
         costs = [
             [sum(int(n) ** power for n in batch.packing.lengths) for batch in sampler]
@@ -243,12 +238,12 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), BAD)
-def test_bad_arguments(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_arguments(changes, error, message):
     with pytest.raises(error, match=f"^PackSampler: {message}"):
         PackSampler(**GOOD | changes)
 
 
-def test_the_way_out_of_documents_that_are_too_long() -> None:
+def test_the_way_out_of_documents_that_are_too_long():
     tokens = RaggedArray.from_sequences([[1, 2, 3, 4, 5], [6], []])
     with pytest.raises(ValueError, match=r"RaggedArray\.split\(4\)"):
         PackSampler(tokens, seq_length=4)

@@ -1,10 +1,7 @@
 """ShuffleSampler: a permutation in batches, shared by ranks, without bias, in loaders."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from hypothesis import strategies as st
 from pinfeed import ShuffleSampler
 
 
-def order(count: int, seed: int, epoch: int = 0) -> list[int]:
+def order(count, seed, epoch=0):
     """All samples, in one batch."""
     sampler = ShuffleSampler(count, count, seed=seed)
     sampler.set_epoch(epoch)
@@ -22,12 +19,12 @@ def order(count: int, seed: int, epoch: int = 0) -> list[int]:
     return batch.tolist()
 
 
-def lists(sampler: ShuffleSampler) -> list[list[int]]:
+def lists(sampler):
     return [batch.tolist() for batch in sampler]
 
 
 @st.composite
-def options(draw: st.DrawFn) -> dict[str, Any]:
+def options(draw):
     world_size = draw(st.integers(1, 5))
     return {
         "dataset": draw(st.integers(world_size, 300)),
@@ -39,7 +36,7 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def all_ranks(options: dict[str, Any], even: Any, epoch: int) -> list[list[list[int]]]:
+def all_ranks(options, even, epoch):
     """The batches of each rank; none where there would be none, which is an error."""
     ranks = []
     for rank in range(options["world_size"]):
@@ -55,7 +52,7 @@ def all_ranks(options: dict[str, Any], even: Any, epoch: int) -> list[list[list[
 
 
 @given(options(), st.integers(0, 5))
-def test_ranks_share_the_order(options: dict[str, Any], epoch: int) -> None:
+def test_ranks_share_the_order(options, epoch):
     count, size, world_size = (options[k] for k in ("dataset", "batch_size", "world_size"))
     samples = order(count, options["seed"], epoch) if options["shuffle"] else list(range(count))
     assert sorted(samples) == list(range(count))
@@ -66,7 +63,7 @@ def test_ranks_share_the_order(options: dict[str, Any], epoch: int) -> None:
             taken = (samples * world_size)[: -(-count // world_size) * world_size]
         elif even == "drop":
             taken = samples[: count // world_size * world_size]
-        expected: list[list[list[int]]] = [[] for _ in range(world_size)]
+        expected = [[] for _ in range(world_size)]
         for step in range(0, len(taken), size * world_size):
             stretch = taken[step : step + size * world_size]
             for rank, part in enumerate(np.array_split(stretch, world_size)):
@@ -77,12 +74,12 @@ def test_ranks_share_the_order(options: dict[str, Any], epoch: int) -> None:
             assert len({tuple(map(len, batches)) for batches in expected}) == 1
 
 
-def test_orders_are_the_same_in_every_version() -> None:
+def test_orders_are_the_same_in_every_version():
     assert lists(ShuffleSampler(10, 4, seed=3)) == [[9, 3, 7, 6], [1, 0, 5, 2], [4, 8]]
 
 
 # Chance below one in a billion: seeds are fixed, so that this passes always or never.
-def assert_likely(counts: Any, weights: Any = None) -> None:
+def assert_likely(counts, weights=None):
     counts = np.asarray(counts, float).ravel()
     weights = np.ones(counts.size) if weights is None else np.asarray(weights).ravel()
     expected = counts.sum() * weights / weights.sum()
@@ -94,7 +91,7 @@ def assert_likely(counts: Any, weights: Any = None) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
-def test_every_permutation_of_few_is_as_likely(count: int) -> None:
+def test_every_permutation_of_few_is_as_likely(count):
     counts = dict.fromkeys(itertools.permutations(range(count)), 0)
     for seed in range(max(600, 50 * len(counts))):
         counts[tuple(order(count, seed))] += 1
@@ -102,7 +99,7 @@ def test_every_permutation_of_few_is_as_likely(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [64, 1000, 4099])
-def test_positions_and_pairs_are_uniform(count: int) -> None:
+def test_positions_and_pairs_are_uniform(count):
     orders = np.array([order(count, seed)[:4] for seed in range(1_500)])
     bins = orders * 8 // count  # nearly equal ones
     weights = np.bincount(np.arange(count) * 8 // count, minlength=8) / count
@@ -114,7 +111,7 @@ def test_positions_and_pairs_are_uniform(count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_neighbours_are_independent(seed: int) -> None:
+def test_neighbours_are_independent(seed):
     count = 200_003
     samples = np.array(order(count, seed))
     ascents = np.count_nonzero(np.diff(samples) > 0)
@@ -125,7 +122,7 @@ def test_neighbours_are_independent(seed: int) -> None:
         assert_likely(np.bincount((samples[lag:] - samples[:-lag]) % count * 64 // count))
 
 
-def test_a_billion_samples() -> None:
+def test_a_billion_samples():
     sampler = ShuffleSampler(10**9, 256, seed=1)
     assert len(sampler) == 3_906_250
     first = np.asarray(next(iter(sampler)))
@@ -156,12 +153,12 @@ def test_a_billion_samples() -> None:
         ),
     ],
 )
-def test_bad_arguments(changed: dict[str, Any], kind: type[Exception], message: str) -> None:
+def test_bad_arguments(changed, kind, message):
     with pytest.raises(kind, match=f"^ShuffleSampler: {message}"):
         ShuffleSampler(**{"dataset": 10, "batch_size": 4} | changed)
 
 
-def test_hints_lead_to_batches() -> None:
+def test_hints_lead_to_batches():
     for hint in ({"batch_size": 10}, {"drop_last": False}):
         (batch,) = ShuffleSampler(10, **{"batch_size": 11, "drop_last": True} | hint)
         assert len(batch) == 10

@@ -1,9 +1,6 @@
 """WeightedSampler and BalancedSampler: proportions, draws without replacement, ranks, states."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +16,12 @@ weight_lists = st.lists(
 ).filter(any)
 
 
-def drawn(sampler: WeightedSampler) -> list[int]:
+def drawn(sampler):
     return np.concatenate(list(sampler)).tolist()
 
 
 @given(weight_lists, st.integers(0, 2**70), st.integers(0, 5))
-def test_zeros_are_never_drawn(weights: list[float], seed: int, epoch: int) -> None:
+def test_zeros_are_never_drawn(weights, seed, epoch):
     sampler = WeightedSampler(weights, num_samples=300, batch_size=64, seed=seed)
     sampler.set_epoch(epoch)
     indices = drawn(sampler)
@@ -38,7 +35,7 @@ def test_zeros_are_never_drawn(weights: list[float], seed: int, epoch: int) -> N
 
 
 @given(weight_lists)
-def test_the_table_gives_each_weight_its_share(weights: list[float]) -> None:
+def test_the_table_gives_each_weight_its_share(weights):
     table = _core.alias_table(np.array(weights))
     own = table[:, 0] / 2.0**64
     shares = (own + np.bincount(table[:, 1].astype(np.int64), 1 - own, len(table))) / len(table)
@@ -47,7 +44,7 @@ def test_the_table_gives_each_weight_its_share(weights: list[float]) -> None:
     np.testing.assert_allclose(shares, expected / expected.sum(), rtol=0, atol=1e-13)
 
 
-def assert_likely(counts: Any, shares: Any) -> None:
+def assert_likely(counts, shares):
     """Each count within six standard deviations; seeds are fixed, so this fails always or never."""
     counts, shares = np.asarray(counts), np.asarray(shares)
     total = counts.sum()
@@ -56,14 +53,14 @@ def assert_likely(counts: Any, shares: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint8])
-def test_draws_are_in_proportion(dtype: Any) -> None:
+def test_draws_are_in_proportion(dtype):
     weights = np.array([3, 0, 1, 40, 6, 100, 0], dtype)
     sampler = WeightedSampler(weights, num_samples=400_000, batch_size=1000, seed=1)
     counts = np.bincount(drawn(sampler), minlength=len(weights))
     assert_likely(counts, weights / weights.sum())
 
 
-def test_draws_without_replacement_have_their_chances() -> None:
+def test_draws_without_replacement_have_their_chances():
     """First and second draw of three: P(i) = w_i / W, then P(j | i) = w_j / (W - w_i)."""
     weights = np.array([1.0, 2.0, 5.0])
     total = weights.sum()
@@ -80,7 +77,7 @@ def test_draws_without_replacement_have_their_chances() -> None:
 
 @pytest.mark.parametrize("replacement", [True, False])
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_ranks_share_one_epoch(replacement: bool, world_size: int) -> None:
+def test_ranks_share_one_epoch(replacement, world_size):
     weights = np.arange(1, 101)
     options = {"num_samples": 60, "replacement": replacement, "seed": 3}
     (expected,) = WeightedSampler(weights, batch_size=60, **options)
@@ -92,7 +89,7 @@ def test_ranks_share_one_epoch(replacement: bool, world_size: int) -> None:
     assert np.concatenate(steps).tolist() == expected.tolist()
 
 
-def test_classes_come_equally_often() -> None:
+def test_classes_come_equally_often():
     labels = np.repeat(["cat", "dog", "emu"], [9000, 900, 100])
     sampler = BalancedSampler(labels, num_samples=90_000, batch_size=1000, seed=2)
     names, counts = np.unique(labels[drawn(sampler)], return_counts=True)
@@ -120,14 +117,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changed", "kind", "message"), BAD)
-def test_bad_arguments(changed: dict[str, Any], kind: type[Exception], message: str) -> None:
+def test_bad_arguments(changed, kind, message):
     with pytest.raises(kind, match=f"{NAME}.*{message}"):
         WeightedSampler(**GOOD | changed)
 
 
-def test_labels_are_drawn_with_replacement() -> None:
+def test_labels_are_drawn_with_replacement():
     message = (
         "^BalancedSampler: there is no argument 'replacement'; it draws with replacement; Weigh"
     )
     with pytest.raises(TypeError, match=message):
-        BalancedSampler([1, 1], batch_size=1, replacement=False)  # type: ignore[call-arg]
+        BalancedSampler([1, 1], batch_size=1, replacement=False)

@@ -1,7 +1,5 @@
 """Every kind of source that an ArrayDataset takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,17 +14,17 @@ ignore_read_only = pytest.mark.filterwarnings("ignore:The given NumPy array is n
 LENGTH = 11
 
 
-def values() -> np.ndarray:
+def values():
     return np.arange(LENGTH * 4 * 3, dtype=np.int32).reshape(LENGTH, 4, 3) * 7
 
 
-def npy(folder: Path, array: np.ndarray) -> Path:
+def npy(folder, array):
     path = folder / "values.npy"
     np.save(path, array)
     return path
 
 
-def raw_memmap(folder: Path, mode: Any, offset: int = 0) -> np.memmap:
+def raw_memmap(folder, mode, offset=0):
     path = folder / f"values-{mode}-{offset}.bin"
     path.write_bytes(bytes(offset) + values().tobytes())
     mapped = np.memmap(path, np.int32, mode, offset, (LENGTH, 4, 3))
@@ -35,20 +33,20 @@ def raw_memmap(folder: Path, mode: Any, offset: int = 0) -> np.memmap:
     return mapped
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
+def read_only(array):
     array.flags.writeable = False
     return array
 
 
 Make = Callable[[Path], Any]
 
-IN_MEMORY: dict[str, Make] = {
+IN_MEMORY = {
     "ndarray": lambda _: values(),
     "read-only ndarray": lambda _: read_only(values()),
     "Fortran order": lambda _: np.asfortranarray(values()),
     "every other row, mirrored": lambda _: np.repeat(values(), 2, 0)[::-2, :, ::-1],
 }
-IN_FILES: dict[str, Make] = {
+IN_FILES = {
     "memmap r": lambda folder: raw_memmap(folder, "r"),
     "memmap r+": lambda folder: raw_memmap(folder, "r+"),
     "memmap w+": lambda folder: raw_memmap(folder, "w+"),
@@ -68,15 +66,15 @@ IN_FILES: dict[str, Make] = {
     "broadcast memmap": lambda folder: np.broadcast_to(raw_memmap(folder, "r")[:1], (5, 4, 3)),
     "no rows of a memmap": lambda folder: raw_memmap(folder, "r")[4:4],
 }
-PRIVATE: dict[str, Make] = {
+PRIVATE = {
     "memmap c": lambda folder: raw_memmap(folder, "c"),
     "np.load c": lambda folder: np.load(npy(folder, values()), mmap_mode="c"),
 }
-PATHS: dict[str, Make] = {
+PATHS = {
     "Path": lambda folder: npy(folder, values()),
     "str": lambda folder: str(npy(folder, values())),
 }
-TENSORS: dict[str, Make] = {
+TENSORS = {
     "tensor": lambda _: torch.from_numpy(values()),
     "bfloat16 tensor": lambda _: torch.from_numpy(values()).to(torch.bfloat16),
     "tensor view": lambda _: torch.from_numpy(values()).transpose(1, 2)[::2],
@@ -85,10 +83,10 @@ ARRAYS = IN_MEMORY | IN_FILES | PRIVATE
 ALL = ARRAYS | PATHS | TENSORS
 
 
-def opened(source: Any) -> Any:
+def opened(source):
     """The array that a source stands for."""
     return np.load(source, mmap_mode="r") if isinstance(source, str | Path) else source
 
 
-def plain(array: Any) -> Any:
+def plain(array):
     return array if isinstance(array, torch.Tensor) else np.asarray(array)

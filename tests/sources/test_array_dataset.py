@@ -1,13 +1,10 @@
 """ArrayDataset and Rows: every structure, every kind of source, nothing copied; what travels; what is refused."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +19,6 @@ from array_sources import (
     LENGTH,
     PATHS,
     TENSORS,
-    Make,
     npy,
     opened,
     plain,
@@ -36,7 +32,7 @@ from samples import DATASETS, Point, assert_same
 
 @pytest.mark.parametrize("structure", DATASETS)
 @pytest.mark.parametrize("kind", ["ndarray", "memmap r", "Path", "bfloat16 tensor"])
-def test_every_structure(structure: str, kind: str, tmp_path: Path) -> None:
+def test_every_structure(structure, kind, tmp_path):
     build = DATASETS[structure]
     source, numbers = ALL[kind](tmp_path), np.arange(LENGTH)
     array = plain(opened(source))
@@ -49,7 +45,7 @@ def test_every_structure(structure: str, kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "no rows of a memmap"])
-def test_samples_are_views(kind: str, tmp_path: Path) -> None:
+def test_samples_are_views(kind, tmp_path):
     source = ALL[kind](tmp_path)
     dataset = pinfeed.ArrayDataset(source)
     sample, again = dataset[2], dataset[2]
@@ -63,7 +59,7 @@ def test_samples_are_views(kind: str, tmp_path: Path) -> None:
     assert sample.strides == opened(source)[2].strides
 
 
-def test_a_change_of_the_source_is_seen() -> None:
+def test_a_change_of_the_source_is_seen():
     array = np.zeros((4, 2))
     dataset = pinfeed.ArrayDataset(array)
     array[1] = 5
@@ -72,7 +68,7 @@ def test_a_change_of_the_source_is_seen() -> None:
     np.testing.assert_array_equal(array[2], [7, 7])
 
 
-def test_rows_are_a_sequence() -> None:
+def test_rows_are_a_sequence():
     labels = np.arange(10) * 10
     rows = pinfeed.ArrayDataset(labels).__getitems__([4, 2, 9, 2])
     assert isinstance(rows, Sequence)
@@ -91,14 +87,14 @@ def test_rows_are_a_sequence() -> None:
 
 
 @pytest.mark.parametrize("part", [slice(1, 3), slice(None, None, -1), slice(5, 9), slice(-2, None)])
-def test_slices_of_rows_are_rows(part: slice) -> None:
+def test_slices_of_rows_are_rows(part):
     rows = pinfeed.ArrayDataset((values(), np.arange(LENGTH))).__getitems__([4, 2, 9, 2])
     sliced = rows[part]
     assert isinstance(sliced, pinfeed.Rows)
     assert_same(list(sliced), list(rows)[part])
 
 
-def test_bulk_loading_as_torch_documents_it() -> None:
+def test_bulk_loading_as_torch_documents_it():
     dataset = pinfeed.ArrayDataset({"x": values(), "y": np.arange(LENGTH)})
     sampler = torch.utils.data.BatchSampler(range(LENGTH), 3, drop_last=False)
     bulk = DataLoader(dataset, sampler=sampler, batch_size=None, collate_fn=pinfeed.Collate())
@@ -106,7 +102,7 @@ def test_bulk_loading_as_torch_documents_it() -> None:
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 2, 3)])
-def test_rows_of_a_bare_tensor_are_tensors_to_torch(shape: tuple[int, ...]) -> None:
+def test_rows_of_a_bare_tensor_are_tensors_to_torch(shape):
     array = torch.arange(math.prod(shape)).reshape(shape).to(torch.bfloat16)
     rows = pinfeed.ArrayDataset(array).__getitems__([4, 0, 4])
     expected = array[[4, 0, 4]]
@@ -131,12 +127,12 @@ def test_rows_of_a_bare_tensor_are_tensors_to_torch(shape: tuple[int, ...]) -> N
 class WithoutViews(TorchDispatchMode):
     """Where no row of a tensor may be looked at alone."""
 
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         assert op.name() != "aten::select.int"
         return op(*args, **kwargs or {})
 
 
-def test_no_view_of_each_row_of_a_bare_tensor_is_made() -> None:
+def test_no_view_of_each_row_of_a_bare_tensor_is_made():
     array = torch.arange(12).reshape(6, 2)
     rows = pinfeed.ArrayDataset(array).__getitems__([5, 0])
     with WithoutViews():
@@ -146,14 +142,14 @@ def test_no_view_of_each_row_of_a_bare_tensor_is_made() -> None:
     assert [batch.tolist() for batch in batches] == [array[[5, 0]].tolist()] * 2
 
 
-def test_subset_stays_native() -> None:
+def test_subset_stays_native():
     subset = Subset(pinfeed.ArrayDataset(values()), [9, 8, 7])
     rows = subset.__getitems__([0, 2])
     assert isinstance(rows, pinfeed.Rows)
     np.testing.assert_array_equal(rows.indices, [9, 7])
 
 
-def test_columns() -> None:
+def test_columns():
     ragged = RaggedArray.from_sequences([[1, 2], [], [3], [4, 5, 6]])
     joined = pinfeed.ConcatArray([np.arange(3), np.arange(7, 8)])
     x = np.arange(4) * 2
@@ -179,7 +175,7 @@ def test_columns() -> None:
     assert pinfeed.pad(part[[0, 1]].sources["more"]["ragged"]).lengths.tolist() == [3, 1, 0, 2]
 
 
-def test_repr_names_the_leaves() -> None:
+def test_repr_names_the_leaves():
     dataset = pinfeed.ArrayDataset({"x": values(), "y": torch.zeros(LENGTH)})
     assert repr(dataset) == "ArrayDataset(11 samples: ['x'] int32 (4, 3), ['y'] float32 ())"
     ragged = RaggedArray(np.zeros((5, 2)), np.array([0, 2, 5]))
@@ -187,7 +183,7 @@ def test_repr_names_the_leaves() -> None:
     assert repr(dataset) == "ArrayDataset(2 samples: [0] float64 (*, 2), [1] float64 (3,))"
 
 
-def test_directories(tmp_path: Path) -> None:
+def test_directories(tmp_path):
     samples = ({"image": np.full((2, 2), i, "u1"), "tokens": [i] * i} for i in range(4))
     pinfeed.write_array(tmp_path / "all", samples)
     (tmp_path / "all" / ".hidden").touch()
@@ -202,7 +198,7 @@ def test_directories(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", IN_FILES)
-def test_pickled_arrays_in_files_keep_strides_and_protection(kind: str, tmp_path: Path) -> None:
+def test_pickled_arrays_in_files_keep_strides_and_protection(kind, tmp_path):
     source = IN_FILES[kind](tmp_path)
     copy = pickle.loads(pickle.dumps(pinfeed.ArrayDataset(source)))
     array = copy._sources.array
@@ -210,21 +206,21 @@ def test_pickled_arrays_in_files_keep_strides_and_protection(kind: str, tmp_path
     assert array.flags.writeable == source.flags.writeable
 
 
-def test_changes_of_a_private_map_travel(tmp_path: Path) -> None:
+def test_changes_of_a_private_map_travel(tmp_path):
     source = raw_memmap(tmp_path, "c")
     source[3] = -1
     copy = pickle.loads(pickle.dumps(pinfeed.ArrayDataset(source)))
     np.testing.assert_array_equal(copy[3], np.full((4, 3), -1))
 
 
-def test_relative_paths_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_travel(tmp_path, monkeypatch):
     monkeypatch.chdir(npy(tmp_path, values()).parent)
     data = pickle.dumps(pinfeed.ArrayDataset("values.npy"))
     monkeypatch.chdir("/")
     np.testing.assert_array_equal(pickle.loads(data)[3], values()[3])
 
 
-def test_a_deleted_file_stays_open_but_does_not_travel(tmp_path: Path) -> None:
+def test_a_deleted_file_stays_open_but_does_not_travel(tmp_path):
     path = npy(tmp_path, values())
     dataset = pinfeed.ArrayDataset(path)
     data = pickle.dumps(dataset)
@@ -234,7 +230,7 @@ def test_a_deleted_file_stays_open_but_does_not_travel(tmp_path: Path) -> None:
         pickle.loads(data)
 
 
-def test_a_file_changed_after_pickling_is_refused(tmp_path: Path) -> None:
+def test_a_file_changed_after_pickling_is_refused(tmp_path):
     path = npy(tmp_path, values())
     data = pickle.dumps(pinfeed.ArrayDataset(path))
     time.sleep(0.02)  # some file systems' clocks tick as slowly as that
@@ -243,7 +239,7 @@ def test_a_file_changed_after_pickling_is_refused(tmp_path: Path) -> None:
         pickle.loads(data)
 
 
-def test_a_file_replaced_before_pickling_is_refused(tmp_path: Path) -> None:
+def test_a_file_replaced_before_pickling_is_refused(tmp_path):
     path = npy(tmp_path, values())
     dataset = pinfeed.ArrayDataset(path)
     (tmp_path / "other.npy").write_bytes(path.read_bytes())
@@ -252,7 +248,7 @@ def test_a_file_replaced_before_pickling_is_refused(tmp_path: Path) -> None:
         pickle.dumps(dataset)
 
 
-def test_a_file_being_written_travels(tmp_path: Path) -> None:
+def test_a_file_being_written_travels(tmp_path):
     source = np.load(npy(tmp_path, values()), mmap_mode="r+")
     for array in (source, read_only(source[:])):
         data = pickle.dumps(pinfeed.ArrayDataset(array))
@@ -267,7 +263,7 @@ def test_a_file_being_written_travels(tmp_path: Path) -> None:
         pickle.loads(data)
 
 
-def sparse_npy(path: Path, shape: tuple[int, ...]) -> Path:
+def sparse_npy(path, shape):
     """A .npy file of zeros that takes no room on the disk."""
     with path.open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
@@ -277,7 +273,7 @@ def sparse_npy(path: Path, shape: tuple[int, ...]) -> Path:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
-def test_a_file_larger_than_memory_is_not_touched(tmp_path: Path) -> None:
+def test_a_file_larger_than_memory_is_not_touched(tmp_path):
     path = sparse_npy(tmp_path / "huge.npy", (2_000_000, 50_000))  # 100 GB
     before = resident_bytes()
     dataset = pinfeed.ArrayDataset(path)
@@ -288,18 +284,18 @@ def test_a_file_larger_than_memory_is_not_touched(tmp_path: Path) -> None:
     assert resident_bytes() - before < 64e6
 
 
-def resident_bytes() -> int:
+def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def test_samples_of_a_subclass() -> None:
+def test_samples_of_a_subclass():
     """DataLoader asks for a batch, so what changes samples has to change those of batches."""
 
     class Tenfold(pinfeed.ArrayDataset):
-        def __getitem__(self, index: Any) -> Any:
+        def __getitem__(self, index):
             return super().__getitem__(index) * 10
 
-        def __getitems__(self, indices: Any) -> Any:
+        def __getitems__(self, indices):
             return [self[i] for i in indices]
 
     loader = DataLoader(Tenfold(np.arange(6)), 4, collate_fn=pinfeed.Collate())
@@ -309,11 +305,11 @@ def test_samples_of_a_subclass() -> None:
     ):
 
         class Forgetful(pinfeed.ArrayDataset):
-            def __getitem__(self, index: Any) -> Any:
+            def __getitem__(self, index):
                 return super().__getitem__(index) * 10
 
 
-def cut_npy(folder: Path, size: int) -> Path:
+def cut_npy(folder, size):
     path = folder / "cut.npy"
     np.save(path, values())
     content = path.read_bytes()
@@ -321,36 +317,36 @@ def cut_npy(folder: Path, size: int) -> Path:
     return path
 
 
-def text_file(folder: Path) -> Path:
+def text_file(folder):
     path = folder / "text.npy"
     path.write_text("1, 2, 3\n" * 100)
     return path
 
 
 class Dangerous:
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return (pytest.fail, ("a file was unpickled",))
 
 
-def pickled_npy(folder: Path) -> Path:
+def pickled_npy(folder):
     path = folder / "objects.npy"
     np.save(path, np.array([Dangerous(), None], object), allow_pickle=True)
     return path
 
 
-def plain_pickle(folder: Path) -> Path:
+def plain_pickle(folder):
     path = folder / "plain.npy"
     path.write_bytes(pickle.dumps(Dangerous()))
     return path
 
 
-def npz(folder: Path) -> Path:
+def npz(folder):
     path = folder / "arrays.npz"
     np.savez(path, values())
     return path
 
 
-REFUSED: tuple[tuple[Make, type[Exception], str], ...] = (
+REFUSED = (
     (lambda _: np.array([{}, []], object), TypeError, "item 0: expected str or bytes, got dict"),
     (lambda _: np.array([["a"]]), ValueError, r"items must have shape \(N,\), got \(1, 1\)"),
     (lambda _: np.zeros(3, [("a", "i4")]), TypeError, "numeric or bool dtype"),
@@ -378,9 +374,7 @@ REFUSED: tuple[tuple[Make, type[Exception], str], ...] = (
 
 
 @pytest.mark.parametrize(("make", "error", "message"), REFUSED)
-def test_sources_that_are_refused(
-    make: Make, error: type[Exception], message: str, tmp_path: Path
-) -> None:
+def test_sources_that_are_refused(make, error, message, tmp_path):
     source = make(tmp_path)
     with pytest.raises(error, match=message):
         pinfeed.ArrayDataset(source)
@@ -389,7 +383,7 @@ def test_sources_that_are_refused(
             pinfeed.ArrayDataset({"a": [np.zeros(3), source]})
 
 
-def test_different_lengths() -> None:
+def test_different_lengths():
     with pytest.raises(ValueError, match=r"got 3 in leaf \['a'\] and 4 in leaf \['b'\]\.y"):
         pinfeed.ArrayDataset({"a": np.zeros(3), "b": Point(np.zeros(3), torch.zeros(4))})
     ragged = RaggedArray(np.zeros(4), np.array([0, 1, 4]))
@@ -398,7 +392,7 @@ def test_different_lengths() -> None:
 
 
 @pytest.mark.parametrize("structure", [{}, [], (), {"a": {}, "b": []}])
-def test_no_array_at_all(structure: Any) -> None:
+def test_no_array_at_all(structure):
     with pytest.raises(ValueError, match="at least one array, got an empty structure"):
         pinfeed.ArrayDataset(structure)
     with pytest.raises(
@@ -409,7 +403,7 @@ def test_no_array_at_all(structure: Any) -> None:
 
 
 @pytest.mark.parametrize("index", [1.5, None, (1, 2), range(2), torch.arange(2)])
-def test_what_is_no_index(index: Any) -> None:
+def test_what_is_no_index(index):
     expected = (
         "ArrayDataset: expected an integer, a slice, a key, or a list or an ndarray of integers"
     )
@@ -429,12 +423,12 @@ def test_what_is_no_index(index: Any) -> None:
         ),
     ],
 )
-def test_what_selects_no_samples(indices: Any, error: type[Exception], message: str) -> None:
+def test_what_selects_no_samples(indices, error, message):
     with pytest.raises(error, match=f"^{message}"):
         pinfeed.ArrayDataset(values()).select(indices)
 
 
 @pytest.mark.parametrize("arrays", [values(), {"x": values()}])
-def test_what_is_no_key(arrays: Any) -> None:
+def test_what_is_no_key(arrays):
     with pytest.raises(KeyError, match=r"a key of its samples, got 'y'; samples have .* int32"):
         pinfeed.ArrayDataset(arrays)["y"]

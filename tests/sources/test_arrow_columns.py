@@ -1,10 +1,6 @@
 """column_array: a leaf for every kind of column, with the values that pyarrow itself reads."""
 
-from __future__ import annotations
-
 import gc
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +13,11 @@ from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
 
 
-def numpy_dtype(kind: Any) -> np.dtype[Any]:
+def numpy_dtype(kind):
     return pa.array([], kind).to_numpy(zero_copy_only=False).dtype
 
 
-NUMBERS: dict[Any, st.SearchStrategy[Any]] = {
+NUMBERS = {
     **{
         kind: st.integers(np.iinfo(numpy_dtype(kind)).min, 127)
         for kind in (
@@ -37,7 +33,7 @@ NUMBERS: dict[Any, st.SearchStrategy[Any]] = {
 
 
 @st.composite
-def columns(draw: st.DrawFn) -> Any:
+def columns(draw):
     """Columns of every kind that is taken, as arrays or chunks, with slices anywhere."""
     kind = draw(st.sampled_from(list(NUMBERS)))
     values = NUMBERS[kind]
@@ -61,7 +57,7 @@ def columns(draw: st.DrawFn) -> Any:
 
 
 @given(columns())
-def test_values_dtypes_and_kinds(column: Any) -> None:
+def test_values_dtypes_and_kinds(column):
     leaf = column_array(column, "column 'x'")
     assert len(leaf) == len(column)
     assert [leaf[i].tolist() for i in range(len(leaf))] == column.to_pylist()
@@ -89,7 +85,7 @@ def test_values_dtypes_and_kinds(column: Any) -> None:
         assert leaf.shape == (len(column), *shape)
 
 
-def addresses(array: Any) -> Iterator[range]:
+def addresses(array):
     """Where the buffers of an Arrow array lie."""
     for buffer in array.buffers():
         if buffer is not None:
@@ -97,7 +93,7 @@ def addresses(array: Any) -> Iterator[range]:
 
 
 LISTS = [[i] * i for i in range(10)]
-VIEWED: dict[str, Callable[[], Any]] = {
+VIEWED = {
     "numbers": lambda: pa.array(range(10), pa.int16()),
     "fixed-size lists": lambda: pa.array([[i, i] for i in range(10)], pa.list_(pa.float32(), 2)),
     "nested": lambda: pa.array(
@@ -118,7 +114,7 @@ VIEWED: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("kind", VIEWED)
 @pytest.mark.parametrize("part", [slice(None), slice(3, 8)])
-def test_nothing_is_copied(kind: str, part: slice) -> None:
+def test_nothing_is_copied(kind, part):
     column = VIEWED[kind]()[part]
     leaf = column_array(column, "column 'x'")
     leaves = [leaf]
@@ -136,7 +132,7 @@ def test_nothing_is_copied(kind: str, part: slice) -> None:
 
 
 @pytest.mark.parametrize("order", [None, [1, 0, 2], [2, 0, 1]])
-def test_tensors(order: list[int] | None) -> None:
+def test_tensors(order):
     kind = pa.fixed_shape_tensor(pa.int32(), [2, 3, 4], permutation=order)
     storage = pa.array(
         np.arange(5 * 24, dtype=np.int32).reshape(5, 24).tolist(), pa.list_(pa.int32(), 24)
@@ -152,7 +148,7 @@ def test_tensors(order: list[int] | None) -> None:
     assert len(column_array(pa.chunked_array([], kind), "column 'x'")) == 0
 
 
-def test_the_memory_lives_as_long_as_the_views() -> None:
+def test_the_memory_lives_as_long_as_the_views():
     gc.collect()
     before = pa.total_allocated_bytes()
     leaf = column_array(pa.array([[i] * 100 for i in range(100)], pa.list_(pa.int64(), 100)), "x")
@@ -166,7 +162,7 @@ def test_the_memory_lives_as_long_as_the_views() -> None:
     assert pa.total_allocated_bytes() == before
 
 
-REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+REFUSED = {
     "list": (lambda: [1], TypeError, "expected a column of pyarrow, got list"),
     "scalar": (lambda: pa.scalar(1), TypeError, "expected a column of pyarrow, got Int64Scalar"),
     "nothing but nulls": (lambda: pa.nulls(3), ValueError, "3 of 3 rows are null, the first is "),
@@ -250,13 +246,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_refused(kind: str) -> None:
+def test_what_is_refused(kind):
     make, error, message = REFUSED[kind]
     with pytest.raises(error, match=f"^column 'x': {message}"):
         column_array(make(), "column 'x'")
 
 
-NO_LISTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+NO_LISTS = {
     "list": (lambda: LISTS, TypeError, "expected a pyarrow array of lists or strings, got list"),
     "table": (lambda: pa.table({"x": LISTS}), TypeError, "expected a pyarrow array .*got Table"),
     "numbers": (
@@ -289,13 +285,13 @@ NO_LISTS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("kind", NO_LISTS)
-def test_what_a_ragged_array_is_not_made_of(kind: str) -> None:
+def test_what_a_ragged_array_is_not_made_of(kind):
     make, error, message = NO_LISTS[kind]
     with pytest.raises(error, match=rf"^RaggedArray\.from_arrow: {message}"):
         RaggedArray.from_arrow(make())
 
 
-def test_the_ways_out() -> None:
+def test_the_ways_out():
     table = pa.table({"x": [1, None, 3], "y": [1, 2, 3]})
     assert column_array(table["x"].fill_null(0), "x").tolist() == [1, 0, 3]
     assert column_array(table.drop_null()["x"], "x").tolist() == [1, 3]

@@ -1,10 +1,6 @@
 """ArrayDataset.from_arrow of Hugging Face's datasets."""
 
-from __future__ import annotations
-
 import pickle
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -29,7 +25,7 @@ FEATURES = datasets.Features(
 COLUMNS = [name for name in FEATURES if name != "text"]
 
 
-def rows(count: int) -> dict[str, list[Any]]:
+def rows(count):
     return {
         "image": [np.arange(18).reshape(2, 3, 3) + i for i in range(count)],
         "frames": [np.full((i % 4, 4), i) for i in range(count)],
@@ -41,11 +37,11 @@ def rows(count: int) -> dict[str, list[Any]]:
 
 
 @pytest.fixture
-def dataset() -> datasets.Dataset:
+def dataset():
     return datasets.Dataset.from_dict(rows(10), FEATURES)
 
 
-def assert_same_samples(samples: ArrayDataset, expected: datasets.Dataset) -> None:
+def assert_same_samples(samples, expected):
     assert len(samples) == len(expected)
     for sample, other in zip(samples, expected.with_format("numpy", COLUMNS), strict=True):
         assert list(sample) == COLUMNS
@@ -54,7 +50,7 @@ def assert_same_samples(samples: ArrayDataset, expected: datasets.Dataset) -> No
             assert np.array_equal(sample[name], np.reshape(other[name], sample[name].shape)), name
 
 
-def test_samples(dataset: datasets.Dataset) -> None:
+def test_samples(dataset):
     samples = ArrayDataset.from_arrow(dataset, COLUMNS)
     assert_same_samples(samples, dataset)
     assert samples[3]["image"].dtype == np.uint8
@@ -62,14 +58,14 @@ def test_samples(dataset: datasets.Dataset) -> None:
     assert samples[3]["box"].shape == (4,)
 
 
-def test_part_of_a_dataset(dataset: datasets.Dataset) -> None:
+def test_part_of_a_dataset(dataset):
     part = dataset.select(range(3, 8))
     assert_same_samples(ArrayDataset.from_arrow(part, COLUMNS), part)
     joined = datasets.concatenate_datasets([part, dataset])
     assert_same_samples(ArrayDataset.from_arrow(joined, COLUMNS), joined)
 
 
-def test_a_dataset_on_disk(dataset: datasets.Dataset, tmp_path: Path) -> None:
+def test_a_dataset_on_disk(dataset, tmp_path):
     dataset.save_to_disk(tmp_path, num_shards=3)
     before = pa.total_allocated_bytes()
     opened = datasets.load_from_disk(tmp_path)
@@ -84,7 +80,7 @@ def test_a_dataset_on_disk(dataset: datasets.Dataset, tmp_path: Path) -> None:
         assert torch.equal(batch["image"][i], other["image"])
 
 
-def test_columns_that_a_format_shows(dataset: datasets.Dataset) -> None:
+def test_columns_that_a_format_shows(dataset):
     shown = dataset.with_format("torch", columns=["label", "box"])
     sample = ArrayDataset.from_arrow(shown)[3]
     assert list(sample) == ["label", "box"]
@@ -92,7 +88,7 @@ def test_columns_that_a_format_shows(dataset: datasets.Dataset) -> None:
     assert list(ArrayDataset.from_arrow(shown, ["tokens"])[3]) == ["tokens"]
 
 
-def test_rows_in_another_order(dataset: datasets.Dataset) -> None:
+def test_rows_in_another_order(dataset):
     collate = pinfeed.Collate({"tokens": pinfeed.Jagged(), "frames": pinfeed.Jagged()})
     for other in (
         dataset.shuffle(seed=0),
@@ -121,7 +117,7 @@ def test_rows_in_another_order(dataset: datasets.Dataset) -> None:
             samples[[len(other)]]
 
 
-def test_what_is_refused(dataset: datasets.Dataset) -> None:
+def test_what_is_refused(dataset):
     with pytest.raises(ValueError, match=r"has a transform, .*with_format\(None\)"):
         ArrayDataset.from_arrow(dataset.with_transform(lambda batch: batch))
     with pytest.raises(
@@ -134,7 +130,7 @@ def test_what_is_refused(dataset: datasets.Dataset) -> None:
         ArrayDataset.from_arrow(dataset.to_iterable_dataset())
 
 
-def test_arrays_of_another_shape_than_their_type() -> None:
+def test_arrays_of_another_shape_than_their_type():
     kind = datasets.Features({"x": datasets.Array2D((2, 2), "int8")}).arrow_schema.field("x").type
     for lists, message in (
         ([[[1, 2], [3, 4]], [[1, 2], [3]]], "expected 2 items along axis 1 of each array, got 1"),
@@ -149,13 +145,13 @@ def test_arrays_of_another_shape_than_their_type() -> None:
             ArrayDataset.from_arrow(table)
 
 
-def test_no_rows() -> None:
+def test_no_rows():
     empty = datasets.Dataset.from_dict({name: [] for name in FEATURES}, FEATURES)
     samples = ArrayDataset.from_arrow(empty, COLUMNS)
     assert len(samples) == 0
 
 
-def test_rows_without_a_value() -> None:
+def test_rows_without_a_value():
     dataset = datasets.Dataset.from_dict({"x": [1, None, 3]})
     with pytest.raises(ValueError, match=r"filter\(\.\.\.\)\.flatten_indices\(\)"):
         ArrayDataset.from_arrow(dataset)

@@ -1,9 +1,6 @@
 """ArrayDataset.from_arrow: rows of tables as samples, from Arrow's own memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +25,12 @@ TABLE = pa.table(
 NUMBERS = ["tokens", "label", "image"]
 
 
-def plain(node: Any) -> Any:
+def plain(node):
     """A sample as pyarrow's ``to_pylist()`` has it."""
     return {key: value.tolist() for key, value in node.items()}
 
 
-def test_samples() -> None:
+def test_samples():
     dataset = ArrayDataset.from_arrow(TABLE, NUMBERS)
     assert len(dataset) == 4
     assert list(dataset[2]) == NUMBERS
@@ -61,7 +58,7 @@ def test_samples() -> None:
     st.booleans(),
     st.data(),
 )
-def test_any_chunks(rows: list[Any], step: int, as_batch: bool, data: st.DataObject) -> None:
+def test_any_chunks(rows, step, as_batch, data):
     schema = pa.schema({"a": pa.int8(), "b": pa.list_(pa.float32()), "c": pa.list_(pa.bool_(), 2)})
     table = pa.Table.from_pylist(rows, schema)
     table = pa.Table.from_batches(table.to_batches(step), schema)
@@ -83,7 +80,7 @@ def test_any_chunks(rows: list[Any], step: int, as_batch: bool, data: st.DataObj
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_memory_mapped_file(tmp_path: Path, workers: int) -> None:
+def test_a_memory_mapped_file(tmp_path, workers):
     path = str(tmp_path / "x.arrow")
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, TABLE.schema) as writer:
         for batch in TABLE.to_batches(max_chunksize=3):
@@ -99,13 +96,13 @@ def test_a_memory_mapped_file(tmp_path: Path, workers: int) -> None:
     assert batch["image"].flatten().tolist() == list(range(24))
 
 
-def test_columns_of_no_rows() -> None:
+def test_columns_of_no_rows():
     assert len(ArrayDataset.from_arrow(TABLE[:0], NUMBERS)) == 0
     empty = pa.Table.from_batches([], TABLE.schema)
     assert len(ArrayDataset.from_arrow(empty, NUMBERS)) == 0
 
 
-def test_a_class_of_ones_own() -> None:
+def test_a_class_of_ones_own():
     class Own(ArrayDataset):
         pass
 
@@ -114,7 +111,7 @@ def test_a_class_of_ones_own() -> None:
         Own.from_arrow(pa.table({"x": [{"a": 1}]}))
 
 
-REFUSED: list[tuple[Any, Any, type[Exception], str]] = [
+REFUSED = [
     (
         pa.table({"x": [{"a": 1}]}),
         None,
@@ -149,16 +146,16 @@ REFUSED: list[tuple[Any, Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("table", "columns", "error", "message"), REFUSED)
-def test_what_is_refused(table: Any, columns: Any, error: type[Exception], message: str) -> None:
+def test_what_is_refused(table, columns, error, message):
     with pytest.raises(error, match=rf"^ArrayDataset\.from_arrow: {message}"):
         ArrayDataset.from_arrow(table, columns)
 
 
 @pytest.mark.parametrize("kind", ["table", "record batch", "one chunk"])
-def test_dictionary_columns_are_codes(kind: str) -> None:
+def test_dictionary_columns_are_codes(kind):
     chunks = [pa.array(part).dictionary_encode() for part in (["b", "a", "b"], ["c", "a"])]
     if kind == "record batch":
-        table: Any = pa.record_batch({"x": chunks[0]})
+        table = pa.record_batch({"x": chunks[0]})
     else:
         table = pa.table({"x": pa.chunked_array(chunks[: 1 if kind == "one chunk" else 2])})
     texts = table["x"].to_pylist()
@@ -170,7 +167,7 @@ def test_dictionary_columns_are_codes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.ListArray, pa.LargeListArray])
-def test_lists_of_codes(kind: Any) -> None:
+def test_lists_of_codes(kind):
     values = [pa.array(part).dictionary_encode() for part in (["b", "a", "b"], ["c", "a"])]
     chunks = [kind.from_arrays([0, 2, 2, 3], values[0]), kind.from_arrays([0, 2], values[1])]
     for tags in (pa.chunked_array(chunks), pa.chunked_array(chunks).slice(1), chunks[0].slice(2)):
@@ -186,7 +183,7 @@ def test_lists_of_codes(kind: Any) -> None:
         pinfeed.ArrayDataset.from_arrow(pa.table({"tags": nulls}))
 
 
-def test_codes_too_narrow_for_the_dictionaries_of_all_chunks() -> None:
+def test_codes_too_narrow_for_the_dictionaries_of_all_chunks():
     texts = [f"{number}" for number in range(200)]
     kind = pa.dictionary(pa.int8(), pa.string())
     column = pa.chunked_array([pa.array(part, kind) for part in (texts[:100], texts[100:])])
@@ -195,7 +192,7 @@ def test_codes_too_narrow_for_the_dictionaries_of_all_chunks() -> None:
     assert [int(sample["x"]) for sample in dataset] == list(range(200))
 
 
-def test_nulls_of_dictionary_columns() -> None:
+def test_nulls_of_dictionary_columns():
     table = pa.table({"x": pa.array(["b", None, "a"]).dictionary_encode()})
     with pytest.raises(ValueError, match=r"1 of 3 rows are null, .* fill_null\(\)"):
         pinfeed.ArrayDataset.from_arrow(table)
@@ -205,7 +202,7 @@ def test_nulls_of_dictionary_columns() -> None:
 
 @pytest.mark.parametrize("is_lists", [False, True])
 @pytest.mark.parametrize("chunks", [1, 2])
-def test_nulls_in_a_dictionary(is_lists: bool, chunks: int) -> None:
+def test_nulls_in_a_dictionary(is_lists, chunks):
     codes = pa.DictionaryArray.from_arrays([0, 1, 2, 1], ["b", None, "a"])
     column = pa.ListArray.from_arrays([0, 2, 4], codes) if is_lists else codes
     table = pa.table({"x": pa.chunked_array([column] * chunks)})
@@ -221,7 +218,7 @@ def test_nulls_in_a_dictionary(is_lists: bool, chunks: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_the_path_of_a_parquet_file(kind: Any, tmp_path: Path) -> None:
+def test_the_path_of_a_parquet_file(kind, tmp_path):
     table = pa.table({"x": [[1, 2], [3], []], "y": [4, 5, 6], "text": ["a", "b", "c"]})
     path = tmp_path / "x.parquet"
     pyarrow.parquet.write_table(table, path, row_group_size=2)

@@ -1,13 +1,10 @@
 """ConcatArray: many arrays that behave like one."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pickle
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +20,7 @@ from programs import run_python
 pytestmark = pytest.mark.kernels
 
 
-def in_files(folder: Path, *arrays: Any) -> list[Path]:
+def in_files(folder, *arrays):
     paths = [folder / f"part-{i}.npy" for i in range(len(arrays))]
     for path, array in zip(paths, arrays, strict=True):
         np.save(path, array)
@@ -31,7 +28,7 @@ def in_files(folder: Path, *arrays: Any) -> list[Path]:
 
 
 @st.composite
-def parts_and_indices(draw: Any) -> tuple[list[Any], list[int]]:
+def parts_and_indices(draw):
     """Parts with strides of all kinds, and indices into their concatenation."""
     dtype = draw(st.sampled_from(NUMPY_DTYPES))
     shape = draw(st.lists(st.integers(0, 4), max_size=2))
@@ -42,7 +39,7 @@ def parts_and_indices(draw: Any) -> tuple[list[Any], list[int]]:
 
 
 @given(case=parts_and_indices())
-def test_stacking_gathers_the_concatenation(case: tuple[list[Any], list[int]]) -> None:
+def test_stacking_gathers_the_concatenation(case):
     parts, indices = case
     dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(parts))
     batch = pinfeed.Collate()(dataset.__getitems__(indices))
@@ -56,17 +53,17 @@ RAGGED_PARTS = [
 ]
 
 
-def test_lengths_are_for_ragged_parts() -> None:
+def test_lengths_are_for_ragged_parts():
     with pytest.raises(TypeError, match="samples of arrays have one length"):
         _ = pinfeed.ConcatArray([np.arange(3)]).lengths
 
 
-def test_samples_of_parts_in_memory_are_views() -> None:
+def test_samples_of_parts_in_memory_are_views():
     parts = [np.zeros((2, 3)), np.zeros((4, 3))]
     assert np.shares_memory(pinfeed.ConcatArray(parts)[3], parts[1][1])
 
 
-BAD_PARTS: list[tuple[Any, type[Exception], str]] = [
+BAD_PARTS = [
     ([], ValueError, "expected at least one part, got none"),
     (np.zeros((2, 2)), TypeError, "parts must be a sequence of arrays, got one ndarray"),
     ("part.npy", TypeError, "parts must be a sequence of arrays, got one str$"),
@@ -105,12 +102,12 @@ BAD_PARTS: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("parts", "error", "message"), BAD_PARTS)
-def test_bad_parts(parts: Any, error: type[Exception], message: str) -> None:
+def test_bad_parts(parts, error, message):
     with pytest.raises(error, match=f"ConcatArray: {message}"):
         pinfeed.ConcatArray(parts)
 
 
-def test_bad_files_are_named(tmp_path: Path) -> None:
+def test_bad_files_are_named(tmp_path):
     good, other, short = (tmp_path / f"{name}.npy" for name in ("good", "other", "short"))
     np.save(good, np.zeros((4, 3)))
     np.save(other, np.zeros((4, 3), np.int16))
@@ -125,7 +122,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         pinfeed.ConcatArray([good, tmp_path / "missing.npy"])
 
 
-def test_repr() -> None:
+def test_repr():
     concat = pinfeed.ConcatArray([np.zeros((2, 3)), np.zeros((4, 3))])
     assert repr(concat) == "ConcatArray(6 samples of float64 (3,) in 2 parts)"
     assert repr(pinfeed.ConcatArray(RAGGED_PARTS[:1])) == (
@@ -135,7 +132,7 @@ def test_repr() -> None:
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 @pytest.mark.parametrize("row", [(), (0,), (3, 2)])
-def test_files_of_every_dtype(dtype: str, row: tuple[int, ...], tmp_path: Path) -> None:
+def test_files_of_every_dtype(dtype, row, tmp_path):
     arrays = [random_array((length, *row), dtype, length) for length in (300, 0, 7, 200)]
     concat = pinfeed.ConcatArray(in_files(tmp_path, *arrays))
     dataset, collate, whole = (
@@ -150,7 +147,7 @@ def test_files_of_every_dtype(dtype: str, row: tuple[int, ...], tmp_path: Path) 
     assert_same_bits(np.asarray(concat[301]), whole[301])
 
 
-def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("0.npy", np.arange(3))
     dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(["0.npy"]))
@@ -185,24 +182,24 @@ assert count_open() == before
 @pytest.mark.parametrize(
     ("limit", "others"), [(1024, 0), (64, 0), (400, 380)], ids=["usual", "low", "used up"]
 )
-def test_several_arrays_share_what_may_be_open(tmp_path: Path, limit: int, others: int) -> None:
+def test_several_arrays_share_what_may_be_open(tmp_path, limit, others):
     run_python(MANY_ARRAYS, str(tmp_path), str(limit), str(others))
 
 
-def cut(path: Path) -> None:
+def cut(path):
     os.truncate(path, 128 + 100 * 512)
 
 
-def replace(path: Path) -> None:
+def replace(path):
     np.save(path.with_suffix(".new.npy"), np.zeros((300, 64), np.int64))
     path.with_suffix(".new.npy").replace(path)
 
 
-def rewrite(path: Path) -> None:
+def rewrite(path):
     np.save(path, random_array((300, 64), np.float64))
 
 
-def cut_and_regrow(path: Path) -> None:
+def cut_and_regrow(path):
     cut(path)
     os.truncate(path, 128 + 300 * 512)
 
@@ -221,7 +218,7 @@ def cut_and_regrow(path: Path) -> None:
         ("mapped", cut_and_regrow, "the file was replaced or changed"),
     ],
 )
-def test_parts_that_change_are_named(before: str, alter: Any, message: str, tmp_path: Path) -> None:
+def test_parts_that_change_are_named(before, alter, message, tmp_path):
     paths = in_files(tmp_path, *(random_array((300, 64), np.int64, i) for i in range(3)))
     dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
     for _ in range({"not opened": 0, "read": 1, "mapped": 200}[before]):
@@ -236,7 +233,7 @@ def test_parts_that_change_are_named(before: str, alter: Any, message: str, tmp_
     collate(dataset.__getitems__([0, 600]))
 
 
-def test_a_change_among_many_hot_parts_is_seen_soon(tmp_path: Path) -> None:
+def test_a_change_among_many_hot_parts_is_seen_soon(tmp_path):
     paths = in_files(tmp_path, *(random_array((4, 64), np.int64, i) for i in range(300)))
     dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
     every = np.arange(0, 1200, 4)
@@ -277,7 +274,7 @@ else:
 """
 
 
-def test_pipes_are_refused_at_once(tmp_path: Path) -> None:
+def test_pipes_are_refused_at_once(tmp_path):
     run_python(PIPES, str(tmp_path))
 
 
@@ -296,9 +293,7 @@ def test_pipes_are_refused_at_once(tmp_path: Path) -> None:
         ("<f8", "(2, 3), 'more': 1", ValueError, "no .npy file of numbers"),
     ],
 )
-def test_hostile_headers(
-    descr: str, shape: str, error: type[Exception], message: str, tmp_path: Path
-) -> None:
+def test_hostile_headers(descr, shape, error, message, tmp_path):
     path = tmp_path / "x.npy"
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}"
     header = text.encode().ljust(117) + b"\n"
@@ -308,7 +303,7 @@ def test_hostile_headers(
 
 
 @pytest.mark.parametrize("sizes", [[1] * 300, [1, 0, 0, 500, *[0] * 50, 2], [7], [1] * 99 + [900]])
-def test_rows_find_their_part(sizes: list[int], tmp_path: Path) -> None:
+def test_rows_find_their_part(sizes, tmp_path):
     everything = np.arange(sum(sizes))
     paths = in_files(tmp_path, *np.split(everything, np.cumsum(sizes)[:-1]))
     dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths))
@@ -320,7 +315,7 @@ def test_rows_find_their_part(sizes: list[int], tmp_path: Path) -> None:
 # Arrays in memory, which native code gathers from as if they were one.
 
 
-def test_a_part_that_is_cut_while_in_use(tmp_path: Path) -> None:
+def test_a_part_that_is_cut_while_in_use(tmp_path):
     paths = in_files(tmp_path, *np.zeros((2, 10, 10_000), np.uint8))
     dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(np.load(path, "r") for path in paths))
     os.truncate(paths[1], 50_000)
@@ -335,9 +330,7 @@ def test_a_part_that_is_cut_while_in_use(tmp_path: Path) -> None:
     st.sampled_from(["array", "tensor"]),
     st.lists(st.integers(0, 2), max_size=2).map(tuple),
 )
-def test_sequences(
-    data: st.DataObject, lengths: list[list[int]], kind: str, item: tuple[int, ...]
-) -> None:
+def test_sequences(data, lengths, kind, item):
     parts, sequences = [], []
     for number, counts in enumerate(lengths):
         ends = np.cumsum([number, *counts])  # a part begins anywhere in its values
@@ -366,7 +359,7 @@ def test_sequences(
     assert_same_bits(stacked, np.stack([sequences[row] for row in same]).astype(np.int32))
 
 
-def test_sequences_whose_offsets_change_or_whose_file_is_cut(tmp_path: Path) -> None:
+def test_sequences_whose_offsets_change_or_whose_file_is_cut(tmp_path):
     pinfeed.RaggedArray(np.arange(9000), np.arange(9001)).save(tmp_path / "x")
     ends = np.array([0, 2, 5])
     parts = [pinfeed.RaggedArray(np.arange(5), ends), pinfeed.RaggedArray.open(tmp_path / "x")]
@@ -382,10 +375,10 @@ def test_sequences_whose_offsets_change_or_whose_file_is_cut(tmp_path: Path) -> 
             collate(dataset.__getitems__([3]))
 
 
-def test_indices_are_checked_again() -> None:
+def test_indices_are_checked_again():
     parts = _core.PartArrays((np.zeros(2), np.zeros(3)))
 
-    def gather(indices: Any) -> Any:
+    def gather(indices):
         return _core.gather(parts, indices, None, None, np.ndarray, "leaf", 1)
 
     for index in (-1, 5):

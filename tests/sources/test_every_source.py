@@ -1,12 +1,7 @@
 """What holds for every source: samples, batches, parts of it, and its way to other processes."""
 
-from __future__ import annotations
-
 import os
 import pickle
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +18,7 @@ from samples import assert_same
 ENDS = np.array([0, 3, 3, 4, 9, 10, 12, 12, 20, 21, 30, 33])  # of eleven sequences
 TEXTS = ["é", "", "x\0y\0", "日本", "a", "bc", "b", "", "file.jpg", "0", "é"]
 
-RAGGED: dict[str, Callable[[Path], Any]] = {
+RAGGED = {
     "sequences": lambda _: RaggedArray(np.arange(33), ENDS),
     "of pairs": lambda _: RaggedArray(np.arange(66).reshape(33, 2), ENDS.astype(np.int32)),
     "strided": lambda _: RaggedArray(np.arange(66)[::-2], np.repeat(ENDS, 2)[::2]),
@@ -42,7 +37,7 @@ RAGGED: dict[str, Callable[[Path], Any]] = {
     "lists of Arrow": lambda _: RaggedArray.from_arrow(pa.array([[1, 2], [], [3, 4, 5], [6]])),
     "lists in chunks": lambda _: column(pa.chunked_array([[[1, 2], []], [[3], [4, 5]]])),
 }
-STRINGS: dict[str, Callable[[Path], Any]] = {
+STRINGS = {
     "text": lambda _: RaggedArray.from_strings(TEXTS),
     "bytes": lambda _: RaggedArray.from_strings([text.encode() for text in TEXTS]),
     "text in files": lambda folder: saved(folder, RaggedArray.from_strings(TEXTS)),
@@ -50,7 +45,7 @@ STRINGS: dict[str, Callable[[Path], Any]] = {
     "text of Arrow": lambda _: RaggedArray.from_arrow(pa.array(TEXTS)[2:]),
     "large text of Arrow": lambda _: column(pa.chunked_array([TEXTS], pa.large_string())),
 }
-PARTS: dict[str, Callable[[Path], Any]] = {
+PARTS = {
     "ndarrays": lambda _: ConcatArray([values()[:4], values()[:0], values()[2:]]),
     "tensors": lambda _: ConcatArray([torch.from_numpy(values()).half()] * 2),
     "memmaps": lambda folder: ConcatArray([ALL["memmap r"](folder), values()]),
@@ -63,21 +58,21 @@ PARTS: dict[str, Callable[[Path], Any]] = {
 SOURCES = ALL | PARTS | RAGGED | STRINGS
 
 
-def saved(folder: Path, ragged: RaggedArray) -> RaggedArray:
+def saved(folder, ragged):
     ragged.save(folder / "ragged")
     return RaggedArray.open(folder / "ragged")
 
 
-def column(array: Any) -> Any:
+def column(array):
     return ArrayDataset.from_arrow(pa.table({"x": array}))["x"]
 
 
-def zipped(folder: Path) -> Any:
+def zipped(folder):
     np.savez(folder / "x.npz", x=values())
     return pinfeed.open_npz(folder / "x.npz")
 
 
-def fields(kind: str) -> list[pinfeed.Field]:
+def fields(kind):
     """Those that take all samples of a source, in any batch."""
     if kind in RAGGED:
         return [pinfeed.Jagged(), pinfeed.Pad(7, mask=True), pinfeed.Keep()]
@@ -87,14 +82,14 @@ def fields(kind: str) -> list[pinfeed.Field]:
 
 
 @pytest.fixture(params=SOURCES)
-def case(request: Any, tmp_path: Path) -> tuple[str, Any, list[Any]]:
+def case(request, tmp_path):
     """A kind, the source, and its samples."""
     source = SOURCES[request.param](tmp_path)
     array = source if isinstance(source, Source) else plain(opened(source))
     return request.param, source, [array[i] for i in range(len(array))]
 
 
-def test_samples(case: tuple[str, Any, list[Any]]) -> None:
+def test_samples(case):
     _, source, samples = case
     count = len(samples)
     dataset = ArrayDataset({"x": source})
@@ -111,7 +106,7 @@ def test_samples(case: tuple[str, Any, list[Any]]) -> None:
 
 
 @ignore_read_only
-def test_batches(case: tuple[str, Any, list[Any]]) -> None:
+def test_batches(case):
     kind, source, samples = case
     dataset = ArrayDataset(source)
     if not samples:
@@ -126,7 +121,7 @@ def test_batches(case: tuple[str, Any, list[Any]]) -> None:
         assert_same(Collate()(rows), default_collate(rows))
 
 
-def test_parts(case: tuple[str, Any, list[Any]]) -> None:
+def test_parts(case):
     kind, source, samples = case
     dataset, numbers = ArrayDataset({"x": source}), np.arange(len(samples))
     mask = numbers % 2 == 1
@@ -144,7 +139,7 @@ def test_parts(case: tuple[str, Any, list[Any]]) -> None:
                 assert_same(Collate({"x": field})(rows), Collate({"x": field})(list(rows)))
 
 
-def test_pickles(case: tuple[str, Any, list[Any]]) -> None:
+def test_pickles(case):
     _, source, samples = case
     dataset = ArrayDataset({"x": source})
     for _ in range(2):
@@ -154,8 +149,8 @@ def test_pickles(case: tuple[str, Any, list[Any]]) -> None:
 
 @ignore_read_only
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_in_workers(method: str, tmp_path: Path) -> None:
-    leaves: dict[str, Any] = {}
+def test_in_workers(method, tmp_path):
+    leaves = {}
     for kind, make in SOURCES.items():
         (tmp_path / kind).mkdir()
         dataset = ArrayDataset({"x": make(tmp_path / kind)})
@@ -171,7 +166,7 @@ def test_in_workers(method: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", ["Path", "np.load", "crops of a memmap", "a .npz file", "in files", "text in files"]
 )
-def test_a_file_that_is_cut(kind: str, tmp_path: Path) -> None:
+def test_a_file_that_is_cut(kind, tmp_path):
     dataset = ArrayDataset(SOURCES[kind](tmp_path))
     assert len(pickle.dumps(dataset)) < 1500
     for path in [*tmp_path.glob("*.*"), *tmp_path.glob("ragged/[uv]*.npy")]:

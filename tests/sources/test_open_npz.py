@@ -1,15 +1,10 @@
 """open_npz: the arrays of np.savez where they lie, and nothing but errors for what is no such file."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import io
 import pickle
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +32,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0\\"), min_si
         max_size=4,
     )
 )
-def test_what_np_load_reads(tmp_path: Path, members: dict[str, Any]) -> None:
+def test_what_np_load_reads(tmp_path, members):
     arrays = {}
     for seed, (name, (shape, dtype, is_fortran)) in enumerate(members.items()):
         array = np.zeros(shape, dtype)
@@ -57,7 +52,7 @@ def test_what_np_load_reads(tmp_path: Path, members: dict[str, Any]) -> None:
             assert array.tobytes() == expected[name].tobytes()
 
 
-def test_in_a_dataset(tmp_path: Path) -> None:
+def test_in_a_dataset(tmp_path):
     images = random_array((50, 8, 8, 3), "u1")
     weights = np.random.default_rng(0).random((50, 7), np.float32)
     path = tmp_path / "x.npz"
@@ -82,7 +77,7 @@ def test_in_a_dataset(tmp_path: Path) -> None:
     assert_same_bits(gathered, weights[[3, 1]])
 
 
-def test_one_descriptor_and_none_when_all_is_gone(tmp_path: Path) -> None:
+def test_one_descriptor_and_none_when_all_is_gone(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, **{str(i): np.arange(3) for i in range(100)})
     opened = open_npz(path)
@@ -92,7 +87,7 @@ def test_one_descriptor_and_none_when_all_is_gone(tmp_path: Path) -> None:
     assert open_files().count(str(path)) == 0
 
 
-def test_large_members_and_many_bytes_before(tmp_path: Path) -> None:
+def test_large_members_and_many_bytes_before(tmp_path):
     # zip64 as np.savez writes it, with something in front of the archive.
     path = tmp_path / "x.npz"
     path.write_bytes(b"#!/bin/sh\n" * 500)
@@ -104,29 +99,29 @@ def test_large_members_and_many_bytes_before(tmp_path: Path) -> None:
     assert {name: set(array.tolist()) for name, array in opened.items()} == {"a": {97}, "b": {98}}
 
 
-def write_zip(path: Path, **options: Any) -> None:
+def write_zip(path, **options):
     with zipfile.ZipFile(path, "w", **options) as archive:
         archive.writestr("x.npy", npy(np.arange(100)))
 
 
-def npy(array: Any, **options: Any) -> bytes:
+def npy(array, **options):
     written = io.BytesIO()
     np.save(written, array, **options)
     return written.getvalue()
 
 
-def member(contents: bytes, name: str = "x.npy") -> Callable[[Path], None]:
-    def write(path: Path) -> None:
+def member(contents, name="x.npy"):
+    def write(path):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(name, contents)
 
     return write
 
 
-def replaced(old: bytes, new: bytes) -> Callable[[Path], None]:
+def replaced(old, new):
     """A file of which the first such bytes are others."""
 
-    def write(path: Path) -> None:
+    def write(path):
         write_zip(path)
         contents = path.read_bytes()
         assert old in contents
@@ -135,7 +130,7 @@ def replaced(old: bytes, new: bytes) -> Callable[[Path], None]:
     return write
 
 
-REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+REFUSED = {
     "compressed": (
         lambda path: np.savez_compressed(path, x=np.zeros(3)),
         r"member 'x\.npy' is compressed or .* np\.savez instead of np\.savez_compressed, .* np\.load",
@@ -173,14 +168,14 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_refused(tmp_path: Path, kind: str) -> None:
+def test_what_is_refused(tmp_path, kind):
     make, message = REFUSED[kind]
     make(tmp_path / "x.npz")
     with pytest.raises(ValueError, match=rf"^open_npz: {tmp_path}/x\.npz.*{message}"):
         open_npz(tmp_path / "x.npz")
 
 
-def test_an_encrypted_member(tmp_path: Path) -> None:
+def test_an_encrypted_member(tmp_path):
     path = tmp_path / "x.npz"
     write_zip(path)
     contents = bytearray(path.read_bytes())
@@ -190,13 +185,13 @@ def test_an_encrypted_member(tmp_path: Path) -> None:
         open_npz(path)
 
 
-def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+def test_files_that_can_not_be_read(tmp_path):
     for path in (tmp_path / "none.npz", tmp_path):
         with pytest.raises(OSError, match=str(path)):
             open_npz(path)
 
 
-def a_file() -> bytes:
+def a_file():
     written = io.BytesIO()
     np.savez(written, x=np.arange(5), y=np.ones((2, 3), "f4"), z=np.zeros((0, 2)))
     return written.getvalue()
@@ -212,9 +207,7 @@ GOOD = a_file()
     st.integers(0, len(GOOD)),
 )
 @example([], len(GOOD), 0)
-def test_damaged_bytes(
-    tmp_path: Path, changes: list[tuple[int, int]], cut: int, left_out: int
-) -> None:
+def test_damaged_bytes(tmp_path, changes, cut, left_out):
     damaged = bytearray(GOOD)
     for place, value in changes:
         damaged[place] = value
@@ -225,7 +218,7 @@ def test_damaged_bytes(
             array.tobytes()  # what is mapped, is there
 
 
-def test_damaged_bytes_at_the_end_of_a_page(tmp_path: Path) -> None:
+def test_damaged_bytes_at_the_end_of_a_page(tmp_path):
     """A member that ends with the file, at the end of a page: one byte more would be SIGBUS."""
     code = """
 import struct, sys, zipfile

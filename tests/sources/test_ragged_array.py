@@ -1,7 +1,5 @@
 """RaggedArray: views, slices and selections, its place in a dataset, and wrong offsets."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections.abc import Callable
@@ -24,33 +22,33 @@ COUNT = len(LENGTHS)
 TOTAL = sum(LENGTHS)
 
 
-def offsets() -> np.ndarray:
+def offsets():
     return np.cumsum([0, *LENGTHS])
 
 
-def values() -> np.ndarray:
+def values():
     return np.arange(TOTAL * 2, dtype=np.float32).reshape(TOTAL, 2)
 
 
-def parts(array: Any) -> list[Any]:
+def parts(array):
     """What the sequences are, by definition."""
     ends = offsets()
     return [array[ends[i] : ends[i + 1]] for i in range(COUNT)]
 
 
-def mapped(folder: Path, name: str, array: np.ndarray, mode: Any = "r") -> np.ndarray:
+def mapped(folder, name, array, mode="r"):
     np.save(folder / name, array)
     return np.load(folder / f"{name}.npy", mmap_mode=mode)
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
+def read_only(array):
     array.flags.writeable = False
     return array
 
 
 Make = Callable[[Path], tuple[Any, Any]]
 
-KINDS: dict[str, Make] = {
+KINDS = {
     "ndarrays": lambda _: (values(), offsets()),
     "read-only": lambda _: (read_only(values()), read_only(offsets())),
     "strided": lambda _: (np.repeat(values(), 2, 0)[::2, ::-1], np.repeat(offsets(), 3)[::3]),
@@ -67,7 +65,7 @@ KINDS: dict[str, Make] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sequences_are_views(kind: str, tmp_path: Path) -> None:
+def test_sequences_are_views(kind, tmp_path):
     array, ends = KINDS[kind](tmp_path)
     ragged = RaggedArray(array, ends)
     plain = array if isinstance(array, torch.Tensor) else np.asarray(array)
@@ -89,7 +87,7 @@ def test_sequences_are_views(kind: str, tmp_path: Path) -> None:
             assert view.flags.writeable == array.flags.writeable
 
 
-def test_no_sequences_and_no_values() -> None:
+def test_no_sequences_and_no_values():
     for ragged in (RaggedArray(np.arange(3), np.array([1])), RaggedArray(values(), offsets())[:0]):
         assert len(ragged) == 0
         assert list(ragged) == []
@@ -100,7 +98,7 @@ def test_no_sequences_and_no_values() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.slices(COUNT))
-def test_slices(kind: str, tmp_path_factory: pytest.TempPathFactory, part: slice) -> None:
+def test_slices(kind, tmp_path_factory, part):
     array, ends = KINDS[kind](tmp_path_factory.getbasetemp())
     ragged = RaggedArray(array, ends)
     plain = array if isinstance(array, torch.Tensor) else np.asarray(array)
@@ -118,7 +116,7 @@ def test_slices(kind: str, tmp_path_factory: pytest.TempPathFactory, part: slice
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.lists(st.integers(-COUNT, COUNT - 1), max_size=20))
-def test_selections(kind: str, tmp_path_factory: pytest.TempPathFactory, index: list[int]) -> None:
+def test_selections(kind, tmp_path_factory, index):
     array, ends = KINDS[kind](tmp_path_factory.getbasetemp())
     ragged = RaggedArray(array, ends)
     plain = array if isinstance(array, torch.Tensor) else np.asarray(array)
@@ -136,7 +134,7 @@ def test_selections(kind: str, tmp_path_factory: pytest.TempPathFactory, index: 
             assert not np.shares_memory(chosen.values, ragged.values)
 
 
-def test_selections_larger_than_what_is_copied_in_one_go() -> None:
+def test_selections_larger_than_what_is_copied_in_one_go():
     rng = np.random.default_rng(0)
     lengths = rng.choice([0, 1, 30, 3000, 100_000], 500)
     ends = np.cumsum([5, *lengths])
@@ -147,7 +145,7 @@ def test_selections_larger_than_what_is_copied_in_one_go() -> None:
     assert_same(list(chosen), expected)
 
 
-def test_masks() -> None:
+def test_masks():
     ragged = RaggedArray(values(), offsets())
     expected = [part for part in parts(values()) if len(part) > 1]
     mask = ragged.lengths > 1
@@ -162,7 +160,7 @@ def test_masks() -> None:
 
 
 @pytest.mark.parametrize("index", [COUNT, -COUNT - 1, 2**70])
-def test_indices_out_of_range(index: int) -> None:
+def test_indices_out_of_range(index):
     ragged = RaggedArray(values(), offsets())
     with pytest.raises(IndexError, match=r"RaggedArray: index -?\d+ is out of range for 7 samp"):
         ragged[index]
@@ -170,14 +168,14 @@ def test_indices_out_of_range(index: int) -> None:
         ragged[[0, index]]
 
 
-def test_repr() -> None:
+def test_repr():
     ragged = RaggedArray(values(), offsets())
     assert repr(ragged) == "RaggedArray(7 sequences of float32 (*, 2), 15 values)"
     flat = RaggedArray(torch.zeros(15, dtype=torch.bfloat16), offsets())
     assert repr(flat) == "RaggedArray(7 sequences of bfloat16 (*,), 15 values)"
 
 
-REFUSED: tuple[tuple[Any, Any, type[Exception], str], ...] = (
+REFUSED = (
     (values(), [0, 3], TypeError, "offsets: expected an ndarray, a memmap or a CPU tensor, got li"),
     ([1, 2], offsets(), TypeError, "values: expected an ndarray, a memmap or a CPU tensor, got li"),
     ("values.npy", offsets(), TypeError, "values: expected an ndarray.*got str"),
@@ -205,14 +203,14 @@ REFUSED: tuple[tuple[Any, Any, type[Exception], str], ...] = (
 
 
 @pytest.mark.parametrize(("array", "ends", "error", "message"), REFUSED)
-def test_what_is_refused(array: Any, ends: Any, error: type[Exception], message: str) -> None:
+def test_what_is_refused(array, ends, error, message):
     with pytest.raises(error, match=f"^RaggedArray: .*{message}"):
         RaggedArray(array, ends)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize("entry", [1, 2**20 - 1, 2**20, 2**20 + 1, 2**21, 2_500_000])
-def test_the_first_bad_entry_of_many(entry: int, dtype: Any) -> None:
+def test_the_first_bad_entry_of_many(entry, dtype):
     ends = np.arange(2_500_001, dtype=dtype)
     ends[entry:] -= 2
     ends[-1] = -5
@@ -233,13 +231,13 @@ BROKEN_LATER = {
 
 @pytest.mark.parametrize("offset", BROKEN_LATER.values(), ids=list(BROKEN_LATER))
 @pytest.mark.parametrize("kind", ["ndarrays", "memmaps", "tensors"])
-def test_offsets_that_change_later(kind: str, offset: int, tmp_path: Path) -> None:
+def test_offsets_that_change_later(kind, offset, tmp_path):
     array, ends = KINDS[kind](tmp_path)
     ragged = RaggedArray(array, ends)
     ends[3] = offset  # the end of sequence 2 and the start of sequence 3
     place = re.escape(str(tmp_path)) if kind == "memmaps" else "RaggedArray"
     dataset = pinfeed.ArrayDataset({"x": ragged})
-    ways: tuple[Callable[[], Any], ...] = (
+    ways = (
         lambda: ragged[[0, 2]],
         lambda: ragged[::-1],
         lambda: pinfeed.Collate()(dataset.__getitems__([2, 2])),
@@ -274,11 +272,11 @@ try_selection(torch.empty((2**62, 0), dtype=torch.int8), 4)
 """
 
 
-def test_selections_larger_than_memory() -> None:
+def test_selections_larger_than_memory():
     assert run_python(LARGER_THAN_MEMORY).split() == ["refused"] * 19
 
 
-def test_pickles_are_small() -> None:
+def test_pickles_are_small():
     large = RaggedArray(np.zeros(10**6), np.arange(10**6 + 1))
     assert len(pickle.dumps(large[500:510])) < 1000
 
@@ -286,14 +284,14 @@ def test_pickles_are_small() -> None:
 # As a leaf of ArrayDataset.
 
 
-def test_ragged_samples_of_different_lengths_do_not_stack() -> None:
+def test_ragged_samples_of_different_lengths_do_not_stack():
     rows = pinfeed.ArrayDataset({"x": RaggedArray(values(), offsets())}).__getitems__([2, 2, 0])
     message = r"leaf \['x'\] of sample 2 of the batch \(index 0\): expected length 1 .*, got 3; Pad"
     with pytest.raises(ValueError, match=message):
         pinfeed.Collate()(rows)
 
 
-def test_ragged_images() -> None:
+def test_ragged_images():
     photos = np.arange(10 * 4 * 3, dtype=np.uint8).reshape(10, 4, 3)  # heights: 3, 3, 4
     rows = pinfeed.ArrayDataset(RaggedArray(photos, np.array([0, 3, 6, 10]))).__getitems__
     collate = pinfeed.Collate(pinfeed.Image())

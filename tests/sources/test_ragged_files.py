@@ -1,16 +1,12 @@
 """RaggedArray in files: complete or absent, and damage that is an error, never a crash."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle
 import re
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,16 +20,16 @@ from samples import assert_same
 ENDS = np.array([0, 3, 3, 4, 9])
 
 
-def example() -> RaggedArray:
+def example():
     return RaggedArray(np.arange(18, dtype=np.int16).reshape(9, 2), ENDS)
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("kind", [str, Path, lambda path: f"{path}/", os.fsencode])
-def test_what_is_saved_opens_again(kind: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_what_is_saved_opens_again(kind, tmp_path):
     path = kind(tmp_path / "ragged")
     example().save(path)
     ragged = RaggedArray.open(path)
@@ -44,7 +40,7 @@ def test_what_is_saved_opens_again(kind: Callable[[Path], Any], tmp_path: Path) 
     assert names(tmp_path / "ragged") == ["offsets.npy", "values.npy"]
 
 
-def test_the_files_are_plain_npy(tmp_path: Path) -> None:
+def test_the_files_are_plain_npy(tmp_path):
     example().save(tmp_path / "ragged")
     assert_same(np.load(tmp_path / "ragged" / "values.npy"), example().values)
     assert_same(np.load(tmp_path / "ragged" / "offsets.npy"), ENDS)
@@ -54,7 +50,7 @@ def test_the_files_are_plain_npy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 @pytest.mark.parametrize("inner", [(), (2,), (2, 3), (0,)])
-def test_every_dtype_and_shape(dtype: str, inner: tuple[int, ...], tmp_path: Path) -> None:
+def test_every_dtype_and_shape(dtype, inner, tmp_path):
     ragged = RaggedArray(random_array((9, *inner), dtype), ENDS)
     ragged.save(tmp_path / "ragged")
     assert_same(list(RaggedArray.open(tmp_path / "ragged")), list(ragged))
@@ -73,7 +69,7 @@ def test_every_dtype_and_shape(dtype: str, inner: tuple[int, ...], tmp_path: Pat
         RaggedArray(np.zeros(1, np.uint8), np.repeat([0, 1], 3_000_000)),
     ],
 )
-def test_only_what_is_used_is_saved_and_from_0(ragged: RaggedArray, tmp_path: Path) -> None:
+def test_only_what_is_used_is_saved_and_from_0(ragged, tmp_path):
     ragged.save(tmp_path / "ragged")
     again = RaggedArray.open(tmp_path / "ragged")
     assert len(again) == len(ragged)
@@ -87,7 +83,7 @@ def test_only_what_is_used_is_saved_and_from_0(ragged: RaggedArray, tmp_path: Pa
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "ragged" / name).read_bytes()
 
 
-def test_tensors(tmp_path: Path) -> None:
+def test_tensors(tmp_path):
     values = torch.arange(9.0, requires_grad=True)
     RaggedArray(values, ENDS).save(tmp_path / "ragged")
     assert_same(RaggedArray.open(tmp_path / "ragged").values, values.detach().numpy())
@@ -100,7 +96,7 @@ def test_tensors(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_saving_needs_no_copy(tmp_path: Path) -> None:
+def test_saving_needs_no_copy(tmp_path):
     run_python(
         """
 import re, resource, sys
@@ -117,7 +113,7 @@ ragged.save(sys.argv[1])
     )
 
 
-def test_overwriting_what_is_open(tmp_path: Path) -> None:
+def test_overwriting_what_is_open(tmp_path):
     path = tmp_path / "ragged"
     example().save(path)
     ragged = RaggedArray.open(path)
@@ -126,7 +122,7 @@ def test_overwriting_what_is_open(tmp_path: Path) -> None:
     assert_same(list(ragged), list(example()))
 
 
-def test_a_pickle_does_not_lead_to_what_came_later(tmp_path: Path) -> None:
+def test_a_pickle_does_not_lead_to_what_came_later(tmp_path):
     path = tmp_path / "ragged"
     example().save(path)
     ragged = RaggedArray.open(path)
@@ -146,12 +142,12 @@ def test_a_pickle_does_not_lead_to_what_came_later(tmp_path: Path) -> None:
     assert_same(list(pickle.loads(pickle.dumps(RaggedArray.open(path)))), list(later))
 
 
-def save_forever(path: Path) -> None:
+def save_forever(path):
     os.fsync = lambda _: time.sleep(60)  # a slow disk
     example().save(path)
 
 
-def test_a_process_that_is_killed_leaves_no_half_directory(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_leaves_no_half_directory(tmp_path):
     context = multiprocessing.get_context("fork")
     process = context.Process(target=save_forever, args=(tmp_path / "ragged",))
     process.start()
@@ -225,15 +221,15 @@ print(counts)
 
 
 @pytest.mark.parametrize("name", ["values", "offsets"])
-def test_files_damaged_byte_by_byte(name: str, tmp_path: Path) -> None:
+def test_files_damaged_byte_by_byte(name, tmp_path):
     print(run_python(FUZZ, str(tmp_path / "ragged"), name, timeout=120))
 
 
-def replace(name: str, array: Any) -> Callable[[Path], None]:
+def replace(name, array):
     return lambda folder: np.save(folder / f"{name}.npy", array)
 
 
-DAMAGES: tuple[tuple[Callable[[Path], None], str], ...] = (
+DAMAGES = (
     (
         replace("offsets", ENDS.astype(np.uint64)),
         "offsets.npy: offsets: .*int64 or int32, got uint",
@@ -259,7 +255,7 @@ DAMAGES: tuple[tuple[Callable[[Path], None], str], ...] = (
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES)
-def test_damaged_files(damage: Callable[[Path], None], message: str, tmp_path: Path) -> None:
+def test_damaged_files(damage, message, tmp_path):
     folder = tmp_path / "ragged"
     example().save(folder)
     damage(folder)

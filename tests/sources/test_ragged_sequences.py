@@ -1,11 +1,8 @@
 """RaggedArray.from_sequences: what it takes, what it makes of it, and that it holds it once."""
 
-from __future__ import annotations
-
 import array
 import collections
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ from samples import assert_same
 
 
 @given(st.data())
-def test_sequences_come_back(data: st.DataObject) -> None:
+def test_sequences_come_back(data):
     dtype = data.draw(st.sampled_from(NUMPY_DTYPES))
     inner = data.draw(st.sampled_from([(), (3,), (2, 2), (0,)]))
     lengths = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=12))
@@ -34,7 +31,7 @@ def test_sequences_come_back(data: st.DataObject) -> None:
 
 INT, FLOAT = np.dtype(np.int64), np.dtype(np.float32)
 
-TAKEN: dict[str, tuple[Any, Any, list[list[Any]]]] = {
+TAKEN = {
     "lists of ints": ([[1, 2], [], [3]], INT, [[1, 2], [], [3]]),
     "lists of floats": ([[0.5], [1, 0.25]], FLOAT, [[0.5], [1, 0.25]]),
     "lists of bools": ([[True], [False, True]], np.dtype(bool), [[True], [False, True]]),
@@ -61,7 +58,7 @@ TAKEN: dict[str, tuple[Any, Any, list[list[Any]]]] = {
 
 
 @pytest.mark.parametrize("kind", TAKEN)
-def test_what_is_taken(kind: str) -> None:
+def test_what_is_taken(kind):
     sequences, dtype, expected = TAKEN[kind]
     ragged = RaggedArray.from_sequences(sequences)
     assert ragged.dtype == dtype
@@ -69,7 +66,7 @@ def test_what_is_taken(kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int16, torch.bool, torch.uint16])
-def test_tensors_stay_tensors(dtype: torch.dtype) -> None:
+def test_tensors_stay_tensors(dtype):
     sequences = [torch.ones(2, 3).to(dtype), torch.ones(3, 4).t()[:, ::1].to(dtype)]
     sequences[1] = sequences[1][:1, :3]
     ragged = RaggedArray.from_sequences(sequences)
@@ -102,13 +99,13 @@ def test_tensors_stay_tensors(dtype: torch.dtype) -> None:
         ([], np.int32, np.empty(0, np.int32)),
     ],
 )
-def test_dtype(sequence: Any, dtype: Any, expected: Any) -> None:
+def test_dtype(sequence, dtype, expected):
     for count in (1, 3):
         ragged = RaggedArray.from_sequences([sequence] * count, dtype=dtype)
         assert_same(list(ragged), [expected] * count)
 
 
-def test_no_sequences() -> None:
+def test_no_sequences():
     ragged = RaggedArray.from_sequences([], dtype=np.int32)
     assert len(ragged) == 0
     assert ragged.dtype == np.int32
@@ -121,7 +118,7 @@ def test_no_sequences() -> None:
 ONE = np.ones(1, np.int32)
 BFLOAT16 = torch.ones(1).bfloat16()
 
-REFUSED: tuple[tuple[Any, Any, type[Exception], str], ...] = (
+REFUSED = (
     ([ONE, np.ones(1)], None, TypeError, "1: expected int32 like those before, got float64; name"),
     ([[1], [0.5]], None, TypeError, "1: expected int64 like those before, got float32; name"),
     (
@@ -187,26 +184,26 @@ REFUSED: tuple[tuple[Any, Any, type[Exception], str], ...] = (
 
 
 @pytest.mark.parametrize(("sequences", "dtype", "error", "message"), REFUSED)
-def test_what_is_refused(sequences: Any, dtype: Any, error: type[Exception], message: str) -> None:
+def test_what_is_refused(sequences, dtype, error, message):
     with pytest.raises(error, match=rf"^RaggedArray\.from_sequences: sequence {message}"):
         RaggedArray.from_sequences(sequences, dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, "bfloat16", object, str, "M8[s]", 5, "nonsense"])
-def test_dtypes_that_are_refused(dtype: Any) -> None:
+def test_dtypes_that_are_refused(dtype):
     with pytest.raises(TypeError, match=r"^RaggedArray\.from_sequences: dtype must be"):
         RaggedArray.from_sequences([[1]], dtype=dtype)
 
 
-def test_an_error_of_the_iterable_passes_through() -> None:
-    def sequences() -> Any:
+def test_an_error_of_the_iterable_passes_through():
+    def sequences():
         yield [1]
         raise KeyError("from the generator")
 
     with pytest.raises(KeyError, match="from the generator"):
         RaggedArray.from_sequences(sequences())
     with pytest.raises(TypeError, match="not iterable"):
-        RaggedArray.from_sequences(5)  # type: ignore[arg-type]
+        RaggedArray.from_sequences(5)
 
 
 MEMORY = """
@@ -231,7 +228,7 @@ print((in_use("VmHWM") - before) / data, (in_use("VmRSS") - before) / data)
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 @pytest.mark.parametrize(("count", "kind"), [(100, "generator"), (5000, "list")])
-def test_the_data_is_never_held_twice(count: int, kind: str) -> None:
+def test_the_data_is_never_held_twice(count, kind):
     peak, after = map(float, run_python(MEMORY, str(count), kind).split())
     assert peak < 1.4
     assert after < 1.1

@@ -1,10 +1,6 @@
 """RaggedArray.split: long sequences as pieces over the same memory."""
 
-from __future__ import annotations
-
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +21,7 @@ from pinfeed import (
 )
 
 
-def pieces_of(sequence: Any, max_length: int, overlap: int) -> list[list[int]]:
+def pieces_of(sequence, max_length, overlap):
     """Piece by piece, until one reaches the end."""
     pieces = [sequence[:max_length]]
     start = 0
@@ -39,7 +35,7 @@ sizes = st.integers(1, 9).flatmap(lambda most: st.tuples(st.just(most), st.integ
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=12), sizes, st.booleans(), st.data())
-def test_pieces(lengths: list[int], size: tuple[int, int], as_tensor: bool, data: Any) -> None:
+def test_pieces(lengths, size, as_tensor, data):
     max_length, overlap = size
     values = np.arange(3 + sum(lengths))  # three of them belong to nobody
     offsets = np.cumsum([3, *lengths])
@@ -57,13 +53,13 @@ def test_pieces(lengths: list[int], size: tuple[int, int], as_tensor: bool, data
 
 
 @pytest.mark.parametrize("overlap", [0, 1])
-def test_no_sequences_have_no_pieces(overlap: int) -> None:
+def test_no_sequences_have_no_pieces(overlap):
     split = RaggedArray(np.arange(3), np.zeros(1, np.int64)).split(2, overlap)
     assert len(split) == 0
     assert [*split] == split.lengths.tolist() == split.documents.tolist() == []
 
 
-def test_nothing_is_copied_and_files_pickle_small(tmp_path: Path) -> None:
+def test_nothing_is_copied_and_files_pickle_small(tmp_path):
     RaggedArray.from_sequences([[*range(100_000)]] * 3, dtype=np.int32).save(tmp_path / "tokens")
     ragged = RaggedArray.open(tmp_path / "tokens")
     for overlap in (0, 2):
@@ -76,7 +72,7 @@ def test_nothing_is_copied_and_files_pickle_small(tmp_path: Path) -> None:
         assert pickle.loads(sent)[-1].tolist() == split[-1].tolist()
 
 
-def test_as_a_leaf_of_a_dataset() -> None:
+def test_as_a_leaf_of_a_dataset():
     ragged = RaggedArray.from_sequences([[1, 2, 3, 4, 5], [], [6]])
     split = ragged.split(2)
     dataset = ArrayDataset({"tokens": split, "label": np.array([7, 8, 9])[split.documents]})
@@ -89,7 +85,7 @@ def test_as_a_leaf_of_a_dataset() -> None:
     assert [list(sequence) for sequence in arrays["tokens"]] == [[1, 2], [3, 4], [5], [], [6]]
 
 
-def test_pieces_of_many_files(tmp_path: Path) -> None:
+def test_pieces_of_many_files(tmp_path):
     """A corpus in several files is cut file by file, and packed as one."""
     documents = [[1, 2, 3, 4, 5], [6], [], [7, 8, 9], [10, 11, 12, 13]]
     for name, part in (("a", documents[:2]), ("b", documents[2:])):
@@ -108,7 +104,7 @@ def test_pieces_of_many_files(tmp_path: Path) -> None:
         ConcatArray([files[0], files[1].split(2, 1)])
 
 
-def test_some_of_the_pieces(tmp_path: Path) -> None:
+def test_some_of_the_pieces(tmp_path):
     pieces = RaggedArray.from_sequences([[1, 2, 3, 4, 5], [], [6]]).split(2)
     for part, numbers in (
         (pieces[1:], [1, 2, 3, 4]),
@@ -130,7 +126,7 @@ def test_some_of_the_pieces(tmp_path: Path) -> None:
         ((2, -1), ValueError, "split: overlap must be at least 0, got -1"),
     ],
 )
-def test_bad_arguments(arguments: Any, error: type[Exception], message: str) -> None:
+def test_bad_arguments(arguments, error, message):
     ragged = pinfeed.RaggedArray.from_sequences([[1, 2, 3]])
     with pytest.raises(error, match=message):
         ragged.split(*arguments)

@@ -1,10 +1,6 @@
 """ArrayDataset, from_numpy and RaggedArray: what people hand over first, and what they are told."""
 
-from __future__ import annotations
-
 import glob
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hints import COLOUR, LABELS, PHOTOS, Hints, check_hint, first, rows
+from hints import COLOUR, LABELS, PHOTOS, check_hint, first, rows
 from pinfeed import (
     ArrayDataset,
     Collate,
@@ -28,7 +24,7 @@ from pinfeed import (
 FRAME = pd.DataFrame({"x": [0.5, 1.5], "y": [1, 2]})
 RAGGED = np.array([np.arange(2), np.arange(3)], object)
 
-HINTS: Hints = {
+HINTS = {
     "samples in a list": (
         lambda: ArrayDataset({"image": [*PHOTOS], "label": np.arange(3)}),
         ValueError,
@@ -78,16 +74,16 @@ HINTS: Hints = {
         lambda: ArrayDataset([{"image": PHOTOS[0], "label": 1}] * 3),
         TypeError,
         r"got a list of 3 samples; .*: DataLoader\(samples, batch_size, collate_fn=Collate\(\)\)",
-        lambda: first(
-            DataLoader([{"image": PHOTOS[0], "label": 1}] * 3, 3, collate_fn=Collate())  # type: ignore[arg-type]
-        )["label"],
+        lambda: first(DataLoader([{"image": PHOTOS[0], "label": 1}] * 3, 3, collate_fn=Collate()))[
+            "label"
+        ],
         torch.tensor([1, 1, 1]),
     ),
     "samples that are tuples": (
         lambda: from_numpy([(PHOTOS[0], 1)], 1),
         TypeError,
         r"got a list of 1 samples; .*: DataLoader\(samples, batch_size, collate_fn=Collate\(\)\)",
-        lambda: first(DataLoader([(PHOTOS[0], 1)], 1, collate_fn=Collate()))[1],  # type: ignore[arg-type]
+        lambda: first(DataLoader([(PHOTOS[0], 1)], 1, collate_fn=Collate()))[1],
         torch.tensor([1]),
     ),
     "one label for all": (
@@ -122,7 +118,7 @@ HINTS: Hints = {
         lambda: from_numpy(["a.jpg"], 1),
         TypeError,
         r"list of 1 paths; .* a Dataset: DataLoader\(dataset, batch_size, collate_fn=Collate\(Image",
-        lambda: first(DataLoader([COLOUR], 1, collate_fn=Collate(Image()))),  # type: ignore[arg-type]
+        lambda: first(DataLoader([COLOUR], 1, collate_fn=Collate(Image()))),
         Collate(Image())([PHOTOS[1]]),
     ),
     "a path of another file": (
@@ -133,7 +129,7 @@ HINTS: Hints = {
         [__file__],
     ),
     "two arrays": (
-        lambda: ArrayDataset(PHOTOS, LABELS),  # type: ignore[call-arg]
+        lambda: ArrayDataset(PHOTOS, LABELS),
         TypeError,
         r"arrays go into one tuple or dict: ArrayDataset\(\(images, labels\)\)",
         lambda: rows((PHOTOS, LABELS)),
@@ -147,7 +143,7 @@ HINTS: Hints = {
         [torch.from_numpy(PHOTOS), torch.from_numpy(LABELS)],
     ),
     "two arrays to load, and a size": (
-        lambda: from_numpy(PHOTOS, LABELS, 3),  # type: ignore[call-arg]
+        lambda: from_numpy(PHOTOS, LABELS, 3),
         TypeError,
         r"but 3 were given; arrays go into one tuple or dict: from_numpy\(\(images, labels\)",
         lambda: first(from_numpy((PHOTOS, LABELS), 3, device="cpu"))[1],
@@ -191,7 +187,7 @@ HINTS: Hints = {
         {"label": torch.tensor([0])},
     ),
     "lists for a RaggedArray": (
-        lambda: RaggedArray([[1, 2], [3]]),  # type: ignore[call-arg]
+        lambda: RaggedArray([[1, 2], [3]]),
         TypeError,
         "'offsets'; RaggedArray.from_sequences makes one of lists and arrays",
         lambda: rows(RaggedArray.from_sequences([[1, 2], [3]]), Jagged()).values,
@@ -208,11 +204,11 @@ HINTS: Hints = {
 
 
 @pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)
-def test_hints(hint: Any) -> None:
+def test_hints(hint):
     check_hint(*hint)
 
 
-def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_not_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"ConcatArray: part 0 \(a-0.npy\): No such file"):
         ConcatArray(["a-0.npy"])

@@ -1,11 +1,7 @@
 """Strings as samples: a RaggedArray of them in memory, in files and over Arrow; their batches."""
 
-from __future__ import annotations
-
 import os
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,19 +25,19 @@ SOME = ["é", "", "x\0y\0", "日本", "a"]
 SOME_BYTES = [b"\xff", b"", b"x\0y\0", b"abc", b"a"]
 
 
-def saved(strings: Any, folder: Path) -> Any:
+def saved(strings, folder):
     folder.mkdir(exist_ok=True)
     from_strings(strings).save(folder / "strings", overwrite=True)
     return RaggedArray.open(folder / "strings")
 
 
-def arrow(strings: Any, kind: str) -> Any:
+def arrow(strings, kind):
     suffix = "string" if isinstance(strings[0], str) else "binary"
     name = {"": suffix, "large": f"large_{suffix}", "view": f"{suffix}_view"}[kind]
     return pa.array(strings, getattr(pa, name)())
 
 
-SOURCES: dict[str, Any] = {
+SOURCES = {
     "list": lambda strings, _: from_strings(strings),
     "generator": lambda strings, _: from_strings(string for string in strings),
     "objects": lambda strings, _: from_strings(np.array(strings, object)),
@@ -57,14 +53,14 @@ SOURCES: dict[str, Any] = {
 }
 
 
-def as_arrays(strings: list[Any]) -> list[np.ndarray]:
+def as_arrays(strings):
     bytes_ = [text.encode() if isinstance(text, str) else text for text in strings]
     return [np.frombuffer(text, np.uint8) for text in bytes_]
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 @given(strings=STRINGS, data=st.data())
-def test_strings_come_back(kind: str, strings: Any, data: Any, tmp_path: Path) -> None:
+def test_strings_come_back(kind, strings, data, tmp_path):
     source = SOURCES[kind](strings, tmp_path)
     if kind == "parts":
         strings = [strings[0], *strings]
@@ -83,7 +79,7 @@ def test_strings_come_back(kind: str, strings: Any, data: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize("kind", ["list", "files", "parts", "Arrow slice"])
 @given(strings=STRINGS, data=st.data())
-def test_their_bytes_as_numbers(kind: str, strings: Any, data: Any, tmp_path: Path) -> None:
+def test_their_bytes_as_numbers(kind, strings, data, tmp_path):
     dataset = ArrayDataset(SOURCES[kind](strings, tmp_path))
     chosen = data.draw(st.lists(st.integers(0, len(strings) - 1), min_size=1, max_size=20))
     side = data.draw(st.sampled_from(["right", "left"]))
@@ -103,7 +99,7 @@ def test_their_bytes_as_numbers(kind: str, strings: Any, data: Any, tmp_path: Pa
         assert joined.offsets.tolist() == offsets.tolist()
 
 
-def test_from_numpy() -> None:
+def test_from_numpy():
     arrays = {"name": np.array(["a", "bc"]), "x": np.arange(2)}
     (batch,) = pinfeed.from_numpy(arrays, 2, fields={"name": Pad(lengths="n")}, device="cpu")
     assert batch["name"].tolist() == [[97, 0], [98, 99]]
@@ -125,18 +121,18 @@ def test_from_numpy() -> None:
         (np.array([], "S3"), []),
     ],
 )
-def test_arrays_of_numpy(array: Any, expected: Any) -> None:
+def test_arrays_of_numpy(array, expected):
     assert list(from_strings(array)) == expected
     dataset = ArrayDataset({"x": array})
     assert [sample["x"] for sample in dataset] == expected
     assert repr(dataset) == f"ArrayDataset({len(expected)} samples: ['x'] {type_name(array)})"
 
 
-def type_name(array: Any) -> str:
+def type_name(array):
     return "bytes" if array.dtype.kind == "S" else "str"
 
 
-def test_more_than_are_encoded_at_once() -> None:
+def test_more_than_are_encoded_at_once():
     strings = [f"{i:x}" for i in range(150_000)]
     ragged = from_strings(iter(strings))
     assert list(ragged[[0, 65_535, 65_536, 149_999]]) == ["0", "ffff", "10000", "249ef"]
@@ -145,7 +141,7 @@ def test_more_than_are_encoded_at_once() -> None:
     check(lambda: from_strings(strings), ValueError, "string 140000: ", r"'\ud800' at position 0")
 
 
-def test_no_strings(tmp_path: Path) -> None:
+def test_no_strings(tmp_path):
     for empty, expected in (
         (from_strings([]), str),
         (from_strings(["a"])[:0], str),
@@ -160,7 +156,7 @@ def test_no_strings(tmp_path: Path) -> None:
     assert list(RaggedArray.from_arrow(pa.array(["", ""]))) == ["", ""]
 
 
-def test_arrow_is_not_copied() -> None:
+def test_arrow_is_not_copied():
     for array in (pa.array(SOME), pa.array(SOME, pa.large_string()), pa.array(SOME_BYTES)[2:]):
         ragged = RaggedArray.from_arrow(array)
         _, offsets, values = array.buffers()
@@ -169,7 +165,7 @@ def test_arrow_is_not_copied() -> None:
         assert ragged.offsets.ctypes.data == offsets.address + array.offset * width
 
 
-def test_columns_of_a_table() -> None:
+def test_columns_of_a_table():
     table = pa.table(
         {
             "text": pa.chunked_array([SOME[:2], [], SOME[2:]]),
@@ -183,7 +179,7 @@ def test_columns_of_a_table() -> None:
     assert batch == {"text": ["a", "é"], "bytes": [b"a", b"\xff"], "fixed": [b"ij", b"ab"]}
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files(tmp_path):
     for strings, name in ((SOME, "utf8.npy"), (SOME_BYTES, "binary.npy")):
         folder = tmp_path / name
         from_strings([strings[0], *strings])[1:].save(folder)
@@ -199,7 +195,7 @@ def test_files(tmp_path: Path) -> None:
         assert RaggedArray.open(folder).string_type is None
 
 
-def test_what_it_shows() -> None:
+def test_what_it_shows():
     text, data = from_strings(["a", "é"]), from_strings([b"abc"])
     assert repr(text) == "RaggedArray(2 strings of text, 3 bytes)"
     assert repr(data) == "RaggedArray(1 strings of bytes, 3 bytes)"
@@ -210,7 +206,7 @@ def test_what_it_shows() -> None:
 NO_TEXT = RaggedArray(np.frombuffer(b"a\xff", np.uint8), np.array([0, 1, 2]), str)
 PAIR = np.array([0, 1])
 
-REFUSED: dict[str, tuple[Any, type[Exception], list[str]]] = {
+REFUSED = {
     "one string": (lambda: from_strings("abc"), TypeError, ["strings must be an iterable of str"]),
     "a number": (lambda: from_strings(3), TypeError, ["iterable of str or of bytes, got one int"]),
     "numbers": (lambda: from_strings([3]), TypeError, ["string 0: expected str or bytes, got int"]),
@@ -303,12 +299,12 @@ REFUSED: dict[str, tuple[Any, type[Exception], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(case: str) -> None:
+def test_what_is_refused(case):
     call, error, words = REFUSED[case]
     check(call, error, *words)
 
 
-def test_the_ways_out() -> None:
+def test_the_ways_out():
     assert list(RaggedArray(NO_TEXT.values, NO_TEXT.offsets, string_type=bytes)) == [b"a", b"\xff"]
     name = os.fsdecode(b"\xff.png")
     assert list(from_strings([os.fsencode(name)])) == [b"\xff.png"]

@@ -1,11 +1,7 @@
 """Streams, what each worker of each rank is to get of them, and workers without processes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -16,7 +12,7 @@ from pinfeed import StreamDataset
 
 
 @contextlib.contextmanager
-def as_worker(worker: int, workers: int, seed: int = 0) -> Iterator[None]:
+def as_worker(worker, workers, seed=0):
     """This process takes itself for one of the workers that a DataLoader gives a seed."""
     seed += worker
     info = _utils.worker.WorkerInfo(id=worker, num_workers=workers, seed=seed, dataset=None)
@@ -24,21 +20,19 @@ def as_worker(worker: int, workers: int, seed: int = 0) -> Iterator[None]:
         yield
 
 
-def numbered(sizes: Sequence[int]) -> list[list[int]]:
+def numbered(sizes):
     """Shards of these sizes, whose samples count on from one to the next."""
     numbers = itertools.count()
     return [[next(numbers) for _ in range(size)] for size in sizes]
 
 
-def expected_parts(
-    shards: list[list[Any]], world_size: int, workers: int, even: str | None
-) -> dict[tuple[int, int], list[Any]]:
+def expected_parts(shards, world_size, workers, even):
     """The definition: what each (rank, worker) gets of a stream in order.
 
     ``shards`` is what there is to deal out whole; a stream without shards is a single one.
     """
     turns = [(rank, worker) for worker in range(workers) for rank in range(world_size)]
-    parts: dict[tuple[int, int], list[Any]] = {turn: [] for turn in turns}
+    parts = {turn: [] for turn in turns}
     if even is None and len(shards) >= len(turns):
         for number, shard in enumerate(shards):
             parts[turns[number % len(turns)]].extend(shard)
@@ -47,7 +41,7 @@ def expected_parts(
         for number, sample in enumerate(itertools.chain(*shards)):
             parts[turns[number % len(turns)]].append(sample)
         return parts
-    rows: list[tuple[int, list[Any]]] = []  # a worker, and a sample for each of the ranks
+    rows = []  # a worker, and a sample for each of the ranks
     if len(shards) >= workers:
         for worker in range(workers):
             samples = list(itertools.chain(*shards[worker::workers]))
@@ -62,9 +56,7 @@ def expected_parts(
     return parts
 
 
-def expected_stretches(
-    shards: list[list[Any]], world_size: int, workers: int, even: str | None
-) -> dict[tuple[int, int], list[Any]]:
+def expected_stretches(shards, world_size, workers, even):
     """The same where the lengths of shards are known."""
     samples = list(itertools.chain(*shards))
     rounds = len(cut(samples, world_size)) if even == "repeat" else len(samples) // world_size
@@ -76,13 +68,11 @@ def expected_stretches(
     }
 
 
-def cut(samples: list[Any], size: int) -> list[list[Any]]:
+def cut(samples, size):
     return [samples[start : start + size] for start in range(0, len(samples), size)]
 
 
-def all_parts(
-    source: Any, world_size: int, workers: int, epoch: int = 0, **options: Any
-) -> dict[tuple[int, int], list[Any]]:
+def all_parts(source, world_size, workers, epoch=0, **options):
     """What each (rank, worker) gets of a StreamDataset; without workers, the process is worker 0."""
     parts = {}
     for rank in range(world_size):
@@ -94,22 +84,22 @@ def all_parts(
     return parts
 
 
-def read_shard(path: Any) -> Iterator[int]:
+def read_shard(path):
     """The samples of a file with a number in each line; ``bad`` is none."""
     with open(path) as lines:
         for line in lines:
             yield int(line)
 
 
-def keep(samples: list[Any]) -> list[Any]:
+def keep(samples):
     return samples
 
 
-def to_tensor(samples: list[int]) -> torch.Tensor:
+def to_tensor(samples):
     return torch.tensor(samples)
 
 
-def expected_order(samples: list[Any], size: int, seed: int, epoch: int) -> list[Any]:
+def expected_order(samples, size, seed, epoch):
     """The definition: what comes out of the buffer of the only worker, for a stream without shards."""
     draws, last = (
         np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, 1, 0, 1, which)))

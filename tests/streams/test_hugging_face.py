@@ -1,10 +1,6 @@
 """Hugging Face IterableDatasets: what deals out its samples to workers is not dealt out again."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import datasets
 import numpy as np
@@ -19,19 +15,19 @@ from streams import all_parts, as_worker, keep
 COUNT = 200
 
 
-def stream(shards: int, count: int = COUNT) -> datasets.IterableDataset:
+def stream(shards, count=COUNT):
     tokens = [[i] * (i % 7) for i in range(count)]
     table = datasets.Dataset.from_dict({"i": range(count), "tokens": tokens})
     return table.to_iterable_dataset(shards)
 
 
-def numbers(samples: Any) -> list[int]:
+def numbers(samples):
     return [int(sample["i"]) for sample in samples]
 
 
 @pytest.mark.parametrize("shards", [1, 7])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_every_sample_once_in_every_epoch(workers: int, shards: int) -> None:
+def test_every_sample_once_in_every_epoch(workers, shards):
     count = 4000 if workers and shards > 1 else COUNT
     plain = stream(shards, count)
     for shuffled in (plain, plain.shuffle(seed=1, buffer_size=50)):
@@ -45,7 +41,7 @@ def test_every_sample_once_in_every_epoch(workers: int, shards: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_every_row_of_a_packed_stream(workers: int) -> None:
+def test_every_row_of_a_packed_stream(workers):
     packed = PackedStream(StreamDataset(stream(5), 10), seq_length=8, key="tokens", window=50)
     loader = DataLoader(packed, None, num_workers=workers, collate_fn=keep)
     expected = [i for i in range(COUNT) if i % 7]
@@ -53,7 +49,7 @@ def test_every_row_of_a_packed_stream(workers: int) -> None:
 
 
 @pytest.mark.parametrize("shards", [3, 4])
-def test_ranks(shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks(shards, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     source = stream(shards)
@@ -72,8 +68,8 @@ def test_ranks(shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(itertools.chain(*found)) == list(range(COUNT))
 
 
-def test_a_state_and_formats() -> None:
-    def make(form: str | None) -> StreamDataset:
+def test_a_state_and_formats():
+    def make(form):
         return StreamDataset(stream(4).shuffle(seed=2, buffer_size=9).with_format(form), 20)
 
     whole = list(make(None))
@@ -90,12 +86,12 @@ def test_a_state_and_formats() -> None:
     assert first.to_pylist() == [{"i": 0, "tokens": []}]
 
 
-def one_by_one(dataset: Any) -> Any:
+def one_by_one(dataset):
     yield from dataset
 
 
 # Ways to read a dataset through other iterators.
-BEHIND: dict[str, Callable[[Any], Any]] = {
+BEHIND = {
     "iter": iter,
     "generator expression": lambda dataset: (sample for sample in dataset),
     "generator": one_by_one,
@@ -106,7 +102,7 @@ BEHIND: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", BEHIND)
-def test_what_other_iterators_read_is_dealt_out_once(way: str) -> None:
+def test_what_other_iterators_read_is_dealt_out_once(way):
     read = BEHIND[way]
     for dataset in (
         StreamDataset(lambda: read(stream(4))),
@@ -120,16 +116,16 @@ def test_what_other_iterators_read_is_dealt_out_once(way: str) -> None:
 DEALT_OUT = "deals out its samples to the 2 workers by itself"
 
 
-def test_what_the_hint_says_of_other_iterators() -> None:
-    options: dict[str, Any] = {"num_workers": 2, "collate_fn": keep}
+def test_what_the_hint_says_of_other_iterators():
+    options = {"num_workers": 2, "collate_fn": keep}
     with pytest.raises(TypeError, match=DEALT_OUT):
         list(DataLoader(StreamDataset(lambda: map(dict, stream(4))), 16, **options))
     batches = DataLoader(StreamDataset(stream(4).map(dict)), 16, **options)
     assert sorted(numbers(itertools.chain(*batches))) == list(range(COUNT))
 
 
-def test_batches_of_all_samples_are_dealt_out_to_workers() -> None:
-    def read() -> Any:
+def test_batches_of_all_samples_are_dealt_out_to_workers():
+    def read():
         return (sample for batch in stream(4).iter(8) for sample in batch["i"])
 
     loader = DataLoader(StreamDataset(read), 16, num_workers=2, collate_fn=keep)
@@ -137,7 +133,7 @@ def test_batches_of_all_samples_are_dealt_out_to_workers() -> None:
 
 
 @pytest.mark.parametrize("way", BEHIND)
-def test_what_was_split_by_node_is_not_dealt_out_to_ranks(way: str) -> None:
+def test_what_was_split_by_node_is_not_dealt_out_to_ranks(way):
     split = split_dataset_by_node(stream(4), 1, 2)
     for source in (split, lambda: split, lambda: BEHIND[way](split)):
         with pytest.raises(TypeError, match="dealt it out already; give rank=0, world_size=1"):

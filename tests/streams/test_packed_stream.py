@@ -1,10 +1,7 @@
 """PackedStream: windows against PackSampler, every document once, states, bad input."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +15,7 @@ from pinfeed import Collate, Keep, Pack, PackedStream, PackSampler, StreamDatase
 LENGTHS = [5, 0, 3, 8, 1, 7, 2, 2, 6, 4, 8, 1, 3, 0, 5, 5]
 
 
-def documents(lengths: list[int]) -> list[list[int]]:
+def documents(lengths):
     return [[100 * i + token for token in range(n)] for i, n in enumerate(lengths)]
 
 
@@ -44,18 +41,18 @@ settings = st.fixed_dictionaries(
     st.data(),
 )
 def test_windows_are_planned_and_resumed(
-    lengths: list[int],
-    settings: dict[str, Any],
-    window: int,
-    buffer: int,
-    epoch: int,
-    world_size: int,
-    data: st.DataObject,
-) -> None:
+    lengths,
+    settings,
+    window,
+    buffer,
+    epoch,
+    world_size,
+    data,
+):
     seen = []
     for rank in range(world_size):
 
-        def make(rank: int = rank) -> PackedStream:
+        def make(rank=rank):
             source = StreamDataset(
                 documents(lengths), shuffle_buffer=buffer, rank=rank, world_size=world_size
             )
@@ -99,15 +96,15 @@ def test_windows_are_planned_and_resumed(
     assert sorted(seen) == [token for document in documents(lengths) for token in document]
 
 
-def equal(one: Any, other: Any) -> bool:
+def equal(one, other):
     return (one == other).all() if hasattr(one, "all") else one == other
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stateful_loader_resumes(workers: int) -> None:
+def test_a_stateful_loader_resumes(workers):
     samples = [{"tokens": tokens, "id": i} for i, tokens in enumerate(documents(LENGTHS))]
 
-    def loader() -> StatefulDataLoader:
+    def loader():
         stream = StreamDataset(samples, shuffle_buffer=4, seed=1)
         return StatefulDataLoader(
             PackedStream(stream, 2, seq_length=8, window=5, key="tokens"),
@@ -144,14 +141,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), BAD)
-def test_bad_arguments(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_arguments(changes, error, message):
     good = {"stream": StreamDataset([[1]]), "seq_length": 4}
     with pytest.raises(error, match=f"^PackedStream: {message}"):
         PackedStream(**good | changes)
     assert len([*PackedStream(StreamDataset([[1]]), seq_length=4)]) == 1  # the way out of the first
 
 
-def test_documents_that_do_not_fit_and_samples_without_a_key() -> None:
+def test_documents_that_do_not_fit_and_samples_without_a_key():
     stream = StreamDataset([{"tokens": [1, 2, 3]}, {"tokens": [4]}])
     with pytest.raises(
         TypeError, match=r"samples are dicts with \['tokens'\]; say under which key"
@@ -174,7 +171,7 @@ def test_documents_that_do_not_fit_and_samples_without_a_key() -> None:
     assert batch["tokens"].tolist() == [[1, 2], [3, 4]]
 
 
-def test_states_of_other_streams() -> None:
+def test_states_of_other_streams():
     stream = PackedStream(StreamDataset([[1]]), seq_length=4)
     state = stream.state_dict()
     with pytest.raises(ValueError, match="is of another stream: seq_length is 4 there and 5 here"):
@@ -184,7 +181,7 @@ def test_states_of_other_streams() -> None:
     with pytest.raises(ValueError, match="has no windows"):
         stream.load_state_dict({key: state[key] for key in state if key != "windows"})
     with pytest.raises(TypeError, match="state must be a dict, got list"):
-        stream.load_state_dict([])  # type: ignore[arg-type]
+        stream.load_state_dict([])
     with pytest.raises(ValueError, match="yielded of the state must be at least 0, got -1"):
         stream.load_state_dict(state | {"yielded": -1})
     assert repr(stream).startswith("PackedStream(StreamDataset(")

@@ -1,11 +1,7 @@
 """Jobs that save after a batch and go on elsewhere with the batches left."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +20,7 @@ from pinfeed import (
 )
 
 
-def array_loader(**options: Any) -> tuple[Any, Any]:
+def array_loader(**options):
     dataset = ArrayDataset({"x": np.arange(540.0).reshape(90, 6), "i": np.arange(90)})
     # A generator that the loader shares would be elsewhere in the epoch after: without workers,
     # torchdata 0.11 doesn't draw the workers' seed from it again.
@@ -33,18 +29,18 @@ def array_loader(**options: Any) -> tuple[Any, Any]:
     return loader, lambda epoch: None
 
 
-def bucket_loader(**options: Any) -> tuple[Any, Any]:
+def bucket_loader(**options):
     texts = RaggedArray.from_sequences([np.arange(i, i + i % 17) for i in range(90)])
     sampler = LengthBucketSampler(texts, max_tokens=60, bucket_batches=3)
     options |= {"batch_sampler": sampler, "collate_fn": Collate(Pad())}
     return StatefulDataLoader(ArrayDataset(texts), **options), sampler.set_epoch
 
 
-def read_shard(number: int) -> list[dict[str, Any]]:
+def read_shard(number):
     return [{"i": 9 * number + i, "x": np.full(3, i)} for i in range(9)]
 
 
-def stream_loader(**options: Any) -> tuple[Any, Any]:
+def stream_loader(**options):
     dataset = StreamDataset(range(10), 16, open_shard=read_shard)
     return StatefulDataLoader(dataset, 4, collate_fn=Collate(), **options), dataset.set_epoch
 
@@ -52,9 +48,7 @@ def stream_loader(**options: Any) -> tuple[Any, Any]:
 LOADERS = {"array": array_loader, "bucket": bucket_loader, "stream": stream_loader}
 
 
-def train(
-    kind: str, workers: int, ahead: bool, saved: bytes | None = None, most: int | None = None
-) -> Any:
+def train(kind, workers, ahead, saved=None, most=None):
     """All batches of two epochs, or what a job saves after so many of them; it goes on from there."""
     loader, set_epoch = LOADERS[kind](num_workers=workers)
     if ahead:
@@ -75,7 +69,7 @@ def train(
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", LOADERS)
-def test_a_job_goes_on_with_the_batches_left(kind: str, workers: int, ahead: bool) -> None:
+def test_a_job_goes_on_with_the_batches_left(kind, workers, ahead):
     whole = train(kind, workers, False)
     saved, quarter = None, len(whole) // 4
     # Starting workers takes long.
@@ -95,7 +89,7 @@ def test_a_job_goes_on_with_the_batches_left(kind: str, workers: int, ahead: boo
         (lambda count: StreamDataset(range(count)), "stream: samples is 20 there and 19 here"),
     ],
 )
-def test_another_dataset(make: Any, message: str, workers: int) -> None:
+def test_another_dataset(make, message, workers):
     begun, same, other = (
         StatefulDataLoader(make(count), 4, num_workers=workers) for count in (20, 20, 19)
     )
@@ -108,7 +102,7 @@ def test_another_dataset(make: Any, message: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize("state", [5, {}, {"samples": None}])
-def test_no_state_of_a_dataset(state: Any) -> None:
+def test_no_state_of_a_dataset(state):
     with pytest.raises(ValueError, match=r"the state is of a dataset of .* and this one has 3"):
         ArrayDataset(np.arange(3)).load_state_dict(state)
 
@@ -120,14 +114,14 @@ def test_no_state_of_a_dataset(state: Any) -> None:
     ("workers", "persistent", "is_said"),
     [(0, False, True), (0, False, False), (2, False, True), (2, False, False), (2, True, True)],
 )
-def test_epochs_before_and_after(workers: int, persistent: bool, is_said: bool) -> None:
+def test_epochs_before_and_after(workers, persistent, is_said):
     """Saved anywhere, the last batch and the end included: the rest, and then the epochs to come."""
 
-    def new_loader() -> Any:
-        options: dict[str, Any] = {"num_workers": workers, "persistent_workers": persistent}
+    def new_loader():
+        options = {"num_workers": workers, "persistent_workers": persistent}
         return StatefulDataLoader(StreamDataset(range(50), 10), 7, collate_fn=list, **options)
 
-    def epoch_of(loader: Any, epoch: int) -> Iterator[Any]:
+    def epoch_of(loader, epoch):
         if is_said:
             loader.dataset.set_epoch(epoch)
         return iter(loader)

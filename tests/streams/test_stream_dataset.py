@@ -1,14 +1,11 @@
 """StreamDataset: each sample for one worker of one rank, in an order that follows from the seed."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import itertools
 import pickle
 import weakref
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,22 +36,20 @@ EVEN = st.sampled_from([None, "drop", "repeat"])
 
 
 @given(SIZES, RANKS, WORKERS, EVEN)
-def test_shards_in_order(sizes: list[int], ranks: int, workers: int, even: str | None) -> None:
+def test_shards_in_order(sizes, ranks, workers, even):
     shards = numbered(sizes)
     parts = all_parts(shards, ranks, workers, open_shard=iter, even=even)
     assert parts == expected_parts(shards, ranks, workers, even)
 
 
 @given(st.integers(0, 50), RANKS, WORKERS, EVEN)
-def test_a_stream_in_order(size: int, ranks: int, workers: int, even: str | None) -> None:
+def test_a_stream_in_order(size, ranks, workers, even):
     for source in (range(size), lambda: iter(range(size)), list(range(size))):
         parts = all_parts(source, ranks, workers, even=even)
         assert parts == expected_parts([list(range(size))], ranks, workers, even)
 
 
-def require_even(
-    parts: dict[tuple[int, int], list[int]], ranks: int, samples: int, even: str | None, most: int
-) -> None:
+def require_even(parts, ranks, samples, even, most):
     """Equal numbers for all ranks, worker by worker, at the price of so many samples."""
     for (_, worker), part in parts.items():
         assert len(part) == len(parts[0, worker])
@@ -64,18 +59,18 @@ def require_even(
     assert max(served.values(), default=0) <= ranks
 
 
-def splits(samples: int) -> list[list[int]]:
+def splits(samples):
     """Sizes of shards that have so many samples together."""
     return [[samples], [0, samples // 3, 0, samples - samples // 3], [1] * samples + [0]]
 
 
 @pytest.mark.parametrize("even", ["drop", "repeat"])
 @pytest.mark.parametrize("workers", range(5))
-def test_shards_of_known_lengths_in_every_small_world(workers: int, even: str | None) -> None:
+def test_shards_of_known_lengths_in_every_small_world(workers, even):
     for ranks, samples in itertools.product(range(1, 4), (0, 1, 2, 5, 7, 13)):
         for sizes in splits(samples):
             shards = numbered(sizes)
-            options: dict[str, Any] = {"open_shard": iter, "even": even, "lengths": sizes}
+            options = {"open_shard": iter, "even": even, "lengths": sizes}
             parts = all_parts(shards, ranks, workers, **options)
             assert parts == expected_stretches(shards, ranks, max(workers, 1), even)
             require_even(parts, ranks, samples, even, ranks - 1)
@@ -85,7 +80,7 @@ def test_shards_of_known_lengths_in_every_small_world(workers: int, even: str | 
             assert again == shuffled
 
 
-def test_a_shard_that_is_shorter_than_its_length() -> None:
+def test_a_shard_that_is_shorter_than_its_length():
     dataset = StreamDataset([[1, 2], [3]], open_shard=iter, even="drop", lengths=[2, 2])
     with pytest.raises(
         ValueError,
@@ -95,21 +90,17 @@ def test_a_shard_that_is_shorter_than_its_length() -> None:
 
 
 @given(SIZES, RANKS, WORKERS, BUFFERS, st.integers(0, 3), st.integers(0, 2**70))
-def test_every_sample_once(
-    sizes: list[int], ranks: int, workers: int, buffer: int, epoch: int, seed: int
-) -> None:
+def test_every_sample_once(sizes, ranks, workers, buffer, epoch, seed):
     shards = numbered(sizes)
-    options: dict[str, Any] = {"open_shard": iter, "shuffle_buffer": buffer, "seed": seed}
+    options = {"open_shard": iter, "shuffle_buffer": buffer, "seed": seed}
     parts = all_parts(shards, ranks, workers, epoch, **options)
     assert sorted(itertools.chain(*parts.values())) == list(range(sum(sizes)))
     assert parts == all_parts(shards, ranks, workers, epoch, **options)
 
 
 @given(SIZES, RANKS, WORKERS, BUFFERS, st.integers(0, 3), st.sampled_from(["drop", "repeat"]))
-def test_even_numbers_of_samples(
-    sizes: list[int], ranks: int, workers: int, buffer: int, epoch: int, even: Any
-) -> None:
-    options: dict[str, Any] = {"open_shard": iter, "shuffle_buffer": buffer, "even": even}
+def test_even_numbers_of_samples(sizes, ranks, workers, buffer, epoch, even):
+    options = {"open_shard": iter, "shuffle_buffer": buffer, "even": even}
     parts = all_parts(numbered(sizes), ranks, workers, epoch, **options)
     require_even(parts, ranks, sum(sizes), even, (ranks - 1) * workers)
 
@@ -123,10 +114,10 @@ def test_even_numbers_of_samples(
         (4, {}, 8 * [*range(7)]),  # fewer than workers: all by all
     ],
 )
-def test_which_shards_are_opened(workers: int, options: Any, opened: list[int]) -> None:
-    found: list[int] = []
+def test_which_shards_are_opened(workers, options, opened):
+    found = []
 
-    def open_shard(number: int) -> range:
+    def open_shard(number):
         found.append(number)
         return range(10 * number, 10 * number + 10)
 
@@ -139,13 +130,13 @@ def test_which_shards_are_opened(workers: int, options: Any, opened: list[int]) 
 
 
 @given(st.integers(0, 300), st.integers(2, 50), st.integers(0, 2**70), st.integers(0, 3))
-def test_order_is_the_buffers(count: int, size: int, seed: int, epoch: int) -> None:
+def test_order_is_the_buffers(count, size, seed, epoch):
     dataset = StreamDataset(range(count), size, seed)
     dataset.set_epoch(epoch)
     assert list(dataset) == expected_order(list(range(count)), size, seed, epoch)
 
 
-def test_order_is_the_same_for_all_time() -> None:
+def test_order_is_the_same_for_all_time():
     """A state that was saved continues it."""
     dataset = StreamDataset(range(20), 5, seed=1)
     dataset.set_epoch(2)
@@ -156,13 +147,13 @@ def test_order_is_the_same_for_all_time() -> None:
     assert list(shards) == [10, 4, 8, 5, 1, 6, 9, 7, 11, 0, 2, 3]
 
 
-def test_ranks_and_workers_shuffle_differently() -> None:
+def test_ranks_and_workers_shuffle_differently():
     parts = all_parts(range(600), 2, 2, shuffle_buffer=50)
     places = {tuple(sample // 4 for sample in samples) for samples in parts.values()}
     assert len(places) == 4
 
 
-def test_shards_are_shuffled_alone() -> None:
+def test_shards_are_shuffled_alone():
     shards = numbered([5] * 40)
     first, second = (list(StreamDataset(shards, 1, seed, open_shard=iter)) for seed in (0, 1))
     assert first != second
@@ -177,7 +168,7 @@ def test_shards_are_shuffled_alone() -> None:
 # Ranks.
 
 
-def test_ranks_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_the_environment(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert list(StreamDataset(range(7))) == [1, 4]
@@ -185,9 +176,7 @@ def test_ranks_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [("3", "3"), ("-1", "2"), ("x", "2"), ("0", "")])
-def test_a_contradictory_environment(
-    rank: str, world_size: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_contradictory_environment(rank, world_size, monkeypatch):
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", world_size)
     with pytest.raises(ValueError, match=f"RANK={rank!r} and WORLD_SIZE={world_size!r}"):
@@ -198,7 +187,7 @@ def test_a_contradictory_environment(
 # Batches.
 
 
-def test_batches_have_the_values_of_the_samples() -> None:
+def test_batches_have_the_values_of_the_samples():
     images = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3), np.uint8)
     stream = StreamDataset({"image": image, "label": i} for i, image in enumerate(images))
     collate = pinfeed.Collate({"image": pinfeed.Image(0.5, 0.25)})
@@ -210,7 +199,7 @@ def test_batches_have_the_values_of_the_samples() -> None:
 # Copies, and what is held.
 
 
-def test_copies_go_their_own_way() -> None:
+def test_copies_go_their_own_way():
     dataset = StreamDataset(range(100), 10)
     for make in (lambda stream: pickle.loads(pickle.dumps(stream)), copy.deepcopy, copy.copy):
         copied = make(dataset)
@@ -222,11 +211,11 @@ def test_copies_go_their_own_way() -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy])
-def test_workers_go_with_their_copy(make: Any, method: str) -> None:
+def test_workers_go_with_their_copy(make, method):
     dataset = StreamDataset(range(50), 10)
     dataset.set_epoch(1)
     copied = make(dataset)
-    options: dict[str, Any] = {"num_workers": 1, "persistent_workers": True, "timeout": 60}
+    options = {"num_workers": 1, "persistent_workers": True, "timeout": 60}
     loaders = [
         DataLoader(stream, None, multiprocessing_context=method, **options)
         for stream in (dataset, copied)
@@ -238,17 +227,17 @@ def test_workers_go_with_their_copy(make: Any, method: str) -> None:
     assert len({str(list(stream)) for stream in (*loaders, dataset, copied)}) == 4
 
 
-def test_a_pass_that_is_dropped_lets_go_of_its_shard() -> None:
+def test_a_pass_that_is_dropped_lets_go_of_its_shard():
     class Samples:
-        def __iter__(self) -> Samples:
+        def __iter__(self):
             return self
 
-        def __next__(self) -> int:
+        def __next__(self):
             return 1
 
-    alive: list[weakref.ref[Samples]] = []
+    alive = []
 
-    def open_shard(_: int) -> Samples:
+    def open_shard(_):
         samples = Samples()
         alive.append(weakref.ref(samples))
         return samples
@@ -265,7 +254,7 @@ def test_a_pass_that_is_dropped_lets_go_of_its_shard() -> None:
             gc.enable()
 
 
-def test_repr() -> None:
+def test_repr():
     text = "StreamDataset(2 shards, shuffle_buffer=3, seed=0, even=None, on_error='raise', epoch=0)"
     assert repr(StreamDataset([1, 2], 3, open_shard=iter)) == text
     assert repr(StreamDataset(range(3))).startswith("StreamDataset(range, ")

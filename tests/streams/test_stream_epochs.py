@@ -1,12 +1,8 @@
 """Each pass over a stream is of the next epoch, or of the one that was said, in all workers and batches."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import time
-from collections.abc import Iterator
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -23,13 +19,13 @@ from streams import all_parts, as_worker, keep
 SHARDS = [range(10 * n, 10 * n + 10) for n in range(6)]
 
 
-def make_stream(**options: Any) -> StreamDataset:
+def make_stream(**options):
     return StreamDataset(SHARDS, 7, open_shard=iter, **options)
 
 
-def orders(workers: int, epochs: int) -> list[list[list[int]]]:
+def orders(workers, epochs):
     """The definition: what each worker yields in each epoch, when set_epoch names it."""
-    ways: list[list[list[int]]] = []
+    ways = []
     for epoch in range(epochs):
         parts = all_parts(SHARDS, 1, workers, epoch, shuffle_buffer=7, open_shard=iter)
         ways.append([parts[0, worker] for worker in range(max(workers, 1))])
@@ -38,15 +34,15 @@ def orders(workers: int, epochs: int) -> list[list[list[int]]]:
     return ways
 
 
-def by_worker(batches: Any, workers: int) -> list[list[int]]:
+def by_worker(batches, workers):
     """Batches of a loader, which takes them from its workers in turn until one has no more."""
-    parts: list[list[int]] = [[] for _ in range(max(workers, 1))]
+    parts = [[] for _ in range(max(workers, 1))]
     for number, batch in enumerate(batches):
         parts[number % len(parts)] += batch
     return parts
 
 
-def test_without_workers() -> None:
+def test_without_workers():
     expected = [way[0] for way in orders(0, 5)]
     stream = make_stream()
     for epoch in range(3):
@@ -63,7 +59,7 @@ def test_without_workers() -> None:
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_in_workers(method: str, persistent: bool) -> None:
+def test_in_workers(method, persistent):
     expected = orders(2, 5)
     stream = make_stream()
     loader = DataLoader(
@@ -87,12 +83,12 @@ def test_in_workers(method: str, persistent: bool) -> None:
     assert list(stream) == orders(0, 4)[3][0]  # without them
 
 
-def wait_by_number(worker: int) -> None:
+def wait_by_number(worker):
     time.sleep(0.3 * worker)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_what_is_said_while_workers_start(method: str) -> None:
+def test_what_is_said_while_workers_start(method):
     expected = orders(2, 6)
     stream = make_stream()
     loader = DataLoader(
@@ -110,10 +106,10 @@ def test_what_is_said_while_workers_start(method: str) -> None:
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_two_passes_at_once(persistent: bool) -> None:
+def test_two_passes_at_once(persistent):
     expected = [sorted(map(str, way)) for way in orders(3, 6)]
     stream = make_stream()
-    options: dict[str, Any] = {"num_workers": 3, "collate_fn": keep}
+    options = {"num_workers": 3, "collate_fn": keep}
     loaders = [DataLoader(stream, 5, persistent_workers=persistent, **options) for _ in range(2)]
     for number in range(3):
         pairs = list(itertools.zip_longest(*loaders, fillvalue=[]))
@@ -121,10 +117,10 @@ def test_two_passes_at_once(persistent: bool) -> None:
         assert sorted(map(expected.index, found)) == [2 * number, 2 * number + 1]
 
 
-def begin(epochs: PassEpochs, seed: int, worker: int, barrier: Any, answers: Any) -> None:
+def begin(epochs, seed, worker, barrier, answers):
     exchange = SharedCells.compare_exchange
 
-    def exchange_late(*arguments: Any) -> bool:
+    def exchange_late(*arguments):
         time.sleep(0.01)  # all have seen the same by now
         return exchange(*arguments)
 
@@ -136,7 +132,7 @@ def begin(epochs: PassEpochs, seed: int, worker: int, barrier: Any, answers: Any
         answers.put((seed, epochs.begin()))
 
 
-def test_workers_that_begin_at_the_same_moment_agree() -> None:
+def test_workers_that_begin_at_the_same_moment_agree():
     fork = multiprocessing.get_context("fork")
     epochs = PassEpochs("test")
     for trial in range(5):
@@ -155,7 +151,7 @@ def test_workers_that_begin_at_the_same_moment_agree() -> None:
         assert {epoch for _, epoch in found} == {2 * trial, 2 * trial + 1}
 
 
-def test_ranks_agree() -> None:
+def test_ranks_agree():
     streams = [make_stream(rank=rank, world_size=2) for rank in range(2)]
     loaders = [DataLoader(stream, 4, num_workers=2, collate_fn=keep) for stream in streams]
     passes = [[[*itertools.chain(*loader)] for loader in loaders] for _ in range(3)]
@@ -163,7 +159,7 @@ def test_ranks_agree() -> None:
     assert passes[0] != passes[1] != passes[2]
 
 
-def test_seeding_torch_alike_repeats_an_epoch_as_it_does_with_shuffle() -> None:
+def test_seeding_torch_alike_repeats_an_epoch_as_it_does_with_shuffle():
     loader = DataLoader(make_stream(), 10, num_workers=2, collate_fn=keep)
     torch.manual_seed(1)
     first = list(loader)
@@ -176,7 +172,7 @@ def test_seeding_torch_alike_repeats_an_epoch_as_it_does_with_shuffle() -> None:
 
 
 @pytest.mark.parametrize("said", [None, 2, 3])
-def test_after_a_state(said: int | None) -> None:
+def test_after_a_state(said):
     """It is the state that says of which epoch the next pass is, and set_epoch only if it comes last."""
     expected = [way[0] for way in orders(0, 6)]
     stream = make_stream()
@@ -208,12 +204,12 @@ CROP = pinfeed.augment.RandomCrop(4)
 IMAGES = np.random.default_rng(0).integers(0, 256, (60, 12, 12, 1), np.uint8)
 
 
-def make_collate() -> Collate:
+def make_collate():
     image = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=CROP)
     return Collate({"image": image}, seed=5, key="id")
 
 
-def require_epoch(batch: Any, epoch: int) -> None:
+def require_epoch(batch, epoch):
     """The crops are those of an epoch."""
     collate = make_collate()
     collate.set_epoch(epoch)
@@ -222,13 +218,13 @@ def require_epoch(batch: Any, epoch: int) -> None:
     assert torch.equal(batch["image"], expected["image"])
 
 
-def image_samples() -> Iterator[dict[str, Any]]:
+def image_samples():
     return ({"image": image, "id": i} for i, image in enumerate(IMAGES))
 
 
 @pytest.mark.parametrize("buffer", [0, 9])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_crops_follow_the_epoch(workers: int, buffer: int) -> None:
+def test_crops_follow_the_epoch(workers, buffer):
     stream = StreamDataset(image_samples, buffer)
     loader = DataLoader(stream, 8, num_workers=workers, collate_fn=make_collate())
     for epoch in (0, 1, 7, 8):
@@ -240,7 +236,7 @@ def test_crops_follow_the_epoch(workers: int, buffer: int) -> None:
             require_epoch(batch, epoch)
 
 
-def test_crops_of_one_loader_while_another_one_runs() -> None:
+def test_crops_of_one_loader_while_another_one_runs():
     collate = make_collate()
     training, validation = (
         DataLoader(StreamDataset(image_samples), 8, collate_fn=collate) for _ in range(2)
@@ -254,7 +250,7 @@ def test_crops_of_one_loader_while_another_one_runs() -> None:
     require_epoch(collate(list(image_samples())), 3)
 
 
-def test_batches_of_a_packed_stream_know_their_epoch() -> None:
+def test_batches_of_a_packed_stream_know_their_epoch():
     packed = PackedStream(StreamDataset([[1, 2], [3], [4, 5, 6]], 2), seq_length=4)
     assert [{batch.epoch for batch in packed} for _ in range(3)] == [{0}, {1}, {2}]
     packed.set_epoch(7)

@@ -1,15 +1,11 @@
 """StreamDataset: shards that fail, sources that can't be shared, arguments that are wrong."""
 
-from __future__ import annotations
-
 import glob
 import itertools
 import operator
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +21,7 @@ from streams import as_worker, keep, read_shard
 
 
 @pytest.fixture
-def shards(tmp_path: Path) -> list[Path]:
+def shards(tmp_path):
     """Three samples each but for shard 1, which breaks after one, and shard 3, which is missing."""
     texts = ["0\n1\n2\n", "3\nbad\n5\n", "6\n7\n8\n", None, "9\n10\n11\n"]
     paths = [tmp_path / f"{number}.txt" for number in range(len(texts))]
@@ -35,7 +31,7 @@ def shards(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_an_error_names_its_shard(shards: list[Path]) -> None:
+def test_an_error_names_its_shard(shards):
     samples = iter(StreamDataset(shards, open_shard=read_shard))
     assert list(itertools.islice(samples, 4)) == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="bad") as caught:
@@ -49,14 +45,14 @@ def test_an_error_names_its_shard(shards: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_in_a_worker_names_its_shard(workers: int, shards: list[Path]) -> None:
+def test_an_error_in_a_worker_names_its_shard(workers, shards):
     loader = DataLoader(StreamDataset(shards, open_shard=read_shard), 2, num_workers=workers)
     with pytest.raises(ValueError, match=r"in shard 1 of 5, '.*1\.txt', after 1 of its samples"):
         list(loader)
 
 
-def test_an_error_of_a_stream() -> None:
-    def stream() -> Iterator[int]:
+def test_an_error_of_a_stream():
+    def stream():
         yield 1
         raise LookupError("lost")
 
@@ -65,8 +61,8 @@ def test_an_error_of_a_stream() -> None:
     assert caught.value.__notes__ == ["StreamDataset: in the stream, after 1 of its samples"]
 
 
-def test_an_error_that_takes_no_note() -> None:
-    def stream() -> Iterator[int]:
+def test_an_error_that_takes_no_note():
+    def stream():
         yield 1
         raise error
 
@@ -77,7 +73,7 @@ def test_an_error_that_takes_no_note() -> None:
 
 
 @pytest.mark.parametrize("buffer", [0, 1, 3, 100])
-def test_skip(buffer: int, shards: list[Path]) -> None:
+def test_skip(buffer, shards):
     dataset = StreamDataset(shards, buffer, open_shard=read_shard, on_error="skip")
     for epoch in range(2):
         with pytest.warns(UserWarning, match="skipped the rest of shard") as warned:
@@ -95,7 +91,7 @@ def test_skip(buffer: int, shards: list[Path]) -> None:
 
 @pytest.mark.filterwarnings("ignore:StreamDataset. skipped:UserWarning")
 @pytest.mark.parametrize(("workers", "method"), [(2, "fork"), (6, "fork"), (2, "spawn")])
-def test_skip_counts_each_shard_once(workers: int, method: str, shards: list[Path]) -> None:
+def test_skip_counts_each_shard_once(workers, method, shards):
     dataset = StreamDataset(shards, open_shard=read_shard, on_error="skip")
     loader = DataLoader(
         dataset, 4, num_workers=workers, collate_fn=keep, multiprocessing_context=method
@@ -106,8 +102,8 @@ def test_skip_counts_each_shard_once(workers: int, method: str, shards: list[Pat
 
 @pytest.mark.filterwarnings("ignore:StreamDataset. skipped:UserWarning")
 @pytest.mark.parametrize("buffer", [0, 3])
-def test_resume_past_a_skipped_shard(buffer: int, shards: list[Path]) -> None:
-    def make() -> StreamDataset:
+def test_resume_past_a_skipped_shard(buffer, shards):
+    def make():
         return StreamDataset(shards, buffer, open_shard=read_shard, on_error="skip")
 
     whole = list(make())
@@ -121,7 +117,7 @@ def test_resume_past_a_skipped_shard(buffer: int, shards: list[Path]) -> None:
 # Iterators.
 
 
-def test_an_iterator_is_read_once() -> None:
+def test_an_iterator_is_read_once():
     dataset = StreamDataset(iter(range(5)))
     assert list(dataset) == list(range(5))
     with pytest.raises(
@@ -136,7 +132,7 @@ def test_an_iterator_is_read_once() -> None:
     assert list(dataset) == list(dataset) == list(range(5))
 
 
-def test_an_iterator_is_not_for_several_workers() -> None:
+def test_an_iterator_is_not_for_several_workers():
     dataset = StreamDataset(number for number in range(5))
     with pytest.raises(RuntimeError, match=r"\(generator\), which can't be read by 2 workers"):
         list(DataLoader(dataset, num_workers=2, multiprocessing_context="fork"))
@@ -145,7 +141,7 @@ def test_an_iterator_is_not_for_several_workers() -> None:
     assert list(dataset) == list(range(5))
 
 
-def test_one_worker_reads_an_iterator_once() -> None:
+def test_one_worker_reads_an_iterator_once():
     loader = DataLoader(
         StreamDataset(iter(range(5))), 5, num_workers=1, multiprocessing_context="fork"
     )
@@ -172,7 +168,7 @@ def test_one_worker_reads_an_iterator_once() -> None:
         ),
     ],
 )
-def test_what_does_not_pickle(method: str, source: Any, options: Any, message: str) -> None:
+def test_what_does_not_pickle(method, source, options, message):
     dataset = StreamDataset(source, **options)
     loader = DataLoader(dataset, num_workers=1, multiprocessing_context=method)
     with pytest.raises(TypeError, match=f"StreamDataset: {message}.*; pass a function of a module"):
@@ -182,8 +178,8 @@ def test_what_does_not_pickle(method: str, source: Any, options: Any, message: s
 # Arguments.
 
 
-SHARDS: dict[str, Any] = {"source": ["abc", "def"], "open_shard": iter}
-EVEN: dict[str, Any] = SHARDS | {"even": "drop"}
+SHARDS = {"source": ["abc", "def"], "open_shard": iter}
+EVEN = SHARDS | {"even": "drop"}
 
 
 @pytest.mark.parametrize(
@@ -221,7 +217,7 @@ EVEN: dict[str, Any] = SHARDS | {"even": "drop"}
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
     ],
 )
-def test_wrong_arguments(arguments: dict[str, Any], error: Any, message: str) -> None:
+def test_wrong_arguments(arguments, error, message):
     with pytest.raises(error, match=f"StreamDataset: .*{message}"):
         StreamDataset(**{"source": range(3)} | arguments)
 
@@ -234,24 +230,24 @@ def test_wrong_arguments(arguments: dict[str, Any], error: Any, message: str) ->
         (2**63, ValueError, "at most 1073741824, got"),
     ],
 )
-def test_wrong_epochs(epoch: Any, error: Any, message: str) -> None:
+def test_wrong_epochs(epoch, error, message):
     dataset = StreamDataset(range(3))
     with pytest.raises(error, match=f"StreamDataset: epoch must be {message}"):
         dataset.set_epoch(epoch)
     assert dataset.epoch == 0
 
 
-def test_a_shard_that_is_no_iterable() -> None:
+def test_a_shard_that_is_no_iterable():
     with pytest.raises(TypeError, match="not iterable") as caught:
         list(StreamDataset([1], open_shard=lambda shard: shard))
     assert caught.value.__notes__ == ["StreamDataset: in shard 0 of 1, 1, after 0 of its samples"]
 
 
-def ends_at_once(shard: int) -> Any:
+def ends_at_once(shard):
     return next(iter([]))
 
 
-def test_stop_iteration_does_not_end_the_stream() -> None:
+def test_stop_iteration_does_not_end_the_stream():
     with pytest.raises(RuntimeError, match=r"ends_at_once.* raised StopIteration") as caught:
         list(StreamDataset([1, 2], open_shard=ends_at_once))
     assert caught.value.__notes__ == ["StreamDataset: in shard 0 of 2, 1, after 0 of its samples"]
@@ -266,10 +262,10 @@ def test_stop_iteration_does_not_end_the_stream() -> None:
 class Numbers(IterableDataset[int]):
     """As torch asks of it, it deals out its samples to workers; or it doesn't."""
 
-    def __init__(self, deals: bool) -> None:
+    def __init__(self, deals):
         self.deals = deals
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self):
         info = get_worker_info() if self.deals else None
         return iter(range(100) if info is None else range(info.id, 100, info.num_workers))
 
@@ -277,15 +273,15 @@ class Numbers(IterableDataset[int]):
 class Plain:
     """The same, of no class of torch's."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers):
         self.numbers = numbers
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self):
         yield from self.numbers
 
 
 # What hides a source that deals out its samples.
-HIDDEN: dict[str, Callable[[Numbers], StreamDataset]] = {
+HIDDEN = {
     "not hidden": StreamDataset,
     "iterator": lambda numbers: StreamDataset(numbers.__iter__),
     "function": lambda numbers: StreamDataset(lambda: numbers),
@@ -303,7 +299,7 @@ HIDDEN: dict[str, Callable[[Numbers], StreamDataset]] = {
 
 
 @pytest.mark.parametrize("way", HIDDEN)
-def test_a_source_that_deals_out_its_samples(way: str) -> None:
+def test_a_source_that_deals_out_its_samples(way):
     make = HIDDEN[way]
     numbers = Numbers(deals=True)
     with as_worker(0, 1):
@@ -317,7 +313,7 @@ def test_a_source_that_deals_out_its_samples(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", [way for way in HIDDEN if way != "stream"])
-def test_a_source_that_yields_all_samples(way: str) -> None:
+def test_a_source_that_yields_all_samples(way):
     found = []
     for worker in range(2):
         with as_worker(worker, 2):
@@ -325,22 +321,22 @@ def test_a_source_that_yields_all_samples(way: str) -> None:
     assert sorted(found) == list(range(100))
 
 
-def batches_in_shared_memory() -> Iterator[Any]:
+def batches_in_shared_memory():
     """They ask which worker this is, to know where they are to lie."""
     for i in range(0, 100, 2):
         samples = [torch.full((9000,), i), torch.full((9000,), i + 1)]
         yield pinfeed.pad([pinfeed.Collate()(samples), default_collate(samples)])[0][0, :, 0]
 
 
-def test_a_source_that_makes_batches_deals_out_none() -> None:
+def test_a_source_that_makes_batches_deals_out_none():
     loader = DataLoader(StreamDataset(batches_in_shared_memory), None, num_workers=2)
     assert sorted(torch.cat([*loader]).tolist()) == list(range(100))
 
 
-def test_a_profiler_goes_on() -> None:
-    calls: list[str] = []
+def test_a_profiler_goes_on():
+    calls = []
 
-    def profile(frame: Any, event: str, argument: Any) -> None:
+    def profile(frame, event, argument):
         calls.append(frame.f_code.co_name)
 
     with as_worker(0, 2):
@@ -358,7 +354,7 @@ def test_a_profiler_goes_on() -> None:
         assert sys.getprofile() is None
 
 
-def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch):
     inner = StreamDataset(range(10))
     ways = [inner, lambda: inner, lambda: (n for n in inner)]
     for way in ways:
@@ -377,7 +373,7 @@ def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """The working directory, with two files."""
     monkeypatch.chdir(tmp_path)
     for name in ("a.txt", "b.txt"):
@@ -385,7 +381,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-NAMES: dict[str, Callable[[Path], Any]] = {
+NAMES = {
     "array": lambda folder: np.array(["gone.txt", "b.txt"]),
     "array of objects": lambda folder: np.array([Path("a.txt")], object),
     "keys": lambda folder: {"gone.txt": 1}.keys(),
@@ -398,7 +394,7 @@ NAMES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_names_are_no_samples(kind: str, folder: Path) -> None:
+def test_names_are_no_samples(kind, folder):
     source = NAMES[kind](folder)
     with pytest.raises(
         TypeError, match=rf"{type(source).__name__} of names, such as .*\.txt.*open_shard="
@@ -409,7 +405,7 @@ def test_names_are_no_samples(kind: str, folder: Path) -> None:
         assert list(StreamDataset(names, open_shard=read_shard)) == [1, 2]
 
 
-def test_texts_are_samples(folder: Path) -> None:
+def test_texts_are_samples(folder):
     texts = ["in a.txt there are numbers", "a", "/", "x" * 10_000, "\0"]
     for first in texts:
         assert list(StreamDataset(iter([first, "a.txt"]))) == [first, "a.txt"]

@@ -1,17 +1,14 @@
 """StreamDataset: a state continues a pass exactly, is small, and is refused where it can't be right."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +27,7 @@ EVEN = st.sampled_from([None, "drop", "repeat"])
 Make = Callable[[], StreamDataset]
 
 
-def resumed_at(make: Make, stops: list[int], epoch: int) -> Iterator[list[Any]]:
+def resumed_at(make, stops, epoch):
     """An epoch in stretches, each by a new dataset that continues the one before it."""
     state = None
     for stop in [*stops, None]:
@@ -47,16 +44,14 @@ def resumed_at(make: Make, stops: list[int], epoch: int) -> Iterator[list[Any]]:
 
 
 @given(SIZES | MANY_SIZES, st.tuples(*[st.integers(1, 3)] * 4), BUFFERS, EVEN, st.data())
-def test_resume_anywhere(
-    sizes: list[int], split: tuple[int, ...], buffer: int, even: str | None, data: st.DataObject
-) -> None:
+def test_resume_anywhere(sizes, split, buffer, even, data):
     ranks, workers = split[0], split[1]
     rank, worker = split[2] % ranks, split[3] % workers
     shards = numbered(sizes)
     has_shards = data.draw(st.booleans())
     knows_lengths = has_shards and even is not None and data.draw(st.booleans())
 
-    def make() -> StreamDataset:
+    def make():
         return StreamDataset(
             shards if has_shards else range(sum(sizes)),
             buffer,
@@ -82,10 +77,10 @@ def test_resume_anywhere(
 # What it costs.
 
 
-def test_shards_that_are_done_are_not_opened_again() -> None:
-    opened: list[int] = []
+def test_shards_that_are_done_are_not_opened_again():
+    opened = []
 
-    def open_shard(number: int) -> range:
+    def open_shard(number):
         opened.append(number)
         return range(1000 * number, 1000 * number + 100)
 
@@ -98,10 +93,10 @@ def test_shards_that_are_done_are_not_opened_again() -> None:
     assert opened == [42]
 
 
-def test_a_buffer_is_filled_again_from_not_far_before() -> None:
+def test_a_buffer_is_filled_again_from_not_far_before():
     read = 0
 
-    def open_shard(number: int) -> Iterator[int]:
+    def open_shard(number):
         nonlocal read
         for sample in range(100):
             read += 1
@@ -120,8 +115,8 @@ def test_a_buffer_is_filled_again_from_not_far_before() -> None:
 
 @pytest.mark.parametrize("size", [10**13, sys.maxsize])
 @pytest.mark.parametrize("shards", [3, 100])
-def test_a_buffer_may_be_larger_than_any_memory(shards: int, size: int) -> None:
-    def make() -> StreamDataset:
+def test_a_buffer_may_be_larger_than_any_memory(shards, size):
+    def make():
         return StreamDataset(range(shards), size, open_shard=lambda n: [n, n + shards])
 
     whole = list(make())
@@ -130,7 +125,7 @@ def test_a_buffer_may_be_larger_than_any_memory(shards: int, size: int) -> None:
     assert [*itertools.chain(*resumed_at(make, stops, 0))] == whole
 
 
-def test_a_state_stays_small() -> None:
+def test_a_state_stays_small():
     for options in ({}, {"shuffle_buffer": 1000}):
         dataset = StreamDataset(range(20_000), open_shard=lambda n: range(50), **options)
         samples = iter(dataset)
@@ -140,7 +135,7 @@ def test_a_state_stays_small() -> None:
     assert len(json.dumps(StreamDataset(range(9)).state_dict())) < 250
 
 
-def test_ranks_that_read_the_same_shards_need_no_earlier_ones() -> None:
+def test_ranks_that_read_the_same_shards_need_no_earlier_ones():
     even = {"even": "drop", "rank": 1, "world_size": 4}
     dataset = StreamDataset(range(20), open_shard=lambda n: range(50), **even)
     list(itertools.islice(iter(dataset), 201))
@@ -151,18 +146,18 @@ def test_ranks_that_read_the_same_shards_need_no_earlier_ones() -> None:
 # States that are refused.
 
 
-def make_stream(**changes: Any) -> StreamDataset:
+def make_stream(**changes):
     options = {"source": list(range(8)), "shuffle_buffer": 4, "seed": 3, "rank": 1, "world_size": 2}
     return StreamDataset(**options | {"open_shard": lambda n: range(3)} | changes)
 
 
-def a_state() -> dict[str, Any]:
+def a_state():
     dataset = make_stream()
     next(iter(dataset))
     return dataset.state_dict()
 
 
-LETTERS: dict[str, Any] = {"source": ["abc", "de", "fg"], "open_shard": iter, "even": "drop"}
+LETTERS = {"source": ["abc", "de", "fg"], "open_shard": iter, "even": "drop"}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +179,7 @@ LETTERS: dict[str, Any] = {"source": ["abc", "de", "fg"], "open_shard": iter, "e
         (LETTERS, LETTERS | {"lengths": [3, 2, 2]}, "samples is None there and 7 here"),
     ],
 )
-def test_a_state_of_another_stream(there: Any, here: Any, message: str) -> None:
+def test_a_state_of_another_stream(there, here, message):
     stream = make_stream(**there)
     next(iter(stream))
     state = stream.state_dict()
@@ -194,7 +189,7 @@ def test_a_state_of_another_stream(there: Any, here: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_state_of_no_worker(workers: int) -> None:
+def test_a_state_of_no_worker(workers):
     dataset = StreamDataset(range(10))
     next(iter(dataset))
     dataset.load_state_dict(dataset.state_dict())
@@ -204,7 +199,7 @@ def test_a_state_of_no_worker(workers: int) -> None:
     assert list(DataLoader(dataset, None)) == list(range(1, 10))
 
 
-def test_a_state_of_another_worker_or_of_an_earlier_plan() -> None:
+def test_a_state_of_another_worker_or_of_an_earlier_plan():
     dataset = StreamDataset(range(10))
     with as_worker(1, 2):
         state = dataset.state_dict()
@@ -217,12 +212,12 @@ def test_a_state_of_another_worker_or_of_an_earlier_plan() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 2**70, "two", LookupError])
-def test_a_source_with_a_wrong_length(length: Any) -> None:
+def test_a_source_with_a_wrong_length(length):
     class Source:
-        def __iter__(self) -> Iterator[int]:
+        def __iter__(self):
             return iter(range(10))
 
-        def __len__(self) -> Any:
+        def __len__(self):
             if length is LookupError:
                 raise length
             return length
@@ -264,7 +259,7 @@ def test_a_source_with_a_wrong_length(length: Any) -> None:
         ),
     ],
 )
-def test_a_state_that_is_none(state: Any, error: Any, message: str) -> None:
+def test_a_state_that_is_none(state, error, message):
     dataset = make_stream()
     with pytest.raises(error, match=f"StreamDataset: .*{message}"):
         dataset.load_state_dict(state)
@@ -277,7 +272,7 @@ TOO_FEW = r"samples, (but a state|and had)|and finds \d+ now"
 @pytest.mark.parametrize("buffer", [0, 5])
 @pytest.mark.parametrize("yielded", [30, 2**48])
 @pytest.mark.parametrize("starts", [[[0, 0]], [[7, 21]], [[8, 24]]])
-def test_more_samples_than_there_are(starts: list[list[int]], yielded: int, buffer: int) -> None:
+def test_more_samples_than_there_are(starts, yielded, buffer):
     with as_worker(1, 9):
         dataset = StreamDataset(range(8), buffer, open_shard=lambda n: range(3))
         dataset.load_state_dict(dataset.state_dict() | {"yielded": yielded, "starts": starts})
@@ -286,10 +281,10 @@ def test_more_samples_than_there_are(starts: list[list[int]], yielded: int, buff
 
 
 @pytest.mark.parametrize("buffer", [0, 5])
-def test_a_stream_that_became_shorter(buffer: int) -> None:
+def test_a_stream_that_became_shorter(buffer):
     sizes = [10, 10]
 
-    def make() -> StreamDataset:
+    def make():
         return StreamDataset(["a", "b"], buffer, open_shard=lambda n: range(sizes["ab".index(n)]))
 
     dataset = make()
@@ -301,7 +296,7 @@ def test_a_stream_that_became_shorter(buffer: int) -> None:
         list(resumed)
 
 
-def test_starts_that_do_not_reach_back_and_a_longer_stretch() -> None:
+def test_starts_that_do_not_reach_back_and_a_longer_stretch():
     dataset = StreamDataset(range(8), open_shard=lambda n: range(3))
     dataset.load_state_dict(dataset.state_dict() | {"yielded": 5, "starts": [[2, 6]]})
     with pytest.raises(ValueError, match="starts of the state must reach back to sample 5"):
@@ -316,7 +311,7 @@ def test_starts_that_do_not_reach_back_and_a_longer_stretch() -> None:
 # The names of shards.
 
 
-def begins_at(number: int) -> Any:
+def begins_at(number):
     return {"a": 1}, ["/data/a.npy", (number, 9)]
 
 
@@ -344,14 +339,14 @@ def begins_at(number: int) -> Any:
         ([np.int64(0)], [np.int64(1)], [0]),
     ],
 )
-def test_a_state_of_other_shards(shards: list[Any], same: list[Any], other: list[Any]) -> None:
+def test_a_state_of_other_shards(shards, same, other):
     state = json.loads(json.dumps(StreamDataset(shards, open_shard=iter).state_dict()))
     StreamDataset(same, open_shard=iter).load_state_dict(state)
     with pytest.raises(ValueError, match=r"shard_names is .* there and .* here;"):
         StreamDataset(other, open_shard=iter).load_state_dict(state)
 
 
-def test_workers_that_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_are_threads(monkeypatch):
     """As torch has it: one dataset, and a worker info of each thread."""
     local = threading.local()
     for module in ("stream_dataset", "epochs"):
@@ -361,7 +356,7 @@ def test_workers_that_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = StreamDataset(range(100), shuffle_buffer=7, seed=3)
     barrier = threading.Barrier(3)
 
-    def read(worker: int) -> tuple[list[int], list[int]]:
+    def read(worker):
         local.info = SimpleNamespace(id=worker, num_workers=3, seed=worker)
         samples = iter(stream)
         barrier.wait()
