@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pinfeed
@@ -210,10 +210,11 @@ def test_ranks_have_similar_lengths_at_a_time():
 
 
 @given(options(max_tokens=None), st.integers(1, 9), st.integers(1, 25), st.integers(1, 60))
+@example({"lengths": [0, 0], "batch_size": 2, "world_size": 1}, 3, 1, 1)  # empty, and padded
 def test_the_budget_holds_for_what_pad_makes(options, multiple_of, max_length, budget):
     lengths = options["lengths"]
-    longest = min(max(lengths), max_length)
-    max_tokens = max(1, -(-longest // multiple_of) * multiple_of) + budget
+    longest = max(1, min(max(lengths), max_length))
+    max_tokens = -(-longest // multiple_of) * multiple_of + budget
     sizes = {"multiple_of": multiple_of, "max_length": max_length}
     dataset = pinfeed.ArrayDataset(
         pinfeed.RaggedArray.from_sequences([[1] * n for n in lengths], dtype="i4")

@@ -296,4 +296,5 @@ def _rounded_up(lengths: npt.NDArray[np.int64], multiple: int) -> npt.NDArray[np
             f"LengthBucketSampler: lengths rounded up to a multiple_of={multiple} must be at most "
             f"{_MOST_LENGTH}, got {lengths.max()}"
         )
-    return lengths if multiple == 1 else -(-lengths // multiple) * multiple
+    # Pad gives a batch of empty samples at least one multiple.
+    return lengths if multiple == 1 else -(-np.maximum(lengths, 1) // multiple) * multiple
