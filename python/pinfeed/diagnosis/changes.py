@@ -12,7 +12,7 @@ from typing import Any
 from torch.utils.data import TensorDataset
 
 from pinfeed.diagnosis.model import LEAST_GAIN, Measured
-from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, bytes_in, have_equal_values
+from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, have_equal_values
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
 
