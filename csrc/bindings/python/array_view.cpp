@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string_view>
 
 #include "bindings/python/imported.h"
 #include "bindings/python/torch_exchange.h"
@@ -22,10 +21,20 @@ std::string type_name(py::handle object) {
 
 // By NumPy's letter for it.
 std::optional<ScalarKind> kind_of(char letter) {
-  constexpr std::string_view kLetters = "buifc";  // in the order of ScalarKind
-  const std::size_t found = kLetters.find(letter);
-  if (found == std::string_view::npos) return std::nullopt;
-  return static_cast<ScalarKind>(found);
+  switch (letter) {
+    case 'b':
+      return ScalarKind::boolean;
+    case 'u':
+      return ScalarKind::unsigned_int;
+    case 'i':
+      return ScalarKind::signed_int;
+    case 'f':
+      return ScalarKind::floating;
+    case 'c':
+      return ScalarKind::complex;
+    default:
+      return std::nullopt;
+  }
 }
 
 DType ndarray_dtype(const py::array& array, const Subject& subject) {

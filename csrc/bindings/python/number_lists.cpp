@@ -126,39 +126,44 @@ Numbers NumberLists::read(py::handle list, const Subject& subject) {
   if (count > static_cast<std::size_t>(end_ - items)) throw changed();
   Numbers numbers{reinterpret_cast<const std::byte*>(items), static_cast<std::int64_t>(count),
                   kInt64};
+  std::int64_t smallest = numbers.smallest, largest = numbers.largest;
   std::size_t bools = 0;
   bool real = false;
-  for (std::size_t i = 0; i < count; ++i) {
-    std::int64_t integer = 0;
-    PyObject* object = PySequence_Fast_GET_ITEM(list.ptr(), i);
-    if (!small_int(object, &integer)) {
-      const auto held = py::reinterpret_borrow<py::object>(object);
-      const Number number(held, i, subject);
-      if (count != size(list)) throw changed();
-      if (number.kind == Number::Kind::real) {
-        if (!real) {  // those before were integers
-          real = true;
-          for (std::size_t j = 0; j < i; ++j) {
-            items[j].real = static_cast<double>(items[j].integer);
-          }
-        }
-        items[i].real = number.real;
-        if (std::isfinite(number.real)) {
-          numbers.largest_real = std::max(numbers.largest_real, std::fabs(number.real));
-        }
-        continue;
-      }
-      bools += number.kind == Number::Kind::boolean;
-      integer = number.integer;
-    }
-    numbers.smallest = std::min(numbers.smallest, integer);
-    numbers.largest = std::max(numbers.largest, integer);
+  const auto add = [&](std::size_t i, std::int64_t integer) {
+    smallest = std::min(smallest, integer);
+    largest = std::max(largest, integer);
     if (real) {
       items[i].real = static_cast<double>(integer);
     } else {
       items[i].integer = integer;
     }
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    // No code runs for these, so the list stays as it is.
+    PyObject* const* const objects = PySequence_Fast_ITEMS(list.ptr());
+    for (std::int64_t integer = 0; i < count && small_int(objects[i], &integer); ++i) {
+      add(i, integer);
+    }
+    if (i == count) break;
+    const auto held = py::reinterpret_borrow<py::object>(objects[i]);
+    const Number number(held, i, subject);
+    if (count != size(list)) throw changed();
+    if (number.kind != Number::Kind::real) {
+      bools += number.kind == Number::Kind::boolean;
+      add(i, number.integer);
+      continue;
+    }
+    if (!real) {  // those before were integers
+      real = true;
+      for (std::size_t j = 0; j < i; ++j) items[j].real = static_cast<double>(items[j].integer);
+    }
+    items[i].real = number.real;
+    if (std::isfinite(number.real)) {
+      numbers.largest_real = std::max(numbers.largest_real, std::fabs(number.real));
+    }
   }
+  numbers.smallest = smallest;
+  numbers.largest = largest;
   next_ += count;
   if (real) {
     numbers.dtype = kFloat64;

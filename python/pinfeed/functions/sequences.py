@@ -456,13 +456,15 @@ def _is_of_objects(node: list[Any], path: str, count: int) -> bool:
 
 def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
     """What native code takes: samples or an array that holds them, offsets, indices."""
+    if isinstance(sequences, list):  # mostly
+        return sequences, None, None
     if isinstance(sequences, JaggedBatch | RaggedArray):
         return sequences.values, sequences.offsets, None
     if isinstance(sequences, Source):
         return tuple(sequences.select(np.arange(len(sequences))))
     if isinstance(sequences, Rows) and isinstance(sequences.sources, Source):
         return tuple(sequences.sources.select(sequences.indices))
-    if isinstance(sequences, list | tuple | np.ndarray | torch.Tensor):
+    if isinstance(sequences, tuple | np.ndarray | torch.Tensor):
         return sequences, None, None
     if isinstance(sequences, Sequence) and not isinstance(sequences, str | bytes):
         return list(sequences), None, None
