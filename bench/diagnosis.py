@@ -235,7 +235,6 @@ def demo(folder: Path, feed: str) -> Case:
     training.cut_patches(photos, positions, folder)
     loader = training.training_loader(feed, folder)
     training.set_epoch(loader, 0)
-    # The crops of the stock one change with the epoch, so they are not to be kept.
     return Case(loader, set(), None, can_gain=False, time=0.5)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import time
 
 import numpy as np
+import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 from torch.utils.data import WeightedRandomSampler as Weighted
@@ -56,30 +57,45 @@ class Scaled(TensorDataset):
         return (super().__getitem__(index)[0] / 255,)
 
 
-def test_arrays_are_to_be_read_by_from_numpy_where_the_batches_are_the_same():
-    plain = TensorDataset(torch.arange(64).reshape(8, 8))
-    part = RandomSampler(plain, num_samples=4)
-    first = RandomSampler(range(4))
-    for dataset, options, code in (
-        (
-            plain,
-            {"batch_size": 2},
-            "pinfeed.from_numpy(dataset.tensors, batch_size=2, shuffle=False)",
-        ),
-        (
-            plain,
-            {"batch_size": 3, "shuffle": True, "drop_last": True},
-            "shuffle=True, drop_last=True)",
-        ),
-        (plain, {"batch_size": 2, "sampler": Weighted([1.0] * 8, 8)}, "def __getitems__"),
-        (plain, {"batch_size": 2, "sampler": part}, "def __getitems__"),
-        (plain, {"batch_size": 2, "sampler": first}, "def __getitems__"),
-        (Scaled(*plain.tensors), {"batch_size": 2}, "def __getitems__"),
-    ):
-        (found,) = (c.code for c in changes_of(DataLoader(dataset, **options)) if "whole" in c.name)
-        assert code in found
-    sampler = BatchSampler(Weighted([1.0] * 8, 8), 2, False)
-    assert LoaderCopy(DataLoader(plain, batch_sampler=sampler)).shuffles is None
+class Halved(TensorDataset):
+    def __getitem__(self, index):
+        (row,) = super().__getitem__(index)
+        return (row // 2 if row.sum() > 100 else row,)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 2},
+        {"batch_size": 3, "shuffle": True, "drop_last": True},
+        {"batch_size": 2, "sampler": Weighted([1.0] * 8, 5)},
+        {"batch_sampler": BatchSampler(RandomSampler(range(8)), 3, False)},
+    ],
+)
+def test_whole_batches_are_the_same(options):
+    """What is to be written, run as it stands."""
+    rows = torch.arange(64).reshape(8, 8)
+    for dataset in (TensorDataset(rows), Scaled(rows), rows):
+        loader = DataLoader(dataset, **options)
+        (change,) = (c for c in changes_of(loader) if c.name.startswith("whole batches"))
+        other = eval(change.code, {"DataLoader": DataLoader, "dataset": dataset, "loader": loader})
+        torch.manual_seed(0)
+        expected = [*loader]
+        torch.manual_seed(0)
+        torch.testing.assert_close([*other], expected, rtol=0, atol=0)
+    changes = changes_of(DataLoader(Halved(rows), **options))
+    assert not [c for c in changes if c.name.startswith("whole batches")]
+
+
+class EachEpoch(Samples):
+    def set_epoch(self, epoch):
+        """A worker that stays would not hear of it."""
+
+
+def test_workers_stay_where_no_epoch_is_set():
+    for dataset, stays in ((Samples(*ROWS * 8), True), (EachEpoch(*ROWS * 8), False)):
+        changes = changes_of(DataLoader(dataset, batch_size=2), _of_workers)
+        assert {c.settings.persistent for c in changes} <= {stays}
 
 
 class Numbers:

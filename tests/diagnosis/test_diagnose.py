@@ -232,16 +232,54 @@ class Indexed:
 @pytest.mark.usefixtures("trials")
 def test_a_dataset_that_gives_whole_batches_is_told_so():
     report = short(DataLoader(Indexed(), batch_size=8), seconds=1)
-    change = next(c for c in report.changes if "__getitems__" in c.name)
+    change = next(c for c in report.changes if c.name.startswith("whole batches"))
     assert change.is_advised
     assert abs(change.error) < 1
-    assert "def __getitems__(self, indices)" in str(report)
+    assert "sampler=loader.batch_sampler" in str(report)
+
+
+class WarmsUp:
+    """As torch.compile does."""
+
+    calls = 0
+
+    def __call__(self, batch):
+        self.calls += 1
+        time.sleep(0.3 if self.calls <= 3 else 0.001)
+
+
+def test_a_step_that_warms_up():
+    report = short(DataLoader(Sleeping(0.005), batch_size=4), WarmsUp(), seconds=1)
+    assert report.limit == "dataset"
+    assert report.measured.loop.period < 0.1
+
+
+async def later(batch):
+    raise AssertionError
+
+
+def test_a_step_that_is_done_later():
+    with pytest.raises(
+        TypeError, match="that does its work when it is called, got <function later"
+    ):
+        pinfeed.diagnose(DataLoader([1, 2]), later)
+
+
+def test_batches_that_are_made_as_fast_as_they_are_measured():
+    report = short(DataLoader([1, 2], batch_size=2))
+    assert any(note.startswith("batches are made so fast") for note in report.notes)
 
 
 class Random(Sleeping):
     def __getitem__(self, index):
         time.sleep(self.seconds)
         return np.random.random(4)  # noqa: NPY002
+
+
+def test_no_thread_stays():
+    before = {*threading.enumerate()}
+    short(DataLoader(Sleeping(0.001), batch_size=4))
+    assert {*threading.enumerate()} == before
 
 
 def test_larger_batches_are_offered_where_they_have_more_samples():
@@ -693,7 +731,7 @@ def test_the_users_own_error_with_its_sample():
 def test_what_is_no_loader():
     with pytest.raises(TypeError, match=r"must be a torch DataLoader, .* got list; give"):
         pinfeed.diagnose([1, 2])
-    with pytest.raises(TypeError, match="step must be callable"):
+    with pytest.raises(TypeError, match="step must be a function of a batch"):
         pinfeed.diagnose(DataLoader([1]), step=3)
     with pytest.raises(ValueError, match="seconds must be from"):
         pinfeed.diagnose(DataLoader([1]), seconds=0)
@@ -706,13 +744,23 @@ def test_an_empty_loader():
         pinfeed.diagnose(DataLoader([1], batch_size=4, drop_last=True))
 
 
+class Once:
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+    def __iter__(self):
+        return self.numbers
+
+
 def test_what_measuring_would_use_up():
     batches = iter([[0], [1]])
-    with pytest.raises(TypeError, match="sampler is an iterator, which measuring would use up"):
+    message = "sampler is, or holds, an iterator, which measuring would use up"
+    with pytest.raises(TypeError, match=message):
         pinfeed.diagnose(DataLoader([1, 2], batch_sampler=batches))
     numbers = (i for i in range(2))
-    with pytest.raises(TypeError, match="sampler is an iterator"):
-        pinfeed.diagnose(DataLoader([1, 2], sampler=numbers))
+    for sampler in (numbers, Once(numbers)):
+        with pytest.raises(TypeError, match=message):
+            pinfeed.diagnose(DataLoader([1, 2], sampler=sampler))
     assert next(numbers) == 0
     stream = Stream()
     stream.samples = (i for i in range(3))

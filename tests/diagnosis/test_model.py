@@ -206,13 +206,30 @@ def test_a_short_epoch_pays_for_the_start_of_its_workers():
     assert case.predict(Settings(2, epoch=10, persistent=True)) == pytest.approx(0.05)
 
 
+def test_a_start_that_no_run_was_long_enough_for_is_counted():
+    """100 batches of 50 ms after 6 s of start."""
+    loop = run(2, 0.05, epoch=100, fetch=0.1, startup=6.1)
+    assert loop.period == pytest.approx(0.11)
+    assert loop.wait_share == pytest.approx(1)
+    assert replace(loop, settings=Settings(2, epoch=100, persistent=True)).period < 0.06
+    case = measured(loop, run(1, 0.1, fetch=0.1), {2: run(2, 0.05, fetch=0.1, startup=6.1)})
+    assert case.limit() == "start"
+    loader = SimpleNamespace(
+        settings=loop.settings, is_stream=True, epoch=100, holds_files=False, dataset=None
+    )
+    stay = next(c for c in find_changes(case, loader) if c.name.startswith("workers that stay"))
+    assert stay.predicted == pytest.approx(0.05)
+
+
 def test_workers_for_short_epochs_stay():
     runs = eager(0.1, 0.1, 0.05, 0.025, fetch=0.1)
     runs[1].startup = runs[2].startup = runs[4].startup = 1.1
     case = measured(run(0, 0.1, fetch=0.1), run(1, 0.1, fetch=0.1, startup=1.1), runs)
     assert case.predict(Settings(3, epoch=10)) - case.predict(Settings(3)) == pytest.approx(0.1)
     assert case.best_workers(Settings(0, epoch=3)) == 3
-    loader = SimpleNamespace(settings=Settings(0), is_stream=True, epoch=10, holds_files=False)
+    loader = SimpleNamespace(
+        settings=Settings(0), is_stream=True, epoch=10, holds_files=False, dataset=None
+    )
     (workers,) = (c for c in find_changes(case, loader) if "workers" in c.name)
     assert workers.code == "DataLoader(..., num_workers=8, persistent_workers=True)"
     assert workers.settings == Settings(8, epoch=10, persistent=True)

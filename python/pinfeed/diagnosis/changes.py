@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from torch.utils.data import TensorDataset
-
 from pinfeed.diagnosis.model import LEAST_GAIN, Measured
 from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, have_equal_values
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
 
+_EQUAL = (
+    "values were equal in five batches; if yours does something else for rare samples, leave it"
+)
 #: Bytes a second that a file gives at least.
 _FILE_PACE = 1e9
 
@@ -98,10 +99,12 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     now = replace(loader.settings, epoch=loader.epoch)
     best = measured.best_workers(now)
     shares_files = loader.holds_files and best > now.workers
+    has_epochs = hasattr(loader.dataset, "set_epoch")  # which workers that stay would not see
     if best != now.workers and not measured.repeats and not shares_files:
         several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
         is_short = measured.starting(several) > LEAST_GAIN * measured.predict(several)
-        several = replace(several, persistent=now.persistent or (is_short and not now.workers))
+        stays = now.persistent or (is_short and not now.workers and not has_epochs)
+        several = replace(several, persistent=stays)
         yield Change(
             f"{best} worker{'s' * (best > 1)}",
             f"DataLoader(..., num_workers={best}{', persistent_workers=True' * several.persistent})",
@@ -111,7 +114,7 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             if loader.is_stream and best > 1
             else "",
         )
-    if measured.starting(now) > 0:
+    if measured.starting(now) > 0 and not has_epochs:
         lasting = replace(now, persistent=True)
         yield Change(
             "workers that stay for the next epoch",
@@ -180,7 +183,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
                 "DataLoader(..., collate_fn=pinfeed.Collate())",
                 replace(now, collate=ours),
                 lambda m: m.predict(now, collate=left),
-                "its batches had equal values",
+                _EQUAL,
             )
     if measured.disk_share > LEAST_GAIN:
         yield from _of_files(measured, loader)
@@ -191,19 +194,13 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         lambda: next(loader.indices), lambda i: loader.collate(loader.samples(i)), whole
     )
     if share is not None:
-        code = "def __getitems__(self, indices): return self[indices]  # and collate_fn=lambda x: x"
-        if type(loader.dataset) is TensorDataset and loader.shuffles is not None:
-            code = (
-                f"pinfeed.from_numpy(dataset.tensors, batch_size={loader.batch_size}, "
-                f"shuffle={loader.shuffles}{', drop_last=True' * loader.drop_last})"
-            )
         whole = loader.of_workers[0].__getitem__ if now.workers else whole
         yield Change(
-            "whole batches from the dataset, by __getitems__",
-            code,
+            "whole batches: dataset[indices]",
+            "DataLoader(dataset, batch_size=None, sampler=loader.batch_sampler)",
             replace(now, dataset=SimpleNamespace(__getitems__=whole), collate=as_it_is),
             lambda m: m.predict(now, fetch=share, collate=share),
-            "dataset[indices] gave the same values",
+            f"{_EQUAL}; a class of your own can have a __getitems__ for it",
         )
         return
     # Not tried: that each sample comes the same every time can't be seen from some of them.

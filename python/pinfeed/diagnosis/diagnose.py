@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import math
 import multiprocessing
@@ -33,6 +34,8 @@ _RUNS = 24
 _MOST_TRIALS = 3
 #: Runs of fewer batches are rough.
 _FEW = 3
+#: Batches that take less seconds are made in little more than measuring takes.
+_FAST = 5e-4
 #: How many times its seconds a diagnosis takes before it leaves runs out.
 _OVERTIME = 2.0
 
@@ -79,8 +82,11 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         'dataset'
     """
     seconds = checked_number(seconds, "diagnose: seconds", 0.1, 1e6)
-    if step is not None and not callable(step):
-        raise TypeError(Problem("diagnose", f"step must be callable with a batch, got {step!r}"))
+    if step is not None and (not callable(step) or inspect.iscoroutinefunction(step)):
+        wrong = (
+            f"step must be a function of a batch that does its work when it is called, got {step!r}"
+        )
+        raise TypeError(Problem("diagnose", wrong))
     main = sys.modules.get("__mp_main__")
     if main is not None and main is not sys.modules["__main__"]:
         wrong = "a process that was started imports the main module again, and that calls diagnose"
@@ -93,8 +99,9 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         raise RuntimeError(Problem("diagnose", wrong, hint=hint))
     busy = [child for child in multiprocessing.active_children() if child.daemon]
     with random_states_kept(), _interrupts() as interrupts, _progress() as bar:
+        start = time.perf_counter()
         copy = LoaderCopy(loader)
-        attempt = _Attempts(copy, seconds, interrupts, bar)
+        attempt = _Attempts(copy, seconds, start, interrupts, bar)
         try:
             loop = copy.run(copy.settings, attempt.each, step, longest=seconds)
         except Exception as error:
@@ -117,7 +124,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             "all the while; at work, they make the numbers worse"
         )
     if attempt.too_late:
-        each = report.seconds / (1 + len(attempt.done))
+        each = report.seconds / (1 + attempt.begun)
         report.notes.append(
             f"there was no time for: {', '.join(attempt.too_late)}; a run takes {each:.2g} s here, so "
             f"give seconds={math.ceil(1.2 * _RUNS / _OVERTIME * each)}"
@@ -135,17 +142,20 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
 class _Attempts:
     """Runs for which there may be no time, or that the dataset may not allow."""
 
-    def __init__(self, loader: LoaderCopy, seconds: float, interrupts: list[int], bar: Any) -> None:
+    def __init__(
+        self, loader: LoaderCopy, seconds: float, start: float, interrupts: list[int], bar: Any
+    ) -> None:
         self.seconds = seconds
         self.each = seconds / _RUNS  # for a run
-        self.start = time.perf_counter()
+        self.start = start
         # When runs are left out: 60 % of the time is for what comes before the first trials.
         self.end = self.start + 0.6 * _OVERTIME * seconds
         self.notes: list[str] = []  # what failed
-        self.done: list[str] = []  # the names of runs that were begun
-        self.too_late: list[str] = []  # and of those for which there was no time
+        self.begun = 0  # how many runs
+        self.too_late: list[str] = []  # those for which there was no time
         self.has_failed = False  # whether one of them did
         self._loader = loader
+        self._round = ""
         self._interrupts = interrupts
         self._bar = bar
 
@@ -160,20 +170,21 @@ class _Attempts:
         """The loop as it is once more; the runs from here on share the time that is left."""
         left = self.start + self.seconds - time.perf_counter()
         self.each = max(0.2 * self.each, left / (_RUNS / 2))
-        return self.run("the second round", settings, step)
+        self._round = "the second round"
+        return self.run(self._round, settings, step)
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
         """What the work returns; None, and a note, if there is no time for it or it fails."""
         if self._interrupts:
             raise KeyboardInterrupt
         if time.perf_counter() > self.end:
-            if name not in self.done + self.too_late:
-                self.too_late.append(name)
+            if (missed := self._round or name) not in self.too_late:
+                self.too_late.append(missed)
             return None
         if self._bar is not None:
             self._bar.set_postfix_str(name, refresh=False)
             self._bar.update()
-        self.done.append(name)
+        self.begun += 1
         try:
             return work()
         except Exception as error:  # the loop as it is has run
@@ -217,7 +228,7 @@ def _measure_and_try(
         if time.perf_counter() < attempt.end:
             for change in tried:
                 change.predictions.append(change.model(again))
-        _try(tried, step, loop, first.loop, attempt)
+        _try(tried, step, again.loop, first.loop, attempt)
 
 
 def _try(
@@ -246,6 +257,9 @@ def _measure(
     own, eager = loader.settings, measured.eager
     if step is not None:
         measured.step = time_step(step, loader.batch, attempt.each / 2)
+        beside = measured.loop.mean(lambda batch: batch.done - batch.received)
+        if beside > 2 * measured.step.seconds:  # it was warming up: torch.compile, say
+            measured.loop = attempt.run("the loop again", own, step) or measured.loop
     device = torch.accelerator.current_accelerator(check_available=True)
     if device is not None:
         measured.copies = time_copies(loader.batch, device)
@@ -297,6 +311,8 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             "advised; open each file when the first sample is asked for"
         )
     one = measured.one
+    if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":
+        yield "batches are made so fast that measuring them, some 0.05 ms for each, makes gains rough"
     if not stages.TELLS:
         yield "this system does not tell what is read from a disk, or who waits for a CPU"
     queued = min(1.0, one.queued / max(one.made, 1e-9))
@@ -340,11 +356,13 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _progress() -> Any:
-    """A bar that shows what begins, if stderr is a terminal; its context is None without tqdm."""
+    """A bar that shows what begins, if stderr is a terminal; its context is None otherwise, or without tqdm."""
+    if not sys.stderr.isatty():
+        return contextlib.nullcontext()
     try:
         tqdm = import_extra("tqdm.auto", "progress").tqdm
     except ImportError:
         return contextlib.nullcontext()
-    return tqdm(
-        desc="diagnose", leave=False, bar_format="{l_bar} {n} runs, {postfix}", disable=None
-    )
+    # Without tqdm's thread, which would be there when workers are forked, and stay.
+    bar = type("Bar", (tqdm,), {"monitor_interval": 0})
+    return bar(desc="diagnose", leave=False, bar_format="{l_bar} {n} runs, {postfix}")

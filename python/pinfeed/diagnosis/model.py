@@ -212,8 +212,6 @@ class Measured:
         epoch, workers, loop = settings.epoch, settings.workers, self.loop
         if not workers or settings.persistent or not epoch:
             return 0.0
-        if loop.settings.workers and len(loop.batches) <= epoch:  # it had no second start
-            return 0.0
         runs = {n: run for n, run in ({loop.settings.workers: loop} | self.eager).items() if n}
         nearest = min(runs, key=lambda n: abs(n - workers), default=None)
         return max(0.0, runs[nearest].startup - runs[nearest].made) / epoch if nearest else 0.0

@@ -148,8 +148,8 @@ class Report:
         return "\n\n".join(filter(None, ("\n".join(part) for part in parts)))
 
     def _advice_lines(self) -> Iterator[str]:
-        for word, change in zip(("Do this:", "Or this:"), self.advised, strict=False):
-            yield f"{word} {change.code}"
+        for number, change in enumerate(self.advised):
+            yield f"{'Or' if number else 'Do'} this: {change.code}"
             yield f"  {change.name}: {1 + (change.gain or 0):.2f} × the batches in the trial"
             if change.note:
                 yield f"  ({change.note})"

@@ -23,8 +23,6 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     IterableDataset,
-    RandomSampler,
-    SequentialSampler,
 )
 
 from pinfeed.arguments import Problem, known_length
@@ -101,10 +99,19 @@ class Run:
         return self.batches[0].samples // self.settings.batch_factor
 
     @property
+    def unseen_start(self) -> float:
+        """A batch's share of the workers' start that each epoch has, where the run was no longer than one."""
+        epoch = self.settings.starts_after
+        if not epoch or len(self.batches) > epoch:
+            return 0.0
+        return max(0.0, self.startup - self.made) / epoch
+
+    @property
     def period(self) -> float:
         """From one of the loader's batches to the next."""
         steady = self.steady
-        return (steady[-1].done - steady[0].asked) / len(steady) / self.settings.batch_factor
+        seconds = (steady[-1].done - steady[0].asked) / len(steady) + self.unseen_start
+        return seconds / self.settings.batch_factor
 
     def mean(self, of: Callable[[Batch], float]) -> float:
         """Of the steady batches."""
@@ -113,8 +120,8 @@ class Run:
     @property
     def wait_share(self) -> float:
         """The share of the time in which the loop waited for batches."""
-        waited = self.mean(lambda batch: batch.received - batch.asked)
-        return waited / self.mean(lambda batch: batch.done - batch.asked)
+        waited = self.mean(lambda batch: batch.received - batch.asked) + self.unseen_start
+        return waited / (waited + self.mean(lambda batch: batch.done - batch.received))
 
     @property
     def fetch(self) -> float:
@@ -165,8 +172,6 @@ class LoaderCopy:
         batch: The first that the last loop had, as it was before the step.
         not_copied: Names of the types of objects that both share, because they can't be copied.
         holds_files: Whether some of these are open files, whose position workers would share.
-        shuffles: Whether torch's own sampler draws each sample once in a random order, or all in order;
-            None for other samplers, and for a batch sampler.
         is_stream: Whether the dataset is an iterable one.
         has_plain_batches: Whether torch's sampler joins samples to batches of a size, or a stream's are.
         own_iter: The name of the ``__iter__`` of a subclass of DataLoader; None without.
@@ -197,23 +202,23 @@ class LoaderCopy:
         made = (inner.dataset, inner.collate_fn)
         (self.dataset, self.collate), originals = copied(made)
         self.length = known_length(self.dataset) or 0
-        self.batch_size, self.drop_last = inner.batch_size, inner.drop_last
-        self.shuffles = None if inner.batch_size is None else _shuffles(inner.sampler, self.length)
-        self.not_copied = sorted({type(original).__qualname__ for original in originals})
+        self.batch_size = inner.batch_size
+        parts = (*made, sampler, inner.generator, inner.worker_init_fn)
+        (*self.of_workers, sampler_copy, self._generator, self._init), shared = copied(parts)
+        self.not_copied = sorted({type(one).__qualname__ for one in shared})
         self.holds_files = any(map(_is_open_file, originals))
+        of_sampler = [one for one in shared if not any(one is other for other in originals)]
         if self.is_stream:
             held, where = originals, "dataset holds"
             hint = "begin it in its __iter__"
         else:
-            held, where = [sampler, inner.sampler, getattr(sampler, "sampler", None)], "sampler is"
+            held, where = [sampler, inner.sampler, *of_sampler], "sampler is, or holds,"
             hint = "give a list of the batches, or an object whose __iter__ begins anew"
-        if any(isinstance(one, Iterator) for one in held):
+        if any(map(_would_be_used_up, held)):
             wrong = f"the loader's {where} an iterator, which measuring would use up"
             raise TypeError(Problem("diagnose", wrong, hint=hint))
-        parts = (*made, sampler, inner.generator, inner.worker_init_fn)
-        (*self.of_workers, sampler, self._generator, self._init), _ = copied(parts)
         self._timed = TimedDataset(self.dataset, self.collate, is_batched)
-        self.indices = iter(()) if self.is_stream else _endless(sampler, [])
+        self.indices = iter(()) if self.is_stream else _endless(sampler_copy, [])
         self.epoch = None if self.is_stream else known_length(inner)
         self.settings = Settings(
             workers=inner.num_workers,
@@ -496,14 +501,8 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _shuffles(sampler: Any, length: int) -> bool | None:
-    """Whether torch's sampler shuffles; None for one that doesn't give each sample once."""
-    if type(sampler) not in (RandomSampler, SequentialSampler) or len(sampler) != length:
-        return None
-    if type(sampler) is SequentialSampler:
-        return False
-    is_whole = len(sampler.data_source) == length and not sampler.replacement
-    return True if is_whole else None
+def _would_be_used_up(value: Any) -> bool:
+    return _is_open_file(value) if isinstance(value, io.IOBase) else isinstance(value, Iterator)
 
 
 def _is_open_file(value: Any) -> bool:
