@@ -14,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+#: What is an array, for isinstance: a union made for each call takes three times as long.
+ARRAYS = (np.ndarray, torch.Tensor)
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from pinfeed.arguments import ARRAYS
+
 # Larger containers and strings are shared with the copy: nobody wants a dataset in memory twice.
 _MOST_ENTRIES = 10_000
 _SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
@@ -142,7 +144,7 @@ class _Copier(pickle.Pickler):
         elif type(value) is pickle.PickleBuffer:  # of an array that is copied
             if value.raw().nbytes <= _MOST_BYTES:
                 return None
-        elif isinstance(value, np.ndarray | torch.Tensor):
+        elif isinstance(value, ARRAYS):
             if self._copies(value):
                 return None
         elif not isinstance(value, _SHARED):

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch.utils.data import DataLoader
 
-from pinfeed.arguments import instead, known_length
+from pinfeed.arguments import ARRAYS, instead, known_length
 from pinfeed.exports.loader import Progress, planned_batches
 from pinfeed.exports.to_numpy.columns import is_text
 from pinfeed.exports.to_numpy.drain import Drain
@@ -120,7 +119,7 @@ def _iterable(items: Any, name: str) -> Iterable[Any]:
     if name == "samples" and not hasattr(items, "__iter__") and hasattr(items, "__getitem__"):
         return (items[i] for i in range(len(items)))
     loader = items.loader if isinstance(items, DeviceLoader) else items
-    is_one_batch = name == "batches" and isinstance(items, np.ndarray | torch.Tensor)
+    is_one_batch = name == "batches" and isinstance(items, ARRAYS)
     makes_batches = isinstance(loader, DataLoader) and loader.batch_sampler is not None
     if is_one_batch or isinstance(items, str | bytes | Mapping) or not hasattr(items, "__iter__"):
         hint = ""
@@ -281,7 +280,7 @@ class _Leaf:
             batch = list(batch)
         if isinstance(batch, JaggedBatch | RaggedArray):
             return self._jagged(batch, where)
-        if isinstance(batch, np.ndarray | torch.Tensor):
+        if isinstance(batch, ARRAYS):
             return self._array(self._reader.read(batch, where), where)
         if type(batch) is not list:
             hint = "; undo the padding with pinfeed.unpad" if isinstance(batch, Padded) else ""
@@ -289,7 +288,7 @@ class _Leaf:
                 f"{where}: expected an ndarray, a tensor or a list of samples, "
                 f"got {type(batch).__name__}{hint}"
             )
-        if any(isinstance(sample, np.ndarray | torch.Tensor) for sample in batch):
+        if any(isinstance(sample, ARRAYS) for sample in batch):
             raise TypeError(
                 f"{where}: a list of arrays could hold samples, or parts that hold all samples; "
                 "write the former with itertools.chain.from_iterable(batches) as samples, and make "

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import Problem, instead
+from pinfeed.arguments import ARRAYS, Problem, instead
 from pinfeed.augment.chance import Chance, SeededChance
 from pinfeed.batches import LastSample, Packing, SampleBatch
 from pinfeed.fields.field import ABSENT, Field, Leaf, Scene
@@ -146,7 +146,7 @@ class Collate:
             samples: At least one sample. An array or a tensor counts as what is along its first axis.
         """
         worker_arena()  # what torch makes is sent through it too, and tensors that Keep leaves alone
-        if type(samples) is not Rows and isinstance(samples, np.ndarray | torch.Tensor):
+        if type(samples) is not Rows and isinstance(samples, ARRAYS):
             # Of some __getitems__. A nested tensor has parts, but no length.
             is_nested = isinstance(samples, torch.Tensor) and samples.is_nested
             if is_nested or samples.ndim > 0:

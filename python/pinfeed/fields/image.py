@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    ARRAYS,
     DType,
     Problem,
     instead,
@@ -401,7 +402,7 @@ def _multiples(multiple_of: Any) -> tuple[int, int]:
 
 def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
     """A PIL image as an array; anything else as it is."""
-    if isinstance(sample, np.ndarray | torch.Tensor):
+    if isinstance(sample, ARRAYS):
         return sample
     pil = sys.modules.get("PIL.Image")  # nobody has a PIL image without having imported it
     if pil is None or not isinstance(sample, pil.Image):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from pinfeed.arguments import Problem, nearest
+from pinfeed.arguments import ARRAYS, Problem, nearest
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import ABSENT, Beside, Field, Leaf
 from pinfeed.structure import (
@@ -74,7 +73,7 @@ def _field_for(given: Any) -> str:
     """What to write instead of something that is no field."""
     if isinstance(given, type):
         return "create it with parentheses"
-    if isinstance(given, np.ndarray | torch.Tensor):
+    if isinstance(given, ARRAYS):
         return "for samples create it with parentheses: collate_fn=Collate()"
     if isinstance(given, torch.dtype):
         return f"Stack({given}) makes batches of a dtype"

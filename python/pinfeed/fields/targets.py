@@ -12,7 +12,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import DType, Problem, checked_number, require_choice, torch_dtype
+from pinfeed.arguments import ARRAYS, DType, Problem, checked_number, require_choice, torch_dtype
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import Field, Leaf, Scene
 from pinfeed.functions.sequences import JaggedBatch
@@ -262,7 +262,7 @@ class InstanceMasks(_Target):
         for position, masks in enumerate(samples):
             if _is_empty(masks):
                 continue
-            is_array = isinstance(masks, np.ndarray | torch.Tensor)
+            is_array = isinstance(masks, ARRAYS)
             if not is_array or masks.ndim != 3 or masks.dtype not in (*_MASKS, np.uint8, np.bool_):
                 got = type(masks).__name__
                 if is_array:
@@ -357,7 +357,7 @@ def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> l
                 expected = f"numbers of shape (n, {', '.join(map(str, item_shape))})"
                 problem = Problem(name, expected, "a list of unlike items", sample=position)
                 raise ValueError(problem) from None
-        elif not isinstance(sample, np.ndarray | torch.Tensor):
+        elif not isinstance(sample, ARRAYS):
             expected = "an ndarray, a tensor or a list, empty where there is no object"
             raise TypeError(Problem(name, expected, type(sample).__name__, sample=position))
         arrays.append(array)

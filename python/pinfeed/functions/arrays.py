@@ -13,7 +13,14 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, checked_interpolation, checked_size, dtype_name, instead
+from pinfeed.arguments import (
+    ARRAYS,
+    Problem,
+    checked_interpolation,
+    checked_size,
+    dtype_name,
+    instead,
+)
 from pinfeed.functions.normalization import (
     Normalization,
     PerChannel,
@@ -224,7 +231,7 @@ def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
 
 def require_array(array: Any, name: str) -> Any:
     """The array; raises TypeError for what is none, and for a tensor with gradients."""
-    if not isinstance(array, np.ndarray | torch.Tensor):
+    if not isinstance(array, ARRAYS):
         hint = "np.stack(...) makes one of a list of arrays" if isinstance(array, list) else ""
         if hasattr(array, "__array_interface__"):  # PIL's images
             hint = "np.asarray(...) makes one of it"

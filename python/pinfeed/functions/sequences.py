@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import instead, require_flags
+from pinfeed.arguments import ARRAYS, instead, require_flags
 from pinfeed.functions.arrays import require_array, require_same_kind, written
 from pinfeed.functions.padding import (
     Axes,
@@ -198,7 +198,7 @@ class JaggedBatch(NamedTuple):
             ValueError: There are not B lengths, or one is not from 0 to L.
         """
         padded, lengths, side, _ = _padded_parts(padded, lengths, side, None, "from_padded")
-        if not isinstance(padded, np.ndarray | torch.Tensor) or padded.ndim < 2:
+        if not isinstance(padded, ARRAYS) or padded.ndim < 2:
             raise TypeError(
                 "from_padded: padded must be an array of shape (B, L, ...), "
                 f"got {type(padded).__name__} {tuple(getattr(padded, 'shape', ()))}"
@@ -294,7 +294,7 @@ def pad(
         require_array(out, "pad: out")
     source, offsets, indices = _sequences(sequences)
     asked: Any = {"lengths": lengths, "mask": mask}
-    if by_ops(source) and offsets is not None:
+    if offsets is not None and by_ops(source):
         require_same_kind(out, source, "pad")
         longest = longest_sample(offsets, "pad")  # which a device is waited for
         offsets = offsets.to(source.device, non_blocking=True)
@@ -342,7 +342,7 @@ def unpad(
         [array([5, 6, 7]), array([8])]
     """
     padded, lengths, side, axes = _padded_parts(padded, lengths, side, axes, "unpad")
-    if isinstance(padded, np.ma.MaskedArray) or not isinstance(padded, np.ndarray | torch.Tensor):
+    if isinstance(padded, np.ma.MaskedArray) or not isinstance(padded, ARRAYS):
         raise TypeError(
             "unpad: padded must be a NumPy array, a torch tensor or a Padded, "
             f"got {type(padded).__name__}"
@@ -428,7 +428,7 @@ def _samples(node: Any, path: str, count: int | None = None) -> list[Any]:
         found = dict(below)
         in_order = [found[path + step] for step, _ in children(node)]
         return [rebuild(node, [*sample]) for sample in zip(*in_order, strict=True)]
-    if is_list or (isinstance(node, np.ndarray | torch.Tensor) and node.ndim > 0):
+    if is_list or (isinstance(node, ARRAYS) and node.ndim > 0):
         return list(node)
     raise TypeError(
         f"unbind: {f'leaf {path}' if path else 'batch'} must be an array with a batch axis, a "

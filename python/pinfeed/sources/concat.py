@@ -14,6 +14,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
+from pinfeed.arguments import ARRAYS
 from pinfeed.files.mapped import open_regular, require_size
 from pinfeed.files.npy import NpyHeader
 from pinfeed.runtime import get_num_threads
@@ -238,7 +239,7 @@ def _open_part(part: Any, name: str, is_path: bool) -> Any:
         return _FilePart.open(path, f"{name} ({path})")
     if isinstance(part, RaggedArray) and not is_path:
         return part
-    if isinstance(part, np.ndarray | torch.Tensor) and not is_path:
+    if isinstance(part, ARRAYS) and not is_path:
         return ArraySource(part, name)
     expected = "an ndarray, a memmap, a CPU tensor or a RaggedArray, or paths of .npy files only"
     raise TypeError(

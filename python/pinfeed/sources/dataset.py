@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, instead, nearest
+from pinfeed.arguments import ARRAYS, Problem, instead, nearest
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source, SourceSubset, checked_position, positions
@@ -481,7 +481,7 @@ def _open_source(array: Any, name: str) -> Source:
                     "np.stack(array) those of one shape"
                 )
             raise
-    if isinstance(array, np.ndarray | torch.Tensor):
+    if isinstance(array, ARRAYS):
         return ArraySource(array, name)
     expected = (
         "an ndarray, a memmap, a CPU tensor, a RaggedArray, a ConcatArray, or the path of a .npy file "

@@ -13,7 +13,7 @@ import torch
 from typing_extensions import TypeVar, override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, instead
+from pinfeed.arguments import ARRAYS, checked_integer, instead
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
@@ -358,9 +358,7 @@ class RaggedArray(Source, Generic[_Sequence_co]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self._slice(index)
-        if isinstance(index, list) or (
-            isinstance(index, np.ndarray | torch.Tensor) and index.ndim > 0
-        ):
+        if isinstance(index, list) or (isinstance(index, ARRAYS) and index.ndim > 0):
             return self._select(positions(index, len(self), "RaggedArray: indices"))
         expected = "an integer, a slice, or a list, an ndarray or a tensor of integers or bools"
         return self._view(checked_position(index, len(self), "RaggedArray", expected))

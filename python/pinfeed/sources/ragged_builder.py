@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import dtype_name
+from pinfeed.arguments import ARRAYS, dtype_name
 from pinfeed.sources.source import check_mask, check_ndarray, check_tensor
 
 # Growing is cheap, because large memory is remapped and not copied.
@@ -132,7 +132,7 @@ class SampleReader:
         """
         array = self._as_array(sample, name)
         if array.ndim == 0 and not self._takes_numbers:
-            if isinstance(sample, np.ndarray | torch.Tensor):
+            if isinstance(sample, ARRAYS):
                 raise ValueError(f"{name}: expected at least one axis, got a 0-d array")
             hint = "; RaggedArray.from_strings takes strings" * isinstance(sample, str | bytes)
             raise TypeError(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.arguments import torch_dtype_name
+from pinfeed.arguments import ARRAYS, torch_dtype_name
 from pinfeed.exports.to_numpy.storage import Memory, OutputFiles
 from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.sources.ragged import OFFSETS, VALUES_FILES, RaggedArray
@@ -328,7 +328,7 @@ def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:
 
 def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
     """An array or a tensor, on whatever device, as one that only has to be copied."""
-    if not isinstance(array, np.ndarray | torch.Tensor):
+    if not isinstance(array, ARRAYS):
         raise TypeError(f"{where}: expected a tensor or an ndarray, got {type(array).__name__}")
     if isinstance(array, np.ndarray):
         if isinstance(array, np.ma.MaskedArray):

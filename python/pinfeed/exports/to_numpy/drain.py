@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pinfeed.arguments import ARRAYS
 from pinfeed.exports.to_numpy.columns import (
     ArrayColumn,
     Column,
@@ -194,7 +195,7 @@ class Drain:
         if is_ragged(leaf):
             kind = SequenceColumn if self._may_be_alike and steps else RaggedColumn
             return kind(where, files, name)
-        if isinstance(leaf, np.ndarray | torch.Tensor) and not is_text(leaf):
+        if isinstance(leaf, ARRAYS) and not is_text(leaf):
             return ArrayColumn(where, files, name)
         if not isinstance(leaf, list | tuple) and not is_text(leaf):
             raise TypeError(

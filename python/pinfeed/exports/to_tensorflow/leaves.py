@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pinfeed.arguments import ARRAYS
 from pinfeed.exports.to_numpy.columns import plain
 from pinfeed.functions.arrays import permute
 from pinfeed.functions.sequences import JaggedBatch
@@ -51,7 +52,7 @@ def spec_of(value: Any, varying: set[int], where: str) -> Any:
         return tf.RaggedTensorSpec(shape, _tensorflow_dtype(values, where), ragged_rank=1)
     if _is_text(value):
         array, dtype = _text_array(value, where), tf.string
-    elif isinstance(value, np.ndarray | torch.Tensor) or is_plain(value):
+    elif isinstance(value, ARRAYS) or is_plain(value):
         array = _host_array(value, where)
         dtype = _tensorflow_dtype(array, where)
     else:
