@@ -38,15 +38,26 @@ from programs import run_python
 
 
 class Sleeping:
-    """Samples that take 5 ms, or some much longer; it counts those that it gave."""
+    """Samples that take 5 ms, or some much longer."""
 
     def __init__(self, seconds=0.005, length=64, slow=-1):
         self.seconds, self.length, self.slow = seconds, length, slow
-        self.given = 0
-        self.rng = np.random.default_rng(0)
 
     def __len__(self):
         return self.length
+
+    def __getitem__(self, index):
+        time.sleep(100 * self.seconds if index == self.slow else self.seconds)
+        return {"x": torch.ones(4), "y": index}
+
+
+class Changing(Sleeping):
+    """It counts the samples that it gave, and draws from generators."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.given = 0
+        self.rng = np.random.default_rng(0)
 
     def __getitem__(self, index):
         self.given += 1
@@ -54,8 +65,7 @@ class Sleeping:
         random.random()
         np.random.random()  # noqa: NPY002
         torch.rand(1)
-        time.sleep(100 * self.seconds if index == self.slow else self.seconds)
-        return {"x": torch.ones(4), "y": index}
+        return super().__getitem__(index)
 
 
 class Failing(Sleeping):
@@ -123,7 +133,7 @@ def test_a_slow_step_leaves_nothing_to_gain():
 
 @pytest.mark.usefixtures("trials")
 def test_nothing_of_the_users_changes():
-    dataset = Sleeping(0.0005)
+    dataset = Changing(0.0005)
     sampler = pinfeed.ShuffleSampler(64, 4)
     generator = torch.Generator().manual_seed(3)
     loader = DataLoader(dataset, batch_sampler=sampler, generator=generator)
@@ -235,7 +245,7 @@ def test_a_dataset_that_gives_whole_batches_is_told_so():
     change = next(c for c in report.changes if c.name.startswith("whole batches"))
     assert change.is_advised
     assert abs(change.error) < 1
-    assert "sampler=loader.batch_sampler" in str(report)
+    assert "def __getitems__(self, indices): return self[indices]" in str(report)
 
 
 class WarmsUp:
@@ -258,11 +268,50 @@ async def later(batch):
     raise AssertionError
 
 
+def never(batch):
+    yield
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited")
 def test_a_step_that_is_done_later():
-    with pytest.raises(
-        TypeError, match="that does its work when it is called, got <function later"
+    for step, kind in ((later, "coroutine"), (never, "generator")):
+        message = f"must do its work when it is called, and returned a {kind}"
+        with pytest.raises(TypeError, match=message):
+            pinfeed.diagnose(DataLoader([1, 2]), step)
+
+
+class Opening(Sleeping):
+    """What it opens at the first sample stays."""
+
+    place = None
+
+    def __getitem__(self, index):
+        self.place = [0]
+        return super().__getitem__(index)
+
+
+class CountingStream(Stream):
+    epoch = 0
+
+    def __iter__(self):
+        self.epoch += 1
+        return super().__iter__()
+
+
+def test_no_workers_for_a_dataset_that_changes():
+    """Each would begin with the same generator, the same counter, or an empty cache."""
+    for dataset, is_changing in (
+        (Sleeping(), False),
+        (Opening(), False),
+        (Changing(), True),
+        (Stream(), False),
+        (CountingStream(), True),
+        (pinfeed.StreamDataset(range(1000)), False),
     ):
-        pinfeed.diagnose(DataLoader([1, 2]), later)
+        report = short(DataLoader(dataset, batch_size=4))
+        is_told = any(note.startswith("the dataset changes") for note in report.notes)
+        assert is_told is is_changing
+        assert not (is_changing and any("workers" in c.code for c in report.changes if c.settings))
 
 
 def test_batches_that_are_made_as_fast_as_they_are_measured():
@@ -549,6 +598,25 @@ def test_without_a_step_a_thread_shares_no_gil():
     assert report.limit == "dataset"
 
 
+IMAGES = torch.ones(2, 3, 4, 4)
+
+
+class Attributes(dict):
+    """A batch whose parts are attributes, too."""
+
+    @property
+    def x(self):
+        return self["x"]
+
+
+def test_batches_that_do_not_tell_their_size():
+    def collate(samples):
+        return torch.stack([torch.eye(4)] * len(samples)).to_sparse()
+
+    report = short(DataLoader(Sleeping(0.001), batch_size=4, collate_fn=collate))
+    assert report.limit == "dataset"
+
+
 class Incomparable:
     def __eq__(self, other):
         raise NotImplementedError
@@ -567,7 +635,11 @@ class Incomparable:
         (np.array([np.nan]), np.array([np.nan]), True),
         (np.zeros(2), np.zeros(2, np.float32), False),
         (torch.tensor([torch.nan]), torch.tensor([torch.nan]), True),
-        (torch.eye(2).to_sparse(), torch.eye(2).to_sparse(), True),
+        (torch.eye(2).to_sparse(), torch.eye(2).to_sparse(), False),  # which have no ==
+        ([torch.ones(2), 1], (torch.ones(2), 1), True),  # torch makes lists of tuples
+        ({"x": 1}, Attributes({"x": 1}), False),
+        (torch.ones(2), torch.ones(2).requires_grad_(), False),
+        (IMAGES, IMAGES.contiguous(memory_format=torch.channels_last), False),
         (Incomparable(), Incomparable(), False),
     ],
 )
@@ -731,7 +803,7 @@ def test_the_users_own_error_with_its_sample():
 def test_what_is_no_loader():
     with pytest.raises(TypeError, match=r"must be a torch DataLoader, .* got list; give"):
         pinfeed.diagnose([1, 2])
-    with pytest.raises(TypeError, match="step must be a function of a batch"):
+    with pytest.raises(TypeError, match="step must be callable"):
         pinfeed.diagnose(DataLoader([1]), step=3)
     with pytest.raises(ValueError, match="seconds must be from"):
         pinfeed.diagnose(DataLoader([1]), seconds=0)

@@ -219,6 +219,22 @@ def test_conversions_that_change_their_list(change, before):
         padded(*before, numbers, [5])
 
 
+@pytest.mark.parametrize("rest", [[], range(1000, 3000)])
+def test_a_number_whose_end_changes_its_list(rest):
+    class Last:
+        def __index__(self):
+            numbers[1] = 7
+            return 5
+
+        def __del__(self):
+            numbers.clear()
+
+    numbers = [1]
+    numbers += [Last(), *rest]
+    with pytest.raises(ValueError, match="the list changed while it was read"):
+        padded(numbers)
+
+
 def test_references_are_counted():
     token = 2**70 // 2**40  # of its own
     numbers = [token, 0.5, Big(3)]

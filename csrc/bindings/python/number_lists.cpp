@@ -145,9 +145,11 @@ Numbers NumberLists::read(py::handle list, const Subject& subject) {
       add(i, integer);
     }
     if (i == count) break;
-    const auto held = py::reinterpret_borrow<py::object>(objects[i]);
-    const Number number(held, i, subject);
-    if (count != size(list)) throw changed();
+    const Number number = [&] {
+      const auto held = py::reinterpret_borrow<py::object>(objects[i]);
+      return Number(held, i, subject);
+    }();
+    if (count != size(list)) throw changed();  // by its conversion, or where it ended
     if (number.kind != Number::Kind::real) {
       bools += number.kind == Number::Kind::boolean;
       add(i, number.integer);

@@ -6,17 +6,20 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
+
+import torch
 
 from pinfeed.diagnosis.model import LEAST_GAIN, Measured
 from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, have_equal_values
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
+from pinfeed.streams.stream_dataset import StreamDataset
 
-_EQUAL = (
-    "values were equal in five batches; if yours does something else for rare samples, leave it"
-)
+#: Seconds after which no more batches are compared.
+_LONGEST = 1.0
+_EQUAL = "values were equal in up to five batches; if rare samples are treated otherwise, leave it as it is"
+_STAY = "workers that stay don't see what is changed in the dataset later, such as its epoch"
 #: Bytes a second that a file gives at least.
 _FILE_PACE = 1e9
 
@@ -91,16 +94,19 @@ def _of_threads(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if now != thread and measured.thread is not None:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
-        yield Change(name, code, thread, lambda m: m.predict(thread))
+        note = "without the arguments that are for workers, such as prefetch_factor" * (
+            now.workers > 0
+        )
+        yield Change(name, code, thread, lambda m: m.predict(thread), note)
 
 
 def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     """How many there are, when they begin, and how far ahead they are."""
     now = replace(loader.settings, epoch=loader.epoch)
     best = measured.best_workers(now)
-    shares_files = loader.holds_files and best > now.workers
-    has_epochs = hasattr(loader.dataset, "set_epoch")  # which workers that stay would not see
-    if best != now.workers and not measured.repeats and not shares_files:
+    is_alone = (loader.holds_files or loader.is_changing) and best > now.workers
+    has_epochs = _is_told_epochs(loader.dataset)
+    if best != now.workers and not measured.repeats and not is_alone:
         several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
         is_short = measured.starting(several) > LEAST_GAIN * measured.predict(several)
         stays = now.persistent or (is_short and not now.workers and not has_epochs)
@@ -110,9 +116,10 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             f"DataLoader(..., num_workers={best}{', persistent_workers=True' * several.persistent})",
             several,
             lambda m: m.predict(several),
-            "if the stream is split among workers, or its samples come as often as there are workers"
+            "if the stream is split among workers, or its samples come as often as there are workers; with "
+            "drop_last each worker drops its own rest"
             if loader.is_stream and best > 1
-            else "",
+            else _STAY * several.persistent,
         )
     if measured.starting(now) > 0 and not has_epochs:
         lasting = replace(now, persistent=True)
@@ -121,7 +128,8 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "DataLoader(..., persistent_workers=True)",
             lasting,
             lambda m: m.predict(lasting),
-            f"an epoch is {now.epoch} batches; workers take {1000 * measured.loop.startup:.0f} ms to begin",
+            f"an epoch is {now.epoch} batches; workers take {1000 * measured.loop.startup:.0f} ms to begin; "
+            f"{_STAY}",
         )
     if now.workers and measured.limit() == "stragglers":
         factor = 4 * (now.prefetch_factor or 2)
@@ -165,8 +173,8 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "batches of four times the size",
             f"{'DataLoader' if loader.batch_size else 'BatchSampler'}(..., "
             f"batch_size={one.samples * large.batch_factor})",
-            replace(now, batch_factor=large.batch_factor),
-            lambda m: m.predict(large, run=m.large),
+            replace(now, batch_factor=4, epoch=now.epoch and -(-now.epoch // 4)),
+            lambda m: m.predict(replace(now, batch_factor=4), run=m.large),
             "if the training allows; its step then has four times the samples",
         )
     yield Change(
@@ -187,34 +195,35 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             )
     if measured.disk_share > LEAST_GAIN:
         yield from _of_files(measured, loader)
-    if not loader.has_plain_batches or hasattr(loader.dataset, "__getitems__"):
+    has_class = not isinstance(loader.dataset, torch.Tensor)  # into which a method can be written
+    if not (loader.has_plain_batches and has_class) or hasattr(loader.dataset, "__getitems__"):
         return
-    whole = loader.dataset.__getitem__
     share = _part_left(
-        lambda: next(loader.indices), lambda i: loader.collate(loader.samples(i)), whole
+        lambda: next(loader.indices),
+        lambda indices: loader.collate(loader.samples(indices)),
+        loader.dataset.__getitem__,
     )
     if share is not None:
-        whole = loader.of_workers[0].__getitem__ if now.workers else whole
         yield Change(
-            "whole batches: dataset[indices]",
-            "DataLoader(dataset, batch_size=None, sampler=loader.batch_sampler)",
-            replace(now, dataset=SimpleNamespace(__getitems__=whole), collate=as_it_is),
+            "whole batches from the dataset",
+            "def __getitems__(self, indices): return self[indices]  # in its class; and a collate_fn that "
+            "returns what it gets",
+            replace(now, is_whole=True, collate=as_it_is),
             lambda m: m.predict(now, fetch=share, collate=share),
-            f"{_EQUAL}; a class of your own can have a __getitems__ for it",
+            _EQUAL,
         )
         return
     # Not tried: that each sample comes the same every time can't be seen from some of them.
     seconds, sample_bytes = one.fetch / one.samples, one.bytes / one.samples
     if loader.length and 0 < sample_bytes < _FILE_PACE * seconds:
         thread = Settings(0, in_thread=True)
-        workers = measured.n_effective(now.workers) if now.workers else 1.0
         yield Change(
             "samples decoded once, at most",
             'pinfeed.write_array("decoded", dataset), and pinfeed.ArrayDataset of what it returns',
             None,
             lambda m: m.predict(thread, fetch=0.0),
-            "if each sample is the same every time, without augmentation: about "
-            f"{_size(sample_bytes * loader.length)}, written in {loader.length * seconds / workers:.0f} s",
+            "if each sample is the same every time, without augmentation, and an array or a dict of them: "
+            f"about {_size(sample_bytes * loader.length)}, written in {loader.length * seconds:.0f} s",
         )
 
 
@@ -237,7 +246,7 @@ def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             f"about {_size(size)}, of {_size(free)} that are free",
             is_of_files=True,
         )
-    if loader.has_plain_batches and loader.length:
+    if loader.shuffles and loader.length:
         yield Change(
             "files read in order",
             "shuffle the files once, and then read them in order: DataLoader(..., shuffle=False)",
@@ -245,6 +254,12 @@ def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             model,
             is_of_files=True,
         )
+
+
+def _is_told_epochs(dataset: Any) -> bool:
+    """Whether it has epochs of which workers that stay would not hear; a stream of pinfeed's tells them."""
+    is_told = hasattr(dataset, "set_epoch") and not isinstance(dataset, StreamDataset)
+    return is_told or (hasattr(dataset, "dataset") and _is_told_epochs(dataset.dataset))
 
 
 def _in_order(length: int, size: int) -> Iterator[list[int]]:
@@ -260,10 +275,14 @@ def _part_left(
     None if it can't make one, or one with other values.
     """
     seconds: list[list[float]] = [[], []]
-    for _ in range(5):
+    end = time.perf_counter() + _LONGEST
+    for number in range(5):
+        if number > 1 and time.perf_counter() > end:
+            break
         what = given()
         try:
-            if not have_equal_values(now(what), other(what)):
+            made = other(what)  # first, as many datasets take no lists
+            if not have_equal_values(now(what), made):
                 return None
             for way, taken in zip((now, other), seconds, strict=True):
                 start = time.perf_counter()

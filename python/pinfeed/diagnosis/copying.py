@@ -60,6 +60,14 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
         return parts, list(parts)
 
 
+def state_of(value: Any) -> bytes:
+    """What a copy would be made of: other bytes once the object has changed, but for what is shared."""
+    pickler = _Copier(buffer := io.BytesIO())
+    with contextlib.suppress(Exception):
+        pickler.dump(value)
+    return buffer.getvalue()
+
+
 @contextlib.contextmanager
 def random_states_kept() -> Iterator[None]:
     """Puts the random states of Python, NumPy, torch and its accelerator back at the end."""

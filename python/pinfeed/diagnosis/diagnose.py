@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import itertools
 import math
 import multiprocessing
@@ -82,11 +81,8 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         'dataset'
     """
     seconds = checked_number(seconds, "diagnose: seconds", 0.1, 1e6)
-    if step is not None and (not callable(step) or inspect.iscoroutinefunction(step)):
-        wrong = (
-            f"step must be a function of a batch that does its work when it is called, got {step!r}"
-        )
-        raise TypeError(Problem("diagnose", wrong))
+    if step is not None and not callable(step):
+        raise TypeError(Problem("diagnose", f"step must be callable with a batch, got {step!r}"))
     main = sys.modules.get("__mp_main__")
     if main is not None and main is not sys.modules["__main__"]:
         wrong = "a process that was started imports the main module again, and that calls diagnose"
@@ -243,8 +239,9 @@ def _try(
         assert change.settings is not None
         run = attempt.run(change.name, change.settings, step)
         if run is not None:
-            change.before.append((first if change.is_of_files else loop).period)
-            change.after.append(run.period)
+            before, after = (first if change.is_of_files else loop).period, run.period
+            change.before.append(before)
+            change.after.append(after)
 
 
 def _measure(
@@ -271,6 +268,7 @@ def _measure(
             eager[workers] = run
 
     run_with(0)
+    attempt("what changes", loader.look_for_changes)
     measured.thread = attempt.run("a thread", Settings(0, in_thread=True))
     run_with(1)
     one = measured.one
@@ -309,6 +307,12 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
         yield (
             "the dataset holds open files, whose position forked workers share, so more of them are not "
             "advised; open each file when the first sample is asked for"
+        )
+    if loader.is_changing:
+        yield (
+            "the dataset changes while it gives samples (a generator of random numbers, a counter, a cache), "
+            "and each worker has a copy of its own that ends with it, so more of them are not advised; "
+            "torch, NumPy and Python's random are seeded anew for each worker"
         )
     one = measured.one
     if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":
@@ -357,7 +361,7 @@ def _interrupts() -> Iterator[list[int]]:
 
 def _progress() -> Any:
     """A bar that shows what begins, if stderr is a terminal; its context is None otherwise, or without tqdm."""
-    if not sys.stderr.isatty():
+    if not (hasattr(sys.stderr, "isatty") and sys.stderr.isatty()):
         return contextlib.nullcontext()
     try:
         tqdm = import_extra("tqdm.auto", "progress").tqdm

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import cProfile
 import functools
+import inspect
 import io
 import itertools
 import math
 import os
 import pstats
 import statistics
+import sys
 import time
 import timeit
 import warnings
@@ -23,14 +26,16 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     IterableDataset,
+    RandomSampler,
 )
 
 from pinfeed.arguments import Problem, known_length
-from pinfeed.diagnosis.copying import copied
+from pinfeed.diagnosis.copying import copied, state_of
 from pinfeed.diagnosis.stages import Batch, ReadyDataset, TimedDataset, TimedStream, begin_worker
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.stats import FeedStats
 from pinfeed.optional import add_note
+from pinfeed.streams.stream_dataset import StreamDataset
 from pinfeed.structure import is_container, leaves, parts, rebuild
 
 #: Bytes of a batch of which several would take much memory, and whose own cost doesn't count.
@@ -52,7 +57,7 @@ class Settings:
     persistent: bool = False  # whether workers stay for the next epoch
     pin_memory: bool = False  # whether the DataLoader pins batches
     epoch: int | None = None  # batches in an epoch; None to go on without end
-    dataset: Any = None
+    is_whole: bool = False  # whether the dataset is asked for a list of indices, as for one
     collate: Callable[[Any], Any] | None = None
     batches: Iterable[Any] | None = None  # the indices of the batches, each once
     is_ready: bool = False  # whether each worker makes one batch, and sends that again and again
@@ -86,12 +91,21 @@ class Run:
 
     @property
     def steady(self) -> list[Batch]:
-        """The batches after those that were made ahead, as many from each worker, or of whole epochs."""
+        """The batches after those that were made ahead, of whole epochs; or as many from each worker, without a start."""
         count, workers = len(self.batches), max(1, self.settings.workers)
         first = max(0, min(self.settings.ahead, count - workers))
         epoch = self.settings.starts_after
-        whole = epoch if epoch and count - first >= epoch else workers
-        return self.batches[first : count - (count - first) % whole]
+        if self._has_epochs:
+            return self.batches[first : count - (count - first) % (epoch or 1)]
+        batches = range(first, count - (count - first) % workers)
+        without = [self.batches[i] for i in batches if not epoch or i % epoch]
+        return without or [self.batches[i] for i in batches]
+
+    @property
+    def _has_epochs(self) -> bool:
+        """Whether there is a whole epoch in it, with the start of its workers."""
+        epoch = self.settings.starts_after
+        return epoch is not None and len(self.batches) - self.settings.ahead >= epoch
 
     @property
     def samples(self) -> int:
@@ -100,17 +114,17 @@ class Run:
 
     @property
     def unseen_start(self) -> float:
-        """A batch's share of the workers' start that each epoch has, where the run was no longer than one."""
+        """A batch's share of the workers' start that each epoch has, where the steady batches have none."""
         epoch = self.settings.starts_after
-        if not epoch or len(self.batches) > epoch:
+        if not epoch or self._has_epochs:
             return 0.0
-        return max(0.0, self.startup - self.made) / epoch
+        start = statistics.fmean(batch.received - batch.asked for batch in self.batches[::epoch])
+        return max(0.0, start - self.made) / epoch
 
     @property
     def period(self) -> float:
         """From one of the loader's batches to the next."""
-        steady = self.steady
-        seconds = (steady[-1].done - steady[0].asked) / len(steady) + self.unseen_start
+        seconds = self.mean(lambda batch: batch.done - batch.asked) + self.unseen_start
         return seconds / self.settings.batch_factor
 
     def mean(self, of: Callable[[Batch], float]) -> float:
@@ -172,7 +186,10 @@ class LoaderCopy:
         batch: The first that the last loop had, as it was before the step.
         not_copied: Names of the types of objects that both share, because they can't be copied.
         holds_files: Whether some of these are open files, whose position workers would share.
+        is_changing: Whether giving samples changes the dataset, as far as it was copied: a generator of
+            random numbers, a counter, a cache. Workers each have their own.
         is_stream: Whether the dataset is an iterable one.
+        shuffles: Whether torch's own sampler does, because of ``shuffle=True``.
         has_plain_batches: Whether torch's sampler joins samples to batches of a size, or a stream's are.
         own_iter: The name of the ``__iter__`` of a subclass of DataLoader; None without.
 
@@ -181,6 +198,7 @@ class LoaderCopy:
     """
 
     batch: Any
+    is_changing = False
 
     def __init__(self, loader: Any) -> None:
         self._device_loader = loader if isinstance(loader, DeviceLoader) else None
@@ -198,9 +216,10 @@ class LoaderCopy:
         is_batched = inner.batch_sampler is not None
         sampler = inner.batch_sampler if is_batched else inner.sampler
         self.has_plain_batches = type(inner.batch_sampler) is BatchSampler
+        self.shuffles = self.has_plain_batches and type(inner.sampler) is RandomSampler
         self.is_stream = isinstance(inner.dataset, IterableDataset)
         made = (inner.dataset, inner.collate_fn)
-        (self.dataset, self.collate), originals = copied(made)
+        (self.dataset, self.collate, _), originals = copied((*made, inner.worker_init_fn))
         self.length = known_length(self.dataset) or 0
         self.batch_size = inner.batch_size
         parts = (*made, sampler, inner.generator, inner.worker_init_fn)
@@ -233,8 +252,21 @@ class LoaderCopy:
         """The samples of a batch, made in this process."""
         return self._timed.samples(indices, Batch(None))
 
+    def look_for_changes(self) -> None:
+        """Finds out whether the dataset is another one after it gave samples, not for the first time."""
+        if isinstance(self.dataset, StreamDataset):  # which counts epochs for all workers
+            return
+        before = state_of(self.dataset)
+        if self.is_stream:
+            next(iter(self.dataset), None)
+        else:
+            self.samples(next(self.indices))
+        self.is_changing = state_of(self.dataset) != before
+
     def functions(self, seconds: float) -> dict[str, float]:
         """The functions that take most of a sample's time by themselves, and their shares."""
+        if sys.getprofile() is not None:  # there can be only one
+            return {}
         profiler, stream = cProfile.Profile(), iter(self.dataset) if self.is_stream else None
         batch, end = Batch(None), time.perf_counter() + seconds
         while time.perf_counter() < end:
@@ -284,7 +316,6 @@ class LoaderCopy:
         """A loader of batches, and how they were made."""
         own = self._loader
         dataset, collate = self.of_workers if settings.workers else (self.dataset, self.collate)
-        dataset = dataset if settings.dataset is None else settings.dataset
         collate = collate if settings.collate is None else settings.collate
         options: dict[str, Any] = {}
         if self.is_stream:
@@ -292,7 +323,7 @@ class LoaderCopy:
             timed: TimedDataset = TimedStream(dataset, collate, size, own.drop_last)
         else:
             kind = ReadyDataset if settings.is_ready else TimedDataset
-            timed = kind(dataset, collate, self._timed.is_batched)
+            timed = kind(dataset, collate, self._timed.is_batched, settings.is_whole)
             batches = self.indices if settings.batches is None else iter(settings.batches)
             options["sampler"] = _Epochs(batches, settings.batch_factor, settings.epoch)
         if settings.workers:
@@ -345,11 +376,9 @@ class LoaderCopy:
             if self.is_stream and batch.worker == 1 and not any(b.worker == 1 for b in batches):
                 run.repeats = have_equal_values(self.batch, given)
             if step is not None:
-                synchronize(step(given))
+                do_step(step, given)
             batch.done = asked = time.perf_counter()
             batches.append(batch)
-            if settings.starts_after and len(batches) > settings.starts_after:
-                least = max(least, settings.ahead + settings.starts_after)  # one start is in it
             if asked - batches[0].done > 4 * seconds:
                 least = enough
             if len(batches) >= least and asked - batches[settings.ahead - 1].done >= seconds:
@@ -407,7 +436,7 @@ def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> StepTim
         for given in copies:
             synchronize()
             start, cpu_start = time.perf_counter(), time.process_time()
-            synchronize(step(given))
+            do_step(step, given)
             taken.append(time.perf_counter() - start)
             cpu.append(time.process_time() - cpu_start)
     return StepTimes(statistics.fmean(taken), statistics.fmean(cpu))
@@ -444,6 +473,19 @@ def time_copies(batch: Any, device: torch.device) -> CopyTimes | None:
     )
 
 
+def do_step(step: Callable[[Any], Any], batch: Any) -> None:
+    """Does a training step, and waits until it is over.
+
+    Raises:
+        TypeError: It did nothing yet.
+    """
+    result = step(batch)
+    if inspect.isawaitable(result) or inspect.isgenerator(result):
+        wrong = f"step must do its work when it is called, and returned a {type(result).__name__}"
+        raise TypeError(Problem("diagnose", wrong, hint="give a function that runs it to its end"))
+    synchronize(result)
+
+
 def synchronize(result: Any = None) -> None:
     """Waits for the accelerator, if there is one, and for arrays of JAX, so that a step has taken its time."""
     try:
@@ -458,7 +500,11 @@ def synchronize(result: Any = None) -> None:
 
 def bytes_in(batch: Any) -> int:
     """Of all arrays and tensors that containers lead to."""
-    return sum(int(leaf.nbytes) for _, leaf in leaves(batch) if hasattr(leaf, "nbytes"))
+    count = 0
+    for _, leaf in leaves(batch):
+        with contextlib.suppress(Exception):  # a sparse tensor doesn't tell
+            count += int(leaf.nbytes)
+    return count
 
 
 def cloned(node: Any) -> Any:
@@ -473,23 +519,32 @@ def cloned(node: Any) -> Any:
 
 
 def have_equal_values(one: Any, other: Any) -> bool:
-    """Whether two batches have the same keys, dtypes, shapes and values; False if nobody can tell."""
+    """Whether two batches have the same types, keys, dtypes, layouts and values; False if nobody can tell."""
     # Nothing is raised where they differ: what torch raises keeps the frames of a loop, and its workers.
     try:
-        return all(
-            steps == other_steps and type(leaf) is type(twin) and _are_equal(leaf, twin)
+        return _types(one) == _types(other) and all(
+            steps == other_steps and _are_equal(leaf, twin)
             for (steps, leaf), (other_steps, twin) in zip(leaves(one), leaves(other), strict=True)
         )
     except Exception:  # noqa: BLE001, not as many leaves; or what somebody's __eq__ raises
         return False
 
 
+def _types(node: Any) -> Any:
+    """Of a batch's parts; lists are as good as tuples, which torch makes lists of."""
+    kind = list if type(node) is tuple else type(node)
+    return (kind, [*map(_types, parts(node))]) if is_container(node) else kind
+
+
 def _are_equal(leaf: Any, twin: Any) -> bool:
     """Whether two of one type are equal; NaNs are."""
     if hasattr(leaf, "dtype") and (leaf.dtype, leaf.shape) != (twin.dtype, twin.shape):
         return False
-    if isinstance(leaf, torch.Tensor):
-        leaf, twin = leaf.to_dense(), twin.to_dense()  # a sparse one has no ==
+    if isinstance(leaf, torch.Tensor) and (leaf.stride(), leaf.requires_grad) != (
+        twin.stride(),
+        twin.requires_grad,
+    ):
+        return False
     if names := getattr(getattr(leaf, "dtype", None), "names", None):
         return all(_are_equal(leaf[name], twin[name]) for name in names)
     same = (leaf == twin) | ((leaf != leaf) & (twin != twin))  # noqa: PLR0124, NaN is not itself

@@ -95,10 +95,17 @@ class TimedDataset(Dataset[Any]):
     A batch is made of several samples, or is one that the dataset gives.
     """
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], is_batched: bool) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        collate: Callable[[Any], Any],
+        is_batched: bool,
+        is_whole: bool = False,  # whether the dataset takes a list of indices in the place of one
+    ) -> None:
         self.dataset = dataset
         self.collate = collate
         self.is_batched = is_batched
+        self.is_whole = is_whole
 
     def __getitem__(self, indices: Any) -> tuple[Any, Batch]:
         batch = Batch(_integers(indices))
@@ -107,7 +114,7 @@ class TimedDataset(Dataset[Any]):
     def samples(self, indices: Any, batch: Batch) -> Any:
         """The samples of a batch, which notes their times."""
         together = getattr(self.dataset, "__getitems__", None)
-        if not self.is_batched:
+        if self.is_whole or not self.is_batched:
             return self._timed(batch, indices, self.dataset.__getitem__, indices)
         if together:
             return self._timed(batch, indices, together, indices)
