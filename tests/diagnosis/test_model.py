@@ -176,6 +176,13 @@ def test_between_and_beyond_the_numbers_of_workers_that_were_run():
     assert case.n_effective(9) == pytest.approx(9 / 3)
 
 
+def test_a_thread_beside_a_loop_that_frees_many_tensors():
+    case = measured(run(0, 0.3, step=0.1), run(1, 0.2))
+    for tensors, seconds in ((1, 0.2), (500, 0.3)):
+        case.loop.tensors = tensors
+        assert case.predict(Settings(0, in_thread=True)) == pytest.approx(seconds)
+
+
 def test_a_thread_is_predicted_by_the_loop_that_was_run_in_one():
     loop, one = run(2, 0.06, fetch=0.1), run(1, 0.11, fetch=0.1, collate=0.01)
     case = measured(loop, one, thread=run(0, 0.3, fetch=0.2, collate=0.1, in_thread=True))

@@ -19,6 +19,9 @@ from pinfeed.limits import cpu_quota
 LEAST_GAIN = 0.03
 #: A loop that waits for less has its batches when it asks: the rest is what taking one costs.
 LITTLE_WAITING = 0.05
+#: To free a tensor, torch lets go of the GIL. A thread that makes batches takes it each time, so that a batch of
+#: more tensors than these takes the loop about as long to free as it takes the thread to make.
+_MANY = 100
 #: A batch or a sample that takes as many times the median is an outlier.
 _OUTLIER = 3.0
 
@@ -170,7 +173,8 @@ class Measured:
         made, left = self._making(settings, fetch, collate)
         if run is not None:
             made = run.period * (self.n_effective(workers) if workers else 1.0)
-        if settings.makes_its_own or (workers == 0 and self.shares_gil):
+        in_turns = self.shares_gil or self.loop.tensors > _MANY
+        if settings.makes_its_own or (workers == 0 and in_turns):
             return step + made
         if workers == 0:
             return max(step, made)

@@ -86,6 +86,7 @@ class Run:
     batches: list[Batch] = field(default_factory=list)
     startup: float = 0.0  # until there was the first batch
     bytes: int = 0  # of the first batch
+    tensors: int = 0  # in it
     stats: FeedStats | None = None  # of the DeviceLoader, if there was one
     repeats: bool = False  # whether two workers began with equal batches of a stream
 
@@ -398,6 +399,7 @@ class LoaderCopy:
                 self.settings = run.settings = replace(settings, epoch=self.epoch)
         run.startup = batches[0].received - batches[0].asked
         run.bytes = bytes_in(self.batch)
+        run.tensors = sum(isinstance(leaf, torch.Tensor) for _, leaf in leaves(self.batch))
         run.stats = loader.stats() if isinstance(loader, DeviceLoader) else None
 
     def _explain(self, error: RuntimeError, seconds: float) -> None:
