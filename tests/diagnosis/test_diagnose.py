@@ -34,6 +34,7 @@ from pinfeed.diagnosis import diagnose as module
 from pinfeed.diagnosis import runs, stages
 from pinfeed.diagnosis.changes import have_equal_values
 from pinfeed.diagnosis.model import LIMITS
+from pinfeed.diagnosis.runs import LoaderCopy
 from programs import run_python
 
 
@@ -280,38 +281,52 @@ def test_a_step_that_is_done_later():
             pinfeed.diagnose(DataLoader([1, 2]), step)
 
 
-class Opening(Sleeping):
-    """What it opens at the first sample stays."""
-
-    place = None
-
-    def __getitem__(self, index):
-        self.place = [0]
-        return super().__getitem__(index)
-
-
-class CountingStream(Stream):
-    epoch = 0
+class Shuffling(Stream):
+    def __init__(self):
+        self.rng = random.Random(0)
 
     def __iter__(self):
-        self.epoch += 1
+        self.rng.random()
         return super().__iter__()
 
 
-def test_no_workers_for_a_dataset_that_changes():
-    """Each would begin with the same generator, the same counter, or an empty cache."""
-    for dataset, is_changing in (
+class Idle(Sleeping):
+    """It holds a generator, and draws from none."""
+
+    def __init__(self):
+        super().__init__()
+        self.rng = torch.Generator()
+
+
+def test_no_workers_for_a_dataset_that_draws_from_a_generator_of_its_own():
+    for dataset, draws in (
         (Sleeping(), False),
-        (Opening(), False),
+        (Idle(), False),
         (Changing(), True),
-        (Stream(), False),
-        (CountingStream(), True),
-        (pinfeed.StreamDataset(range(1000)), False),
+        (Shuffling(), True),
+        (pinfeed.StreamDataset(range(1000), shuffle_buffer=8), False),
     ):
         report = short(DataLoader(dataset, batch_size=4))
-        is_told = any(note.startswith("the dataset changes") for note in report.notes)
-        assert is_told is is_changing
-        assert not (is_changing and any("workers" in c.code for c in report.changes if c.settings))
+        is_told = any(note.startswith("the dataset draws") for note in report.notes)
+        assert is_told is draws
+        assert not (
+            draws and [c for c in report.changes if c.name.endswith((" worker", " workers"))]
+        )
+
+
+def slowly(worker):
+    time.sleep(0.3)
+
+
+def test_a_run_has_the_starts_of_whole_epochs():
+    for epoch, workers in ((1, 1), (2, 1), (4, 2), (8, 4), (5, 2)):
+        loader = DataLoader(
+            Sleeping(0.02, epoch), batch_size=1, num_workers=workers, worker_init_fn=slowly
+        )
+        copy = LoaderCopy(loader)
+        for seconds in (0.05, 0.5):
+            period = copy.run(copy.settings, seconds).period
+            assert 0.9 < period / ((0.3 + 0.02 * -(-epoch // workers)) / epoch) < 2
 
 
 def test_batches_that_are_made_as_fast_as_they_are_measured():

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
+from pinfeed.arguments import ARRAYS
 from pinfeed.diagnosis.model import LEAST_GAIN, Measured
 from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, have_equal_values
 from pinfeed.fields.collate import Collate
@@ -104,8 +103,9 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     """How many there are, when they begin, and how far ahead they are."""
     now = replace(loader.settings, epoch=loader.epoch)
     best = measured.best_workers(now)
-    is_alone = (loader.holds_files or loader.is_changing) and best > now.workers
+    is_alone = (loader.holds_files or loader.draws_its_own) and best > now.workers
     has_epochs = _is_told_epochs(loader.dataset)
+    stay = "" if isinstance(loader.dataset, StreamDataset) else _STAY
     if best != now.workers and not measured.repeats and not is_alone:
         several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
         is_short = measured.starting(several) > LEAST_GAIN * measured.predict(several)
@@ -119,7 +119,7 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "if the stream is split among workers, or its samples come as often as there are workers; with "
             "drop_last each worker drops its own rest"
             if loader.is_stream and best > 1
-            else _STAY * several.persistent,
+            else stay * several.persistent,
         )
     if measured.starting(now) > 0 and not has_epochs:
         lasting = replace(now, persistent=True)
@@ -129,7 +129,7 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             lasting,
             lambda m: m.predict(lasting),
             f"an epoch is {now.epoch} batches; workers take {1000 * measured.loop.startup:.0f} ms to begin; "
-            f"{_STAY}",
+            f"{stay}",
         )
     if now.workers and measured.limit() == "stragglers":
         factor = 4 * (now.prefetch_factor or 2)
@@ -195,7 +195,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             )
     if measured.disk_share > LEAST_GAIN:
         yield from _of_files(measured, loader)
-    has_class = not isinstance(loader.dataset, torch.Tensor)  # into which a method can be written
+    has_class = not isinstance(loader.dataset, ARRAYS)  # into which a method can be written
     if not (loader.has_plain_batches and has_class) or hasattr(loader.dataset, "__getitems__"):
         return
     share = _part_left(
@@ -258,8 +258,11 @@ def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
 
 def _is_told_epochs(dataset: Any) -> bool:
     """Whether it has epochs of which workers that stay would not hear; a stream of pinfeed's tells them."""
-    is_told = hasattr(dataset, "set_epoch") and not isinstance(dataset, StreamDataset)
-    return is_told or (hasattr(dataset, "dataset") and _is_told_epochs(dataset.dataset))
+    for _ in range(8):  # a Subset of a Subset
+        if hasattr(dataset, "set_epoch"):
+            return not isinstance(dataset, StreamDataset)
+        dataset = getattr(dataset, "dataset", None)
+    return False
 
 
 def _in_order(length: int, size: int) -> Iterator[list[int]]:

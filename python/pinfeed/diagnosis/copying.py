@@ -28,6 +28,7 @@ _MOST_NUMBERS = 1_000_000  # a list of indices may be shuffled in its place
 # shared memory, or of subclasses.
 _MOST_BYTES = 1_000_000
 _MOST_BYTES_TOGETHER = 50_000_000
+_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 _SHARED = (
     torch.nn.Module,
     type,
@@ -60,12 +61,12 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
         return parts, list(parts)
 
 
-def state_of(value: Any) -> bytes:
-    """What a copy would be made of: other bytes once the object has changed, but for what is shared."""
-    pickler = _Copier(buffer := io.BytesIO())
+def generators_in(value: Any) -> list[bytes]:
+    """The states of the generators of random numbers that an object holds, as far as it is copied."""
+    pickler = _Copier(io.BytesIO())
     with contextlib.suppress(Exception):
         pickler.dump(value)
-    return buffer.getvalue()
+    return pickler.generators
 
 
 @contextlib.contextmanager
@@ -139,12 +140,16 @@ class _Copier(pickle.Pickler):
         super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
         self.shared: list[Any] = []  # by the number that stands for them
         self.not_copied: list[Any] = []  # those of them that could not be pickled
+        self.generators: list[bytes] = []
         self._room: float = _MOST_BYTES_TOGETHER
         self._is_copied: dict[int, bool] = {}  # arrays, by their id
 
     @override
     def persistent_id(self, value: Any) -> int | None:
         if type(value) in _NUMBERS:  # of which there are many
+            return None
+        if isinstance(value, _GENERATORS):
+            self.generators.append(pickle.dumps(value))
             return None
         if type(value) in _SIZED:
             if not _is_long(value):

@@ -213,6 +213,7 @@ def _measure_and_try(
     first = report.measured
     _measure(loader, step, first, attempt)
     attempt.end = attempt.start + _OVERTIME * attempt.seconds
+    attempt("generators", loader.look_for_generators)
     functions = attempt("functions", lambda: loader.functions(attempt.each))
     first.functions = functions or {}
     report.changes = attempt("changes", lambda: find_changes(first, loader)) or []
@@ -268,7 +269,6 @@ def _measure(
             eager[workers] = run
 
     run_with(0)
-    attempt("what changes", loader.look_for_changes)
     measured.thread = attempt.run("a thread", Settings(0, in_thread=True))
     run_with(1)
     one = measured.one
@@ -308,11 +308,10 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             "the dataset holds open files, whose position forked workers share, so more of them are not "
             "advised; open each file when the first sample is asked for"
         )
-    if loader.is_changing:
+    if loader.draws_its_own:
         yield (
-            "the dataset changes while it gives samples (a generator of random numbers, a counter, a cache), "
-            "and each worker has a copy of its own that ends with it, so more of them are not advised; "
-            "torch, NumPy and Python's random are seeded anew for each worker"
+            "the dataset draws from a generator that it holds, and workers would each begin with the same, so "
+            "more of them are not advised; torch's, NumPy's and Python's global ones are seeded for each worker"
         )
     one = measured.one
     if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":

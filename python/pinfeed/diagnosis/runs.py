@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.data import (
     BatchSampler,
@@ -30,12 +31,11 @@ from torch.utils.data import (
 )
 
 from pinfeed.arguments import Problem, known_length
-from pinfeed.diagnosis.copying import copied, state_of
+from pinfeed.diagnosis.copying import copied, generators_in
 from pinfeed.diagnosis.stages import Batch, ReadyDataset, TimedDataset, TimedStream, begin_worker
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.stats import FeedStats
 from pinfeed.optional import add_note
-from pinfeed.streams.stream_dataset import StreamDataset
 from pinfeed.structure import is_container, leaves, parts, rebuild
 
 #: Bytes of a batch of which several would take much memory, and whose own cost doesn't count.
@@ -92,21 +92,12 @@ class Run:
 
     @property
     def steady(self) -> list[Batch]:
-        """The batches after those that were made ahead, of whole epochs; or as many from each worker, without a start."""
+        """The batches after those that were made ahead, as many from each worker, or of whole epochs."""
         count, workers = len(self.batches), max(1, self.settings.workers)
         first = max(0, min(self.settings.ahead, count - workers))
         epoch = self.settings.starts_after
-        if self._has_epochs:
-            return self.batches[first : count - (count - first) % (epoch or 1)]
-        batches = range(first, count - (count - first) % workers)
-        without = [self.batches[i] for i in batches if not epoch or i % epoch]
-        return without or [self.batches[i] for i in batches]
-
-    @property
-    def _has_epochs(self) -> bool:
-        """Whether there is a whole epoch in it, with the start of its workers."""
-        epoch = self.settings.starts_after
-        return epoch is not None and len(self.batches) - self.settings.ahead >= epoch
+        whole = epoch if epoch and count - first >= epoch else workers
+        return self.batches[first : count - (count - first) % whole]
 
     @property
     def samples(self) -> int:
@@ -115,17 +106,17 @@ class Run:
 
     @property
     def unseen_start(self) -> float:
-        """A batch's share of the workers' start that each epoch has, where the steady batches have none."""
+        """A batch's share of the workers' start that each epoch has, where the run was no longer than one."""
         epoch = self.settings.starts_after
-        if not epoch or self._has_epochs:
+        if not epoch or len(self.batches) > epoch:
             return 0.0
-        start = statistics.fmean(batch.received - batch.asked for batch in self.batches[::epoch])
-        return max(0.0, start - self.made) / epoch
+        return max(0.0, self.startup - self.made) / epoch
 
     @property
     def period(self) -> float:
         """From one of the loader's batches to the next."""
-        seconds = self.mean(lambda batch: batch.done - batch.asked) + self.unseen_start
+        steady = self.steady
+        seconds = (steady[-1].done - steady[0].asked) / len(steady) + self.unseen_start
         return seconds / self.settings.batch_factor
 
     def mean(self, of: Callable[[Batch], float]) -> float:
@@ -187,8 +178,8 @@ class LoaderCopy:
         batch: The first that the last loop had, as it was before the step.
         not_copied: Names of the types of objects that both share, because they can't be copied.
         holds_files: Whether some of these are open files, whose position workers would share.
-        is_changing: Whether giving samples changes the dataset, as far as it was copied: a generator of
-            random numbers, a counter, a cache. Workers each have their own.
+        draws_its_own: Whether the dataset draws from generators of random numbers that it holds, of which
+            each worker has a copy.
         is_stream: Whether the dataset is an iterable one.
         shuffles: Whether torch's own sampler does, because of ``shuffle=True``.
         has_plain_batches: Whether torch's sampler joins samples to batches of a size, or a stream's are.
@@ -199,7 +190,7 @@ class LoaderCopy:
     """
 
     batch: Any
-    is_changing = False
+    draws_its_own = False
 
     def __init__(self, loader: Any) -> None:
         self._device_loader = loader if isinstance(loader, DeviceLoader) else None
@@ -220,14 +211,15 @@ class LoaderCopy:
         self.shuffles = self.has_plain_batches and type(inner.sampler) is RandomSampler
         self.is_stream = isinstance(inner.dataset, IterableDataset)
         made = (inner.dataset, inner.collate_fn)
-        (self.dataset, self.collate, _), originals = copied((*made, inner.worker_init_fn))
+        (self.dataset, self.collate), originals = copied(made)
         self.length = known_length(self.dataset) or 0
         self.batch_size = inner.batch_size
         parts = (*made, sampler, inner.generator, inner.worker_init_fn)
         (*self.of_workers, sampler_copy, self._generator, self._init), shared = copied(parts)
         self.not_copied = sorted({type(one).__qualname__ for one in shared})
         self.holds_files = any(map(_is_open_file, originals))
-        of_sampler = [one for one in shared if not any(one is other for other in originals)]
+        others = [*originals, *copied([inner.worker_init_fn])[1]]
+        of_sampler = [one for one in shared if not any(one is other for other in others)]
         if self.is_stream:
             held, where = originals, "dataset holds"
             hint = "begin it in its __iter__"
@@ -253,21 +245,20 @@ class LoaderCopy:
         """The samples of a batch, made in this process."""
         return self._timed.samples(indices, Batch(None))
 
-    def look_for_changes(self) -> None:
-        """Finds out whether the dataset is another one after it gave samples, not for the first time."""
-        if isinstance(self.dataset, StreamDataset):  # which counts epochs for all workers
-            return
-        before = state_of(self.dataset)
-        if self.is_stream:
-            next(iter(self.dataset), None)
-        else:
-            self.samples(next(self.indices))
-        self.is_changing = state_of(self.dataset) != before
+    def look_for_generators(self) -> None:
+        """Finds out whether giving samples moves generators that the dataset holds."""
+        before = generators_in(self.dataset)
+        if before:
+            if self.is_stream:
+                next(iter(self.dataset), None)
+            else:
+                self.samples(next(self.indices))
+            self.draws_its_own = generators_in(self.dataset) != before
 
     def functions(self, seconds: float) -> dict[str, float]:
         """The functions that take most of a sample's time by themselves, and their shares."""
         if sys.getprofile() is not None:  # there can be only one
-            return {}
+            raise RuntimeError("another profiler is running")
         profiler, stream = cProfile.Profile(), iter(self.dataset) if self.is_stream else None
         batch, end = Batch(None), time.perf_counter() + seconds
         while time.perf_counter() < end:
@@ -362,6 +353,7 @@ class LoaderCopy:
         longest: float,
     ) -> None:
         batches, settings, epochs = run.batches, run.settings, list[int]()
+        starts = settings.workers > 0 and not settings.persistent
         least = enough = settings.ahead + max(1, settings.workers)
         if settings.workers and (settings.prefetch_factor or 2) > 2:
             least = 3 * settings.ahead  # the loop lives on a long queue for a while
@@ -382,7 +374,13 @@ class LoaderCopy:
             batches.append(batch)
             if asked - batches[0].done > 4 * seconds:
                 least = enough
-            if len(batches) >= least and asked - batches[settings.ahead - 1].done >= seconds:
+            # With a second start there is a whole epoch; a stream's is known when it is over.
+            epoch = settings.starts_after or (epochs[0] if epochs and starts else 0)
+            whole = settings.ahead + epoch if 0 < epoch < len(batches) else 0
+            if (
+                len(batches) >= max(least, whole)
+                and asked - batches[settings.ahead - 1].done >= seconds
+            ):
                 break
         else:
             if not batches:
@@ -482,7 +480,8 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
         TypeError: It did nothing yet.
     """
     result = step(batch)
-    if inspect.isawaitable(result) or inspect.isgenerator(result):
+    kinds = (inspect.isawaitable, inspect.isgenerator, inspect.isasyncgen)
+    if any(is_later(result) for is_later in kinds):
         wrong = f"step must do its work when it is called, and returned a {type(result).__name__}"
         raise TypeError(Problem("diagnose", wrong, hint="give a function that runs it to its end"))
     synchronize(result)
@@ -521,7 +520,7 @@ def cloned(node: Any) -> Any:
 
 
 def have_equal_values(one: Any, other: Any) -> bool:
-    """Whether two batches have the same types, keys, dtypes, layouts and values; False if nobody can tell."""
+    """Whether two batches have the same types, keys, dtypes, strides and values; False if nobody can tell."""
     # Nothing is raised where they differ: what torch raises keeps the frames of a loop, and its workers.
     try:
         return _types(one) == _types(other) and all(
@@ -542,10 +541,11 @@ def _are_equal(leaf: Any, twin: Any) -> bool:
     """Whether two of one type are equal; NaNs are."""
     if hasattr(leaf, "dtype") and (leaf.dtype, leaf.shape) != (twin.dtype, twin.shape):
         return False
-    if isinstance(leaf, torch.Tensor) and (leaf.stride(), leaf.requires_grad) != (
-        twin.stride(),
-        twin.requires_grad,
-    ):
+    if isinstance(leaf, np.ndarray) and leaf.strides != twin.strides:
+        return False
+    if isinstance(leaf, torch.Tensor) and leaf.stride() != twin.stride():
+        return False
+    if getattr(leaf, "requires_grad", False) != getattr(twin, "requires_grad", False):
         return False
     if names := getattr(getattr(leaf, "dtype", None), "names", None):
         return all(_are_equal(leaf[name], twin[name]) for name in names)
