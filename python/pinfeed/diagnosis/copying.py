@@ -149,7 +149,10 @@ class _Copier(pickle.Pickler):
         if type(value) in _NUMBERS:  # of which there are many
             return None
         if isinstance(value, _GENERATORS):
-            self.generators.append(pickle.dumps(value))
+            state: Any = value
+            if isinstance(value, torch.Generator):  # whose pickle has addresses in it
+                state = value.get_state().tolist()
+            self.generators.append(pickle.dumps(state))
             return None
         if type(value) in _SIZED:
             if not _is_long(value):

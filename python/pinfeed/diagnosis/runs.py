@@ -36,6 +36,7 @@ from pinfeed.diagnosis.stages import Batch, ReadyDataset, TimedDataset, TimedStr
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.stats import FeedStats
 from pinfeed.optional import add_note
+from pinfeed.streams.stream_dataset import StreamDataset
 from pinfeed.structure import is_container, leaves, parts, rebuild
 
 #: Bytes of a batch of which several would take much memory, and whose own cost doesn't count.
@@ -248,7 +249,9 @@ class LoaderCopy:
     def look_for_generators(self) -> None:
         """Finds out whether giving samples moves generators that the dataset holds."""
         before = generators_in(self.dataset)
-        if before:
+        if before and not isinstance(
+            self.dataset, StreamDataset
+        ):  # whose workers know of each other
             if self.is_stream:
                 next(iter(self.dataset), None)
             else:
