@@ -116,7 +116,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
   return py::make_tuple(out.array, written.array);
 }
 
-// What pinfeed.packing.Packing says of the documents.
+// What pinfeed.batches.Packing says of the documents.
 struct Packing {
   Numbers64 totals, starts, lengths, places;
   std::int64_t rows, seq_length, multiple_of;
