@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 from torch.utils.data import WeightedRandomSampler as Weighted
 
 import pinfeed
@@ -92,18 +92,6 @@ def test_whole_batches_are_the_same(options):
 
 def whole_of(loader):
     return [c for c in changes_of(loader) if c.name.startswith("whole batches")]
-
-
-class EachEpoch(Samples):
-    def set_epoch(self, epoch):
-        """A worker that stays would not hear of it."""
-
-
-def test_workers_stay_where_no_epoch_is_set():
-    told = EachEpoch(*ROWS * 8)
-    for dataset, stays in ((Samples(*ROWS * 8), True), (told, False), (Subset(told, [0]), False)):
-        changes = changes_of(DataLoader(dataset, batch_size=2), _of_workers)
-        assert {c.settings.persistent for c in changes} <= {stays}
 
 
 class Numbers:

@@ -250,7 +250,10 @@ def test_workers_for_short_epochs_stay():
     (workers,) = (c for c in find_changes(case, loader) if "workers" in c.name)
     assert workers.code == "DataLoader(..., num_workers=8, persistent_workers=True)"
     assert workers.settings == Settings(8, epoch=10, persistent=True)
-    loader.epoch = 100_000
+    told = SimpleNamespace(dataset=SimpleNamespace(set_epoch=print))  # of which they would not hear
+    loader.dataset = told
+    assert not [c for c in find_changes(case, loader) if "workers" in c.name]
+    loader.dataset, loader.epoch = None, 100_000
     (workers,) = (c for c in find_changes(case, loader) if "workers" in c.name)
     assert workers.settings == Settings(8, epoch=100_000)
 

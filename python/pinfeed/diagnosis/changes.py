@@ -93,9 +93,8 @@ def _of_threads(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if now != thread and measured.thread is not None:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
-        note = "without the arguments that are for workers, such as prefetch_factor" * (
-            now.workers > 0
-        )
+        without = "without the arguments that are for workers, such as prefetch_factor"
+        note = without if now.workers else ""
         yield Change(name, code, thread, lambda m: m.predict(thread), note)
 
 
@@ -128,8 +127,8 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             "DataLoader(..., persistent_workers=True)",
             lasting,
             lambda m: m.predict(lasting),
-            f"an epoch is {now.epoch} batches; workers take {1000 * measured.loop.startup:.0f} ms to begin; "
-            f"{stay}",
+            f"an epoch is {now.epoch} batches; workers take {1000 * measured.loop.startup:.0f} ms to begin"
+            f"{stay and '; ' + stay}",
         )
     if now.workers and measured.limit() == "stragglers":
         factor = 4 * (now.prefetch_factor or 2)

@@ -64,7 +64,7 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
 def generators_in(value: Any) -> list[bytes]:
     """The states of the generators of random numbers that an object holds, as far as it is copied."""
     pickler = _Copier(io.BytesIO())
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # a state that can't be pickled; those before it count
         pickler.dump(value)
     return pickler.generators
 

@@ -249,14 +249,14 @@ class LoaderCopy:
     def look_for_generators(self) -> None:
         """Finds out whether giving samples moves generators that the dataset holds."""
         before = generators_in(self.dataset)
-        if before and not isinstance(
-            self.dataset, StreamDataset
-        ):  # whose workers know of each other
-            if self.is_stream:
-                next(iter(self.dataset), None)
-            else:
-                self.samples(next(self.indices))
-            self.draws_its_own = generators_in(self.dataset) != before
+        # The workers of a StreamDataset know of each other.
+        if not before or isinstance(self.dataset, StreamDataset):
+            return
+        if self.is_stream:
+            next(iter(self.dataset), None)
+        else:
+            self.samples(next(self.indices))
+        self.draws_its_own = generators_in(self.dataset) != before
 
     def functions(self, seconds: float) -> dict[str, float]:
         """The functions that take most of a sample's time by themselves, and their shares."""
