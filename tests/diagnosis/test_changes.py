@@ -10,7 +10,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 from torch.utils.data import WeightedRandomSampler as Weighted
 
 import pinfeed
-from pinfeed.diagnosis.changes import _of_samples, _of_workers
+from pinfeed.diagnosis.changes import _of_samples, _of_workers, have_equal_values
 from pinfeed.diagnosis.model import Cpus, Measured
 from pinfeed.diagnosis.runs import LoaderCopy
 
@@ -119,3 +119,44 @@ def test_no_workers_for_files_whose_position_they_would_share(tmp_path):
         note = " ".join(pinfeed.diagnose(loader, seconds=0.2).notes)
     assert "holds open files, whose position forked workers share" in note
     assert changes_of(DataLoader(Numbers(path), batch_size=4), _of_workers)
+
+
+IMAGES = torch.ones(2, 3, 4, 4)
+
+
+class Attributes(dict):
+    """A batch whose parts are attributes, too."""
+
+    @property
+    def x(self):
+        return self["x"]
+
+
+class Incomparable:
+    def __eq__(self, other):
+        raise NotImplementedError
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_equal"),
+    [
+        (float("nan"), float("nan"), True),
+        (float("nan"), 1.0, False),
+        ({"x": np.array(["a"])}, {"x": np.array(["a"])}, True),
+        ([np.array(["a"], object)], [np.array(["b"], object)], False),
+        (np.array(["NaT"], "M8[s]"), np.array(["NaT"], "M8[s]"), True),
+        (np.array([np.nan]), np.array([np.nan]), True),
+        (np.zeros(2), np.zeros(2, np.float32), False),
+        (torch.tensor([torch.nan]), torch.tensor([torch.nan]), True),
+        (torch.eye(2).to_sparse(), torch.eye(2).to_sparse(), False),  # which have no ==
+        ([torch.ones(2), 1], (torch.ones(2), 1), True),  # torch makes lists of tuples
+        ({"x": 1}, Attributes({"x": 1}), False),
+        (torch.ones(2), torch.ones(2).requires_grad_(), False),
+        (IMAGES, IMAGES.contiguous(memory_format=torch.channels_last), False),
+        (Incomparable(), Incomparable(), False),
+    ],
+)
+def test_equal_values(one, other, is_equal):
+    assert have_equal_values(one, other) is is_equal

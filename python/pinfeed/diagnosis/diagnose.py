@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from pinfeed.diagnosis.report import Report
 from pinfeed.diagnosis.runs import LARGE, LoaderCopy, Run, Settings, time_copies, time_step
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import add_note, import_extra
+from pinfeed.ranks import group_ranks
 
 #: About as many runs are made, the trials included: twice the same.
 _RUNS = 24
@@ -83,8 +85,8 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     seconds = checked_number(seconds, "diagnose: seconds", 0.1, 1e6)
     if step is not None and not callable(step):
         raise TypeError(Problem("diagnose", f"step must be callable with a batch, got {step!r}"))
-    main = sys.modules.get("__mp_main__")
-    if main is not None and main is not sys.modules["__main__"]:
+    main = sys.modules.get("__mp_main__", sys)
+    if main.__name__ == "__mp_main__" and main is not sys.modules["__main__"]:
         wrong = "a process that was started imports the main module again, and that calls diagnose"
         raise RuntimeError(
             Problem("diagnose", wrong, hint="call it under if __name__ == '__main__'")
@@ -93,6 +95,12 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         wrong = "the loader is in the middle of a loop, whose thread would take part of the time"
         hint = "finish the loop, or close() its iterator"
         raise RuntimeError(Problem("diagnose", wrong, hint=hint))
+    if step is not None and (group_ranks() or (0, 1))[1] > 1:
+        warnings.warn(
+            "diagnose: each rank calls the step another number of times, so a step that waits for other "
+            "ranks (DistributedDataParallel, all_reduce) never ends; give one that trains model.module",
+            stacklevel=3,
+        )
     busy = [child for child in multiprocessing.active_children() if child.daemon]
     with random_states_kept(), _interrupts() as interrupts, _progress() as bar:
         start = time.perf_counter()

@@ -221,15 +221,11 @@ class LoaderCopy:
         self.holds_files = any(map(_is_open_file, originals))
         others = [*originals, *copied([inner.worker_init_fn])[1]]
         of_sampler = [one for one in shared if not any(one is other for other in others)]
-        if self.is_stream:
-            held, where = originals, "dataset holds"
-            hint = "begin it in its __iter__"
-        else:
-            held, where = [sampler, inner.sampler, *of_sampler], "sampler is, or holds,"
-            hint = "give a list of the batches, or an object whose __iter__ begins anew"
-        if any(map(_would_be_used_up, held)):
-            wrong = f"the loader's {where} an iterator, which measuring would use up"
-            raise TypeError(Problem("diagnose", wrong, hint=hint))
+        # A dataset of a length reads its files where it wants to.
+        of_dataset = [x for x in originals if self.is_stream or not isinstance(x, io.IOBase)]
+        _check_lasts(of_dataset, "dataset holds", "begin it in its __iter__ or __getitem__")
+        hint = "give a list of the batches, or an object whose __iter__ begins anew"
+        _check_lasts([sampler, inner.sampler, *of_sampler], "sampler is, or holds,", hint)
         self._timed = TimedDataset(self.dataset, self.collate, is_batched)
         self.indices = iter(()) if self.is_stream else _endless(sampler_copy, [])
         self.epoch = None if self.is_stream else known_length(inner)
@@ -561,8 +557,12 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _would_be_used_up(value: Any) -> bool:
-    return _is_open_file(value) if isinstance(value, io.IOBase) else isinstance(value, Iterator)
+def _check_lasts(held: list[Any], where: str, hint: str) -> None:
+    """Raises a TypeError if what a loader holds can be read only once: measuring would use it up."""
+    for one in held:
+        if _is_open_file(one) if isinstance(one, io.IOBase) else isinstance(one, Iterator):
+            wrong = f"the loader's {where} an iterator, which measuring would use up"
+            raise TypeError(Problem("diagnose", wrong, hint=hint))
 
 
 def _is_open_file(value: Any) -> bool:

@@ -1,0 +1,47 @@
+"""Tests of diagnoses are quick, and leave nothing running."""
+
+import gc
+import multiprocessing
+import os
+import traceback
+
+import pytest
+
+from pinfeed.diagnosis import diagnose as module
+
+
+@pytest.fixture(autouse=True)
+def no_run_is_left_out(monkeypatch):
+    """Other tests may take most of the machine's time; trials are for the tests that ask for them."""
+    monkeypatch.setattr(module, "_OVERTIME", 100.0)
+    monkeypatch.setattr(module, "_MOST_TRIALS", 0)
+
+
+@pytest.fixture(autouse=True)
+def notes_hide_no_mistake_of_ours(monkeypatch):
+    """A run that fails is a note. What its own code got wrong is none."""
+
+    def said(error):
+        *_, raised = traceback.extract_tb(error.__traceback__)
+        is_ours = os.path.dirname(raised.filename) == os.path.dirname(module.__file__)
+        assert not (is_ours and isinstance(error, NameError | AttributeError)), raised
+        return describe(error)
+
+    describe = module._said
+    monkeypatch.setattr(module, "_said", said)
+
+
+@pytest.fixture
+def trials(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_TRIALS", 2)
+
+
+@pytest.fixture
+def leaves_no_workers():
+    gc.collect()
+    before = set(multiprocessing.active_children())
+    gc.disable()  # what a cycle holds would stay
+    yield
+    left = set(multiprocessing.active_children()) - before
+    gc.enable()
+    assert not left

@@ -1,0 +1,58 @@
+"""Datasets whose samples take their time, and short diagnoses of their loaders."""
+
+import json
+import random
+import time
+
+import numpy as np
+import torch
+from torch.utils.data import (
+    IterableDataset,
+)
+
+import pinfeed
+
+
+class Sleeping:
+    """Samples that take 5 ms, or some much longer."""
+
+    def __init__(self, seconds=0.005, length=64, slow=-1):
+        self.seconds, self.length, self.slow = seconds, length, slow
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        time.sleep(100 * self.seconds if index == self.slow else self.seconds)
+        return {"x": torch.ones(4), "y": index}
+
+
+class Changing(Sleeping):
+    """It counts the samples that it gave, and draws from generators."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.given = 0
+        self.rng = np.random.default_rng(0)
+
+    def __getitem__(self, index):
+        self.given += 1
+        self.rng.random()
+        random.random()
+        np.random.random()  # noqa: NPY002
+        torch.rand(1)
+        return super().__getitem__(index)
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self):
+        for i in range(1000):
+            time.sleep(0.005)
+            yield torch.tensor(i)
+
+
+def short(loader, step=None, seconds=0.5):
+    report = pinfeed.diagnose(loader, step, seconds)
+    assert str(report)
+    json.dumps(report.to_dict())
+    return report

@@ -1,0 +1,167 @@
+"""What is the user's is after a diagnosis what it was."""
+
+import random
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    get_worker_info,
+)
+
+import pinfeed
+from sleeping import Changing, Sleeping, Stream, short
+
+
+@pytest.mark.usefixtures("trials")
+def test_nothing_of_the_users_changes():
+    dataset = Changing(0.0005)
+    sampler = pinfeed.ShuffleSampler(64, 4)
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(dataset, batch_sampler=sampler, generator=generator)
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(0)
+    states = random.getstate(), torch.get_rng_state(), generator.get_state(), dataset.rng.random()
+    numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
+    dataset.rng = np.random.default_rng(0)
+    short(loader, lambda batch: torch.rand(1))
+    assert dataset.given == 0
+    assert random.getstate() == states[0]
+    assert torch.equal(torch.get_rng_state(), states[1])
+    assert torch.equal(generator.get_state(), states[2])
+    assert dataset.rng.random() == states[3]
+    assert np.random.get_state()[1].tolist() == numpy  # noqa: NPY002
+    assert sampler.epoch == pinfeed.ShuffleSampler(64, 4).epoch
+    assert list(sampler) == list(pinfeed.ShuffleSampler(64, 4))
+
+
+def test_no_thread_stays():
+    before = {*threading.enumerate()}
+    short(DataLoader(Sleeping(0.001), batch_size=4))
+    assert {*threading.enumerate()} == before
+
+
+def set_offset(worker):
+    info = get_worker_info()
+    assert type(info.dataset) is Offset
+    info.dataset.offset = 100 + info.dataset.length
+
+
+class Offset(Sleeping):
+    offset = 0
+
+    def __getitem__(self, index):
+        assert get_worker_info() is None or self.offset == 164
+        return super().__getitem__(index)
+
+
+def test_a_worker_init_fn_reads_and_sets_attributes_of_the_dataset():
+    dataset = Offset(0.001)
+    short(DataLoader(dataset, batch_size=4, num_workers=1, worker_init_fn=set_offset))
+    assert dataset.offset == 0
+
+
+def test_a_step_that_changes_a_batch_of_any_kind():
+    class Batch:
+        def __init__(self, samples):
+            self.x, self.copy = torch.stack(samples), True
+
+    def step(batch):
+        assert int(batch.x.max()) < 64
+        batch.x += 64
+        del batch.copy
+
+    loader = DataLoader(range(64), 4, collate_fn=lambda i: Batch([*map(torch.tensor, i)]))
+    assert short(loader, step, 0.1).measured.step.seconds > 0
+
+
+def test_batches_that_do_not_tell_their_size():
+    def collate(samples):
+        return torch.stack([torch.eye(4)] * len(samples)).to_sparse()
+
+    report = short(DataLoader(Sleeping(0.001), batch_size=4, collate_fn=collate))
+    assert report.limit == "dataset"
+
+
+class Once:
+    def __init__(self, numbers):
+        self.numbers = numbers
+
+    def __iter__(self):
+        return self.numbers
+
+
+def test_what_measuring_would_use_up():
+    batches = iter([[0], [1]])
+    message = "sampler is, or holds, an iterator, which measuring would use up"
+    with pytest.raises(TypeError, match=message):
+        pinfeed.diagnose(DataLoader([1, 2], batch_sampler=batches))
+    numbers = (i for i in range(2))
+    for sampler in (numbers, Once(numbers)):
+        with pytest.raises(TypeError, match=message):
+            pinfeed.diagnose(DataLoader([1, 2], sampler=sampler))
+    assert next(numbers) == 0
+    stream = Stream()
+    stream.samples = (i for i in range(3))
+    with pytest.raises(TypeError, match=r"dataset holds an iterator, which measuring would use up"):
+        pinfeed.diagnose(DataLoader(stream, batch_size=4))
+    assert next(batches) == [0]
+    assert next(stream.samples) == 0
+
+
+class OnceOnly(IterableDataset[int]):
+    def __init__(self):
+        self.left = 100
+
+    def __iter__(self):
+        while self.left:
+            self.left -= 1
+            time.sleep(0.001)
+            yield self.left
+
+
+class OfGenerator(OnceOnly):
+    def __init__(self):
+        self.numbers = (i for i in range(100))
+
+
+class BeginsAnew(OnceOnly):
+    """An iterator, as torch's IterDataPipe is, but one that begins anew."""
+
+    def __iter__(self):
+        self.left = 100
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+def test_what_can_be_iterated_only_once():
+    with pytest.raises(TypeError, match="can be iterated only once: the second time it has no"):
+        pinfeed.diagnose(DataLoader(OnceOnly(), batch_size=4), seconds=60)
+    with pytest.raises(TypeError, match=r"dataset holds an iterator"):
+        pinfeed.diagnose(DataLoader(OfGenerator(), batch_size=4))
+    assert short(DataLoader(BeginsAnew(), batch_size=4), seconds=0.1).measured.loop.samples == 4
+
+
+class Numbered(Sleeping):
+    def __init__(self):
+        super().__init__(0.001)
+        self.numbers = (i for i in range(1000))
+
+    def __getitem__(self, index):
+        return next(self.numbers)
+
+
+def test_a_generator_in_a_dataset_is_not_used_up():
+    dataset = Numbered()
+    with pytest.raises(TypeError, match=r"dataset holds an iterator.*begin it in its __iter__ or"):
+        pinfeed.diagnose(DataLoader(dataset, batch_size=4))
+    assert next(dataset.numbers) == 0
