@@ -1,5 +1,8 @@
 """What is the user's is after a diagnosis what it was."""
 
+import copy
+import itertools
+import queue
 import random
 import threading
 import time
@@ -14,6 +17,8 @@ from torch.utils.data import (
 )
 
 import pinfeed
+from pinfeed.diagnosis import runs
+from programs import run_python
 from sleeping import Changing, Sleeping, Stream, short
 
 
@@ -165,3 +170,75 @@ def test_a_generator_in_a_dataset_is_not_used_up():
     with pytest.raises(TypeError, match=r"dataset holds an iterator.*begin it in its __iter__ or"):
         pinfeed.diagnose(DataLoader(dataset, batch_size=4))
     assert next(dataset.numbers) == 0
+
+
+class Dealt(Stream):
+    """A thread fills its queue."""
+
+    def __init__(self):
+        self.queue = queue.Queue(4)
+        threading.Thread(target=self.fill, daemon=True).start()
+
+    def fill(self):
+        for i in itertools.count():
+            self.queue.put(i)
+
+    def __iter__(self):
+        while True:
+            time.sleep(0.001)
+            yield self.queue.get()
+
+
+def test_a_queue_that_a_thread_fills_is_the_same_to_both(monkeypatch):
+    monkeypatch.setattr(runs, "_PATIENCE", 1.0)  # no thread is in a fork
+    report = short(DataLoader(Dealt(), batch_size=4), seconds=0.2)
+    assert any("Queue" in note for note in report.notes)
+
+
+class Shallow:
+    """A batch whose own copy shares its tensor."""
+
+    def __init__(self, samples):
+        self.x = torch.stack([sample["x"] for sample in samples])
+
+    def copy(self):
+        return copy.copy(self)
+
+
+def test_a_batch_whose_copy_is_shallow():
+    def step(batch):
+        assert batch.x.max() == 1
+        batch.x += 1
+
+    loader = DataLoader(Sleeping(0.001), batch_size=4, collate_fn=Shallow)
+    report = short(loader, step)
+    assert not any("not measured" in note for note in report.notes)
+
+
+def test_files_that_samples_keep_open_are_named(tmp_path):
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(100))
+    program = f"""
+import functools, os, pinfeed
+from torch.utils.data import DataLoader
+
+@functools.lru_cache
+def handle(worker=None):
+    return open({str(path)!r}, "rb")
+
+class Rows(list):
+    def __getitem__(self, index):
+        handle().seek(index)
+        return handle().read(1)[0]
+
+class Closing(Rows):
+    file = None
+    def __getitem__(self, index):
+        self.file = self.file or open({str(path)!r}, "rb")
+        return self.file.read(1)[0] if not self.file.seek(0) else 0
+
+for rows in (Closing, Rows):
+    report = pinfeed.diagnose(DataLoader(rows(range(100)), 4), seconds=0.5)
+    print(any("samples opened files in this process (rows)" in note for note in report.notes))
+"""
+    assert run_python(program).split() == ["False", "True"]

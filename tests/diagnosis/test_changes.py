@@ -33,6 +33,7 @@ def changes_of(loader, of=_of_samples):
     copy = LoaderCopy(loader)
     loop = copy.run(copy.settings, 0.01)
     one = copy.run(runs_with(copy, 1), 0.01)
+    copy.compare_workers()
     return [*of(Measured(Cpus(4, 4, None, 1), loop, {0: loop, 1: one}), copy)]
 
 

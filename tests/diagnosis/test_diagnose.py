@@ -1,7 +1,6 @@
 """Diagnoses of loaders, short ones: what is gross is found."""
 
 import itertools
-import random
 import time
 from typing import Any
 
@@ -19,9 +18,10 @@ from torch.utils.data import (
 
 import pinfeed
 from pinfeed.demo import training
+from pinfeed.diagnosis import diagnose as module
 from pinfeed.diagnosis import runs
 from pinfeed.diagnosis.runs import LoaderCopy
-from sleeping import Changing, Sleeping, Stream, short
+from sleeping import Sleeping, Stream, short
 
 
 @pytest.mark.usefixtures("trials")
@@ -156,39 +156,6 @@ def test_a_step_that_warms_up():
     assert report.measured.loop.period < 0.1
 
 
-class Shuffling(Stream):
-    def __init__(self):
-        self.rng = random.Random(0)
-
-    def __iter__(self):
-        self.rng.random()
-        return super().__iter__()
-
-
-class Idle(Sleeping):
-    """It holds a generator, and draws from none."""
-
-    def __init__(self):
-        super().__init__()
-        self.rng = torch.Generator()
-
-
-def test_no_workers_for_a_dataset_that_draws_from_a_generator_of_its_own():
-    for dataset, draws in (
-        (Sleeping(), False),
-        (Idle(), False),
-        (Changing(), True),
-        (Shuffling(), True),
-        (pinfeed.StreamDataset(range(1000), shuffle_buffer=8), False),
-    ):
-        report = short(DataLoader(dataset, batch_size=4))
-        is_told = any(note.startswith("the dataset draws") for note in report.notes)
-        assert is_told is draws
-        assert not (
-            draws and [c for c in report.changes if c.name.endswith((" worker", " workers"))]
-        )
-
-
 def slowly(worker):
     time.sleep(0.3)
 
@@ -313,3 +280,25 @@ def test_names_and_lists_as_indices(names):
         assert report.limit == "dataset"
         assert not any("not measured" in note for note in report.notes)
         assert report.measured.loop.batches[0].indices is None
+
+
+class Unsized:
+    """A sampler of batches that doesn't tell how many."""
+
+    def __iter__(self):
+        return iter([[0, 1], [2, 3], [4, 5]])
+
+
+def test_a_short_epoch_whose_length_is_not_told_starts_workers():
+    loader = DataLoader(Sleeping(0.005), batch_sampler=Unsized(), num_workers=1)
+    report = short(loader, seconds=0.5)
+    assert report.measured.loop.settings.epoch == 3
+    assert report.limit == "start"
+
+
+@pytest.mark.usefixtures("trials")
+def test_what_was_tried_once_is_no_advice(monkeypatch):
+    monkeypatch.setattr(module._Attempts, "again", lambda *_: None)
+    report = short(DataLoader(Sleeping(), batch_size=8, shuffle=True), seconds=2)
+    assert report.advised == []
+    assert "Tried once, which may be chance: " in str(report)

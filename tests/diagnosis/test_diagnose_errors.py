@@ -60,6 +60,19 @@ def test_an_interrupt_gives_the_report_so_far(monkeypatch):
     assert set(multiprocessing.active_children()) <= set(before)
 
 
+def test_a_step_that_fails_when_it_is_timed_alone():
+    calls = []
+
+    def step(batch):
+        calls.append(batch)
+        if len(calls) > 6:
+            raise OverflowError("tried to step 7 times, of 6")
+
+    report = short(DataLoader(Sleeping(0.01), batch_size=4), step, seconds=0.3)
+    assert "the step: not measured: OverflowError: tried to step 7 times, of 6" in report.notes
+    assert report.limit == "dataset"
+
+
 class Interrupting:
     """Its end is interrupted, which Python can't raise there."""
 

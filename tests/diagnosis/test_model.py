@@ -226,7 +226,8 @@ def test_a_start_that_no_run_was_long_enough_for_is_counted():
         is_stream=True,
         epoch=100,
         holds_files=False,
-        draws_its_own=False,
+        repeats=False,
+        reuses_memory=False,
         dataset=None,
     )
     stay = next(c for c in find_changes(case, loader) if c.name.startswith("workers that stay"))
@@ -244,7 +245,8 @@ def test_workers_for_short_epochs_stay():
         is_stream=True,
         epoch=10,
         holds_files=False,
-        draws_its_own=False,
+        repeats=False,
+        reuses_memory=False,
         dataset=None,
     )
     (workers,) = (c for c in find_changes(case, loader) if "workers" in c.name)

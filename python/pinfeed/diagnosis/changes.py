@@ -62,9 +62,10 @@ class Change:
 
     @property
     def is_advised(self) -> bool:
-        """Whether the trials showed a gain, and none of them a loss."""
+        """Whether two trials showed a gain, and none of them a loss."""
         is_better = all(b >= a for b, a in zip(self.before, self.after, strict=True))
-        return self.gain is not None and self.gain >= LEAST_GAIN and is_better
+        is_proven = is_better and len(self.after) > 1  # one may be chance
+        return is_proven and self.gain is not None and self.gain >= LEAST_GAIN
 
 
 def find_changes(measured: Measured, loader: LoaderCopy) -> list[Change]:
@@ -90,7 +91,7 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> list[Change]:
 def _of_threads(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     now = loader.settings
     thread = replace(now, workers=0, in_thread=True, persistent=False, pin_memory=False)
-    if now != thread and measured.thread is not None:
+    if now != thread and measured.thread is not None and not loader.reuses_memory:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
         without = "without the arguments that are for workers, such as prefetch_factor"
@@ -102,10 +103,11 @@ def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     """How many there are, when they begin, and how far ahead they are."""
     now = replace(loader.settings, epoch=loader.epoch)
     best = measured.best_workers(now)
-    is_alone = (loader.holds_files or loader.draws_its_own) and best > now.workers
+    # Each of several would make what another makes, or nobody knows.
+    is_alone = loader.holds_files or loader.reuses_memory or loader.repeats is not False
     has_epochs = _is_told_epochs(loader.dataset)
     stay = "" if isinstance(loader.dataset, StreamDataset) else _STAY
-    if best != now.workers and not measured.repeats and not is_alone:
+    if best != now.workers and not (is_alone and best > now.workers):
         several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
         is_short = measured.starting(several) > LEAST_GAIN * measured.predict(several)
         stays = now.persistent or (is_short and not now.workers and not has_epochs)

@@ -9,6 +9,7 @@ import io
 import math
 import pickle
 import random
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +29,6 @@ _MOST_NUMBERS = 1_000_000  # a list of indices may be shuffled in its place
 # shared memory, or of subclasses.
 _MOST_BYTES = 1_000_000
 _MOST_BYTES_TOGETHER = 50_000_000
-_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 _SHARED = (
     torch.nn.Module,
     type,
@@ -59,14 +59,6 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
         return unpickler.load(), pickler.not_copied
     except Exception:  # noqa: BLE001, a state that can't be set, and whatever else
         return parts, list(parts)
-
-
-def generators_in(value: Any) -> list[bytes]:
-    """The states of the generators of random numbers that an object holds, as far as it is copied."""
-    pickler = _Copier(io.BytesIO())
-    with contextlib.suppress(Exception):  # a state that can't be pickled; those before it count
-        pickler.dump(value)
-    return pickler.generators
 
 
 @contextlib.contextmanager
@@ -100,6 +92,12 @@ def _bytes_to_copy(value: Any) -> float:
         if is_here and not value.is_shared():  # type: ignore[no-untyped-call]
             return value.untyped_storage().nbytes()  # whose rest comes along
     return math.inf
+
+
+def _has_waiting_threads(value: Any) -> bool:
+    """Whether threads wait for each other by it, as by a ``queue.Queue``: they would not know of a copy."""
+    held = getattr(value, "__dict__", {}).values()
+    return any(isinstance(one, threading.Condition | threading.Thread) for one in held)
 
 
 def _new(cls: Any, *arguments: Any) -> Any:
@@ -140,19 +138,12 @@ class _Copier(pickle.Pickler):
         super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
         self.shared: list[Any] = []  # by the number that stands for them
         self.not_copied: list[Any] = []  # those of them that could not be pickled
-        self.generators: list[bytes] = []
         self._room: float = _MOST_BYTES_TOGETHER
         self._is_copied: dict[int, bool] = {}  # arrays, by their id
 
     @override
     def persistent_id(self, value: Any) -> int | None:
         if type(value) in _NUMBERS:  # of which there are many
-            return None
-        if isinstance(value, _GENERATORS):
-            state: Any = value
-            if isinstance(value, torch.Generator):  # whose pickle has addresses in it
-                state = value.get_state().tolist()
-            self.generators.append(pickle.dumps(state))
             return None
         if type(value) in _SIZED:
             if not _is_long(value):
@@ -163,6 +154,8 @@ class _Copier(pickle.Pickler):
         elif isinstance(value, ARRAYS):
             if self._copies(value):
                 return None
+        elif _has_waiting_threads(value):
+            self.not_copied.append(value)
         elif not isinstance(value, _SHARED):
             try:
                 reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)

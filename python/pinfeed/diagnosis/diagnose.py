@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import math
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -24,7 +26,15 @@ from pinfeed.diagnosis.changes import Change, find_changes
 from pinfeed.diagnosis.copying import random_states_kept
 from pinfeed.diagnosis.model import Cpus, Measured
 from pinfeed.diagnosis.report import Report
-from pinfeed.diagnosis.runs import LARGE, LoaderCopy, Run, Settings, time_copies, time_step
+from pinfeed.diagnosis.runs import (
+    LARGE,
+    LoaderCopy,
+    Run,
+    Settings,
+    StepTimes,
+    time_copies,
+    time_step,
+)
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import add_note, import_extra
 from pinfeed.ranks import group_ranks
@@ -102,6 +112,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             stacklevel=3,
         )
     busy = [child for child in multiprocessing.active_children() if child.daemon]
+    files = _open_files()
     with random_states_kept(), _interrupts() as interrupts, _progress() as bar:
         start = time.perf_counter()
         copy = LoaderCopy(loader)
@@ -140,6 +151,14 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             f"seconds={max(wanted, math.ceil(2 * seconds))}"
         )
     report.notes += _notes(copy, report.measured)
+    del copy, attempt
+    gc.collect()  # what was copied closes its files
+    if opened := _open_files() - files:
+        names = ", ".join(sorted({os.path.basename(name) for _, name in opened})[:3])
+        report.notes.append(
+            f"samples opened files in this process ({names}), which stay open: workers forked from now on "
+            "share their positions, so train in another process than this"
+        )
     return report
 
 
@@ -221,7 +240,8 @@ def _measure_and_try(
     first = report.measured
     _measure(loader, step, first, attempt)
     attempt.end = attempt.start + _OVERTIME * attempt.seconds
-    attempt("generators", loader.look_for_generators)
+    if 1 in first.eager:
+        attempt("what two workers make", loader.compare_workers)
     functions = attempt("functions", lambda: loader.functions(attempt.each))
     first.functions = functions or {}
     report.changes = attempt("changes", lambda: find_changes(first, loader)) or []
@@ -262,8 +282,9 @@ def _measure(
     """Measures what there is time for, what matters most first."""
     own, eager = loader.settings, measured.eager
     if step is not None:
-        measured.step = time_step(step, loader.batch, attempt.each / 2)
         beside = measured.loop.mean(lambda batch: batch.done - batch.received)
+        alone = attempt("the step", lambda: time_step(step, loader.batch, attempt.each / 2))
+        measured.step = alone or StepTimes(beside, 0.0)
         if beside > 2 * measured.step.seconds:  # it was warming up: torch.compile, say
             measured.loop = attempt.run("the loop again", own, step) or measured.loop
     device = torch.accelerator.current_accelerator(check_available=True)
@@ -316,10 +337,15 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             "the dataset holds open files, whose position forked workers share, so more of them are not "
             "advised; open each file when the first sample is asked for"
         )
-    if loader.draws_its_own:
+    if loader.repeats and not loader.is_stream:
         yield (
-            "the dataset draws from a generator that it holds, and workers would each begin with the same, so "
-            "more of them are not advised; torch's, NumPy's and Python's global ones are seeded for each worker"
+            "two workers drew the same random numbers, from a generator of which each has a copy, so more of "
+            "them are not advised; torch's, NumPy's and Python's global ones are seeded for each worker"
+        )
+    if loader.reuses_memory:
+        yield (
+            "a batch lies in memory that is written again for a later one, so neither a thread nor workers "
+            "are advised, which make batches ahead"
         )
     one = measured.one
     if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":
@@ -334,7 +360,7 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
         )
     if loader.own_iter is not None:
         yield f"{loader.own_iter} was not run: what a plain DataLoader does was measured"
-    if measured.repeats:
+    if loader.repeats and loader.is_stream:
         yield (
             "each worker reads the whole stream, so several make the same batches: its __iter__ has to "
             "split it by get_worker_info(), as pinfeed.StreamDataset does"
@@ -344,6 +370,16 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             "a stream can't be asked for a certain sample, so the hand-off, changes of its dataset, "
             "and reading again from memory were not measured"
         )
+
+
+def _open_files() -> set[tuple[str, str]]:
+    """Descriptors and names of the files that this process has open, as far as the system tells."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # of the listing itself
+                found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+    return {(number, name) for number, name in found if os.path.isfile(name)}
 
 
 @contextlib.contextmanager

@@ -98,11 +98,6 @@ class Measured:
         return min(len(run.steady) for run in (self.loop, *self.eager.values()))
 
     @property
-    def repeats(self) -> bool:
-        """Whether each worker reads a whole stream, so that several make the same batches."""
-        return any(run.repeats for run in (self.loop, *self.eager.values()))
-
-    @property
     def step_seconds(self) -> float:
         """Seconds of the step, alone or in the loop, where other work had less of the CPUs; 0 without one."""
         if self.step is None:

@@ -154,6 +154,8 @@ class Report:
             if change.note:
                 yield f"  ({change.note})"
         for change in self.changes:
+            if len(change.after) == 1:
+                yield f"Tried once, which may be chance: {change.code}"
             if change.settings is None and change.code:
                 yield f"Not tried: {change.code}"
                 yield f"  {change.name} ({change.note})"

@@ -10,6 +10,7 @@ import inspect
 import io
 import itertools
 import math
+import operator
 import os
 import pstats
 import statistics
@@ -31,18 +32,19 @@ from torch.utils.data import (
 )
 
 from pinfeed.arguments import Problem, known_length
-from pinfeed.diagnosis.copying import copied, generators_in
+from pinfeed.diagnosis.copying import copied
 from pinfeed.diagnosis.stages import Batch, ReadyDataset, TimedDataset, TimedStream, begin_worker
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.stats import FeedStats
 from pinfeed.optional import add_note
-from pinfeed.streams.stream_dataset import StreamDataset
 from pinfeed.structure import is_container, leaves, parts, rebuild
 
 #: Bytes of a batch of which several would take much memory, and whose own cost doesn't count.
 LARGE = 16_000_000
 #: Seconds for the first batch of workers, where the loader itself has none.
 _PATIENCE = 30.0
+#: Batches of an epoch of which the start of the workers is a small part.
+_LONG_EPOCH = 1000
 #: Functions that only measuring calls.
 _CLOCKS = ("perf_counter>", "'_lsprof.Profiler' objects>")
 
@@ -62,6 +64,7 @@ class Settings:
     collate: Callable[[Any], Any] | None = None
     batches: Iterable[Any] | None = None  # the indices of the batches, each once
     is_ready: bool = False  # whether each worker makes one batch, and sends that again and again
+    are_alike: bool = False  # whether workers draw the same numbers
 
     @property
     def makes_its_own(self) -> bool:
@@ -89,7 +92,6 @@ class Run:
     bytes: int = 0  # of the first batch
     tensors: int = 0  # in it
     stats: FeedStats | None = None  # of the DeviceLoader, if there was one
-    repeats: bool = False  # whether two workers began with equal batches of a stream
 
     @property
     def steady(self) -> list[Batch]:
@@ -179,8 +181,9 @@ class LoaderCopy:
         batch: The first that the last loop had, as it was before the step.
         not_copied: Names of the types of objects that both share, because they can't be copied.
         holds_files: Whether some of these are open files, whose position workers would share.
-        draws_its_own: Whether the dataset draws from generators of random numbers that it holds, of which
-            each worker has a copy.
+        repeats: Whether two workers make the same where one would not: of a stream that is not split, or
+            because random numbers come from a generator of which each has a copy; None if nobody knows.
+        reuses_memory: Whether a batch lies in memory that is written again for a later one.
         is_stream: Whether the dataset is an iterable one.
         shuffles: Whether torch's own sampler does, because of ``shuffle=True``.
         has_plain_batches: Whether torch's sampler joins samples to batches of a size, or a stream's are.
@@ -191,7 +194,8 @@ class LoaderCopy:
     """
 
     batch: Any
-    draws_its_own = False
+    repeats: bool | None = None
+    reuses_memory = False
 
     def __init__(self, loader: Any) -> None:
         self._device_loader = loader if isinstance(loader, DeviceLoader) else None
@@ -228,7 +232,9 @@ class LoaderCopy:
         _check_lasts([sampler, inner.sampler, *of_sampler], "sampler is, or holds,", hint)
         self._timed = TimedDataset(self.dataset, self.collate, is_batched)
         self.indices = iter(()) if self.is_stream else _endless(sampler_copy, [])
-        self.epoch = None if self.is_stream else known_length(inner)
+        self.epoch = None
+        if not self.is_stream:
+            self.epoch = known_length(inner) or _length_of_short(sampler_copy)
         self.settings = Settings(
             workers=inner.num_workers,
             in_thread=self._device_loader is not None,
@@ -242,17 +248,28 @@ class LoaderCopy:
         """The samples of a batch, made in this process."""
         return self._timed.samples(indices, Batch(None))
 
-    def look_for_generators(self) -> None:
-        """Finds out whether giving samples moves generators that the dataset holds."""
-        before = generators_in(self.dataset)
-        # The workers of a StreamDataset know of each other.
-        if not before or isinstance(self.dataset, StreamDataset):
-            return
+    def compare_workers(self) -> None:
+        """Finds out whether two workers make the same where one would not."""
+        count = 4 if bytes_in(self.batch) < LARGE else 1
         if self.is_stream:
-            next(iter(self.dataset), None)
+            settings = Settings(2, are_alike=True)
+        else:  # each of them makes each batch twice
+            batches = [batch for batch in itertools.islice(self.indices, count) for _ in range(4)]
+            settings = Settings(2, batches=batches)
+        made: list[list[Any]] = [[], []]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for given, batch in itertools.islice(self._variant(settings), 4 * count):
+                made[batch.worker or 0].append(given)
+        are_equal = [have_equal_values(*pair) for pair in zip(*made, strict=False)]
+        if self.is_stream:
+            self.repeats = bool(are_equal) and all(are_equal)
         else:
-            self.samples(next(self.indices))
-        self.draws_its_own = generators_in(self.dataset) != before
+            again = map(have_equal_values, made[0][::2], made[0][1::2])
+            both = map(operator.and_, are_equal[::2], are_equal[1::2])
+            self.repeats = any(
+                same and not is_again for same, is_again in zip(both, again, strict=True)
+            )
 
     def functions(self, seconds: float) -> dict[str, float]:
         """The functions that take most of a sample's time by themselves, and their shares."""
@@ -320,7 +337,7 @@ class LoaderCopy:
         if settings.workers:
             options |= {
                 "timeout": own.timeout if own.num_workers else self._patience,
-                "worker_init_fn": functools.partial(begin_worker, self._init),
+                "worker_init_fn": functools.partial(begin_worker, self._init, settings.are_alike),
                 "multiprocessing_context": own.multiprocessing_context,
                 "prefetch_factor": settings.prefetch_factor or 2,
                 "persistent_workers": settings.persistent,
@@ -364,9 +381,8 @@ class LoaderCopy:
                     hint = f"give at least {10 * batch.seconds:.0f}"
                     raise ValueError(Problem("diagnose", wrong, hint=hint))
                 self.batch, given = given, cloned(given)
+                first = given
             batch.asked, batch.received = asked, time.perf_counter()
-            if self.is_stream and batch.worker == 1 and not any(b.worker == 1 for b in batches):
-                run.repeats = have_equal_values(self.batch, given)
             if step is not None:
                 do_step(step, given)
             batch.done = asked = time.perf_counter()
@@ -390,6 +406,8 @@ class LoaderCopy:
                 wrong = "the loader can be iterated only once: the second time it has no batch"
                 hint = "begin anew in the __iter__ of its dataset or sampler"
                 raise TypeError(Problem("diagnose", wrong, hint=hint))
+        if settings.makes_its_own and step is None and have_equal_values(first, cloned(first)):
+            self.reuses_memory = not have_equal_values(self.batch, first)
         if self.is_stream and self.epoch is None and epochs:
             self.epoch = epochs[0]
             if settings is self.settings and settings.workers:
@@ -512,7 +530,7 @@ def cloned(node: Any) -> Any:
     if is_container(node):
         return rebuild(node, [cloned(part) for part in parts(node)])
     try:
-        clone = getattr(node, "clone", None) or getattr(node, "copy", None)
+        clone = getattr(node, "clone", None)  # of tensors, and of what holds some
         return clone() if callable(clone) else copy.deepcopy(node)
     except Exception:  # noqa: BLE001, whatever else can't be copied
         return node
@@ -586,6 +604,12 @@ class _Epochs:
     def _joined(self) -> Iterator[Any]:
         while parts := list(itertools.islice(self._batches, self._factor)):
             yield list(itertools.chain(*parts))
+
+
+def _length_of_short(sampler: Iterable[Any]) -> int | None:
+    """How many batches a sampler that doesn't tell has in an epoch; None if they are many."""
+    count = sum(1 for _ in itertools.islice(sampler, _LONG_EPOCH))
+    return count if count < _LONG_EPOCH else None
 
 
 def _endless(epoch: Iterable[Any], lengths: list[int]) -> Iterator[Any]:

@@ -1,0 +1,157 @@
+"""What would make other batches is not advised: more workers, or a thread."""
+
+import random
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, default_collate, get_worker_info
+
+import pinfeed
+from pinfeed.diagnosis.runs import LoaderCopy
+from sleeping import Sleeping, Stream, short
+
+RNG = np.random.default_rng(0)
+
+
+class Drawing(Sleeping):
+    """Each sample has a number that a function draws."""
+
+    def __init__(self, draw):
+        super().__init__(0.002)
+        self.draw = draw
+
+    def __getitem__(self, index):
+        return super().__getitem__(index) | {"drawn": self.draw(index)}
+
+
+def closure():
+    rng = random.Random()
+    return lambda index: rng.random()
+
+
+class OfTheClass:
+    rng = random.Random()
+
+    def __call__(self, index):
+        return self.rng.random()
+
+
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rng = torch.Generator()
+
+    def forward(self, index):
+        return torch.rand(1, generator=self.rng)
+
+
+class PerWorker:
+    rng = None
+
+    def __call__(self, index):
+        if self.rng is None:
+            self.rng = random.Random(getattr(get_worker_info(), "id", 9))
+        return self.rng.random()
+
+
+def adds_noise(samples):
+    return default_collate(samples), torch.from_numpy(RNG.normal(size=4))
+
+
+class Shuffling(Stream):
+    """Each worker shuffles and changes the whole stream, as others do with other seeds."""
+
+    def __iter__(self):
+        order = torch.randperm(1000).tolist()
+        for i in order:
+            time.sleep(0.002)
+            yield torch.rand(3) + i
+
+
+class Own(Shuffling):
+    def __init__(self):
+        self.rng = random.Random(0)
+
+    def __iter__(self):
+        for i in range(1000):
+            time.sleep(0.002)
+            yield self.rng.random() + i
+
+
+REPEAT = "two workers drew the same random numbers"
+WHOLE = "each worker reads the whole stream"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "collate", "note"),
+    [
+        (Drawing(lambda index: RNG.random()), None, REPEAT),
+        (Drawing(closure()), None, REPEAT),
+        (Drawing(OfTheClass()), None, REPEAT),
+        (Drawing(Module()), None, REPEAT),
+        (Drawing(np.random.default_rng(0).normal), None, REPEAT),
+        (Sleeping(0.002), adds_noise, REPEAT),
+        (Shuffling(), None, WHOLE),
+        (Own(), None, WHOLE),
+        (Drawing(PerWorker()), None, None),
+        (Drawing(lambda index: random.random()), None, None),
+        (Drawing(lambda index: np.random.random()), None, None),  # noqa: NPY002
+        (Drawing(lambda index: random.Random(index).random()), None, None),
+        (pinfeed.StreamDataset(range(1000), shuffle_buffer=8), None, None),
+    ],
+)
+def test_no_workers_that_would_make_what_another_makes(dataset, collate, note):
+    copy = LoaderCopy(DataLoader(dataset, 4, collate_fn=collate))
+    copy.run(copy.settings, 0.01)
+    copy.compare_workers()
+    assert copy.repeats is (note is not None)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "note"),
+    [
+        (Sleeping(), None),
+        (Drawing(OfTheClass()), REPEAT),
+        (Shuffling(), WHOLE),
+    ],
+)
+def test_what_workers_repeat_is_said(dataset, note):
+    report = short(DataLoader(dataset, batch_size=4))
+    notes = [one for one in report.notes if REPEAT in one or WHOLE in one]
+    assert bool(notes) is (note is not None)
+    assert note is None or note in notes[0]
+    offered = [change for change in report.changes if change.name.endswith((" worker", " workers"))]
+    assert bool(offered) is (note is None)
+
+
+def test_no_workers_where_they_were_not_compared(monkeypatch):
+    def fail(self):
+        raise TimeoutError("no time")
+
+    monkeypatch.setattr(LoaderCopy, "compare_workers", fail)
+    report = short(DataLoader(Sleeping(), batch_size=4))
+    assert not [change for change in report.changes if "worker" in change.name]
+    assert any("what two workers make: not measured" in note for note in report.notes)
+
+
+class IntoOneBuffer:
+    out = None
+
+    def __call__(self, samples):
+        if self.out is None:
+            self.out = torch.empty(len(samples), 4)
+        return torch.stack([sample["x"] * sample["y"] for sample in samples], out=self.out)
+
+
+def test_neither_thread_nor_workers_for_memory_that_is_written_again():
+    dataset = Sleeping(0.002)
+    offered = {}
+    for collate in (default_collate, IntoOneBuffer()):
+        report = short(DataLoader(dataset, 4, collate_fn=collate), lambda batch: time.sleep(0.005))
+        offered[collate] = [c for c in report.changes if c.settings is not None]
+    assert offered.pop(default_collate)
+    (left,) = offered.values()
+    assert left == []
+    assert any("memory that is written again" in note for note in report.notes)
