@@ -21,6 +21,7 @@ struct ImageFormat {
   Constants std{0};
   std::optional<double> scale;  // none: that of the images' dtype
   std::string input;            // a letter for each axis of an image
+  bool is_guess = false;        // nobody said so
   std::string output;           // and of what it becomes
   std::string dtype;            // of that
 };

@@ -45,7 +45,7 @@ std::string hint_for(DType from, DType to) {
 
 }  // namespace
 
-ImageAxes::ImageAxes(const std::string& layout) : letters(layout.substr(0, layout.find('?'))) {
+ImageAxes::ImageAxes(const std::string& layout) : letters(layout) {
   const auto axis = [&](char letter) {
     const std::size_t found = letters.find(letter);
     return found == std::string::npos ? -1 : static_cast<int>(found);
@@ -56,15 +56,15 @@ ImageAxes::ImageAxes(const std::string& layout) : letters(layout.substr(0, layou
   channel = axis('C');
 }
 
-Images::Images(py::object images, py::object indices, const std::string& layout, DType out,
-               bool any_size, const std::string& name)
+Images::Images(py::object images, py::object indices, const ImageFormat& format, bool any_size,
+               const std::string& name)
     : name_(name),
-      out_(out),
-      axes_(layout),
+      out_(out_dtype(format)),
+      axes_(format.input),
       samples_(std::move(images), py::none(), std::move(indices), name, Common::rank) {
   require_dtype();
   require_layout();
-  if (layout == "HWC?") require_channels_last();
+  if (format.is_guess) require_channels_last();
   require_common(any_size);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/python/file_array.h"
+#include "bindings/python/image_format.h"
 #include "bindings/python/output.h"
 #include "bindings/python/samples.h"
 #include "kernels/image.h"
@@ -28,11 +29,8 @@ struct ImageAxes {
 // be of any size, one size.
 class Images {
  public:
-  // `layout`: a letter for each axis; or "HWC?", of which nobody said so. `out`: what the images
-  // become.
-  //
   // Throws TypeError and ValueError; a message about one image says which.
-  Images(pybind11::object images, pybind11::object indices, const std::string& layout, DType out,
+  Images(pybind11::object images, pybind11::object indices, const ImageFormat& format,
          bool any_size, const std::string& name);
 
   const std::string& name() const { return name_; }

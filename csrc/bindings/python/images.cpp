@@ -15,7 +15,6 @@
 #include "bindings/python/image_format.h"
 #include "bindings/python/image_samples.h"
 #include "bindings/python/image_windows.h"
-#include "bindings/python/module.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
 #include "bindings/python/scalar_types.h"
@@ -195,14 +194,15 @@ ImageSize padded_size(const std::vector<ImageSize>& sizes, const ImagePaddingOpt
   return {static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
 }
 
-// The batch, and the sizes and the mask of its images, or None.
-struct Batch {
+// A batch, and what was asked for beside it.
+struct WrittenImages {
   py::object values;
   py::object sizes = py::none();
   py::object mask = py::none();
+  std::shared_ptr<ImageViews> views = nullptr;  // of view_images
 };
 
-Batch write_batch(Images& images, const BatchRequest& request) {
+WrittenImages write_batch(Images& images, const BatchRequest& request) {
   const Windows* const windows = request.windows;
   if (request.padding == nullptr) {
     const ImageSize place = windows == nullptr ? images.size_of(0) : windows->common_size();
@@ -219,51 +219,47 @@ Batch write_batch(Images& images, const BatchRequest& request) {
   const ImagePadding padding{
       frame_sizes.data(),
       fill_value(options.value, out_dtype(request.format), name + ": pad_value")};
-  Batch batch{write_values(images, request, place, &padding)};
+  WrittenImages batch{write_values(images, request, place, &padding)};
   if (options.sizes) batch.sizes = write_sizes(sizes, request.output, name);
   if (options.mask) batch.mask = write_mask(sizes, place, request.output, name, request.threads);
   return batch;
 }
 
 // Images of one size or, with padding, of any, each at the top left of its place.
-py::tuple normalize_images(py::object images, py::object indices, const ImageFormat& format,
-                           py::object target, const std::string& function, std::size_t threads,
-                           const std::string& argument,
-                           const std::optional<ImagePaddingOptions>& padding) {
+WrittenImages normalize_images(py::object images, py::object indices, const ImageFormat& format,
+                               py::object target, const std::string& function, std::size_t threads,
+                               const std::string& argument,
+                               const std::optional<ImagePaddingOptions>& padding) {
   const std::string name = named(function, argument);
-  Images checked(std::move(images), std::move(indices), format.input, out_dtype(format),
-                 padding.has_value(), name);
-  const auto [values, sizes, mask] =
-      write_batch(checked, {.format = format,
-                            .output = OutputRequest(std::move(target), checked.is_tensor()),
-                            .function = function,
-                            .threads = threads,
-                            .padding = padding ? &*padding : nullptr});
-  return py::make_tuple(values, sizes, mask);
+  Images checked(std::move(images), std::move(indices), format, padding.has_value(), name);
+  return write_batch(checked, {.format = format,
+                               .output = OutputRequest(std::move(target), checked.is_tensor()),
+                               .function = function,
+                               .threads = threads,
+                               .padding = padding ? &*padding : nullptr});
 }
 
 // What is seen of images of any sizes: of one size, or padded. `views`: none to find them, for the
 // leaf of which messages say `leaf`. `rows`: which of the views is that of each image, if they are
-// not as many. Returns the batch, its sizes and mask or None, and the views.
-py::tuple view_images(py::object images, py::object indices, const ImageFormat& format,
-                      const AugmentOptions& options, py::object target, const std::string& name,
-                      std::size_t threads, std::uint64_t key, const Integers& samples,
-                      const std::string& leaf, const std::optional<ObjectBoxes>& objects,
-                      std::shared_ptr<ImageViews> views, std::vector<std::size_t> rows,
-                      const std::optional<ImagePaddingOptions>& padding) {
-  Images checked(std::move(images), std::move(indices), format.input, out_dtype(format), true,
-                 name);
+// not as many.
+WrittenImages view_images(py::object images, py::object indices, const ImageFormat& format,
+                          const AugmentOptions& options, py::object target, const std::string& name,
+                          std::size_t threads, std::uint64_t key, const Integers& samples,
+                          const std::string& leaf, const std::optional<ObjectBoxes>& objects,
+                          std::shared_ptr<ImageViews> views, std::vector<std::size_t> rows,
+                          const std::optional<ImagePaddingOptions>& padding) {
+  Images checked(std::move(images), std::move(indices), format, true, name);
   const Draw draw{key, samples, objects ? &*objects : nullptr};
   if (!views) views = find_views(checked, options, draw, leaf);
   Windows windows(checked, options, draw, views, std::move(rows));
-  const auto [values, sizes, mask] =
-      write_batch(checked, {.format = format,
-                            .output = OutputRequest(std::move(target), true),
-                            .function = name,
-                            .threads = threads,
-                            .windows = &windows,
-                            .padding = padding ? &*padding : nullptr});
-  return py::make_tuple(values, sizes, mask, views);
+  WrittenImages batch = write_batch(checked, {.format = format,
+                                              .output = OutputRequest(std::move(target), true),
+                                              .function = name,
+                                              .threads = threads,
+                                              .windows = &windows,
+                                              .padding = padding ? &*padding : nullptr});
+  batch.views = std::move(views);
+  return batch;
 }
 
 // Windows of images, which are given; resized where they have another size, as `options` says.
@@ -272,7 +268,7 @@ py::object normalize_windows(py::object images, const ImageFormat& format, py::o
                              const std::string& argument, const Corners& given,
                              std::array<std::int64_t, 2> size, const AugmentOptions& options) {
   const std::string name = named(function, argument);
-  Images checked(std::move(images), py::none(), format.input, out_dtype(format), false, name);
+  Images checked(std::move(images), py::none(), format, false, name);
   if (!options.colors.empty()) throw py::value_error(name + " are drawn without colours");
   const Integers nothing_is_drawn;
   Windows windows(checked, options, Draw{0, nothing_is_drawn}, given_views(checked, given, size),
@@ -291,14 +287,19 @@ void register_images(py::module_& m) {
   register_augment_options(m);
   bind_options(m, "ImageFormat", Keyword{"mean", &ImageFormat::mean},
                Keyword{"std", &ImageFormat::std}, Keyword{"scale", &ImageFormat::scale},
-               Keyword{"input", &ImageFormat::input}, Keyword{"output", &ImageFormat::output},
-               Keyword{"dtype", &ImageFormat::dtype})
+               Keyword{"input", &ImageFormat::input}, Keyword{"is_guess", &ImageFormat::is_guess},
+               Keyword{"output", &ImageFormat::output}, Keyword{"dtype", &ImageFormat::dtype})
       .def_readonly("output", &ImageFormat::output);
   bind_options(m, "ImagePaddingOptions", Keyword{"value", &ImagePaddingOptions::value},
                Keyword{"multiple_of", &ImagePaddingOptions::multiple_of},
                Keyword{"sizes", &ImagePaddingOptions::sizes},
                Keyword{"mask", &ImagePaddingOptions::mask},
                Keyword{"least", &ImagePaddingOptions::least});
+  bind_class<WrittenImages>(m, "WrittenImages")
+      .def_readonly("values", &WrittenImages::values)
+      .def_readonly("sizes", &WrittenImages::sizes)
+      .def_readonly("mask", &WrittenImages::mask)
+      .def_readonly("views", &WrittenImages::views);
   m.def("normalize_images", &normalize_images, py::arg("images"), py::arg("indices"),
         py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"),
         py::arg("argument") = "", py::kw_only(), py::arg("padding") = py::none());

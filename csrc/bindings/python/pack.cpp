@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "bindings/python/fill_value.h"
-#include "bindings/python/module.h"
 #include "bindings/python/options.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
@@ -249,14 +248,25 @@ Layout in_rows(const Packing& packing, std::size_t count, bool through, const st
   return layout;
 }
 
+// Packed rows, and those marks that were asked for.
+struct PackedRows {
+  py::object values;
+  py::object position_ids = py::none();
+  py::object document_ids = py::none();
+  py::object seq_idx = py::none();
+  py::object attention_mask = py::none();
+  py::object cu_seqlens = py::none();
+  std::int64_t max_seqlen = 0;
+};
+
 // As few sizes as are needed, so that what is compiled for one is used again.
 std::int64_t few_values(std::int64_t number) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(number)));
 }
 
-py::tuple pack(py::object source, py::object offsets, py::object indices,
-               const py::object& packing_or_none, const PackOptions& options, py::object target,
-               const std::string& name, std::size_t threads) {
+PackedRows pack(py::object source, py::object offsets, py::object indices,
+                const py::object& packing_or_none, const PackOptions& options, py::object target,
+                const std::string& name, std::size_t threads) {
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   std::optional<Packing> packing;
   if (!packing_or_none.is_none()) {
@@ -287,22 +297,21 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
   const OutputRequest request(std::move(target), true);
   const Output out = make_output(request, shape, out_dtype, name);
 
-  py::list marked;
+  PackedRows packed{out.array};
   kernels::PackMarks marks;
   marks.position_start = options.position_start;
   std::size_t mark_bytes = 0;
-  const auto mark = [&](bool is_wanted, DType of, auto*& data) {
-    if (!is_wanted) return marked.append(py::none());
+  const auto mark = [&](bool is_wanted, DType of, py::object& array, auto*& data) {
+    if (!is_wanted) return;
     const Output written = make_output(request, box, of, name);
-    marked.append(written.array);
+    array = written.array;
     data = reinterpret_cast<std::remove_reference_t<decltype(data)>>(written.data);
     mark_bytes += of.item_size();
   };
-  mark(options.position_ids, kInt64, marks.positions);
-  mark(options.document_ids, kInt32, marks.documents);
-  mark(options.seq_idx, kInt32, marks.numbers);
-  mark(options.attention_mask, kBool, marks.attention);
-  py::object cu_seqlens = py::none();
+  mark(options.position_ids, kInt64, packed.position_ids, marks.positions);
+  mark(options.document_ids, kInt32, packed.document_ids, marks.documents);
+  mark(options.seq_idx, kInt32, packed.seq_idx, marks.numbers);
+  mark(options.attention_mask, kBool, packed.attention_mask, marks.attention);
   if (options.cu_seqlens) {
     auto size = static_cast<std::int64_t>(layout.ends.size());
     if (packing) {
@@ -313,7 +322,7 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
     auto* const ends = reinterpret_cast<std::int32_t*>(written.data);
     std::ranges::copy(layout.ends, ends);
     std::fill(ends + layout.ends.size(), ends + size, layout.ends.back());
-    cu_seqlens = written.array;
+    packed.cu_seqlens = written.array;
   }
 
   write_samples(samples, layout.segments, layout.places, filling, beginning ? &*beginning : nullptr,
@@ -328,10 +337,10 @@ py::tuple pack(py::object source, py::object offsets, py::object indices,
              });
   }
   samples.require_fit();
-  const std::int64_t longest = packing && layout.longest > 0
-                                   ? std::min(few_values(layout.longest), packing->seq_length)
-                                   : layout.longest;
-  return py::make_tuple(out.array, marked[0], marked[1], marked[2], marked[3], cu_seqlens, longest);
+  packed.max_seqlen = packing && layout.longest > 0
+                          ? std::min(few_values(layout.longest), packing->seq_length)
+                          : layout.longest;
+  return packed;
 }
 
 }  // namespace
@@ -350,6 +359,14 @@ void register_pack(py::module_& m) {
                Keyword{"seq_idx", &PackOptions::seq_idx},
                Keyword{"attention_mask", &PackOptions::attention_mask},
                Keyword{"cu_seqlens", &PackOptions::cu_seqlens});
+  bind_class<PackedRows>(m, "PackedRows")
+      .def_readonly("values", &PackedRows::values)
+      .def_readonly("position_ids", &PackedRows::position_ids)
+      .def_readonly("document_ids", &PackedRows::document_ids)
+      .def_readonly("seq_idx", &PackedRows::seq_idx)
+      .def_readonly("attention_mask", &PackedRows::attention_mask)
+      .def_readonly("cu_seqlens", &PackedRows::cu_seqlens)
+      .def_readonly("max_seqlen", &PackedRows::max_seqlen);
   m.def("pack", &pack, py::arg("source"), py::arg("offsets"), py::arg("indices"),
         py::arg("packing"), py::arg("options"), py::arg("target"), py::arg("name"),
         py::arg("threads"));

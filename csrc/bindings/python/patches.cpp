@@ -16,7 +16,6 @@
 #include "bindings/python/image_format.h"
 #include "bindings/python/image_samples.h"
 #include "bindings/python/image_windows.h"
-#include "bindings/python/module.h"
 #include "bindings/python/options.h"
 #include "bindings/python/output.h"
 #include "dispatch/dispatch.h"
@@ -288,8 +287,7 @@ py::tuple patch_images(py::object images, py::object indices, const std::optiona
                        const ImageFormat& format, const PatchOptions& options,
                        const AugmentOptions& augment, py::object target, const std::string& name,
                        std::size_t threads, std::uint64_t key, const Integers& samples) {
-  Images checked(std::move(images), std::move(indices), format.input, out_dtype(format), true,
-                 name);
+  Images checked(std::move(images), std::move(indices), format, true, name);
   return Patches(checked, frames, format, options, augment, Draw{key, samples})
       .write(OutputRequest(std::move(target), checked.is_tensor()), name, threads);
 }

@@ -108,7 +108,7 @@ class Augmentation:
         target: Any,
         name: str,
         path: str,
-    ) -> tuple[Any, Any, Any, _core.ImageViews]:
+    ) -> _core.WrittenImages:
         """The batch of these images, as ``_core.view_images`` takes and returns them."""
         key, threads = chance.key(self._stream), get_num_threads()
         shared = None if self._geometry is None else (self._geometry, self._stream)
@@ -118,7 +118,7 @@ class Augmentation:
                 f"{name}: RandomIoUCrop crops around the boxes of objects, and no leaf has those of "
                 'these images; add Boxes(image="...") beside the first leaf that has this geometry'
             )
-        batch, sizes, mask, views = _core.view_images(
+        batch = _core.view_images(
             images,
             indices,
             format,
@@ -134,12 +134,12 @@ class Augmentation:
             padding=padding,
         )
         if shared is not None:
-            chance.views[shared] = views
+            chance.views[shared] = batch.views
         if self._erasing is not None:
             _core.erase_images(
-                batch, format.output, self._erasing, key, chance.samples, name, threads
+                batch.values, format.output, self._erasing, key, chance.samples, name, threads
             )
-        return batch, sizes, mask, views
+        return batch
 
     def refuse_batch(self, name: str) -> None:
         """Raises TypeError where there is anything to do: a batch that is there has no samples."""

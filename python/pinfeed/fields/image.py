@@ -214,7 +214,9 @@ class Image(Field):
         self._multiples = _multiples(multiple_of)
         # As the native side reads them.
         order = self.output.replace("C", "") + "C" if channels_last else self.output
-        self._format = self._constants.format(self.input or "HWC?", order, torch_dtype_name(dtype))
+        self._format = self._constants.format(
+            self._axes, order, torch_dtype_name(dtype), is_guess=self.input is None
+        )
         self._padding = None
         if pad_value is not None:
             self._padding = _core.ImagePaddingOptions(
@@ -297,16 +299,16 @@ class Image(Field):
         target, threads = batch_allocator(leaf.pin), get_num_threads()
         windows: Any = None
         if self.augments or leaf.scene is not None:
-            batch, sizes, mask, views = self._augmented(images, indices, target, leaf)
+            written = self._augmented(images, indices, target, leaf)
             if self.windows is not False:
-                windows = _core.image_windows(views, target, leaf.name)
+                windows = _core.image_windows(written.views, target, leaf.name)
         else:
-            batch, sizes, mask = _core.normalize_images(
+            written = _core.normalize_images(
                 images, indices, self._format, target, leaf.name, threads, padding=self._padding
             )
-        batch = self._axes_in_order(batch)
+        batch = self._axes_in_order(written.values)
         if self._padding is not None:
-            batch = self._padded(batch, sizes, mask)
+            batch = self._padded(batch, written.sizes, written.mask)
         if windows is None:
             return batch
         if not isinstance(self.windows, str):
@@ -318,13 +320,12 @@ class Image(Field):
         kind = PaddedImages if self.output == "CHW" else Padded
         return padded_leaf(kind, batch, sizes, self.sizes, mask, self.mask)
 
-    def _augmented(self, images: Any, indices: Any, target: Any, leaf: Leaf) -> Any:
-        """The batch as native code makes it, its sizes, its mask and its views."""
+    def _augmented(self, images: Any, indices: Any, target: Any, leaf: Leaf) -> _core.WrittenImages:
         chance, scene = leaf.chance, leaf.scene
         if chance is None:
             chance = Chance(np.arange(len(images if indices is None else indices)), key=0)
         objects = None if scene is None else scene.objects
-        batch, sizes, mask, views = self._augmentation.batch(
+        batch = self._augmentation.batch(
             images,
             indices,
             self._format,
@@ -337,9 +338,9 @@ class Image(Field):
         )
         if scene is not None:
             order = self._format.output
-            height, width = (batch.shape[1 + order.index(axis)] for axis in "HW")
-            scene.views, scene.size, scene.augment = views, (height, width), self.augment
-        return batch, sizes, mask, views
+            height, width = (batch.values.shape[1 + order.index(axis)] for axis in "HW")
+            scene.views, scene.size, scene.augment = batch.views, (height, width), self.augment
+        return batch
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
         return batch.movedim(-1, 1 + self.output.index("C")) if self.channels_last else batch

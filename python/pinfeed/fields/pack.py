@@ -173,7 +173,7 @@ class Pack(Field):
                 f"{leaf.name}: Pack and PackSampler must have the same seq_length, got "
                 f"{self.seq_length} and {packing.seq_length}"
             )
-        rows, *marks = _core.pack(
+        packed = _core.pack(
             *samples,
             packing,
             self._options,
@@ -181,10 +181,8 @@ class Pack(Field):
             leaf.name,
             get_num_threads(),
         )
-        siblings = {
-            key: made for mark, made in zip(_MARKS, marks, strict=True) for key in self._keys[mark]
-        }
-        return Beside(rows, siblings) if siblings else rows
+        siblings = {key: getattr(packed, mark) for mark, keys in self._keys.items() for key in keys}
+        return Beside(packed.values, siblings) if siblings else packed.values
 
     @override
     def _call(self) -> str:

@@ -289,7 +289,7 @@ class InstanceMasks(_Target):
         masks = [mask for masks in batch for mask in _as_bytes(masks, is_bool)]
         masks = [mask for mask, remains in zip(masks, remain.tolist(), strict=True) if remains]
         if masks:
-            values, _, _, _ = _core.view_images(
+            values = _core.view_images(
                 masks,
                 None,
                 self._format,
@@ -303,7 +303,7 @@ class InstanceMasks(_Target):
                 views=scene.views,
                 rows=rows.tolist(),
                 padding=_core.ImagePaddingOptions(value=0, least=height_and_width),
-            )
+            ).values
         else:
             values = torch.zeros((0, *height_and_width), dtype=torch.uint8, device="cpu")
         return JaggedBatch(values.view(self.dtype), torch.from_numpy(kept))

@@ -132,7 +132,7 @@ def normalize(
     format = constants.format(input[1:], output[1:], name)
     asked = ("normalize", get_num_threads(), "images")
     if windows is None:
-        batch, _, _ = _core.normalize_images(array, None, format, out, *asked)
+        batch = _core.normalize_images(array, None, format, out, *asked).values
     else:
         kind, in_floats = checked_interpolation(interpolation, resize_dtype, name, "normalize")
         batch = _core.normalize_windows(
@@ -190,10 +190,8 @@ def permute(
     if is_bytes and array.ndim == 4 and len(array) and {input, output} == {"NHWC", "NCHW"}:
         # The image kernels shuffle bytes with vectors.
         format = normalization(None, None, None, "permute").format(input[1:], output[1:], "uint8")
-        planes, _, _ = _core.normalize_images(
-            array, None, format, out, "permute", threads, "images"
-        )
-        return written(planes, out)
+        made = _core.normalize_images(array, None, format, out, "permute", threads, "images")
+        return written(made.values, out)
     permuted = _core.permute(array, axes, out, "permute", threads, "images")
     return written(permuted, out)
 

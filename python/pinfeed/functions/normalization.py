@@ -57,7 +57,7 @@ class Normalization:
         self.stds: list[float] = stds.reshape(-1).tolist()
         self.factor = BYTE_SCALE if scale is None else float(factor)
         self._native = means, stds, None if scale is None else self.factor
-        self._formats: dict[tuple[str, str, str], _core.ImageFormat] = {}
+        self._formats: dict[tuple[str, str, str, bool], _core.ImageFormat] = {}
         with np.errstate(over="ignore"):  # an overflow is told below
             constants = [(factor / stds).astype(np.float32), (-means / stds).astype(np.float32)]
         if not all(np.isfinite(values).all() for values in constants):
@@ -66,15 +66,26 @@ class Normalization:
                 f"got scale {scale!r}, mean {mean!r}, std {std!r}"
             )
 
-    def format(self, input: str, output: str, dtype: str) -> _core.ImageFormat:
-        """What native code takes. ``input`` and ``output`` have a letter for each axis of an image."""
-        format = self._formats.get((input, output, dtype))
+    def format(
+        self, input: str, output: str, dtype: str, *, is_guess: bool = False
+    ) -> _core.ImageFormat:
+        """What native code takes. ``input`` and ``output`` have a letter for each axis of an image.
+
+        ``is_guess``: nobody said ``input``, so images that look like another one are refused.
+        """
+        key = input, output, dtype, is_guess
+        format = self._formats.get(key)
         if format is None:
             mean, std, scale = self._native
-            format = _core.ImageFormat(
-                mean=mean, std=std, scale=scale, input=input, output=output, dtype=dtype
+            format = self._formats[key] = _core.ImageFormat(
+                mean=mean,
+                std=std,
+                scale=scale,
+                input=input,
+                is_guess=is_guess,
+                output=output,
+                dtype=dtype,
             )
-            self._formats[input, output, dtype] = format
         return format
 
     def check_channels(self, channels: int, name: str) -> None:

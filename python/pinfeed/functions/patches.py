@@ -75,7 +75,7 @@ class Patching:
             **geometry or {}, interpolation=kind, in_floats=False, may_be_small=True
         )
         self.format = Normalization(mean, std, scale, function).format(
-            "HWC?" if input is None else self.input.replace("T", ""), order, name
+            self.input.replace("T", ""), order, name, is_guess=input is None
         )
 
     def batch(
