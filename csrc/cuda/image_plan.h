@@ -77,15 +77,13 @@ bool visit_same_order(const ImageTensor& batch, Visit&& visit) {
   const std::int64_t row_items = pixels ? batch.width * batch.channels : batch.width;
   bool fits = set_runs(work, batch, pixels ? 1 : batch.channels, row_items, row_items);
   const std::int64_t image_items = batch.channels * batch.height * batch.width;
-  work.items = batch.count * image_items;
   const bool no_gaps = pixels && batch.indices == nullptr &&
                        (batch.count == 1 || batch.image_stride == image_items) &&
                        (batch.height == 1 || batch.row_stride == row_items);
-  if (no_gaps) {  // then the batch is one run, and its end may be anywhere
-    work.groups = blocks_of(work.items, Work::kItems);
+  if (no_gaps) {  // then the batch is one run
     work.runs = {Divider(work.groups), Divider(1), Divider(1)};
     fits = misalignment(batch.images, Work::kAlignment) == 0 &&
-           work.groups <= std::int64_t{UINT32_MAX};
+           batch.count * image_items % Work::kItems == 0 && work.groups <= std::int64_t{UINT32_MAX};
   }
   if (!fits) return false;
   work.plane_stride = pixels ? 0 : batch.channel_stride;

@@ -25,7 +25,6 @@ struct SameOrder {
   std::int64_t plane_stride;  // bytes
   std::uint8_t* out;
   std::int64_t groups;     // of the batch
-  std::int64_t items;      // of the batch; only the last group may be short of some
   ChannelTable channels;   // of planes
   Affine affine[kPeriod];  // of pixels
 
@@ -35,24 +34,19 @@ struct SameOrder {
     Words<kLoadWords> loaded[kGroups];
     GroupPlace places[kGroups];
     const std::int64_t first = block * (kGroups * kThreads) + thread;
-    const std::int64_t whole_groups = items / kItems;
     PINFEED_UNROLL
     for (int i = 0; i < kGroups; ++i) {
       const std::int64_t group = first + i * kThreads;
-      if (group >= whole_groups) continue;
+      if (group >= groups) continue;
       places[i] = runs.find(group);
       loaded[i] = load_words<kLoadWords>(find(places[i]));
     }
     PINFEED_UNROLL
     for (int i = 0; i < kGroups; ++i) {
       const std::int64_t group = first + i * kThreads;
-      if (group >= whole_groups) continue;
+      if (group >= groups) continue;
       store_words<4>(out + group * kVectorBytes, converted(loaded[i], places[i]));
     }
-    // One thread writes the items that are left after the last whole group.
-    const std::int64_t ahead = whole_groups - first;
-    const bool is_mine = ahead >= 0 && ahead < kGroups * kThreads && ahead % kThreads == 0;
-    if (is_mine && whole_groups < groups) write_rest(whole_groups);
   }
 
  private:
@@ -62,20 +56,13 @@ struct SameOrder {
            place.group * kItems;
   }
 
-  // How far into the period a group begins.
-  PINFEED_BOTH static int phase_of(std::int64_t group) {
-    if constexpr (kPeriod == 3) {
-      // A run has fewer than 2^32 groups, and a division of 32 bits by 3 is a multiplication.
-      const std::uint32_t rest = static_cast<std::uint32_t>(group) % 3u;
-      return static_cast<int>(kItems % 3 == 1 ? rest : (2 * rest) % 3u);
-    }
-    return 0;
-  }
-
   // The constants that a group begins with, and those after them.
   PINFEED_BOTH void find_constants(const GroupPlace& place, Affine* of_period) const {
     if constexpr (kPeriod == 3) {
-      const int phase = phase_of(place.group);
+      // How far into the period a group begins. A run has fewer than 2^32 groups, and a division of
+      // 32 bits by 3 is a multiplication.
+      const std::uint32_t rest = static_cast<std::uint32_t>(place.group) % 3u;
+      const std::uint32_t phase = kItems % 3 == 1 ? rest : (2 * rest) % 3u;
       const Affine a = affine[0], b = affine[1], c = affine[2];
       of_period[0] = phase == 0 ? a : phase == 1 ? b : c;
       of_period[1] = phase == 0 ? b : phase == 1 ? c : a;
@@ -102,20 +89,6 @@ struct SameOrder {
         constants[i] = of_period[i % kPeriod];
       }
       return convert<kType>(bytes, constants);
-    }
-  }
-
-  PINFEED_BOTH void write_rest(std::int64_t group) const {
-    const GroupPlace place = runs.find(group);
-    const std::uint8_t* const from = find(place);
-    const int rest = static_cast<int>(items - group * kItems);
-    std::uint8_t* const to = out + group * kVectorBytes;
-    PINFEED_NO_UNROLL
-    for (int i = 0; i < rest; ++i) {
-      const int index = (phase_of(place.group) + i) % kPeriod;
-      const Affine constants = kPeriod == 1 ? channels.at(place.plane) : affine[index];
-      store_item<kType>(to + i * kItemBytes<kType>,
-                        convert_item<kType>(load_byte(from + i), constants));
     }
   }
 };

@@ -10,47 +10,12 @@
 namespace pinfeed::kernels {
 namespace {
 
-// What stands where the data is: the data.
-struct Data {
-  const PermuteRuns& runs;
-
-  // Where a sample is read, about.
-  std::span<const std::byte> memory_of(const PadBatch& batch, const Sample& sample) const {
-    if (sample.data == nullptr) return {};
-    const auto items = static_cast<std::size_t>(sample.shape[0] * batch.inner[0]);
-    return {sample.data, items * batch.fill->item_size()};
-  }
-  void write(const PadBatch& batch, const Sample& sample, const std::byte* from, std::size_t items,
-             std::byte* to) const {
-    write_block(sample, runs, from, items, batch.fill->item_size(), to, batch.streaming);
-  }
-  // `items` items of a sample of one axis, from `position` on.
-  void write_row(const PadBatch& batch, const Sample& sample, std::int64_t position,
-                 std::size_t items, std::byte* to) const {
-    const std::size_t item_size = batch.fill->item_size();
-    const std::byte* from = sample.data + position * sample.strides[0];
-    if (sample.contiguous) {
-      write_block(sample, runs, from, items, item_size, to, false);
-      return;
-    }
-    for (std::size_t i = 0; i < items; ++i, from += sample.strides[0], to += item_size) {
-      write_block(sample, runs, from, 1, item_size, to, false);
-    }
-  }
-};
-
-// What stands where the data is: ones.
-struct Ones {
-  std::span<const std::byte> memory_of(const PadBatch&, const Sample&) const { return {}; }
-  void write(const PadBatch&, const Sample&, const std::byte*, std::size_t items,
-             std::byte* to) const {
-    if (items > 0) std::memset(to, 1, items);
-  }
-  void write_row(const PadBatch&, const Sample&, std::int64_t, std::size_t items,
-                 std::byte* to) const {
-    if (items > 0) std::memset(to, 1, items);
-  }
-};
+// Where a sample is read, about.
+std::span<const std::byte> memory_of(const PadBatch& batch, const Sample& sample) {
+  if (sample.data == nullptr) return {};
+  const auto items = static_cast<std::size_t>(sample.shape[0] * batch.inner[0]);
+  return {sample.data, items * batch.fill->item_size()};
+}
 
 // Of a sample without items there may not even be memory.
 bool has_items(const PadBatch& batch, const Sample& sample) {
@@ -59,12 +24,11 @@ bool has_items(const PadBatch& batch, const Sample& sample) {
 }
 
 // One sample's way into its box, axis after axis.
-template <class Content>
 class Box {
  public:
-  Box(const PadBatch& batch, const Content& content, const Sample& sample, std::size_t first_axis)
+  Box(const PadBatch& batch, const PermuteRuns& runs, const Sample& sample, std::size_t first_axis)
       : batch_(batch),
-        content_(content),
+        runs_(runs),
         sample_(sample),
         block_axis_(block_axis(sample.shape, batch.box, batch.axes, first_axis)) {}
 
@@ -74,7 +38,8 @@ class Box {
     const std::int64_t padding = batch_.box[axis] * batch_.inner[axis] - data;
     if (batch_.left) to = fill(to, padding);
     if (axis == block_axis_) {
-      content_.write(batch_, sample_, from, static_cast<std::size_t>(data), to);
+      write_block(sample_, runs_, from, static_cast<std::size_t>(data), batch_.fill->item_size(),
+                  to, batch_.streaming);
       to += bytes(data);
     } else {
       for (std::int64_t i = 0; i < sample_.shape[axis]; ++i) {
@@ -96,22 +61,21 @@ class Box {
   }
 
   const PadBatch& batch_;
-  const Content& content_;
+  const PermuteRuns& runs_;
   const Sample& sample_;
   std::size_t block_axis_;
 };
 
-template <class Content>
-void write_boxes(const PadBatch& batch, const Content& content, std::size_t begin,
+void write_boxes(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin,
                  std::size_t end) {
   const std::size_t box_bytes = batch.row_bytes();
   Lookahead ahead(begin, end, box_bytes / 2);  // where lengths are anything
   for (std::size_t i = begin; i < end; ++i) {
-    ahead.before(i, [&](std::size_t j) { return content.memory_of(batch, batch.samples[j]); });
+    ahead.before(i, [&](std::size_t j) { return memory_of(batch, batch.samples[j]); });
     const Sample& sample = batch.samples[i];
     std::byte* const to = batch.out + i * box_bytes;
     if (has_items(batch, sample)) {
-      Box(batch, content, sample, 0).write(0, sample.data, to);
+      Box(batch, runs, sample, 0).write(0, sample.data, to);
     } else {
       batch.fill->write(to, box_bytes / batch.fill->item_size(), batch.streaming);
     }
@@ -137,17 +101,28 @@ struct Window {
   }
 };
 
+// `items` items of a sample of one axis, from `position` on.
+void write_row(const PadBatch& batch, const PermuteRuns& runs, const Sample& sample,
+               std::int64_t position, std::size_t items, std::byte* to) {
+  const std::size_t item_size = batch.fill->item_size();
+  const std::byte* from = sample.data + position * sample.strides[0];
+  if (sample.contiguous) return write_block(sample, runs, from, items, item_size, to, false);
+  for (std::size_t i = 0; i < items; ++i, from += sample.strides[0], to += item_size) {
+    write_block(sample, runs, from, 1, item_size, to, false);
+  }
+}
+
 // Samples of one axis: each is put together as a row and then spread out over the steps.
-template <std::size_t ItemSize, class Content>
-void write_columns(const PadBatch& batch, const Content& content, std::size_t first,
+template <std::size_t ItemSize>
+void write_columns(const PadBatch& batch, const PermuteRuns& runs, std::size_t first,
                    std::size_t last) {
   std::byte row[kSteps * ItemSize];
   for (std::size_t i = 0; i < batch.count; ++i) {
     const Sample& sample = batch.samples[i];
     const Window window(batch, sample, first, last);
     batch.fill->write(row, window.begin - first, false);
-    content.write_row(batch, sample, window.position, window.end - window.begin,
-                      row + (window.begin - first) * ItemSize);
+    write_row(batch, runs, sample, window.position, window.end - window.begin,
+              row + (window.begin - first) * ItemSize);
     batch.fill->write(row + (window.end - first) * ItemSize, last - window.end, false);
     std::byte* to = batch.out + (first * batch.count + i) * ItemSize;
     for (std::size_t step = 0; step < last - first; ++step, to += batch.count * ItemSize) {
@@ -157,15 +132,14 @@ void write_columns(const PadBatch& batch, const Content& content, std::size_t fi
 }
 
 // Samples of any axes: steps of data and steps of padding.
-template <class Content>
-void write_slices(const PadBatch& batch, const Content& content, std::size_t first,
+void write_slices(const PadBatch& batch, const PermuteRuns& runs, std::size_t first,
                   std::size_t last) {
   const auto items = static_cast<std::size_t>(batch.inner[0]);
   const std::size_t stride = batch.count * items * batch.fill->item_size();
   for (std::size_t i = 0; i < batch.count; ++i) {
     const Sample& sample = batch.samples[i];
     const Window window(batch, sample, first, last);
-    const Box box(batch, content, sample, 1);
+    const Box box(batch, runs, sample, 1);
     const std::byte* from = sample.data + window.position * sample.strides[0];
     std::byte* to = batch.out + first * stride + i * items * batch.fill->item_size();
     for (std::size_t step = first; step < last; ++step, to += stride) {
@@ -179,39 +153,32 @@ void write_slices(const PadBatch& batch, const Content& content, std::size_t fir
   }
 }
 
-template <class Content>
-void write_steps(const PadBatch& batch, const Content& content, std::size_t begin,
+void write_steps(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin,
                  std::size_t end) {
   for (std::size_t first = begin; first < end; first += kSteps) {
     const std::size_t last = std::min(end, first + kSteps);
     if (batch.axes > 1) {
-      write_slices(batch, content, first, last);
+      write_slices(batch, runs, first, last);
       continue;
     }
     switch (batch.fill->item_size()) {
       case 1:
-        write_columns<1>(batch, content, first, last);
+        write_columns<1>(batch, runs, first, last);
         break;
       case 2:
-        write_columns<2>(batch, content, first, last);
+        write_columns<2>(batch, runs, first, last);
         break;
       case 4:
-        write_columns<4>(batch, content, first, last);
+        write_columns<4>(batch, runs, first, last);
         break;
       case 8:
-        write_columns<8>(batch, content, first, last);
+        write_columns<8>(batch, runs, first, last);
         break;
       default:
-        write_columns<16>(batch, content, first, last);
+        write_columns<16>(batch, runs, first, last);
         break;
     }
   }
-}
-
-template <class Content>
-void write_rows(const PadBatch& batch, const Content& content, std::size_t begin, std::size_t end) {
-  (batch.time_major ? write_steps<Content> : write_boxes<Content>)(batch, content, begin, end);
-  if (batch.streaming) stores_done();
 }
 
 }  // namespace
@@ -225,11 +192,8 @@ std::size_t block_axis(const std::int64_t* shape, const std::int64_t* box, std::
 
 void pad_samples(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin,
                  std::size_t end) {
-  write_rows(batch, Data{runs}, begin, end);
-}
-
-void mask_samples(const PadBatch& batch, std::size_t begin, std::size_t end) {
-  write_rows(batch, Ones{}, begin, end);
+  (batch.time_major ? write_steps : write_boxes)(batch, runs, begin, end);
+  if (batch.streaming) stores_done();
 }
 
 }  // namespace pinfeed::kernels

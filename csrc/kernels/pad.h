@@ -43,8 +43,4 @@ std::size_t block_axis(const std::int64_t* shape, const std::int64_t* box, std::
 void pad_samples(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin,
                  std::size_t end);
 
-// The mask: bytes of 1 where pad_samples writes data, 0 where it fills. The samples' data is not
-// read, but their strides are used; `fill` is a byte of 0.
-void mask_samples(const PadBatch& batch, std::size_t begin, std::size_t end);
-
 }  // namespace pinfeed::kernels

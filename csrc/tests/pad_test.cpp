@@ -1,4 +1,4 @@
-// pad_samples and its mask, against items written one at a time.
+// pad_samples against items written one at a time.
 #include "kernels/pad.h"
 
 #include <algorithm>
@@ -21,10 +21,8 @@ namespace {
 using namespace pinfeed::tests;
 using pinfeed::kernels::block_axis;
 using pinfeed::kernels::Fill;
-using pinfeed::kernels::mask_samples;
 using pinfeed::kernels::pad_samples;
 using pinfeed::kernels::PadBatch;
-using pinfeed::kernels::Sample;
 
 struct PadCase {
   ScalarType type;
@@ -74,34 +72,29 @@ std::optional<std::ptrdiff_t> find_item(const PadCase& test, const SampleCase& s
 
 struct Expected {
   Bytes values;
-  Bytes mask;
-  std::vector<std::size_t> value_offsets;  // of each row
-  std::vector<std::size_t> mask_offsets;
+  std::vector<std::size_t> offsets;  // of each row
 };
 
 Expected define(const Isa& isa, const PadCase& test) {
   const std::size_t items = product(test.box), item_size = scalar_size(test.type);
-  Bytes mask(test.samples.size() * items), values(mask.size() * item_size);
+  Bytes values(test.samples.size() * items * item_size);
   for (std::size_t i = 0; i < test.samples.size(); ++i) {
     const SampleCase& sample = test.samples[i];
     for (std::size_t item = 0; item < items; ++item) {
-      const std::size_t position = test.position(i, item);
-      std::byte* const to = &values[position * item_size];
+      std::byte* const to = &values[test.position(i, item) * item_size];
       const std::optional<std::ptrdiff_t> offset = find_item(test, sample, item);
       if (offset) {
         write_item(isa, sample.type, sample.data + *offset, test.type, to);
       } else {
         std::memcpy(to, test.padding.data(), item_size);
       }
-      mask[position] = std::byte{offset.has_value()};
     }
   }
-  std::vector<std::size_t> value_offsets, mask_offsets;
+  std::vector<std::size_t> offsets;
   for (std::size_t row = 0; row <= test.rows(); ++row) {
-    value_offsets.push_back(row * test.row_items() * item_size);
-    mask_offsets.push_back(row * test.row_items());
+    offsets.push_back(row * test.row_items() * item_size);
   }
-  return {values, mask, value_offsets, mask_offsets};
+  return {values, offsets};
 }
 
 Shape inner_items(const Shape& box) {
@@ -133,46 +126,14 @@ void check_values(const Isa& isa, const PadCase& test, const Expected& expected,
                            .time_major = test.time_major};
       pad_samples(batch, *isa.permute, begin, end);
     };
-    if (!writes_rows(expected.values, expected.value_offsets, random, write)) {
+    if (!writes_rows(expected.values, expected.offsets, random, write)) {
       throw std::runtime_error(test.describe() + (streaming ? "; streaming" : ""));
     }
   }
 }
 
-void check_mask(const PadCase& test, const Expected& expected, Random& random) {
-  const Shape inner = inner_items(test.box), no_strides(test.box.size());
-  const Fill fill;
-  const auto write = [&](std::byte* out, std::size_t begin, std::size_t end) {
-    std::vector<Sample> samples;
-    for (const SampleCase& sample : test.samples) {
-      samples.push_back({.data = out,  // never read
-                         .shape = sample.shape.data(),
-                         .strides = no_strides.data(),
-                         .cast = {},
-                         .contiguous = true,
-                         .plan = nullptr});
-    }
-    const PadBatch batch{.samples = samples.data(),
-                         .count = samples.size(),
-                         .axes = test.box.size(),
-                         .box = test.box.data(),
-                         .inner = inner.data(),
-                         .left = test.left,
-                         .fill = &fill,
-                         .out = out,
-                         .streaming = false,
-                         .time_major = test.time_major};
-    mask_samples(batch, begin, end);
-  };
-  if (!writes_rows(expected.mask, expected.mask_offsets, random, write)) {
-    throw std::runtime_error("mask: " + test.describe());
-  }
-}
-
 void check_case(const Isa& isa, const PadCase& test, Random& random) {
-  const Expected expected = define(isa, test);
-  check_values(isa, test, expected, random);
-  check_mask(test, expected, random);
+  check_values(isa, test, define(isa, test), random);
 }
 
 // A batch without samples. Its padding is any bits at all, or all of one byte.

@@ -9,7 +9,6 @@
 
 #include "bindings/python/file_array.h"
 #include "bindings/python/mapped_file.h"
-#include "bindings/python/module.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
 #include "bindings/python/samples.h"

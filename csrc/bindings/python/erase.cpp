@@ -10,7 +10,6 @@
 
 #include "bindings/python/array_view.h"
 #include "bindings/python/fill_value.h"
-#include "bindings/python/module.h"
 #include "bindings/python/options.h"
 #include "bindings/python/parallel.h"
 

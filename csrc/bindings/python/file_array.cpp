@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/python/module.h"
 #include "bindings/python/options.h"
 #include "bindings/python/samples.h"
 

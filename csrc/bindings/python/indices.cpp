@@ -7,7 +7,6 @@
 
 #include "bindings/python/array_view.h"
 #include "bindings/python/mapped_file.h"
-#include "bindings/python/module.h"
 #include "bindings/python/scalar_types.h"
 #include "dispatch/dispatch.h"
 #include "kernels/strided_copy.h"

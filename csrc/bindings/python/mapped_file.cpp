@@ -6,7 +6,6 @@
 #include <string>
 
 #include "bindings/python/imported.h"
-#include "bindings/python/module.h"
 
 namespace py = pybind11;
 

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "bindings/python/array_view.h"
-#include "bindings/python/module.h"
 #include "bindings/python/parallel.h"
 
 namespace py = pybind11;

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "bindings/python/fill_value.h"
-#include "bindings/python/module.h"
 #include "bindings/python/options.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
@@ -68,10 +68,10 @@ AxisList chosen_axes(const PadOptions& options, std::size_t count, const std::st
   return axes;
 }
 
-// What a batch looks like: the box of each sample.
-struct Geometry {
+// The box that each sample gets, and which of its axes are meant.
+struct Boxes {
   // Cuts the samples to max_length.
-  Geometry(Samples& samples, const PadOptions& options, const std::string& name)
+  Boxes(Samples& samples, const PadOptions& options, const std::string& name)
       : axes(chosen_axes(options, samples.axes(), name)) {
     const std::size_t count = samples.axes();
     box.assign(samples.shape().begin(), samples.shape().end());
@@ -146,16 +146,15 @@ Shape batch_shape(std::size_t count, const Shape& box, bool time_major) {
   return shape;
 }
 
-bool is_empty(const Shape& box) { return std::ranges::find(box, 0) != box.end(); }
-
-void write_values(const Samples& samples, const Shape& box, const PadOptions& options,
-                  const kernels::Fill& fill, const Output& out, bool streaming,
-                  std::size_t threads) {
-  if (is_empty(box)) return;
+// `reads`: what reads the samples; null if they are there.
+void write_boxes(std::span<const kernels::Sample> samples, FileReads* reads, const Shape& box,
+                 const PadOptions& options, const kernels::Fill& fill, const Output& out,
+                 bool streaming, std::size_t threads) {
+  if (std::ranges::find(box, 0) != box.end()) return;
   const Shape inner = arrays::contiguous_strides(box, 1);
-  const kernels::PadBatch batch{.samples = samples.prepared(),
-                                .count = samples.count(),
-                                .axes = samples.axes(),
+  const kernels::PadBatch batch{.samples = samples.data(),
+                                .count = samples.size(),
+                                .axes = box.size(),
                                 .box = box.data(),
                                 .inner = inner.data(),
                                 .left = options.is_left(),
@@ -166,38 +165,25 @@ void write_values(const Samples& samples, const Shape& box, const PadOptions& op
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
   // Steps are of all samples, which have been read as a whole.
   run_samples(
-      options.time_major ? nullptr : samples.reads(), batch.rows(), batch.row_bytes(), threads,
+      options.time_major ? nullptr : reads, batch.rows(), batch.row_bytes(), threads,
       [&](std::size_t begin, std::size_t end) { kernels::pad_samples(batch, runs, begin, end); });
 }
 
-// `lengths`: of each sample, along each of the box's axes.
+// The mask is ones, padded with zeros. `lengths`: of each sample, along each of the box's axes.
 void write_mask(const Shape& lengths, const Shape& box, const PadOptions& options,
                 const Output& out, std::size_t threads) {
-  if (is_empty(box)) return;
-  const std::size_t axes = box.size();
-  const Shape inner = arrays::contiguous_strides(box, 1), no_strides(axes);
-  const kernels::Fill fill;
+  const Shape no_strides(box.size());
+  const std::vector<std::byte> ones(arrays::checked_bytes(box, 1, "pad"),
+                                    std::byte{1});  // a sample has no more
   std::vector<kernels::Sample> samples;
-  for (std::size_t i = 0; i < lengths.size(); i += axes) {
-    samples.push_back({.data = out.data,  // never read
+  for (std::size_t i = 0; i < lengths.size(); i += box.size()) {
+    samples.push_back({.data = ones.data(),
                        .shape = &lengths[i],
                        .strides = no_strides.data(),
                        .cast = {},
-                       .contiguous = true,
-                       .plan = nullptr});
+                       .contiguous = true});
   }
-  const kernels::PadBatch batch{.samples = samples.data(),
-                                .count = samples.size(),
-                                .axes = axes,
-                                .box = box.data(),
-                                .inner = inner.data(),
-                                .left = options.is_left(),
-                                .fill = &fill,
-                                .out = out.data,
-                                .streaming = false,
-                                .time_major = options.time_major};
-  run_rows(batch.rows(), batch.row_bytes(), threads,
-           [&](std::size_t begin, std::size_t end) { kernels::mask_samples(batch, begin, end); });
+  write_boxes(samples, nullptr, box, options, kernels::Fill(), out, false, threads);
 }
 
 Shape lengths_of(const Samples& samples, const AxisList& axes) {
@@ -215,28 +201,28 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   const std::string name = named(function, argument);
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   const OutputRequest request(std::move(target), samples.is_tensor());
-  Geometry geometry(samples, options, name);
-  if (with_mask && geometry.stray_axis) {
-    const std::string stray = std::to_string(*geometry.stray_axis);
+  Boxes boxes(samples, options, name);
+  if (with_mask && boxes.stray_axis) {
+    const std::string stray = std::to_string(*boxes.stray_axis);
     throw py::value_error(name + ": axis " + stray + " differs between samples, which a mask of " +
                           "axis 0 can't tell; name all axes that may differ: axes=(0, " + stray +
                           ")");
   }
   if (request.is_given()) {
-    geometry.widen(view_array(request.target, Subject{function + ": out"}), options.time_major);
+    boxes.widen(view_array(request.target, Subject{function + ": out"}), options.time_major);
   }
 
   const DType empty = PyFloat_Check(options.value.ptr()) ? kFloat32 : kInt64;
   const DType out_dtype =
       options.dtype ? dtype_named(*options.dtype, Subject{function}) : samples.common_dtype(empty);
   const kernels::Fill fill = fill_value(options.value, out_dtype, function + ": pad_value");
-  const Shape shape = batch_shape(samples.count(), geometry.box, options.time_major);
+  const Shape shape = batch_shape(samples.count(), boxes.box, options.time_major);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
   const bool narrows = may_not_fit(samples.dtype(0), out_dtype);
   samples.plan_reads(options.time_major || narrows, threads);
   samples.prepare(out_dtype, options.scale, streaming, [&](std::size_t i) {
-    return kernels::block_axis(samples.shape(i).data(), geometry.box.data(), samples.axes(),
+    return kernels::block_axis(samples.shape(i).data(), boxes.box.data(), samples.axes(),
                                options.time_major ? 1 : 0);
   });
 
@@ -244,24 +230,25 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   const OutputRequest elsewhere = request.elsewhere();
   const Output out = make_output(request, shape, out_dtype, function);
   if (request.is_given()) samples.require_apart(out, bytes, function);
-  const Shape lengths = lengths_of(samples, geometry.axes);
+  const Shape lengths = lengths_of(samples, boxes.axes);
   py::object lengths_array = py::none(), mask_array = py::none();
   if (with_lengths) {
     const auto count = static_cast<std::int64_t>(samples.count());
-    const auto columns = static_cast<std::int64_t>(geometry.axes.size());
+    const auto columns = static_cast<std::int64_t>(boxes.axes.size());
     const Output written = make_output(
         elsewhere, options.one_axis ? Shape{count} : Shape{count, columns}, kInt64, function);
     std::ranges::copy(lengths, reinterpret_cast<std::int64_t*>(written.data));
     lengths_array = written.array;
   }
   if (with_mask) {
-    const Shape box = geometry.mask_box();
+    const Shape box = boxes.mask_box();
     const Shape mask_shape = batch_shape(samples.count(), box, options.time_major);
     const Output written = make_output(elsewhere, mask_shape, kBool, function);
     write_mask(lengths, box, options, written, threads);
     mask_array = written.array;
   }
-  write_values(samples, geometry.box, options, fill, out, streaming, threads);
+  write_boxes({samples.prepared(), samples.count()}, samples.reads(), boxes.box, options, fill, out,
+              streaming, threads);
   samples.require_fit();
   return py::make_tuple(out.array, lengths_array, mask_array);
 }

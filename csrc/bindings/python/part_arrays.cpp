@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "bindings/python/mapped_file.h"
-#include "bindings/python/module.h"
 #include "bindings/python/options.h"
 
 namespace py = pybind11;
@@ -54,12 +53,10 @@ PartArrays::PartArrays(py::tuple given, py::object given_offsets)
   ends = runtime::PartEnds(std::move(all_ends));
 }
 
-void PartFinder::check(std::size_t part) {
-  if (is_checked_[part]) return;
-  is_checked_[part] = true;
+void PartArrays::check_files(std::size_t part, MappedFiles& files) const {
   const auto index = static_cast<py::ssize_t>(part);
-  files_.check(PyTuple_GET_ITEM(parts_.arrays.ptr(), index));
-  if (!parts_.offsets.empty()) files_.check(PyTuple_GET_ITEM(parts_.offset_arrays.ptr(), index));
+  files.check(PyTuple_GET_ITEM(arrays.ptr(), index));
+  if (!offsets.empty()) files.check(PyTuple_GET_ITEM(offset_arrays.ptr(), index));
 }
 
 void register_part_arrays(py::module_& m) {

@@ -27,28 +27,8 @@ struct PartArrays {
   std::vector<Offsets> offsets;  // of each part, if samples are sequences
   runtime::PartEnds ends;        // of samples
   bool same_strides = true;      // of the rows of all parts
-};
 
-// Finds the samples of a batch in the parts, whose files it checks when it comes to them.
-class PartFinder {
- public:
-  PartFinder(const PartArrays& parts, MappedFiles& files)
-      : parts_(parts), files_(files), is_checked_(parts.views.size()) {}
-
-  struct Place {
-    std::size_t part;
-    std::int64_t row;  // of the part
-  };
-  Place find(std::int64_t sample) const {
-    const std::size_t part = parts_.ends.part_of(sample);
-    return {part, sample - parts_.ends.first_row(part)};
-  }
-  void check(std::size_t part);
-
- private:
-  const PartArrays& parts_;
-  MappedFiles& files_;
-  std::vector<bool> is_checked_;
+  void check_files(std::size_t part, MappedFiles& files) const;
 };
 
 }  // namespace pinfeed::bindings

@@ -1,7 +1,6 @@
 #include "bindings/python/problem.h"
 
 #include "bindings/python/imported.h"
-#include "bindings/python/module.h"
 
 namespace py = pybind11;
 

@@ -2,7 +2,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include "bindings/python/module.h"
 #include "bindings/python/parallel.h"
 #include "kernels/permutation.h"
 #include "kernels/weighted.h"

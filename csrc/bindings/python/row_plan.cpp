@@ -9,15 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/python/module.h"
-
 namespace py = pybind11;
 
 namespace pinfeed::bindings {
 namespace {
 
 using DocumentLengths = py::array_t<std::int32_t, py::array::c_style>;
-using Order = py::array_t<std::int64_t, py::array::c_style>;
+using DocumentNumbers = py::array_t<std::int64_t, py::array::c_style>;
 
 // The vector as an array that owns it.
 template <class Item>
@@ -62,7 +60,7 @@ void register_row_plan(py::module_& m) {
   m.def(
       "first_fit",
       [](const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
-         const std::optional<Order>& order) {
+         const std::optional<DocumentNumbers>& order) {
         const std::int64_t* const numbers = order ? order->data() : nullptr;
         return planned(lengths, row_length, most_in_row, [&](const kernels::Documents& documents) {
           return kernels::first_fit(documents, numbers);

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "bindings/python/module.h"
 #include "dispatch/dispatch.h"
 #include "runtime/thread_pool.h"
 

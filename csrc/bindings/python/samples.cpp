@@ -86,20 +86,22 @@ void Samples::view_rows(const py::object& indices) {
     if (ragged && common_ != Common::axes) {
       throw py::type_error(name_ + ": expected rows, got sequences");
     }
-    PartFinder finder(*parts, files);
+    std::vector<bool> is_checked(parts->views.size());
     begin_rows(parts->views[0], ragged, !ragged && parts->same_strides,
                samples_of(parts->ends.rows()));
     return add_places(
         rows, parts->ends.rows(),
         [&](std::int64_t sample) {
-          const auto [part, row] = finder.find(sample);
-          finder.check(part);
-          return Place{parts->views[part], ragged ? &parts->offsets[part] : nullptr, row};
+          const std::size_t part = parts->ends.part_of(sample);
+          if (!is_checked[part]) parts->check_files(part, files);
+          is_checked[part] = true;
+          return Place{parts->views[part], ragged ? &parts->offsets[part] : nullptr,
+                       sample - parts->ends.first_row(part)};
         },
         [&](std::int64_t sample) {
           if (!ragged) return;
-          const auto [part, row] = finder.find(sample);
-          parts->offsets[part].expect(row);
+          const std::size_t part = parts->ends.part_of(sample);
+          parts->offsets[part].expect(sample - parts->ends.first_row(part));
         });
   }
   const FileArray* const file = held_in<FileArray>(owner_);

@@ -138,7 +138,6 @@ class Samples {
   [[noreturn, gnu::noinline]] void refuse(std::int64_t index, std::int64_t length) const;
   void view_rows(const pybind11::object& indices);
   void begin_rows(const ArrayView& first, bool ragged, bool same_strides, std::size_t samples);
-  void add_rows(std::span<const std::int64_t> rows);
   template <class Find, class Expect>
   void add_places(const std::int64_t* chosen, std::int64_t length, const Find& find,
                   const Expect& expect);

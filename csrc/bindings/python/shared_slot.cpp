@@ -7,7 +7,6 @@
 #include <memory>
 #include <system_error>
 
-#include "bindings/python/module.h"
 #include "bindings/python/options.h"
 #include "bindings/python/torch_exchange.h"
 

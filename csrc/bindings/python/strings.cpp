@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "bindings/python/module.h"
 #include "bindings/python/samples.h"
 #include "kernels/prefetch.h"
 

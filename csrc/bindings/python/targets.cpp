@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "bindings/python/image_windows.h"
-#include "bindings/python/module.h"
 #include "bindings/python/options.h"
 #include "bindings/python/output.h"
 

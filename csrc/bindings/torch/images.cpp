@@ -165,8 +165,9 @@ NormalizeCall check_images(const Tensor& images, const Constants& mean, const Co
   const Shape shape = chw ? Shape{batch.count, batch.channels, batch.height, batch.width}
                           : Shape{batch.count, batch.height, batch.width, batch.channels};
   call.bytes = checked_bytes(shape, pixel_size(type), kFunction);
-  const Order order = channels_last ? Order::channels_last : Order::contiguous;
-  const Output made = output_of(out, shape, out_dtype, order, chw, subject("out"), images);
+  const MemoryFormat format =
+      channels_last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  const Output made = output_of(out, shape, out_dtype, format, chw, subject("out"), images);
   if (out != nullptr) {
     check_no_overlap(*out, images, subject("out"), "images");
     if (call.indices) check_no_overlap(*out, *call.indices, subject("out"), "indices");
@@ -174,7 +175,8 @@ NormalizeCall check_images(const Tensor& images, const Constants& mean, const Co
   }
   call.out = made.tensor;
   batch.out = call.out.mutable_data_ptr();
-  batch.layout = chw && made.order == Order::contiguous ? ImageLayout::chw : ImageLayout::hwc;
+  batch.layout =
+      chw && made.format == MemoryFormat::contiguous ? ImageLayout::chw : ImageLayout::hwc;
   return call;
 }
 

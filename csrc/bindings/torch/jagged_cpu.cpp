@@ -74,10 +74,9 @@ class KeptSamples {
   std::int64_t strides_[2];
 };
 
-// Writes boxes, or time-major steps of all boxes, of rows of `items` items; ones in place of data
-// if it is a mask.
+// Writes boxes, or time-major steps of all boxes, of rows of `items` items.
 void write_boxes(const JaggedShape& shape, const KeptSamples& samples, std::int64_t items,
-                 const kernels::Fill& fill, void* out, bool is_mask, bool streaming) {
+                 const kernels::Fill& fill, void* out, bool streaming) {
   const std::int64_t box[] = {shape.length, items}, inner[] = {items, 1};
   const kernels::PadBatch batch{.samples = samples.data(),
                                 .count = samples.count(),
@@ -92,11 +91,7 @@ void write_boxes(const JaggedShape& shape, const KeptSamples& samples, std::int6
   if (batch.rows() * batch.row_bytes() == 0) return;
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
   run_rows(batch.rows(), batch.row_bytes(), [&](std::size_t begin, std::size_t end) {
-    if (is_mask) {
-      kernels::mask_samples(batch, begin, end);
-    } else {
-      kernels::pad_samples(batch, runs, begin, end);
-    }
+    kernels::pad_samples(batch, runs, begin, end);
   });
 }
 
@@ -110,16 +105,17 @@ void pad_on_cpu(const PadCall& call) {
         const std::int64_t first = shape.left ? shape.offsets[i + 1] - kept : shape.offsets[i];
         return static_cast<const std::byte*>(batch.values) + first * shape.row_bytes;
       });
-  const kernels::Fill fill(shape.fill);
-  write_boxes(shape, samples, items, fill, batch.out, false,
+  write_boxes(shape, samples, items, kernels::Fill(shape.fill), batch.out,
               dispatch::worth_streaming(static_cast<std::size_t>(call.bytes)));
   if (!call.mask) return;
   for (std::int64_t i = 0; i < shape.count; ++i) {
     batch.lengths[i] = kept_rows(shape, static_cast<std::size_t>(i));
   }
-  const auto* const unread = reinterpret_cast<const std::byte*>(batch.mask);
-  const KeptSamples ones(shape, 1, 1, 1, [&](std::size_t, std::int64_t) { return unread; });
-  write_boxes(shape, ones, 1, kernels::Fill(), batch.mask, true, false);
+  // The mask is ones, padded with zeros. No sample has more rows than there are.
+  const auto longest = static_cast<std::size_t>(std::min(shape.most, shape.total));
+  const std::vector<std::byte> row(longest, std::byte{1});
+  const KeptSamples ones(shape, 1, 1, 1, [&](std::size_t, std::int64_t) { return row.data(); });
+  write_boxes(shape, ones, 1, kernels::Fill(), batch.mask, false);
 }
 
 // The samples one after the other, with a gap where rows were cut or belong to none.

@@ -37,10 +37,11 @@ void check_device(const Tensor& tensor, const std::string& subject, const Tensor
   }
 }
 
-Output make_output(const Shape& shape, ScalarType type, Order order, const std::string& subject,
-                   const Tensor& first) {
-  const Shape strides = order == Order::channels_last ? arrays::channels_last_strides(shape, 1)
-                                                      : arrays::contiguous_strides(shape, 1);
+Output make_output(const Shape& shape, ScalarType type, MemoryFormat format,
+                   const std::string& subject, const Tensor& first) {
+  const Shape strides = format == MemoryFormat::channels_last
+                            ? arrays::channels_last_strides(shape, 1)
+                            : arrays::contiguous_strides(shape, 1);
   std::int32_t device_type = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(first.get(), &device_type));
   // The same number, in all releases, as torch's own for the dtype.
@@ -53,7 +54,7 @@ Output make_output(const Shape& shape, ScalarType type, Order order, const std::
     throw std::runtime_error(text(subject, " could not be allocated: ", dtype_text(type), " ",
                                   shape_text(shape), " on ", device_text(first)));
   }
-  return {Tensor(handle), order};
+  return {Tensor(handle), format};
 }
 
 Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
@@ -63,9 +64,10 @@ Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
     fail(subject, " must be ", dtype_text(type), " with shape ", shape_text(shape), ", got ",
          dtype_text(out.scalar_type()), " ", shape_text(out));
   }
-  if (has_strides(out, arrays::contiguous_strides(shape, 1))) return {out, Order::contiguous};
+  if (has_strides(out, arrays::contiguous_strides(shape, 1)))
+    return {out, MemoryFormat::contiguous};
   if (may_be_channels_last && has_strides(out, arrays::channels_last_strides(shape, 1))) {
-    return {out, Order::channels_last};
+    return {out, MemoryFormat::channels_last};
   }
   fail(subject, " must be contiguous", may_be_channels_last ? " or in channels_last memory" : "",
        ", got strides ", shape_text(strides(out)));
@@ -88,15 +90,15 @@ Tensor in_order(const Tensor& tensor) {
   return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
 }
 
-Output output_of(const Tensor* given, const Shape& shape, ScalarType type, Order order,
+Output output_of(const Tensor* given, const Shape& shape, ScalarType type, MemoryFormat format,
                  bool may_be_channels_last, const std::string& subject, const Tensor& first) {
-  return given == nullptr ? make_output(shape, type, order, subject, first)
+  return given == nullptr ? make_output(shape, type, format, subject, first)
                           : check_output(*given, shape, type, may_be_channels_last, subject, first);
 }
 
 Tensor output_of(const Tensor* given, const Shape& shape, ScalarType type,
                  const std::string& subject, const Tensor& first) {
-  return output_of(given, shape, type, Order::contiguous, false, subject, first).tensor;
+  return output_of(given, shape, type, MemoryFormat::contiguous, false, subject, first).tensor;
 }
 
 void check_no_overlap(const Tensor& out, const Tensor& input, const std::string& subject,

@@ -57,16 +57,16 @@ Tensor check_integers(const Tensor& tensor, const Shape& shape, const std::strin
 Tensor in_order(const Tensor& tensor);
 
 // How the axes of an output lie in memory: in order, or NCHW as NHWC (torch.channels_last).
-enum class Order : std::uint8_t { contiguous, channels_last };
+enum class MemoryFormat : std::uint8_t { contiguous, channels_last };
 
 struct Output {
   Tensor tensor;
-  Order order;
+  MemoryFormat format;
 };
 
-// New memory in `order`; or the `out` of a call, if it is given: checked to be of this shape and
+// New memory in `format`; or the `out` of a call, if it is given: checked to be of this shape and
 // dtype, on the device of `first`, and contiguous or, if it may be, channels_last.
-Output output_of(const Tensor* given, const Shape& shape, ScalarType type, Order order,
+Output output_of(const Tensor* given, const Shape& shape, ScalarType type, MemoryFormat format,
                  bool may_be_channels_last, const std::string& subject, const Tensor& first);
 Tensor output_of(const Tensor* given, const Shape& shape, ScalarType type,
                  const std::string& subject, const Tensor& first);
