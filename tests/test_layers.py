@@ -125,11 +125,7 @@ def test_the_ops_of_the_cpu_need_no_cuda():
         for path in sources(CSRC / "bindings/torch")
         if re.search(r'include ["<](cuda|dlfcn|bindings/torch/(cuda|device))', path.read_text())
     }
-    nouns = ("images", "jagged", "permute")
-    assert needing == {f"{noun}_cuda.cpp" for noun in nouns} | {
-        "cuda_launch.cpp",
-        "cuda_launch.h",
-    }
+    assert needing == {"ops_cuda.cpp"}
 
 
 def test_native_tests_need_no_python():
@@ -142,15 +138,12 @@ def test_the_work_of_device_threads_needs_no_cuda():
     needing = {
         path.name
         for path in sources(CSRC / "cuda")
-        if re.search(r"cuda_runtime|__global__|<<<|\.cuh\"", path.read_text())
+        if re.search(r"cuda_runtime|__global__|<<<", path.read_text())
     }
-    launching = {
-        f"{noun}.{kind}" for noun in ("current_device", "images", "jagged") for kind in ("h", "cu")
-    }
-    assert needing == launching | {"launch.cuh"}
+    assert needing == {"launches.h", "launches.cu"}
     text = "".join(path.read_text() for path in sources(CSRC / "tests"))
     assert re.findall(r'"cuda/\w+_plan\.h"', text)
-    assert not re.search(r'"cuda/(images|jagged)\.h"|\.cuh"', text)
+    assert "cuda/launches.h" not in text
 
 
 def test_the_module_file_is_a_table_of_contents():

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "cuda/jagged_rows.h"
 #include "cuda/row_copies.h"
 
 namespace pinfeed::cuda {

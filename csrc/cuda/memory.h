@@ -129,22 +129,7 @@ PINFEED_BOTH Vector load_unaligned(const std::uint8_t* from, const std::uint8_t*
   return vector;
 }
 
-// 1 or 2 bytes, from and to multiples of their number.
-template <int kBytes>
-PINFEED_BOTH std::uint32_t load_small(const std::uint8_t* from) {
-  static_assert(kBytes == 1 || kBytes == 2);
-  if constexpr (kBytes == 1) {
-    return load_byte(from);
-  } else {
-#if defined(__CUDA_ARCH__)
-    return __ldg(reinterpret_cast<const unsigned short*>(from));
-#else
-    require_aligned(from, 2);
-    return from[0] | (static_cast<std::uint32_t>(from[1]) << 8);
-#endif
-  }
-}
-
+// 1 or 2 bytes, to a multiple of their number.
 template <int kBytes>
 PINFEED_BOTH void store_small(std::uint8_t* to, std::uint32_t value) {
   static_assert(kBytes == 1 || kBytes == 2);
@@ -162,18 +147,10 @@ PINFEED_BOTH void store_small(std::uint8_t* to, std::uint32_t value) {
 
 // Copies `bytes` bytes: 1, 2, 4, 8 or 16. Both pointers are multiples of it.
 PINFEED_BOTH void copy_aligned(std::uint8_t* to, const std::uint8_t* from, int bytes) {
-  switch (bytes) {
-    case 16:
-      return store_words<4>(to, load_words<4>(from));
-    case 8:
-      return store_words<2>(to, load_words<2>(from));
-    case 4:
-      return store_words<1>(to, load_words<1>(from));
-    case 2:
-      return store_small<2>(to, load_small<2>(from));
-    default:
-      return store_small<1>(to, load_small<1>(from));
-  }
+  if (bytes == 16) return store_words<4>(to, load_words<4>(from));
+  if (bytes == 8) return store_words<2>(to, load_words<2>(from));
+  if (bytes == 4) return store_words<1>(to, load_words<1>(from));
+  for (int i = 0; i < bytes; ++i) to[i] = static_cast<std::uint8_t>(load_byte(from + i));
 }
 
 }  // namespace pinfeed::cuda

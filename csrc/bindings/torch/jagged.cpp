@@ -15,33 +15,26 @@ Shape shape_of(const Tensor& tensor, std::int64_t first_axis) {
   return shape;
 }
 
-// The keywords that both directions take.
-struct Keywords {
-  std::int64_t length;
-  std::optional<std::int64_t> max_length;
-  const std::string& side;
-  bool time_major;
-};
-
 // Offsets are contiguous afterwards.
-JaggedShape check_keywords(const Keywords& keywords, const std::string& function,
+JaggedShape check_keywords(std::int64_t length, std::optional<std::int64_t> max_length,
+                           const std::string& side, bool time_major, const std::string& function,
                            const Tensor& first, Tensor& offsets) {
   if (offsets.dim() != 1 || offsets.numel() == 0 || offsets.scalar_type() != ScalarType::Long) {
     fail(function, ": offsets must be int64 with shape (B + 1,), got ",
          dtype_text(offsets.scalar_type()), " ", shape_text(offsets));
   }
-  if (keywords.side != "right" && keywords.side != "left") {
-    fail(function, ": side must be right or left, got ", keywords.side);
+  if (side != "right" && side != "left") {
+    fail(function, ": side must be right or left, got ", side);
   }
-  const std::int64_t most = keywords.max_length.value_or(keywords.length);
+  const std::int64_t most = max_length.value_or(length);
   if (most < 0) fail(function, ": max_length must not be negative, got ", most);
   offsets = check_integers(offsets, {offsets.size(0)}, function + ": offsets", first);
   return {.offsets = static_cast<const std::int64_t*>(offsets.const_data_ptr()),
           .count = offsets.size(0) - 1,
-          .length = keywords.length,
-          .most = std::min(most, keywords.length),
-          .left = keywords.side == "left",
-          .time_major = keywords.time_major,
+          .length = length,
+          .most = std::min(most, length),
+          .left = side == "left",
+          .time_major = time_major,
           .fill = {}};
 }
 
@@ -62,7 +55,7 @@ PadCall check_pad(const Tensor& values, const Tensor& offsets, std::int64_t leng
   if (length < 0) fail(function, ": length must not be negative, got ", length);
   PadCall call{.values = values, .offsets = offsets, .out = values};
   JaggedShape& shape = call.batch.shape;
-  shape = check_keywords({length, max_length, side, time_major}, function, values, call.offsets);
+  shape = check_keywords(length, max_length, side, time_major, function, values, call.offsets);
   const ScalarType type = values.scalar_type();
   const std::size_t item = item_size(type, function + ": the dtype of values");
   const Shape row = shape_of(values, 1);
@@ -108,7 +101,7 @@ UnpadCall check_unpad(const Tensor& padded, const Tensor& offsets, std::int64_t 
   if (total < 0) fail(function, ": total must not be negative, got ", total);
   UnpadCall call{.padded = padded, .offsets = offsets, .out = padded};
   JaggedShape& shape = call.batch.shape;
-  shape = check_keywords({padded.size(time_major ? 0 : 1), max_length, side, time_major}, function,
+  shape = check_keywords(padded.size(time_major ? 0 : 1), max_length, side, time_major, function,
                          padded, call.offsets);
   const std::int64_t samples = padded.size(time_major ? 1 : 0);
   if (samples != shape.count) {

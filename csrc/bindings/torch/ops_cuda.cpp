@@ -1,0 +1,175 @@
+// The ops for tensors on a CUDA device: the device made current, torch's current stream, a launch,
+// and what CUDA says.
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+
+#include <optional>
+
+#include "bindings/torch/images.h"
+#include "bindings/torch/jagged.h"
+#include "bindings/torch/permute.h"
+#include "cuda/launches.h"
+
+namespace pinfeed::torch_ops {
+namespace {
+
+using kernels::ImageLayout;
+
+using GetStream = AOTITorchError (*)(std::int32_t device_index, void** stream);
+
+// Part of torch's C shim like all else, but in a library that the torch of a build need not have.
+GetStream find_get_stream() {
+  constexpr char kName[] = "aoti_torch_get_current_cuda_stream";
+  void* const library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+  void* const symbol = dlsym(library != nullptr ? library : RTLD_DEFAULT, kName);
+  if (symbol == nullptr) {
+    throw std::runtime_error(text("pinfeed: torch's CUDA library has no ", kName));
+  }
+  return reinterpret_cast<GetStream>(symbol);
+}
+
+cudaStream_t current_stream(std::int32_t device_index) {
+  static const GetStream get_stream = find_get_stream();
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(get_stream(device_index, &stream));
+  return static_cast<cudaStream_t>(stream);
+}
+
+const char* advice(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInsufficientDriver:
+      return "; the driver is older than the CUDA that pinfeed was built with: update it, or build "
+             "pinfeed with an older nvcc";
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+      return "; pinfeed was built for other GPUs: build it on this machine, or with "
+             "CMAKE_CUDA_ARCHITECTURES=native";
+    default:
+      return "";
+  }
+}
+
+// What CUDA says, and what can be done about it.
+std::string error_text(cudaError_t error) {
+  return text("CUDA says ", cudaGetErrorString(error), advice(error));
+}
+
+// Makes a tensor's device current for as long as it lives.
+class Launch {
+ public:
+  explicit Launch(const Tensor& tensor) {
+    const std::int32_t device = tensor.get_device_index();
+    if (torch::stable::accelerator::getCurrentDeviceIndex() != device) guard_.emplace(device);
+    stream_ = current_stream(device);
+  }
+
+  cudaStream_t stream() const { return stream_; }
+
+ private:
+  std::optional<torch::stable::accelerator::DeviceGuard> guard_;
+  cudaStream_t stream_;
+};
+
+// Throws std::runtime_error for what is no success, with what can be done about it.
+void check_launch(cudaError_t error, const char* function) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // or the next call would report it again
+  throw std::runtime_error(text(function, ": ", error_text(error)));
+}
+
+void normalize_on_cuda(const NormalizeCall& call) {
+  if (call.bytes == 0) return;
+  if (call.batch.scale != nullptr && call.batch.channels > cuda::kMostChannels) {
+    fail("normalize_images: images on a CUDA device must have at most ", cuda::kMostChannels,
+         " channels, got ", call.batch.channels, "; pass their parts, or normalize on the CPU");
+  }
+  const Launch launch(call.images);
+  check_launch(cuda::normalize_images(call.batch, launch.stream()), "normalize_images");
+}
+
+void pad_on_cuda(const PadCall& call) {
+  const Launch launch(call.values);
+  check_launch(cuda::pad_jagged(call.batch, launch.stream()),
+               call.mask ? "pad_jagged_with_mask" : "pad_jagged");
+}
+
+void unpad_on_cuda(const UnpadCall& call) {
+  if (call.bytes == 0) return;
+  const Launch launch(call.padded);
+  check_launch(cuda::unpad_to_jagged(call.batch, launch.stream()), "unpad_to_jagged");
+}
+
+// Bytes of pixels to planes or back.
+void permute_pixels(const PermuteCall& call, ImageLayout layout) {
+  // The output's axes.
+  const bool chw = layout == ImageLayout::chw;
+  const std::size_t height = chw ? 2 : 1, width = chw ? 3 : 2, channel = chw ? 1 : 3;
+  const Shape &shape = call.shape, &strides = call.strides;
+  const Launch launch(call.images);
+  const kernels::ImageTensor batch{
+      .images = static_cast<const std::uint8_t*>(call.images.const_data_ptr()),
+      .source_count = shape[0],
+      .source_height = shape[height],
+      .source_width = shape[width],
+      .image_stride = strides[0],
+      .row_stride = strides[height],
+      .column_stride = strides[width],
+      .channel_stride = strides[channel],
+      .count = shape[0],
+      .height = shape[height],
+      .width = shape[width],
+      .channels = shape[channel],
+      .out = call.out.mutable_data_ptr(),
+      .layout = layout,
+      .type = kernels::PixelType::uint8};
+  check_launch(cuda::normalize_images(batch, launch.stream()), "permute");
+}
+
+// Larger items, and any other order of any number of axes, are torch's own copy.
+void permute_with_torch(const PermuteCall& call) {
+  AtenTensorHandle view = nullptr;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_as_strided(call.images.get(), call.shape.data(), call.strides.data(), &view));
+  Tensor out = call.out;
+  torch::stable::copy_(out, Tensor(view));
+}
+
+void permute_on_cuda(const PermuteCall& call) {
+  if (call.item_size == 1 && call.order == Shape{0, 3, 1, 2}) {
+    permute_pixels(call, ImageLayout::chw);
+  } else if (call.item_size == 1 && call.order == Shape{0, 2, 3, 1}) {
+    permute_pixels(call, ImageLayout::hwc);
+  } else {
+    permute_with_torch(call);
+  }
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL(pinfeed, CUDA, m) {
+  m.impl("normalize_images", TORCH_BOX((&normalize_images<normalize_on_cuda>)));
+  m.impl("normalize_images.out", TORCH_BOX((&normalize_images_out<normalize_on_cuda>)));
+  m.impl("permute", TORCH_BOX((&permute<permute_on_cuda>)));
+  m.impl("permute.out", TORCH_BOX((&permute_out<permute_on_cuda>)));
+  m.impl("pad_jagged", TORCH_BOX((&pad_jagged<pad_on_cuda>)));
+  m.impl("pad_jagged.out", TORCH_BOX((&pad_jagged_out<pad_on_cuda>)));
+  m.impl("pad_jagged_with_mask", TORCH_BOX((&pad_jagged_with_mask<pad_on_cuda>)));
+  m.impl("pad_jagged_with_mask.out", TORCH_BOX((&pad_jagged_with_mask_out<pad_on_cuda>)));
+  m.impl("unpad_to_jagged", TORCH_BOX((&unpad_to_jagged<unpad_on_cuda>)));
+  m.impl("unpad_to_jagged.out", TORCH_BOX((&unpad_to_jagged_out<unpad_on_cuda>)));
+}
+
+}  // namespace pinfeed::torch_ops
+
+// Asked by Python before the kernels are chosen over torch's own operations: why the current device
+// can't run them, and what to do; null if it can. The text lives until the thread asks again.
+extern "C" __attribute__((visibility("default"))) const char* pinfeed_cuda_problem() {
+  const cudaError_t error = pinfeed::cuda::check_current_device();
+  if (error == cudaSuccess) return nullptr;
+  thread_local std::string text;
+  text = pinfeed::torch_ops::error_text(error);
+  return text.c_str();
+}
