@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/item.h"
 #include "kernels/philox.h"
 
 namespace pinfeed::kernels {
@@ -82,16 +83,9 @@ Rectangle draw_rectangle(const Erasing& erasing, std::int64_t height, std::int64
 
 void erase(const ImagePlaces& image, const ErasingValues& values, const Rectangle& rectangle,
            std::uint64_t key, std::int64_t sample) {
-  switch (image.item_size) {
-    case 1:
-      return write<std::uint8_t>(image, values, rectangle, key, sample);
-    case 2:
-      return write<std::uint16_t>(image, values, rectangle, key, sample);
-    case 4:
-      return write<std::uint32_t>(image, values, rectangle, key, sample);
-    default:
-      return write<std::uint64_t>(image, values, rectangle, key, sample);
-  }
+  visit_item_size(image.item_size, [&](auto size) {
+    write<std::array<std::byte, size>>(image, values, rectangle, key, sample);
+  });
 }
 
 }  // namespace pinfeed::kernels

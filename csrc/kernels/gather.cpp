@@ -1,40 +1,22 @@
 #include "kernels/gather.h"
 
+#include <bit>
 #include <cstring>
 #include <span>
 
 #include "kernels/copy.h"
+#include "kernels/item.h"
 #include "kernels/lookahead.h"
 
 namespace pinfeed::kernels {
-namespace {
-
-// A size the compiler knows makes each copy one load and one store.
-template <std::size_t Bytes>
-void gather_fixed(const void* const* rows, std::byte* out, std::size_t begin, std::size_t end) {
-  for (std::size_t i = begin; i < end; ++i) std::memcpy(out + i * Bytes, rows[i], Bytes);
-}
-
-}  // namespace
-
 void gather_rows(const void* const* rows, std::size_t row_bytes, void* out, std::size_t begin,
                  std::size_t end, bool streaming) {
   auto* to = static_cast<std::byte*>(out);
-  switch (row_bytes) {
-    case 0:
-      return;
-    case 1:
-      return gather_fixed<1>(rows, to, begin, end);
-    case 2:
-      return gather_fixed<2>(rows, to, begin, end);
-    case 4:
-      return gather_fixed<4>(rows, to, begin, end);
-    case 8:
-      return gather_fixed<8>(rows, to, begin, end);
-    case 16:
-      return gather_fixed<16>(rows, to, begin, end);
-    default:
-      break;
+  if (row_bytes == 0) return;
+  if (std::has_single_bit(row_bytes) && row_bytes <= 16) {
+    return visit_item_size(row_bytes, [=](auto size) {
+      for (std::size_t i = begin; i < end; ++i) std::memcpy(to + i * size, rows[i], size);
+    });
   }
   const auto row = [&](std::size_t i) {
     return std::span(static_cast<const std::byte*>(rows[i]), row_bytes);

@@ -11,7 +11,6 @@
 #include "kernels/image_band.h"
 #include "kernels/image_runs.h"
 #include "kernels/lookahead.h"
-#include "kernels/prefetch.h"
 
 namespace pinfeed::kernels {
 namespace {
@@ -45,17 +44,6 @@ void pad_rows(const ImageBatch& batch, bool hwc, std::size_t image, std::size_t 
 // Asks for the cache line that two runs of output share which meet at `border`.
 void prefetch_shared(const std::byte* border) {
   if (reinterpret_cast<std::uintptr_t>(border) % kLine != 0) prefetch_line_to_write(border);
-}
-
-// Asks for the lines that the planes of an image share with their neighbours.
-void prefetch_borders(const ImageBatch& batch, bool hwc, std::size_t image) {
-  const Planes planes{batch, hwc};
-  const std::size_t items = batch.height * batch.width * planes.column();
-  for (std::size_t plane = 0; plane < planes.count(); ++plane) {
-    const std::size_t index = planes.index(image, plane);
-    prefetch_shared(advance(batch.out, index * items, batch.out_type));
-    prefetch_shared(advance(batch.out, (index + 1) * items, batch.out_type));
-  }
 }
 
 // Of a pixel of the images.
@@ -207,7 +195,6 @@ void walk(const ImageRuns& runs, const ImageBatch& batch, std::size_t row_begin,
     const std::size_t image = row / height, y = row % height;
     std::size_t rows = std::min(height - y, row_end - row);
     ahead.before(image, [&](std::size_t i) { return memory_of(batch, i); });
-    if (batch.streaming && image < last_image) prefetch_borders(batch, hwc, image + 1);
     if (batch.padding != nullptr) {
       write_padded<Value>(runs, batch, hwc, constants, image, y, y + rows);
     } else {

@@ -2,12 +2,32 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 
 #include "kernels/scalar_type.h"
 
 namespace pinfeed::kernels {
+
+// Calls visit(size) with a size of 1, 2, 4, 8 or 16 bytes as a std::integral_constant: copies of a
+// size that the compiler knows are a load and a store.
+template <class Visit>
+void visit_item_size(std::size_t size, const Visit& visit) {
+  switch (size) {
+    case 1:
+      return visit(std::integral_constant<std::size_t, 1>());
+    case 2:
+      return visit(std::integral_constant<std::size_t, 2>());
+    case 4:
+      return visit(std::integral_constant<std::size_t, 4>());
+    case 8:
+      return visit(std::integral_constant<std::size_t, 8>());
+    default:
+      return visit(std::integral_constant<std::size_t, 16>());
+  }
+}
 
 // As it stands in memory.
 struct Item {

@@ -7,9 +7,21 @@
 #include <span>
 
 #include "kernels/copy.h"
-#include "kernels/prefetch.h"
 
 namespace pinfeed::kernels {
+
+// Asks for the cache line at `address`, which need not be there.
+inline void prefetch_line(const void* address) {
+  __builtin_prefetch(address);
+  // To GCC a prefetch is no effect: it drops calls of a function that does nothing else.
+  asm volatile("");
+}
+
+// The same for a line that will be written.
+inline void prefetch_line_to_write(const void* address) {
+  __builtin_prefetch(address, 1);
+  asm volatile("");
+}
 
 // The hardware's own prefetchers can't foresee where the next sample of a gather is. So those up to
 // some kilobytes ahead are asked for. One sample ahead was too late for short ones: rows of 64

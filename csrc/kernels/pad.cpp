@@ -161,23 +161,8 @@ void write_steps(const PadBatch& batch, const PermuteRuns& runs, std::size_t beg
       write_slices(batch, runs, first, last);
       continue;
     }
-    switch (batch.fill->item_size()) {
-      case 1:
-        write_columns<1>(batch, runs, first, last);
-        break;
-      case 2:
-        write_columns<2>(batch, runs, first, last);
-        break;
-      case 4:
-        write_columns<4>(batch, runs, first, last);
-        break;
-      case 8:
-        write_columns<8>(batch, runs, first, last);
-        break;
-      default:
-        write_columns<16>(batch, runs, first, last);
-        break;
-    }
+    visit_item_size(batch.fill->item_size(),
+                    [&](auto size) { write_columns<size>(batch, runs, first, last); });
   }
 }
 

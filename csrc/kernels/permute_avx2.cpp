@@ -5,7 +5,6 @@
 #include "kernels/copy.h"
 #include "kernels/image_avx2.h"
 #include "kernels/permute_runs.h"
-#include "kernels/permute_scalar.h"
 
 namespace pinfeed::kernels {
 namespace {

@@ -1,5 +1,3 @@
-#include "kernels/permute_scalar.h"
-
 #include <algorithm>
 
 #include "kernels/permute_runs.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/copy.h"
+#include "kernels/lookahead.h"
 #include "kernels/patches.h"
-#include "kernels/prefetch.h"
 
 namespace pinfeed::kernels {
 namespace {

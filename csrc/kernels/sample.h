@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/copy.h"
 #include "kernels/strided_copy.h"
 
 namespace pinfeed::kernels {
@@ -23,7 +24,18 @@ struct Sample {
 };
 
 // Writes a block of `items` items of the sample, the first at `from`, as `item_size` bytes each.
-void write_block(const Sample& sample, const PermuteRuns& runs, const std::byte* from,
-                 std::size_t items, std::size_t item_size, std::byte* out, bool streaming);
+inline void write_block(const Sample& sample, const PermuteRuns& runs, const std::byte* from,
+                        std::size_t items, std::size_t item_size, std::byte* out, bool streaming) {
+  if (items == 0) return;
+  bool fits = true;
+  if (sample.plan != nullptr) {
+    fits = sample.plan->run(runs, from, out, streaming);
+  } else if (sample.cast) {
+    fits = sample.cast(from, items, out);
+  } else {
+    copy_bytes(out, from, items * item_size, streaming);
+  }
+  if (!fits && sample.misfit != nullptr) __atomic_store_n(sample.misfit, true, __ATOMIC_RELAXED);
+}
 
 }  // namespace pinfeed::kernels

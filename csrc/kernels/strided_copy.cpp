@@ -4,13 +4,10 @@
 #include <cstring>
 
 #include "kernels/copy.h"
+#include "kernels/item.h"
 
 namespace pinfeed::kernels {
 namespace {
-
-struct Complex128 {
-  double parts[2];
-};
 
 // Items on a side of the square that is transposed at a time: its source lines and output lines
 // stay in the L1 cache together.
@@ -19,20 +16,8 @@ constexpr std::size_t kSide = 32;
 // Small enough that what goes through a tile stays in the L1 cache.
 constexpr std::size_t kTileBytes = 4096;
 
-template <class Item>
-Item load(const std::byte* from) {
-  Item item;
-  std::memcpy(&item, from, sizeof(Item));  // sources need not be aligned
-  return item;
-}
-
-template <class Item>
-void store(std::byte* to, Item item) {
-  std::memcpy(to, &item, sizeof(Item));
-}
-
 // out[i][j] = in[i * slow_stride + j * fast_stride].
-template <class Item>
+template <std::size_t Item>
 void transpose(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow_stride,
                std::size_t fast_size, std::ptrdiff_t fast_stride, std::byte* to) {
   for (std::size_t i0 = 0; i0 < slow_size; i0 += kSide) {
@@ -43,7 +28,7 @@ void transpose(const std::byte* from, std::size_t slow_size, std::ptrdiff_t slow
         const std::byte* item = from + static_cast<std::ptrdiff_t>(i) * slow_stride +
                                 static_cast<std::ptrdiff_t>(j0) * fast_stride;
         for (std::size_t j = j0; j < j1; ++j, item += fast_stride) {
-          store(to + (i * fast_size + j) * sizeof(Item), load<Item>(item));
+          std::memcpy(to + (i * fast_size + j) * Item, item, Item);
         }
       }
     }
@@ -106,21 +91,9 @@ void copy_items(const PermuteRuns& runs, const std::byte* from, Axis slow, Axis 
     return deinterleave(from, fast.size, to, item * static_cast<std::ptrdiff_t>(fast.size),
                         streaming);
   }
-  const auto copy = [&](auto number) {
-    transpose<decltype(number)>(from, slow.size, slow.stride, fast.size, fast.stride, to);
-  };
-  switch (item_size) {
-    case 1:
-      return copy(std::uint8_t{});
-    case 2:
-      return copy(std::uint16_t{});
-    case 4:
-      return copy(std::uint32_t{});
-    case 8:
-      return copy(std::uint64_t{});
-    default:
-      return copy(Complex128{});
-  }
+  visit_item_size(item_size, [&](auto size) {
+    transpose<size>(from, slow.size, slow.stride, fast.size, fast.stride, to);
+  });
 }
 
 bool StridedCopy::run(const PermuteRuns& runs, const void* source, void* out, std::size_t begin,

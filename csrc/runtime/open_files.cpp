@@ -58,6 +58,36 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) close(fd_);
 }
 
+ssize_t Descriptor::read_cached([[maybe_unused]] const iovec* parts, [[maybe_unused]] int count,
+                                [[maybe_unused]] std::int64_t offset) const noexcept {
+#if defined(RWF_NOWAIT)
+  return preadv2(fd_, parts, count, offset, RWF_NOWAIT);
+#else
+  errno = EOPNOTSUPP;
+  return -1;
+#endif
+}
+
+bool Descriptor::has_cached(std::int64_t offset) const noexcept {
+  std::byte byte;
+  const iovec part{&byte, 1};
+  return read_cached(&part, 1, offset) >= 0 || errno == EOPNOTSUPP;
+}
+
+void Descriptor::request(std::int64_t offset, std::size_t bytes) const noexcept {
+#if defined(__APPLE__)
+  radvisory advice{static_cast<off_t>(offset), static_cast<int>(bytes)};
+  fcntl(fd_, F_RDADVISE, &advice);
+#else
+  // The system may cut requests longer than its own reading ahead short.
+  constexpr std::size_t kMostBytes = std::size_t{128} << 10;
+  for (std::size_t done = 0; done < bytes; done += kMostBytes) {
+    posix_fadvise(fd_, offset + static_cast<std::int64_t>(done),
+                  static_cast<off_t>(std::min(kMostBytes, bytes - done)), POSIX_FADV_WILLNEED);
+  }
+#endif
+}
+
 struct OpenFiles::Kept {
   const OpenFiles* owner;
   Open file;

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <utility>
 
-#include "runtime/page_cache.h"
 #include "runtime/row_runs.h"
 #include "runtime/thread_pool.h"
 
@@ -136,7 +135,7 @@ void RowFiles::prefetch(std::span<const RowRead> reads) {
 void RowFiles::request(const RowRun& run) {
   int ignored = 0;
   if (const OpenFiles::Open opened = files_.open(run.file, ignored)) {
-    runtime::request(opened->fd(), run.offset, run.bytes);
+    opened->request(run.offset, run.bytes);
   }
 }
 
@@ -144,7 +143,7 @@ void RowFiles::request(const RowRun& run) {
 bool RowFiles::is_cached(const RowRun& run) {
   int ignored = 0;
   const OpenFiles::Open opened = files_.open(run.file, ignored);
-  return opened == nullptr || cached_at(opened->fd(), run.offset);
+  return opened == nullptr || opened->has_cached(run.offset);
 }
 
 std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::size_t threads) {
@@ -210,8 +209,8 @@ std::optional<ReadFailure> RowFiles::ask(RowRuns& batch, std::span<RowRun> windo
         return;
       }
       if (batch.attempt(run, false)) continue;
-      runtime::request(run.file_open->fd(), run.offset + static_cast<std::int64_t>(run.done),
-                       run.bytes - run.done);
+      run.file_open->request(run.offset + static_cast<std::int64_t>(run.done),
+                             run.bytes - run.done);
     }
   });
   return first;

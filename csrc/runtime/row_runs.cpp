@@ -6,8 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "runtime/page_cache.h"
-
 namespace pinfeed::runtime {
 namespace {
 
@@ -55,10 +53,9 @@ bool RowRuns::attempt(RowRun& run, bool wait) const noexcept {
     if (skipped == parts_[i].bytes) continue;
     rest[static_cast<std::size_t>(count++)] = {parts_[i].to + skipped, parts_[i].bytes - skipped};
   }
-  const int fd = run.file_open->fd();
   const std::int64_t offset = run.offset + static_cast<std::int64_t>(run.done);
-  const ssize_t got =
-      wait ? preadv(fd, rest.data(), count, offset) : read_cached(fd, rest.data(), count, offset);
+  const ssize_t got = wait ? preadv(run.file_open->fd(), rest.data(), count, offset)
+                           : run.file_open->read_cached(rest.data(), count, offset);
   if (got > 0) {
     run.done += static_cast<std::size_t>(got);
   } else if (wait && got == 0) {

@@ -24,33 +24,23 @@ thread_local bool inside_body = false;
 
 // One call of parallel_for. It lives on the stack of its caller, who leaves only when no other
 // thread can reach it any more.
-class Job {
- public:
-  Job(std::size_t total, std::size_t chunk, RangeBody body) noexcept
-      : body_(body),
-        total_(total),
-        chunk_(chunk),
-        chunk_count_(total / chunk + (total % chunk != 0)) {}
-
-  std::size_t chunk_count() const { return chunk_count_; }
+struct Job {
+  const RangeBody body;
+  const std::size_t total;
+  const std::size_t chunk;
+  const std::size_t chunk_count;
+  std::atomic<std::size_t> next_chunk{0};
 
   // Claims one chunk after the other until none is left. Relaxed is enough: the counter only hands
   // out numbers, what the bodies wrote is published by the mutex of the pool.
   void run_claimed_chunks() noexcept {
     for (;;) {
-      const std::size_t index = next_chunk_.fetch_add(1, std::memory_order_relaxed);
-      if (index >= chunk_count_) return;
-      const std::size_t begin = index * chunk_;
-      body_(begin, begin + std::min(chunk_, total_ - begin));
+      const std::size_t index = next_chunk.fetch_add(1, std::memory_order_relaxed);
+      if (index >= chunk_count) return;
+      const std::size_t begin = index * chunk;
+      body(begin, begin + std::min(chunk, total - begin));
     }
   }
-
- private:
-  const RangeBody body_;
-  const std::size_t total_;
-  const std::size_t chunk_;
-  const std::size_t chunk_count_;
-  std::atomic<std::size_t> next_chunk_{0};
 };
 
 class ThreadPool {
@@ -193,11 +183,12 @@ ThreadPool* find_or_create_pool(SharedPool& shared) noexcept {
 void run(SharedPool& shared, std::size_t total, std::size_t chunk, std::size_t threads,
          RangeBody body) noexcept {
   if (total == 0) return;
-  Job job(total, std::max<std::size_t>(chunk, 1), body);
+  chunk = std::max<std::size_t>(chunk, 1);
+  Job job{body, total, chunk, total / chunk + (total % chunk != 0)};
   const bool was_inside = inside_body;
   inside_body = true;
   const std::size_t helpers =
-      was_inside ? 0 : std::min(std::max<std::size_t>(threads, 1), job.chunk_count()) - 1;
+      was_inside ? 0 : std::min(std::max<std::size_t>(threads, 1), job.chunk_count) - 1;
   ThreadPool* const pool = helpers > 0 ? find_or_create_pool(shared) : nullptr;
   if (pool == nullptr || !pool->try_run(job, helpers)) job.run_claimed_chunks();
   inside_body = was_inside;

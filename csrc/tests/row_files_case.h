@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/page_cache.h"
 #include "runtime/row_files.h"
 #include "tests/check.h"
 
@@ -128,10 +127,7 @@ inline Batch random_batch(std::size_t files, std::int64_t rows, unsigned seed, i
 }
 
 inline bool is_cached(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY);
-  const bool cached = runtime::cached_at(fd, 0);
-  close(fd);
-  return cached;
+  return runtime::Descriptor(open(path.c_str(), O_RDONLY)).has_cached(0);
 }
 
 inline bool reads_right(RowFiles& files, Batch batch, std::size_t threads = 2) {

@@ -160,12 +160,8 @@ std::int64_t ArrayView::items() const {
 }
 
 bool ArrayView::contiguous() const {
-  auto expected = static_cast<std::int64_t>(dtype.item_size());
-  for (std::size_t i = axes(); i-- > 0;) {
-    if (shape[i] != 1 && stride(i) != expected) return items() == 0;
-    expected *= shape[i];
-  }
-  return true;
+  const auto item = static_cast<std::int64_t>(dtype.item_size());
+  return arrays::has_strides(shape, byte_strides(), arrays::contiguous_strides(shape, item));
 }
 
 Shape ArrayView::byte_strides() const {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "bindings/python/array_view.h"
-#include "bindings/python/fill_value.h"
 #include "bindings/python/options.h"
 #include "bindings/python/parallel.h"
+#include "bindings/python/scalar_types.h"
 
 namespace py = pybind11;
 

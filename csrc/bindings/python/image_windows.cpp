@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "bindings/python/fill_value.h"
+#include "bindings/python/scalar_types.h"
 
 namespace py = pybind11;
 

@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "bindings/python/file_array.h"
-#include "bindings/python/fill_value.h"
-#include "bindings/python/image_format.h"
 #include "bindings/python/image_samples.h"
 #include "bindings/python/image_windows.h"
 #include "bindings/python/output.h"

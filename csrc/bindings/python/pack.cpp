@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "bindings/python/fill_value.h"
 #include "bindings/python/options.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
@@ -98,8 +97,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
   shape[0] = total;
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   samples.plan_reads(may_not_fit(samples.dtype(0), out_dtype), threads);
-  samples.prepare(out_dtype, scale, worth_streaming(bytes),
-                  [](std::size_t) { return std::size_t{0}; });
+  samples.prepare(out_dtype, scale, worth_streaming(bytes));
 
   const OutputRequest request(std::move(target), samples.is_tensor());
   if (!request.as_tensor) require_numpy_has(out_dtype, function);
@@ -292,8 +290,7 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
   shape.insert(shape.end(), samples.shape().begin() + 1, samples.shape().end());
   const std::size_t bytes = checked_bytes(shape, out_dtype, name);
   samples.plan_reads(may_not_fit(samples.dtype(0), out_dtype), threads);
-  samples.prepare(out_dtype, std::nullopt, worth_streaming(bytes),
-                  [](std::size_t) { return std::size_t{0}; });
+  samples.prepare(out_dtype, std::nullopt, worth_streaming(bytes));
   const OutputRequest request(std::move(target), true);
   const Output out = make_output(request, shape, out_dtype, name);
 

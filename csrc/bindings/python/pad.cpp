@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/python/fill_value.h"
 #include "bindings/python/options.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
@@ -173,8 +172,10 @@ void write_boxes(std::span<const kernels::Sample> samples, FileReads* reads, con
 void write_mask(const Shape& lengths, const Shape& box, const PadOptions& options,
                 const Output& out, std::size_t threads) {
   const Shape no_strides(box.size());
-  const std::vector<std::byte> ones(arrays::checked_bytes(box, 1, "pad"),
-                                    std::byte{1});  // a sample has no more
+  // No sample has more. It stays, for large ones would be fresh memory each time.
+  thread_local std::vector<std::byte> ones;
+  const std::size_t most = arrays::checked_bytes(box, 1, "pad");
+  if (ones.size() < most) ones.assign(most, std::byte{1});
   std::vector<kernels::Sample> samples;
   for (std::size_t i = 0; i < lengths.size(); i += box.size()) {
     samples.push_back({.data = ones.data(),

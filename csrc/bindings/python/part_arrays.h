@@ -1,16 +1,54 @@
-// Arrays in memory that are seen as one: the chunks of a column, for instance.
+// Where sequences begin in one array; and arrays in memory that are seen as one: the chunks of a
+// column, for instance.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include "bindings/python/array_view.h"
-#include "bindings/python/offsets.h"
+#include "kernels/lookahead.h"
 #include "runtime/part_ends.h"
 
 namespace pinfeed::bindings {
+
+// The entries of an array of int32 or int64 with any stride, which has to live on.
+class Offsets {
+ public:
+  Offsets(pybind11::handle array, const std::string& name)
+      : view_(view_array(array, Subject{name + ": offsets"})) {
+    const bool integers = view_.dtype == kInt64 || view_.dtype == kInt32;
+    if (!integers || view_.axes() != 1 || view_.shape[0] == 0) {
+      throw pybind11::type_error(name +
+                                 ": offsets must be int64 or int32 with shape (N + 1,), got " +
+                                 view_.dtype.name() + " " + shape_text(view_.shape));
+    }
+  }
+
+  std::int64_t samples() const { return view_.shape[0] - 1; }
+
+  // Asks for an entry that will be read soon.
+  void expect(std::int64_t i) const { kernels::prefetch_line(view_.data + i * view_.stride(0)); }
+
+  std::int64_t operator[](std::int64_t i) const {
+    const std::byte* const entry = view_.data + i * view_.stride(0);
+    if (view_.dtype == kInt64) return load<std::int64_t>(entry);
+    return load<std::int32_t>(entry);
+  }
+
+ private:
+  template <class Integer>
+  static Integer load(const std::byte* from) {
+    Integer value;
+    std::memcpy(&value, from, sizeof(value));
+    return value;
+  }
+
+  ArrayView view_;
+};
 
 class MappedFiles;
 

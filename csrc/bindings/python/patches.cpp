@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "bindings/python/file_array.h"
-#include "bindings/python/image_format.h"
 #include "bindings/python/image_samples.h"
 #include "bindings/python/image_windows.h"
 #include "bindings/python/options.h"

@@ -7,11 +7,10 @@
 #include <optional>
 
 #include "bindings/python/mapped_file.h"
-#include "bindings/python/offsets.h"
 #include "bindings/python/options.h"
 #include "bindings/python/part_arrays.h"
 #include "kernels/copy.h"
-#include "kernels/prefetch.h"
+#include "kernels/lookahead.h"
 
 namespace py = pybind11;
 

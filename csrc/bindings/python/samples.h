@@ -102,6 +102,9 @@ class Samples {
     begin_casts(dtype, scale);
     for (std::size_t i = 0; i < count(); ++i) prepare_one(i, block_axis(i), streaming);
   }
+  void prepare(DType dtype, Scale scale, bool streaming) {  // each as one block
+    prepare(dtype, scale, streaming, [](std::size_t) { return std::size_t{0}; });
+  }
   const kernels::Sample* prepared() const { return prepared_.data(); }
 
   // After they were written: throws ValueError for an integer that did not fit.

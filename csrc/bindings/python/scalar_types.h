@@ -1,11 +1,16 @@
-// The dtypes that can be cast, and their casts.
+// The dtypes that can be cast, their casts, and numbers of Python as items of them.
 #pragma once
 
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bindings/python/array_view.h"
 #include "kernels/cast.h"
+#include "kernels/fill.h"
 
 namespace pinfeed::bindings {
 
@@ -33,6 +38,15 @@ bool may_not_fit(DType from, DType to);
 // Throws ValueError for the first integer of an array that does not fit in `to`, if there is one.
 void require_integers_fit(const std::byte* data, std::span<const std::int64_t> shape,
                           const std::int64_t* strides, const Types& types, const Subject& subject);
+
+// A padding value: a bool, int, float or complex. `name` as messages call it. Throws TypeError for
+// what is no number, ValueError if the dtype can't hold it: a fraction or a NaN in an integer, or a
+// finite number out of range. Fractions are rounded to nearest even.
+kernels::Fill fill_value(pybind11::handle value, DType dtype, const std::string& name);
+
+// An item for each channel, of one number for all or of one for each.
+std::vector<std::uint8_t> fill_pixel(const pybind11::sequence& values, DType dtype,
+                                     std::int64_t channels, const std::string& name);
 
 // Throws TypeError, in the name of `function`, for the one dtype that NumPy lacks.
 void require_numpy_has(DType dtype, const std::string& function);

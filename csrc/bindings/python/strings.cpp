@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "bindings/python/samples.h"
-#include "kernels/prefetch.h"
+#include "kernels/lookahead.h"
 
 namespace py = pybind11;
 
