@@ -9,14 +9,21 @@
 #include "kernels/lookahead.h"
 
 namespace pinfeed::kernels {
+namespace {
+
+template <std::size_t Bytes>
+void gather_fixed(const void* const* rows, std::byte* out, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) std::memcpy(out + i * Bytes, rows[i], Bytes);
+}
+
+}  // namespace
+
 void gather_rows(const void* const* rows, std::size_t row_bytes, void* out, std::size_t begin,
                  std::size_t end, bool streaming) {
   auto* to = static_cast<std::byte*>(out);
   if (row_bytes == 0) return;
   if (std::has_single_bit(row_bytes) && row_bytes <= 16) {
-    return visit_item_size(row_bytes, [=](auto size) {
-      for (std::size_t i = begin; i < end; ++i) std::memcpy(to + i * size, rows[i], size);
-    });
+    return visit_item_size(row_bytes, [&](auto size) { gather_fixed<size>(rows, to, begin, end); });
   }
   const auto row = [&](std::size_t i) {
     return std::span(static_cast<const std::byte*>(rows[i]), row_bytes);

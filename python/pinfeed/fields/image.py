@@ -306,7 +306,7 @@ class Image(Field):
             written = _core.normalize_images(
                 images, indices, self._format, target, leaf.name, threads, padding=self._padding
             )
-        batch = self._axes_in_order(written.values)
+        batch: Any = self._axes_in_order(written.values)
         if self._padding is not None:
             batch = self._padded(batch, written.sizes, written.mask)
         if windows is None:
